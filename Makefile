@@ -1,0 +1,64 @@
+# make demo    install into .venv, generate the demo clinic, start the gateway, print how to connect
+# make test    install with the test tools, then format, lint, types, tests and the coverage gate
+#
+# PYTHON=python3.12 chooses the interpreter of a new .venv; ARGS="--port 6544" goes to `dpsql demo` and to pytest.
+
+VENV := .venv
+BIN  := $(VENV)/bin
+PIP  := $(BIN)/python -m pip --disable-pip-version-check -qq
+CODE := dpsql tests benchmarks examples
+
+# Every branch of what carries the guarantee is tested.
+GATED := dpsql/privacy/*,dpsql/compiler/*,dpsql/ledger/*,dpsql/release.py,dpsql/wire/protocol.py
+
+.PHONY: help demo test lint format bench clean
+.DELETE_ON_ERROR:
+
+help:
+	@sed -n '1,4s/^# *//p' Makefile
+
+demo: $(VENV)/installed
+	@$(BIN)/dpsql demo $(ARGS)
+
+# The report of the gate is printed only if it fails, so that the summary of pytest closes the run.
+test: lint
+	@$(BIN)/pytest --cov --cov-report= $(ARGS)
+	@$(BIN)/coverage report --include='$(GATED)' --show-missing --skip-covered --fail-under=100 >.coverage-gate \
+		|| { cat .coverage-gate; exit 1; }
+
+lint: $(VENV)/installed-test
+	@$(BIN)/ruff format --check --quiet $(CODE) || { echo 'make format mends the layout'; exit 1; }
+	@$(BIN)/ruff check --quiet $(CODE)
+	@$(BIN)/mypy --no-error-summary
+
+format: $(VENV)/installed-test
+	@$(BIN)/ruff format $(CODE)
+	@$(BIN)/ruff check --fix $(CODE)
+
+bench: $(VENV)/installed-test
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+# demo/ stays: it holds a ledger, and a new ledger would be a new budget.
+clean:
+	@rm -rf $(VENV) build dist .coverage .coverage-gate .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
+
+$(VENV)/installed: pyproject.toml | $(BIN)/python
+	@echo 'installing dpsql into $(VENV) …'
+	@$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/installed-test: pyproject.toml | $(BIN)/python
+	@echo 'installing dpsql and its test tools into $(VENV) …'
+	@$(PIP) install --editable '.[test]'
+	@touch $@ $(VENV)/installed
+
+# Some systems ship Python without ensurepip; there, pip installs itself into the new environment.
+$(BIN)/python:
+	@for python in $(PYTHON) python3.11 python3 python3.12 python3.13; do \
+		$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+		$$python -m venv $(VENV) >/dev/null 2>&1 && exit; \
+		$$python -m venv --without-pip $(VENV) && $$python -m pip -qq --python $(BIN)/python install pip && exit; \
+		rm -rf $(VENV); exit 1; \
+	done; \
+	echo 'dpsql needs Python 3.11 or later; name one: make PYTHON=/path/to/python3.12' >&2; exit 1

@@ -1,0 +1,223 @@
+"""DuckDB as the engine: one read-only file, locked down, queries cancellable and bounded in time."""
+
+import logging
+import re
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.backends.backend import Cancellation, ExactCells, ExactRows, PublicRows, Texts
+from dpsql.compiler.plan import PlannedRelease, PublicRead
+from dpsql.compiler.schema import EngineColumn, EngineSchema, EngineTable
+from dpsql.errors import BackendFailure, InvalidPolicy, QueryCanceled
+from dpsql.policy import Policy, Table
+from dpsql.sqltypes import SqlType
+
+_LOG = logging.getLogger("dpsql.backend")
+STATEMENT_SECONDS = 300.0
+"""How long one engine query may run."""
+
+_LOCKED: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": False,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "allow_community_extensions": False,
+    "allow_unsigned_extensions": False,
+}
+
+_TYPES = {
+    "BOOLEAN": SqlType.BOOLEAN,
+    "TINYINT": SqlType.SMALLINT,
+    "UTINYINT": SqlType.SMALLINT,
+    "SMALLINT": SqlType.SMALLINT,
+    "USMALLINT": SqlType.INTEGER,
+    "INTEGER": SqlType.INTEGER,
+    "UINTEGER": SqlType.BIGINT,
+    "BIGINT": SqlType.BIGINT,
+    "UBIGINT": SqlType.NUMERIC,
+    "HUGEINT": SqlType.NUMERIC,
+    "UHUGEINT": SqlType.NUMERIC,
+    "FLOAT": SqlType.REAL,
+    "DOUBLE": SqlType.DOUBLE,
+    "VARCHAR": SqlType.TEXT,
+    "DATE": SqlType.DATE,
+    "TIME": SqlType.TIME,
+    "TIMESTAMP": SqlType.TIMESTAMP,
+    "TIMESTAMP_S": SqlType.TIMESTAMP,
+    "TIMESTAMP_MS": SqlType.TIMESTAMP,
+    "TIMESTAMP_NS": SqlType.TIMESTAMP,
+    "TIMESTAMP WITH TIME ZONE": SqlType.TIMESTAMPTZ,
+    "INTERVAL": SqlType.INTERVAL,
+    "UUID": SqlType.UUID,
+    "BLOB": SqlType.BYTEA,
+    "JSON": SqlType.JSON,
+}
+
+
+def sql_type(type_name: str) -> SqlType:
+    """The PostgreSQL type of a DuckDB type name; ARRAY for whatever nests."""
+    if type_name.startswith("DECIMAL"):
+        return SqlType.NUMERIC
+    if type_name.startswith("ENUM"):
+        return SqlType.TEXT
+    return _TYPES.get(type_name, SqlType.ARRAY)
+
+
+class DuckDBBackend:
+    """A DuckDB file."""
+
+    def __init__(self, path: str, policy: Policy) -> None:
+        """Open the file and read its schema.
+
+        Args:
+            path: Of the file.
+            policy: Whose tables it must have.
+
+        Raises:
+            InvalidPolicy: There is no such file, or a table or column of the policy is not in it or of another type.
+        """
+        if not Path(path).is_file():
+            raise InvalidPolicy(f"dataset.url: there is no file {path}", hint="dpsql demo makes one to try.")
+        try:
+            self._database = duckdb.connect(path, read_only=True, config=_LOCKED)
+            self._database.execute(f"SET TimeZone = '{policy.dataset.timezone}'")
+            self._database.execute("SET lock_configuration = true")
+        except duckdb.Error:
+            raise InvalidPolicy(f"dataset.url: {path} is not a DuckDB file that can be read now") from None
+        self._timezone = policy.dataset.timezone
+        try:
+            self.schema = _read_schema(self._database, policy)
+        except BaseException:
+            self.close()
+            raise
+
+    def fetch(
+        self, releases: Mapping[int, PlannedRelease], public: tuple[PublicRead, ...], cancellation: Cancellation
+    ) -> ExactRows:
+        """Run the engine queries of one plan; see Backend."""
+        cursor = self._database.cursor()
+        deadline = threading.Timer(STATEMENT_SECONDS, cancellation.cancel)
+        deadline.daemon = True
+        deadline.start()
+        try:
+            cancellation.enter(cursor.interrupt)
+            exact = {index: _cells(cursor, planned) for index, planned in releases.items()}
+            rows = {read.table: _public(cursor, read) for read in public}
+            return ExactRows(exact, rows)
+        except duckdb.Error as error:
+            if cancellation.is_cancelled:
+                raise QueryCanceled("canceling statement due to user request or time limit") from None
+            # The engine's own text may quote a row: only its kind is logged.
+            _LOG.error("engine query failed: %s", type(error).__name__)
+            raise BackendFailure() from None
+        except (ValueError, TypeError, OverflowError, MemoryError) as error:
+            _LOG.error("engine answer could not be read: %s", type(error).__name__)
+            raise BackendFailure() from None
+        finally:
+            deadline.cancel()
+            cancellation.leave()
+            cursor.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+
+def _cells(cursor: duckdb.DuckDBPyConnection, planned: PlannedRelease) -> ExactCells:
+    found = cursor.execute(planned.sql).fetchnumpy()
+    keys = tuple(_texts(found[f"k{index}"]) for index in range(planned.keys))
+    numbers = [_integers(found[name]) for name in ("units", *(f"p{index}" for index in range(len(planned.parts))))]
+    return ExactCells(keys, numbers[0], tuple(numbers[1:]))
+
+
+def _public(cursor: duckdb.DuckDBPyConnection, read: PublicRead) -> PublicRows:
+    found = cursor.execute(read.sql).fetchnumpy()
+    count = len(next(iter(found.values())))
+    return PublicRows(tuple(_texts(found[f"v{index}"]) for index in range(len(read.types))), count)
+
+
+def _texts(column: NDArray[Any]) -> Texts:
+    values: Texts = np.array(np.ma.getdata(column), dtype=object)
+    values[np.ma.getmaskarray(column)] = None
+    return values
+
+
+def _integers(column: NDArray[Any]) -> NDArray[np.int64]:
+    if np.ma.getmaskarray(column).any():
+        raise ValueError("a cell is NULL")
+    values: NDArray[Any] = np.ma.getdata(column)
+    if values.dtype != np.int64:
+        raise TypeError("a cell is not a bigint")
+    return values
+
+
+def _read_schema(database: duckdb.DuckDBPyConnection, policy: Policy) -> EngineSchema:
+    columns: dict[tuple[str, str], dict[str, EngineColumn]] = {}
+    listed = database.execute(
+        "SELECT schema_name, table_name, column_name, data_type, is_nullable FROM duckdb_columns() "
+        "WHERE database_name = current_database()"
+    ).fetchall()
+    for schema, table, column, type_name, nullable in listed:
+        columns.setdefault((schema, table), {})[column] = EngineColumn(type_name, sql_type(type_name), not nullable)
+    unique: dict[tuple[str, str], set[frozenset[str]]] = {}
+    constraints = database.execute(
+        "SELECT schema_name, table_name, constraint_column_names FROM duckdb_constraints() "
+        "WHERE database_name = current_database() AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')"
+    ).fetchall()
+    for schema, table, names in constraints:
+        unique.setdefault((schema, table), set()).add(frozenset(names))
+    tables = {}
+    for table in policy.tables:
+        path = (table.schema or policy.dataset.schema, table.relation)
+        if path not in columns:
+            raise InvalidPolicy(
+                f'{policy.path}: tables.{table.name}: the database has no table "{".".join(path)}"',
+                hint='Tables are named as in the database; another schema\'s as [tables."schema.table"].',
+            )
+        engine = EngineTable(path, columns[path], frozenset(unique.get(path, ())))
+        _check_columns(table, engine, policy)
+        tables[table.name] = engine
+    return EngineSchema(tables)
+
+
+def _check_columns(table: Table, engine: EngineTable, policy: Policy) -> None:
+    """Every column the policy names is there, with a type that can hold what the policy says."""
+    via = [pair[0] for pair in table.unit_via.on] if table.unit_via is not None else []
+    for name in [*(column.name for column in table.columns), *([table.unit_key] if table.unit_key else []), *via]:
+        if name not in engine.columns:
+            raise InvalidPolicy(
+                f'{policy.path}: tables.{table.name}: the database\'s table has no column "{name}"',
+                hint="It has: " + ", ".join(engine.columns),
+            )
+    for column in table.columns:
+        found = engine.columns[column.name]
+        if not _holds(column.type, found.sql_type):
+            raise InvalidPolicy(
+                f"{policy.path}: tables.{table.name}.columns.{column.name}: the database's type is "
+                f"{found.type_name}, not {column.type.value}",
+                hint=f'type = "{re.sub(" .*", "", found.sql_type.value)}"',
+            )
+    if table.unit_key is not None and engine.columns[table.unit_key].sql_type in _NOT_UNITS:
+        raise InvalidPolicy(
+            f"{policy.path}: tables.{table.name}.unit_key: a {engine.columns[table.unit_key].type_name} is no key"
+        )
+
+
+_NOT_UNITS = frozenset(
+    {SqlType.REAL, SqlType.DOUBLE, SqlType.INTERVAL, SqlType.JSON, SqlType.BYTEA, SqlType.ARRAY, SqlType.BOOLEAN}
+)
+
+
+def _holds(declared: SqlType, found: SqlType) -> bool:
+    if declared.is_number:
+        return found.is_number
+    if declared.is_text:
+        return found.is_text
+    if declared.is_moment:
+        return found.is_moment
+    return declared is found

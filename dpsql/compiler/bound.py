@@ -1,0 +1,322 @@
+"""bound: how large a value can be, from column bounds narrowed by the query; a choice of limits, never a guard.
+
+Rule: the engine clamps every aggregated value to the limits chosen here, so a wrong interval costs accuracy and
+never privacy.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from fractions import Fraction
+
+from dpsql.compiler.functions import EXTRACT_PARTS
+from dpsql.compiler.ir import (
+    Call,
+    Case,
+    Cast,
+    Column,
+    Expr,
+    Field,
+    Filter,
+    Literal,
+    Project,
+    Relation,
+    UnitScan,
+    conjuncts,
+)
+from dpsql.policy import Column as PolicyColumn
+from dpsql.sqltypes import SqlType
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Numbers from lower to upper; None is unbounded."""
+
+    lower: Fraction | None = None
+    upper: Fraction | None = None
+
+    @property
+    def is_finite(self) -> bool:
+        """True where both ends are known."""
+        return self.lower is not None and self.upper is not None
+
+    def intersect(self, other: "Interval") -> "Interval":
+        """The numbers in both; this interval where there are none, for limits must not cross."""
+        lowers = [end for end in (self.lower, other.lower) if end is not None]
+        uppers = [end for end in (self.upper, other.upper) if end is not None]
+        both = Interval(max(lowers, default=None), min(uppers, default=None))
+        if both.lower is not None and both.upper is not None and both.lower > both.upper:
+            return self
+        return both
+
+    def hull(self, other: "Interval") -> "Interval":
+        """The smallest interval around both."""
+        lower = min(self.lower, other.lower) if self.lower is not None and other.lower is not None else None
+        upper = max(self.upper, other.upper) if self.upper is not None and other.upper is not None else None
+        return Interval(lower, upper)
+
+
+UNBOUNDED = Interval()
+Bounds = Mapping[Field, Interval]
+
+
+def as_fraction(value: object) -> Fraction | None:
+    """The number a constant is, or None."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int | Fraction | Decimal | float):
+        return Fraction(value)
+    return None
+
+
+def bounds_of(relation: Relation) -> dict[Field, Interval]:
+    """The interval of every numeric field of a protected relation."""
+    match relation:
+        case UnitScan():
+            return {
+                field: declared(column) for column, field in zip(relation.columns, relation.column_fields, strict=True)
+            }
+        case Filter():
+            return narrow(bounds_of(relation.input), relation.condition)
+        case Project():
+            inner = bounds_of(relation.input)
+            return {
+                field: interval(expression, inner)
+                for field, expression in zip(relation.fields, relation.expressions, strict=True)
+            }
+        case _:
+            return {}
+
+
+def declared(column: PolicyColumn) -> Interval:
+    """The interval the policy declares for a column's numbers."""
+    if column.values is not None and all(isinstance(value, int | Fraction) for value in column.values):
+        numbers = [Fraction(value) for value in column.values if isinstance(value, int | Fraction)]
+        return Interval(min(numbers), max(numbers))
+    if column.type.is_number:
+        return Interval(as_fraction(column.lower), as_fraction(column.upper))
+    return UNBOUNDED
+
+
+def narrow(bounds: Bounds, condition: Expr) -> dict[Field, Interval]:
+    """The bounds of the rows for which a condition is true."""
+    narrowed = dict(bounds)
+    for term in conjuncts(condition):
+        for field, allowed in _allowed(term):
+            narrowed[field] = narrowed.get(field, UNBOUNDED).intersect(allowed)
+    return narrowed
+
+
+def _allowed(term: Expr) -> list[tuple[Field, Interval]]:
+    """What one true comparison with constants says about the field it compares."""
+    if not isinstance(term, Call):
+        return []
+    if term.function == "between":
+        subject, low, high = (_constant_or_field(part) for part in term.arguments)
+        if isinstance(subject, Field) and isinstance(low, Fraction) and isinstance(high, Fraction):
+            return [(subject, Interval(low, high))]
+        return []
+    if term.function not in _COMPARISONS:
+        return []
+    left, right = (_constant_or_field(part) for part in term.arguments)
+    function = term.function
+    if isinstance(right, Field) and isinstance(left, Fraction):
+        left, right, function = right, left, _MIRRORED[function]
+    if isinstance(left, Field) and isinstance(right, Fraction):
+        lower = right if function in ("eq", "gt", "ge") else None
+        upper = right if function in ("eq", "lt", "le") else None
+        return [(left, Interval(lower, upper))]
+    return []
+
+
+_COMPARISONS = frozenset({"eq", "lt", "le", "gt", "ge"})
+_MIRRORED = {"eq": "eq", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+
+
+def _constant_or_field(expression: Expr) -> Field | Fraction | None:
+    while isinstance(expression, Cast) and expression.type.is_number and expression.argument.type.is_number:
+        expression = expression.argument
+    if isinstance(expression, Column):
+        return expression.field
+    if isinstance(expression, Literal):
+        return as_fraction(expression.value)
+    return None
+
+
+def interval(expression: Expr, bounds: Bounds) -> Interval:
+    """The interval that contains an expression's value wherever it is not NULL."""
+    match expression:
+        case Column():
+            return bounds.get(expression.field, UNBOUNDED)
+        case Literal():
+            value = as_fraction(expression.value)
+            return Interval(value, value) if value is not None else UNBOUNDED
+        case Cast():
+            return _cast(expression, bounds)
+        case Case():
+            return _case(expression, bounds)
+        case Call():
+            return _call(expression, bounds)
+        case _:
+            return UNBOUNDED
+
+
+def _cast(expression: Cast, bounds: Bounds) -> Interval:
+    if expression.argument.type is SqlType.BOOLEAN and expression.type.is_integer:
+        return Interval(Fraction(0), Fraction(1))
+    if not expression.argument.type.is_number:
+        return UNBOUNDED
+    inner = interval(expression.argument, bounds)
+    if expression.type.is_integer and not expression.argument.type.is_integer:
+        return Interval(_whole(inner.lower, -1), _whole(inner.upper, 1))
+    return inner
+
+
+def _whole(end: Fraction | None, direction: int) -> Fraction | None:
+    if end is None:
+        return None
+    return Fraction(end.__floor__() if direction < 0 else end.__ceil__())
+
+
+def _case(expression: Case, bounds: Bounds) -> Interval:
+    """The hull over the branches, each under its own condition; NULL branches say nothing."""
+    parts = [(value, narrow(bounds, condition)) for condition, value in expression.branches]
+    parts.append((expression.default, dict(bounds)))
+    hull: Interval | None = None
+    for value, inner in parts:
+        if isinstance(value, Literal) and value.value is None:
+            continue
+        found = interval(value, inner)
+        hull = found if hull is None else hull.hull(found)
+    return hull or UNBOUNDED
+
+
+def _call(expression: Call, bounds: Bounds) -> Interval:
+    name = expression.function.removeprefix("int_")
+    if name.startswith("extract_"):
+        return _extracted(expression, name.removeprefix("extract_"))
+    if name in ("length", "strpos"):
+        return Interval(Fraction(0), None)
+    parts = [interval(argument, bounds) for argument in expression.arguments]
+    rule = _RULES.get(name)
+    return rule(parts) if rule is not None and expression.type.is_number else UNBOUNDED
+
+
+def _extracted(expression: Call, part: str) -> Interval:
+    low, high = EXTRACT_PARTS[part]
+    return Interval(Fraction(low), Fraction(high))
+
+
+def _add(parts: list[Interval]) -> Interval:
+    left, right = parts
+    lower = left.lower + right.lower if left.lower is not None and right.lower is not None else None
+    upper = left.upper + right.upper if left.upper is not None and right.upper is not None else None
+    return Interval(lower, upper)
+
+
+def _negate(parts: list[Interval]) -> Interval:
+    (part,) = parts
+    return Interval(-part.upper if part.upper is not None else None, -part.lower if part.lower is not None else None)
+
+
+def _subtract(parts: list[Interval]) -> Interval:
+    return _add([parts[0], _negate([parts[1]])])
+
+
+def _multiply(parts: list[Interval]) -> Interval:
+    left, right = parts
+    if left.lower is None or left.upper is None or right.lower is None or right.upper is None:
+        return UNBOUNDED
+    products = [a * b for a in (left.lower, left.upper) for b in (right.lower, right.upper)]
+    return Interval(min(products), max(products))
+
+
+def _divide(parts: list[Interval]) -> Interval:
+    left, right = parts
+    if right.lower is None or right.upper is None or right.lower <= 0 <= right.upper:
+        return UNBOUNDED
+    return _multiply([left, Interval(1 / right.upper, 1 / right.lower)])
+
+
+def _int_divide(parts: list[Interval]) -> Interval:
+    found = _divide(parts)
+    return Interval(_whole(found.lower, -1), _whole(found.upper, 1))
+
+
+def _modulo(parts: list[Interval]) -> Interval:
+    left, right = parts
+    if right.lower is None or right.upper is None:
+        return UNBOUNDED
+    size = max(abs(right.lower), abs(right.upper))
+    return Interval(Fraction(0) if left.lower is not None and left.lower >= 0 else -size, size)
+
+
+def _absolute(parts: list[Interval]) -> Interval:
+    (part,) = parts
+    if part.lower is None or part.upper is None:
+        return Interval(Fraction(0), None)
+    crosses = part.lower <= 0 <= part.upper
+    return Interval(
+        Fraction(0) if crosses else min(abs(part.lower), abs(part.upper)), max(abs(part.lower), abs(part.upper))
+    )
+
+
+def _rounded(parts: list[Interval]) -> Interval:
+    return Interval(_whole(parts[0].lower, -1), _whole(parts[0].upper, 1))
+
+
+def _hull(parts: list[Interval]) -> Interval:
+    found = parts[0]
+    for part in parts[1:]:
+        found = found.hull(part)
+    return found
+
+
+def _constants(parts: list[Interval]) -> list[Fraction]:
+    return [part.lower for part in parts if part.lower is not None and part.lower == part.upper]
+
+
+def _least(parts: list[Interval]) -> Interval:
+    """LEAST leaves NULLs out, so only a constant, which is never NULL, is an upper end by itself."""
+    around = _hull(parts)
+    uppers = [end for end in (around.upper, *_constants(parts)) if end is not None]
+    return Interval(around.lower, min(uppers, default=None))
+
+
+def _greatest(parts: list[Interval]) -> Interval:
+    around = _hull(parts)
+    lowers = [end for end in (around.lower, *_constants(parts)) if end is not None]
+    return Interval(max(lowers, default=None), around.upper)
+
+
+def _sign(_parts: list[Interval]) -> Interval:
+    return Interval(Fraction(-1), Fraction(1))
+
+
+_RULES = {
+    "add": _add,
+    "subtract": _subtract,
+    "multiply": _multiply,
+    "divide": _divide,
+    "modulo": _modulo,
+    "negate": _negate,
+    "abs": _absolute,
+    "floor": _rounded,
+    "ceil": _rounded,
+    "trunc": _rounded,
+    "round": _rounded,
+    "round_to": lambda parts: _rounded(parts[:1]),
+    "coalesce": _hull,
+    "nullif": lambda parts: parts[0],
+    "least": _least,
+    "greatest": _greatest,
+    "sign": _sign,
+}
+
+
+def moment_bounds(column: PolicyColumn) -> tuple[date | datetime, date | datetime] | None:
+    """The declared bounds of a date or timestamp column."""
+    if isinstance(column.lower, date) and isinstance(column.upper, date):
+        return column.lower, column.upper
+    return None

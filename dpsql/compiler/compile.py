@@ -1,0 +1,80 @@
+"""compile: SQL text, policy and settings into a planned query; pure, and always the same for the same input."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpsql.compiler.catalog import Catalog
+from dpsql.compiler.literals import Parameters
+from dpsql.compiler.lower import lower
+from dpsql.compiler.lowering import Constants
+from dpsql.compiler.parse import QueryStatement, parse_query
+from dpsql.compiler.plan import CompiledQuery, plan
+from dpsql.compiler.settings import QuerySettings
+from dpsql.compiler.verify import verify
+from dpsql.errors import QueryTooComplex
+from dpsql.sqltypes import SqlType
+
+
+@dataclass(frozen=True)
+class Described:
+    """What Describe tells: the types of placeholders and of columns."""
+
+    parameters: tuple[SqlType, ...]
+    columns: tuple[tuple[str, SqlType], ...]
+
+
+def compile_query(
+    statement: QueryStatement,
+    catalog: Catalog,
+    settings: QuerySettings,
+    constants: Constants,
+    values: Sequence[object] = (),
+    types: Sequence[SqlType | None] = (),
+) -> CompiledQuery:
+    """Compile one query.
+
+    Args:
+        statement: The query.
+        catalog: What the user may name.
+        settings: Price, mechanism and narrower bounds.
+        constants: What now() and CURRENT_USER mean.
+        values: Values of $1, $2 …
+        types: Their declared types, where declared.
+
+    Raises:
+        Error: A typed refusal that depends on SQL, policy and settings alone.
+    """
+    parameters = Parameters(tuple(values), _declared(types))
+    tree = parse_query(statement)
+    try:
+        lowered, fields = lower(tree, catalog, parameters, constants, statement.offset)
+        compiled = plan(statement.sql, lowered, catalog, fields, settings)
+    except RecursionError:
+        raise QueryTooComplex("the query nests too deeply") from None
+    verify(compiled, catalog, settings)
+    return compiled
+
+
+def describe_query(
+    statement: QueryStatement, catalog: Catalog, constants: Constants, types: Sequence[SqlType | None] = ()
+) -> Described:
+    """Tell the types of a query's placeholders and columns, without their values.
+
+    Raises:
+        Error: As compile_query, for what does not depend on the values.
+    """
+    parameters = Parameters(None, _declared(types))
+    tree = parse_query(statement)
+    try:
+        lowered, _ = lower(tree, catalog, parameters, constants, statement.offset)
+    except RecursionError:
+        raise QueryTooComplex("the query nests too deeply") from None
+    found = parameters.types
+    count = max([len(types), *(index + 1 for index in found)], default=0)
+    inferred = (found.get(index, SqlType.UNKNOWN) for index in range(count))
+    named = tuple(SqlType.TEXT if sql_type is SqlType.UNKNOWN else sql_type for sql_type in inferred)
+    return Described(named, tuple((name, field.type) for name, field in lowered.columns))
+
+
+def _declared(types: Sequence[SqlType | None]) -> dict[int, SqlType]:
+    return {index: sql_type for index, sql_type in enumerate(types) if sql_type is not None}

@@ -1,0 +1,204 @@
+"""literals: constants of the analyst's text, and parameters, as typed values."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, time
+from decimal import Decimal, InvalidOperation
+from math import isfinite
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from dpsql.compiler.ir import Literal, Value
+from dpsql.errors import DatatypeMismatch, InvalidText, NumberOutOfRange, UndefinedParameter
+from dpsql.sqltypes import SqlType
+
+INTEGER_RANGES = {
+    SqlType.SMALLINT: (-(2**15), 2**15 - 1),
+    SqlType.INTEGER: (-(2**31), 2**31 - 1),
+    SqlType.BIGINT: (-(2**63), 2**63 - 1),
+}
+MAX_DIGITS = 30
+"""Digits a numeric constant may have before and after its point together."""
+
+
+@dataclass
+class Parameters:
+    """The placeholders $1, $2 … of one query: their values where known, else the types inferred for them.
+
+    Attributes:
+        values: Values in order, or None while a statement is only described.
+        types: Types, declared or inferred, by 0-based index; UNKNOWN until its place tells.
+    """
+
+    values: tuple[object, ...] | None = None
+    types: dict[int, SqlType] = field(default_factory=dict)
+
+    def literal(self, index: int, at: int | None) -> Literal:
+        """The constant that placeholder `index` (0-based) stands for.
+
+        Raises:
+            UndefinedParameter: There are fewer values.
+        """
+        declared = self.types.setdefault(index, SqlType.UNKNOWN)
+        if self.values is None:
+            return Literal(None, declared, index)
+        if index >= len(self.values):
+            raise UndefinedParameter(f"there is no parameter ${index + 1}", position=at)
+        value = self.values[index]
+        if isinstance(value, str) and "\x00" in value:
+            raise InvalidText("a text may not hold a NUL character", position=at)
+        if isinstance(value, str) or value is None:
+            return Literal(value, declared) if declared is SqlType.UNKNOWN else parse_text(Literal(value, declared), at)
+        return typed(value, at)
+
+
+def typed(value: object, at: int | None = None) -> Literal:
+    """The literal for a Python value that came as a parameter.
+
+    Raises:
+        DatatypeMismatch: Values of its type have no place in SQL.
+        NumberOutOfRange: It is no finite number, or has too many digits.
+        InvalidText: It holds a NUL character.
+    """
+    match value:
+        case bool():
+            return Literal(value, SqlType.BOOLEAN)
+        case int():
+            if -(2**63) <= value < 2**63:
+                return number(str(value), at) if value >= 0 else Literal(value, _integer_type(value))
+            return Literal(_decimal(str(value), at), SqlType.NUMERIC)
+        case float():
+            if not isfinite(value):
+                raise NumberOutOfRange("a parameter must be a finite number", position=at)
+            return Literal(value, SqlType.DOUBLE)
+        case Decimal():
+            return Literal(_decimal(str(value), at), SqlType.NUMERIC)
+        case datetime():
+            return Literal(value, SqlType.TIMESTAMP if value.tzinfo is None else SqlType.TIMESTAMPTZ)
+        case date():
+            return Literal(value, SqlType.DATE)
+        case time():
+            return Literal(value, SqlType.TIME)
+        case UUID():
+            return Literal(value, SqlType.UUID)
+    raise DatatypeMismatch(
+        f"a parameter of the Python type {type(value).__name__} has no SQL type",
+        hint="Pass None, bool, int, float, Decimal, str, date, datetime, time or UUID.",
+        position=at,
+    )
+
+
+def _integer_type(value: int) -> SqlType:
+    return SqlType.INTEGER if value >= INTEGER_RANGES[SqlType.INTEGER][0] else SqlType.BIGINT
+
+
+def number(text: str, at: int | None) -> Literal:
+    """The literal for a number as written: integer, bigint or numeric, as PostgreSQL types it."""
+    if text.isdecimal():
+        value = int(text) if len(text) < MAX_DIGITS else 2**63
+        for sql_type in (SqlType.INTEGER, SqlType.BIGINT):
+            if value <= INTEGER_RANGES[sql_type][1]:
+                return Literal(value, sql_type)
+    return Literal(_decimal(text, at), SqlType.NUMERIC)
+
+
+def _decimal(text: str, at: int | None) -> Decimal:
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        raise InvalidText(f'invalid input syntax for type numeric: "{text[:40]}"', position=at) from None
+    if not value.is_finite():
+        raise InvalidText(f'"{text[:40]}" is not a finite number', position=at)
+    digits = len(value.as_tuple().digits)
+    if value.adjusted() > MAX_DIGITS or digits > MAX_DIGITS or (value and value.adjusted() < -MAX_DIGITS):
+        raise NumberOutOfRange(f"a number may have {MAX_DIGITS} digits at the most", position=at)
+    return value
+
+
+def _boolean(text: str) -> bool:
+    word = text.strip().lower()
+    if word in ("t", "true", "y", "yes", "on", "1"):
+        return True
+    if word in ("f", "false", "n", "no", "off", "0"):
+        return False
+    raise ValueError(text)
+
+
+def _integer(text: str) -> int:
+    if not re.fullmatch(r"\s*[+-]?\d{1,19}\s*", text, re.ASCII):
+        raise ValueError(text)
+    return int(text)
+
+
+def _timestamp(text: str) -> datetime:
+    moment = datetime.fromisoformat(text.strip())
+    if moment.tzinfo is not None:
+        moment = moment.astimezone(ZoneInfo("UTC")).replace(tzinfo=None)
+    return moment
+
+
+def _timestamptz(text: str) -> datetime:
+    moment = datetime.fromisoformat(text.strip())
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=ZoneInfo("UTC"))
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value != value or value in (float("inf"), float("-inf")):
+        raise ValueError(text)
+    return value
+
+
+_READERS: dict[SqlType, Callable[[str], Value]] = {
+    SqlType.BOOLEAN: _boolean,
+    SqlType.SMALLINT: _integer,
+    SqlType.INTEGER: _integer,
+    SqlType.BIGINT: _integer,
+    SqlType.REAL: _finite,
+    SqlType.DOUBLE: _finite,
+    SqlType.DATE: lambda text: date.fromisoformat(text.strip()[:10]) if len(text.strip()) == 10 else _timestamp(text),
+    SqlType.TIME: lambda text: time.fromisoformat(text.strip()),
+    SqlType.TIMESTAMP: _timestamp,
+    SqlType.TIMESTAMPTZ: _timestamptz,
+    SqlType.UUID: lambda text: UUID(text.strip()),
+}
+
+
+def parse_text(literal: Literal, at: int | None) -> Literal:
+    """Read a quoted constant as the type its place asks for.
+
+    Raises:
+        InvalidText: The text is not of that type.
+        NumberOutOfRange: The number does not fit.
+    """
+    text, target = literal.value, literal.type
+    if not isinstance(text, str):
+        return literal
+    if target is SqlType.NUMERIC:
+        return replace(literal, value=_decimal(text.strip(), at))
+    reader = _READERS.get(target)
+    if reader is None:
+        return literal
+    try:
+        value = reader(text)
+    except (ValueError, OverflowError):
+        raise InvalidText(
+            f'invalid input syntax for type {target.value}: "{text[:40]}"', position=at, hint=_EXAMPLES.get(target)
+        ) from None
+    if isinstance(value, datetime) and target is SqlType.DATE:
+        value = value.date()
+    if target in INTEGER_RANGES and isinstance(value, int):
+        low, high = INTEGER_RANGES[target]
+        if not low <= value <= high:
+            raise NumberOutOfRange(f'value "{text[:40]}" is out of range for type {target.value}', position=at)
+    return replace(literal, value=value)
+
+
+_EXAMPLES = {
+    SqlType.DATE: "A date is written '2026-01-31'.",
+    SqlType.TIMESTAMP: "A timestamp is written '2026-01-31 12:00:00'.",
+    SqlType.TIMESTAMPTZ: "A timestamp is written '2026-01-31 12:00:00+00'.",
+    SqlType.TIME: "A time is written '12:00:00'.",
+    SqlType.BOOLEAN: "Write true or false.",
+}

@@ -1,0 +1,173 @@
+"""logic: conditions, comparisons, CASE and the choice among values."""
+
+from sqlglot import exp
+
+from dpsql.compiler.ir import Call, Case, Cast, Expr, InList, Literal
+from dpsql.compiler.lowering import Lowering, Method
+from dpsql.errors import InvalidParameter, UnsupportedQuery
+from dpsql.sqltypes import SqlType
+
+MAX_ITEMS = 10_000
+
+_COMPARISONS: dict[type[exp.Expr], str] = {
+    exp.EQ: "eq",
+    exp.NEQ: "ne",
+    exp.LT: "lt",
+    exp.LTE: "le",
+    exp.GT: "gt",
+    exp.GTE: "ge",
+    exp.NullSafeNEQ: "distinct_from",
+}
+
+
+def _paren(lowering: Lowering, node: exp.Paren) -> Expr:
+    return lowering.lower(node.this)
+
+
+def _connector(lowering: Lowering, node: exp.Connector) -> Expr:
+    name = "and" if isinstance(node, exp.And) else "or"
+    terms: list[exp.Expr] = []
+    rest: exp.Expr = node
+    while type(rest) is type(node):  # left-deep, and as long as the text
+        terms.append(rest.args["expression"])
+        rest = rest.this
+    terms.append(rest)
+    arguments = tuple(lowering.condition(term) for term in reversed(terms))
+    return Call(name, arguments, SqlType.BOOLEAN)
+
+
+def _not(lowering: Lowering, node: exp.Not) -> Expr:
+    return Call("not", (lowering.condition(node.this),), SqlType.BOOLEAN)
+
+
+def _comparison(lowering: Lowering, node: exp.Binary) -> Expr:
+    sides = lowering.coercion.unify_compared(
+        (lowering.lower(node.this), lowering.lower(node.expression)), lowering.at(node)
+    )
+    lowering.need_comparable(sides[0].type, node)
+    return Call(_COMPARISONS[type(node)], sides, SqlType.BOOLEAN)
+
+
+def _not_distinct(lowering: Lowering, node: exp.Binary) -> Expr:
+    sides = lowering.coercion.unify_compared(
+        (lowering.lower(node.this), lowering.lower(node.expression)), lowering.at(node)
+    )
+    lowering.need_comparable(sides[0].type, node)
+    return Call("not", (Call("distinct_from", sides, SqlType.BOOLEAN),), SqlType.BOOLEAN)
+
+
+def _between(lowering: Lowering, node: exp.Between) -> Expr:
+    lowering.only(node, "this", "low", "high")
+    parts = [lowering.lower(part) for part in (node.this, node.args["low"], node.args["high"])]
+    unified = lowering.coercion.unify_compared(parts, lowering.at(node))
+    lowering.need_comparable(unified[0].type, node)
+    return Call("between", unified, SqlType.BOOLEAN)
+
+
+def _in(lowering: Lowering, node: exp.In) -> Expr:
+    if node.args.get("query") is not None:
+        raise lowering.refusal(node.args["query"])
+    lowering.only(node, "this", "expressions")
+    if len(node.expressions) > MAX_ITEMS:
+        raise UnsupportedQuery(f"an IN list may have {MAX_ITEMS:,} items", position=lowering.at(node))
+    lowered = [lowering.lower(part) for part in (node.this, *node.expressions)]
+    argument, *items = lowering.coercion.unify_compared(lowered, lowering.at(node))
+    lowering.need_comparable(argument.type, node)
+    constants = [_constant(item) for item in items]
+    if all(constant is not None for constant in constants):
+        return InList(argument, tuple(constant for constant in constants if constant is not None))
+    equalities = tuple(Call("eq", (argument, item), SqlType.BOOLEAN) for item in items)
+    return Call("or", equalities, SqlType.BOOLEAN) if len(equalities) > 1 else equalities[0]
+
+
+def _constant(expression: Expr) -> Literal | None:
+    """The literal an item is; a conversion of a numeric literal is made at once."""
+    if isinstance(expression, Literal):
+        return expression
+    if isinstance(expression, Cast) and isinstance(expression.argument, Literal) and expression.type.is_number:
+        value = expression.argument.value
+        if isinstance(value, int) and expression.type.is_integer:
+            return Literal(value, expression.type)
+        if expression.type is SqlType.DOUBLE and value is not None:
+            return Literal(float(value), SqlType.DOUBLE)  # type: ignore[arg-type]  # a number by its type
+    return None
+
+
+def _like(lowering: Lowering, node: exp.Expr) -> Expr:
+    lowering.only(node, "this", "expression", "negate")
+    subject = lowering.text(node.this)
+    pattern = lowering.text(node.args["expression"])
+    if not isinstance(pattern, Literal):
+        raise UnsupportedQuery("a LIKE pattern must be a constant", position=lowering.at(node))
+    text = pattern.value
+    if isinstance(text, str) and (len(text) - len(text.rstrip("\\"))) % 2:
+        raise InvalidParameter("LIKE pattern must not end with escape character", position=lowering.at(node))
+    name = "ilike" if isinstance(node, exp.ILike) else "like"
+    return _negated(lowering, node, Call(name, (subject, pattern), SqlType.BOOLEAN))
+
+
+def _negated(lowering: Lowering, node: exp.Expr, expression: Expr) -> Expr:
+    return Call("not", (expression,), SqlType.BOOLEAN) if node.args.get("negate") else expression
+
+
+def _is(lowering: Lowering, node: exp.Is) -> Expr:
+    lowering.only(node, "this", "expression", "negate")
+    right = node.expression
+    if isinstance(right, exp.Null):
+        return _negated(lowering, node, Call("is_null", (lowering.value(node.this),), SqlType.BOOLEAN))
+    if isinstance(right, exp.Boolean):
+        name = "is_true" if right.this else "is_false"
+        return _negated(lowering, node, Call(name, (lowering.condition(node.this),), SqlType.BOOLEAN))
+    raise UnsupportedQuery("IS takes NULL, TRUE or FALSE", position=lowering.at(node))
+
+
+def _case(lowering: Lowering, node: exp.Case) -> Expr:
+    lowering.only(node, "this", "ifs", "default")
+    conditions: list[Expr] = []
+    for branch in node.args["ifs"]:
+        if node.this is None:
+            conditions.append(lowering.condition(branch.this))
+        else:
+            sides = (lowering.lower(node.this), lowering.lower(branch.this))
+            conditions.append(Call("eq", lowering.coercion.unify_compared(sides, lowering.at(branch)), SqlType.BOOLEAN))
+    results = [lowering.lower(branch.args["true"]) for branch in node.args["ifs"]]
+    default = node.args.get("default")
+    results.append(lowering.lower(default) if default is not None else Literal(None, SqlType.UNKNOWN))
+    *values, otherwise = lowering.coercion.unify(results, lowering.at(node))
+    return Case(tuple(zip(conditions, values, strict=True)), otherwise, otherwise.type)
+
+
+def _chosen(lowering: Lowering, node: exp.Expr) -> Expr:
+    names: dict[type[exp.Expr], str] = {exp.Coalesce: "coalesce", exp.Greatest: "greatest", exp.Least: "least"}
+    lowering.only(node, "this", "expressions", "ignore_nulls")
+    parts = [lowering.lower(part) for part in (node.this, *node.expressions)]
+    unified = lowering.coercion.unify(parts, lowering.at(node))
+    lowering.need_comparable(unified[0].type, node)
+    return Call(names[type(node)], unified, unified[0].type)
+
+
+def _nullif(lowering: Lowering, node: exp.Nullif) -> Expr:
+    left, right = lowering.lower(node.this), lowering.lower(node.expression)
+    unified = lowering.coercion.unify_compared((left, right), lowering.at(node))
+    lowering.need_comparable(unified[0].type, node)
+    return Call("nullif", unified, unified[0].type)
+
+
+METHODS: dict[type[exp.Expr], Method] = {
+    exp.Paren: _paren,
+    exp.And: _connector,
+    exp.Or: _connector,
+    exp.Not: _not,
+    **dict.fromkeys(_COMPARISONS, _comparison),
+    exp.NullSafeEQ: _not_distinct,
+    exp.Between: _between,
+    exp.In: _in,
+    exp.Like: _like,
+    exp.ILike: _like,
+    exp.Is: _is,
+    exp.Case: _case,
+    exp.Coalesce: _chosen,
+    exp.Greatest: _chosen,
+    exp.Least: _chosen,
+    exp.Nullif: _nullif,
+}

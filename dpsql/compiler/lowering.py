@@ -1,0 +1,223 @@
+"""lowering: what every kind of expression needs while it is lowered, and the dispatch to the kind's own method.
+
+Rule: every kind of node has a method or is refused by name; every argument of a node is looked at, so that a clause
+nobody handles cannot be dropped in silence.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from sqlglot import exp
+
+from dpsql.compiler.coerce import Coercion
+from dpsql.compiler.ir import AggregateCall, Expr, Field, Literal, Order
+from dpsql.compiler.literals import Parameters
+from dpsql.compiler.position import position
+from dpsql.compiler.resolve import Scope
+from dpsql.errors import DatatypeMismatch, GroupingError, InvalidParameter, UndefinedFunction, UnsupportedQuery
+from dpsql.sqltypes import SqlType
+
+
+@dataclass
+class Fields:
+    """Hands out fields, each with a number of its own within the query."""
+
+    count: int = 0
+
+    def new(self, sql_type: SqlType) -> Field:
+        """A field nobody else has."""
+        self.count += 1
+        return Field(self.count, sql_type)
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What functions without arguments mean, fixed while a query is compiled."""
+
+    now: datetime
+    user: str
+    database: str
+    version: str
+
+
+@dataclass
+class Aggregates:
+    """The aggregate calls of one SELECT, each once."""
+
+    fields: Fields
+    calls: dict[AggregateCall, Field] = field(default_factory=dict)
+
+    def field_of(self, call: AggregateCall) -> Field:
+        """The field that holds the call's value."""
+        if call not in self.calls:
+            self.calls[call] = self.fields.new(call.type)
+        return self.calls[call]
+
+
+def refuse_other_arguments(node: exp.Expr, *known: str, offset: int = 0) -> None:
+    """Refuse a node that carries anything but the arguments named.
+
+    Raises:
+        UnsupportedQuery: Some other argument is there.
+    """
+    for name, value in node.args.items():
+        if name not in known and value not in (None, False, []):
+            word = name.rstrip("_").replace("_", " ").upper()
+            raise UnsupportedQuery(
+                f"{word} is not supported here", hint="Leave it out.", position=position(node, offset)
+            )
+
+
+Method = Callable[["Lowering", Any], Expr]
+"""Lowers the kind of node it is listed under."""
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """Lowers the expressions of one clause.
+
+    Attributes:
+        scope: What names mean.
+        coercion: Implicit conversions, and the placeholders they give types to.
+        constants: What now(), CURRENT_USER and the like mean.
+        methods: How each kind of node is lowered.
+        aggregates: Collects aggregate calls; None where none may stand.
+        windows: True where window functions may stand.
+        clause: Where the expressions stand, in words.
+    """
+
+    scope: Scope
+    coercion: Coercion
+    constants: Constants
+    methods: Mapping[type[exp.Expr], Method]
+    aggregates: Aggregates | None = None
+    windows: bool = False
+    clause: str = "here"
+
+    def only(self, node: exp.Expr, *known: str) -> None:
+        """Refuse a node that carries anything but the arguments named."""
+        refuse_other_arguments(node, *known, offset=self.scope.offset)
+
+    def collected(self, node: exp.Expr) -> Aggregates:
+        """The aggregates of this clause.
+
+        Raises:
+            GroupingError: None may stand here.
+        """
+        if self.aggregates is None:
+            raise GroupingError(f"aggregate functions are not allowed {self.clause}", position=self.at(node))
+        return self.aggregates
+
+    def inside_aggregate(self) -> "Lowering":
+        """A lowering for the arguments of an aggregate: no aggregate or window may stand in them."""
+        return replace(self, aggregates=None, windows=False, clause="in an aggregate")
+
+    @property
+    def parameters(self) -> Parameters:
+        """The query's placeholders."""
+        return self.coercion.parameters
+
+    def lower(self, node: exp.Expr) -> Expr:
+        """Lower one expression.
+
+        Raises:
+            Error: A typed refusal with the position of what is refused.
+        """
+        method = self.methods.get(type(node))
+        if method is not None:
+            return method(self, node)
+        raise self.refusal(node)
+
+    def condition(self, node: exp.Expr) -> Expr:
+        """Lower an expression that must be boolean."""
+        lowered = self.lower(node)
+        if lowered.type is not SqlType.BOOLEAN:
+            lowered = self.coercion.to(lowered, SqlType.BOOLEAN, self.at(node))
+        return lowered
+
+    def value(self, node: exp.Expr) -> Expr:
+        """Lower an expression that is shown or grouped: a quoted constant is text."""
+        lowered = self.lower(node)
+        if lowered.type is SqlType.UNKNOWN:
+            return self.coercion.to(lowered, SqlType.TEXT, self.at(node))
+        return lowered
+
+    def at(self, node: exp.Expr) -> int | None:
+        """The position of a node in the analyst's text."""
+        return position(node, self.scope.offset)
+
+    def refusal(self, node: exp.Expr) -> Exception:
+        """The error for a node that no method lowers."""
+        if isinstance(node, exp.Anonymous | exp.Func):
+            name = str(node.this) if isinstance(node, exp.Anonymous) else node.sql_name()
+            if isinstance(node, exp.Rand):
+                name = "RANDOM"
+            return UndefinedFunction(
+                f"function {name.lower()} is not available",
+                hint="docs/sql.md lists the functions there are.",
+                position=self.at(node),
+            )
+        if isinstance(node, exp.Subquery | exp.Select | exp.Exists | exp.SetOperation):
+            return UnsupportedQuery(
+                "a subquery may not stand in an expression",
+                hint="Run the inner query by itself and use its answer as a constant.",
+                position=self.at(node),
+            )
+        return UnsupportedQuery(f"{node.key.upper()} is not supported", position=self.at(node))
+
+    def number(self, node: exp.Expr) -> Expr:
+        """Lower an expression that must be a number."""
+        lowered = self.lower(node)
+        if lowered.type is SqlType.UNKNOWN:
+            lowered = self.coercion.to(lowered, SqlType.DOUBLE, self.at(node))
+        if not lowered.type.is_number:
+            raise DatatypeMismatch(
+                f"a number is needed, and this is of type {lowered.type.value}", position=self.at(node)
+            )
+        return lowered
+
+    def double(self, node: exp.Expr) -> Expr:
+        """Lower a number, in double precision."""
+        return self.coercion.to(self.number(node), SqlType.DOUBLE, self.at(node))
+
+    def text(self, node: exp.Expr) -> Expr:
+        """Lower an expression that must be text."""
+        lowered = self.lower(node)
+        if lowered.type.is_text:
+            return lowered
+        return self.coercion.to(lowered, SqlType.TEXT, self.at(node))
+
+    def moment(self, node: exp.Expr) -> Expr:
+        """Lower an expression that must be a date or a timestamp."""
+        lowered = self.lower(node)
+        if lowered.type is SqlType.UNKNOWN:
+            lowered = self.coercion.to(lowered, SqlType.TIMESTAMP, self.at(node))
+        if not lowered.type.is_moment:
+            raise DatatypeMismatch(
+                f"a date or timestamp is needed, and this is of type {lowered.type.value}", position=self.at(node)
+            )
+        return lowered
+
+    def need_comparable(self, sql_type: SqlType, node: exp.Expr) -> None:
+        """Refuse values of a type that has no order."""
+        if sql_type in (SqlType.JSON, SqlType.BYTEA, SqlType.ARRAY, SqlType.INTERVAL):
+            raise DatatypeMismatch(f"values of type {sql_type.value} are not compared", position=self.at(node))
+
+    def whole(self, node: exp.Expr, what: str, low: int, high: int) -> Literal:
+        """A constant integer between `low` and `high`."""
+        lowered = self.coercion.to(self.lower(node), SqlType.INTEGER, self.at(node))
+        if not isinstance(lowered, Literal):
+            raise UnsupportedQuery(f"{what} takes a constant number here", position=self.at(node))
+        value = lowered.value
+        if value is not None and (not isinstance(value, int) or not low <= value <= high):
+            raise InvalidParameter(f"{what} takes a number from {low} to {high} here", position=self.at(node))
+        return lowered
+
+    def order(self, node: exp.Expr) -> Order:
+        """Lower one ORDER BY term."""
+        if not isinstance(node, exp.Ordered):
+            return Order(self.value(node), False, False)
+        self.only(node, "this", "desc", "nulls_first")
+        return Order(self.value(node.this), bool(node.args.get("desc")), bool(node.args.get("nulls_first")))

@@ -1,0 +1,308 @@
+"""parse: SQL text into statements; nothing is looked up and nothing is allowed yet.
+
+Rule 1: text is bounded before it is parsed, and trees are bounded before they are walked.
+Rule 2: a statement is known by its first word; what is not known is refused by name.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.postgres import Postgres
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from dpsql.errors import InvalidSyntax, QueryTooComplex, UnsupportedQuery
+
+MAX_CHARACTERS = 100_000
+MAX_TOKENS = 20_000
+MAX_STATEMENTS = 100
+MAX_DEPTH = 100
+
+
+class _Words(Postgres.Tokenizer):
+    """PostgreSQL's lexical structure, without the words after which sqlglot takes all text as one."""
+
+    COMMANDS: ClassVar[set[TokenType]] = set()
+
+
+_QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "("})
+_BEGIN_WORDS = frozenset({"BEGIN", "START"})
+_COMMIT_WORDS = frozenset({"COMMIT", "END"})
+_ROLLBACK_WORDS = frozenset({"ROLLBACK", "ABORT"})
+
+
+@dataclass(frozen=True)
+class QueryStatement:
+    """A query; `sql` is its own text and `offset` where that starts in what was sent."""
+
+    sql: str
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class ExplainStatement:
+    """EXPLAIN of a query."""
+
+    query: QueryStatement
+    sql: str
+
+
+@dataclass(frozen=True)
+class SetStatement:
+    """SET name = value; value is None for DEFAULT."""
+
+    name: str
+    value: str | None
+    sql: str
+
+
+@dataclass(frozen=True)
+class ShowStatement:
+    """SHOW name."""
+
+    name: str
+    sql: str
+
+
+@dataclass(frozen=True)
+class ResetStatement:
+    """RESET name, or RESET ALL where name is None."""
+
+    name: str | None
+    sql: str
+
+
+@dataclass(frozen=True)
+class TransactionStatement:
+    """A transaction command; `action` is begin, commit, rollback, savepoint, release or rollback to."""
+
+    action: str
+    sql: str
+
+
+@dataclass(frozen=True)
+class DiscardStatement:
+    """DISCARD ALL and its lesser forms."""
+
+    what: str
+    sql: str
+
+
+@dataclass(frozen=True)
+class DeallocateStatement:
+    """DEALLOCATE name, or ALL where name is None."""
+
+    name: str | None
+    sql: str
+
+
+@dataclass(frozen=True)
+class EmptyStatement:
+    """Nothing but blanks and comments."""
+
+    sql: str = ""
+
+
+Statement = (
+    QueryStatement
+    | ExplainStatement
+    | SetStatement
+    | ShowStatement
+    | ResetStatement
+    | TransactionStatement
+    | DiscardStatement
+    | DeallocateStatement
+    | EmptyStatement
+)
+
+
+def parse(sql: str) -> tuple[Statement, ...]:
+    """Split text into statements.
+
+    Returns:
+        At least one statement; text without any is one EmptyStatement.
+
+    Raises:
+        InvalidSyntax: The text cannot be read as SQL.
+        QueryTooComplex: It is longer than the limits of this file.
+        UnsupportedQuery: A statement is of a kind that dpsql does not run.
+    """
+    tokens = _tokenize(sql)
+    groups: list[list[Token]] = [[]]
+    for token in tokens:
+        if token.token_type == TokenType.SEMICOLON:
+            groups.append([])
+        else:
+            groups[-1].append(token)
+    filled = [group for group in groups if group]
+    if len(filled) > MAX_STATEMENTS:
+        raise QueryTooComplex(
+            f"more than {MAX_STATEMENTS} statements in one text", hint="Send them one at a time, or in smaller scripts."
+        )
+    return tuple(_statement(sql, group) for group in filled) or (EmptyStatement(),)
+
+
+def parse_query(statement: QueryStatement) -> exp.Query:
+    """Return the syntax tree of one query.
+
+    Raises:
+        InvalidSyntax: The text is not a query.
+        QueryTooComplex: The tree is deeper than MAX_DEPTH.
+    """
+    try:
+        tree = sqlglot.parse_one(statement.sql, dialect="postgres")
+        deep = _depth(tree) > MAX_DEPTH
+    except ParseError as error:
+        raise _syntax_error(statement, error) from None
+    except (TokenError, ValueError, IndexError, AttributeError, TypeError, KeyError):
+        raise InvalidSyntax("the query cannot be read", position=statement.offset + 1) from None
+    except RecursionError:
+        deep = True
+    if deep:
+        raise QueryTooComplex(
+            f"the query nests deeper than {MAX_DEPTH} levels", hint="Use an IN list instead of nested conditions."
+        )
+    if not isinstance(tree, exp.Query | exp.Values):
+        raise InvalidSyntax("this is not a query", position=statement.offset + 1, hint="Begin with SELECT.")
+    return tree  # type: ignore[return-value]  # Values answers like a query
+
+
+def _tokenize(sql: str) -> Sequence[Token]:
+    if len(sql) > MAX_CHARACTERS:
+        raise QueryTooComplex(f"the text is longer than {MAX_CHARACTERS:,} characters")
+    if "\x00" in sql:
+        raise InvalidSyntax("a NUL character may not stand in SQL", position=sql.index("\x00") + 1)
+    try:
+        tokens = _Words(dialect=Postgres()).tokenize(sql)
+    except (TokenError, ValueError):
+        raise InvalidSyntax("a quoted string, identifier or comment is not closed") from None
+    if len(tokens) > MAX_TOKENS:
+        raise QueryTooComplex(f"the text has more than {MAX_TOKENS:,} words and signs")
+    return tokens
+
+
+def _depth(tree: exp.Expr) -> int:
+    """The depth of a tree, in which a chain of the same connector or UNION counts as one level."""
+    deepest = 0
+    stack: list[tuple[exp.Expr, int]] = [(tree, 1)]
+    while stack:
+        node, level = stack.pop()
+        deepest = max(deepest, level)
+        for child in node.iter_expressions():
+            chained = isinstance(node, exp.Connector) and type(child) is type(node)
+            stack.append((child, level if chained else level + 1))
+    return deepest
+
+
+def _syntax_error(statement: QueryStatement, error: ParseError) -> InvalidSyntax:
+    details = error.errors[0] if error.errors else {}
+    near = str(details.get("highlight") or "").strip()
+    position = None
+    line, column = details.get("line"), details.get("col")
+    if isinstance(line, int) and isinstance(column, int):
+        start = sum(len(part) for part in statement.sql.splitlines(keepends=True)[: line - 1])
+        position = statement.offset + max(1, start + column - len(near) + 1)
+    return InvalidSyntax(f'syntax error at or near "{near}"' if near else "syntax error", position=position)
+
+
+def _statement(sql: str, tokens: list[Token]) -> Statement:
+    start = tokens[0].start
+    text = sql[start : tokens[-1].end + 1]
+    words = [token.text for token in tokens]
+    first = words[0].upper()
+    if tokens[0].token_type in (TokenType.STRING, TokenType.IDENTIFIER):
+        raise InvalidSyntax(f'syntax error at or near "{words[0]}"', position=start + 1)
+    if first in _QUERY_WORDS:
+        return QueryStatement(text, start)
+    if first == "EXPLAIN":
+        return _explain(sql, tokens, text)
+    session = _session_statement(first, words, tokens, text)
+    if session is not None:
+        return session
+    raise UnsupportedQuery(
+        f"{first} is not supported: dpsql answers queries only",
+        hint="SELECT COUNT(*) FROM …; SELECT * FROM dpsql.columns; shows the tables and columns.",
+        position=start + 1,
+    )
+
+
+def _explain(sql: str, tokens: list[Token], text: str) -> ExplainStatement:
+    rest = tokens[1:]
+    if not rest or rest[0].text.upper() not in _QUERY_WORDS - {"("}:
+        raise UnsupportedQuery(
+            "EXPLAIN takes a query and no options", hint="EXPLAIN SELECT COUNT(*) FROM …", position=tokens[0].start + 1
+        )
+    inner = sql[rest[0].start : rest[-1].end + 1]
+    return ExplainStatement(QueryStatement(inner, rest[0].start), text)
+
+
+def _session_statement(first: str, words: list[str], tokens: list[Token], text: str) -> Statement | None:
+    upper = [word.upper() for word in words]
+    if first == "SET":
+        return _set(words, tokens, text)
+    if first == "SHOW":
+        return ShowStatement(_name(upper, words, 1, text), text)
+    if first == "RESET":
+        name = _name(upper, words, 1, text)
+        return ResetStatement(None if name == "all" else name, text)
+    if first in _BEGIN_WORDS:
+        return TransactionStatement("begin", text)
+    if first in _COMMIT_WORDS:
+        return TransactionStatement("commit", text)
+    if first in _ROLLBACK_WORDS:
+        return TransactionStatement("rollback to" if "TO" in upper else "rollback", text)
+    if first in ("SAVEPOINT", "RELEASE"):
+        return TransactionStatement(first.lower(), text)
+    if first == "DISCARD":
+        return DiscardStatement(_name(upper, words, 1, text), text)
+    if first == "DEALLOCATE":
+        at = 2 if upper[1:2] == ["PREPARE"] else 1
+        name = words[at] if len(words) == at + 1 else _name(upper, words, at, text)
+        return DeallocateStatement(None if name.upper() == "ALL" else name, text)
+    return None
+
+
+def _name(upper: list[str], words: list[str], at: int, text: str) -> str:
+    """The setting that words[at:] name, in lower case: `dpsql . epsilon`, TIME ZONE and the like joined."""
+    rest = upper[at:]
+    special = {
+        ("TIME", "ZONE"): "timezone",
+        ("TRANSACTION", "ISOLATION", "LEVEL"): "transaction_isolation",
+        ("SESSION", "AUTHORIZATION"): "session_authorization",
+    }
+    if tuple(rest) in special:
+        return special[tuple(rest)]
+    name = "".join(words[at:]).lower()
+    if not name or not name.replace(".", "").replace("_", "").isalnum():
+        raise InvalidSyntax(f"{upper[0]} needs one name", hint=f"{upper[0]} dpsql.epsilon", position=len(text))
+    return name
+
+
+def _set(words: list[str], tokens: list[Token], text: str) -> Statement:
+    upper = [word.upper() for word in words]
+    at = 2 if upper[1:2] in (["SESSION"], ["LOCAL"]) and upper[2:3] != ["CHARACTERISTICS"] else 1
+    if upper[at : at + 1] == ["TRANSACTION"] or upper[at : at + 2] == ["SESSION", "CHARACTERISTICS"]:
+        return SetStatement("transaction_characteristics", " ".join(words[at:]), text)
+    if upper[at : at + 2] == ["TIME", "ZONE"]:
+        return _set_value("timezone", words[at + 2 :], tokens[at + 2 :], text)
+    if upper[at : at + 1] == ["NAMES"]:
+        return _set_value("client_encoding", words[at + 1 :], tokens[at + 1 :], text)
+    for index in range(at, len(words)):
+        if words[index] == "=" or upper[index] == "TO":
+            name = _name(upper[:index], words[:index], at, text)
+            return _set_value(name, words[index + 1 :], tokens[index + 1 :], text)
+    raise InvalidSyntax("SET needs a name and a value", hint="SET dpsql.epsilon = 0.2", position=len(text))
+
+
+def _set_value(name: str, words: list[str], tokens: list[Token], text: str) -> SetStatement:
+    if not words:
+        raise InvalidSyntax(f"SET {name} needs a value", hint=f"SET {name} = DEFAULT", position=len(text))
+    quoted = tokens[0].token_type in (TokenType.STRING, TokenType.IDENTIFIER)
+    if len(words) == 1 and not quoted and words[0].upper() == "DEFAULT":
+        return SetStatement(name, None, text)
+    # A sign stands against its number and list items are joined as PostgreSQL prints them.
+    value = "".join(word + " " if word == "," else word for word in words)
+    return SetStatement(name, value, text)

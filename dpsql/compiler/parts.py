@@ -1,0 +1,272 @@
+"""parts: the exact cells that an aggregation needs, and what one unit may add to each.
+
+Rule 1: aggregates share what is the same expression, so that the price is split over the fewest noisy cells.
+Rule 2: a part's range is what its SQL enforces, by clamping; policy bounds only choose it.
+"""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from dpsql.compiler.bound import Interval, bounds_of, interval, narrow
+from dpsql.compiler.ir import AggregateCall, Column, Expr, Field, Filter, Project, Protected, Relation, UnitScan
+from dpsql.errors import PolicyViolation, QueryTooComplex
+from dpsql.sqltypes import SqlType
+
+MAX_CELL = 2**53
+"""The greatest value one unit may add to a cell, in grid units; totals are clamped to 2^62."""
+MAX_PARTS = 64
+
+
+class PartKind(enum.Enum):
+    """What a cell adds up over the units: rows, grid values, or nothing but distinct values."""
+
+    COUNT = "count"
+    SUM = "sum"
+    MEAN = "mean"
+    DISTINCT = "distinct"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Numbers as whole multiples of a step.
+
+    Attributes:
+        step: What one grid unit is worth.
+        lower: Least grid value after clamping.
+        upper: Greatest grid value after clamping.
+    """
+
+    step: Fraction
+    lower: int
+    upper: int
+
+    @property
+    def centre(self) -> int:
+        """The grid value that means are measured from."""
+        return (self.lower + self.upper) // 2
+
+
+@dataclass(frozen=True)
+class Part:
+    """One integer a group: the sum over units of a value clamped to [lower, upper].
+
+    Attributes:
+        kind: COUNT: rows of the unit (where `argument` is not NULL), `cap` at most. SUM: grid values of the unit,
+            clamped. MEAN: the same scaled to min(rows, cap) rows and measured from the grid's centre. DISTINCT:
+            values no other unit brings, `cap` at most.
+        argument: What is counted or summed; None counts rows.
+        filter: Rows for which it is not true add nothing.
+        cap: Rows of one unit that count in one group.
+        grid: The grid of the argument, for SUM and MEAN.
+    """
+
+    kind: PartKind
+    argument: Expr | None
+    filter: Expr | None
+    cap: int
+    grid: Grid | None = None
+
+    @property
+    def lower(self) -> int:
+        """The least that one unit adds to a cell."""
+        if self.grid is None:
+            return 0
+        if self.kind is PartKind.MEAN:
+            return self.cap * (self.grid.lower - self.grid.centre)
+        return self.cap * min(self.grid.lower, 0) if self.cap > 1 else self.grid.lower
+
+    @property
+    def upper(self) -> int:
+        """The most that one unit adds to a cell."""
+        if self.grid is None:
+            return self.cap
+        if self.kind is PartKind.MEAN:
+            return self.cap * (self.grid.upper - self.grid.centre)
+        return self.cap * max(self.grid.upper, 0) if self.cap > 1 else self.grid.upper
+
+    @property
+    def counts_units(self) -> bool:
+        """True where the cell is the number of units in the group."""
+        return self.kind is PartKind.COUNT and self.argument is None and self.filter is None and self.cap == 1
+
+
+UNITS = Part(PartKind.COUNT, None, None, 1)
+
+
+@dataclass(frozen=True)
+class CountOutput:
+    """A cell as it is."""
+
+    cell: int
+
+
+@dataclass(frozen=True)
+class SumOutput:
+    """A cell times its step."""
+
+    cell: int
+    step: Fraction
+
+
+@dataclass(frozen=True)
+class MeanOutput:
+    """(centre + sum / count) · step, within the grid's limits."""
+
+    sum_cell: int
+    count_cell: int
+    grid: Grid
+
+
+Output = CountOutput | SumOutput | MeanOutput
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What one unit may contribute to one aggregation; all of it is enforced in SQL.
+
+    Attributes:
+        grouped: False where there is one cell, whoever is in it.
+        max_groups: Groups it may touch.
+        max_rows: Rows that count in one group.
+        one_row: True where the engine's schema lets a unit have one row only.
+    """
+
+    grouped: bool
+    max_groups: int
+    max_rows: int
+    one_row: bool
+
+
+@dataclass
+class PartList:
+    """Collects the parts of one aggregation, each once."""
+
+    protected: Protected
+    contribution: Contribution
+    parts: list[Part] = field(default_factory=list)
+
+    def output(self, call: AggregateCall) -> Output:
+        """The formula that makes an aggregate's value of its cells.
+
+        Raises:
+            PolicyViolation: The argument has no finite bounds.
+        """
+        cap = self.contribution.max_rows
+        if call.function == "count":
+            return CountOutput(self._cell(self._count(call)))
+        if call.argument is None:
+            raise TypeError(f"{call.function} has an argument")
+        grid = self._grid(call)
+        if call.function == "sum":
+            return SumOutput(self._cell(Part(PartKind.SUM, call.argument, call.filter, cap, grid)), grid.step)
+        mean = self._cell(Part(PartKind.MEAN, call.argument, call.filter, cap, grid))
+        count = self._cell(Part(PartKind.COUNT, call.argument, call.filter, cap))
+        return MeanOutput(mean, count, grid)
+
+    def _count(self, call: AggregateCall) -> Part:
+        is_unit = call.argument == Column(self.protected.unit)
+        if call.distinct and is_unit:
+            return Part(PartKind.COUNT, None, call.filter, 1)
+        if call.distinct:
+            return Part(PartKind.DISTINCT, call.argument, call.filter, self.contribution.max_rows)
+        argument = None if is_unit else call.argument
+        return Part(PartKind.COUNT, argument, call.filter, self.contribution.max_rows)
+
+    def _cell(self, part: Part) -> int:
+        if part not in self.parts:
+            self.parts.append(part)
+        if len(self.parts) > MAX_PARTS:
+            raise QueryTooComplex(f"a query may have {MAX_PARTS} aggregates", hint="Ask for fewer at a time.")
+        return self.parts.index(part)
+
+    def _grid(self, call: AggregateCall) -> Grid:
+        relation, argument = self.protected.relation, call.argument
+        if argument is None:
+            raise TypeError("a sum has an argument")
+        bounds = bounds_of(relation)
+        if call.filter is not None:
+            bounds = narrow(bounds, call.filter)
+        found = interval(argument, bounds)
+        if found.lower is None or found.upper is None:
+            raise _unbounded(call, argument, relation)
+        step = step_of(argument, relation, found)
+        lower, upper = (found.lower / step).__ceil__(), (found.upper / step).__floor__()
+        grid = Grid(step, min(lower, upper), max(lower, upper))
+        if self.contribution.max_rows * max(abs(grid.lower), abs(grid.upper)) > MAX_CELL:
+            raise QueryTooComplex(
+                f"{call.function.upper()} over this range needs more digits than its sum has",
+                hint="Narrow it: SUM(LEAST(GREATEST(x, low), high)), or give the column a larger step in the policy.",
+            )
+        return grid
+
+
+def _unbounded(call: AggregateCall, argument: Expr, relation: Relation) -> PolicyViolation:
+    names = dict(_column_names(relation))
+    named = names.get(argument.field) if isinstance(argument, Column) else None
+    what = f'column "{named}"' if named else "the expression"
+    shown = named or "x"
+    return PolicyViolation(
+        f"{call.function.upper()} needs bounds, and {what} has none",
+        hint=f"Say them in the query: {call.function.upper()}(LEAST(GREATEST({shown}, 0), 100)); "
+        "or the data owner declares lower and upper in the policy.",
+    )
+
+
+def _column_names(relation: Relation) -> Mapping[Field, str]:
+    while isinstance(relation, Filter):
+        relation = relation.input
+    if isinstance(relation, UnitScan):
+        return {f: column.name for column, f in zip(relation.columns, relation.column_fields, strict=True)}
+    if isinstance(relation, Project):
+        inner = _column_names(relation.input)
+        pairs = zip(relation.fields, relation.expressions, strict=True)
+        return {f: inner[e.field] for f, e in pairs if isinstance(e, Column) and e.field in inner}
+    return {}
+
+
+def step_of(argument: Expr, relation: Relation, found: Interval) -> Fraction:
+    """The grid an argument is put on: its column's step, 1 for integers, else a millionth of its range or less."""
+    if argument.type.is_integer:
+        return Fraction(1)
+    declared = _steps(relation).get(argument.field) if isinstance(argument, Column) else None
+    if declared is not None:
+        return declared
+    if found.lower is None or found.upper is None or found.lower == found.upper:
+        return Fraction(1, 1_000_000)
+    width = max(found.upper - found.lower, abs(found.lower), abs(found.upper))
+    step = Fraction(1)
+    while step * 1_000_000 > width:
+        step /= 10
+    while step * 10_000_000 <= width:
+        step *= 10
+    return step
+
+
+def _steps(relation: Relation) -> Mapping[Field, Fraction]:
+    while isinstance(relation, Filter):
+        relation = relation.input
+    if isinstance(relation, UnitScan):
+        pairs = zip(relation.columns, relation.column_fields, strict=True)
+        return {f: column.step for column, f in pairs if column.step is not None}
+    if isinstance(relation, Project):
+        inner = _steps(relation.input)
+        written = zip(relation.fields, relation.expressions, strict=True)
+        return {f: inner[e.field] for f, e in written if isinstance(e, Column) and e.field in inner}
+    return {}
+
+
+def decimal_places(step: Fraction) -> int | None:
+    """The digits after the point that multiples of a step need, or None where no number of digits is enough."""
+    for places in range(16):
+        if (step * 10**places).denominator == 1:
+            return places
+    return None
+
+
+def output_type(call: AggregateCall, output: Output) -> SqlType:
+    """The type of an aggregate's released value."""
+    if isinstance(output, SumOutput) and call.type is SqlType.NUMERIC:
+        return SqlType.NUMERIC if decimal_places(output.step) is not None else SqlType.DOUBLE
+    return call.type

@@ -1,0 +1,9 @@
+"""position: where in the analyst's text a piece of the syntax tree stands."""
+
+from sqlglot import exp
+
+
+def position(node: exp.Expr, offset: int = 0) -> int | None:
+    """Return the 1-based character index of `node`'s first known token, or None."""
+    starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
+    return offset + min(starts) + 1 if starts else None

@@ -1,0 +1,436 @@
+"""render: relations and expressions into the SQL of DuckDB; text is made from the closed form, never spliced.
+
+Rule 1: a column is named by the order in which it is rendered, so equal relations give equal text.
+Rule 2: values leave a table canonical for their type: finite numbers, years 1 to 9999, binary collation.
+Rule 3: only the columns that are needed are rendered.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
+from uuid import UUID
+
+from dpsql.compiler.functions import FUNCTIONS, WINDOW_FUNCTIONS
+from dpsql.compiler.ir import (
+    Aggregate,
+    AggregateCall,
+    Call,
+    Case,
+    Cast,
+    Column,
+    Distinct,
+    Expr,
+    Field,
+    Filter,
+    InList,
+    Join,
+    Literal,
+    Order,
+    Project,
+    Relation,
+    Release,
+    Scan,
+    Series,
+    SetOperation,
+    Sort,
+    SystemScan,
+    UnitScan,
+    Value,
+    Values,
+    Window,
+    fields_in,
+)
+from dpsql.compiler.schema import EngineColumn, EngineSchema
+from dpsql.errors import QueryTooComplex
+from dpsql.policy import Column as PolicyColumn
+from dpsql.policy import Policy, Table
+from dpsql.sqltypes import SqlType
+
+MAX_SQL = 1_000_000
+"""Characters of generated SQL; guards repeat what they guard, so text may outgrow the query."""
+
+DUCKDB_TYPES = {
+    SqlType.BOOLEAN: "BOOLEAN",
+    SqlType.SMALLINT: "SMALLINT",
+    SqlType.INTEGER: "INTEGER",
+    SqlType.BIGINT: "BIGINT",
+    SqlType.NUMERIC: "DECIMAL(38, 10)",
+    SqlType.REAL: "DOUBLE",
+    SqlType.DOUBLE: "DOUBLE",
+    SqlType.TEXT: "VARCHAR",
+    SqlType.VARCHAR: "VARCHAR",
+    SqlType.CHAR: "VARCHAR",
+    SqlType.DATE: "DATE",
+    SqlType.TIME: "TIME",
+    SqlType.TIMESTAMP: "TIMESTAMP",
+    SqlType.TIMESTAMPTZ: "TIMESTAMPTZ",
+    SqlType.INTERVAL: "INTERVAL",
+    SqlType.UUID: "UUID",
+    SqlType.JSON: "VARCHAR",
+    SqlType.BYTEA: "BLOB",
+    SqlType.UNKNOWN: "VARCHAR",
+}
+
+_FIRST, _LAST = "0001-01-01", "9999-12-31"
+
+
+def quote_name(name: str) -> str:
+    """An identifier, quoted."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_text(text: str) -> str:
+    """A string constant, quoted."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def constant(value: Value, sql_type: SqlType) -> str:
+    """A typed constant in DuckDB's SQL."""
+    target = DUCKDB_TYPES.get(sql_type, "VARCHAR")
+    if value is None:
+        return f"CAST(NULL AS {target})"
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, Decimal) and sql_type is SqlType.NUMERIC:
+        return f"CAST({value:f} AS DECIMAL({_precision(value)}))"
+    if isinstance(value, int | Decimal | float):
+        return f"CAST({quote_text(str(value))} AS {target})"
+    if isinstance(value, str):
+        return quote_text(value)
+    if isinstance(value, date | datetime | time | UUID):
+        return f"CAST({quote_text(str(value))} AS {target})"
+    raise TypeError(f"no constant of type {type(value).__name__}")
+
+
+def _precision(value: Decimal) -> str:
+    exponent = value.as_tuple().exponent
+    scale = max(0, -exponent) if isinstance(exponent, int) else 0
+    return f"{max(scale + max(value.adjusted() + 1, 1), 1)}, {scale}"
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A relation that is handed to the engine ready made: a table, and SQL for each of its fields."""
+
+    table: str
+    columns: tuple[str, ...]
+
+
+class Renderer:
+    """Renders one query; `leaves` are the relations that are there already."""
+
+    def __init__(self, schema: EngineSchema, policy: Policy, leaves: Mapping[Relation, Leaf] | None = None) -> None:
+        self._schema = schema
+        self._policy = policy
+        self._leaves = leaves or {}
+        self._names: dict[Field, str] = {}
+
+    def name(self, field: Field) -> str:
+        """The column name of a field, given at its first use."""
+        return self._names.setdefault(field, f"c{len(self._names)}")
+
+    # Expressions
+
+    def expression(self, expression: Expr) -> str:
+        """SQL that is total: NaN, infinite and far values have become NULL."""
+        text = self._raw(expression)
+        if len(text) > MAX_SQL:
+            raise QueryTooComplex("the query's expressions are too large")
+        if not _is_raw(expression):
+            return text
+        if expression.type.is_moment:
+            kind = DUCKDB_TYPES[expression.type]
+            return f"CASE WHEN {text} BETWEEN {kind} '{_FIRST}' AND {kind} '{_LAST}' THEN {text} END"
+        return f"CASE WHEN isfinite({text}) THEN {text} END"
+
+    def _raw(self, expression: Expr) -> str:
+        match expression:
+            case Column():
+                return self.name(expression.field)
+            case Literal():
+                return constant(expression.value, expression.type)
+            case Call():
+                return self._call(expression)
+            case Cast():
+                return self._cast(expression)
+            case Case():
+                branches = " ".join(
+                    f"WHEN {self.expression(condition)} THEN {self.expression(value)}"
+                    for condition, value in expression.branches
+                )
+                return f"CASE {branches} ELSE {self.expression(expression.default)} END"
+            case InList():
+                items = ", ".join(self.expression(item) for item in expression.items)
+                return f"({self.expression(expression.argument)} IN ({items}))"
+            case Window():
+                return self._window(expression)
+
+    def _call(self, call: Call) -> str:
+        function = FUNCTIONS[call.function]
+        render = self._raw if function.passes_raw else self.expression
+        arguments = [render(argument) for argument in call.arguments]
+        return function.duckdb.format(*arguments, all=function.joiner.join(arguments))
+
+    def _cast(self, cast: Cast) -> str:
+        inner = self.expression(cast.argument)
+        if cast.type is SqlType.NUMERIC and cast.scale is not None:
+            return f"TRY_CAST(round({inner}, {cast.scale}) AS DECIMAL(38, {cast.scale}))"
+        return f"TRY_CAST({inner} AS {DUCKDB_TYPES[cast.type]})"
+
+    def _window(self, window: Window) -> str:
+        arguments = [self.expression(argument) for argument in window.arguments]
+        call = WINDOW_FUNCTIONS[window.function].format(*arguments, all=", ".join(arguments))
+        parts = []
+        if window.partition:
+            parts.append("PARTITION BY " + ", ".join(self.expression(part) for part in window.partition))
+        if window.order:
+            parts.append("ORDER BY " + self.order(window.order))
+        if window.running:
+            parts.append("ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW")
+        return f"{call} OVER ({' '.join(parts)})"
+
+    def order(self, terms: tuple[Order, ...]) -> str:
+        """ORDER BY terms with their directions written out."""
+        return ", ".join(
+            f"{self.expression(term.expression)} {'DESC' if term.descending else 'ASC'} "
+            f"NULLS {'FIRST' if term.nulls_first else 'LAST'}"
+            for term in terms
+        )
+
+    # Relations
+
+    def relation(self, relation: Relation, needed: frozenset[Field]) -> str:
+        """A SELECT that gives the needed fields of a relation, and at least one column."""
+        text = self._relation(relation, needed)
+        if len(text) > MAX_SQL:
+            raise QueryTooComplex("the query is too large")
+        return text
+
+    def _relation(self, relation: Relation, needed: frozenset[Field]) -> str:
+        if relation in self._leaves:
+            leaf = self._leaves[relation]
+            pairs = zip(leaf.columns, relation.fields, strict=True)
+            items = [f"{text} AS {self.name(field)}" for text, field in pairs if field in needed]
+            return f"SELECT {', '.join(items) or '1 AS one'} FROM {leaf.table}"
+        match relation:
+            case Scan():
+                return self._scan(relation, needed)
+            case UnitScan():
+                return self._unit_scan(relation, needed)
+            case Values():
+                return self._values(relation)
+            case Series():
+                return self._series(relation)
+            case Filter():
+                inner = self.relation(relation.input, needed | fields_in(relation.condition))
+                kept = self._columns(_kept(relation, needed))
+                return f"SELECT {kept} FROM ({inner}) WHERE {self.expression(relation.condition)}"
+            case Project():
+                return self._project(relation, needed)
+            case Aggregate():
+                return self._aggregate(relation, needed)
+            case Join():
+                return self._join(relation, needed)
+            case Distinct():
+                inner = self.relation(relation.input, frozenset(relation.fields))
+                return f"SELECT DISTINCT {self._columns(relation.fields)} FROM ({inner})"
+            case SetOperation():
+                return self._set_operation(relation)
+            case Sort():
+                return self._sort(relation, needed)
+            case Release() | SystemScan():
+                raise TypeError("a leaf must be given to the renderer by name")
+
+    def _columns(self, fields: tuple[Field, ...]) -> str:
+        return ", ".join(self.name(field) for field in fields) or "1 AS one"
+
+    def _as(self, expression: Expr, field: Field) -> str:
+        return f"{self.expression(expression)} AS {self.name(field)}"
+
+    def _project(self, relation: Project, needed: frozenset[Field]) -> str:
+        pairs = [
+            (field, expression)
+            for field, expression in zip(relation.fields, relation.expressions, strict=True)
+            if field in needed
+        ]
+        used = frozenset[Field]().union(*(fields_in(expression) for _, expression in pairs))
+        inner = self.relation(relation.input, used)
+        items = ", ".join(self._as(expression, field) for field, expression in pairs) or "1 AS one"
+        return f"SELECT {items} FROM ({inner})"
+
+    def _aggregate(self, relation: Aggregate, needed: frozenset[Field]) -> str:
+        calls = [
+            (field, call)
+            for field, call in zip(relation.aggregate_fields, relation.aggregates, strict=True)
+            if field in needed
+        ]
+        used = frozenset[Field]().union(
+            *(fields_in(key) for key in relation.keys),
+            *(fields_in(part) for _, call in calls for part in (call.argument, call.filter) if part is not None),
+        )
+        inner = self.relation(relation.input, used)
+        keys = [self._as(key, field) for key, field in zip(relation.keys, relation.key_fields, strict=True)]
+        items = keys + [f"{self._aggregate_call(call)} AS {self.name(field)}" for field, call in calls]
+        grouping = " GROUP BY " + ", ".join(self.expression(key) for key in relation.keys) if relation.keys else ""
+        return f"SELECT {', '.join(items) or 'count(*) AS one'} FROM ({inner}){grouping}"
+
+    def _aggregate_call(self, call: AggregateCall) -> str:
+        argument = "*" if call.argument is None else self.expression(call.argument)
+        text = f"{call.function}({'DISTINCT ' if call.distinct else ''}{argument})"
+        if call.filter is not None:
+            text += f" FILTER (WHERE {self.expression(call.filter)})"
+        if call.function == "sum" and call.type.is_integer:
+            return f"TRY_CAST({text} AS {DUCKDB_TYPES[call.type]})"
+        return text
+
+    def _join(self, relation: Join, needed: frozenset[Field]) -> str:
+        used = needed | (fields_in(relation.condition) if relation.condition is not None else frozenset())
+        left = self.relation(relation.left, used & frozenset(relation.left.fields))
+        right = self.relation(relation.right, used & frozenset(relation.right.fields))
+        kept = self._columns(_kept(relation, needed))
+        if relation.condition is None:
+            return f"SELECT {kept} FROM ({left}) CROSS JOIN ({right})"
+        condition = self.expression(relation.condition)
+        return f"SELECT {kept} FROM ({left}) {relation.kind.upper()} JOIN ({right}) ON {condition}"
+
+    def _set_operation(self, relation: SetOperation) -> str:
+        left = self.relation(relation.left, frozenset(relation.left.fields))
+        right = self.relation(relation.right, frozenset(relation.right.fields))
+        operator = relation.kind.upper() + (" ALL" if relation.all else "")
+        names = self._columns(relation.fields)
+        return f"SELECT {names} FROM (({left}) {operator} ({right})) AS u({names})"
+
+    def _sort(self, relation: Sort, needed: frozenset[Field]) -> str:
+        used = needed.union(*(fields_in(term.expression) for term in relation.order))
+        text = f"SELECT {self._columns(_kept(relation, needed))} FROM ({self.relation(relation.input, used)})"
+        if relation.order:
+            text += f" ORDER BY {self.order(relation.order)}"
+        if relation.limit is not None:
+            text += f" LIMIT {relation.limit}"
+        if relation.offset:
+            text += f" OFFSET {relation.offset}"
+        return text
+
+    def _values(self, relation: Values) -> str:
+        if not relation.fields:
+            return "SELECT 1 AS one"
+        rows = ", ".join(f"({', '.join(self.expression(cell) for cell in row)})" for row in relation.rows)
+        names = self._columns(relation.fields)
+        return f"SELECT {names} FROM (VALUES {rows}) AS v({names})"
+
+    def _series(self, relation: Series) -> str:
+        (field,) = relation.fields
+        target = DUCKDB_TYPES[field.type]
+        step = "1" if relation.unit is None else f"INTERVAL 1 {relation.unit}"
+        start, stop = (
+            str(end) if relation.unit is None else f"TIMESTAMP '{end}'" for end in (relation.start, relation.stop)
+        )
+        name = self.name(field)
+        return (
+            f"SELECT CAST(s AS {target}) AS {name} FROM (SELECT unnest(generate_series({start}, {stop}, {step})) AS s)"
+        )
+
+    # Tables
+
+    def _scan(self, relation: Scan, needed: frozenset[Field]) -> str:
+        items = self._scanned(relation.table, relation.columns, relation.fields, needed)
+        return f"SELECT {', '.join(items) or '1 AS one'} FROM {_table_name(relation.table, self._schema)}"
+
+    def _scanned(
+        self,
+        table: Table,
+        columns: tuple[PolicyColumn, ...],
+        fields: tuple[Field, ...],
+        needed: frozenset[Field],
+        prefix: str = "",
+    ) -> list[str]:
+        engine = self._schema.tables[table.name].columns
+        pairs = [(column.name, field) for column, field in zip(columns, fields, strict=True) if field in needed]
+        return [
+            f"{canonical(prefix + quote_name(name), engine[name], field.type)} AS {self.name(field)}"
+            for name, field in pairs
+        ]
+
+    def _unit_scan(self, relation: UnitScan, needed: frozenset[Field]) -> str:
+        table, unit_type = relation.table, relation.unit_field.type
+        unit = self.name(relation.unit_field)
+        engine = self._schema.tables[table.name]
+        if table.unit_key is not None:
+            key = canonical(quote_name(table.unit_key), engine.columns[table.unit_key], unit_type)
+            items = ", ".join(
+                [f"{key} AS {unit}", *self._scanned(table, relation.columns, relation.column_fields, needed)]
+            )
+            return f"SELECT {items} FROM {_table_name(table, self._schema)} WHERE {key} IS NOT NULL"
+        pairs, join = self._unit_path(table, unit_type)
+        items = ", ".join(
+            [f"p.unit AS {unit}", *self._scanned(table, relation.columns, relation.column_fields, needed, "t.")]
+        )
+        return f"SELECT {items} FROM {_table_name(table, self._schema)} AS t JOIN ({pairs}) AS p ON {join}"
+
+    def _unit_path(self, table: Table, unit_type: SqlType) -> tuple[str, str]:
+        """The (parent key, unit) pairs of a table's `unit_via`, each pair once, and the join to them."""
+        via = table.unit_via
+        if via is None:
+            raise TypeError("the table has a unit of its own")
+        parent = self._policy.table(via.table)
+        if parent is None:
+            raise TypeError("the policy loader lets no path lead nowhere")
+        engine, own = self._schema.tables[parent.name], self._schema.tables[table.name]
+        keys = [
+            canonical(
+                f"{'t.' if parent.unit_via else ''}{quote_name(there)}",
+                engine.columns[there],
+                engine.columns[there].sql_type,
+            )
+            for _, there in via.on
+        ]
+        names = [f"k{index}" for index in range(len(keys))]
+        columns = ", ".join(f"{key} AS {name}" for key, name in zip(keys, names, strict=True))
+        distinct = "" if engine.is_unique(frozenset(there for _, there in via.on)) else "DISTINCT "
+        present = " AND ".join(f"{key} IS NOT NULL" for key in keys)
+        source = _table_name(parent, self._schema)
+        if parent.unit_key is not None:
+            unit = canonical(quote_name(parent.unit_key), engine.columns[parent.unit_key], unit_type)
+            pairs = f"SELECT {distinct}{columns}, {unit} AS unit FROM {source} WHERE {unit} IS NOT NULL AND {present}"
+        else:
+            upper, join = self._unit_path(parent, unit_type)
+            joined = f"{source} AS t JOIN ({upper}) AS p ON {join}"
+            pairs = f"SELECT {distinct}{columns}, p.unit AS unit FROM {joined} WHERE {present}"
+        here = [
+            canonical(f"t.{quote_name(column)}", own.columns[column], engine.columns[there].sql_type)
+            for column, there in via.on
+        ]
+        return pairs, " AND ".join(f"{left} = p.{name}" for left, name in zip(here, names, strict=True))
+
+
+def _table_name(table: Table, schema: EngineSchema) -> str:
+    return ".".join(quote_name(part) for part in schema.tables[table.name].path)
+
+
+def _kept(relation: Relation, needed: frozenset[Field]) -> tuple[Field, ...]:
+    return tuple(field for field in relation.fields if field in needed)
+
+
+def _is_raw(expression: Expr) -> bool:
+    if isinstance(expression, Call):
+        return FUNCTIONS[expression.function].raw
+    if isinstance(expression, Cast):
+        from_text = expression.argument.type.is_text
+        return (expression.type is SqlType.DOUBLE and from_text) or (expression.type.is_moment and from_text)
+    return False
+
+
+def canonical(column: str, engine: EngineColumn, target: SqlType) -> str:
+    """A table's column as the one value its type gives it, NULL where it has none."""
+    if target.is_text:
+        return f'CAST({column} AS VARCHAR) COLLATE "C"'
+    kind = DUCKDB_TYPES[target] if target is not SqlType.NUMERIC else engine.type_name
+    if target is SqlType.NUMERIC and engine.sql_type is not SqlType.NUMERIC:
+        kind = DUCKDB_TYPES[target]
+    value = column if engine.type_name == kind else f"TRY_CAST({column} AS {kind})"
+    if target in (SqlType.DOUBLE, SqlType.REAL):
+        return f"CASE WHEN isfinite({value}) THEN {value} END"
+    if target.is_moment:
+        return f"CASE WHEN {value} BETWEEN {kind} '{_FIRST}' AND {kind} '{_LAST}' THEN {value} END"
+    return value

@@ -1,0 +1,47 @@
+"""What an engine's own schema enforces: column types, NOT NULL and unique keys, never a value."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dpsql.sqltypes import SqlType
+
+
+@dataclass(frozen=True)
+class EngineColumn:
+    """A column as the engine declares it.
+
+    Attributes:
+        type_name: The engine's own spelling of the type, such as "DECIMAL(10,2)".
+        sql_type: The PostgreSQL type its values have.
+        not_null: True where the engine enforces NOT NULL.
+    """
+
+    type_name: str
+    sql_type: SqlType
+    not_null: bool
+
+
+@dataclass(frozen=True)
+class EngineTable:
+    """A table as the engine declares it.
+
+    Attributes:
+        path: Schema and table name, as the engine quotes them.
+        columns: Columns by name.
+        unique_keys: Column sets the engine enforces as PRIMARY KEY or UNIQUE.
+    """
+
+    path: tuple[str, ...]
+    columns: Mapping[str, EngineColumn]
+    unique_keys: frozenset[frozenset[str]]
+
+    def is_unique(self, names: frozenset[str]) -> bool:
+        """True where the engine enforces that no two rows agree on non-null `names`."""
+        return any(key <= names for key in self.unique_keys) and all(self.columns[name].not_null for name in names)
+
+
+@dataclass(frozen=True)
+class EngineSchema:
+    """The tables of a policy as the engine declares them, by their policy names."""
+
+    tables: Mapping[str, EngineTable]

@@ -1,0 +1,91 @@
+"""verify: the guarantee of a finished plan, computed again from the plan alone and compared with its price.
+
+Rule: nothing here shares code with plan or with the calibration of mechanisms; the compiler does not trust itself.
+"""
+
+from fractions import Fraction
+
+from dpsql.compiler.catalog import Catalog
+from dpsql.compiler.parts import Part, PartKind
+from dpsql.compiler.plan import CompiledQuery, PlannedPart, PlannedRelease
+from dpsql.compiler.settings import QuerySettings
+from dpsql.errors import GuaranteeMismatch
+from dpsql.privacy.accounting import Spent
+from dpsql.privacy.cost import Accountant, Mechanism
+from dpsql.privacy.mechanisms import DiscreteLaplace
+from dpsql.privacy.sensitivity import Adjacency
+
+
+def verify(compiled: CompiledQuery, catalog: Catalog, settings: QuerySettings) -> None:
+    """Check that a plan costs no more than its price and is noised for what its SQL enforces.
+
+    Raises:
+        GuaranteeMismatch: It does not; the query is not run.
+    """
+    adjacency = catalog.policy.dataset.adjacency
+    for release in compiled.releases:
+        for planned in release.parts:
+            _check_noise(planned, release, adjacency)
+        _check_selection(release, adjacency)
+    events = [event for release in compiled.releases for event in release.events]
+    if not events:
+        return
+    if compiled.price is None or compiled.price.epsilon > catalog.role.query.max_epsilon:
+        raise GuaranteeMismatch("the plan has no price, or one above the limit for one query")
+    spent = Spent.zero().add(events)
+    slack = Fraction(1, 10**20)  # a running total is rounded up on its own, finer grid
+    price = compiled.price
+    within = {
+        Accountant.ZCDP: spent.rho <= price.epsilon**2 / 2 + slack and spent.delta <= price.delta + slack,
+        Accountant.PURE: spent.pure_epsilon is not None
+        and spent.pure_epsilon <= price.epsilon + slack
+        and spent.delta == 0,
+        Accountant.BASIC: spent.basic_epsilon is not None
+        and spent.basic_epsilon <= price.epsilon + slack
+        and spent.basic_delta <= price.delta + slack,
+    }
+    if not within[price.accountant]:
+        raise GuaranteeMismatch("the plan costs more than its price")
+
+
+def _cell_range(part: Part) -> tuple[int, int]:
+    """What one unit can add to a cell, read from the part as the rewrite enforces it."""
+    if part.kind in (PartKind.COUNT, PartKind.DISTINCT) or part.grid is None:
+        return 0, part.cap
+    lower, upper = part.grid.lower, part.grid.upper
+    if part.kind is PartKind.MEAN:
+        return part.cap * (lower - part.grid.centre), part.cap * (upper - part.grid.centre)
+    ends = [rows * end for rows in (0 if part.cap > 1 else 1, part.cap) for end in (lower, upper)]
+    return min(ends), max(ends)
+
+
+def _check_noise(planned: PlannedPart, release: PlannedRelease, adjacency: Adjacency) -> None:
+    low, high = _cell_range(planned.part)
+    largest, spread = max(abs(low), abs(high)), max(high, 0) - min(low, 0)
+    groups = release.contribution.max_groups
+    claimed = planned.noise.sensitivity
+    if adjacency is Adjacency.ADD_REMOVE:
+        needed = (groups, largest, groups * largest, groups * largest**2)
+    elif release.contribution.grouped:
+        squared = groups * max(spread**2, 2 * largest**2)
+        needed = (2 * groups, spread, 2 * groups * largest, squared)
+    else:
+        needed = (1, spread, spread, spread**2)
+    if (claimed.l0, claimed.linf, claimed.l1, claimed.l2_squared) < needed or claimed.l2_squared < needed[3]:
+        raise GuaranteeMismatch("noise is calibrated to less than one unit may change")
+    if claimed.l1 < needed[2] or claimed.linf < needed[1]:
+        raise GuaranteeMismatch("noise is calibrated to less than one unit may change")
+    scale = planned.noise.scale if isinstance(planned.noise, DiscreteLaplace) else planned.noise.variance
+    if planned.noise.event.scale != scale or scale <= 0:
+        raise GuaranteeMismatch("the noise drawn is not the noise charged")
+
+
+def _check_selection(release: PlannedRelease, adjacency: Adjacency) -> None:
+    if release.private_keys != (release.selection is not None):
+        raise GuaranteeMismatch("private groups need a selection, and public ones none")
+    if not release.private_keys:
+        return
+    touched = release.contribution.max_groups * (2 if adjacency is Adjacency.SUBSTITUTE else 1)
+    chosen = [e for e in release.events if e.mechanism in (Mechanism.SELECTION, Mechanism.THRESHOLD)]
+    if len(chosen) != 1 or chosen[0].sensitivity.l0 < touched or chosen[0].delta <= 0:
+        raise GuaranteeMismatch("the selection of groups is not calibrated to the groups one unit may touch")

@@ -1,0 +1,189 @@
+"""engine: compile, charge, fetch, release. The program in four lines, and what surrounds them.
+
+Rule 1: a charge is durable before a private row is read, and nothing gives it back.
+Rule 2: what leaves depends on SQL text, policy, ledger, public tables and noisy releases, and on nothing else.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from dpsql.backends.backend import Backend, Cancellation
+from dpsql.compiler.catalog import Catalog
+from dpsql.compiler.compile import Described, compile_query, describe_query
+from dpsql.compiler.lowering import Constants
+from dpsql.compiler.parse import QueryStatement
+from dpsql.compiler.plan import CompiledQuery, OutputColumn
+from dpsql.compiler.settings import QuerySettings
+from dpsql.errors import BackendFailure, PolicyViolation
+from dpsql.ledger import BudgetStatus, Charge, GrantedRelease, Ledger, ReleaseRequest
+from dpsql.policy import Policy, Role
+from dpsql.privacy.accounting import Remaining, Spent
+from dpsql.release import PostProcessor, ReleasedCells, ReleasedRows, release
+from dpsql.sqltypes import SqlType
+from dpsql.system import budget_columns, column_columns, release_columns
+
+SERVER_VERSION = "15.0"
+VERSION_TEXT = f"PostgreSQL {SERVER_VERSION} (dpsql)"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A query's released rows, what they cost and how exact they are.
+
+    Attributes:
+        columns: The columns, with the error of each noisy one.
+        rows: The rows.
+        query: The plan they came from.
+        charge: What was charged; None where nothing was released.
+    """
+
+    columns: tuple[OutputColumn, ...]
+    rows: ReleasedRows
+    query: CompiledQuery
+    charge: Charge | None
+
+    @property
+    def reused(self) -> bool:
+        """True where every release is one that this user had already."""
+        return self.charge is not None and all(granted.reused for granted in self.charge.releases)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a query would do and cost; nothing was read and nothing spent."""
+
+    query: CompiledQuery
+    spends: Spent
+    remaining: Remaining
+    status: BudgetStatus
+
+
+class Engine:
+    """One policy, its database and its ledger."""
+
+    def __init__(self, policy: Policy, ledger: Ledger, backend: Backend) -> None:
+        """Bring the three together; the engine closes the backend, not the ledger."""
+        self.policy = policy
+        self.ledger = ledger
+        self._backend = backend
+        self._post = PostProcessor(policy.dataset.timezone)
+        self._making: dict[str, threading.Lock] = {}
+        self._making_lock = threading.Lock()
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._backend.close()
+        self._post.close()
+
+    def role(self, user: str) -> Role:
+        """The role of a user.
+
+        Raises:
+            PolicyViolation: The ledger knows no such user, or the policy no such role.
+        """
+        account = self.ledger.account(user)
+        role = self.policy.role(account.role) if account is not None else None
+        if role is None:
+            raise PolicyViolation(
+                f'user "{user}" has no role in dataset "{self.policy.dataset.name}"',
+                hint=f"The data owner adds one: dpsql user add {user} --role {self.policy.roles[0].name}",
+            )
+        return role
+
+    def now(self) -> datetime:
+        """The time in the dataset's zone."""
+        return datetime.now(ZoneInfo(self.policy.dataset.timezone))
+
+    def describe(self, user: str, statement: QueryStatement, types: Sequence[SqlType | None] = ()) -> Described:
+        """Tell the types of a query's placeholders and columns; nothing is read."""
+        return describe_query(statement, self._catalog(user), self._constants(user), types)
+
+    def compile(
+        self,
+        user: str,
+        statement: QueryStatement,
+        settings: QuerySettings,
+        values: Sequence[object] = (),
+        types: Sequence[SqlType | None] = (),
+    ) -> CompiledQuery:
+        """Plan a query; nothing is read."""
+        return compile_query(statement, self._catalog(user), settings, self._constants(user), values, types)
+
+    def explain(self, user: str, query: CompiledQuery) -> Explanation:
+        """Tell what a planned query would cost and what is left; nothing is read."""
+        status = self.ledger.budget(user, self.policy)
+        events = [event for planned in query.releases for event in planned.events]
+        return Explanation(query, Spent.zero().add(events), status.remaining, status)
+
+    def execute(self, user: str, query: CompiledQuery, cancellation: Cancellation, *, reuse: bool = True) -> Answer:
+        """Answer a planned query.
+
+        Raises:
+            BudgetExhausted: It does not fit; nothing was charged or read.
+            BackendFailure: The engine failed after the charge, which stands.
+            QueryCanceled: It was stopped; a charge made stands.
+        """
+        cancellation.check()
+        if not query.releases:
+            return Answer(query.columns, self._read(user, query, (), cancellation), query, None)
+        keys = sorted({planned.key for planned in query.releases})
+        locks = [self._lock_of(key) for key in keys]
+        for lock in locks:  # one at a time makes a release; the others wait and have the same one
+            lock.acquire()
+        try:
+            requests = [ReleaseRequest(planned.key, planned.events) for planned in query.releases]
+            charge = self.ledger.charge(user, self.policy, requests, sql=query.sql, reuse=reuse)
+            rows = self._read(user, query, charge.releases, cancellation)
+        finally:
+            for lock in reversed(locks):
+                lock.release()
+        return Answer(query.columns, rows, query, charge)
+
+    def _read(
+        self, user: str, query: CompiledQuery, granted: tuple[GrantedRelease, ...], cancellation: Cancellation
+    ) -> ReleasedRows:
+        """Fetch what is not stored yet, release it, keep it, and post-process."""
+        missing = {
+            index: planned
+            for index, (planned, grant) in enumerate(zip(query.releases, granted, strict=True))
+            if grant.payload is None
+        }
+        try:
+            exact = self._backend.fetch(missing, query.public_reads, cancellation)
+        except BackendFailure:
+            if missing:
+                self.ledger.record_failure(user, [planned.key for planned in missing.values()])
+            raise
+        released = []
+        for index, (planned, grant) in enumerate(zip(query.releases, granted, strict=True)):
+            if grant.payload is not None:
+                released.append(ReleasedCells.from_bytes(grant.payload))
+                continue
+            cells = release(planned, exact.releases[index])
+            self.ledger.store(grant.release_id, cells.to_bytes())
+            released.append(cells)
+        system = self._system(user, query)
+        return self._post.run(query, released, exact.public, system, cancellation)
+
+    def _system(self, user: str, query: CompiledQuery) -> Mapping[str, Sequence[Sequence[str | None]]]:
+        makers = {
+            "budget": lambda: budget_columns(self.ledger.budget(user, self.policy), self.role(user)),
+            "columns": lambda: column_columns(self.policy, self.role(user)),
+            "releases": lambda: release_columns(self.ledger.releases(user)),
+        }
+        return {read.name: makers[read.name]() for read in query.system_reads}
+
+    def _catalog(self, user: str) -> Catalog:
+        return Catalog(self.policy, self._backend.schema, self.role(user))
+
+    def _constants(self, user: str) -> Constants:
+        return Constants(self.now(), user, self.policy.dataset.name, VERSION_TEXT)
+
+    def _lock_of(self, key: str) -> threading.Lock:
+        with self._making_lock:
+            if len(self._making) > 10_000:
+                self._making = {name: lock for name, lock in self._making.items() if lock.locked()}
+            return self._making.setdefault(key, threading.Lock())

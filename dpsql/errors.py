@@ -1,0 +1,236 @@
+"""The one error tree: raised by the DB-API, encoded on the wire, printed by the CLI.
+
+Error:
+├─ InterfaceError                 wrong use of the Python face; never on the wire
+└─ DatabaseError
+   ├─ ProgrammingError            InvalidSyntax 42601 · UndefinedTable 42P01 · UndefinedColumn 42703
+   │                              AmbiguousColumn 42702
+   │                              UndefinedFunction 42883 · UndefinedParameter 42P02 · IndeterminateType 42P18
+   │                              DatatypeMismatch 42804 · GroupingError 42803 · UndefinedSetting 42704
+   │                              PolicyViolation 42501
+   │                              UnknownStatement 26000 · UnknownPortal 34000 · UnknownDatabase 3D000
+   ├─ NotSupportedError           UnsupportedQuery 0A000
+   ├─ DataError                   InvalidParameter 22023 · InvalidText 22P02 · NumberOutOfRange 22003
+   ├─ OperationalError            BudgetExhausted 53400 · InvalidPolicy F0000 · LedgerUnavailable 58030
+   │                              BackendFailure 58000
+   │                              QueryCanceled 57014 · AuthenticationFailed 28P01 · ProtocolViolation 08P01
+   │                              QueryTooComplex 54001 · TooManyConnections 53300 · ServerShutdown 57P01
+   └─ InternalError               GuaranteeMismatch XX000 · FailedTransaction 25P02
+
+Rule 1: a message depends on SQL text, policy and ledger only, never on private data.
+Rule 2: a leaf's PEP 249 base is the one psycopg gives the same SQLSTATE.
+"""
+
+from fractions import Fraction
+from typing import ClassVar
+
+
+class Warning(Exception):
+    """PEP 249 warning; dpsql sends notices instead and never raises it."""
+
+
+class Error(Exception):
+    """Base of every error dpsql raises on purpose.
+
+    Attributes:
+        message: What was wrong, in one sentence.
+        detail: More about it, or None.
+        hint: A query, line or command that would work, or None.
+        position: 1-based character index into the SQL text, or None.
+    """
+
+    sqlstate: ClassVar[str] = "XX000"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        detail: str | None = None,
+        hint: str | None = None,
+        position: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail
+        self.hint = hint
+        self.position = position
+
+    def __init_subclass__(cls, code: str | None = None) -> None:
+        """Declare the SQLSTATE of a leaf where the leaf is declared."""
+        if code is not None:
+            cls.sqlstate = code
+
+
+class InterfaceError(Error):
+    """The Python interface was used wrongly (a closed cursor, no result to fetch)."""
+
+
+class DatabaseError(Error):
+    """Base of the errors that concern the query, the policy, the budget or the engine."""
+
+
+class ProgrammingError(DatabaseError):
+    """The query itself is wrong."""
+
+
+class NotSupportedError(DatabaseError):
+    """The query is well formed, but outside what dpsql answers."""
+
+
+class DataError(DatabaseError):
+    """A value is wrong."""
+
+
+class OperationalError(DatabaseError):
+    """Budget, policy, ledger, engine, authentication or protocol."""
+
+
+class InternalError(DatabaseError):
+    """dpsql's own state forbids going on."""
+
+
+class IntegrityError(DatabaseError):
+    """Named by PEP 249; never raised, for dpsql writes nothing."""
+
+
+class InvalidSyntax(ProgrammingError, code="42601"):
+    """The text is not a statement of the dialect."""
+
+
+class UndefinedTable(ProgrammingError, code="42P01"):
+    """No such relation in the policy, for this user."""
+
+
+class UndefinedColumn(ProgrammingError, code="42703"):
+    """No such column in the relations of FROM."""
+
+
+class AmbiguousColumn(ProgrammingError, code="42702"):
+    """More than one relation of FROM has the column."""
+
+
+class UndefinedFunction(ProgrammingError, code="42883"):
+    """No such function, or not for these argument types."""
+
+
+class UndefinedParameter(ProgrammingError, code="42P02"):
+    """A placeholder has no value."""
+
+
+class IndeterminateType(ProgrammingError, code="42P18"):
+    """A placeholder's type follows from nothing."""
+
+
+class UndefinedSetting(ProgrammingError, code="42704"):
+    """No such setting."""
+
+
+class DatatypeMismatch(ProgrammingError, code="42804"):
+    """An expression has the wrong type for its place."""
+
+
+class GroupingError(ProgrammingError, code="42803"):
+    """A column stands outside GROUP BY and outside an aggregate."""
+
+
+class PolicyViolation(ProgrammingError, code="42501"):
+    """The query asks for what the policy forbids, rows of protected tables first of all."""
+
+
+class UnknownStatement(ProgrammingError, code="26000"):
+    """No prepared statement of that name."""
+
+
+class UnknownPortal(ProgrammingError, code="34000"):
+    """No portal of that name."""
+
+
+class UnknownDatabase(ProgrammingError, code="3D000"):
+    """The gateway serves no policy of that name."""
+
+
+class UnsupportedQuery(NotSupportedError, code="0A000"):
+    """A construct outside the allow-list."""
+
+
+class InvalidParameter(DataError, code="22023"):
+    """A setting or an argument is out of its range."""
+
+
+class InvalidText(DataError, code="22P02"):
+    """A literal is not of the type its place asks for."""
+
+
+class NumberOutOfRange(DataError, code="22003"):
+    """A number does not fit its type."""
+
+
+class BudgetExhausted(OperationalError, code="53400"):
+    """The charge does not fit what is left.
+
+    Attributes:
+        requested: Epsilon of the query, in the user's words.
+        remaining: Epsilon that would still fit one query, rounded down; None where it may not be told.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        requested: Fraction,
+        remaining: Fraction | None,
+        detail: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        self.requested = requested
+        self.remaining = remaining
+
+
+class InvalidPolicy(OperationalError, code="F0000"):
+    """A policy file does not say something valid."""
+
+
+class LedgerUnavailable(OperationalError, code="58030"):
+    """The ledger cannot be read or durably written: nothing is answered."""
+
+
+class BackendFailure(OperationalError, code="58000"):
+    """The engine failed while it read private data: one fixed sentence, whatever the cause."""
+
+    SENTENCE: ClassVar[str] = "the database could not answer this query; its charge stands"
+
+    def __init__(self) -> None:
+        super().__init__(self.SENTENCE)
+
+
+class QueryCanceled(OperationalError, code="57014"):
+    """Cancelled by the user or by the time limit; a charge made stands."""
+
+
+class AuthenticationFailed(OperationalError, code="28P01"):
+    """User or password is wrong; which of them is not told."""
+
+
+class ProtocolViolation(OperationalError, code="08P01"):
+    """Bytes that are not the protocol, or a message where it may not stand."""
+
+
+class QueryTooComplex(OperationalError, code="54001"):
+    """Longer or deeper than the documented limits."""
+
+
+class TooManyConnections(OperationalError, code="53300"):
+    """The gateway's limit on connections is reached."""
+
+
+class ServerShutdown(OperationalError, code="57P01"):
+    """The gateway is stopping."""
+
+
+class GuaranteeMismatch(InternalError, code="XX000"):
+    """The guarantee recomputed from the finished plan is not the one the compiler claims."""
+
+
+class FailedTransaction(InternalError, code="25P02"):
+    """A statement in a transaction that has failed; ROLLBACK ends it."""

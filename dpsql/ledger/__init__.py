@@ -1,0 +1,50 @@
+"""The ledger: who may ask, what was spent, and what was released."""
+
+from pathlib import Path
+
+from dpsql.errors import InvalidParameter
+from dpsql.ledger.ledger import (
+    Account,
+    BudgetStatus,
+    Charge,
+    ChargeRecord,
+    GrantedRelease,
+    Ledger,
+    ReleaseRecord,
+    ReleaseRequest,
+    VerifyReport,
+)
+from dpsql.ledger.sqlite import SqliteLedger
+
+__all__ = [
+    "Account",
+    "BudgetStatus",
+    "Charge",
+    "ChargeRecord",
+    "GrantedRelease",
+    "Ledger",
+    "ReleaseRecord",
+    "ReleaseRequest",
+    "SqliteLedger",
+    "VerifyReport",
+    "open_ledger",
+]
+
+_PREFIX = "sqlite:///"
+_HINT = "use sqlite:///ledger.sqlite for a path from here, or sqlite:////var/lib/dpsql/ledger.sqlite"
+
+
+def open_ledger(url: str) -> Ledger:
+    """Return the ledger that a URL names, made if there is none yet.
+
+    Raises:
+        InvalidParameter: The URL names no kind of ledger that dpsql has.
+        LedgerUnavailable: The file cannot be a ledger, or not now.
+    """
+    if url.startswith(("postgresql:", "postgres:")):
+        raise InvalidParameter("a ledger in Postgres is not available yet", hint=_HINT)
+    path = url.removeprefix(_PREFIX)
+    if not url.startswith(_PREFIX) or not path or path.endswith("/") or path.startswith(":memory:") or "\0" in path:
+        # Neither the scheme nor the path is repeated: a URL may hold a password.
+        raise InvalidParameter("the ledger's URL names no ledger file", hint=_HINT)
+    return SqliteLedger(Path(path))

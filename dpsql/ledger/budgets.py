@@ -1,0 +1,226 @@
+"""Budgets: made at the first use, adapted to the policy as it now stands, renewed when their window ends.
+
+Rule 1: a change of limit, accountant, window or cap applies to what is already spent; it is a record, no new budget.
+Rule 2: a cap never renews, and two caps that one dataset was ever under are one cap from then on.
+"""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from sqlite3 import Connection
+
+from dpsql.errors import InvalidPolicy, PolicyViolation
+from dpsql.ledger.chain import canonical
+from dpsql.ledger.ledger import BudgetStatus
+from dpsql.ledger.projection import load_spent
+from dpsql.ledger.transaction import Transaction
+from dpsql.ledger.windows import moment, stamp, window_end, window_start
+from dpsql.policy import Budget, Dataset, Policy, Window
+from dpsql.privacy.accounting import Limit, Spent, create_limit
+
+_STATE = (
+    "SELECT b.id, b.anchor, b.window_start, b.spent, b.charges, t.terms, t.fixed "
+    "FROM budgets b LEFT JOIN terms t ON t.budget = b.id AND t.dataset = ?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetState:
+    """A budget's row, with the terms under which one dataset charges it.
+
+    Attributes:
+        id: Its number.
+        anchor: When its windows began to be counted.
+        start: When the present window began.
+        spent: What was charged in it, as JSON.
+        charges: How often.
+        terms: The policy's budget as it was adopted; None before the dataset's first charge.
+        fixed: The limit made from them, as JSON.
+    """
+
+    id: int
+    anchor: datetime
+    start: datetime
+    spent: str
+    charges: int
+    terms: str | None
+    fixed: str | None
+
+    @property
+    def limit(self) -> Limit:
+        """The limit that was fixed when the terms were adopted."""
+        return load_limit(str(self.fixed))
+
+
+def role_budget(policy: Policy, role: str) -> Budget:
+    """Return the budget that a policy gives a role."""
+    found = policy.role(role)
+    if found is None:
+        raise PolicyViolation(
+            f'the policy of "{policy.dataset.name}" has no role "{role}"',
+            hint="ask the data owner for a role that the policy names",
+        )
+    return found.budget
+
+
+def open_user_budget(transaction: Transaction, user: str, dataset: Dataset, budget: Budget) -> BudgetState:
+    """Return a user's budget for a dataset, brought up to date with the time and the policy."""
+    state = _find_user_budget(transaction.connection, user, dataset.name)
+    if state is None:
+        number = _next_number(transaction)
+        transaction.append("budget.created", {"id": number, "user": user, "dataset": dataset.name})
+        state = _find(transaction.connection, number, dataset.name)
+    start = renewal(state, transaction.now)
+    if start is not None:
+        transaction.append("budget.renewed", {"budget": state.id, "start": stamp(start)})
+        state = _find(transaction.connection, state.id, dataset.name)
+    return _adopt(transaction, state, dataset, budget)
+
+
+def open_cap(transaction: Transaction, dataset: Dataset) -> BudgetState:
+    """Return the cap that a dataset is under, brought up to date with the policy."""
+    row = transaction.one(
+        "SELECT d.cap, c.budget, c.adjacency FROM datasets d JOIN caps c ON c.name = d.cap WHERE d.name = ?",
+        dataset.name,
+    )
+    former, number, adjacency = row or (None, 0, dataset.adjacency.value)
+    _check_adjacency(dataset, former, adjacency)
+    if former != dataset.cap:
+        number = _join(transaction, dataset, number)
+    return _adopt(transaction, _find(transaction.connection, number, dataset.name), dataset, dataset.budget)
+
+
+def user_status(connection: Connection, user: str, dataset: Dataset, budget: Budget, now: datetime) -> BudgetStatus:
+    """Return a user's budget as a charge would find it now; nothing is written."""
+    state = _find_user_budget(connection, user, dataset.name)
+    terms = write_terms(budget, dataset.timezone)
+    if state is None:
+        return BudgetStatus(_fix(budget), Spent.zero(), None, None, 0)
+    limit = state.limit if state.terms == terms else _fix(budget)
+    start = renewal(state, now)
+    spent, charges = (load_spent(state.spent), state.charges) if start is None else (Spent.zero(), 0)
+    begun = start or state.start
+    if _window(terms) != _window(state.terms):
+        begun = now  # the new window begins with the next charge
+    end = None if budget.window is None else window_end(budget.window, begun, dataset.timezone)
+    return BudgetStatus(limit, spent, begun, end, charges)
+
+
+def cap_status(connection: Connection, dataset: Dataset) -> BudgetStatus:
+    """Return a dataset's cap as it stands; nothing is written."""
+    row = connection.execute("SELECT budget FROM caps WHERE name = ?", (dataset.cap,)).fetchone()
+    if row is None:
+        return BudgetStatus(_fix(dataset.budget), Spent.zero(), None, None, 0)
+    state = _find(connection, row[0], dataset.name)
+    limit = state.limit if state.terms == write_terms(dataset.budget, dataset.timezone) else _fix(dataset.budget)
+    return BudgetStatus(limit, load_spent(state.spent), state.start, None, state.charges)
+
+
+def renewal(state: BudgetState, now: datetime) -> datetime | None:
+    """Return the start of the window that contains `now` if it is a new one."""
+    window, timezone = _window(state.terms)
+    if window is None:
+        return None
+    start = window_start(window, state.anchor, now, timezone)
+    return start if start > state.start else None
+
+
+def _find_user_budget(connection: Connection, user: str, dataset: str) -> BudgetState | None:
+    row = connection.execute(f"{_STATE} WHERE b.user = ? AND b.dataset = ?", (dataset, user, dataset)).fetchone()
+    return None if row is None else _state(row)
+
+
+def _find(connection: Connection, number: int, dataset: str) -> BudgetState:
+    return _state(connection.execute(f"{_STATE} WHERE b.id = ?", (dataset, number)).fetchone())
+
+
+def _state(row: tuple[int, str, str, str, int, str | None, str | None]) -> BudgetState:
+    number, anchor, start, spent, charges, terms, fixed = row
+    return BudgetState(number, moment(anchor), moment(start), spent, charges, terms, fixed)
+
+
+def _next_number(transaction: Transaction) -> int:
+    number: int = transaction.one("SELECT coalesce(max(id), 0) + 1 FROM budgets")[0]
+    return number
+
+
+def _adopt(transaction: Transaction, state: BudgetState, dataset: Dataset, budget: Budget) -> BudgetState:
+    """Put a budget under the policy's terms if they are not those it is under."""
+    terms = write_terms(budget, dataset.timezone)
+    if state.terms == terms:
+        return state
+    body = {
+        "budget": state.id,
+        "dataset": dataset.name,
+        "terms": json.loads(terms),
+        "limit": _fix(budget).to_json(),
+        # A window of another length begins now: what is spent stays so until it ends.
+        "new_window": _window(terms) != _window(state.terms),
+    }
+    transaction.append("budget.terms", body)
+    return _find(transaction.connection, state.id, dataset.name)
+
+
+def _join(transaction: Transaction, dataset: Dataset, former: int) -> int:
+    """Put a dataset under the cap that its policy names; what it spent under a former one comes along.
+
+    Args:
+        transaction: Where it is written.
+        dataset: The policy's dataset.
+        former: Number of the former cap's budget; 0 if there is none.
+
+    Returns:
+        Number of the cap's budget.
+    """
+    row = transaction.one("SELECT budget, adjacency FROM caps WHERE name = ?", dataset.cap)
+    if row is None:
+        row = _next_number(transaction), dataset.adjacency.value
+        transaction.append("cap.created", {"cap": dataset.cap, "budget": row[0], "adjacency": row[1]})
+    number, adjacency = row
+    _check_adjacency(dataset, dataset.cap, adjacency)
+    if former not in (0, number):
+        transaction.append("cap.merged", {"budget": former, "into": number, "dataset": dataset.name})
+    transaction.append("dataset.joined", {"dataset": dataset.name, "cap": dataset.cap})
+    return int(number)
+
+
+def _check_adjacency(dataset: Dataset, cap: str | None, adjacency: str) -> None:
+    if adjacency != dataset.adjacency.value:
+        raise InvalidPolicy(
+            f'the ledger counts the losses of cap "{cap}" for neighbours by "{adjacency}", '
+            f'the policy of "{dataset.name}" for neighbours by "{dataset.adjacency.value}": they do not add up',
+            hint=f'write: adjacency = "{adjacency}"; or begin a new ledger',
+        )
+
+
+@lru_cache(maxsize=256)
+def write_terms(budget: Budget, timezone: str) -> str:
+    """Return what a policy says of a budget, as canonical JSON; the zone matters to calendar months only."""
+    window = budget.window
+    return canonical(
+        {
+            "accountant": budget.accountant.value,
+            "epsilon": str(budget.epsilon),
+            "delta": str(budget.delta),
+            "selection_share": str(budget.selection_share),
+            "window": None if window is None else {"days": window.days, "timezone": "UTC" if window.days else timezone},
+        }
+    )
+
+
+@lru_cache(maxsize=256)
+def _window(terms: str | None) -> tuple[Window | None, str]:
+    window = None if terms is None else json.loads(terms)["window"]
+    return (None, "UTC") if window is None else (Window(window["days"]), window["timezone"])
+
+
+@lru_cache(maxsize=256)
+def load_limit(text: str) -> Limit:
+    """Return the limit that a budget's terms were fixed to."""
+    return Limit.from_json(json.loads(text))
+
+
+@lru_cache(maxsize=256)
+def _fix(budget: Budget) -> Limit:
+    return create_limit(budget.accountant, budget.epsilon, budget.delta, budget.selection_share)

@@ -1,0 +1,219 @@
+"""What each kind of record does to the derived tables.
+
+The gateway writes the tables through `project` alone, and `verify` replays every record through it: a balance that is
+not the sum of its records has been tampered with.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from sqlite3 import Connection
+from typing import Any
+
+from dpsql.ledger.chain import Record, canonical, sha256
+from dpsql.privacy.accounting import Spent
+from dpsql.privacy.cost import Event
+
+Body = dict[str, Any]
+
+
+def project(connection: Connection, record: Record, body: Body) -> None:
+    """Apply a record to the derived tables."""
+    _PROJECTIONS[record.kind](connection, record, body)
+
+
+@lru_cache(maxsize=256)
+def load_spent(text: str) -> Spent:
+    """Return the running total that a budget's row holds."""
+    return Spent.from_json(json.loads(text))
+
+
+@lru_cache(maxsize=4096)
+def load_events(text: str) -> tuple[Event, ...]:
+    """Return the events of a canonical text; queries repeat, so most texts were seen before."""
+    return tuple(Event.from_json(fields) for fields in json.loads(text))
+
+
+@lru_cache(maxsize=4096)
+def price(events: str) -> Spent:
+    """Return what the events of a canonical text cost in every currency."""
+    return Spent.zero().add(load_events(events))
+
+
+@lru_cache(maxsize=256)
+def charged(spent: str, events: str) -> Spent:
+    """Return the running total after a charge; it is asked for by the decision and again by the projection."""
+    return together(load_spent(spent), price(events))
+
+
+def joined(events: Iterable[str]) -> str:
+    """Return the canonical text of several lists of events as one list."""
+    return f"[{','.join(text[1:-1] for text in events if text != '[]')}]"
+
+
+def together(spent: Spent, more: Spent) -> Spent:
+    """Return the sum of two totals; what either cannot express in a currency, the sum cannot."""
+    return Spent(
+        None if spent.pure_epsilon is None or more.pure_epsilon is None else spent.pure_epsilon + more.pure_epsilon,
+        spent.rho + more.rho,
+        spent.delta + more.delta,
+        None if spent.basic_epsilon is None or more.basic_epsilon is None else spent.basic_epsilon + more.basic_epsilon,
+        spent.basic_delta + more.basic_delta,
+    )
+
+
+def _account_added(connection: Connection, record: Record, body: Body) -> None:
+    # A name that comes back keeps its failures, and stays frozen if it was.
+    connection.execute(
+        "INSERT INTO accounts VALUES (?, ?, ?, ?, 0, 0, 0) ON CONFLICT (name) DO UPDATE "
+        "SET role = excluded.role, verifier_digest = excluded.verifier_digest, removed = 0",
+        (body["name"], body["role"], body["verifier"], record.at),
+    )
+
+
+def _account_removed(connection: Connection, record: Record, body: Body) -> None:
+    connection.execute("UPDATE accounts SET removed = 1, verifier_digest = NULL WHERE name = ?", (body["name"],))
+
+
+def _account_role(connection: Connection, record: Record, body: Body) -> None:
+    connection.execute("UPDATE accounts SET role = ? WHERE name = ?", (body["role"], body["name"]))
+
+
+def _account_verifier(connection: Connection, record: Record, body: Body) -> None:
+    connection.execute("UPDATE accounts SET verifier_digest = ? WHERE name = ?", (body["verifier"], body["name"]))
+
+
+def _account_frozen(connection: Connection, record: Record, body: Body) -> None:
+    connection.execute("UPDATE accounts SET frozen = 1 WHERE name = ?", (body["name"],))
+
+
+def _account_unfrozen(connection: Connection, record: Record, body: Body) -> None:
+    connection.execute("UPDATE accounts SET frozen = 0, failures = 0 WHERE name = ?", (body["name"],))
+
+
+def _failure(connection: Connection, record: Record, body: Body) -> None:
+    connection.execute("UPDATE accounts SET failures = failures + 1 WHERE name = ?", (body["user"],))
+    connection.executemany("INSERT OR IGNORE INTO quarantine VALUES (?)", [(key,) for key in body["keys"]])
+
+
+def _budget_created(connection: Connection, record: Record, body: Body) -> None:
+    connection.execute(
+        "INSERT INTO budgets VALUES (?, ?, ?, ?, ?, ?, 0)",
+        (body["id"], body["user"], body["dataset"], record.at, record.at, canonical(Spent.zero().to_json())),
+    )
+
+
+def _budget_terms(connection: Connection, record: Record, body: Body) -> None:
+    connection.execute(
+        "INSERT OR REPLACE INTO terms VALUES (?, ?, ?, ?)",
+        (body["budget"], body["dataset"], canonical(body["terms"]), canonical(body["limit"])),
+    )
+    if body["new_window"]:
+        connection.execute(
+            "UPDATE budgets SET anchor = ?, window_start = ? WHERE id = ?", (record.at, record.at, body["budget"])
+        )
+
+
+def _budget_renewed(connection: Connection, record: Record, body: Body) -> None:
+    connection.execute(
+        "UPDATE budgets SET window_start = ?, spent = ?, charges = 0 WHERE id = ?",
+        (body["start"], canonical(Spent.zero().to_json()), body["budget"]),
+    )
+
+
+def _cap_created(connection: Connection, record: Record, body: Body) -> None:
+    _budget_created(connection, record, {"id": body["budget"], "user": None, "dataset": None})
+    connection.execute("INSERT INTO caps VALUES (?, ?, ?)", (body["cap"], body["budget"], body["adjacency"]))
+
+
+def _cap_merged(connection: Connection, record: Record, body: Body) -> None:
+    parts = connection.execute(
+        "SELECT spent, charges FROM budgets WHERE id IN (?, ?)", (body["budget"], body["into"])
+    ).fetchall()
+    spent = together(load_spent(parts[0][0]), load_spent(parts[1][0]))
+    connection.execute(
+        "UPDATE budgets SET spent = ?, charges = ? WHERE id = ?",
+        (canonical(spent.to_json()), parts[0][1] + parts[1][1], body["into"]),
+    )
+    connection.execute("DELETE FROM budgets WHERE id = ?", (body["budget"],))
+    connection.execute("UPDATE caps SET budget = ? WHERE budget = ?", (body["into"], body["budget"]))
+    connection.execute("UPDATE terms SET budget = ? WHERE budget = ?", (body["into"], body["budget"]))
+
+
+def _dataset_joined(connection: Connection, record: Record, body: Body) -> None:
+    connection.execute("INSERT OR REPLACE INTO datasets VALUES (?, ?)", (body["dataset"], body["cap"]))
+
+
+def _charge(connection: Connection, record: Record, body: Body) -> None:
+    paid, fresh = [], []
+    for release in body["releases"]:
+        events = canonical(release["events"])
+        paid.append(events)
+        if release["origin"] == release["id"]:  # another user's release was charged to the cap when it was made
+            fresh.append(events)
+        connection.execute(
+            "INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
+            (
+                release["id"],
+                record.seq,
+                body["user"],
+                release["origin"],
+                body["dataset"],
+                release["key"],
+                sha256(events),
+            ),
+        )
+    _spend(connection, body["budget"], paid)
+    _spend(connection, body["cap"], fresh)
+    _reuse(connection, record, body)
+
+
+def _spend(connection: Connection, budget: int, events: list[str]) -> None:
+    if not events:
+        return
+    (spent,) = connection.execute("SELECT spent FROM budgets WHERE id = ?", (budget,)).fetchone()
+    connection.execute(
+        "UPDATE budgets SET spent = ?, charges = charges + 1 WHERE id = ?",
+        (canonical(charged(spent, joined(events)).to_json()), budget),
+    )
+
+
+def _reuse(connection: Connection, record: Record, body: Body) -> None:
+    connection.executemany(
+        "UPDATE releases SET reused = reused + 1 WHERE id = ?", [(release,) for release in body["reused"]]
+    )
+
+
+def _release_stored(connection: Connection, record: Record, body: Body) -> None:
+    connection.execute(
+        "INSERT INTO stored (release, dataset, key, price, digest, size) "
+        "SELECT id, dataset, key, price, ?, ? FROM releases WHERE id = ?",
+        (body["digest"], body["size"], body["release"]),
+    )
+    connection.execute("UPDATE totals SET stored_bytes = stored_bytes + ?", (body["size"],))
+
+
+def _release_dropped(connection: Connection, record: Record, body: Body) -> None:
+    connection.execute("DELETE FROM stored WHERE release = ?", (body["release"],))
+    connection.execute("UPDATE totals SET stored_bytes = stored_bytes - ?", (body["size"],))
+
+
+_PROJECTIONS: dict[str, Callable[[Connection, Record, Body], None]] = {
+    "account.added": _account_added,
+    "account.removed": _account_removed,
+    "account.role": _account_role,
+    "account.verifier": _account_verifier,
+    "account.frozen": _account_frozen,
+    "account.unfrozen": _account_unfrozen,
+    "failure": _failure,
+    "budget.created": _budget_created,
+    "budget.terms": _budget_terms,
+    "budget.renewed": _budget_renewed,
+    "cap.created": _cap_created,
+    "cap.merged": _cap_merged,
+    "dataset.joined": _dataset_joined,
+    "charge": _charge,
+    "reuse": _reuse,
+    "release.stored": _release_stored,
+    "release.dropped": _release_dropped,
+}

@@ -1,0 +1,80 @@
+"""What a user is told when a charge does not fit: the price, what is left of the own budget, what would fit."""
+
+from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from fractions import Fraction
+from math import isqrt
+
+from dpsql.errors import BudgetExhausted
+from dpsql.privacy.accounting import Accountant, Limit, Spent, affordable_epsilon, remaining
+
+_LEAST = Fraction(1, 10**6)
+"""Below it an answer would be nothing but noise: not worth a hint."""
+
+_ROOT_GRID = 10**15
+
+
+def budget_exhausted(user: str, limit: Limit, spent: Spent, asked: Spent) -> BudgetExhausted:
+    """Return the refusal of a charge that does not fit the user's own budget.
+
+    Args:
+        user: Whose budget.
+        limit: Its limit.
+        spent: Its totals before the charge.
+        asked: What the query costs.
+    """
+    epsilon, delta = asked_epsilon(limit, asked), _asked_delta(limit, asked)
+    pure_ratio = asked.pure_epsilon / epsilon if asked.pure_epsilon and epsilon else None
+    affordable = affordable_epsilon(limit, spent, selection_delta=delta, pure_ratio=pure_ratio)
+    left = remaining(limit, spent).delta
+    if delta > left:
+        message = f"asks delta {_rounded(delta)} for private keys, and {_down(left)} is left"
+        hint = "group by columns with a declared domain: they need no delta"
+        if left > 0:
+            hint = f"SET dpsql.delta = {_down(left)}; or {hint}"
+    else:
+        message = f"asks epsilon {_rounded(epsilon)}, and {_down(affordable)} would still fit"
+        hint = "ask the data owner for a larger budget, or wait until it renews: SELECT * FROM dpsql.budget"
+        if affordable >= _LEAST:
+            hint = f"SET dpsql.epsilon = {_down(affordable)};"
+    return BudgetExhausted(
+        f'the budget of "{user}" does not cover this query: it {message}',
+        requested=epsilon,
+        remaining=affordable,
+        hint=hint,
+    )
+
+
+def cap_exhausted(dataset: str, limit: Limit, asked: Spent) -> BudgetExhausted:
+    """Return the refusal of a charge that does not fit what all users together may spend; it tells no number."""
+    return BudgetExhausted(
+        f'the cap of "{dataset}" over all users does not cover this query',
+        requested=asked_epsilon(limit, asked),
+        remaining=None,
+        hint="ask the data owner: the cap never renews",
+    )
+
+
+def asked_epsilon(limit: Limit, asked: Spent) -> Fraction:
+    """Return a price as the ε of one query in the limit's currency; 0 if it has none there."""
+    if limit.accountant is Accountant.PURE:
+        return asked.pure_epsilon or Fraction(0)
+    if limit.accountant is Accountant.BASIC:
+        return asked.basic_epsilon or Fraction(0)
+    return Fraction(isqrt(int(2 * asked.rho * _ROOT_GRID**2)), _ROOT_GRID)
+
+
+def _asked_delta(limit: Limit, asked: Spent) -> Fraction:
+    return asked.basic_delta if limit.accountant is Accountant.BASIC else asked.delta
+
+
+def _down(value: Fraction) -> str:
+    return _written(value, Context(prec=3, rounding=ROUND_FLOOR))
+
+
+def _rounded(value: Fraction) -> str:
+    return _written(value, Context(prec=6, rounding=ROUND_HALF_EVEN))
+
+
+def _written(value: Fraction, context: Context) -> str:
+    quotient = context.divide(Decimal(value.numerator), Decimal(value.denominator)).normalize()
+    return f"{quotient:f}" if quotient == 0 or quotient >= Decimal("1e-6") else f"{quotient:e}"

@@ -1,0 +1,221 @@
+"""`[roles.NAME]` and `[dataset] budget`: what may be lost, and what one query costs."""
+
+import re
+from dataclasses import replace
+from fractions import Fraction
+
+from dpsql.policy.model import Budget, Column, MechanismChoice, QueryDefaults, Role, Table, Window, can_be_key
+from dpsql.policy.node import Node, Shape, did_you_mean, spelled
+from dpsql.policy.source import quoted
+from dpsql.privacy.cost import Accountant
+from dpsql.sqltypes import SqlType
+
+LEAST_EPSILON, MOST_EPSILON = "1e-9", "1e4"
+LEAST_DELTA, MOST_DELTA = "1e-20", "0.1"
+LEAST_SHARE, MOST_SHARE = "0.01", "0.99"
+MAX_WINDOW_DAYS = 3660
+SMALL_DOMAIN = 1000
+"""An integer column with at most so many values between its limits has all of them shown, like a declared domain."""
+
+_QUERIES_WITH_PRIVATE_KEYS = 1000
+"""A role whose file says no δ for a query can ask for so many with private keys."""
+
+_CAP: Shape = {
+    "epsilon": "epsilon = 20",
+    "delta": "delta = 1e-6",
+    "accountant": 'accountant = "zcdp"',
+    "selection_share": "selection_share = 0.5",
+}
+_BUDGET: Shape = {**_CAP, "epsilon": "epsilon = 5", "window": 'window = "30 days"'}
+_QUERY: Shape = {
+    "epsilon": "epsilon = 0.1",
+    "delta": "delta = 1e-9",
+    "mechanism": 'mechanism = "auto"',
+    "max_epsilon": "max_epsilon = 1.0",
+}
+_ROLE: Shape = {
+    "budget": "budget = { epsilon = 5, delta = 1e-6 }",
+    "query": "query = { epsilon = 0.1, delta = 1e-9, max_epsilon = 1.0 }",
+    "tables": 'tables = ["patients", "visits"]',
+}
+# An event of a role must have a price in the cap's currency: a Gaussian priced in ρ has none in (ε, δ).
+_ROLE_ACCOUNTANTS = {
+    Accountant.PURE: (Accountant.PURE,),
+    Accountant.BASIC: (Accountant.BASIC, Accountant.PURE),
+    Accountant.ZCDP: (Accountant.ZCDP, Accountant.BASIC, Accountant.PURE),
+}
+
+
+def read_cap(node: Node, tables: tuple[Table, ...]) -> Budget:
+    """Return the dataset's budget."""
+    if isinstance(node.value, dict) and "window" in node.value:
+        window = replace(node, key=(*node.key, "window"))
+        raise window.wrong("the cap over all users never renews", "remove window; a role's budget may have one")
+    return _budget(node, _CAP, tables)
+
+
+def read_roles(node: Node, tables: tuple[Table, ...], cap: Budget) -> tuple[Role, ...]:
+    """Return the roles, each with a budget that the cap can account for."""
+    roles = tuple(_role(name, member, tables, cap) for name, member in node.members("role").items())
+    if not roles:
+        raise node.wrong("no role: nobody could ask", f"write: [roles.analyst] with {_ROLE['budget']}")
+    return roles
+
+
+def _role(name: str, node: Node, tables: tuple[Table, ...], cap: Budget) -> Role:
+    keys = node.fields(_ROLE, required=("budget", "query"))
+    visible = _visible(keys["tables"], tables) if "tables" in keys else tables
+    budget = _budget(keys["budget"], _BUDGET, visible)
+    allowed = _ROLE_ACCOUNTANTS[cap.accountant]
+    if budget.accountant not in allowed:
+        raise keys["budget"].wrong(
+            f'accountant "{budget.accountant.value}" under a cap with accountant "{cap.accountant.value}"',
+            f'write: accountant = "{allowed[0].value}", or give the cap accountant = "{budget.accountant.value}"',
+        )
+    query = _query(keys["query"], budget, visible)
+    return Role(name, budget, query, frozenset(table.name for table in visible))
+
+
+def _visible(node: Node, tables: tuple[Table, ...]) -> tuple[Table, ...]:
+    known = {table.name: table for table in tables}
+    visible: dict[str, Table] = {}
+    for element in node.elements():
+        name = element.text()
+        if name not in known:
+            raise element.wrong(f"{quoted(name)} is no table of this policy", did_you_mean(name, known))
+        if name in visible:
+            raise element.wrong(f"{quoted(name)} stands twice", "remove one of the two")
+        visible[name] = known[name]
+    return tuple(visible.values())
+
+
+def _budget(node: Node, shape: Shape, tables: tuple[Table, ...]) -> Budget:
+    keys = node.fields(shape, required=("epsilon",))
+    accountant = _accountant(keys["accountant"]) if "accountant" in keys else Accountant.ZCDP
+    if "delta" not in keys and accountant is not Accountant.PURE:
+        raise node.wrong("delta is missing", f"write: {shape['delta']}")
+    delta = _delta(keys["delta"], accountant) if "delta" in keys else Fraction(0)
+    if delta == 0 and accountant is Accountant.ZCDP:
+        raise keys["delta"].wrong("zcdp needs a delta above 0", f'write: {shape["delta"]}, or accountant = "pure"')
+    share = Fraction(1, 2) if delta and _has_private_keys(tables) else Fraction(0)
+    if "selection_share" in keys:
+        share = _selection_share(keys["selection_share"], accountant)
+    budget = Budget(
+        epsilon=keys["epsilon"].number_between(LEAST_EPSILON, MOST_EPSILON),
+        delta=delta,
+        accountant=accountant,
+        window=_window(keys["window"]) if "window" in keys else None,
+        selection_share=share,
+    )
+    if _needs_delta(tables) and _for_selection(budget) == 0:
+        mend = 'write: delta = 1e-6 with accountant = "zcdp", or give a key column values = [...]'
+        raise node.wrong("no delta for groups, and every key of these tables is private", mend)
+    return budget
+
+
+def _accountant(node: Node) -> Accountant:
+    return Accountant(node.choice(known.value for known in _ROLE_ACCOUNTANTS))
+
+
+def _delta(node: Node, accountant: Accountant) -> Fraction:
+    delta = node.number()
+    if delta == 0:
+        return delta
+    if accountant is Accountant.PURE:
+        raise node.wrong("the pure accountant knows no delta", 'write: delta = 0, or accountant = "zcdp"')
+    return node.number_between(LEAST_DELTA, MOST_DELTA)
+
+
+def _selection_share(node: Node, accountant: Accountant) -> Fraction:
+    share = node.number()
+    if share == 0:
+        return share
+    if accountant is Accountant.PURE:
+        raise node.wrong("the pure accountant has no delta to share", "remove selection_share")
+    # Neither part may be so small that it is none.
+    return node.number_between(LEAST_SHARE, MOST_SHARE)
+
+
+def _window(node: Node) -> Window:
+    text = node.text()
+    if text == "calendar month":
+        return Window(None)
+    found = re.fullmatch(r"([1-9][0-9]{0,3}) days?", text)
+    if found is None or int(found[1]) > MAX_WINDOW_DAYS:
+        what = f'{quoted(text)} is neither "N days" (up to {MAX_WINDOW_DAYS}) nor "calendar month"'
+        raise node.wrong(what, 'write: window = "30 days"')
+    return Window(int(found[1]))
+
+
+def _query(node: Node, budget: Budget, tables: tuple[Table, ...]) -> QueryDefaults:
+    keys = node.fields(_QUERY, required=("epsilon",))
+    epsilon = keys["epsilon"].number_between(LEAST_EPSILON, MOST_EPSILON)
+    if epsilon > budget.epsilon:
+        what = f"epsilon = {spelled(epsilon)} is more than the whole budget of {spelled(budget.epsilon)}"
+        raise keys["epsilon"].wrong(what, f"write: epsilon = {spelled(budget.epsilon / 50)}")
+    most = budget.epsilon
+    if "max_epsilon" in keys:
+        most = keys["max_epsilon"].number_between(LEAST_EPSILON, MOST_EPSILON)
+        if most < epsilon:
+            what = f"max_epsilon = {spelled(most)} is below epsilon = {spelled(epsilon)}"
+            raise keys["max_epsilon"].wrong(what, f"write: max_epsilon = {spelled(epsilon)}")
+    delta = _for_selection(budget) / _QUERIES_WITH_PRIVATE_KEYS
+    if "delta" in keys:
+        delta = _query_delta(keys["delta"], budget, tables)
+    mechanism = MechanismChoice.AUTO
+    if "mechanism" in keys:
+        mechanism = _mechanism(keys["mechanism"], budget.accountant, delta)
+    return QueryDefaults(epsilon, delta, mechanism, most)
+
+
+def _query_delta(node: Node, budget: Budget, tables: tuple[Table, ...]) -> Fraction:
+    delta = _delta(node, budget.accountant)
+    available = _for_selection(budget)
+    mend = f"write: delta = {float(available / _QUERIES_WITH_PRIVATE_KEYS):.1g}"
+    if delta == 0 and _needs_delta(tables):
+        raise node.wrong("delta = 0, and every key of these tables is private", mend)
+    # Without private keys nothing is ever charged for them: any delta will do.
+    if delta > available and _has_private_keys(tables):
+        what = f"delta = {node.shown()} is more than the whole budget has for private keys"
+        raise node.wrong(what, mend if available else "write: delta = 0, or give the budget a selection_share")
+    return delta
+
+
+def _mechanism(node: Node, accountant: Accountant, delta: Fraction) -> MechanismChoice:
+    mechanism = MechanismChoice(node.choice(MechanismChoice))
+    if mechanism is MechanismChoice.GAUSSIAN:
+        if accountant is Accountant.PURE:
+            raise node.wrong("the pure accountant cannot price Gaussian noise", 'write: mechanism = "laplace"')
+        if accountant is Accountant.BASIC and delta == 0:
+            raise node.wrong("Gaussian noise costs delta under basic, and delta = 0", 'write: mechanism = "laplace"')
+    return mechanism
+
+
+def _for_selection(budget: Budget) -> Fraction:
+    """Return the δ that queries may spend: under basic there is one δ for all purposes."""
+    return budget.delta if budget.accountant is Accountant.BASIC else budget.delta * budget.selection_share
+
+
+def _needs_delta(tables: tuple[Table, ...]) -> bool:
+    """Return True if a GROUP BY is only possible on private keys."""
+    return _has_private_keys(tables) and not any(
+        _is_public_key(table, column) or column.type.is_moment  # parts of a date are public keys
+        for table in tables
+        for column in table.columns
+    )
+
+
+def _has_private_keys(tables: tuple[Table, ...]) -> bool:
+    return any(
+        can_be_key(column.type) and not _is_public_key(table, column) and column.name != table.unit_key
+        for table in tables
+        for column in table.columns
+    )
+
+
+def _is_public_key(table: Table, column: Column) -> bool:
+    if table.public or column.values is not None or column.values_from is not None:
+        return can_be_key(column.type)
+    if isinstance(column.lower, Fraction) and isinstance(column.upper, Fraction):
+        return column.type.is_integer and column.upper - column.lower < SMALL_DOMAIN
+    return column.type is SqlType.BOOLEAN

@@ -1,0 +1,130 @@
+"""`[dataset]`: where the data is, whom it is about, and the cap over all users."""
+
+import difflib
+import os
+import re
+import zoneinfo
+from collections.abc import Mapping
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from dpsql.policy.budgets import read_cap
+from dpsql.policy.model import Dataset, Table
+from dpsql.policy.node import Node, Shape
+from dpsql.policy.source import quoted
+from dpsql.policy.tables import check_schema
+from dpsql.privacy.sensitivity import Adjacency
+
+MAX_QUANTUM_MS = 60_000
+
+_DATASET: Shape = {
+    "name": 'name = "clinic"',
+    "url": 'url = "duckdb:///clinic.duckdb"',
+    "schema": 'schema = "main"',
+    "privacy_unit": 'privacy_unit = "patient"',
+    "adjacency": 'adjacency = "add_remove"',
+    "data_version": 'data_version = "2026-11"',
+    "budget": "budget = { epsilon = 20, delta = 1e-6 }",
+    "cap": 'cap = "clinic-people"',
+    "reply_quantum": 'reply_quantum = "0 ms"',
+    "timezone": 'timezone = "UTC"',
+}
+_DUCKDB = "duckdb:///"
+_DEFAULT_SCHEMAS = {"duckdb": "main", "postgresql": "public", "postgres": "public"}
+_NOT_ZONES = {"localtime", "Factory"}
+"""In the database of zones, but no names that another machine or engine would read alike."""
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+"""The shape of a reference to the environment; any other ${ is refused."""
+
+
+def dataset_fields(node: Node) -> dict[str, Node]:
+    """Return the keys of `[dataset]`: the tables are read between two of them."""
+    return node.fields(_DATASET, required=("name", "url", "privacy_unit", "budget"))
+
+
+def read_schema(keys: Mapping[str, Node]) -> str:
+    """Return the schema of tables that name none."""
+    if "schema" not in keys:
+        return _DEFAULT_SCHEMAS[_scheme(keys["url"], _expanded(keys["url"]))]
+    return check_schema(keys["schema"], keys["schema"].name("schema"))
+
+
+def read_timezone(keys: Mapping[str, Node]) -> ZoneInfo:
+    """Return the time zone, UTC by default."""
+    if "timezone" not in keys:
+        return ZoneInfo("UTC")
+    node = keys["timezone"]
+    name = node.text()
+    known = zoneinfo.available_timezones() - _NOT_ZONES
+    if name not in known:
+        folded = {zone.casefold(): zone for zone in known}
+        near = difflib.get_close_matches(name.casefold(), folded, n=1)
+        mend = f'did you mean "{folded[near[0]]}"?' if near else 'write: timezone = "UTC", or "Europe/Berlin"'
+        raise node.wrong(f"{quoted(name)} is no IANA time zone", mend)
+    return ZoneInfo(name)
+
+
+def read_dataset(keys: Mapping[str, Node], tables: tuple[Table, ...], folder: Path) -> Dataset:
+    """Return the dataset; folder is what a relative DuckDB path starts from."""
+    name = keys["name"].name("dataset")
+    adjacency = Adjacency.ADD_REMOVE
+    if "adjacency" in keys:
+        adjacency = Adjacency(keys["adjacency"].choice(known.value for known in Adjacency))
+    return Dataset(
+        name=name,
+        url=_url(keys["url"], folder),
+        schema=read_schema(keys),
+        privacy_unit=keys["privacy_unit"].text(),
+        adjacency=adjacency,
+        data_version=keys["data_version"].text() if "data_version" in keys else "1",
+        budget=read_cap(keys["budget"], tables),
+        cap=keys["cap"].name("cap") if "cap" in keys else name,
+        reply_quantum=_milliseconds(keys["reply_quantum"]) if "reply_quantum" in keys else 0,
+        timezone=read_timezone(keys).key,
+    )
+
+
+def _url(node: Node, folder: Path) -> str:
+    url = _expanded(node)
+    if _scheme(node, url) != "duckdb":
+        return url
+    if not url.startswith(_DUCKDB) or url == _DUCKDB or "?" in url:
+        raise node.wrong("a DuckDB url is duckdb:/// and the path of a file, without parameters")
+    try:
+        return f"{_DUCKDB}{(folder / url.removeprefix(_DUCKDB)).resolve()}"
+    except (OSError, RuntimeError):
+        raise node.wrong("the path of the DuckDB file leads nowhere") from None
+
+
+def _expanded(node: Node) -> str:
+    """Return the url with the environment's values; no message about it may show any of it."""
+    text = node.text()
+    for name in _VARIABLE.findall(text):
+        if name not in os.environ:
+            raise node.wrong(f"${{{name}}} is not in the environment", f"set it before the start: export {name}=…")
+    if "${" in _VARIABLE.sub("", text):
+        raise node.wrong("${ without a name and } after it", 'write: url = "postgresql://reader:${PASSWORD}@host/db"')
+    url = _VARIABLE.sub(lambda found: os.environ[found[1]], text)
+    if not url.isprintable() or " " in url:
+        raise node.wrong("a url has no blanks and no control characters", "write them percent-encoded: %20")
+    return url
+
+
+def _scheme(node: Node, url: str) -> str:
+    scheme = url.partition("://")[0]
+    if scheme not in _DEFAULT_SCHEMAS or "://" not in url:
+        raise node.wrong(
+            "the url starts with neither duckdb:/// nor postgresql://",
+            'write: url = "duckdb:///clinic.duckdb" or "postgresql://reader@host/db"',
+        )
+    return scheme
+
+
+def _milliseconds(node: Node) -> int:
+    text = node.text()
+    found = re.fullmatch(r"([0-9]{1,6}) ?ms", text)
+    if found is None or int(found[1]) > MAX_QUANTUM_MS:
+        what = f'{quoted(text)} is not "N ms" with N up to {MAX_QUANTUM_MS}'
+        raise node.wrong(what, 'write: reply_quantum = "100 ms"')
+    return int(found[1])

@@ -1,0 +1,52 @@
+"""A policy file in, a policy out, or one error that says where it is wrong and how to mend it."""
+
+import os
+from pathlib import Path
+
+from dpsql.policy.budgets import read_roles
+from dpsql.policy.dataset import dataset_fields, read_dataset, read_schema, read_timezone
+from dpsql.policy.model import Policy
+from dpsql.policy.node import Node, Shape
+from dpsql.policy.source import read_source
+from dpsql.policy.tables import read_tables
+
+VERSION = 1
+
+_POLICY: Shape = {
+    "version": f"version = {VERSION}",
+    "dataset": "[dataset] with name, url, privacy_unit and budget",
+    "roles": "[roles.analyst] with budget and query",
+    "tables": "[tables.patients] with unit_key and max_rows",
+}
+
+
+def load_policy(path: str | os.PathLike[str]) -> Policy:
+    """Return the policy that a TOML file says, wholly validated.
+
+    A relative DuckDB path starts from the folder of the path given here (a symlink's own folder, not its
+    target's); ${VAR} in the url is taken from the environment.
+
+    Args:
+        path: The file.
+
+    Raises:
+        InvalidPolicy: If it is not a policy: "FILE:LINE: dotted.key: what is wrong", with the mend as hint.
+    """
+    file = Path(path)
+    source = read_source(file)
+    root = Node(source, (), source.data, "")
+    _check_version(root)
+    keys = root.fields(_POLICY, required=_POLICY)
+    dataset_keys = dataset_fields(keys["dataset"])
+    tables = read_tables(keys["tables"], read_schema(dataset_keys), read_timezone(dataset_keys))
+    dataset = read_dataset(dataset_keys, tables, file.absolute().parent)
+    roles = read_roles(keys["roles"], tables, dataset.budget)
+    return Policy(dataset, roles, tables, file)
+
+
+def _check_version(root: Node) -> None:
+    # First of all: a later version may have keys that are unknown here.
+    version = root.source.data.get("version", VERSION)
+    if not isinstance(version, int) or isinstance(version, bool) or version != VERSION:
+        node = Node(root.source, ("version",), version, _POLICY["version"])
+        raise node.wrong(f"this program reads policies of version {VERSION}")

@@ -1,0 +1,265 @@
+"""What a policy says, as frozen values: made by load_policy alone, wholly validated before they exist."""
+
+import enum
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+
+from dpsql.privacy.cost import Accountant
+from dpsql.privacy.sensitivity import Adjacency
+from dpsql.sqltypes import SqlType
+
+Bound = Fraction | date | datetime
+Value = str | int | Fraction | bool | date
+
+_KEY_TYPES = frozenset(SqlType) - {
+    SqlType.REAL,
+    SqlType.DOUBLE,
+    SqlType.INTERVAL,
+    SqlType.JSON,
+    SqlType.ARRAY,
+    SqlType.UNKNOWN,
+}
+
+
+def can_be_key(sql_type: SqlType) -> bool:
+    """Return True if values of the type have one canonical spelling: good as unit, join and group key."""
+    return sql_type in _KEY_TYPES
+
+
+class MechanismChoice(enum.StrEnum):
+    """The noise that a role's queries get unless the analyst says otherwise."""
+
+    AUTO = "auto"
+    LAPLACE = "laplace"
+    GAUSSIAN = "gaussian"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How often a budget renews: every so many days, or with the calendar month.
+
+    Attributes:
+        days: The length; None for the calendar month.
+    """
+
+    days: int | None
+
+    def __str__(self) -> str:
+        if self.days is None:
+            return "calendar month"
+        return "1 day" if self.days == 1 else f"{self.days} days"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A limit on what may be lost.
+
+    Attributes:
+        epsilon: Limit on epsilon.
+        delta: Limit on delta; 0 under the pure accountant.
+        accountant: How charges are added up.
+        window: When the budget renews; None for never, and always None for a dataset's cap.
+        selection_share: Part of delta that is kept for groups with private keys.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+    accountant: Accountant
+    window: Window | None
+    selection_share: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class QueryDefaults:
+    """What one query costs unless the analyst says otherwise, and the most that it may cost.
+
+    Attributes:
+        epsilon: Price of a query.
+        delta: What a query with private keys pays on top; 0 where there is none to pay with.
+        mechanism: The kind of noise.
+        max_epsilon: The highest price that an analyst may set.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+    mechanism: MechanismChoice
+    max_epsilon: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A kind of user: a budget, prices, and the names of the tables that exist for it."""
+
+    name: str
+    budget: Budget
+    query: QueryDefaults
+    tables: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column that analysts may name.
+
+    Attributes:
+        name: Its name.
+        type: Its type.
+        lower: Values below are raised to it: a Fraction for numbers, a date, a naive datetime (timestamp)
+            or one in UTC (timestamptz). None exactly if upper is None.
+        upper: Values above are lowered to it.
+        step: The grid that values are rounded to before they are added; None if not said, or not a number.
+        values: The whole domain: str (uuid too), int, Fraction (decimal), bool or date.
+        values_from: The public table and column that hold the domain.
+        description: A comment for clients.
+        nullable: Whether the column may hold NULL.
+    """
+
+    name: str
+    type: SqlType
+    lower: Bound | None = None
+    upper: Bound | None = None
+    step: Fraction | None = None
+    values: tuple[Value, ...] | None = None
+    values_from: tuple[str, str] | None = None
+    description: str | None = None
+    nullable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class UnitVia:
+    """The way from a table without a unit column to its unit.
+
+    Attributes:
+        table: The table nearer to the unit.
+        on: Pairs of a column here and the column of that table that it equals.
+    """
+
+    table: str
+    on: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table that analysts may name.
+
+    A protected table has either unit_key or unit_via, and all three bounds; a public one has none of them.
+
+    Attributes:
+        name: The policy's name of it, with the schema if the policy says one ("sales.orders").
+        schema: The schema that the name says; None for the dataset's.
+        public: True if its rows belong to nobody.
+        unit_key: The column that names the unit; it need not be among the columns.
+        unit_via: The way to the unit where the table has no such column.
+        description: A comment for clients.
+        max_rows: Rows of one unit that count.
+        max_groups: Groups that one unit may touch; at most max_rows.
+        max_rows_per_group: Rows of one unit that count within a group; at most max_rows.
+        columns: The columns that exist for analysts, in the order of the policy.
+    """
+
+    name: str
+    schema: str | None
+    public: bool
+    unit_key: str | None
+    unit_via: UnitVia | None
+    description: str | None
+    max_rows: int | None
+    max_groups: int | None
+    max_rows_per_group: int | None
+    columns: tuple[Column, ...]
+
+    @property
+    def relation(self) -> str:
+        """The table's name within its schema."""
+        return self.name if self.schema is None else self.name[len(self.schema) + 1 :]
+
+    def column(self, name: str) -> Column | None:
+        """Return the column of exactly this name, or None."""
+        return next((column for column in self.columns if column.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """The database, whom it is about, and the cap over all users together.
+
+    Attributes:
+        name: The database name that clients connect to.
+        url: Where the data is, with the environment's values filled in and a DuckDB path absolute. It may hold
+            a password: repr leaves it out.
+        schema: The schema of tables whose name says none.
+        privacy_unit: What one unit is, in words.
+        adjacency: Whether neighbours differ by a unit that is there or not, or by one that is another.
+        data_version: Releases are reused within one version.
+        budget: The cap; it never renews.
+        cap: Policies over the same people name the same cap and share it; default: the dataset's name.
+        reply_quantum: Replies are padded to a multiple of so many milliseconds; 0: not at all.
+        timezone: IANA name of the zone that timestamptz values are shown and cut in.
+    """
+
+    name: str
+    url: str = field(repr=False)
+    schema: str
+    privacy_unit: str
+    adjacency: Adjacency
+    data_version: str
+    budget: Budget
+    cap: str
+    reply_quantum: int
+    timezone: str
+
+
+@dataclass(frozen=True)
+class Policy:
+    """One policy file."""
+
+    dataset: Dataset
+    roles: tuple[Role, ...]
+    tables: tuple[Table, ...]
+    path: Path
+
+    def table(self, name: str) -> Table | None:
+        """Return the table of exactly this name, or None."""
+        return next((table for table in self.tables if table.name == name), None)
+
+    def role(self, name: str) -> Role | None:
+        """Return the role of exactly this name, or None."""
+        return next((role for role in self.roles if role.name == name), None)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over all that the answer to a query depends on, in hex: part of what a release is reused by.
+
+        In: the dataset's name, schema, adjacency, data version and time zone; each table's unit, bounds and columns
+        with their types, limits, steps and domains. Out: what changes no answer (comments, the url, who may spend how
+        much on what). The order of tables and of a domain's values does not matter, that of columns does.
+        """
+        dataset = self.dataset
+        told = [
+            "dpsql policy 1",
+            [dataset.name, dataset.schema, dataset.adjacency.value, dataset.data_version, dataset.timezone],
+            sorted(_table_facts(table) for table in self.tables),
+        ]
+        return hashlib.sha256(json.dumps(told, separators=(",", ":")).encode()).hexdigest()
+
+
+def _table_facts(table: Table) -> list[str]:
+    via = table.unit_via and [table.unit_via.table, sorted(table.unit_via.on)]
+    bounds = [table.max_rows, table.max_groups, table.max_rows_per_group]
+    # The name comes first, so that sorting by these lists sorts by table.
+    return [table.name, json.dumps([table.public, table.unit_key, via, bounds, [*map(_column_facts, table.columns)]])]
+
+
+def _column_facts(column: Column) -> list[object]:
+    values = None if column.values is None else sorted(_exact(column.values))
+    limits = [None if limit is None else str(limit) for limit in (column.lower, column.upper, column.step)]
+    return [column.name, column.type.value, limits, values, column.values_from, column.nullable]
+
+
+def _exact(values: Iterable[Value]) -> list[str]:
+    # Within one column's type, str is injective: Fractions print as p/q, dates as ISO 8601.
+    return [str(value) for value in values]

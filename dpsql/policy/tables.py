@@ -1,0 +1,198 @@
+"""`[tables.NAME]`: whose rows a table holds, how many of one unit count, and its columns."""
+
+from dataclasses import replace
+from zoneinfo import ZoneInfo
+
+from dpsql.policy.columns import read_columns
+from dpsql.policy.model import Column, Table, UnitVia, can_be_key
+from dpsql.policy.node import Node, Shape, did_you_mean
+from dpsql.policy.source import quoted
+from dpsql.sqltypes import SqlType
+
+MAX_COUNT = 10**9
+MAX_CHAIN = 16
+DEFAULT_MAX_GROUPS = 10
+
+_TABLE: Shape = {
+    "public": "public = true",
+    "unit_key": 'unit_key = "patient_id"',
+    "unit_via": 'unit_via = { table = "visits", on = { visit_id = "visit_id" } }',
+    "description": 'description = "One row per patient"',
+    "max_rows": "max_rows = 50",
+    "max_groups": "max_groups = 10",
+    "max_rows_per_group": "max_rows_per_group = 5",
+    "columns": 'columns = { age = { type = "integer", lower = 0, upper = 110 } }',
+}
+_UNIT_VIA: Shape = {"table": 'table = "visits"', "on": 'on = { visit_id = "visit_id" }'}
+_OF_A_UNIT = ("unit_key", "unit_via", "max_rows", "max_groups", "max_rows_per_group")
+_RESERVED_SCHEMAS = frozenset({"dpsql", "pg_catalog", "information_schema"})
+
+
+def read_tables(node: Node, default_schema: str, timezone: ZoneInfo) -> tuple[Table, ...]:
+    """Return the tables, each protected one with its way to the unit proved and its three bounds filled in."""
+    nodes = node.members("table")
+    declared = {name: _table(name, member, timezone) for name, member in nodes.items()}
+    _check_relations(nodes, declared, default_schema)
+    if all(table.public for table in declared.values()):
+        raise node.wrong("no table is protected: each is public", 'write in one: unit_key = "patient_id", and max_rows')
+    for name, table in declared.items():
+        _check_key(nodes[name], table)
+        _check_domains(nodes[name], table, declared)
+    return tuple(_with_bounds(nodes[name], table, declared) for name, table in declared.items())
+
+
+def _table(name: str, node: Node, timezone: ZoneInfo) -> Table:
+    keys = node.fields(_TABLE)
+    public = "public" in keys and keys["public"].flag()
+    if public:
+        for key in _OF_A_UNIT:
+            if key in keys:
+                mend = f"remove {key}, or remove public = true if the rows are about units"
+                raise keys[key].wrong("a public table has no unit", mend)
+    elif "unit_key" in keys and "unit_via" in keys:
+        mend = "keep unit_key if this table has the column, else unit_via"
+        raise keys["unit_via"].wrong("unit_key and unit_via cannot both lead to the unit", mend)
+    elif "unit_key" not in keys and "unit_via" not in keys:
+        mend = f"write: {_TABLE['unit_key']}, or public = true if the rows are about nobody"
+        raise node.wrong("neither unit_key nor unit_via says whose rows these are", mend)
+    elif "unit_key" in keys and "max_rows" not in keys:
+        raise node.wrong("max_rows is missing", "write: max_rows = N, the most rows of one unit that shall count")
+    counts = {key: keys[key].count(MAX_COUNT) for key in _OF_A_UNIT[2:] if key in keys}
+    return Table(
+        name=name,
+        schema=_schema(name, node),
+        public=public,
+        unit_key=keys["unit_key"].name("column") if "unit_key" in keys else None,
+        unit_via=_unit_via(keys["unit_via"]) if "unit_via" in keys else None,
+        description=keys["description"].text() if "description" in keys else None,
+        max_rows=counts.get("max_rows"),
+        max_groups=counts.get("max_groups"),
+        max_rows_per_group=counts.get("max_rows_per_group"),
+        columns=read_columns(keys["columns"], timezone) if "columns" in keys else (),
+    )
+
+
+def _schema(name: str, node: Node) -> str | None:
+    schema, dot, relation = name.rpartition(".")
+    if "." in schema or (dot and not (schema.strip() and relation.strip())):
+        raise node.wrong(f"{quoted(name)} is neither a table nor schema.table", 'write: [tables."sales.orders"]')
+    return check_schema(node, schema) if dot else None
+
+
+def check_schema(node: Node, schema: str) -> str:
+    """Return the schema unless it is one that the gateway itself answers for."""
+    if schema.casefold() in _RESERVED_SCHEMAS:
+        raise node.wrong(f"the schema {quoted(schema)} is the gateway's own", "keep the data in another schema")
+    return schema
+
+
+def _unit_via(node: Node) -> UnitVia:
+    keys = node.fields(_UNIT_VIA, required=("table", "on"))
+    pairs = keys["on"].members("column")
+    if not pairs:
+        raise keys["on"].wrong("no columns to go along")
+    ways = tuple((here, replace(there, example=f'{here} = "{here}"').name("column")) for here, there in pairs.items())
+    return UnitVia(keys["table"].text(), ways)
+
+
+def _check_relations(nodes: dict[str, Node], tables: dict[str, Table], default_schema: str) -> None:
+    # One relation under two names could be protected under one and public under the other.
+    seen: dict[tuple[str, str], str] = {}
+    for name, table in tables.items():
+        relation = ((table.schema or default_schema).casefold(), table.relation.casefold())
+        other = seen.setdefault(relation, name)
+        if other != name:
+            raise nodes[name].wrong(f"the same table as {quoted(other)}", "keep one of the two")
+
+
+def _check_key(node: Node, table: Table) -> None:
+    column = _listed(table, table.unit_key) if table.unit_key else None
+    if column and not can_be_key(column.type):
+        what = f"{quoted(column.name)} is {column.type.value}, whose values have no one spelling"
+        raise _at(node, "unit_key").wrong(what, "name a column of integer, text or uuid type")
+
+
+def _listed(table: Table, name: str) -> Column | None:
+    # As the database looks names up, so that a key does not slip through by its case.
+    return next((column for column in table.columns if column.name.casefold() == name.casefold()), None)
+
+
+def _check_domains(node: Node, table: Table, tables: dict[str, Table]) -> None:
+    for column in table.columns:
+        if column.values_from is not None:
+            _check_domain(_at(node, "columns", column.name, "values_from"), table, column, column.values_from, tables)
+
+
+def _check_domain(node: Node, table: Table, column: Column, way: tuple[str, str], tables: dict[str, Table]) -> None:
+    if table.public:
+        raise node.wrong("the rows of a public table are its domain", "remove values_from")
+    domain = tables.get(way[0])
+    if domain is None or not domain.public:
+        fault = "is no table of this policy" if domain is None else "is not public: its values are not to be shown"
+        public = [name for name, known in tables.items() if known.public]
+        raise node.wrong(f"{quoted(way[0])} {fault}", did_you_mean(way[0], public))
+    source = domain.column(way[1])
+    if source is None:
+        names = [known.name for known in domain.columns]
+        raise node.wrong(f"{quoted(way[0])} lists no column {quoted(way[1])}", did_you_mean(way[1], names))
+    if not _comparable(source.type, column.type):
+        what = f"{column.type.value} here, but {source.type.value} in {quoted('.'.join(way))}"
+        raise node.wrong(what, "give both columns one type")
+
+
+def _comparable(one: SqlType, other: SqlType) -> bool:
+    if not (can_be_key(one) and can_be_key(other)):
+        return False
+    return one is other or (one.is_number and other.is_number) or (one.is_text and other.is_text)
+
+
+def _with_bounds(node: Node, table: Table, tables: dict[str, Table]) -> Table:
+    if table.public:
+        return table
+    chain = _chain(node, table, tables)
+    max_rows = next(link.max_rows for link in chain if link.max_rows is not None)
+    max_groups = min(table.max_groups or DEFAULT_MAX_GROUPS, max_rows)
+    fair_share = -(-max_rows // max_groups)
+    return replace(
+        table,
+        max_rows=max_rows,
+        max_groups=max_groups,
+        max_rows_per_group=min(table.max_rows_per_group or fair_share, max_rows),
+    )
+
+
+def _chain(node: Node, table: Table, tables: dict[str, Table]) -> list[Table]:
+    """Return the tables from this one to the one that has the unit's column, which also has max_rows."""
+    chain = [table]
+    while (via := chain[-1].unit_via) is not None:
+        link = chain[-1]
+        at = _at(_table_node(node, link), "unit_via")
+        parent = tables.get(via.table)
+        if parent is None or parent.public:
+            fault = "is no table of this policy" if parent is None else "is public: it leads to no unit"
+            protected = [name for name, known in tables.items() if not known.public and known is not link]
+            raise _at(at, "table").wrong(f"{quoted(via.table)} {fault}", did_you_mean(via.table, protected))
+        if parent in chain:
+            names = " → ".join(quoted(step.name) for step in [*chain, parent])
+            raise _at(at, "table").wrong(f"goes in a circle: {names}", "one table of the circle needs a unit_key")
+        _check_join(at, link, parent, via)
+        chain.append(parent)
+        if len(chain) > MAX_CHAIN:
+            raise _at(at, "table").wrong(f"more than {MAX_CHAIN} tables to the unit", "give this table a unit_key")
+    return chain
+
+
+def _check_join(node: Node, table: Table, parent: Table, via: UnitVia) -> None:
+    for here, there in via.on:
+        ends = [column.type for column in (_listed(table, here), _listed(parent, there)) if column]
+        if ends and not _comparable(ends[0], ends[-1]):
+            what = f"{quoted(here)} and {quoted(there)} are {' and '.join(end.value for end in ends)}"
+            raise _at(node, "on", here).wrong(what, "join on columns of one type: integer, text or uuid")
+
+
+def _table_node(node: Node, table: Table) -> Node:
+    return replace(node, key=(*node.key[:-1], table.name))
+
+
+def _at(node: Node, *names: str) -> Node:
+    return replace(node, key=(*node.key, *names))

@@ -1,0 +1,198 @@
+"""What a query asks for, how its parts share it, and what each noisy primitive costs.
+
+Rule 1: privacy numbers are exact fractions; a cost that is irrational is rounded up.
+Rule 2: an event documents its primitive completely, and the meaning of its fields never changes: any accountant,
+today's or a tighter one to come, prices it from the fields alone.
+"""
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql.errors import InvalidParameter
+from dpsql.privacy.conversion import check_delta, check_epsilon, rho_to_epsilon
+from dpsql.privacy.sensitivity import Sensitivity
+
+ZERO = Fraction(0)
+
+
+class Accountant(enum.Enum):
+    """The currency of a budget: what adds up over the queries."""
+
+    PURE = "pure"
+    BASIC = "basic"
+    ZCDP = "zcdp"
+
+
+class Mechanism(enum.Enum):
+    """The kinds of noisy primitive. THRESHOLD is the δ that cutting off an already released part costs."""
+
+    LAPLACE = "laplace"
+    GAUSSIAN = "gaussian"
+    SELECTION = "selection"
+    THRESHOLD = "threshold"
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What one query asks of a budget, in the budget's currency; δ is a ceiling, and `pure` spends none of it."""
+
+    accountant: Accountant
+    epsilon: Fraction
+    delta: Fraction
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        if self.delta != 0:
+            check_delta(self.delta)
+
+    @property
+    def rho(self) -> Fraction:
+        """The price in zCDP, ε²/2; 0 in the other currencies."""
+        return self.epsilon**2 / 2 if self.accountant is Accountant.ZCDP else ZERO
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One primitive's part of a price.
+
+    Attributes:
+        accountant: The currency.
+        epsilon: The part of ε; 0 in zcdp.
+        rho: The part of ρ; 0 in pure and basic.
+        delta: The part of δ: for selection, or for a Gaussian in basic.
+    """
+
+    accountant: Accountant
+    epsilon: Fraction
+    rho: Fraction
+    delta: Fraction
+
+    def __post_init__(self) -> None:
+        spent, unused = (self.rho, self.epsilon) if self.accountant is Accountant.ZCDP else (self.epsilon, self.rho)
+        if spent <= 0 or unused != 0 or not 0 <= self.delta < 1:
+            raise InvalidParameter(f"{self} is not a share", hint="a share is positive, in its accountant's currency")
+
+
+def split(
+    price: Price, weights: Sequence[Fraction], delta_weights: Sequence[Fraction] | None = None
+) -> tuple[Share, ...]:
+    """Return one share a weight; together they are exactly the price (without δ in pure).
+
+    Args:
+        price: What is to be shared.
+        weights: Positive; parts of ε, or of ρ in zcdp.
+        delta_weights: Not negative, one a share; parts of δ. All 0: no share gets any. By default as the weights.
+    """
+    parts = weights if delta_weights is None else delta_weights
+    if not weights or min(weights) <= 0 or len(parts) != len(weights) or min(parts) < 0:
+        raise InvalidParameter("a price is shared by positive weights, one a primitive")
+    total, total_parts = sum(weights, ZERO), sum(parts, ZERO)
+    delta = ZERO if price.accountant is Accountant.PURE or total_parts == 0 else price.delta / total_parts
+    epsilon = ZERO if price.accountant is Accountant.ZCDP else price.epsilon
+    return tuple(
+        Share(price.accountant, epsilon * weight / total, price.rho * weight / total, delta * part)
+        for weight, part in zip(weights, parts, strict=True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One noisy primitive that ran, or may have run.
+
+    Attributes:
+        mechanism: Its kind.
+        sensitivity: Of the vector it noised. For selection and threshold, of the unit counts; its l0 counts every
+            group that one neighbouring step may touch (twice max_groups under substitute).
+        scale: laplace: b, with P[z] ∝ exp(−|z|/b). gaussian: σ², with P[z] ∝ exp(−z²/2σ²). selection: the ε′ of
+            one group. threshold: 0.
+        delta: selection, threshold: δ over all l0 groups. Else 0.
+        conversion_delta: gaussian under `basic`: the δ at which its ρ counts as (ε, δ). Else 0.
+    """
+
+    mechanism: Mechanism
+    sensitivity: Sensitivity
+    scale: Fraction
+    delta: Fraction = ZERO
+    conversion_delta: Fraction = ZERO
+
+    def __post_init__(self) -> None:
+        has_scale = self.mechanism is not Mechanism.THRESHOLD
+        has_delta = self.mechanism in (Mechanism.SELECTION, Mechanism.THRESHOLD)
+        converts = self.mechanism is Mechanism.GAUSSIAN and self.conversion_delta > 0
+        valid = (
+            (self.scale > 0 if has_scale else self.scale == 0)
+            and (0 < self.delta < 1 if has_delta else self.delta == 0)
+            and (self.conversion_delta < 1 if converts else self.conversion_delta == 0)
+        )
+        if not valid:
+            raise InvalidParameter(f"{self} is not a noisy primitive")
+
+    def to_json(self) -> dict[str, object]:
+        """Return the fields as JSON values; fractions are "p/q" strings, so nothing is rounded."""
+        return {
+            "mechanism": self.mechanism.value,
+            "l0": self.sensitivity.l0,
+            "linf": self.sensitivity.linf,
+            "l1": self.sensitivity.l1,
+            "l2_squared": self.sensitivity.l2_squared,
+            "scale": str(self.scale),
+            "delta": str(self.delta),
+            "conversion_delta": str(self.conversion_delta),
+        }
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, object]) -> "Event":
+        """Return the event that to_json wrote."""
+        l0, linf, l1, l2_squared = (int(str(fields[name])) for name in ("l0", "linf", "l1", "l2_squared"))
+        return cls(
+            mechanism=Mechanism(fields["mechanism"]),
+            sensitivity=Sensitivity(l0, linf, l1, l2_squared),
+            scale=Fraction(str(fields["scale"])),
+            delta=Fraction(str(fields["delta"])),
+            conversion_delta=Fraction(str(fields["conversion_delta"])),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What an event costs in each currency.
+
+    Attributes:
+        epsilon: Pure ε, but for `delta`; None if the event is not pure.
+        rho: zCDP, but for `delta`.
+        delta: The probability that selection goes wrong.
+        basic_epsilon: ε in basic composition; None if it was not calibrated for it.
+        basic_delta: δ in basic composition.
+    """
+
+    epsilon: Fraction | None
+    rho: Fraction
+    delta: Fraction
+    basic_epsilon: Fraction | None
+    basic_delta: Fraction
+
+
+def loss(event: Event) -> Loss:
+    """Return what the event costs.
+
+    Guarantee:
+        laplace: ε = L1/b; ρ = L2²/2b², cell by cell from ε-DP to ε²/2-zCDP.
+        gaussian: ρ = L2²/2σ².
+        selection: ε = l0·ε′; ρ = l0·ε′²/2, both but for δ.
+        threshold: δ.
+    Assumes: the sensitivity holds for the policy's adjacency; noise is independent from cell to cell.
+    Reference: Bun & Steinke 2016, propositions 1.4 and 1.6, section 8 (approximate zCDP); Canonne, Kamath &
+        Steinke 2020, theorem 4, for the discrete Gaussian.
+    """
+    sensitivity = event.sensitivity
+    if event.mechanism is Mechanism.LAPLACE:
+        epsilon = sensitivity.l1 / event.scale
+        return Loss(epsilon, sensitivity.l2_squared / (2 * event.scale**2), ZERO, epsilon, ZERO)
+    if event.mechanism is Mechanism.GAUSSIAN:
+        rho = sensitivity.l2_squared / (2 * event.scale)
+        converted = rho_to_epsilon(rho, event.conversion_delta) if event.conversion_delta else None
+        return Loss(None, rho, ZERO, converted, event.conversion_delta)
+    epsilon = sensitivity.l0 * event.scale
+    return Loss(epsilon, epsilon * event.scale / 2, event.delta, epsilon, event.delta)

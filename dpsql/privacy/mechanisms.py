@@ -1,0 +1,255 @@
+"""The two noise laws, calibrated to a share of a price.
+
+Rule 1: the loss of a calibrated mechanism's event never exceeds the share; an irrational scale is rounded up.
+Rule 2: noise is never left out: a vector of sensitivity 0 is noised as if one cell could move by one grid unit, and
+no scale is below 1/64 of a unit, whatever ε was asked.
+"""
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.errors import InvalidParameter
+from dpsql.privacy import sampling
+from dpsql.privacy.conversion import DOWN, UP, decimal, epsilon_to_rho, exp, ln, root_up
+from dpsql.privacy.cost import ZERO, Accountant, Event, Mechanism, Share
+from dpsql.privacy.sampling import MAX_SCALE as MAX_SCALE
+from dpsql.privacy.sampling import MIN_SCALE
+from dpsql.privacy.sensitivity import Sensitivity
+
+_MODEST_BITS = 192
+_TAIL_TERMS = 64
+
+
+class Noise(Protocol):
+    """Integer noise for the cells of one vector."""
+
+    @property
+    def event(self) -> Event:
+        """What the ledger stores."""
+        ...
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """Of the vector it noises."""
+        ...
+
+    @property
+    def stderr(self) -> float:
+        """Standard deviation in grid units, for display."""
+        ...
+
+    def half_width(self, confidence: float = 0.95) -> float:
+        """Return the least h with P[|Z| ≤ h] ≥ confidence, for display."""
+        ...
+
+    def tail(self, probability: Fraction) -> int:
+        """Return the least t ≥ 1 for which P[Z ≥ t] ≤ probability is proved."""
+        ...
+
+    def sample(self, size: int) -> NDArray[np.int64]:
+        """Return fresh noise for that many cells."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DiscreteLaplace:
+    """Integer noise with P[Z = z] ∝ exp(−|z|/scale).
+
+    Guarantee: (L1/scale, 0)-DP and (L2²/2·scale²)-zCDP for a vector of that sensitivity.
+    Assumes: integer cells on a fixed grid; noise independent from cell to cell.
+    Reference: Ghosh, Roughgarden & Sundararajan 2009; Bun & Steinke 2016, proposition 1.4, cell by cell.
+    """
+
+    sensitivity: Sensitivity
+    scale: Fraction
+
+    def __post_init__(self) -> None:
+        sampling.check_scale(self.scale)
+
+    @property
+    def event(self) -> Event:
+        """What the ledger stores."""
+        return Event(Mechanism.LAPLACE, self.sensitivity, self.scale)
+
+    @property
+    def stderr(self) -> float:
+        """Standard deviation, √(2q)/(1 − q) with q = exp(−1/scale)."""
+        rate = float(1 / self.scale)
+        return math.sqrt(2) * math.exp(-rate / 2) / -math.expm1(-rate)
+
+    def half_width(self, confidence: float = 0.95) -> float:
+        """Return the least h with P[|Z| ≤ h] = 1 − 2qʰ⁺¹/(1 + q) ≥ confidence."""
+        log_tail = math.log((1 - confidence) * (1 + math.exp(-float(1 / self.scale))) / 2)
+        return float(max(0, math.ceil(-log_tail * float(self.scale) - 1)))
+
+    def tail(self, probability: Fraction) -> int:
+        """Return the least t ≥ 1 with P[Z ≥ t] = qᵗ/(1 + q) ≤ probability, from bounds rounded up."""
+        q = exp(UP.minus(decimal(1 / self.scale, UP)), DOWN)
+        log = UP.minus(DOWN.add(ln(decimal(probability, DOWN), DOWN), ln(DOWN.add(1, q), DOWN)))
+        return max(1, math.ceil(UP.multiply(decimal(self.scale, UP), log))) if log > 0 else 1
+
+    def sample(self, size: int) -> NDArray[np.int64]:
+        """Return fresh noise for that many cells."""
+        return sampling.discrete_laplace(self.scale, size)
+
+
+@dataclass(frozen=True, slots=True)
+class DiscreteGaussian:
+    """Integer noise with P[Z = z] ∝ exp(−z²/2·variance).
+
+    Guarantee: (L2²/2·variance)-zCDP for a vector of that sensitivity; by conversion at `conversion_delta`, (ε, δ)-DP.
+    Assumes: integer cells on a fixed grid; noise independent from cell to cell. Any variance, any ε: the classic
+        σ = √(2 ln(1.25/δ))·L2/ε, which holds for ε ≤ 1 only, is not used.
+    Reference: Canonne, Kamath & Steinke 2020, theorems 4 and 14.
+    """
+
+    sensitivity: Sensitivity
+    variance: Fraction
+    conversion_delta: Fraction = ZERO
+
+    def __post_init__(self) -> None:
+        sampling.check_scale(self.variance, power=2)
+
+    @property
+    def event(self) -> Event:
+        """What the ledger stores."""
+        return Event(Mechanism.GAUSSIAN, self.sensitivity, self.variance, ZERO, self.conversion_delta)
+
+    @property
+    def stderr(self) -> float:
+        """Standard deviation; that of the continuous law where σ is large, a little less where it is small."""
+        variance = float(self.variance)
+        if variance > 100:
+            return math.sqrt(variance)
+        z = np.arange(1, 400)
+        weights = np.exp(-(z**2) / (2 * variance))
+        return math.sqrt(float(2 * np.sum(z**2 * weights) / (1 + 2 * np.sum(weights))))
+
+    def half_width(self, confidence: float = 0.95) -> float:
+        """Return the least h with P[|Z| ≤ h] ≥ confidence; for σ above 1000 by the normal law, off by 1 at most."""
+        sigma = math.sqrt(self.variance)
+        if sigma > 1000:
+            return float(math.ceil(sigma * NormalDist().inv_cdf((1 + confidence) / 2) - 0.5))
+        weights = np.exp(-(np.arange(0, int(40 * sigma) + 40) ** 2) / (2 * sigma**2))
+        weights[1:] *= 2
+        return float(np.searchsorted(np.cumsum(weights), confidence * np.sum(weights)))
+
+    def tail(self, probability: Fraction) -> int:
+        """Return the least t ≥ 1 for which P[Z ≥ t] ≤ probability is proved, by bisection on a bound from above."""
+        least = decimal(probability, DOWN)
+        low, high = 0, math.isqrt(int(self.variance)) + 1
+        while self._tail_bound(high) > least:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._tail_bound(middle) > least else (low, middle)
+        return high
+
+    def _tail_bound(self, t: int) -> Decimal:
+        """Return a number above P[Z ≥ t], by the law's own terms.
+
+        The terms fall by ratios that fall themselves, so what follows the first 64 is less than a geometric series.
+        """
+        rate = decimal(1 / (2 * self.variance), DOWN)
+        term = _decay(t * t, rate)
+        ratio, factor = _decay(2 * t + 1, rate), _decay(2, rate)
+        total = Decimal(0)
+        for _ in range(_TAIL_TERMS):
+            total = UP.add(total, term)
+            term, ratio = UP.multiply(term, ratio), UP.multiply(ratio, factor)
+        total = UP.add(total, UP.divide(term, DOWN.subtract(1, ratio)))
+        return UP.divide(total, _normaliser(self.variance))
+
+    def sample(self, size: int) -> NDArray[np.int64]:
+        """Return fresh noise for that many cells."""
+        return sampling.discrete_gaussian(self.variance, size)
+
+
+def laplace(sensitivity: Sensitivity, share: Share) -> DiscreteLaplace:
+    """Return Laplace noise that costs the share.
+
+    Guarantee: pure, basic: b = L1/ε, so (ε, 0)-DP. zcdp: b = L2/√(2ρ), rounded up, so ρ-zCDP.
+    Assumes: the sensitivity holds for the policy's adjacency.
+    Reference: Ghosh, Roughgarden & Sundararajan 2009; Bun & Steinke 2016, proposition 1.4, cell by cell.
+    """
+    if share.accountant is Accountant.ZCDP:
+        scale = root_up(max(sensitivity.l2_squared, 1) / (2 * share.rho))
+    else:
+        scale = max(sensitivity.l1, 1) / share.epsilon
+    return DiscreteLaplace(sensitivity, max(_modest_up(scale), MIN_SCALE))
+
+
+def gaussian(sensitivity: Sensitivity, share: Share) -> DiscreteGaussian:
+    """Return Gaussian noise that costs the share.
+
+    Guarantee: zcdp: σ² = L2²/2ρ, so ρ-zCDP. basic: the same with the largest ρ that is (ε, δ)-DP, so (ε, δ)-DP.
+    Assumes: the sensitivity holds for the policy's adjacency; basic: the share has a δ. Never pure.
+    Reference: Canonne, Kamath & Steinke 2020, theorem 14 and corollary 13.
+    """
+    if share.accountant is Accountant.PURE:
+        raise InvalidParameter(
+            "Gaussian noise is not for a pure budget", hint="SET dpsql.mechanism = 'laplace' or 'auto'"
+        )
+    if share.accountant is Accountant.ZCDP:
+        rho, conversion_delta = share.rho, ZERO
+    elif share.delta == 0:
+        raise InvalidParameter(
+            "Gaussian noise needs a delta under the basic accountant",
+            hint="SET dpsql.delta = 1e-9, or SET dpsql.mechanism = 'laplace'",
+        )
+    else:
+        rho, conversion_delta = epsilon_to_rho(share.epsilon, share.delta), share.delta
+    variance = _modest_up(max(sensitivity.l2_squared, 1) / (2 * rho))
+    return DiscreteGaussian(sensitivity, max(variance, MIN_SCALE**2), conversion_delta)
+
+
+def best(sensitivity: Sensitivity, share: Share) -> DiscreteLaplace | DiscreteGaussian:
+    """Return the mechanism of less standard error among those that the share allows; Laplace if they are equal.
+
+    Guarantee: that of the mechanism returned; the choice uses the plan alone.
+    Assumes: as laplace and gaussian.
+    Reference: design choice: compared at equal charge, before any data is read.
+    """
+    candidate = laplace(sensitivity, share)
+    if share.accountant is Accountant.PURE or (share.accountant is Accountant.BASIC and share.delta == 0):
+        return candidate
+    other = gaussian(sensitivity, share)
+    return candidate if candidate.stderr <= other.stderr else other
+
+
+def _modest_up(value: Fraction) -> Fraction:
+    """Return the value, rounded up by less than 2⁻⁶⁰ of itself if it takes many digits to write."""
+    bits = value.numerator.bit_length() - value.denominator.bit_length()
+    if max(value.numerator.bit_length(), value.denominator.bit_length()) <= _MODEST_BITS:
+        return value
+    shift = max(0, 64 - bits)
+    return Fraction(-(-(value.numerator << shift) // value.denominator), 1 << shift)
+
+
+def _decay(factor: int, rate: Decimal) -> Decimal:
+    """Return exp(−factor·rate), rounded up, for a rate that was rounded down."""
+    return exp(UP.minus(DOWN.multiply(factor, rate)), UP)
+
+
+@lru_cache(maxsize=256)
+def _normaliser(variance: Fraction) -> Decimal:
+    """Return a number below Σ exp(−z²/2σ²) over the integers.
+
+    By Poisson summation the sum exceeds √(2πσ²), by less than 10⁻⁸ of itself for σ ≥ 1; below that, four terms do.
+    """
+    if variance >= 1:
+        two_pi = Decimal("6.28318530717958647692528676655900576839433879875021164194988")
+        return DOWN.multiply(two_pi, decimal(variance, DOWN)).sqrt(DOWN).next_minus(DOWN)
+    rate = decimal(1 / (2 * variance), UP)
+    total = Decimal(1)
+    for z in range(1, 5):
+        total = DOWN.add(total, DOWN.multiply(2, exp(DOWN.minus(UP.multiply(z * z, rate)), DOWN)))
+    return total

@@ -1,0 +1,325 @@
+"""session: the statements of one user, one after another: the same for the wire, the DB-API and the CLI.
+
+Rule 1: describing never executes and never charges.
+Rule 2: a transaction holds nothing but settings: a charge that was made stands, whatever ROLLBACK says.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from dpsql.backends import Cancellation
+from dpsql.compiler.parse import (
+    DeallocateStatement,
+    DiscardStatement,
+    EmptyStatement,
+    ExplainStatement,
+    QueryStatement,
+    ResetStatement,
+    SetStatement,
+    ShowStatement,
+    TransactionStatement,
+    parse,
+)
+from dpsql.compiler.parse import Statement as ParsedStatement
+from dpsql.compiler.plan import CompiledQuery
+from dpsql.engine import Answer, Engine, Explanation
+from dpsql.errors import Error, FailedTransaction, UnknownStatement, UnsupportedQuery
+from dpsql.explain import answer_notice, bounding_notice, explanation_lines
+from dpsql.settings import Settings
+from dpsql.sqltypes import SqlType
+
+
+@dataclass(frozen=True)
+class ResultColumn:
+    """A column of a result."""
+
+    name: str
+    type: SqlType
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something the client is told beside the rows."""
+
+    message: str
+    severity: str = "NOTICE"
+    detail: str | None = None
+    hint: str | None = None
+    sqlstate: str = "00000"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a statement gave.
+
+    Attributes:
+        tag: The command tag, such as "SELECT 3"; "" for an empty statement.
+        columns: The columns; None where the statement returns no rows.
+        rows: The rows, as Python values of the columns' types.
+        notices: What else the client is told.
+        parameters: Settings that changed and that clients are told of.
+        answer: The release behind the rows; None where there is none.
+    """
+
+    tag: str
+    columns: tuple[ResultColumn, ...] | None = None
+    rows: Sequence[tuple[object, ...]] = ()
+    notices: tuple[Notice, ...] = ()
+    parameters: tuple[tuple[str, str], ...] = ()
+    answer: Answer | None = None
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement, parsed but not looked into."""
+
+    sql: str
+    parsed: ParsedStatement
+
+
+@dataclass(frozen=True)
+class Description:
+    """The types of a statement's placeholders, and its columns; None where it returns no rows."""
+
+    parameters: tuple[SqlType, ...]
+    columns: tuple[ResultColumn, ...] | None
+
+
+_PLAN_COLUMNS = (ResultColumn("QUERY PLAN", SqlType.TEXT),)
+_SHOW_ALL = (ResultColumn("name", SqlType.TEXT), ResultColumn("setting", SqlType.TEXT))
+
+
+class Session:
+    """One user's session; it runs one statement at a time, and may be cancelled from another thread."""
+
+    def __init__(self, engine: Engine, user: str) -> None:
+        """Open a session.
+
+        Raises:
+            PolicyViolation: The user has no role in the policy.
+        """
+        self._engine = engine
+        self._user = user
+        self._settings = Settings(engine.policy, engine.role(user))
+        self._status = "I"
+        self._before: dict[str, str] = {}
+        self._cancellation: Cancellation | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def user(self) -> str:
+        """Whose session it is."""
+        return self._user
+
+    @property
+    def transaction(self) -> str:
+        """I: none; T: in a transaction; E: in a failed one."""
+        return self._status
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """The settings that clients are told of."""
+        return self._settings.reported()
+
+    @property
+    def reply_quantum(self) -> int:
+        """Milliseconds to a multiple of which replies are padded; 0 for none."""
+        return self._engine.policy.dataset.reply_quantum
+
+    def configure(self, name: str, value: str) -> None:
+        """Change a setting as SET does, outside any transaction.
+
+        Raises:
+            UndefinedSetting: There is no such setting.
+            InvalidParameter: The value is out of range.
+        """
+        self._settings.set(name, value)
+
+    def parse(self, sql: str) -> tuple[Statement, ...]:
+        """Split text into statements.
+
+        Raises:
+            Error: It cannot be read, is too long, or holds a statement of a kind that is not run.
+        """
+        return tuple(Statement(parsed.sql, parsed) for parsed in parse(sql))
+
+    def describe(self, statement: Statement, parameter_types: Sequence[SqlType | None] = ()) -> Description:
+        """Tell what a statement takes and returns; nothing is executed, charged or read.
+
+        Raises:
+            Error: As executing would, where it does not depend on values.
+        """
+        self._check_transaction(statement)
+        parsed = statement.parsed
+        if isinstance(parsed, QueryStatement):
+            described = self._engine.describe(self._user, parsed, parameter_types)
+            return Description(described.parameters, self._columns(described.columns))
+        if isinstance(parsed, ExplainStatement):
+            described = self._engine.describe(self._user, parsed.query, parameter_types)
+            return Description(described.parameters, _PLAN_COLUMNS)
+        if isinstance(parsed, ShowStatement):
+            return Description((), self._show_columns(parsed.name))
+        return Description((), None)
+
+    def execute(self, statement: Statement, parameters: Sequence[object] = ()) -> Result:
+        """Run a statement.
+
+        Raises:
+            Error: A typed refusal or failure; in a transaction, it fails.
+        """
+        self._check_transaction(statement)
+        try:
+            return self._run(statement.parsed, parameters)
+        except Error:
+            self.fail()
+            raise
+
+    def explain(self, statement: Statement, parameters: Sequence[object] = ()) -> Explanation:
+        """Tell what a query would do and cost; nothing is read and nothing is spent.
+
+        Raises:
+            Error: As executing would, but for a budget that does not cover it.
+        """
+        parsed = statement.parsed
+        query = parsed.query if isinstance(parsed, ExplainStatement) else parsed
+        if not isinstance(query, QueryStatement):
+            raise UnsupportedQuery("only a query can be explained", hint="EXPLAIN SELECT COUNT(*) FROM …")
+        return self._engine.explain(self._user, self._compile(query, parameters))
+
+    def fail(self) -> None:
+        """Note that something went wrong: a transaction that is open has failed."""
+        if self._status == "T":
+            self._status = "E"
+
+    def cancel(self) -> None:
+        """Stop the statement that runs, if one does; from any thread."""
+        with self._lock:
+            if self._cancellation is not None:
+                self._cancellation.cancel()
+
+    def close(self) -> None:
+        """End the session."""
+        self.cancel()
+
+    def _check_transaction(self, statement: Statement) -> None:
+        if self._status != "E" or isinstance(statement.parsed, EmptyStatement):
+            return
+        ends = isinstance(statement.parsed, TransactionStatement) and statement.parsed.action in (
+            "commit",
+            "rollback",
+            "rollback to",
+        )
+        if not ends:
+            raise FailedTransaction(
+                "current transaction is aborted, commands ignored until end of transaction block", hint="ROLLBACK"
+            )
+
+    def _run(self, parsed: ParsedStatement, parameters: Sequence[object]) -> Result:
+        match parsed:
+            case QueryStatement():
+                return self._query(parsed, parameters)
+            case ExplainStatement():
+                lines = explanation_lines(self._engine.explain(self._user, self._compile(parsed.query, parameters)))
+                return Result("EXPLAIN", _PLAN_COLUMNS, [(line,) for line in lines])
+            case SetStatement():
+                return self._changed("SET", lambda: self._settings.set(parsed.name, parsed.value))
+            case ShowStatement():
+                return self._show(parsed.name)
+            case ResetStatement():
+                return self._changed("RESET", lambda: self._reset(parsed.name))
+            case TransactionStatement():
+                return self._transaction(parsed.action)
+            case DiscardStatement():
+                what = parsed.what.upper()
+                if what == "ALL":
+                    return self._changed("DISCARD ALL", self._settings.reset)
+                return Result(f"DISCARD {what}")
+            case DeallocateStatement():
+                if parsed.name is not None:
+                    raise UnknownStatement(f'prepared statement "{parsed.name}" does not exist')
+                return Result("DEALLOCATE ALL")
+            case EmptyStatement():
+                return Result("")
+
+    def _compile(self, statement: QueryStatement, parameters: Sequence[object]) -> CompiledQuery:
+        return self._engine.compile(self._user, statement, self._settings.query(self._engine.now()), parameters)
+
+    def _query(self, statement: QueryStatement, parameters: Sequence[object]) -> Result:
+        cancellation = Cancellation()
+        with self._lock:
+            self._cancellation = cancellation
+        timeout = self._settings.statement_timeout
+        timer = threading.Timer(timeout, cancellation.cancel) if timeout else None
+        try:
+            if timer is not None:
+                timer.start()
+            query = self._compile(statement, parameters)
+            reuse = self._settings.is_on("dpsql.reuse")
+            answer = self._engine.execute(self._user, query, cancellation, reuse=reuse)
+        finally:
+            if timer is not None:
+                timer.cancel()
+            with self._lock:
+                self._cancellation = None
+        rows = answer.rows.rows
+        columns = self._columns((column.name, column.type) for column in answer.columns)
+        return Result(f"SELECT {len(rows)}", columns, rows, self._notices(answer), answer=answer)
+
+    def _notices(self, answer: Answer) -> tuple[Notice, ...]:
+        if not self._settings.is_on("dpsql.notices"):
+            return ()
+        message = answer_notice(answer)
+        return (Notice(message, detail=bounding_notice(answer.query)),) if message is not None else ()
+
+    def _show_columns(self, name: str) -> tuple[ResultColumn, ...]:
+        return _SHOW_ALL if name == "all" else (ResultColumn(name, SqlType.TEXT),)
+
+    def _show(self, name: str) -> Result:
+        if name == "all":
+            rows: list[tuple[object, ...]] = [(known, self._settings.show(known)) for known in self._settings.names()]
+        else:
+            rows = [(self._settings.show(name),)]
+        return Result("SHOW", self._show_columns(name), rows)
+
+    def _reset(self, name: str | None) -> None:
+        if name is None:
+            self._settings.reset()
+        else:
+            self._settings.set(name, None)
+
+    def _changed(self, tag: str, change: Callable[[], None]) -> Result:
+        before = self._settings.reported()
+        change()
+        after = self._settings.reported()
+        changed = tuple((name, value) for name, value in after.items() if before[name] != value)
+        return Result(tag, parameters=changed)
+
+    def _transaction(self, action: str) -> Result:
+        if action == "begin":
+            if self._status == "I":
+                self._before = self._settings.snapshot()
+                self._status = "T"
+                return Result("BEGIN")
+            return Result("BEGIN", notices=(_warning("there is already a transaction in progress", "25001"),))
+        if action in ("savepoint", "release", "rollback to"):
+            if self._status == "E" and action == "rollback to":
+                self._status = "T"
+            return Result({"savepoint": "SAVEPOINT", "release": "RELEASE", "rollback to": "ROLLBACK"}[action])
+        return self._end(action)
+
+    def _end(self, action: str) -> Result:
+        status, self._status = self._status, "I"
+        if status == "I":
+            return Result(action.upper(), notices=(_warning("there is no transaction in progress", "25P01"),))
+        if action == "commit" and status == "T":
+            return Result("COMMIT")
+        return self._changed("ROLLBACK", lambda: self._settings.restore(self._before))
+
+    @staticmethod
+    def _columns(columns: Iterable[tuple[str, SqlType]]) -> tuple[ResultColumn, ...]:
+        return tuple(ResultColumn(name, sql_type) for name, sql_type in columns)
+
+
+def _warning(message: str, sqlstate: str) -> Notice:
+    return Notice(message, severity="WARNING", sqlstate=sqlstate)

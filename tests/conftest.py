@@ -1,0 +1,134 @@
+"""The demo clinic, a wider world for semantics, the German health panel; engines and sessions over temporary ledgers."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dpsql.backends import Backend, open_backend
+from dpsql.cli.clinic import generate_clinic
+from dpsql.engine import Engine
+from dpsql.ledger import open_ledger
+from dpsql.policy import Policy, load_policy
+from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
+from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric
+from dpsql.session import Session
+from examples.load_german_health import load as load_german_health
+from tests.world import WIDE_POLICY, add_events
+
+ROOT = Path(__file__).parent.parent
+PATIENTS = 500
+SEED = 7
+
+MakeEngine = Callable[..., Engine]
+
+
+@pytest.fixture(scope="session")
+def clinic_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small demo clinic."""
+    path = tmp_path_factory.mktemp("clinic") / "clinic.duckdb"
+    generate_clinic(path, patients=PATIENTS, seed=SEED)
+    return path
+
+
+@pytest.fixture(scope="session")
+def clinic_policy(clinic_file: Path) -> Path:
+    """The demo's own policy, beside the small clinic."""
+    return Path(shutil.copy(ROOT / "dpsql" / "cli" / "clinic.toml", clinic_file.with_name("clinic.toml")))
+
+
+@pytest.fixture(scope="session")
+def wide_policy(clinic_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The clinic with a table of many types, and bounds so wide that nothing is cut."""
+    path = tmp_path_factory.mktemp("wide") / "wide.duckdb"
+    shutil.copy(clinic_file, path)
+    add_events(path)
+    policy = path.with_name("wide.toml")
+    policy.write_text(WIDE_POLICY, encoding="utf-8")
+    return policy
+
+
+@pytest.fixture(scope="session")
+def german_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The German health panel with the policy of policies/."""
+    folder = tmp_path_factory.mktemp("german")
+    load_german_health(folder / "german_health.duckdb")
+    return Path(shutil.copy(ROOT / "policies" / "german_health.toml", folder))
+
+
+def open_engine(
+    policy: Path | Policy, ledger: Path, users: tuple[str, ...] = ("ana", "ben"), backend: Backend | None = None
+) -> Engine:
+    """An engine over a ledger file in which the users have the policy's first role."""
+    loaded = policy if isinstance(policy, Policy) else load_policy(policy)
+    opened = open_ledger(f"sqlite:///{ledger}")
+    for user in users:
+        if opened.account(user) is None:
+            opened.add_account(user, loaded.roles[0].name)
+    return Engine(loaded, opened, backend if backend is not None else open_backend(loaded))
+
+
+@pytest.fixture
+def make_engine(tmp_path: Path) -> Iterator[MakeEngine]:
+    """Return a function that opens engines, each over a new ledger unless told; all are closed at the end."""
+    engines: list[Engine] = []
+
+    def make(policy: Path | Policy, *, ledger: Path | None = None, **options: Any) -> Engine:
+        engine = open_engine(policy, ledger or tmp_path / f"ledger{len(engines)}.sqlite", **options)
+        engines.append(engine)
+        return engine
+
+    yield make
+    for engine in engines:
+        engine.close()
+        engine.ledger.close()
+
+
+@pytest.fixture
+def engine(make_engine: MakeEngine, clinic_policy: Path) -> Engine:
+    """The clinic's engine."""
+    return make_engine(clinic_policy)
+
+
+@pytest.fixture
+def session(engine: Engine) -> Session:
+    """A session of user ana."""
+    return Session(engine, "ana")
+
+
+def silence_noise(patch: pytest.MonkeyPatch) -> None:
+    """Take the noise away, and let every group pass that has a unit: what is left is the exact, bounded answer."""
+
+    def nothing(_self: object, size: int) -> NDArray[np.int64]:
+        return np.zeros(size, dtype=np.int64)
+
+    def anybody(_self: object, units: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return units > 0
+
+    for law in (DiscreteLaplace, DiscreteGaussian):
+        patch.setattr(law, "sample", nothing)
+    for selection in (TruncatedGeometric, GaussianThreshold):
+        patch.setattr(selection, "keep", anybody)
+    # A threshold is compared with the noisy cell itself, so it is lowered; planning may go on setting it.
+    patch.setattr(Threshold, "cutoff", property(lambda _self: -(2**63), lambda _self, _value: None))
+
+
+@pytest.fixture
+def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For one test: released cells are the exact ones."""
+    silence_noise(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def wide_engine(wide_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """For one test file: an engine over the wide world, without noise."""
+    with pytest.MonkeyPatch.context() as patch:
+        silence_noise(patch)
+        engine = open_engine(wide_policy, tmp_path_factory.mktemp("ledger") / "ledger.sqlite")
+        yield engine
+        engine.close()
+        engine.ledger.close()

@@ -1,0 +1,112 @@
+"""Accounts: names, roles, verifiers; a name never gets a fresh budget."""
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import pytest
+
+from dpsql.errors import InvalidParameter, PolicyViolation
+from dpsql.ledger import Account, SqliteLedger
+from tests.ledger.world import SQL, Clock, policy, requests
+
+POLICY = policy()
+VERIFIER = "SCRAM-SHA-256$4096:c2FsdA==$c3RvcmVk:c2VydmVy"
+
+
+def test_accounts_are_listed_by_name(ledger: SqliteLedger, clock: Clock) -> None:
+    ledger.add_account("Zoë with blank", "guest", VERIFIER)
+    assert [account.name for account in ledger.accounts()] == ["Zoë with blank", "ana", "ben"]
+    assert ledger.account("Zoë with blank") == Account("Zoë with blank", "guest", VERIFIER, False, clock.now)
+    assert ledger.account("eve") is None
+
+
+def test_a_verifier_is_changed_and_taken_away(ledger: SqliteLedger) -> None:
+    for verifier in (VERIFIER, VERIFIER + "2", None):
+        ledger.set_verifier("ana", verifier)
+        account = ledger.account("ana")
+        assert account is not None
+        assert account.verifier == verifier
+    assert ledger.verify().ok
+
+
+def test_the_records_hold_no_verifier(ledger: SqliteLedger) -> None:
+    ledger.add_account("eve", "analyst", VERIFIER)
+    ledger.set_verifier("ana", VERIFIER)
+    records = list(ledger.export())
+    assert VERIFIER not in str(records)
+    assert records[-1]["body"]["verifier"] == records[-2]["body"]["verifier"]
+
+
+def test_a_removed_name_comes_back_with_its_spent_budget(ledger: SqliteLedger, clock: Clock) -> None:
+    begun = clock.now
+    ledger.set_verifier("ana", VERIFIER)
+    ledger.charge("ana", POLICY, requests("a", "b"), sql=SQL)
+    ledger.remove_account("ana")
+    assert ledger.account("ana") is None
+    with pytest.raises(PolicyViolation, match="no account"):
+        ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    with pytest.raises(InvalidParameter, match="no account"):
+        ledger.budget("ana", POLICY)
+    clock.move(days=1)
+    ledger.add_account("ana", "analyst")
+    assert ledger.account("ana") == Account("ana", "analyst", None, False, begun)
+    assert ledger.budget("ana", POLICY).spent.pure_epsilon == Fraction(2, 10)
+    assert len(ledger.history("ana")) == 1
+    assert ledger.verify().ok
+
+
+def test_a_removed_name_comes_back_frozen(ledger: SqliteLedger) -> None:
+    for key in "abc":
+        ledger.record_failure("ana", [key])
+    ledger.remove_account("ana")
+    ledger.add_account("ana", "analyst")
+    with pytest.raises(PolicyViolation, match="frozen"):
+        ledger.charge("ana", POLICY, requests("d"), sql=SQL)
+
+
+def test_another_role_has_another_limit_on_the_same_spending(ledger: SqliteLedger) -> None:
+    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    ledger.set_role("ana", "guest")
+    status = ledger.budget("ana", POLICY)
+    assert (status.limit.epsilon, status.spent.pure_epsilon) == (Fraction(1, 10), Fraction(1, 10))
+    assert status.remaining.epsilon == 0
+
+
+def test_a_name_is_taken_once(ledger: SqliteLedger) -> None:
+    with pytest.raises(InvalidParameter, match="exists"):
+        ledger.add_account("ana", "analyst")
+
+
+@pytest.mark.parametrize("name", ["", "a" * 64, "a\0b", "a\nb", "\u200b", "\ud800"])
+def test_names_are_printable_and_short(ledger: SqliteLedger, name: str) -> None:
+    with pytest.raises(InvalidParameter, match="name of a user"):
+        ledger.add_account(name, "analyst")
+    with pytest.raises(InvalidParameter, match="name of a role"):
+        ledger.add_account("eve", name)
+    with pytest.raises(InvalidParameter, match="name of a role"):
+        ledger.set_role("ana", name)
+    assert len(ledger.accounts()) == 2
+
+
+def test_the_longest_name_is_accepted(ledger: SqliteLedger) -> None:
+    ledger.add_account("ö" * 63, "analyst")
+    assert ledger.account("ö" * 63) is not None
+
+
+def test_what_concerns_no_account_is_refused(ledger: SqliteLedger) -> None:
+    acts: tuple[Callable[[], None], ...] = (
+        lambda: ledger.set_verifier("eve", VERIFIER),
+        lambda: ledger.set_role("eve", "guest"),
+        lambda: ledger.remove_account("eve"),
+        lambda: ledger.unfreeze("eve", "why"),
+    )
+    for act in acts:
+        with pytest.raises(InvalidParameter, match='no account "eve"'):
+            act()
+
+
+def test_only_a_frozen_account_is_unfrozen_and_for_a_reason(ledger: SqliteLedger) -> None:
+    with pytest.raises(InvalidParameter, match="not frozen"):
+        ledger.unfreeze("ana", "why")
+    with pytest.raises(InvalidParameter, match="reason"):
+        ledger.unfreeze("ana", " ")

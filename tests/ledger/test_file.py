@@ -1,0 +1,268 @@
+"""The ledger's file: made once, private, and refused when it is anything but a ledger that can be written."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dpsql.errors import InvalidParameter, LedgerUnavailable
+from dpsql.ledger import SqliteLedger, open_ledger
+from dpsql.ledger.schema import VERSION
+from tests.ledger.world import ROOT, SQL, new_ledger, policy, requests
+
+POLICY = policy()
+NOBODY = 65534
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(LedgerUnavailable) as error:
+        SqliteLedger(path)
+    assert error.value.hint
+    return f"{error.value.message}; {error.value.hint}"
+
+
+def closed_ledger(path: Path) -> Path:
+    ledger = new_ledger(path)
+    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    ledger.close()
+    return path
+
+
+def change(path: Path, *statements: str) -> Path:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    return path
+
+
+def test_a_url_names_a_relative_or_an_absolute_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for url in ("sqlite:///here.sqlite", f"sqlite:///{tmp_path}/a b?%#.sqlite"):
+        open_ledger(url).close()
+    assert {path.name for path in tmp_path.iterdir()} == {"here.sqlite", "a b?%#.sqlite"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "ledger.sqlite", "sqlite://", "sqlite:///", "sqlite:////tmp/", "sqlite:///:memory:", "sqlite:///a\0b", "x://"],
+)
+def test_other_urls_are_refused_and_told_what_is_accepted(url: str) -> None:
+    with pytest.raises(InvalidParameter) as error:
+        open_ledger(url)
+    assert "sqlite:///ledger.sqlite" in str(error.value.hint)
+
+
+def test_a_ledger_in_postgres_is_refused_by_name() -> None:
+    with pytest.raises(InvalidParameter, match="Postgres is not available yet") as error:
+        open_ledger("postgresql://owner:secret@host/ledger")
+    assert "secret" not in f"{error.value.message}{error.value.hint}"
+
+
+def test_the_file_is_private_and_nothing_else_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    mask = os.umask(0)
+    try:
+        ledger = new_ledger(path)
+        assert {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {0o600}
+        ledger.close()
+    finally:
+        os.umask(mask)
+    assert [file.name for file in tmp_path.iterdir()] == ["ledger.sqlite"]
+
+
+def test_a_commit_is_durable(ledger: SqliteLedger) -> None:
+    settings = {
+        name: ledger._connection.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("journal_mode", "synchronous", "fullfsync", "checkpoint_fullfsync")
+    }
+    assert settings == {"journal_mode": "wal", "synchronous": 2, "fullfsync": 1, "checkpoint_fullfsync": 1}
+
+
+def test_what_was_written_is_there_again(tmp_path: Path) -> None:
+    path = closed_ledger(tmp_path / "ledger.sqlite")
+    ledger = SqliteLedger(path)
+    assert [record.sql for record in ledger.history()] == [SQL]
+    assert ledger.verify().ok
+    ledger.close()
+
+
+def test_a_process_that_comes_second_takes_the_first_ones_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = closed_ledger(tmp_path / "ledger.sqlite")
+    exists = Path.exists
+    monkeypatch.setattr(Path, "exists", lambda self: self != path and exists(self))
+    ledger = SqliteLedger(path)
+    assert len(ledger.history()) == 1
+    ledger.close()
+    assert [file.name for file in tmp_path.iterdir()] == ["ledger.sqlite"]
+
+
+def test_a_missing_directory_is_told(tmp_path: Path) -> None:
+    assert "the directory must exist" in refusal(tmp_path / "none" / "ledger.sqlite")
+
+
+def test_an_empty_file_is_no_new_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    path.touch()
+    assert "restore it from a backup" in refusal(path)
+    assert path.stat().st_size == 0
+
+
+def test_another_file_is_refused_and_left_alone(tmp_path: Path) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("not a database, but long enough to be taken for the header of one" * 10)
+    assert "name a dpsql ledger" in refusal(text)
+    database = change(tmp_path / "shop.sqlite", "CREATE TABLE orders (id INTEGER)")
+    before = database.read_bytes()
+    assert "not a dpsql ledger" in refusal(database)
+    assert database.read_bytes() == before
+
+
+@pytest.mark.parametrize(("version", "mend"), [(VERSION - 1, "older"), (VERSION + 1, "upgrade dpsql")])
+def test_another_layout_is_refused(tmp_path: Path, version: int, mend: str) -> None:
+    path = change(closed_ledger(tmp_path / "ledger.sqlite"), f"PRAGMA user_version = {version}")
+    assert mend in refusal(path)
+
+
+def test_a_damaged_file_answers_nothing(tmp_path: Path) -> None:
+    path = closed_ledger(tmp_path / "ledger.sqlite")
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\xff" * (len(content) - 4096)  # the header is whole, the tables are not
+    path.write_bytes(content)
+    ledger = SqliteLedger(path)
+    with pytest.raises(LedgerUnavailable, match="malformed") as error:
+        ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    assert "restore the ledger from a backup" in str(error.value.hint)
+    assert not ledger.verify().ok
+    ledger.close()
+
+
+def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
+    path = closed_ledger(tmp_path / "ledger.sqlite")
+    os.truncate(path, 5000)
+    with pytest.raises(LedgerUnavailable):
+        SqliteLedger(path).charge("ana", POLICY, requests("a"), sql=SQL)
+
+
+def test_a_directory_is_no_ledger(tmp_path: Path) -> None:
+    assert "able to write" in refusal(tmp_path)
+
+
+def test_a_closed_ledger_says_so(tmp_path: Path) -> None:
+    ledger = new_ledger(tmp_path / "ledger.sqlite")
+    ledger.close()
+    with pytest.raises(LedgerUnavailable, match="is closed"):
+        ledger.accounts()
+    with pytest.raises(LedgerUnavailable, match="is closed"):
+        ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+
+
+def test_a_full_disk_grants_nothing(ledger: SqliteLedger) -> None:
+    pages = ledger._connection.execute("PRAGMA page_count").fetchone()[0]
+    ledger._connection.execute(f"PRAGMA max_page_count = {pages}")
+    granted = 0
+    with pytest.raises(LedgerUnavailable, match="full") as error:
+        for key in range(1000):
+            ledger.charge("ana", policy(), requests(key)[:0], sql=SQL * 20)
+            granted += 1
+    assert "make room" in str(error.value.hint)
+    ledger._connection.execute("PRAGMA max_page_count = 1000000")
+    assert sum(record["kind"] == "reuse" for record in ledger.export()) == granted
+    assert ledger.verify().ok
+
+
+def test_a_ledger_that_another_process_holds_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpsql.ledger.file.BUSY_SECONDS", 0.05)
+    path = closed_ledger(tmp_path / "ledger.sqlite")
+    ledger = SqliteLedger(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(LedgerUnavailable, match="locked") as error:
+            ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+        assert "another process" in str(error.value.hint)
+        assert "another process" in refusal(path)
+    assert ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    ledger.close()
+
+
+def test_a_file_that_the_system_forbids_to_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = closed_ledger(tmp_path / "ledger.sqlite")
+    for forbidden in (path, tmp_path):
+        monkeypatch.setattr(os, "access", lambda which, mode, forbidden=forbidden: which != forbidden)
+        assert "able to write" in refusal(path)
+
+
+def in_child(path: Path, before: str) -> str:
+    """Charge in a process that has done something first; return the kind of error, or "granted"."""
+    code = f"""
+import os, resource
+from pathlib import Path
+from tests.ledger.world import SQL, policy, requests
+from dpsql.errors import LedgerUnavailable
+from dpsql.ledger import SqliteLedger
+{before}
+try:
+    ledger = SqliteLedger(Path({str(path)!r}))
+    for key in range(9):
+        ledger.charge("ana", policy(), requests(key), sql=SQL * 20)
+        {"resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))" if "no room" in before else ""}
+    print("granted", end="")
+except LedgerUnavailable as error:
+    print(error.hint, end="")
+"""
+    child = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert child.stderr == ""
+    return child.stdout
+
+
+def test_a_file_that_may_not_grow_grants_nothing(tmp_path: Path) -> None:
+    path = closed_ledger(tmp_path / "ledger.sqlite")
+    assert in_child(path, "# no room after the first charge") != "granted"
+    ledger = SqliteLedger(path)
+    assert 2 <= len(ledger.history()) < 9
+    assert ledger.verify().ok
+    ledger.close()
+
+
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """A directory that every user may enter; those of pytest are their owner's alone."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_ledger_that_cannot_be_written_is_refused(open_directory: Path) -> None:
+    path = closed_ledger(open_directory / "ledger.sqlite")
+    shutil.chown(path, NOBODY, NOBODY)
+    become_nobody = f"os.setuid({NOBODY})"
+    path.chmod(0o400)
+    assert "able to write" in in_child(path, become_nobody)  # neither the file nor its directory
+    open_directory.chmod(0o777)
+    assert "able to write" in in_child(path, become_nobody)  # the directory, but not the file
+    assert [file.name for file in open_directory.iterdir()] == ["ledger.sqlite"]
+    path.chmod(0o600)
+    assert in_child(path, become_nobody) == "granted"
+
+
+def test_reading_does_not_wait_for_writing_elsewhere(ledger: SqliteLedger) -> None:
+    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    export = ledger.export()
+    first = next(export)
+    done = threading.Thread(target=ledger.charge, args=("ben", POLICY, requests("b")), kwargs={"sql": SQL})
+    done.start()
+    done.join()
+    rest = list(export)
+    assert first["seq"] == 1
+    assert sum(record["kind"] == "charge" for record in rest) == 1
+    assert len(ledger.history()) == 2

@@ -1,0 +1,258 @@
+"""Whatever is changed behind the ledger's back is found; the file itself refuses the plainest of it."""
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dpsql.ledger import SqliteLedger, VerifyReport
+from dpsql.ledger.chain import ORIGIN, link
+from tests.ledger.world import SQL, Clock, new_ledger, policy, requests
+
+POLICY = policy()
+TRIGGERS = ("records_keep_updates", "records_keep_deletes", "records_keep_replaces")
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ledger with some of everything in it."""
+    path = tmp_path_factory.mktemp("original") / "ledger.sqlite"
+    clock = Clock()
+    ledger = new_ledger(path, clock)
+    ledger.set_verifier("ana", "SCRAM-SHA-256$4096:salt$stored:server")
+    for user, key in (("ana", "a"), ("ana", "b"), ("ben", "a"), ("ana", "a")):
+        clock.move(minutes=1)
+        for release in ledger.charge(user, POLICY, requests(key), sql=SQL).releases:
+            if release.payload is None:
+                ledger.store(release.release_id, f"rows of {key}".encode())
+    ledger.record_failure("ben", ["c"])
+    assert ledger.verify().ok
+    ledger.close()
+    return path
+
+
+@pytest.fixture
+def copy(original: Path, tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection to a copy of it."""
+    path = tmp_path / "copy.sqlite"
+    shutil.copy(original, path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        yield connection
+
+
+def checked(connection: sqlite3.Connection) -> VerifyReport:
+    path = Path(connection.execute("PRAGMA database_list").fetchone()[2])
+    ledger = SqliteLedger(path)
+    report = ledger.verify()
+    ledger.close()
+    return report
+
+
+def forced(connection: sqlite3.Connection, *statements: str) -> VerifyReport:
+    """Change records as somebody does who takes the triggers away for it."""
+    triggers = [
+        connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (name,)).fetchone()[0] for name in TRIGGERS
+    ]
+    for name in TRIGGERS:
+        connection.execute(f"DROP TRIGGER {name}")
+    for statement in (*statements, *triggers):
+        connection.execute(statement)
+    return checked(connection)
+
+
+def test_an_untouched_ledger_holds(original: Path, copy: sqlite3.Connection) -> None:
+    report = checked(copy)
+    assert report.ok
+    seq, head = copy.execute("SELECT seq, hash FROM records ORDER BY seq DESC LIMIT 1").fetchone()
+    assert (report.records, report.head) == (seq, head)
+
+
+def test_an_empty_ledger_holds(tmp_path: Path) -> None:
+    ledger = SqliteLedger(tmp_path / "ledger.sqlite")
+    assert ledger.verify() == VerifyReport(0, ORIGIN, ())
+    ledger.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE records SET body = '{}' WHERE seq = 3",
+        "DELETE FROM records WHERE seq = 3",
+        "INSERT OR REPLACE INTO records SELECT 3, at, kind, body, previous, hash FROM records WHERE seq = 4",
+        "REPLACE INTO records SELECT seq, at, kind, body, previous, hash FROM records ORDER BY seq DESC LIMIT 1",
+    ],
+)
+def test_the_file_refuses_to_change_records(copy: sqlite3.Connection, statement: str) -> None:
+    with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+        copy.execute(statement)
+
+
+@pytest.mark.parametrize(
+    ("statements", "problem"),
+    [
+        (["UPDATE records SET body = replace(body, 'ana', 'bob') WHERE seq = 4"], "record 4 was changed"),
+        (["UPDATE records SET at = '2025-01-01T00:00:00.000000+00:00' WHERE seq = 4"], "record 4 was changed"),
+        (["UPDATE records SET kind = 'reuse' WHERE kind = 'charge' AND seq = 9"], "record 9 was changed"),
+        (["UPDATE records SET previous = hash WHERE seq = 4"], "record 4 was changed"),
+        (["UPDATE records SET hash = previous WHERE seq = 4"], "record 4 was changed"),
+        (["DELETE FROM records WHERE seq = 1"], "record 1 is missing"),
+        (["DELETE FROM records WHERE seq = 4"], "record 4 is missing"),
+        (
+            ["DELETE FROM records WHERE seq = 4", "UPDATE records SET seq = seq - 1 WHERE seq > 4"],
+            "record 4 was changed",
+        ),
+        (["DELETE FROM records WHERE kind = 'failure'"], "which the records do not say"),
+        (
+            [
+                "UPDATE records SET seq = -1 WHERE seq = 4",
+                "UPDATE records SET seq = 4 WHERE seq = 5",
+                "UPDATE records SET seq = 5 WHERE seq = -1",
+            ],
+            "record 4 was changed",
+        ),
+    ],
+)
+def test_changed_records_are_found(copy: sqlite3.Connection, statements: list[str], problem: str) -> None:
+    report = forced(copy, *statements)
+    assert not report.ok
+    assert problem in report.problems[0]
+
+
+def test_all_records_cut_off_are_found(copy: sqlite3.Connection) -> None:
+    report = forced(copy, "DELETE FROM records")
+    assert (report.records, report.head) == (0, ORIGIN)
+    assert len(report.problems) > 5
+
+
+@pytest.mark.parametrize(
+    ("statement", "table"),
+    [
+        ("UPDATE budgets SET spent = replace(spent, '1/5', '1/10')", "budgets"),
+        ("UPDATE budgets SET charges = 0", "budgets"),
+        ("UPDATE budgets SET window_start = '2030-01-01T00:00:00.000000+00:00'", "budgets"),
+        ("DELETE FROM budgets WHERE user = 'ana'", "budgets"),
+        ('UPDATE terms SET fixed = replace(fixed, \'"epsilon":"1"\', \'"epsilon":"9"\')', "terms"),
+        ("UPDATE accounts SET role = 'owner' WHERE name = 'ana'", "accounts"),
+        ("UPDATE accounts SET failures = 0", "accounts"),
+        ("INSERT INTO accounts VALUES ('eve', 'analyst', NULL, '2026', 0, 0, 0)", "accounts"),
+        ("INSERT INTO caps VALUES ('more', 9, 'add_remove')", "caps"),
+        ("UPDATE datasets SET cap = 'more'", "datasets"),
+        ("INSERT INTO releases VALUES (9, 9, 'ben', 2, 'clinic', 'b', '', 0)", "releases"),
+        ("UPDATE releases SET reused = 7", "releases"),
+        ("UPDATE stored SET key = 'c' WHERE key = 'b'", "stored"),
+        ("DELETE FROM quarantine", "quarantine"),
+        ("UPDATE totals SET stored_bytes = 0", "totals"),
+    ],
+)
+def test_tampered_balances_are_found(copy: sqlite3.Connection, statement: str, table: str) -> None:
+    assert copy.execute(statement).rowcount >= 1
+    report = checked(copy)
+    assert report.problems
+    assert all(problem.startswith(table) for problem in report.problems)
+    assert report.records > 0
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("UPDATE verifiers SET verifier = 'mine'", 'the verifier of "ana" is not the one that was set'),
+        ("DELETE FROM verifiers", 'the verifier of "ana" is not the one that was set'),
+        ("INSERT INTO verifiers VALUES ('ben', 'mine')", 'the verifier of "ben" is not the one that was set'),
+        ("INSERT INTO verifiers VALUES ('eve', 'mine')", 'the verifier of "eve" is not the one that was set'),
+        ("UPDATE payloads SET payload = x'00' WHERE release = 1", "release 1 is not what was stored"),
+        ("DELETE FROM payloads WHERE release = 1", "release 1 is not what was stored"),
+        ("INSERT INTO payloads VALUES (9, x'00')", "release 9 is not what was stored"),
+    ],
+)
+def test_tampered_content_is_found(copy: sqlite3.Connection, statement: str, problem: str) -> None:
+    assert copy.execute(statement).rowcount == 1
+    assert checked(copy).problems == (problem,)
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("DROP TRIGGER records_keep_updates", "the trigger records_keep_updates was altered, added or removed"),
+        (
+            "CREATE TRIGGER free AFTER UPDATE ON budgets BEGIN UPDATE budgets SET charges = 0; END",
+            "the trigger free was altered, added or removed",
+        ),
+        ("DROP INDEX releases_held", "the index releases_held was altered, added or removed"),
+        ("ALTER TABLE quarantine ADD COLUMN x TEXT", "the table quarantine was altered, added or removed"),
+    ],
+)
+def test_an_altered_schema_is_found(copy: sqlite3.Connection, statement: str, problem: str) -> None:
+    copy.execute(statement)
+    assert checked(copy).problems == (problem,)
+
+
+def test_damage_is_found(copy: sqlite3.Connection, tmp_path: Path) -> None:
+    page = copy.execute("SELECT rootpage FROM sqlite_master WHERE name = 'releases_held'").fetchone()[0]
+    copy.close()
+    path = tmp_path / "copy.sqlite"
+    content = bytearray(path.read_bytes())
+    content[(page - 1) * 4096 + 3 : (page - 1) * 4096 + 5] = b"\0\0"  # an index without its entries
+    path.write_bytes(content)
+    ledger = SqliteLedger(path)
+    report = ledger.verify()
+    ledger.close()
+    assert report.problems
+    assert all(problem.startswith("the file is damaged") for problem in report.problems)
+
+
+def append(connection: sqlite3.Connection, kind: str, body: dict[str, object], **changed: object) -> VerifyReport:
+    """Append a record as somebody does who can compute hashes."""
+    seq, at, head = connection.execute("SELECT seq, at, hash FROM records ORDER BY seq DESC LIMIT 1").fetchone()
+    record = link(seq + 1, str(changed.get("at", at)), kind, body, str(changed.get("previous", head)))
+    connection.execute(
+        "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?)",
+        (record.seq, record.at, record.kind, record.body, record.previous, record.hash),
+    )
+    return checked(connection)
+
+
+def test_a_forged_record_does_not_follow(copy: sqlite3.Connection) -> None:
+    assert "does not follow" in append(copy, "failure", {"user": "ana", "keys": []}, previous=ORIGIN).problems[0]
+
+
+def test_a_forged_record_from_the_past_is_found(copy: sqlite3.Connection) -> None:
+    assert "is dated before" in append(copy, "failure", {"user": "ana", "keys": []}, at="2020").problems[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("budget.forgiven", {}),
+        ("charge", {}),
+        ("failure", {"user": "ana", "keys": 7}),
+        ("account.added", {"name": "eve", "role": None, "verifier": None}),
+    ],
+)
+def test_a_forged_record_that_says_nonsense_is_found(
+    copy: sqlite3.Connection, kind: str, body: dict[str, object]
+) -> None:
+    assert "says what this dpsql never writes" in append(copy, kind, body).problems[0]
+
+
+def test_a_forged_record_without_its_effect_is_found(copy: sqlite3.Connection) -> None:
+    assert "which the records say" in "".join(append(copy, "failure", {"user": "ana", "keys": ["z"]}).problems)
+
+
+def test_charges_go_on_while_a_ledger_is_verified(ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+
+    def charge(connection: sqlite3.Connection) -> list[str]:
+        ledger.charge("ana", POLICY, requests("b"), sql=SQL)
+        return []
+
+    monkeypatch.setattr("dpsql.ledger.verification._damage", charge)
+    assert ledger.verify().ok
+
+
+def test_records_chain_canonical_json(copy: sqlite3.Connection) -> None:
+    for (body,) in copy.execute("SELECT body FROM records"):
+        assert body == json.dumps(json.loads(body), sort_keys=True, separators=(",", ":"))

@@ -1,0 +1,94 @@
+"""A small policy, events of a known price, and a clock that a test moves."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from dpsql.ledger import ReleaseRequest, SqliteLedger
+from dpsql.policy import Budget, Dataset, MechanismChoice, Policy, QueryDefaults, Role, Window
+from dpsql.privacy.accounting import Accountant
+from dpsql.privacy.cost import Event, Mechanism
+from dpsql.privacy.sensitivity import Adjacency, Sensitivity
+
+ROOT = Path(__file__).parent.parent.parent
+SQL = "SELECT sex, COUNT(*) FROM patients GROUP BY sex"
+UNIT = Sensitivity(l0=1, linf=1, l1=1, l2_squared=1)
+
+
+class Clock:
+    """Returns the time that a test sets."""
+
+    def __init__(self, now: datetime = datetime(2026, 1, 15, 12, tzinfo=UTC)) -> None:
+        self.now = now
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def move(self, **parts: float) -> None:
+        self.now += timedelta(**parts)
+
+
+def budget(
+    epsilon: Fraction | int = 1,
+    accountant: Accountant = Accountant.PURE,
+    delta: Fraction | int = 0,
+    window: Window | None = None,
+) -> Budget:
+    return Budget(Fraction(epsilon), Fraction(delta), accountant, window, Fraction(1, 2))
+
+
+def policy(
+    user: Budget | None = None, cap: Budget | None = None, *, cap_name: str = "people", **dataset: Any
+) -> Policy:
+    """Return a policy with the roles analyst (the given budget) and guest (epsilon 1/10)."""
+    facts = Dataset(
+        name="clinic",
+        url="duckdb:///clinic.duckdb",
+        schema="main",
+        privacy_unit="patient",
+        adjacency=Adjacency.ADD_REMOVE,
+        data_version="1",
+        budget=cap or budget(20),
+        cap=cap_name,
+        reply_quantum=0,
+        timezone="UTC",
+    )
+    query = QueryDefaults(Fraction(1, 10), Fraction(0), MechanismChoice.AUTO, Fraction(1))
+    roles = (
+        Role("analyst", user or budget(), query, frozenset()),
+        Role("guest", budget(Fraction(1, 10)), query, frozenset()),
+    )
+    return Policy(replace(facts, **dataset), roles, (), Path("clinic.toml"))
+
+
+def laplace(epsilon: Fraction | int) -> Event:
+    """Return an event that costs exactly this pure epsilon."""
+    return Event(Mechanism.LAPLACE, UNIT, 1 / Fraction(epsilon))
+
+
+def gaussian(rho: Fraction | int) -> Event:
+    """Return an event that costs exactly this rho, and no pure epsilon."""
+    return Event(Mechanism.GAUSSIAN, UNIT, 1 / (2 * Fraction(rho)))
+
+
+def selection(epsilon: Fraction | int, delta: Fraction) -> Event:
+    return Event(Mechanism.SELECTION, UNIT, Fraction(epsilon), delta)
+
+
+def request(key: object, *events: Event) -> ReleaseRequest:
+    return ReleaseRequest(f"{key}", events or (laplace(Fraction(1, 10)),))
+
+
+def requests(*keys: object) -> Sequence[ReleaseRequest]:
+    return [request(key) for key in keys]
+
+
+def new_ledger(path: Path, clock: Clock | None = None, **options: Any) -> SqliteLedger:
+    """Return a ledger with the users ana and ben."""
+    ledger = SqliteLedger(path, clock=clock or Clock(), **options)
+    for name in ("ana", "ben"):
+        ledger.add_account(name, "analyst")
+    return ledger

