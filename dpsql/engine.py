@@ -97,9 +97,16 @@ class Engine:
         """The time in the dataset's zone."""
         return datetime.now(ZoneInfo(self.policy.dataset.timezone))
 
-    def describe(self, user: str, statement: QueryStatement, types: Sequence[SqlType | None] = ()) -> Described:
+    def describe(
+        self,
+        user: str,
+        statement: QueryStatement,
+        types: Sequence[SqlType | None] = (),
+        *,
+        intervals: bool = False,
+    ) -> Described:
         """Tell the types of a query's placeholders and columns; nothing is read."""
-        return describe_query(statement, self._catalog(user), self._constants(user), types)
+        return describe_query(statement, self._catalog(user), self._constants(user), types, intervals=intervals)
 
     def compile(
         self,

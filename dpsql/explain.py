@@ -122,7 +122,7 @@ def answer_notice(answer: Answer) -> str | None:
     if errors:
         parts.append("95 % of noise within: " + ", ".join(errors))
     if means:
-        parts.append(f"{', '.join(means)}: more exact in larger groups")
+        parts.append(f"{', '.join(means)}: more exact in larger groups (SET dpsql.intervals = on)")
     return "; ".join(parts)
 
 

@@ -78,16 +78,34 @@ def release(planned: PlannedRelease, exact: ExactCells) -> ReleasedCells:
     Assumes: `exact` is what the engine gave for `planned.sql`.
     Reference: Dwork & Roth 2014, section 3; Wilson et al. 2020 for the selection of groups by their units.
     """
-    noisy = [_noised(cell, planned, index) for index, cell in enumerate(exact.cells)]
     if planned.selection is None:
-        return ReleasedCells(exact.keys, tuple(noisy))
+        cells = [_noised(cell, planned, index) for index, cell in enumerate(exact.cells)]
+        return ReleasedCells(exact.keys, tuple(cells))
     if isinstance(planned.selection, Threshold):
-        if planned.threshold_part is None:
-            raise TypeError("a threshold cuts off a part")
-        kept = (noisy[planned.threshold_part] >= planned.selection.cutoff) & (exact.units > 0)
-    else:
-        kept = planned.selection.keep(exact.units)
-    return ReleasedCells(tuple(key[kept] for key in exact.keys), tuple(cell[kept] for cell in noisy))
+        return _cut_off(planned, planned.selection, exact)
+    kept = planned.selection.keep(exact.units)
+    cells = [_noised(cell[kept], planned, index) for index, cell in enumerate(exact.cells)]
+    return _sorted(ReleasedCells(tuple(key[kept] for key in exact.keys), tuple(cells)))
+
+
+def _cut_off(planned: PlannedRelease, threshold: Threshold, exact: ExactCells) -> ReleasedCells:
+    """Keep the groups whose noisy cell reaches the threshold; that cell is released as it was compared."""
+    if planned.threshold_part is None:
+        raise TypeError("a threshold cuts off a part")
+    compared = _noised(exact.cells[planned.threshold_part], planned, planned.threshold_part)
+    kept = (compared >= threshold.cutoff) & (exact.units > 0)
+    cells = [
+        compared[kept] if index == planned.threshold_part else _noised(cell[kept], planned, index)
+        for index, cell in enumerate(exact.cells)
+    ]
+    return _sorted(ReleasedCells(tuple(key[kept] for key in exact.keys), tuple(cells)))
+
+
+def _sorted(cells: ReleasedCells) -> ReleasedCells:
+    """The same rows by their keys as text, NULLs last: nothing of the engine's order is left."""
+    rows = list(zip(*cells.keys, strict=True))
+    order = sorted(range(len(rows)), key=lambda i: [(text is None, text or "") for text in rows[i]])
+    return ReleasedCells(tuple(key[order] for key in cells.keys), tuple(cell[order] for cell in cells.cells))
 
 
 def _noised(cell: NDArray[np.int64], planned: PlannedRelease, index: int) -> NDArray[np.int64]:
@@ -115,11 +133,12 @@ class PostProcessor:
                 "allow_community_extensions": False,
                 "python_enable_replacements": False,
                 "memory_limit": "2GB",
+                "temp_directory": "",
                 "threads": 1,
             },
         )
         self._zone = ZoneInfo(timezone)
-        self._database.execute(f"SET TimeZone = '{timezone}'")
+        self._database.execute(f"SET GLOBAL TimeZone = '{timezone}'")
         self._database.execute("SET lock_configuration = true")
 
     def run(

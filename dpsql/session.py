@@ -153,7 +153,8 @@ class Session:
         self._check_transaction(statement)
         parsed = statement.parsed
         if isinstance(parsed, QueryStatement):
-            described = self._engine.describe(self._user, parsed, parameter_types)
+            intervals = self._settings.is_on("dpsql.intervals")
+            described = self._engine.describe(self._user, parsed, parameter_types, intervals=intervals)
             return Description(described.parameters, self._columns(described.columns))
         if isinstance(parsed, ExplainStatement):
             described = self._engine.describe(self._user, parsed.query, parameter_types)

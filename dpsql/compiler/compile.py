@@ -7,6 +7,7 @@ from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.literals import Parameters
 from dpsql.compiler.lower import lower
 from dpsql.compiler.lowering import Constants
+from dpsql.compiler.margins import with_margins
 from dpsql.compiler.parse import QueryStatement, parse_query
 from dpsql.compiler.plan import CompiledQuery, plan
 from dpsql.compiler.settings import QuerySettings
@@ -48,6 +49,8 @@ def compile_query(
     tree = parse_query(statement)
     try:
         lowered, fields = lower(tree, catalog, parameters, constants, statement.offset)
+        if settings.intervals:
+            lowered = with_margins(lowered, fields)
         compiled = plan(statement.sql, lowered, catalog, fields, settings)
     except RecursionError:
         raise QueryTooComplex("the query nests too deeply") from None
@@ -56,9 +59,21 @@ def compile_query(
 
 
 def describe_query(
-    statement: QueryStatement, catalog: Catalog, constants: Constants, types: Sequence[SqlType | None] = ()
+    statement: QueryStatement,
+    catalog: Catalog,
+    constants: Constants,
+    types: Sequence[SqlType | None] = (),
+    *,
+    intervals: bool = False,
 ) -> Described:
     """Tell the types of a query's placeholders and columns, without their values.
+
+    Args:
+        statement: The query.
+        catalog: What the user may name.
+        constants: What now() and CURRENT_USER mean.
+        types: Declared types of $1, $2 …, where declared.
+        intervals: Whether noisy columns get limits beside them.
 
     Raises:
         Error: As compile_query, for what does not depend on the values.
@@ -66,7 +81,9 @@ def describe_query(
     parameters = Parameters(None, _declared(types))
     tree = parse_query(statement)
     try:
-        lowered, _ = lower(tree, catalog, parameters, constants, statement.offset)
+        lowered, fields = lower(tree, catalog, parameters, constants, statement.offset)
+        if intervals:
+            lowered = with_margins(lowered, fields)
     except RecursionError:
         raise QueryTooComplex("the query nests too deeply") from None
     found = parameters.types

@@ -137,16 +137,20 @@ class Enumeration:
             if fields_in(condition) and fields_in(condition) <= set(used):
                 source = Filter(source, _substitute(condition, renamed))
         image = Project(source, (self.fields.new(key.type),), (_substitute(key, renamed),))
-        size = prod(sizes) if len(sizes) == len(known) else None
-        return Domain(Distinct(image), self._smaller(key, size))
+        domain = Domain(Distinct(image), prod(sizes) if len(sizes) == len(known) else None)
+        return self._within_interval(key, domain)
 
-    def _smaller(self, key: Expr, size: int | None) -> int | None:
-        """A whole-numbered key has no more values than its interval, and NULL."""
+    def _within_interval(self, key: Expr, domain: Domain) -> Domain:
+        """A whole-numbered key has no more values than its interval, and NULL; the engine holds it to that."""
         ends = self._whole_interval(key)
-        if ends is None:
-            return size
-        count = ends[1] - ends[0] + 2
-        return count if size is None else min(size, count)
+        if ends is None or (domain.size is not None and domain.size <= ends[1] - ends[0] + 2):
+            return domain
+        column = Column(domain.relation.fields[0])
+        low, high = (Literal(end, SqlType.BIGINT) for end in ends)
+        inside = Call("between", (column, low, high), SqlType.BOOLEAN)
+        missing = Call("is_null", (column,), SqlType.BOOLEAN)
+        relation = Filter(domain.relation, Call("or", (inside, missing), SqlType.BOOLEAN))
+        return Domain(relation, max(0, ends[1] - ends[0] + 1) + 1)
 
     def _column(self, field: Field) -> Domain | None:
         """The declared domain of a column of the table."""

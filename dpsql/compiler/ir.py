@@ -224,16 +224,18 @@ class Aggregate:
 class Release:
     """An aggregation of protected rows: the boundary at which a query is cut.
 
-    The fields are the aggregation's; what is inside is read by the engine, bounded, and noised.
+    The fields are the aggregation's, then for each aggregate the half-width of its 95 % interval. What is inside is
+    read by the engine, bounded, and noised.
     """
 
     protected: Protected
     aggregate: Aggregate
+    margins: tuple[Field, ...]
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """The aggregation's fields."""
-        return self.aggregate.fields
+        """The aggregation's fields, then their margins."""
+        return self.aggregate.fields + self.margins
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,6 +379,11 @@ def fields_in(expression: Expr) -> frozenset[Field]:
     if isinstance(expression, Column):
         return frozenset({expression.field})
     return frozenset().union(*(fields_in(part) for part in operands(expression)))
+
+
+def has_window(expression: Expr) -> bool:
+    """True where a window function stands in the expression."""
+    return isinstance(expression, Window) or any(has_window(part) for part in operands(expression))
 
 
 def rewrite_expression(expression: Expr, change: Callable[[Expr], Expr | None]) -> Expr:

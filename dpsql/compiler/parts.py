@@ -14,7 +14,7 @@ from dpsql.compiler.ir import AggregateCall, Column, Expr, Field, Filter, Projec
 from dpsql.errors import PolicyViolation, QueryTooComplex
 from dpsql.sqltypes import SqlType
 
-MAX_CELL = 2**53
+MAX_CELL = 2**50
 """The greatest value one unit may add to a cell, in grid units; totals are clamped to 2^62."""
 MAX_PARTS = 64
 
@@ -75,7 +75,7 @@ class Part:
             return 0
         if self.kind is PartKind.MEAN:
             return self.cap * (self.grid.lower - self.grid.centre)
-        return self.cap * min(self.grid.lower, 0) if self.cap > 1 else self.grid.lower
+        return self.cap * min(self.grid.lower, 0)
 
     @property
     def upper(self) -> int:
@@ -84,7 +84,7 @@ class Part:
             return self.cap
         if self.kind is PartKind.MEAN:
             return self.cap * (self.grid.upper - self.grid.centre)
-        return self.cap * max(self.grid.upper, 0) if self.cap > 1 else self.grid.upper
+        return self.cap * max(self.grid.upper, 0)
 
     @property
     def counts_units(self) -> bool:

@@ -9,10 +9,15 @@ import json
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from dpsql.compiler.bound import Bounds, bounds_of, interval
 from dpsql.compiler.catalog import Catalog
+from dpsql.compiler.clauses import Lowered
 from dpsql.compiler.domain import enumerate_keys
 from dpsql.compiler.ir import (
+    Call,
+    Cast,
     Column,
+    Expr,
     Field,
     Filter,
     Project,
@@ -23,7 +28,6 @@ from dpsql.compiler.ir import (
     SystemScan,
     inputs,
 )
-from dpsql.compiler.lower import Lowered
 from dpsql.compiler.lowering import Fields
 from dpsql.compiler.parts import (
     UNITS,
@@ -174,6 +178,13 @@ class CompiledQuery:
 def plan(sql: str, lowered: Lowered, catalog: Catalog, fields: Fields, settings: QuerySettings) -> CompiledQuery:
     """Plan a lowered query.
 
+    Args:
+        sql: The query's text, for the ledger's history.
+        lowered: The query.
+        catalog: Policy, schema and role.
+        fields: The source of further fields.
+        settings: Price, mechanism and narrower bounds.
+
     Raises:
         PolicyViolation: A sum has no bounds, or private keys have no δ to be selected with.
     """
@@ -239,9 +250,10 @@ class Planner:
         part_list = PartList(protected, contribution)
         outputs = tuple(part_list.output(call) for call in aggregate.aggregates)
         parts = tuple(part_list.parts)
-        bounding = Bounding(
-            protected, aggregate.keys, parts, contribution, domain[0] if domain is not None else None, ranked
-        )
+        listed = domain[0] if domain is not None else None
+        bounds = bounds_of(protected.relation)
+        fine = any(_is_fine(key, bounds) for key in aggregate.keys)
+        bounding = Bounding(protected, aggregate.keys, parts, contribution, listed, ranked, fine)
         return Bounded(release, bounding, outputs, rewrite(bounding, self._renderer()), grouped and domain is None)
 
     def _contribution(self, release: Release, groups: int | None) -> tuple[Contribution, bool]:
@@ -369,6 +381,20 @@ class Bounded:
     private_keys: bool
 
 
+def _is_fine(key: Expr, bounds: Bounds) -> bool:
+    """True where a key has so many values that most rows of a unit have one of their own.
+
+    Measured on DuckDB 2.0 with a million rows: ranking rows wins from about three pairs (unit, key) in four rows.
+    """
+    if key.type.is_moment:
+        inner = key.argument if isinstance(key, Cast) else key
+        return not (isinstance(inner, Call) and inner.function in ("date_trunc_year", "date_trunc_quarter"))
+    if not key.type.is_number:
+        return False
+    found = interval(key, bounds)
+    return found.lower is None or found.upper is None or found.upper - found.lower > 1000
+
+
 def _cuts(relation: Relation) -> list[Relation]:
     """Releases, system relations, and the largest subtrees over public tables alone."""
     if isinstance(relation, Release | SystemScan):
@@ -408,7 +434,10 @@ def _released_leaf(release: Release, item: Bounded, planned: PlannedRelease) -> 
         _formula(output, output_type(call, output))
         for call, output in zip(release.aggregate.aggregates, item.outputs, strict=True)
     )
-    return Leaf(planned.table, keys + values)
+    order = ", ".join(f"{key} NULLS LAST" for key in keys)
+    source = f"(SELECT * FROM {planned.table} ORDER BY {order})" if planned.private_keys else planned.table
+    margins = tuple(_margin(output, planned) for output in item.outputs)
+    return Leaf(source, keys + values + margins)
 
 
 def _formula(output: Output, sql_type: SqlType) -> str:
@@ -422,11 +451,28 @@ def _formula(output: Output, sql_type: SqlType) -> str:
             return f"CAST(p{output.cell} AS DECIMAL(20, 0)) * CAST({unit} AS DECIMAL({len(unit)}, {places}))"
         if sql_type is SqlType.BIGINT:
             return f"p{output.cell}"
-        return f"p{output.cell} * CAST('{float(output.step)!r}' AS DOUBLE)"
+        return _times(f"p{output.cell}", output.step)
     grid = output.grid
     mean = f"({grid.centre} + p{output.sum_cell} / CAST(greatest(p{output.count_cell}, 1) AS DOUBLE))"
     inside = f"greatest(least({mean}, {grid.upper}), {grid.lower})"
-    return f"{inside} * CAST('{float(grid.step)!r}' AS DOUBLE)"
+    return _times(inside, grid.step)
+
+
+def _times(text: str, step: Fraction) -> str:
+    """Grid units as a double: multiplied and divided by whole numbers, so that 15368027 tenths print as 1536802.7."""
+    multiplied = f"CAST({text} AS DOUBLE)" if step.numerator == 1 else f"CAST({text} AS DOUBLE) * {step.numerator}"
+    return multiplied if step.denominator == 1 else f"{multiplied} / CAST({step.denominator} AS DOUBLE)"
+
+
+def _margin(output: Output, planned: PlannedRelease) -> str:
+    """Half the width of a 95 % interval, of the noise's law and, for a mean, of the released cells."""
+    if not isinstance(output, MeanOutput):
+        step = output.step if isinstance(output, SumOutput) else Fraction(1)
+        return f"CAST('{planned.parts[output.cell].noise.half_width() * float(step)!r}' AS DOUBLE)"
+    of_sum, of_count = (planned.parts[cell].noise.half_width() for cell in (output.sum_cell, output.count_cell))
+    count = f"CAST(greatest(p{output.count_cell}, 1) AS DOUBLE)"
+    spread = f"sqrt(pow({of_sum!r}, 2) + pow({of_count!r} * p{output.sum_cell} / {count}, 2)) / {count}"
+    return _times(f"least({spread}, {output.grid.upper - output.grid.lower})", output.grid.step)
 
 
 def _errors(release: Release, item: Bounded, planned: PlannedRelease, index: int) -> dict[Field, ColumnError]:

@@ -55,7 +55,7 @@ def _cell_range(part: Part) -> tuple[int, int]:
     lower, upper = part.grid.lower, part.grid.upper
     if part.kind is PartKind.MEAN:
         return part.cap * (lower - part.grid.centre), part.cap * (upper - part.grid.centre)
-    ends = [rows * end for rows in (0 if part.cap > 1 else 1, part.cap) for end in (lower, upper)]
+    ends = [rows * end for rows in (0, part.cap) for end in (lower, upper)]
     return min(ends), max(ends)
 
 

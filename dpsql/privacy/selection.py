@@ -162,6 +162,7 @@ def gaussian_threshold(l0: int, share: Share) -> GaussianThreshold:
     return GaussianThreshold(noise, threshold_for(noise, l0, delta))
 
 
+@lru_cache(maxsize=1024)
 def select(l0: int, share: Share) -> TruncatedGeometric | GaussianThreshold:
     """Return the selection that keeps smaller groups at this share; the geometric one if they are equal.
 
@@ -177,6 +178,7 @@ def select(l0: int, share: Share) -> TruncatedGeometric | GaussianThreshold:
     return by_table if by_table.smallest_likely <= by_noise.smallest_likely else by_noise
 
 
+@lru_cache(maxsize=1024)
 def threshold_for(noise: DiscreteLaplace | DiscreteGaussian, l0: int, delta: Fraction) -> Threshold:
     """Return the cut-off for counts that are released anyway with this noise: keep a group iff noisy ≥ cutoff.
 

@@ -1,0 +1,88 @@
+"""Accepted queries, without noise, mean what they mean in PostgreSQL."""
+
+import ast
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from dpsql.engine import Engine
+from dpsql.session import Session
+from tests.fixtures.load import Case, load
+from tests.world import postgres_oracle
+
+CASES = load("accepted.sql")
+
+Rows = list[tuple[Any, ...]]
+
+
+@pytest.fixture(scope="module")
+def oracle(
+    wide_policy: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    with postgres_oracle(wide_policy.with_suffix(".duckdb"), tmp_path_factory.mktemp("oracle")) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def analyst(wide_engine: Engine) -> Session:
+    return Session(wide_engine, "ana")
+
+
+def test_the_fixture_is_as_long_as_it_should_be() -> None:
+    assert len(CASES) >= 150
+    assert {key for case in CASES for key in case.marks} <= {"ordered", "within", "raw", "parameters", "names"}
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_accepted(case: Case, analyst: Session, oracle: psycopg.Connection[tuple[Any, ...]]) -> None:
+    values = ast.literal_eval(case.marks.get("parameters", "[]"))
+    (statement,) = analyst.parse(case.sql)
+    result = analyst.execute(statement, values)
+    assert result.columns is not None
+    with psycopg.RawCursor(oracle) as cursor:
+        cursor.execute(case.marks.get("raw", case.sql).encode(), None if "raw" in case.marks else values or None)
+        truth = cursor.fetchall()
+        names = [column.name for column in cursor.description or ()]
+    if "names" in case.marks:
+        names = case.marks["names"].split(", ")
+    assert [column.name for column in result.columns] == names
+    assert_same(list(result.rows), truth, float(case.marks.get("within", "1e-9")), "ordered" in case.marks)
+    # Describe tells what executing gives.
+    if not values:
+        assert analyst.describe(statement).columns == result.columns
+
+
+def assert_same(found: Rows, truth: Rows, within: float, ordered: bool) -> None:
+    if not ordered:
+        found, truth = sorted(found, key=sort_key), sorted(truth, key=sort_key)
+    assert len(found) == len(truth)
+    for mine, theirs in zip(found, truth, strict=True):
+        assert len(mine) == len(theirs)
+        for a, b in zip(mine, theirs, strict=True):
+            assert is_same(a, b, within), f"{mine} is not {theirs}"
+
+
+def is_same(a: object, b: object, within: float) -> bool:
+    if is_number(a) and is_number(b):
+        x, y = float(a), float(b)  # type: ignore[arg-type]
+        return abs(x - y) <= within * max(1.0, abs(y))
+    return type(a) is type(b) and a == b
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+def sort_key(row: tuple[Any, ...]) -> list[tuple[int, Any]]:
+    def key(value: object) -> tuple[int, Any]:
+        if value is None:
+            return (3, 0)
+        if is_number(value):
+            return (1, round(float(value), 6))  # type: ignore[arg-type]
+        return (2, str(value))
+
+    return [key(value) for value in row]

@@ -1,0 +1,135 @@
+"""Hostile text: answered at once, in little memory, with a typed error or the right answer; never with a stack trace."""
+
+import resource
+import time
+
+import pytest
+
+from dpsql.engine import Engine
+from dpsql.errors import Error
+from dpsql.session import Session
+
+SECONDS = 2.0
+MEGABYTES = 300
+
+COUNT = "SELECT COUNT(*) FROM patients WHERE "
+
+REFUSED = {
+    "a megabyte of parentheses": ("54001", "SELECT " + "(" * 500_000 + "1" + ")" * 500_000),
+    "parentheses within the limit of length": ("54001", "SELECT " + "(" * 9_000 + "1" + ")" * 9_000),
+    "parentheses of queries": ("54001", "(" * 5_000 + "SELECT 1" + ")" * 5_000),
+    "open parentheses": ("54001", "SELECT " + "(" * 9_000),
+    "ten thousand OR terms": ("54001", COUNT + " OR ".join(f"age = {i}" for i in range(10_000))),
+    "a deep chain of NOT": ("54001", COUNT + "NOT " * 5_000 + "TRUE"),
+    "a deep chain of minus": ("54001", "SELECT " + "- " * 9_000 + "1"),
+    "a deep chain of CASE": ("54001", "SELECT " + "CASE WHEN TRUE THEN " * 2_000 + "1" + " END" * 2_000),
+    "a deep chain of casts": ("54001", "SELECT 1" + "::int" * 3_000),
+    "a deep chain of additions": ("54001", "SELECT " + "+".join("1" * 5_000)),
+    "a deep chain of concatenations": ("54001", "SELECT " + "||".join(["'x'"] * 5_000)),
+    "a deep chain of functions": ("54001", "SELECT " + "abs(" * 3_000 + "1" + ")" * 3_000),
+    "a deep chain of subqueries": (
+        "54001",
+        "SELECT * FROM (" * 2_000 + "SELECT 1 AS x" + "".join(f") AS t{i}" for i in range(2_000)),
+    ),
+    "a deep chain of UNION": ("54001", " UNION ALL ".join(["SELECT 1"] * 4_000)),
+    "many subqueries side by side": (
+        "0A000",
+        "SELECT 1 FROM " + ", ".join(f"(SELECT 1 AS x) AS t{i}" for i in range(200)),
+    ),
+    "many joins": ("0A000", "SELECT 1 FROM doctors d" + "".join(f" JOIN doctors d{i} ON TRUE" for i in range(100))),
+    "many CTEs": ("0A000", "WITH " + ", ".join(f"t{i} AS (SELECT 1 AS x)" for i in range(100)) + " SELECT * FROM t1"),
+    "CTEs that double": (
+        "0A000",
+        "WITH t0 AS (SELECT 1 AS x), "
+        + ", ".join(f"t{i} AS (SELECT a.x FROM t{i - 1} a, t{i - 1} b)" for i in range(1, 30))
+        + " SELECT COUNT(*) FROM t29",
+    ),
+    "many statements": ("54001", "SELECT 1;" * 200),
+    "many statements that do nothing": ("54001", "BEGIN;" * 5_000),
+    "many aggregates": ("54001", "SELECT " + ", ".join(f"SUM(age + {i})" for i in range(200)) + " FROM patients"),
+    "expressions that outgrow their text": (
+        "54001",
+        "SELECT " + "/".join(["x"] * 60) + " FROM (SELECT 1.5 AS x) AS t",
+    ),
+    "a long text": ("54001", "SELECT '" + "x" * 200_000 + "'"),
+    "a NUL": ("42601", "SELECT '\x00'"),
+    "a NUL between statements": ("42601", "SELECT 1;\x00SELECT 2"),
+    "an unterminated string": ("42601", "SELECT '" + "x" * 50_000),
+    "an unterminated dollar quote": ("42601", "SELECT $a$" + "x" * 50_000),
+    "unterminated comments": ("42601", "SELECT 1 " + "/*" * 20_000),
+    "a backslash before the closing quote hides nothing": ("42501", "SELECT age FROM patients WHERE city = 'x\\'"),
+    "a lone surrogate": ("42601", "SELECT '\ud800'"),
+    "long numbers": ("22003", "SELECT " + "9" * 90_000),
+    "long exponents": ("22003", "SELECT 1e" + "9" * 50),
+    "small exponents": ("22003", "SELECT 1e-" + "9" * 50),
+    "a quoted number without end": ("22003", "SELECT COUNT(*) FROM patients WHERE weight = '1e99999'"),
+    "a long column": ("42703", "SELECT " + "x" * 90_000),
+    "a long table": ("42P01", "SELECT 1 FROM " + "x" * 90_000),
+    "a long function": ("42883", "SELECT " + "x" * 90_000 + "(1)"),
+    "a word that looks like a keyword in another alphabet": ("0A000", "ＳＥＬＥＣＴ 1"),
+    "a byte order mark": ("0A000", "\ufeff\ufeffSELECT 1"),
+    "a great OFFSET": ("22023", "SELECT 1 OFFSET 99999999999999999999"),
+    "a great placeholder": ("0A000", "SELECT $99999999999"),
+}
+
+ANSWERED = {
+    "a thousand OR terms": COUNT + " OR ".join(f"age = {i}" for i in range(1_000)),
+    "a thousand AND terms": COUNT + " AND ".join(f"age <> {i}" for i in range(1_000)),
+    "a long IN list": COUNT + "age IN (" + ", ".join(map(str, range(9_000))) + ")",
+    "many quotes": COUNT + "city = '" + "''" * 40_000 + "'",
+    "many comments": "SELECT COUNT(*)" + " /* c */" * 5_000 + " FROM patients",
+    "nested comments": "SELECT COUNT(*)" + "/*" * 50 + "*/" * 50 + " FROM patients",
+    "many semicolons": ";" * 9_000 + "SELECT COUNT(*) FROM patients" + ";" * 9_000,
+    "many VALUES": "SELECT COUNT(*) FROM (VALUES " + ", ".join(f"({i})" for i in range(4_000)) + ") AS t (x)",
+    "many columns": "SELECT " + ", ".join(f"1 AS c{i}" for i in range(2_000)),
+    "a UNION of some": " UNION ALL ".join(["SELECT 1"] * 16),
+    "a name that is SQL": 'SELECT COUNT(*) AS "x"" FROM patients; DROP TABLE patients; --" FROM patients',
+    "a constant that is SQL": COUNT + "city = '''; DROP TABLE patients; --'",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str, engine: Engine, session: Session) -> None:
+    code, sql = REFUSED[name]
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started = time.monotonic()
+    with pytest.raises(Error) as caught:
+        for statement in session.parse(sql):
+            session.execute(statement)
+    assert time.monotonic() - started < SECONDS
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < MEGABYTES * 1024
+    assert (caught.value.sqlstate, caught.value.message[:300]) == (code, caught.value.message[:300])
+    # What was sent is not sent back whole.
+    assert len(f"{caught.value.message}{caught.value.hint}{caught.value.detail}") < 1_000
+    assert engine.ledger.history("ana") == []
+
+
+@pytest.mark.parametrize("name", ANSWERED)
+def test_answered(name: str, session: Session) -> None:
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started = time.monotonic()
+    (statement,) = session.parse(ANSWERED[name])
+    session.execute(statement)
+    assert time.monotonic() - started < 2 * SECONDS
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < MEGABYTES * 1024
+
+
+@pytest.mark.parametrize("depth", range(1, 130, 8))
+def test_depth_is_refused_or_answered_at_every_size(session: Session, depth: int) -> None:
+    """No depth slips between the limits into a crash."""
+    texts = [
+        "SELECT " + "(" * depth + "1" + ")" * depth,
+        "SELECT " + "- " * depth + "1",
+        COUNT + "NOT " * depth + "age > 5",
+        "SELECT " + "CASE WHEN TRUE THEN " * depth + "1" + " END" * depth,
+        "SELECT * FROM (" * depth + "SELECT 1 AS x" + "".join(f") AS t{i}" for i in range(depth)),
+        "SELECT " + "+".join(["1.5"] * depth),
+        "SELECT " + "/".join(["1.5"] * depth),
+        " UNION ALL ".join(["SELECT 1"] * depth),
+        "SELECT " + "coalesce(" * depth + "1" + ")" * depth,
+    ]
+    for sql in texts:
+        try:
+            session.execute(session.parse(sql)[0])
+        except Error as error:
+            assert error.sqlstate in ("54001", "0A000"), sql[:60]

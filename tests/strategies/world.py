@@ -1,0 +1,210 @@
+"""A small world in which everything that can go wrong does: its tables, its policy, and the engines that hold it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+
+import duckdb
+
+from dpsql.backends import Cancellation, DuckDBBackend, ExactCells
+from dpsql.compiler.catalog import Catalog
+from dpsql.compiler.compile import compile_query
+from dpsql.compiler.expressions import Constants
+from dpsql.compiler.parse import QueryStatement
+from dpsql.compiler.plan import CompiledQuery, PlannedRelease
+from dpsql.compiler.settings import QuerySettings
+from dpsql.policy import load_policy
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+CONSTANTS = Constants(NOW, "ana", "survey", "PostgreSQL 15.0 (dpsql)")
+SETTINGS = QuerySettings(Fraction(1), Fraction(1, 10**6), "auto", NOW)
+
+TABLES: dict[str, str] = {
+    "people": "pid INTEGER PRIMARY KEY, age INTEGER, sex VARCHAR, city VARCHAR, weight DOUBLE, debt INTEGER, born DATE, "
+    "member BOOLEAN, seen TIMESTAMP",
+    "visits": "visit_id VARCHAR, pid INTEGER, cost DECIMAL(12, 2), huge HUGEINT, n BIGINT, ratio DOUBLE, f FLOAT, "
+    "day DATE, met TIMESTAMP, zoned TIMESTAMPTZ, kind INTEGER, grade DECIMAL(4, 1), note VARCHAR, flag BOOLEAN, "
+    "tag UUID, clock TIME",
+    "lines": "visit_id VARCHAR, drug VARCHAR, boxes SMALLINT, dose DOUBLE",
+    "stays": "stay_id INTEGER PRIMARY KEY, pid INTEGER, ward VARCHAR COLLATE NOCASE, nights INTEGER",
+    "meals": "stay_id INTEGER, dish VARCHAR, price DECIMAL(6, 2)",
+    "cards": "pid INTEGER, points INTEGER, level VARCHAR",
+    "letters": "who VARCHAR, topic VARCHAR, words INTEGER",
+    "kinds": "code INTEGER, title VARCHAR",
+    "grades": "value DECIMAL(4, 1)",
+}
+
+POLICY = """
+version = 1
+
+[dataset]
+name = "survey"
+url = "duckdb:///{file}"
+privacy_unit = "person"
+adjacency = "{adjacency}"
+timezone = "Europe/Berlin"
+budget = {{ epsilon = 1e4, delta = 1e-2 }}
+
+[roles.analyst]
+budget = {{ epsilon = 1e4, delta = 1e-2 }}
+query = {{ epsilon = 1, delta = 1e-6, max_epsilon = 10 }}
+
+[tables.people]
+unit_key = "pid"
+max_rows = 1
+[tables.people.columns]
+age = {{ type = "integer", lower = 0, upper = 110 }}
+sex = {{ type = "text", values = ["F", "M", "X"] }}
+city = {{ type = "text" }}
+weight = {{ type = "double", lower = 1, upper = 300, step = 0.1 }}
+debt = {{ type = "integer", lower = -90, upper = -10 }}
+born = {{ type = "date", lower = 2000-01-01, upper = 2000-02-10 }}
+member = {{ type = "boolean" }}
+seen = {{ type = "timestamp", lower = 2024-01-01T00:00:00, upper = 2024-01-02T12:00:00 }}
+
+[tables.visits]
+unit_key = "pid"
+max_rows = 6
+max_groups = 2
+max_rows_per_group = 3
+[tables.visits.columns]
+pid = {{ type = "integer" }}
+cost = {{ type = "decimal", lower = 0, upper = 50, step = 0.01 }}
+huge = {{ type = "decimal", lower = -1000, upper = 1000, step = 1 }}
+n = {{ type = "bigint", lower = 3, upper = 9 }}
+ratio = {{ type = "double", lower = -1, upper = 1 }}
+f = {{ type = "real", lower = 0, upper = 1, step = 0.3 }}
+day = {{ type = "date", lower = 2024-01-01, upper = 2024-01-20 }}
+met = {{ type = "timestamp", lower = 2024-01-01T00:00:00, upper = 2024-01-03T00:00:00 }}
+zoned = {{ type = "timestamptz", lower = 2024-01-01T00:00:00Z, upper = 2024-01-03T00:00:00Z }}
+kind = {{ type = "integer", values_from = "kinds.code", lower = 0, upper = 1 }}
+grade = {{ type = "decimal", values_from = "grades.value" }}
+note = {{ type = "text" }}
+flag = {{ type = "boolean" }}
+tag = {{ type = "uuid", values = ["00000000-0000-0000-0000-00000000000a", "00000000-0000-0000-0000-00000000000b"] }}
+clock = {{ type = "time" }}
+
+[tables.lines]
+unit_via = {{ table = "visits", on = {{ visit_id = "visit_id" }} }}
+max_groups = 3
+max_rows_per_group = 2
+[tables.lines.columns]
+drug = {{ type = "text" }}
+boxes = {{ type = "smallint", lower = 0, upper = 10 }}
+dose = {{ type = "double", lower = -5, upper = 5, step = 0.25 }}
+
+[tables.stays]
+unit_key = "pid"
+max_rows = 3
+[tables.stays.columns]
+ward = {{ type = "text" }}
+nights = {{ type = "integer", lower = 1, upper = 30 }}
+
+[tables.meals]
+unit_via = {{ table = "stays", on = {{ stay_id = "stay_id" }} }}
+max_rows = 4
+max_groups = 1
+max_rows_per_group = 4
+[tables.meals.columns]
+dish = {{ type = "text", values = ["soup", "Soup", "fish"] }}
+price = {{ type = "decimal", values = [1.5, 2, 2.5] }}
+
+[tables.cards]
+unit_key = "pid"
+max_rows = 1
+[tables.cards.columns]
+points = {{ type = "integer", lower = 3, upper = 9 }}
+level = {{ type = "text" }}
+
+[tables.letters]
+unit_key = "who"
+max_rows = 5
+max_groups = 3
+max_rows_per_group = 2
+[tables.letters.columns]
+topic = {{ type = "text" }}
+words = {{ type = "integer", lower = -3, upper = 40 }}
+
+[tables.kinds]
+public = true
+[tables.kinds.columns]
+code = {{ type = "integer" }}
+title = {{ type = "text" }}
+
+[tables.grades]
+public = true
+[tables.grades.columns]
+value = {{ type = "decimal" }}
+"""
+
+KINDS = "(0, 'a'), (1, 'b'), (2, 'c'), (3, 'd'), (4, 'e'), (5, NULL), (NULL, 'f'), (1, 'again')"
+GRADES = "(0.5), (0.6), (0.7), (0.8), (0.9), (1.0), (1.1), (1.2), (1.3), (1.4), (NULL)"
+
+Rows = Mapping[str, Sequence[Sequence[str]]]
+"""By table, rows of SQL constants, in physical order."""
+
+
+def create(connection: duckdb.DuckDBPyConnection, rows: Rows) -> None:
+    """Make the tables anew and fill them."""
+    filled = {name: ", ".join(f"({', '.join(row)})" for row in rows.get(name, ())) for name in TABLES}
+    filled |= {"kinds": KINDS, "grades": GRADES}
+    statements = [f"CREATE OR REPLACE TABLE {name} ({columns})" for name, columns in TABLES.items()]
+    statements += [f"INSERT INTO {name} VALUES {values}" for name, values in filled.items() if values]
+    connection.execute("; ".join(statements))
+
+
+@dataclass
+class Survey:
+    """The policy over an engine whose rows a test changes at will: only the schema is read from the file."""
+
+    catalog: Catalog
+    backend: DuckDBBackend
+    memory: duckdb.DuckDBPyConnection
+
+    def compile(self, sql: str, settings: QuerySettings = SETTINGS) -> CompiledQuery:
+        """Plan a query; raises the typed refusal."""
+        return compile_query(QueryStatement(sql), self.catalog, settings, CONSTANTS)
+
+    def fill(self, rows: Rows, threads: int = 1) -> None:
+        """Let the engine hold these rows and no others."""
+        create(self.memory, rows)
+        self.memory.execute(f"SET threads = {threads}")
+
+    def fetch(self, releases: Iterable[PlannedRelease]) -> list[ExactCells]:
+        """The exact, bounded cells of releases."""
+        exact = self.backend.fetch(dict(enumerate(releases)), (), Cancellation())
+        return [exact.releases[index] for index in range(len(exact.releases))]
+
+    def close(self) -> None:
+        """Let go of the engine."""
+        self.backend.close()
+
+
+def survey_file(folder: Path, rows: Rows) -> Path:
+    """A DuckDB file with these rows."""
+    path = folder / "survey.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        create(connection, rows)
+    return path
+
+
+def policy_file(folder: Path, adjacency: str) -> Path:
+    """The policy of the survey, beside its database."""
+    path = folder / f"{adjacency}.toml"
+    path.write_text(POLICY.format(file="survey.duckdb", adjacency=adjacency), encoding="utf-8")
+    return path
+
+
+def open_survey(folder: Path, adjacency: str) -> Survey:
+    """The survey over an engine in memory."""
+    if not (folder / "survey.duckdb").exists():
+        survey_file(folder, {})
+    policy = load_policy(policy_file(folder, adjacency))
+    backend = DuckDBBackend(str(folder / "survey.duckdb"), policy)
+    backend._database.close()
+    memory = duckdb.connect(":memory:")
+    memory.execute("SET GLOBAL TimeZone = 'Europe/Berlin'")
+    backend._database = memory
+    return Survey(Catalog(policy, backend.schema, policy.roles[0]), backend, memory)
