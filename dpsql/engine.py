@@ -141,6 +141,7 @@ class Engine:
         for lock in locks:  # one at a time makes a release; the others wait and have the same one
             lock.acquire()
         try:
+            cancellation.check()
             requests = [ReleaseRequest(planned.key, planned.events) for planned in query.releases]
             charge = self.ledger.charge(user, self.policy, requests, sql=query.sql, reuse=reuse)
             rows = self._read(user, query, charge.releases, cancellation)

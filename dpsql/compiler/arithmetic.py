@@ -4,7 +4,7 @@ from decimal import Decimal
 
 from sqlglot import exp
 
-from dpsql.compiler.ir import Call, Expr, Literal
+from dpsql.compiler.ir import Call, Cast, Expr, Literal
 from dpsql.compiler.literals import number
 from dpsql.compiler.lowering import Lowering, Method
 from dpsql.compiler.moments import add_interval, moment_arithmetic
@@ -88,7 +88,8 @@ def _rounding(lowering: Lowering, node: exp.Expr) -> Expr:
     argument = lowering.number(node.this)
     if argument.type.is_integer:
         return argument
-    return Call(_ROUNDINGS[type(node)], (lowering.coercion.to(argument, SqlType.DOUBLE),), SqlType.DOUBLE)
+    rounded = Call(_ROUNDINGS[type(node)], (lowering.coercion.to(argument, SqlType.DOUBLE),), SqlType.DOUBLE)
+    return Cast(rounded, SqlType.NUMERIC, 0) if argument.type is SqlType.NUMERIC else rounded
 
 
 def _round(lowering: Lowering, node: exp.Round) -> Expr:
@@ -97,7 +98,10 @@ def _round(lowering: Lowering, node: exp.Round) -> Expr:
     if node.args.get("decimals") is None:
         if argument.type.is_integer:
             return argument
-        return Call("round", (lowering.coercion.to(argument, SqlType.DOUBLE),), SqlType.DOUBLE)
+        if argument.type is not SqlType.NUMERIC:
+            return Call("round", (lowering.coercion.to(argument, SqlType.DOUBLE),), SqlType.DOUBLE)
+        zero = Literal(0, SqlType.INTEGER)
+        return Call("round_to", (lowering.coercion.to(argument, SqlType.DOUBLE), zero), SqlType.NUMERIC)
     digits = lowering.whole(node.args["decimals"], "ROUND", 0, 15)
     return Call("round_to", (lowering.coercion.to(argument, SqlType.DOUBLE), digits), SqlType.NUMERIC)
 

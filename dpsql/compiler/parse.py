@@ -260,8 +260,9 @@ def _session_statement(first: str, words: list[str], tokens: list[Token], text: 
         return DiscardStatement(_name(upper, words, 1, text), text)
     if first == "DEALLOCATE":
         at = 2 if upper[1:2] == ["PREPARE"] else 1
-        name = words[at] if len(words) == at + 1 else _name(upper, words, at, text)
-        return DeallocateStatement(None if name.upper() == "ALL" else name, text)
+        quoted = len(tokens) == at + 1 and tokens[at].token_type == TokenType.IDENTIFIER
+        name = words[at] if quoted else _name(upper, words, at, text)
+        return DeallocateStatement(None if name == "all" and not quoted else name, text)
     return None
 
 

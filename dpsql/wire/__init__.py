@@ -1,0 +1,1 @@
+"""The PostgreSQL wire: any PostgreSQL client can connect to the gateway."""

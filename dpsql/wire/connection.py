@@ -1,0 +1,171 @@
+"""One client's socket: bytes between the kernel and the protocol, TLS, and waiting in both directions.
+
+Rule 1: no more is read than the protocol has room for; the rest stays with the kernel, and the client waits.
+Rule 2: no more is written than the client reads; a client that reads too slowly for too long is cut off.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from dpsql.errors import ServerShutdown
+from dpsql.wire.backend import BackendMessage
+from dpsql.wire.client import Disconnected
+from dpsql.wire.frontend import FrontendMessage
+from dpsql.wire.protocol import Encryption, ServerProtocol
+from dpsql.wire.tls import ServerTls
+
+_READ_SIZE: Final = 16 << 10
+_LINGER_SECONDS: Final = 5.0
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A client's connection, as the event loop and the gateway see it.
+
+    Args:
+        protocol: The state machine that the bytes belong to.
+        write_timeout: Seconds that a client may take to read what was written.
+        on_made: Called with the connection once it is open.
+    """
+
+    def __init__(self, protocol: ServerProtocol, write_timeout: float, on_made: Callable[["Connection"], None]) -> None:
+        self.protocol = protocol
+        self.on_lost: Callable[[], None] | None = None
+        self.peer = "unknown"
+        self.channel_binding: bytes | None = None
+        self.encrypted = False
+        self._write_timeout = write_timeout
+        self._on_made = on_made
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray(_READ_SIZE)
+        self._reading = True
+        self._stopping = False
+        self._changed = asyncio.Event()
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin; called by the event loop."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "local"
+        raw = transport.get_extra_info("socket")
+        if raw is not None:
+            # A client whose machine has vanished must not hold its place until the idle limit.
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._on_made(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where the event loop puts what it reads: no larger than the protocol's room."""
+        return memoryview(self._buffer)[: max(1, min(self.protocol.room, _READ_SIZE))]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Pass on what was read; called by the event loop."""
+        self.protocol.receive_data(bytes(self._buffer[:nbytes]))
+        if self.protocol.room < 1 and self._transport is not None:
+            self._transport.pause_reading()
+            self._reading = False
+        self._changed.set()
+
+    def pause_writing(self) -> None:
+        """Note that the client reads slowly; called by the event loop."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """Note that the client has caught up; called by the event loop."""
+        self._writable.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End; called by the event loop."""
+        self._transport = None
+        self._changed.set()
+        self._writable.set()
+        if self.on_lost is not None:
+            self.on_lost()
+
+    @property
+    def lost(self) -> bool:
+        """True once the client is gone, or was sent away."""
+        return self._transport is None
+
+    def stop(self) -> None:
+        """Let what is running end, and answer no more: the next `next_event` raises ServerShutdown."""
+        self._stopping = True
+        self._changed.set()
+
+    async def next_event(self) -> FrontendMessage:
+        """Return the client's next message.
+
+        Raises:
+            Disconnected: If the client is gone.
+            ServerShutdown: If the gateway is stopping.
+            ProtocolViolation: If the bytes are not the protocol.
+        """
+        while True:
+            if self._stopping:
+                raise ServerShutdown("terminating connection due to administrator command")
+            if self.lost:
+                raise Disconnected
+            self._changed.clear()
+            event = self.protocol.next_event()
+            if event is not None:
+                return event
+            if not self._reading and self._transport is not None and self.protocol.room > 0:
+                self._reading = True
+                self._transport.resume_reading()
+            await self._changed.wait()
+
+    async def send(self, *messages: BackendMessage) -> None:
+        """Send messages at once."""
+        await self.write(b"".join(map(self.protocol.send, messages)))
+
+    async def answer_encryption(self, tls: ServerTls | None) -> None:
+        """Refuse encryption (None), or accept it and shake hands."""
+        if tls is None:
+            await self.write(self.protocol.answer_encryption(Encryption.REFUSED))
+            return
+        accepted = self.protocol.answer_encryption(Encryption.ACCEPTED)
+        plain = self._open_transport()
+        plain.write(accepted)
+        try:
+            # Nothing is awaited between the answer and the handshake, so that no byte is read in the clear after it.
+            secure = await asyncio.get_running_loop().start_tls(plain, self, tls.context, server_side=True)
+        except (OSError, asyncio.IncompleteReadError):
+            raise Disconnected from None
+        if secure is None or self.lost:
+            raise Disconnected
+        self._transport = secure
+        self.encrypted = True
+        self.channel_binding = tls.channel_binding
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes; wait while the client reads slower than we write.
+
+        Raises:
+            Disconnected: If the client is gone, or has not read for too long and was cut off.
+        """
+        transport = self._open_transport()
+        transport.write(data)
+        if self._writable.is_set():
+            return
+        try:
+            async with asyncio.timeout(self._write_timeout):
+                await self._writable.wait()
+        except TimeoutError:
+            transport.abort()
+            raise Disconnected from None
+        self._open_transport()
+
+    def close(self) -> None:
+        """Close when what was written is read, or soon in any case."""
+        transport = self._transport
+        if transport is not None:
+            transport.close()
+            asyncio.get_running_loop().call_later(_LINGER_SECONDS, transport.abort)
+
+    def _open_transport(self) -> asyncio.Transport:
+        if self._transport is None:
+            raise Disconnected
+        return self._transport

@@ -1,0 +1,296 @@
+"""The messages that clients send, each a frozen dataclass with encode and decode, named as in the PostgreSQL manual.
+
+Rule 1: `decode` takes a whole body and returns a message or raises ProtocolViolation; it never looks beyond the body.
+Rule 2: SQL and the names of statements and portals stay bytes; whether they are UTF-8 is for the session to say.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Final, Self
+
+from dpsql.errors import ProtocolViolation
+from dpsql.wire.fields import Message, Reader, cstring, int32, sized, uint16, uint32
+
+SSL_REQUEST_CODE: Final = 80877103
+GSSENC_REQUEST_CODE: Final = 80877104
+CANCEL_REQUEST_CODE: Final = 80877102
+
+
+class FrontendMessage(Message):
+    """A message that clients send."""
+
+
+@dataclass(frozen=True, slots=True)
+class SSLRequest(FrontendMessage):
+    """Asks for TLS, before anything else."""
+
+    def _body(self) -> bytes:
+        return uint32(SSL_REQUEST_CODE)
+
+
+@dataclass(frozen=True, slots=True)
+class GSSENCRequest(FrontendMessage):
+    """Asks for GSSAPI encryption, before anything else."""
+
+    def _body(self) -> bytes:
+        return uint32(GSSENC_REQUEST_CODE)
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequest(FrontendMessage):
+    """Asks to cancel what another connection is running."""
+
+    process_id: int
+    secret_key: bytes
+
+    def _body(self) -> bytes:
+        return uint32(CANCEL_REQUEST_CODE) + uint32(self.process_id) + self.secret_key
+
+
+@dataclass(frozen=True, slots=True)
+class StartupMessage(FrontendMessage):
+    """Names the protocol version, the user, the database and settings."""
+
+    major: int
+    minor: int
+    parameters: tuple[tuple[str, str], ...]
+
+    def _body(self) -> bytes:
+        pairs = b"".join(cstring(name) + cstring(value) for name, value in self.parameters)
+        return uint16(self.major) + uint16(self.minor) + pairs + b"\0"
+
+    @classmethod
+    def _read(cls, reader: Reader) -> Self:
+        major, minor = reader.uint16(), reader.uint16()
+        if major != 3:
+            # Nothing is known of the rest of a packet of another protocol: its version is all that matters.
+            reader.rest()
+            return cls(major, minor, ())
+        parameters = []
+        while name := reader.text():
+            parameters.append((name, reader.text()))
+        return cls(major, minor, tuple(parameters))
+
+
+def decode_startup(body: bytes) -> FrontendMessage:
+    """Return the message of a packet that has no code byte: a connection's first ones."""
+    code = Reader(body).uint32()
+    fields = Reader(body[4:])
+    if code == SSL_REQUEST_CODE:
+        fields.finish()
+        return SSLRequest()
+    if code == GSSENC_REQUEST_CODE:
+        fields.finish()
+        return GSSENCRequest()
+    if code == CANCEL_REQUEST_CODE:
+        return CancelRequest(fields.uint32(), fields.rest())
+    return StartupMessage.decode(body)
+
+
+@dataclass(frozen=True, slots=True)
+class SASLInitialResponse(FrontendMessage):
+    """Chooses a SASL mechanism and may carry its first message."""
+
+    code: ClassVar[bytes] = b"p"
+    mechanism: str
+    data: bytes | None
+
+    def _body(self) -> bytes:
+        return cstring(self.mechanism) + sized(self.data)
+
+    @classmethod
+    def _read(cls, reader: Reader) -> Self:
+        return cls(reader.text(), reader.sized())
+
+
+@dataclass(frozen=True, slots=True)
+class SASLResponse(FrontendMessage):
+    """Carries a further message of the SASL mechanism."""
+
+    code: ClassVar[bytes] = b"p"
+    data: bytes
+
+    def _body(self) -> bytes:
+        return self.data
+
+    @classmethod
+    def _read(cls, reader: Reader) -> Self:
+        return cls(reader.rest())
+
+
+@dataclass(frozen=True, slots=True)
+class Query(FrontendMessage):
+    """Runs one or more statements (the simple protocol)."""
+
+    code: ClassVar[bytes] = b"Q"
+    sql: bytes
+
+    def _body(self) -> bytes:
+        return cstring(self.sql)
+
+    @classmethod
+    def _read(cls, reader: Reader) -> Self:
+        return cls(reader.cstring())
+
+
+@dataclass(frozen=True, slots=True)
+class Parse(FrontendMessage):
+    """Prepares a statement."""
+
+    code: ClassVar[bytes] = b"P"
+    statement: bytes
+    sql: bytes
+    parameter_oids: tuple[int, ...] = ()
+
+    def _body(self) -> bytes:
+        oids = b"".join(map(uint32, self.parameter_oids))
+        return cstring(self.statement) + cstring(self.sql) + uint16(len(self.parameter_oids)) + oids
+
+    @classmethod
+    def _read(cls, reader: Reader) -> Self:
+        statement, sql = reader.cstring(), reader.cstring()
+        return cls(statement, sql, tuple(reader.uint32() for _ in range(reader.uint16())))
+
+
+@dataclass(frozen=True, slots=True)
+class Bind(FrontendMessage):
+    """Makes a portal from a prepared statement and the values of its parameters."""
+
+    code: ClassVar[bytes] = b"B"
+    portal: bytes
+    statement: bytes
+    parameter_formats: tuple[int, ...] = ()
+    parameters: tuple[bytes | None, ...] = ()
+    result_formats: tuple[int, ...] = ()
+
+    def _body(self) -> bytes:
+        return b"".join(
+            (
+                cstring(self.portal) + cstring(self.statement),
+                uint16(len(self.parameter_formats)) + b"".join(map(uint16, self.parameter_formats)),
+                uint16(len(self.parameters)) + b"".join(map(sized, self.parameters)),
+                uint16(len(self.result_formats)) + b"".join(map(uint16, self.result_formats)),
+            )
+        )
+
+    @classmethod
+    def _read(cls, reader: Reader) -> Self:
+        portal, statement = reader.cstring(), reader.cstring()
+        parameter_formats = tuple(reader.uint16() for _ in range(reader.uint16()))
+        parameters = tuple(reader.sized() for _ in range(reader.uint16()))
+        return cls(
+            portal, statement, parameter_formats, parameters, tuple(reader.uint16() for _ in range(reader.uint16()))
+        )
+
+
+def _read_kind(reader: Reader) -> bytes:
+    kind = reader.take(1)
+    if kind not in (b"S", b"P"):
+        raise ProtocolViolation("neither a prepared statement nor a portal is named")
+    return kind
+
+
+@dataclass(frozen=True, slots=True)
+class Describe(FrontendMessage):
+    """Asks for the shape of a prepared statement (kind S) or a portal (kind P)."""
+
+    code: ClassVar[bytes] = b"D"
+    kind: bytes
+    name: bytes
+
+    def _body(self) -> bytes:
+        return self.kind + cstring(self.name)
+
+    @classmethod
+    def _read(cls, reader: Reader) -> Self:
+        return cls(_read_kind(reader), reader.cstring())
+
+
+@dataclass(frozen=True, slots=True)
+class Close(FrontendMessage):
+    """Forgets a prepared statement (kind S) or a portal (kind P)."""
+
+    code: ClassVar[bytes] = b"C"
+    kind: bytes
+    name: bytes
+
+    def _body(self) -> bytes:
+        return self.kind + cstring(self.name)
+
+    @classmethod
+    def _read(cls, reader: Reader) -> Self:
+        return cls(_read_kind(reader), reader.cstring())
+
+
+@dataclass(frozen=True, slots=True)
+class Execute(FrontendMessage):
+    """Runs a portal; at most `max_rows` rows, or all if it is 0 or less."""
+
+    code: ClassVar[bytes] = b"E"
+    portal: bytes
+    max_rows: int = 0
+
+    def _body(self) -> bytes:
+        return cstring(self.portal) + int32(self.max_rows)
+
+    @classmethod
+    def _read(cls, reader: Reader) -> Self:
+        return cls(reader.cstring(), reader.int32())
+
+
+@dataclass(frozen=True, slots=True)
+class Sync(FrontendMessage):
+    """Ends an exchange of the extended protocol."""
+
+    code: ClassVar[bytes] = b"S"
+
+
+@dataclass(frozen=True, slots=True)
+class Flush(FrontendMessage):
+    """Asks for the replies so far."""
+
+    code: ClassVar[bytes] = b"H"
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate(FrontendMessage):
+    """Ends the connection."""
+
+    code: ClassVar[bytes] = b"X"
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque(FrontendMessage):
+    """A message whose body is of no interest to a read-only server."""
+
+    data: bytes = b""
+
+    def _body(self) -> bytes:
+        return self.data
+
+    @classmethod
+    def _read(cls, reader: Reader) -> Self:
+        return cls(reader.rest())
+
+
+class FunctionCall(Opaque):
+    """Calls a function by its OID; never answered."""
+
+    code = b"F"
+
+
+class CopyData(Opaque):
+    """Rows for COPY FROM, which the gateway does not have."""
+
+    code = b"d"
+
+
+class CopyDone(Opaque):
+    """The end of COPY FROM."""
+
+    code = b"c"
+
+
+class CopyFail(Opaque):
+    """The failure of COPY FROM."""
+
+    code = b"f"

@@ -1,0 +1,313 @@
+"""The server's side of protocol 3.0 as a state machine: bytes in, messages out, no I/O.
+
+Rule 1: everything that decides whether a message may stand where it stands is in this file, in the two tables as
+    far as they go.
+Rule 2: authentication is a state. The only way to READY is startup, SASL offered, challenged, answered, proved and
+    AuthenticationOk, in this order; no row of RECEIVED before READY has a message that runs anything.
+Rule 3: a client's message that may not stand raises ProtocolViolation and leaves only a FATAL ErrorResponse to be
+    sent; a reply that may not stand is a bug of ours and raises IllegalReply.
+Rule 4: the type byte and the length are judged before the body is awaited, so a peer cannot make us hold more than
+    the limit of the message that may come next.
+"""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from dpsql.errors import ProtocolViolation
+from dpsql.wire.backend import (
+    FATAL,
+    AuthenticationOk,
+    AuthenticationSASL,
+    AuthenticationSASLContinue,
+    AuthenticationSASLFinal,
+    BackendKeyData,
+    BackendMessage,
+    BindComplete,
+    CloseComplete,
+    CommandComplete,
+    DataRow,
+    EmptyQueryResponse,
+    ErrorResponse,
+    NegotiateProtocolVersion,
+    NoData,
+    NoticeResponse,
+    ParameterDescription,
+    ParameterStatus,
+    ParseComplete,
+    PortalSuspended,
+    ReadyForQuery,
+    RowDescription,
+)
+from dpsql.wire.frontend import (
+    Bind,
+    CancelRequest,
+    Close,
+    CopyData,
+    CopyDone,
+    CopyFail,
+    Describe,
+    Execute,
+    Flush,
+    FrontendMessage,
+    FunctionCall,
+    GSSENCRequest,
+    Parse,
+    Query,
+    SASLInitialResponse,
+    SASLResponse,
+    SSLRequest,
+    StartupMessage,
+    Sync,
+    Terminate,
+    decode_startup,
+)
+
+
+class IllegalReply(Exception):
+    """The gateway tried to send what may not stand here."""
+
+
+class State(enum.Enum):
+    """Where the connection is; the comment names who moves next."""
+
+    STARTUP = enum.auto()  # client: asks for encryption or starts
+    ENCRYPTION = enum.auto()  # server: accepts or refuses encryption
+    STARTED = enum.auto()  # server: offers SASL
+    SASL_OFFERED = enum.auto()  # client: first message
+    SASL_FIRST = enum.auto()  # server: challenge
+    SASL_CHALLENGED = enum.auto()  # client: proof
+    SASL_PROOF = enum.auto()  # server: judges the proof
+    SASL_PROVED = enum.auto()  # server: lets the client in
+    OPENING = enum.auto()  # server: settings, key, ready
+    READY = enum.auto()  # client: anything
+    SIMPLE = enum.auto()  # server: replies to Query or FunctionCall
+    EXTENDED = enum.auto()  # server replies while the client may already send on
+    SKIPPING = enum.auto()  # client: Sync; all else is thrown away after an error
+    SYNCING = enum.auto()  # server: one ReadyForQuery
+    REFUSED = enum.auto()  # server: the FATAL error that ends it
+    CLOSED = enum.auto()  # nobody
+
+
+class Encryption(enum.Enum):
+    """The one-byte answers to SSLRequest and GSSENCRequest."""
+
+    ACCEPTED = b"S"
+    REFUSED = b"N"
+
+
+_EXTENDED: Final[dict[type[FrontendMessage], State]] = {
+    Parse: State.EXTENDED,
+    Bind: State.EXTENDED,
+    Describe: State.EXTENDED,
+    Execute: State.EXTENDED,
+    Close: State.EXTENDED,
+    Flush: State.EXTENDED,
+    Sync: State.SYNCING,
+    Query: State.SIMPLE,
+    FunctionCall: State.SIMPLE,
+    Terminate: State.CLOSED,
+}
+
+RECEIVED: Final[dict[State, dict[type[FrontendMessage], State]]] = {
+    State.STARTUP: {
+        SSLRequest: State.ENCRYPTION,
+        GSSENCRequest: State.ENCRYPTION,
+        StartupMessage: State.STARTED,
+        CancelRequest: State.CLOSED,
+    },
+    State.SASL_OFFERED: {SASLInitialResponse: State.SASL_FIRST},
+    State.SASL_CHALLENGED: {SASLResponse: State.SASL_PROOF},
+    # A failed COPY FROM leaves the client's CopyData under way; PostgreSQL throws them away, and so do we.
+    State.READY: {**_EXTENDED, CopyData: State.READY, CopyDone: State.READY, CopyFail: State.READY},
+    State.EXTENDED: {**_EXTENDED, CopyData: State.EXTENDED, CopyDone: State.EXTENDED, CopyFail: State.EXTENDED},
+    State.SKIPPING: {
+        **dict.fromkeys((*_EXTENDED, CopyData, CopyDone, CopyFail), State.SKIPPING),
+        Sync: State.SYNCING,
+        Terminate: State.CLOSED,
+    },
+}
+
+_ANY_TIME: Final = (NoticeResponse, ParameterStatus)
+_RESULTS: Final = (RowDescription, DataRow, CommandComplete, EmptyQueryResponse)
+_REPLIES: Final = (ParseComplete, BindComplete, CloseComplete, NoData, ParameterDescription, PortalSuspended)
+
+SENT: Final[dict[State, dict[type[BackendMessage], State]]] = {
+    State.STARTED: {
+        NegotiateProtocolVersion: State.STARTED,
+        AuthenticationSASL: State.SASL_OFFERED,
+    },
+    State.SASL_FIRST: {AuthenticationSASLContinue: State.SASL_CHALLENGED},
+    State.SASL_PROOF: {AuthenticationSASLFinal: State.SASL_PROVED},
+    State.SASL_PROVED: {AuthenticationOk: State.OPENING},
+    State.OPENING: {
+        **dict.fromkeys((*_ANY_TIME, BackendKeyData), State.OPENING),
+        ReadyForQuery: State.READY,
+    },
+    State.READY: dict.fromkeys(_ANY_TIME, State.READY),
+    State.SIMPLE: {
+        **dict.fromkeys((*_ANY_TIME, *_RESULTS, ErrorResponse), State.SIMPLE),
+        ReadyForQuery: State.READY,
+    },
+    State.EXTENDED: {
+        **dict.fromkeys((*_ANY_TIME, *_RESULTS, *_REPLIES), State.EXTENDED),
+        ErrorResponse: State.SKIPPING,
+    },
+    State.SYNCING: {
+        **dict.fromkeys(_ANY_TIME, State.SYNCING),
+        ReadyForQuery: State.READY,
+    },
+}
+
+_IGNORED: Final = (CopyData, CopyDone, CopyFail)
+_READ_AHEAD: Final = 64 << 10
+_ADMITTED: Final = frozenset({State.READY, State.SIMPLE, State.EXTENDED, State.SKIPPING, State.SYNCING})
+_ENDED: Final = frozenset({State.REFUSED, State.CLOSED})
+
+
+@dataclass(frozen=True, slots=True)
+class MessageLimits:
+    """The most bytes of a message, its length word included.
+
+    Attributes:
+        startup: The first packets of a connection.
+        login: SASL messages.
+        query: Messages that carry SQL, parameters or copied rows.
+        other: All others: names of statements and portals.
+    """
+
+    startup: int = 10_000
+    login: int = 8_192
+    query: int = 4 << 20
+    other: int = 10_000
+
+    def of(self, message: type[FrontendMessage]) -> int:
+        """Return the limit of one type of message."""
+        if message in (SASLInitialResponse, SASLResponse):
+            return self.login
+        return self.query if message in (Query, Parse, Bind, FunctionCall, CopyData, CopyFail) else self.other
+
+
+class ServerProtocol:
+    """One connection as the server sees it.
+
+    Feed it with `receive_data`, take messages with `next_event`, turn replies into bytes with `send`.
+    """
+
+    def __init__(self, limits: MessageLimits | None = None) -> None:
+        self.state = State.STARTUP
+        self._limits = limits or MessageLimits()
+        self._buffer = bytearray()
+        self._requested: set[type[FrontendMessage]] = set()
+
+    @property
+    def room(self) -> int:
+        """The bytes that `receive_data` would still take: the longest message that may come and, once in, some more."""
+        if self.state in _ENDED:
+            return _READ_AHEAD
+        if self.state in _ADMITTED:
+            return self._limits.query + _READ_AHEAD - len(self._buffer)
+        return max(self._limits.startup, self._limits.login) + 1 - len(self._buffer)
+
+    def receive_data(self, data: bytes) -> None:
+        """Take bytes that came from the client; after the end they are thrown away.
+
+        Raises:
+            ProtocolViolation: If they are more than there is `room` for.
+        """
+        if self.state in _ENDED:
+            return
+        if len(data) > self.room:
+            self.state = State.REFUSED
+            raise ProtocolViolation("more was sent ahead than the gateway keeps")
+        self._buffer += data
+
+    def next_event(self) -> FrontendMessage | None:
+        """Return the client's next message, or None while more bytes, or our own reply, are awaited.
+
+        What is to be thrown away (after an error, up to Sync; stray CopyData) is thrown away here.
+
+        Raises:
+            ProtocolViolation: If the client's bytes are not a message that may stand here.
+        """
+        try:
+            while (expected := RECEIVED.get(self.state)) and (message := self._take(expected)):
+                self.state = expected[type(message)]
+                if self.state is not State.SKIPPING and not isinstance(message, _IGNORED):
+                    return message
+        except ProtocolViolation:
+            self.state = State.REFUSED
+            self._buffer.clear()
+            raise
+        return None
+
+    def send(self, message: BackendMessage) -> bytes:
+        """Return a reply's bytes and go where it leads.
+
+        Raises:
+            IllegalReply: If the reply may not stand here.
+        """
+        if isinstance(message, ErrorResponse) and message.severity == FATAL and self.state is not State.CLOSED:
+            self.state = State.CLOSED
+            return message.encode()
+        try:
+            self.state = SENT[self.state][type(message)]
+        except KeyError:
+            raise IllegalReply(f"{type(message).__name__} in state {self.state.name}") from None
+        return message.encode()
+
+    def answer_encryption(self, answer: Encryption) -> bytes:
+        """Return the byte that answers SSLRequest or GSSENCRequest.
+
+        Raises:
+            ProtocolViolation: If encryption is accepted and the client has sent on in the clear: what comes before
+                the handshake could be anybody's, and must not pass for what comes after it.
+        """
+        if self.state is not State.ENCRYPTION:
+            raise IllegalReply(f"{answer.name} in state {self.state.name}")
+        if answer is Encryption.ACCEPTED and self._buffer:
+            self.state = State.REFUSED
+            raise ProtocolViolation("received unencrypted data after SSL request")
+        self.state = State.STARTUP
+        return answer.value
+
+    def _take(self, expected: Mapping[type[FrontendMessage], State]) -> FrontendMessage | None:
+        if self.state is State.STARTUP:
+            body = self._take_body(0, self._limits.startup)
+            return None if body is None else self._first(decode_startup(body))
+        if not self._buffer:
+            return None
+        kind = _coded(self._buffer[0], expected)
+        body = self._take_body(1, self._limits.of(kind))
+        return None if body is None else kind.decode(body)
+
+    def _take_body(self, start: int, limit: int) -> bytes | None:
+        """Return the body behind the length word at `start`, or None if it is not whole yet."""
+        if len(self._buffer) < start + 4:
+            return None
+        length = int.from_bytes(self._buffer[start : start + 4], "big")
+        if not 4 <= length <= limit:
+            raise ProtocolViolation("invalid message length", detail=f"The limit here is {limit} bytes.")
+        end = start + length
+        if len(self._buffer) < end:
+            return None
+        body = bytes(self._buffer[start + 4 : end])
+        del self._buffer[:end]
+        return body
+
+    def _first(self, message: FrontendMessage) -> FrontendMessage:
+        """Return a startup packet; each kind of encryption may be asked for once."""
+        if isinstance(message, SSLRequest | GSSENCRequest):
+            if type(message) in self._requested:
+                raise ProtocolViolation("encryption was requested twice")
+            self._requested.add(type(message))
+        return message
+
+
+def _coded(code: int, expected: Mapping[type[FrontendMessage], State]) -> type[FrontendMessage]:
+    """Return the type that a code byte has where `expected` may come; a byte that may not stand there is refused."""
+    for kind in expected:
+        if kind.code[0] == code:
+            return kind
+    raise ProtocolViolation(f"invalid frontend message type {code}")

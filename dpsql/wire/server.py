@@ -1,0 +1,320 @@
+"""The gateway's server: accepts clients, logs them in, answers them, and ends in good order.
+
+Rule 1: nothing blocks the event loop. Statements run in one pool of bounded size, at most one for each client;
+    logins and cancels have a small pool of their own, so that they get through while all statements are busy.
+Rule 2: a client that goes away takes its statement with it.
+"""
+
+import asyncio
+import hmac
+import itertools
+import secrets
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, TypeVar
+
+from dpsql.errors import Error, QueryCanceled, ServerShutdown, TooManyConnections, UnknownDatabase
+from dpsql.session import Session
+from dpsql.wire.backend import FATAL, BackendKeyData, ParameterStatus, ReadyForQuery
+from dpsql.wire.client import Disconnected
+from dpsql.wire.connection import Connection
+from dpsql.wire.frontend import CancelRequest, Terminate
+from dpsql.wire.login import Gate, Login, log_in
+from dpsql.wire.protocol import MessageLimits, ServerProtocol, State
+from dpsql.wire.report import error_response, logger
+from dpsql.wire.session import WireSession
+from dpsql.wire.tls import ServerTls
+
+T = TypeVar("T")
+
+_SERVICE_THREADS: Final = 2
+_CANCEL_SECONDS: Final = 5.0
+_KEY_BYTES: Final = 4
+# Drivers parse the leading number, and go by it: what they then ask for is what PostgreSQL 15 has.
+_FIXED_PARAMETERS: Final = {
+    "server_version": "15.0 (dpsql 0.1.0)",
+    "server_encoding": "UTF8",
+    "client_encoding": "UTF8",
+    "DateStyle": "ISO, MDY",
+    "IntervalStyle": "postgres",
+    "TimeZone": "UTC",
+    "integer_datetimes": "on",
+    "standard_conforming_strings": "on",
+    "is_superuser": "off",
+    "application_name": "",
+    "in_hot_standby": "off",
+    "default_transaction_read_only": "on",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a client may take.
+
+    Attributes:
+        connections: Clients logged in at a time.
+        logins: Clients logging in at a time; cancel requests count among them.
+        login_seconds: From connecting to being logged in.
+        idle_seconds: Between two messages.
+        write_seconds: For reading a reply.
+        failure_delay: Seconds that a failed login waits.
+        names: Prepared statements, and portals, of a client.
+        messages: Bytes of a message.
+    """
+
+    connections: int = 100
+    logins: int = 100
+    login_seconds: float = 10.0
+    idle_seconds: float = 3600.0
+    write_seconds: float = 60.0
+    failure_delay: float = 0.5
+    names: int = 1000
+    messages: MessageLimits = field(default_factory=MessageLimits)
+
+
+class _Guest:
+    """A client that is logged in: its session, and whether a statement of it is running."""
+
+    def __init__(
+        self,
+        process_id: int,
+        connection: Connection,
+        session: Session,
+        statements: ThreadPoolExecutor,
+        service: ThreadPoolExecutor,
+    ) -> None:
+        self.process_id = process_id
+        self.secret_key = secrets.token_bytes(_KEY_BYTES)
+        self.session = session
+        self._connection = connection
+        self._statements = statements
+        self._service = service
+        self._running = False
+        self._cancelled = False
+
+    async def write(self, data: bytes) -> None:
+        await self._connection.write(data)
+
+    async def call(self, function: Callable[[], T]) -> T:
+        if self._connection.lost:
+            raise Disconnected
+        self._running, self._cancelled = True, False
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._statements, self._unless_cancelled, function)
+        finally:
+            self._running = False
+
+    def cancel(self) -> None:
+        """Cancel the running statement, if there is one: a cancel that comes late must not hit the next."""
+        if self._running:
+            self._cancelled = True
+            self._service.submit(self.session.cancel)
+
+    def _unless_cancelled(self, function: Callable[[], T]) -> T:
+        """Call a function, but not if it was cancelled while it waited for a thread: it would be charged for nobody."""
+        if self._cancelled:
+            raise QueryCanceled("canceling statement due to user request")
+        return function()
+
+
+class GatewayServer:
+    """Serves PostgreSQL clients.
+
+    Args:
+        lookup: Returns a user's SCRAM verifier in PostgreSQL's text form, or None if there is no such user. May block.
+        open_session: Returns the session of a user on a database, or raises an Error that refuses it. May block.
+        databases: The names that clients may connect to.
+        host: The address to listen on.
+        port: The port to listen on; 0 for any that is free.
+        tls: The TLS to offer, of `dpsql.wire.tls.load_tls`, or None.
+        require_tls: Refuse clients that come without TLS.
+        limits: What clients may take.
+        workers: Statements that run at a time.
+        decoy_secret: Keeps the salts of unknown users the same over restarts and over several gateways; random if
+            None, which shows who exists to whoever compares salts before and after a restart.
+    """
+
+    def __init__(
+        self,
+        *,
+        lookup: Callable[[str], str | None],
+        open_session: Callable[[str, str], Session],
+        databases: Collection[str],
+        host: str = "127.0.0.1",
+        port: int = 6543,
+        tls: ServerTls | None = None,
+        require_tls: bool = False,
+        limits: Limits | None = None,
+        workers: int = 8,
+        decoy_secret: bytes | None = None,
+    ) -> None:
+        if require_tls and tls is None:
+            raise ValueError("TLS cannot be required where there is none")
+        self._open_session = open_session
+        self._databases = frozenset(databases)
+        self._host, self._port = host, port
+        self._limits = limits or Limits()
+        self._statements = ThreadPoolExecutor(workers, thread_name_prefix="dpsql-statement")
+        self._service = ThreadPoolExecutor(_SERVICE_THREADS, thread_name_prefix="dpsql-service")
+        self._gate = Gate(
+            lambda user: self._serve_call(partial(lookup, user)),
+            tls,
+            require_tls,
+            decoy_secret or secrets.token_bytes(32),
+            self._limits.failure_delay,
+        )
+        self._server: asyncio.Server | None = None
+        self._clients: dict[Connection, asyncio.Task[None]] = {}
+        self._guests: dict[int, _Guest] = {}
+        self._process_ids = itertools.count(1)
+        self._seats = self._limits.connections
+        self._closed = asyncio.Event()
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on; where 0 was asked for, known once started."""
+        return self._port
+
+    @property
+    def sessions(self) -> int:
+        """The number of clients that are logged in."""
+        return len(self._guests)
+
+    async def start(self) -> None:
+        """Listen, and accept clients."""
+        self._server = await asyncio.get_running_loop().create_server(self._new_connection, self._host, self._port)
+        self._port = self._server.sockets[0].getsockname()[1]
+        logger.info("listening on %s:%d", self._host, self._port)
+
+    async def serve_forever(self) -> None:
+        """Return once the gateway is closed."""
+        await self._closed.wait()
+
+    async def close(self, grace: float = 10.0) -> None:
+        """Stop: accept nobody, let running statements end for `grace` seconds, cancel the others, say goodbye."""
+        if self._server is not None:
+            self._server.close()
+        for connection in self._clients:
+            connection.stop()
+        for seconds in (grace, _CANCEL_SECONDS):
+            if self._clients:
+                await asyncio.wait(self._clients.values(), timeout=seconds)
+            for guest in self._guests.values():
+                guest.cancel()
+        left = list(self._clients.values())
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        self._statements.shutdown(wait=False, cancel_futures=True)
+        self._service.shutdown(wait=False)
+        self._closed.set()
+
+    def _new_connection(self) -> Connection:
+        return Connection(ServerProtocol(self._limits.messages), self._limits.write_seconds, self._welcome)
+
+    def _welcome(self, connection: Connection) -> None:
+        self._clients[connection] = asyncio.get_running_loop().create_task(self._serve(connection))
+
+    async def _serve_call(self, function: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._service, function)
+
+    async def _serve(self, connection: Connection) -> None:
+        """Serve one client from its first byte to its last."""
+        try:
+            await self._log_in_and_answer(connection)
+        except Disconnected:
+            pass
+        except Exception as error:
+            await self._say_goodbye(connection, error)
+        finally:
+            connection.close()
+            del self._clients[connection]
+
+    async def _say_goodbye(self, connection: Connection, error: Exception) -> None:
+        if isinstance(error, Error):
+            logger.info("connection from %s ended: %s %s", connection.peer, error.sqlstate, ascii(error.message))
+        if connection.protocol.state is not State.CLOSED:
+            try:
+                await connection.send(error_response(error, FATAL))
+            except Disconnected:
+                return
+
+    async def _log_in_and_answer(self, connection: Connection) -> None:
+        if len(self._clients) - len(self._guests) > self._limits.logins:
+            raise TooManyConnections("sorry, too many clients already", hint="Try again in a moment.")
+        try:
+            async with asyncio.timeout(self._limits.login_seconds):
+                login = await log_in(connection, self._gate)
+        except TimeoutError:
+            raise QueryCanceled("canceling authentication due to timeout") from None
+        if isinstance(login, CancelRequest):
+            self._cancel(login)
+            return
+        with self._seat():
+            guest = await self._admit(connection, login)
+            try:
+                await self._open(connection, guest, login)
+                await self._answer(connection, guest)
+            finally:
+                del self._guests[guest.process_id]
+                self._service.submit(guest.session.close)
+                logger.info("session of %a on %a from %s ended", login.user, login.database, connection.peer)
+
+    @contextmanager
+    def _seat(self) -> Iterator[None]:
+        """Hold one of the places for clients that are logged in."""
+        if self._seats == 0:
+            raise TooManyConnections("sorry, too many clients already", hint="Close connections no longer needed.")
+        self._seats -= 1
+        try:
+            yield
+        finally:
+            self._seats += 1
+
+    async def _admit(self, connection: Connection, login: Login) -> _Guest:
+        if login.database not in self._databases:
+            raise UnknownDatabase(f'database "{login.database}" does not exist')
+        session = await self._serve_call(partial(self._make_session, login))
+        guest = _Guest(next(self._process_ids), connection, session, self._statements, self._service)
+        connection.on_lost = guest.cancel
+        self._guests[guest.process_id] = guest
+        logger.info("session of %a on %a from %s", login.user, login.database, connection.peer)
+        return guest
+
+    def _make_session(self, login: Login) -> Session:
+        session = self._open_session(login.user, login.database)
+        try:
+            for name, value in login.settings:
+                session.configure(name, value)
+        except Exception:
+            session.close()
+            raise
+        return session
+
+    async def _open(self, connection: Connection, guest: _Guest, login: Login) -> None:
+        parameters = _FIXED_PARAMETERS | {"session_authorization": login.user} | dict(guest.session.parameters)
+        await connection.send(
+            *(ParameterStatus(name, value) for name, value in parameters.items()),
+            BackendKeyData(guest.process_id, guest.secret_key),
+            ReadyForQuery(guest.session.transaction),
+        )
+
+    async def _answer(self, connection: Connection, guest: _Guest) -> None:
+        session = WireSession(connection.protocol, guest.session, guest, self._limits.names)
+        while True:
+            try:
+                async with asyncio.timeout(self._limits.idle_seconds):
+                    message = await connection.next_event()
+            except TimeoutError:
+                raise ServerShutdown("terminating connection due to idle-session timeout") from None
+            if isinstance(message, Terminate):
+                return
+            await session.handle(message)
+
+    def _cancel(self, request: CancelRequest) -> None:
+        guest = self._guests.get(request.process_id)
+        if guest is not None and hmac.compare_digest(guest.secret_key, request.secret_key):
+            guest.cancel()

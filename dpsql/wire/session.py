@@ -1,0 +1,306 @@
+"""One client's session: messages of the protocol become calls of a `dpsql.session.Session`, results become messages.
+
+Rule 1: Parse, Bind and Describe never execute: they call `Session.parse` and `Session.describe` only.
+Rule 2: whatever goes wrong, a Query and a Sync are answered by exactly one ReadyForQuery.
+Rule 3: an error is reported once, and fails the transaction it stands in.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from dpsql.compiler.parse import DeallocateStatement
+from dpsql.errors import (
+    InvalidSyntax,
+    ProtocolViolation,
+    UnknownPortal,
+    UnsupportedQuery,
+)
+from dpsql.session import Description, Result, ResultColumn, Session, Statement
+from dpsql.sqltypes import SqlType
+from dpsql.wire.backend import (
+    BackendMessage,
+    BindComplete,
+    CloseComplete,
+    CommandComplete,
+    DataRow,
+    EmptyQueryResponse,
+    NoData,
+    ParameterDescription,
+    ParameterStatus,
+    ParseComplete,
+    PortalSuspended,
+    ReadyForQuery,
+    RowDescription,
+)
+from dpsql.wire.client import Client, Disconnected
+from dpsql.wire.frontend import Bind, Close, Describe, Execute, Flush, FrontendMessage, FunctionCall, Parse, Query, Sync
+from dpsql.wire.pgtypes import PgType, of_parameter, of_type, spread_formats
+from dpsql.wire.portals import (
+    Portal,
+    PreparedStatement,
+    portal_register,
+    row_fields,
+    statement_register,
+)
+from dpsql.wire.protocol import IllegalReply, ServerProtocol
+from dpsql.wire.report import error_response, notice_response
+from dpsql.wire.textformat import read_text
+
+_CHUNK: Final = 64 << 10
+_CHANGES_SETTINGS: Final = ("SET", "RESET", "DISCARD", "ROLLBACK")
+_FORGETS_STATEMENTS: Final = ("DEALLOCATE ALL", "DISCARD ALL")
+
+
+class WireSession:
+    """Answers the messages of a client that has logged in, one at a time.
+
+    Args:
+        protocol: The connection's state machine, in state READY or later.
+        session: The SQL session; one call at a time is made, by way of `client.call`.
+        client: Where replies go, and where blocking calls are made.
+        max_names: How many prepared statements, and how many portals, there may be.
+    """
+
+    def __init__(self, protocol: ServerProtocol, session: Session, client: Client, max_names: int = 1000) -> None:
+        self._protocol = protocol
+        self._session = session
+        self._client = client
+        self._statements = statement_register(max_names)
+        self._portals = portal_register(max_names)
+        self._pending = bytearray()
+        self._settings_changed = 0
+
+    async def handle(self, message: FrontendMessage) -> None:
+        """Reply to one message.
+
+        Raises:
+            Disconnected: If the client went away.
+            IllegalReply: If a reply would break the protocol: the connection must end.
+        """
+        try:
+            await self._dispatch(message)
+        except (Disconnected, IllegalReply):
+            raise
+        except Exception as error:
+            self._session.fail()
+            self._send(error_response(error))
+            await self._flush()
+        if isinstance(message, Query | FunctionCall | Sync):
+            await self._ready()
+
+    async def _dispatch(self, message: FrontendMessage) -> None:
+        match message:
+            case Query():
+                await self._query(message)
+            case Parse():
+                await self._parse(message)
+            case Bind():
+                await self._bind(message)
+            case Describe():
+                self._describe(message)
+            case Execute():
+                await self._execute(message)
+            case Close():
+                (self._statements if message.kind == b"S" else self._portals).discard(message.name)
+                self._send(CloseComplete())
+            case Flush():
+                await self._flush()
+            case FunctionCall():
+                raise UnsupportedQuery("function calls by OID are not supported", hint="Use SELECT.")
+
+    async def _query(self, message: Query) -> None:
+        """Run the statements of a simple query up to the first that fails."""
+        self._statements.discard(b"")
+        self._portals.discard(b"")
+        sql = read_text(message.sql)
+        statements = await self._client.call(partial(self._session.parse, sql))
+        if not statements:
+            self._send(EmptyQueryResponse())
+        for statement in statements:
+            result = await self._run(statement, ())
+            if result.columns is not None:
+                formats = spread_formats((), len(result.columns))
+                self._send(RowDescription(row_fields(result.columns, formats)))
+                await self._send_rows(result.columns, formats, result.rows)
+            self._complete(result.tag)
+
+    async def _parse(self, message: Parse) -> None:
+        self._statements.check_free(message.statement)
+        declared = tuple(map(of_parameter, message.parameter_oids))
+        sql = read_text(message.sql)
+        statement, description = await self._client.call(partial(self._prepare, sql, declared))
+        parameters = _parameter_types(declared, description)
+        prepared = PreparedStatement(statement, parameters, description, self._settings_changed)
+        self._statements.add(message.statement, prepared)
+        self._send(ParseComplete())
+
+    def _prepare(self, sql: str, declared: Sequence[PgType | None]) -> tuple[Statement | None, Description]:
+        """Return the one statement of a text and its description; pure, but for the time it takes."""
+        statements = self._session.parse(sql)
+        if not statements:
+            return None, Description((), None)
+        if len(statements) > 1:
+            raise InvalidSyntax("cannot insert multiple commands into a prepared statement")
+        types = tuple(None if kind is None else kind.type for kind in declared)
+        return statements[0], self._session.describe(statements[0], types)
+
+    async def _bind(self, message: Bind) -> None:
+        prepared = self._statements[message.statement]
+        self._portals.check_free(message.portal)
+        if len(message.parameters) != len(prepared.parameters):
+            raise ProtocolViolation(
+                f"bind message supplies {len(message.parameters)} parameters, "
+                f"but the prepared statement requires {len(prepared.parameters)}"
+            )
+        formats = spread_formats(message.parameter_formats, len(message.parameters))
+        values = tuple(
+            None if raw is None else kind.read[code](raw)
+            for kind, code, raw in zip(prepared.parameters, formats, message.parameters, strict=True)
+        )
+        columns = prepared.description.columns
+        results = spread_formats(message.result_formats, len(columns or ()))
+        used = values[: len(prepared.description.parameters)]
+        self._portals.add(message.portal, Portal(prepared, used, results))
+        self._send(BindComplete())
+
+    def _describe(self, message: Describe) -> None:
+        """Say the shape of a result as it was when the statement was prepared: it cannot have another."""
+        if message.kind == b"S":
+            prepared = self._statements[message.name]
+            self._send(ParameterDescription(tuple(kind.oid for kind in prepared.parameters)))
+            formats = spread_formats((), len(prepared.description.columns or ()))
+        else:
+            portal = self._portals[message.name]
+            prepared, formats = portal.prepared, portal.formats
+        columns = prepared.description.columns
+        self._send(NoData() if columns is None else RowDescription(row_fields(columns, formats)))
+
+    async def _execute(self, message: Execute) -> None:
+        portal = self._portals[message.portal]
+        statement = portal.prepared.statement
+        if statement is None:
+            self._send(EmptyQueryResponse())
+            return
+        if portal.result is None:
+            await self._check_shape(portal, statement)
+            portal.result = await self._run(statement, portal.parameters)
+            _check_columns(portal.prepared.description, portal.result.columns)
+        elif portal.result.columns is None:
+            raise UnknownPortal("portal has already been run", hint="Bind the statement again.")
+        await self._send_portal(portal, portal.result, message.max_rows)
+
+    async def _send_portal(self, portal: Portal, result: Result, max_rows: int) -> None:
+        if result.columns is None:
+            self._complete(result.tag)
+            return
+        batch = portal.take(result, max_rows)
+        await self._send_rows(result.columns, portal.formats, batch)
+        if max_rows > 0 and len(batch) == max_rows:
+            # As PostgreSQL: that this was the last row shows only when one more is asked for.
+            self._send(PortalSuspended())
+        else:
+            self._complete(_counted(result.tag, len(batch)))
+
+    async def _check_shape(self, portal: Portal, statement: Statement) -> None:
+        """Refuse, before anything is charged, a statement whose result a changed setting has given another shape."""
+        if portal.prepared.settings_changed == self._settings_changed:
+            return
+        types = tuple(kind.type for kind in portal.prepared.parameters)
+        description = await self._client.call(partial(self._session.describe, statement, types))
+        _check_columns(portal.prepared.description, description.columns)
+
+    async def _run(self, statement: Statement, parameters: Sequence[object]) -> Result:
+        """Return a statement's result; its notices and changed settings are on their way to the client."""
+        deallocated = self._deallocate(statement)
+        if deallocated is not None:
+            return deallocated
+        begun = time.monotonic()
+        try:
+            result = await self._client.call(partial(self._session.execute, statement, parameters))
+        finally:
+            await self._pad(begun)
+        for notice in result.notices:
+            self._send(notice_response(notice))
+        for name, value in result.parameters:
+            self._send(ParameterStatus(name, value))
+        if result.tag.startswith(_CHANGES_SETTINGS):
+            self._settings_changed += 1
+        if result.tag in _FORGETS_STATEMENTS:
+            self._statements.clear()
+        return result
+
+    async def _pad(self, begun: float) -> None:
+        """Wait until the reply's time is a multiple of the quantum: how long a statement took is not for the client."""
+        quantum = self._session.reply_quantum / 1000
+        if quantum > 0:
+            await asyncio.sleep(quantum - (time.monotonic() - begun) % quantum)
+
+    def _deallocate(self, statement: Statement) -> Result | None:
+        """Forget what SQL deallocates by name: drivers deallocate by SQL what they have prepared by Parse."""
+        parsed = statement.parsed
+        if not isinstance(parsed, DeallocateStatement) or parsed.name is None or self._session.transaction == "E":
+            return None
+        name = parsed.name.encode()
+        if name not in self._statements:
+            return None
+        self._statements.discard(name)
+        return Result("DEALLOCATE")
+
+    async def _send_rows(
+        self, columns: Sequence[ResultColumn], formats: Sequence[int], rows: Sequence[tuple[object, ...]]
+    ) -> None:
+        writers = [of_type(column.type).write[code] for column, code in zip(columns, formats, strict=True)]
+        for row in rows:
+            pairs = zip(writers, row, strict=True)
+            self._send(DataRow(tuple(None if value is None else write(value) for write, value in pairs)))
+            if len(self._pending) >= _CHUNK:
+                await self._flush()
+                # Writing may not have to wait at all; others get their turn all the same.
+                await asyncio.sleep(0)
+
+    def _complete(self, tag: str) -> None:
+        self._send(CommandComplete(tag) if tag else EmptyQueryResponse())
+
+    async def _ready(self) -> None:
+        status = self._session.transaction
+        if status == "I":
+            # No portal outlives its transaction.
+            self._portals.clear()
+        self._send(ReadyForQuery(status))
+        await self._flush()
+
+    def _send(self, message: BackendMessage) -> None:
+        self._pending += self._protocol.send(message)
+
+    async def _flush(self) -> None:
+        if self._pending:
+            data = bytes(self._pending)
+            self._pending.clear()
+            await self._client.write(data)
+
+
+def _parameter_types(declared: Sequence[PgType | None], description: Description) -> tuple[PgType, ...]:
+    """Return each parameter's type on the wire: the declared one, else that of the description, else text."""
+    inferred: list[SqlType] = list(description.parameters)
+    inferred += [SqlType.TEXT] * (len(declared) - len(inferred))
+    padded = [*declared, *[None] * (len(inferred) - len(declared))]
+    return tuple(kind or of_type(other) for kind, other in zip(padded, inferred, strict=True))
+
+
+def _check_columns(description: Description, columns: Sequence[ResultColumn] | None) -> None:
+    """Refuse a result that is not what Describe has said: the client would misread its bytes."""
+    told = None if description.columns is None else [column.type for column in description.columns]
+    if told != (None if columns is None else [column.type for column in columns]):
+        raise UnsupportedQuery(
+            "cached plan must not change result type",
+            hint="A setting has changed the columns of this statement: prepare it again.",
+        )
+
+
+def _counted(tag: str, rows: int) -> str:
+    """Return a tag with the number of rows sent by this Execute in place of the number of all rows."""
+    name, _, count = tag.rpartition(" ")
+    return f"{name} {rows}" if count.isdigit() else tag

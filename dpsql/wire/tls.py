@@ -1,0 +1,89 @@
+"""The gateway's own TLS: a context of at least TLS 1.2, and the certificate's hash that channel binding needs."""
+
+import hashlib
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dpsql.errors import InvalidParameter
+
+# RFC 5929: the hash of the certificate's signature, but SHA-256 where that is MD5 or SHA-1.
+_SIGNATURE_HASHES: Final = {
+    "1.2.840.113549.1.1.4": "sha256",  # RSA with MD5
+    "1.2.840.113549.1.1.5": "sha256",  # RSA with SHA-1
+    "1.2.840.113549.1.1.11": "sha256",
+    "1.2.840.113549.1.1.12": "sha384",
+    "1.2.840.113549.1.1.13": "sha512",
+    "1.2.840.10045.4.1": "sha256",  # ECDSA with SHA-1
+    "1.2.840.10045.4.3.2": "sha256",
+    "1.2.840.10045.4.3.3": "sha384",
+    "1.2.840.10045.4.3.4": "sha512",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """A server's TLS.
+
+    Attributes:
+        context: What handshakes are made with.
+        channel_binding: The tls-server-end-point value; None (no SCRAM-SHA-256-PLUS) where RFC 5929 defines none.
+    """
+
+    context: ssl.SSLContext
+    channel_binding: bytes | None
+
+
+def load_tls(certificate: Path, key: Path) -> ServerTls:
+    """Return the TLS of a certificate chain and its private key, both PEM files.
+
+    Raises:
+        InvalidParameter: If a file cannot be read, or the two do not belong together.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        # An encrypted key must fail here rather than ask for its passphrase on a terminal.
+        context.load_cert_chain(certificate, key, password=lambda: "")
+        text = certificate.read_text(encoding="ascii", errors="replace")
+        begin = text.index(ssl.PEM_HEADER)
+        leaf = ssl.PEM_cert_to_DER_cert(text[begin : text.index(ssl.PEM_FOOTER, begin) + len(ssl.PEM_FOOTER)])
+    except (OSError, ValueError) as error:
+        raise InvalidParameter(
+            f"cannot load TLS certificate {certificate} and key {key}",
+            detail=str(error),
+            hint="Both are PEM files; the key must be the certificate's own, without a passphrase.",
+        ) from error
+    return ServerTls(context, end_point_hash(leaf))
+
+
+def end_point_hash(certificate: bytes) -> bytes | None:
+    """Return the tls-server-end-point value of a DER certificate, or None where its signature names no single hash."""
+    algorithm = _SIGNATURE_HASHES.get(_signature_algorithm(certificate))
+    return None if algorithm is None else hashlib.new(algorithm, certificate).digest()
+
+
+def _signature_algorithm(certificate: bytes) -> str:
+    """Return the dotted OID in Certificate ::= SEQUENCE { tbsCertificate, signatureAlgorithm { OID … }, … }."""
+    outer, _ = _element(certificate)
+    _, behind_tbs = _element(outer)
+    algorithm, _ = _element(behind_tbs)
+    encoded, _ = _element(algorithm)
+    arcs = [encoded[0] // 40, encoded[0] % 40]
+    arc = 0
+    for byte in encoded[1:]:
+        arc = arc << 7 | byte & 0x7F
+        if byte < 0x80:
+            arcs.append(arc)
+            arc = 0
+    return ".".join(map(str, arcs))
+
+
+def _element(der: bytes) -> tuple[bytes, bytes]:
+    """Return the contents of the first DER element, and what stands behind it."""
+    size, start = der[1], 2
+    if size >= 0x80:
+        start += size & 0x7F
+        size = int.from_bytes(der[2:start], "big")
+    return der[start : start + size], der[start + size :]

