@@ -129,11 +129,14 @@ class Engine:
         """Answer a planned query.
 
         Raises:
+            UnsupportedQuery: The engine cannot run it; nothing was charged or read.
             BudgetExhausted: It does not fit; nothing was charged or read.
             BackendFailure: The engine failed after the charge, which stands.
             QueryCanceled: It was stopped; a charge made stands.
         """
         cancellation.check()
+        self._post.check(query)
+        self._backend.check(tuple(planned.sql for planned in query.releases))
         if not query.releases:
             return Answer(query.columns, self._read(user, query, (), cancellation), query, None)
         keys = sorted({planned.key for planned in query.releases})

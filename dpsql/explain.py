@@ -109,8 +109,13 @@ def price_text(price: Price | None, spent: Spent) -> str:
     return text + (f", delta {decimal_text(delta)}" if delta else "")
 
 
-def answer_notice(answer: Answer) -> str | None:
-    """What an answer cost, what is left and how exact it is; None where nothing was released."""
+def answer_notice(answer: Answer, *, intervals: bool) -> str | None:
+    """What an answer cost, what is left and how exact it is; None where nothing was released.
+
+    Args:
+        answer: The answer.
+        intervals: Whether the rows say themselves how exact they are.
+    """
     charge = answer.charge
     if charge is None:
         return None
@@ -121,7 +126,7 @@ def answer_notice(answer: Answer) -> str | None:
     parts = [f"price: {price}", f"remaining: epsilon {left} of {decimal_text(charge.limit.epsilon)}"]
     if errors:
         parts.append("95 % of noise within: " + ", ".join(errors))
-    if means:
+    if means and not intervals:
         parts.append(f"{', '.join(means)}: more exact in larger groups (SET dpsql.intervals = on)")
     return "; ".join(parts)
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.backends.backend import Cancellation, ExactCells, PublicRows, Texts
+from dpsql.backends.duckdb import MAX_BOUND, bind
 from dpsql.compiler.plan import CompiledQuery, PlannedRelease
 from dpsql.errors import InvalidParameter, LedgerUnavailable, QueryCanceled, QueryTooComplex
 from dpsql.privacy.selection import Threshold
@@ -138,8 +139,36 @@ class PostProcessor:
             },
         )
         self._zone = ZoneInfo(timezone)
+        self._bound: set[str] = set()
         self._database.execute(f"SET GLOBAL TimeZone = '{timezone}'")
         self._database.execute("SET lock_configuration = true")
+
+    def check(self, query: CompiledQuery) -> None:
+        """Bind the post-processing SQL of a query on empty relations, before anything is charged.
+
+        Raises:
+            UnsupportedQuery: The engine does not know some construct.
+        """
+        if query.post_sql in self._bound:
+            return
+        cursor = self._database.cursor()
+        nothing = np.array([], dtype=np.int64)
+        try:
+            for planned in query.releases:
+                keys = tuple(np.array([], dtype=object) for _ in range(planned.keys))
+                cells = ReleasedCells(keys, (nothing,) * len(planned.parts))
+                cursor.register(planned.table, _released_columns(cells))
+            widths = {read.table: read.width for read in query.public_reads}
+            widths |= {read.table: read.width for read in query.system_reads}
+            for table, width in widths.items():
+                columns = tuple(np.array([], dtype=object) for _ in range(width))
+                cursor.register(table, _text_columns(columns, 0))
+            bind(cursor, query.post_sql)
+        finally:
+            cursor.close()
+        if len(self._bound) > MAX_BOUND:
+            self._bound = set()
+        self._bound.add(query.post_sql)
 
     def run(
         self,

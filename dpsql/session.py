@@ -270,7 +270,7 @@ class Session:
     def _notices(self, answer: Answer) -> tuple[Notice, ...]:
         if not self._settings.is_on("dpsql.notices"):
             return ()
-        message = answer_notice(answer)
+        message = answer_notice(answer, intervals=self._settings.is_on("dpsql.intervals"))
         return (Notice(message, detail=bounding_notice(answer.query)),) if message is not None else ()
 
     def _show_columns(self, name: str) -> tuple[ResultColumn, ...]:

@@ -99,6 +99,14 @@ class Backend(Protocol):
         """What the engine enforces, read when it was opened."""
         ...
 
+    def check(self, statements: tuple[str, ...]) -> None:
+        """Bind engine SQL without running it, so that what cannot run is refused before anything is charged.
+
+        Raises:
+            UnsupportedQuery: The engine does not know some construct; that depends on SQL and schema alone.
+        """
+        ...
+
     def fetch(
         self, releases: Mapping[int, PlannedRelease], public: tuple[PublicRead, ...], cancellation: Cancellation
     ) -> ExactRows:

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from dpsql.backends.backend import Cancellation, ExactCells, ExactRows, PublicRows, Texts
 from dpsql.compiler.plan import PlannedRelease, PublicRead
 from dpsql.compiler.schema import EngineColumn, EngineSchema, EngineTable
-from dpsql.errors import BackendFailure, InvalidPolicy, QueryCanceled
+from dpsql.errors import BackendFailure, InvalidPolicy, QueryCanceled, UnsupportedQuery
 from dpsql.policy import Policy, Table
 from dpsql.sqltypes import SqlType
 
 _LOG = logging.getLogger("dpsql.backend")
+MAX_BOUND = 10_000
+"""Statements remembered as bound."""
 STATEMENT_SECONDS = 300.0
 """How long one engine query may run."""
 
@@ -86,16 +88,28 @@ class DuckDBBackend:
             raise InvalidPolicy(f"dataset.url: there is no file {path}", hint="dpsql demo makes one to try.")
         try:
             self._database = duckdb.connect(path, read_only=True, config=_LOCKED)
-            self._database.execute(f"SET GLOBAL TimeZone = '{policy.dataset.timezone}'")
-            self._database.execute("SET lock_configuration = true")
+            lock(self._database, policy.dataset.timezone)
         except duckdb.Error:
             raise InvalidPolicy(f"dataset.url: {path} is not a DuckDB file that can be read now") from None
-        self._timezone = policy.dataset.timezone
+        self._bound: set[str] = set()
         try:
             self.schema = _read_schema(self._database, policy)
         except BaseException:
             self.close()
             raise
+
+    def check(self, statements: tuple[str, ...]) -> None:
+        """Bind engine SQL without running it; see Backend."""
+        cursor = self._database.cursor()
+        try:
+            for sql in statements:
+                if sql not in self._bound:
+                    bind(cursor, sql)
+                    self._bound.add(sql)
+            if len(self._bound) > MAX_BOUND:
+                self._bound = set()
+        finally:
+            cursor.close()
 
     def fetch(
         self, releases: Mapping[int, PlannedRelease], public: tuple[PublicRead, ...], cancellation: Cancellation
@@ -129,6 +143,44 @@ class DuckDBBackend:
         self._database.close()
 
 
+def lock(database: duckdb.DuckDBPyConnection, timezone: str) -> None:
+    """Set the time zone and lock the configuration, once for all connections of this process to one database.
+
+    Raises:
+        InvalidPolicy: It is locked already, with another time zone.
+    """
+    locked, current = database.execute(
+        "SELECT current_setting('lock_configuration'), current_setting('TimeZone')"
+    ).fetchall()[0]
+    if not locked:
+        database.execute(f"SET GLOBAL TimeZone = '{timezone}'")
+        database.execute("SET lock_configuration = true")
+    elif current != timezone:
+        raise InvalidPolicy(
+            f"dataset.timezone: the database is open in this process already, in {current}",
+            hint=f'timezone = "{current}", or serve the other policy by a process of its own.',
+        )
+
+
+def bind(cursor: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """Let the engine bind a statement without running it.
+
+    Raises:
+        UnsupportedQuery: It cannot be bound.
+    """
+    try:
+        cursor.execute(f"EXPLAIN {sql}")
+    except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
+        # These three come from the statement and the schema; the text is for the log, not for the client.
+        _LOG.error("generated SQL could not be bound: %s", type(error).__name__)
+        raise UnsupportedQuery(
+            "the engine cannot run this query; nothing was charged",
+            hint="Write it more simply, and tell dpsql's developers: it should have been refused with a reason.",
+        ) from None
+    except duckdb.Error:
+        return  # anything else is for the run itself to meet, after the charge
+
+
 def _cells(cursor: duckdb.DuckDBPyConnection, planned: PlannedRelease) -> ExactCells:
     found = cursor.execute(planned.sql).fetchnumpy()
     keys = tuple(_texts(found[f"k{index}"]) for index in range(planned.keys))
@@ -139,7 +191,7 @@ def _cells(cursor: duckdb.DuckDBPyConnection, planned: PlannedRelease) -> ExactC
 def _public(cursor: duckdb.DuckDBPyConnection, read: PublicRead) -> PublicRows:
     found = cursor.execute(read.sql).fetchnumpy()
     count = len(next(iter(found.values())))
-    return PublicRows(tuple(_texts(found[f"v{index}"]) for index in range(len(read.types))), count)
+    return PublicRows(tuple(_texts(found[f"v{index}"]) for index in range(read.width)), count)
 
 
 def _texts(column: NDArray[Any]) -> Texts:

@@ -100,10 +100,10 @@ def _round(lowering: Lowering, node: exp.Round) -> Expr:
             return argument
         if argument.type is not SqlType.NUMERIC:
             return Call("round", (lowering.coercion.to(argument, SqlType.DOUBLE),), SqlType.DOUBLE)
-        zero = Literal(0, SqlType.INTEGER)
-        return Call("round_to", (lowering.coercion.to(argument, SqlType.DOUBLE), zero), SqlType.NUMERIC)
-    digits = lowering.whole(node.args["decimals"], "ROUND", 0, 15)
-    return Call("round_to", (lowering.coercion.to(argument, SqlType.DOUBLE), digits), SqlType.NUMERIC)
+        return Cast(lowering.coercion.to(argument, SqlType.DOUBLE), SqlType.NUMERIC, 0)
+    digits = lowering.whole(node.args["decimals"], "ROUND", 0, 15).value
+    scale = digits if isinstance(digits, int) else 0  # a placeholder's value is not known while it is described
+    return Cast(lowering.coercion.to(argument, SqlType.DOUBLE), SqlType.NUMERIC, scale)
 
 
 METHODS: dict[type[exp.Expr], Method] = {

@@ -168,7 +168,8 @@ def _cast(expression: Cast, bounds: Bounds) -> Interval:
     if not expression.argument.type.is_number:
         return UNBOUNDED
     inner = interval(expression.argument, bounds)
-    if expression.type.is_integer and not expression.argument.type.is_integer:
+    rounds = expression.type.is_integer or expression.scale is not None
+    if rounds and not expression.argument.type.is_integer:
         return Interval(_whole(inner.lower, -1), _whole(inner.upper, 1))
     return inner
 
@@ -306,7 +307,6 @@ _RULES = {
     "ceil": _rounded,
     "trunc": _rounded,
     "round": _rounded,
-    "round_to": lambda parts: _rounded(parts[:1]),
     "coalesce": _hull,
     "nullif": lambda parts: parts[0],
     "least": _least,

@@ -381,9 +381,11 @@ def fields_in(expression: Expr) -> frozenset[Field]:
     return frozenset().union(*(fields_in(part) for part in operands(expression)))
 
 
-def has_window(expression: Expr) -> bool:
-    """True where a window function stands in the expression."""
-    return isinstance(expression, Window) or any(has_window(part) for part in operands(expression))
+def windows_in(expression: Expr) -> tuple[Window, ...]:
+    """The window functions in an expression."""
+    if isinstance(expression, Window):
+        return (expression,)
+    return tuple(window for part in operands(expression) for window in windows_in(part))
 
 
 def rewrite_expression(expression: Expr, change: Callable[[Expr], Expr | None]) -> Expr:

@@ -22,7 +22,7 @@ def _literal(lowering: Lowering, node: exp.Literal) -> Expr:
     return number(str(node.this), lowering.at(node))
 
 
-def _raw_string(lowering: Lowering, node: exp.RawString) -> Expr:
+def _raw_string(lowering: Lowering, node: exp.RawString | exp.Heredoc | exp.ByteString) -> Expr:
     return Literal(str(node.this), SqlType.UNKNOWN)
 
 
@@ -74,6 +74,7 @@ METHODS: dict[type[exp.Expr], Method] = {
     exp.Column: _column,
     exp.Literal: _literal,
     exp.RawString: _raw_string,
+    exp.ByteString: _raw_string,
     exp.Heredoc: _raw_string,
     exp.Boolean: _boolean,
     exp.Null: _null,

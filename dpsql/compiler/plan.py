@@ -105,7 +105,7 @@ class PublicRead:
 
     table: str
     sql: str
-    types: tuple[SqlType, ...]
+    width: int
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,7 @@ class SystemRead:
 
     table: str
     name: str
+    width: int
 
 
 @dataclass(frozen=True)
@@ -218,7 +219,7 @@ class Planner:
                 leaves[cut] = _released_leaf(cut, bounded[index], releases[index])
                 errors |= _errors(cut, bounded[index], releases[index], index)
             elif isinstance(cut, SystemScan):
-                system.append(SystemRead(f"s{len(system)}", cut.name))
+                system.append(SystemRead(f"s{len(system)}", cut.name, len(cut.fields)))
                 leaves[cut] = _text_leaf(cut, system[-1].table)
             else:
                 public.append(self._public_read(cut, f"q{len(public)}"))
@@ -238,7 +239,7 @@ class Planner:
         inner = renderer.relation(relation, frozenset(relation.fields))
         names = [renderer.name(field) for field in relation.fields]
         casts = ", ".join(f"CAST({name} AS VARCHAR) AS v{i}" for i, name in enumerate(names)) or "1 AS one"
-        return PublicRead(table, f"SELECT {casts} FROM ({inner})", tuple(field.type for field in relation.fields))
+        return PublicRead(table, f"SELECT {casts} FROM ({inner})", len(relation.fields))
 
     # Bounding
 

@@ -24,9 +24,10 @@ from dpsql.compiler.ir import (
     Released,
     Sort,
     Status,
+    Window,
     fields_in,
-    has_window,
     rewrite_expression,
+    windows_in,
 )
 from dpsql.compiler.lowering import Aggregates, Lowering, refuse_other_arguments
 from dpsql.compiler.resolve import Scope, Source, identifier
@@ -300,15 +301,15 @@ class Selection:
         for clause in ("order", "limit", "offset"):
             if node.args.get(clause) is not None:
                 raise UnsupportedQuery(
-                    f"{clause.upper()} over rows of protected tables is not supported",
-                    hint="Aggregate first, then order and limit the result.",
+                    f"{clause.upper()} over rows of protected tables is not supported, nor are such rows shown",
+                    hint="Aggregate first, as in SELECT COUNT(*) FROM …; then order and limit the result.",
                     position=clauses.at(node.args[clause]) or clauses.at(node),
                 )
         unit = clauses.fields.new(status.unit.type)
         assigned: dict[Field, Expr] = {unit: Column(status.unit)}
         columns = []
         for item, expression in zip(self.items, outputs, strict=True):
-            if has_window(expression):
+            if windows_in(expression):
                 raise UnsupportedQuery(
                     "window functions over rows of protected tables are not supported",
                     hint="Aggregate first; a window may stand over the result.",
@@ -323,10 +324,29 @@ class Selection:
         projected = Project(status.relation, tuple(assigned), tuple(assigned.values()))
         return Lowered(replace(status, relation=projected, unit=unit), tuple(columns))
 
+    def _windows_below(self, outputs: list[Expr], order: tuple[Order, ...]) -> tuple[list[Expr], tuple[Order, ...]]:
+        """Compute window functions in a projection of their own, so that any expression may hold their values."""
+        expressions = [*outputs, *(term.expression for term in order)]
+        found = {window: self.clauses.fields.new(window.type) for e in expressions for window in windows_in(e)}
+        if not found:
+            return outputs, order
+        below = self.status.relation
+        fields = below.fields + tuple(found.values())
+        columns = tuple(Column(field) for field in below.fields)
+        self.status = replace(self.status, relation=Project(below, fields, columns + tuple(found)))
+
+        def above(expression: Expr) -> Expr:
+            return rewrite_expression(
+                expression, lambda part: Column(found[part]) if isinstance(part, Window) else None
+            )
+
+        return [above(e) for e in outputs], tuple(replace(t, expression=above(t.expression)) for t in order)
+
     def _finish(self, outputs: list[Expr], order: tuple[Order, ...], distinct: bool) -> Lowered:
         clauses = self.clauses
         fields = tuple(clauses.fields.new(e.type) for e in outputs)
         limit, offset = clauses.limits(self.node)
+        outputs, order = self._windows_below(outputs, order)
         hidden = tuple(dict.fromkeys(term.expression for term in order if term.expression not in outputs))
         if distinct and hidden:
             raise InvalidSyntax(

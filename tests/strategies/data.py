@@ -26,7 +26,13 @@ _DAYS = (
     *("DATE '0044-03-15 (BC)'", "DATE '200000-01-01'"),
 )
 _MOMENTS = (
-    *("NULL", "'2024-01-01 00:00:00'", "'2024-01-01 10:30:00'", "'2024-01-01 23:59:59.999999'", "'2024-01-02 08:00:00'"),
+    *(
+        "NULL",
+        "'2024-01-01 00:00:00'",
+        "'2024-01-01 10:30:00'",
+        "'2024-01-01 23:59:59.999999'",
+        "'2024-01-02 08:00:00'",
+    ),
     *("'2024-01-03 00:00:00'", "'2024-03-31 02:30:00'", "'infinity'", "'-infinity'", "'9999-12-31 23:59:59.999999'"),
     *("'0001-01-01 00:00:00'", "TIMESTAMP '200000-01-01 00:00:00'", "TIMESTAMP '290308-12-22 (BC) 00:00:00'"),
 )
@@ -49,7 +55,14 @@ _POOLS: dict[str, tuple[tuple[str, ...], ...]] = {
     "visits": (
         _VISITS,
         ("NULL", "0", "0.01", "49.99", "50", "50.01", "-7", "9999999999.99", "-9999999999.99"),
-        ("NULL", "0", "-5", "1000", "170141183460469231731687303715884105727", "-170141183460469231731687303715884105727"),
+        (
+            "NULL",
+            "0",
+            "-5",
+            "1000",
+            "170141183460469231731687303715884105727",
+            "-170141183460469231731687303715884105727",
+        ),
         ("NULL", "3", "4", "9", "10", "0", "9223372036854775807", "-9223372036854775808", "9007199254740993"),
         _DOUBLES,
         ("NULL", "0", "0.3", "0.45", "1", "'nan'", "'inf'", "1e38", "-1"),
@@ -73,7 +86,9 @@ _POOLS: dict[str, tuple[tuple[str, ...], ...]] = {
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table, of a unit (None: of nobody); its other columns are drawn from pools by the seed."""
+    """A row of a table, of a unit (None: of nobody, or of whoever the parent row says); its other columns are drawn
+    from pools by the seed.
+    """
 
     table: str
     unit: int | None
@@ -139,14 +154,26 @@ _ROWS = st.one_of(
 )
 
 
+_BURST = st.tuples(
+    st.sampled_from(["visits", "visits", "visits", "lines", "stays", "meals", "cards", "letters", "letters"]),
+    st.sampled_from([0, 0, 0, 1, 2]),
+    st.integers(1, 25),
+    SEEDS,
+)
+
+
 @st.composite
 def databases(draw: st.DrawFn) -> Database:
-    """Rows of all tables; some are there several times."""
-    rows = draw(st.lists(_ROWS, min_size=8, max_size=60))
-    again = [row for row in rows if row.seed % 3 == 0]
+    """Single rows, bursts of one unit's rows, and some rows again."""
+    rows = draw(st.lists(_ROWS, min_size=4, max_size=30))
+    rows += [Row("people", unit, draw(SEEDS)) for unit in range(UNITS)]
+    for table, unit, count, seed in draw(st.lists(_BURST, min_size=1, max_size=7)):
+        owner = None if table in ("lines", "meals") else unit
+        rows += [Row(table, owner, seed + number) for number in range(count)]
+    again = [row for row in rows if row.seed % 5 == 0]
     return Database(tuple(enumerate([*rows, *again])))
 
 
-REPLACEMENTS = st.lists(
-    st.builds(Row, st.sampled_from(_OWN), st.just(STRANGER), SEEDS), min_size=0, max_size=12
-).map(tuple)
+REPLACEMENTS = st.lists(st.builds(Row, st.sampled_from(_OWN), st.just(STRANGER), SEEDS), min_size=0, max_size=12).map(
+    tuple
+)

@@ -45,7 +45,7 @@ UNIT = {table: "who" if table == "letters" else "pid" for table in COLUMNS}
 
 CONSTANTS: dict[str, tuple[str, ...]] = {
     INT: ("0", "1", "-1", "3", "7", "100", "2147483647", "9223372036854775807", "NULL::integer"),
-    FLOAT: ("0.5::float8", "-1.5::float8", "1e300::float8", "0::float8"),
+    FLOAT: ("0.5::float8", "-1.5::float8", "CAST('1e300' AS float8)", "0::float8"),
     NUMERIC: ("0.25", "-3.10", "1000000.000001", "0.7"),
     TEXT: ("'soup'", "''", "'F'", "'Soup '", "'12'", "NULL::text"),
     BOOL: ("TRUE", "FALSE", "NULL::boolean"),
@@ -90,7 +90,10 @@ FORMS: dict[str, tuple[Form, ...]] = {
     ),
     FLOAT: (
         *((f"({{0}} {sign} {{1}})", (FLOAT, kind)) for sign in "+-*/%" for kind in _NUMBERS),
-        *((f"{name}({{0}})", (FLOAT,)) for name in ("SQRT", "EXP", "LN", "LOG", "SIGN", "ABS", "FLOOR", "CEIL")),
+        *(
+            (f"{name}({{0}})", (FLOAT,))
+            for name in ("SQRT", "EXP", "LN", "LOG", "SIGN", "ABS", "FLOOR", "CEIL", "ROUND")
+        ),
         *((f"{name}({{0}})", (NUMERIC,)) for name in ("ROUND", "TRUNC", "CEIL", "ABS")),
         ("(-{0})", (FLOAT,)),
         ("POWER({0}, {1})", (FLOAT, FLOAT)),
@@ -209,12 +212,12 @@ class Writer:
         return form.format(*(self.expression(columns, inner, depth - 1) for inner in kinds))
 
     def condition(self, columns: Columns) -> str:
-        return self.expression(columns, BOOL, 2)
+        return self.expression(columns, BOOL, 1 if self.chance(70) else 2)
 
     def key(self, source: Source) -> str:
         """A group key: a column more often than not."""
         named = [name for kind, names in source.columns.items() if kind != FLOAT for name in names]
-        if named and self.chance(55):
+        if named and self.chance(70):
             return self.one(*named)
         kind = self.one(INT, NUMERIC, TEXT, BOOL, DATE, STAMP, ZONED)
         return self.expression(source.columns, kind, 2)
@@ -242,7 +245,7 @@ class Writer:
                 text = f"COUNT(DISTINCT {self.key(source)})"
             case _:
                 text = f"{kind.upper()}({self.number(source)})"
-        return f"{text} FILTER (WHERE {self.condition(source.columns)})" if self.chance(25) else text
+        return f"{text} FILTER (WHERE {self.condition(source.columns)})" if self.chance(15) else text
 
     def table(self) -> Source:
         name = self.one("people", "visits", "visits", "visits", "lines", "stays", "meals", "cards", "letters")
@@ -259,18 +262,20 @@ class Writer:
                 kind, text = INT, self.one(*_LEAKS).format(text)
             items.append(f"{text} AS e{index}")
             columns[kind] = (*columns.get(kind, ()), f"e{index}")
-        where = f" WHERE {self.condition(source.columns)}" if self.chance(40) else ""
+        where = f" WHERE {self.condition(source.columns)}" if self.chance(20) else ""
         tail = self.one(" ORDER BY 2 LIMIT 3", " OFFSET 1", " GROUP BY 1") if self.chance(2) else ""
         distinct = "DISTINCT " if self.chance(2) else ""
-        return Source(f"(SELECT {distinct}{', '.join(items)} FROM {source.sql}{where}{tail}) AS s", columns, source.unit)
+        return Source(
+            f"(SELECT {distinct}{', '.join(items)} FROM {source.sql}{where}{tail}) AS s", columns, source.unit
+        )
 
     def query(self) -> str:
         source = self.table()
-        for _ in range(self._draw(st.sampled_from([0, 0, 0, 1, 1, 2]))):
+        for _ in range(self._draw(st.sampled_from([0, 0, 0, 0, 1, 2]))):
             source = self.nested(source)
         keys = [self.key(source) for _ in range(self._draw(st.sampled_from([0, 1, 1, 1, 2, 3])))]
         calls = [self.aggregate(source) for _ in range(self._draw(st.integers(1, 3)))]
-        where = f" WHERE {self.condition(source.columns)}" if self.chance(35) else ""
+        where = f" WHERE {self.condition(source.columns)}" if self.chance(20) else ""
         if keys and self.chance(8):
             return f"SELECT DISTINCT {', '.join(keys)} FROM {source.sql}{where}"
         if keys and self.chance(3):

@@ -11,7 +11,7 @@ import duckdb
 from dpsql.backends import Cancellation, DuckDBBackend, ExactCells
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.compile import compile_query
-from dpsql.compiler.expressions import Constants
+from dpsql.compiler.lowering import Constants
 from dpsql.compiler.parse import QueryStatement
 from dpsql.compiler.plan import CompiledQuery, PlannedRelease
 from dpsql.compiler.settings import QuerySettings
@@ -22,8 +22,8 @@ CONSTANTS = Constants(NOW, "ana", "survey", "PostgreSQL 15.0 (dpsql)")
 SETTINGS = QuerySettings(Fraction(1), Fraction(1, 10**6), "auto", NOW)
 
 TABLES: dict[str, str] = {
-    "people": "pid INTEGER PRIMARY KEY, age INTEGER, sex VARCHAR, city VARCHAR, weight DOUBLE, debt INTEGER, born DATE, "
-    "member BOOLEAN, seen TIMESTAMP",
+    "people": "pid INTEGER PRIMARY KEY, age INTEGER, sex VARCHAR, city VARCHAR, weight DOUBLE, debt INTEGER, "
+    "born DATE, member BOOLEAN, seen TIMESTAMP",
     "visits": "visit_id VARCHAR, pid INTEGER, cost DECIMAL(12, 2), huge HUGEINT, n BIGINT, ratio DOUBLE, f FLOAT, "
     "day DATE, met TIMESTAMP, zoned TIMESTAMPTZ, kind INTEGER, grade DECIMAL(4, 1), note VARCHAR, flag BOOLEAN, "
     "tag UUID, clock TIME",
@@ -67,7 +67,7 @@ seen = {{ type = "timestamp", lower = 2024-01-01T00:00:00, upper = 2024-01-02T12
 [tables.visits]
 unit_key = "pid"
 max_rows = 6
-max_groups = 2
+max_groups = 3
 max_rows_per_group = 3
 [tables.visits.columns]
 pid = {{ type = "integer" }}
@@ -142,6 +142,9 @@ value = {{ type = "decimal" }}
 KINDS = "(0, 'a'), (1, 'b'), (2, 'c'), (3, 'd'), (4, 'e'), (5, NULL), (NULL, 'f'), (1, 'again')"
 GRADES = "(0.5), (0.6), (0.7), (0.8), (0.9), (1.0), (1.1), (1.2), (1.3), (1.4), (NULL)"
 
+_SETTINGS = ("TimeZone", "disabled_optimizers")
+"""What the backend sets for its engine and the engine in memory takes over."""
+
 Rows = Mapping[str, Sequence[Sequence[str]]]
 """By table, rows of SQL constants, in physical order."""
 
@@ -203,8 +206,10 @@ def open_survey(folder: Path, adjacency: str) -> Survey:
         survey_file(folder, {})
     policy = load_policy(policy_file(folder, adjacency))
     backend = DuckDBBackend(str(folder / "survey.duckdb"), policy)
-    backend._database.close()
     memory = duckdb.connect(":memory:")
-    memory.execute("SET GLOBAL TimeZone = 'Europe/Berlin'")
+    for name in _SETTINGS:
+        found = backend._database.cursor().execute(f"SELECT current_setting('{name}')").fetchone()
+        memory.execute(f"SET GLOBAL {name} = '{found[0] if found else ''}'")
+    backend._database.close()
     backend._database = memory
     return Survey(Catalog(policy, backend.schema, policy.roles[0]), backend, memory)

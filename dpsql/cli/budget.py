@@ -1,0 +1,104 @@
+"""`dpsql budget`: what was spent, what is left and who spent it; for the data owner."""
+
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from dpsql.cli.command import Group
+from dpsql.cli.options import existing_ledger, finding_ledger, ledger_option
+from dpsql.cli.table import table_lines
+from dpsql.errors import InvalidParameter
+from dpsql.ledger import BudgetStatus, ChargeRecord, Ledger
+from dpsql.policy import Policy, load_policy
+from dpsql.privacy.accounting import Spent, group_privacy
+from dpsql.system import decimal_text
+
+_COLUMNS = ("budget of", "accountant", "epsilon", "spent", "left", "delta", "for keys, left", "queries", "renews")
+_GROUP_COLUMNS = ("epsilon for {k}", "delta for {k}")
+
+
+@click.group(cls=Group)
+def budget() -> None:
+    """Show budgets and what they were spent on.
+
+    Example:
+      dpsql budget show --policy clinic.toml
+    """
+
+
+@budget.command()
+@click.option("--policy", required=True, metavar="POLICY", type=click.Path(path_type=Path), help="Whose budgets.")
+@click.option("--user", metavar="NAME", help="This user's alone.")
+@click.option("--group", metavar="K", type=click.IntRange(1, 10**6), help="Also what K units together are guaranteed.")
+@ledger_option
+def show(policy: Path, user: str | None, group: int | None, ledger: str | None) -> None:
+    """Show each user's budget, and the cap over all users.
+
+    Under zcdp, "spent" is the share of the budget that is spent, times epsilon. What is left of the cap is for the
+    data owner: users are never told.
+
+    Example:
+      dpsql budget show --policy clinic.toml --group 4
+    """
+    loaded = load_policy(policy)
+    with existing_ledger(ledger, policy) as opened:
+        rows = [_row(name, status, group) for name, status in _statuses(opened, loaded, user)]
+    names = _COLUMNS + (() if group is None else tuple(name.format(k=group) for name in _GROUP_COLUMNS))
+    click.echo("\n".join(table_lines(names, rows, right=(2, 3, 4, 5, 6, 7, 9, 10))))
+
+
+def _statuses(ledger: Ledger, policy: Policy, user: str | None) -> list[tuple[str, BudgetStatus]]:
+    users = [account.name for account in ledger.accounts() if policy.role(account.role) is not None]
+    if user is not None:
+        if user not in users:
+            raise InvalidParameter(
+                f'"{user}" has no budget for "{policy.dataset.name}"', hint="dpsql user list shows the users."
+            )
+        return [(user, ledger.budget(user, policy))]
+    return [*((name, ledger.budget(name, policy)) for name in users), ("all users", ledger.cap(policy))]
+
+
+def _row(name: str, status: BudgetStatus, group: int | None) -> list[str | None]:
+    limit, left = status.limit, status.remaining
+    row = [
+        name,
+        limit.accountant.value,
+        decimal_text(limit.epsilon),
+        decimal_text(limit.epsilon - left.epsilon, 4),
+        decimal_text(left.epsilon, 4),
+        decimal_text(limit.delta),
+        decimal_text(left.delta),
+        str(status.charges),
+        _moment(status.window_end),
+    ]
+    if group is not None:
+        row += [decimal_text(value, 4) for value in group_privacy(limit, group)]
+    return row
+
+
+@budget.command()
+@click.option("--user", metavar="NAME", help="This user's alone.")
+@finding_ledger
+def history(user: str | None, ledger: str | None, policy: Path | None) -> None:
+    """List the charges with their queries, oldest first.
+
+    Queries are shown as they were asked, with the constants in them.
+
+    Example:
+      dpsql budget history --user ana --policy clinic.toml
+    """
+    with existing_ledger(ledger, policy) as opened:
+        rows = [_charge(record) for record in opened.history(user)]
+    names = ("record", "at", "user", "dataset", "rho", "epsilon, if pure", "delta", "query")
+    click.echo("\n".join(table_lines(names, rows, right=(0, 4, 5, 6))))
+
+
+def _charge(record: ChargeRecord) -> list[str | None]:
+    spent = Spent.zero().add(record.price)
+    prices = [decimal_text(value, 4) for value in (spent.rho, spent.pure_epsilon, spent.delta)]
+    return [str(record.id), _moment(record.at), record.user, record.dataset, *prices, " ".join(record.sql.split())]
+
+
+def _moment(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat(sep=" ", timespec="seconds")

@@ -1,0 +1,136 @@
+"""`dpsql demo`: an invented clinic, two analysts and a gateway, from nothing."""
+
+import os
+import secrets
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+import click
+
+from dpsql.cli.clinic import generate_clinic
+from dpsql.cli.command import Command
+from dpsql.cli.serve import log_to_stderr, serve_gateway
+from dpsql.ledger import Ledger, open_ledger
+from dpsql.policy import load_policy
+from dpsql.wire.scram import Verifier, make_verifier
+
+_ANALYSTS: Final = ("ana", "ben")
+_ROLE: Final = "analyst"
+_HOST: Final = "127.0.0.1"
+_STEPS: Final = 1000
+_QUERIES: Final = (
+    "SELECT sex, COUNT(*), AVG(age) FROM patients GROUP BY sex;",
+    "SELECT city, COUNT(*) AS patients FROM patients GROUP BY city ORDER BY patients DESC LIMIT 5;",
+    "EXPLAIN SELECT icd, SUM(cost) FROM visits GROUP BY icd;",
+)
+
+
+@click.command(cls=Command)
+@click.option(
+    "--dir",
+    "directory",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("demo"),
+    show_default=True,
+    help="Where the files go.",
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=6543, show_default=True)
+@click.option("--patients", type=click.IntRange(1, 5_000_000), default=50_000, show_default=True)
+@click.option("--no-serve", is_flag=True, help="Make the files and stop.")
+def demo(directory: Path, port: int, patients: int, no_serve: bool) -> None:
+    """Make an invented clinic to try dpsql on, and serve it on this machine.
+
+    DIR gets clinic.duckdb, clinic.toml, ledger.sqlite and credentials.txt. What is there already is kept.
+
+    Example:
+      dpsql demo --dir /tmp/clinic --port 6544
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    _make_data(directory / "clinic.duckdb", patients)
+    policy = _make_policy(directory / "clinic.toml")
+    url = f"sqlite:///{(directory / 'ledger.sqlite').resolve()}"
+    ledger = open_ledger(url)
+    try:
+        passwords = _make_users(ledger, directory / "credentials.txt")
+        click.echo(f"users, with their passwords (also in {directory / 'credentials.txt'}):")
+        for user, password in passwords.items():
+            click.echo(f"  {user} {password}")
+        if no_serve:
+            click.echo(f"\nto serve the clinic:\n  dpsql serve {policy} --ledger {url}")
+            return
+        log_to_stderr("text")
+        serve_gateway(
+            [load_policy(policy)],
+            ledger,
+            host=_HOST,
+            port=port,
+            announce=lambda chosen: click.echo(_welcome(_ANALYSTS[0], passwords[_ANALYSTS[0]], chosen)),
+        )
+    finally:
+        ledger.close()
+
+
+def _make_data(path: Path, patients: int) -> None:
+    if path.exists():
+        click.echo(f"{path} is kept as it is")
+        return
+    with click.progressbar(length=_STEPS, label=f"inventing {patients:,} patients") as bar:
+        generate_clinic(path, patients=patients, progress=lambda share: bar.update(round(share * _STEPS) - bar.pos))
+
+
+def _make_policy(path: Path) -> Path:
+    if not path.exists():
+        path.write_text(files("dpsql.cli").joinpath("clinic.toml").read_text(encoding="utf-8"), encoding="utf-8")
+    return path
+
+
+def _make_users(ledger: Ledger, path: Path) -> dict[str, str]:
+    """Return the analysts' passwords; the file of credentials says what they are, and gets those it lacks."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    passwords = dict(line.split(" ", 1) for line in lines if " " in line)
+    missing = [user for user in _ANALYSTS if user not in passwords]
+    passwords |= {user: secrets.token_urlsafe(12) for user in missing}
+    if missing:
+        # The file first: were the program stopped in between, the next run would bring the ledger up to it.
+        _write_private(path, "".join(f"{user} {password}\n" for user, password in passwords.items()))
+    for user in _ANALYSTS:
+        account = ledger.account(user)
+        if account is None:
+            ledger.add_account(user, _ROLE, make_verifier(passwords[user]))
+        elif not _is_verifier_of(account.verifier, passwords[user]):
+            ledger.set_verifier(user, make_verifier(passwords[user]))
+    return {user: passwords[user] for user in _ANALYSTS}
+
+
+def _is_verifier_of(verifier: str | None, password: str) -> bool:
+    if verifier is None:
+        return False
+    known = Verifier.parse(verifier)
+    return make_verifier(password, known.salt, known.iterations) == verifier
+
+
+def _write_private(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}.partial")
+    draft.unlink(missing_ok=True)
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    draft.replace(path)
+
+
+def _welcome(user: str, password: str, port: int) -> str:
+    url = f"postgresql://{user}:{password}@{_HOST}:{port}/clinic"
+    return "\n".join(
+        (
+            "\nconnect:",
+            f'  psql "{url}"',
+            "\nask:",
+            *(f"  {query}" for query in _QUERIES),
+            "\nor from Python:",
+            "  import psycopg",
+            f'  with psycopg.connect("{url}") as connection:',
+            '      print(connection.execute("SELECT COUNT(*) FROM visits WHERE cost > 100").fetchall())',
+            "\nCtrl-C stops the gateway.",
+        )
+    )

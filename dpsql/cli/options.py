@@ -1,0 +1,74 @@
+"""Options that several commands take, and the ledger that they name."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from dpsql.dbapi import default_ledger
+from dpsql.errors import LedgerUnavailable
+from dpsql.ledger import Ledger, open_ledger
+from dpsql.policy import Policy, load_policy
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_SQLITE: Final = "sqlite:///"
+
+policy_argument = click.argument("policy", type=click.Path(path_type=Path))
+
+ledger_option = click.option(
+    "--ledger",
+    metavar="URL",
+    envvar="DPSQL_LEDGER",
+    show_envvar=True,
+    help="sqlite:///PATH; by default dpsql-ledger.sqlite beside the policy.",
+)
+
+policy_option = click.option(
+    "--policy",
+    metavar="POLICY",
+    type=click.Path(path_type=Path),
+    help="Use the default ledger beside this policy.",
+)
+
+
+def finding_ledger(command: F) -> F:
+    """Give a command the options --ledger and --policy, of which one must be there."""
+    return ledger_option(policy_option(command))
+
+
+def ledger_url(ledger: str | None, policies: Sequence[Policy]) -> str:
+    """Return the ledger's URL: the one given, or else the one beside the policies.
+
+    Raises:
+        click.UsageError: Neither tells which ledger is meant.
+    """
+    urls = {ledger} if ledger else {default_ledger(policy) for policy in policies}
+    if not urls:
+        raise click.UsageError("which ledger? Give --ledger URL, or --policy POLICY for the one beside it.")
+    if len(urls) > 1:
+        raise click.UsageError("the policies are in several directories: say which ledger they share with --ledger URL")
+    return urls.pop()
+
+
+@contextmanager
+def opened_ledger(ledger: str | None, policy: Path | None) -> Iterator[Ledger]:
+    """Open the ledger that the options name, made if there is none yet."""
+    opened = open_ledger(ledger_url(ledger, [] if ledger or policy is None else [load_policy(policy)]))
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+@contextmanager
+def existing_ledger(ledger: str | None, policy: Path | None) -> Iterator[Ledger]:
+    """Open the ledger that the options name; a new, empty one would say nothing about what was spent."""
+    url = ledger_url(ledger, [] if ledger or policy is None else [load_policy(policy)])
+    path = Path(url.removeprefix(_SQLITE))
+    if url.startswith(_SQLITE) and not path.exists():
+        raise LedgerUnavailable(f'there is no ledger "{path}"', hint="Name the one that `dpsql serve` was given.")
+    with opened_ledger(url, None) as opened:
+        yield opened

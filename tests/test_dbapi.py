@@ -1,0 +1,299 @@
+"""PEP 249 in process: connections, cursors, parameters, releases."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+import dpsql
+from dpsql.dbapi import bind, default_ledger
+from dpsql.ledger import open_ledger
+from dpsql.policy import load_policy
+
+COUNT = "SELECT COUNT(*) FROM patients"
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'ledger.sqlite'}"
+
+
+# The module
+
+
+def test_globals() -> None:
+    assert (dpsql.apilevel, dpsql.threadsafety, dpsql.paramstyle) == ("2.0", 2, "pyformat")
+
+
+def test_the_error_tree_is_that_of_pep_249() -> None:
+    assert issubclass(dpsql.Warning, Exception)
+    assert not issubclass(dpsql.Warning, dpsql.Error)
+    assert issubclass(dpsql.InterfaceError, dpsql.Error)
+    assert not issubclass(dpsql.InterfaceError, dpsql.DatabaseError)
+    for leaf in (
+        *(dpsql.DataError, dpsql.OperationalError, dpsql.IntegrityError, dpsql.InternalError),
+        *(dpsql.ProgrammingError, dpsql.NotSupportedError),
+    ):
+        assert issubclass(leaf, dpsql.DatabaseError)
+
+
+def test_exported_names_are_sorted_and_complete() -> None:
+    assert dpsql.__all__ == sorted(dpsql.__all__)
+    assert {"connect", "Connection", "Cursor", "Release", "Error"} <= set(dpsql.__all__)
+
+
+# A first query, as in the manual
+
+
+def test_a_query_as_in_the_manual(clinic_policy: Path, ledger: str) -> None:
+    with dpsql.connect(str(clinic_policy), user="ana", ledger=ledger, epsilon=0.1) as conn:
+        cur = conn.cursor()
+        cur.execute("SELECT sex, AVG(age) FROM patients WHERE age > %(a)s GROUP BY sex", {"a": 18})
+        rows = cur.fetchall()
+        assert [row[0] for row in rows] == ["F", "M", "X", None]
+        assert all(18 <= row[1] <= 110 for row in rows)
+        assert cur.release is not None
+        assert cur.release.cost["epsilon"] == pytest.approx(0.1)
+        assert cur.release.cost["rho"] == pytest.approx(0.005)
+        assert cur.release.cost["delta"] == 0
+        assert 4 < cur.release.remaining["epsilon"] < 5
+        assert cur.release.error == {"avg": None}
+        assert not cur.release.reused
+        cur.execute("SELECT sex, AVG(age) FROM patients WHERE age > %s GROUP BY sex", [18])
+        assert cur.fetchall() == rows
+        assert cur.release.reused
+        assert cur.release.cost == {"epsilon": 0.0, "delta": 0.0, "rho": 0.0}
+    with pytest.raises(dpsql.InterfaceError):
+        conn.cursor()
+
+
+def test_error_is_the_standard_error_of_each_column(clinic_policy: Path, ledger: str) -> None:
+    with dpsql.connect(clinic_policy, user="ana", ledger=ledger, mechanism="laplace", epsilon="0.5") as conn:
+        cur = conn.cursor().execute("SELECT sex, COUNT(*) AS n FROM patients GROUP BY sex")
+        assert cur.release is not None
+        assert set(cur.release.error) == {"n"}
+        assert cur.release.error["n"] == pytest.approx(2**0.5 * 2, rel=0.02)
+        assert cur.notices[0].startswith("price: epsilon 0.5")
+        cur.execute("SELECT COUNT(*) FROM doctors")
+        assert cur.release is None
+        assert cur.notices == []
+
+
+# connect
+
+
+def test_users_are_added_once(clinic_policy: Path, ledger: str) -> None:
+    for _ in range(2):
+        dpsql.connect(clinic_policy, user="ana", ledger=ledger).close()
+    opened = open_ledger(ledger)
+    assert [(account.name, account.role) for account in opened.accounts()] == [("ana", "analyst")]
+    opened.close()
+
+
+def test_a_new_user_of_many_roles_says_which(clinic_policy: Path, ledger: str) -> None:
+    text = clinic_policy.read_text(encoding="utf-8")
+    role = text[text.index("[roles.analyst]") : text.index("[tables.patients]")]
+    two = clinic_policy.with_name("two.toml")
+    two.write_text(text + role.replace("analyst", "guest").replace("epsilon = 5", "epsilon = 2"), encoding="utf-8")
+    with pytest.raises(dpsql.ProgrammingError) as caught:
+        dpsql.connect(two, user="ana", ledger=ledger)
+    assert caught.value.hint == "connect(…, role=…) with one of: analyst, guest"
+    with dpsql.connect(two, user="ana", role="guest", ledger=ledger) as conn:
+        assert conn.cursor().execute("SELECT epsilon_limit FROM dpsql.budget").fetchone() == (2.0,)
+    with dpsql.connect(two, user="ana", ledger=ledger) as conn:
+        assert conn.cursor().execute("SELECT epsilon_limit FROM dpsql.budget").fetchone() == (2.0,)
+
+
+def test_the_ledger_is_beside_the_policy_unless_told(clinic_policy: Path, tmp_path: Path) -> None:
+    policy = tmp_path / "clinic.toml"
+    text = clinic_policy.read_text(encoding="utf-8")
+    policy.write_text(
+        text.replace("duckdb:///clinic.duckdb", f"duckdb:///{clinic_policy.with_suffix('.duckdb')}"), encoding="utf-8"
+    )
+    assert default_ledger(load_policy(policy)) == f"sqlite:///{tmp_path / 'dpsql-ledger.sqlite'}"
+    dpsql.connect(policy, user="ana").close()
+    assert (tmp_path / "dpsql-ledger.sqlite").exists()
+
+
+def test_what_cannot_be_opened(clinic_policy: Path, ledger: str, tmp_path: Path) -> None:
+    with pytest.raises(dpsql.OperationalError) as caught:
+        dpsql.connect(tmp_path / "missing.toml", user="ana", ledger=ledger)
+    assert isinstance(caught.value, dpsql.Error)
+    with pytest.raises(dpsql.DataError):
+        dpsql.connect(clinic_policy, user="ana", ledger="nonsense://x")
+    text = clinic_policy.read_text(encoding="utf-8")
+    for url in ("duckdb:///missing.duckdb", "duckdb:///broken.toml"):
+        broken = tmp_path / "broken.toml"
+        broken.write_text(text.replace("duckdb:///clinic.duckdb", url), encoding="utf-8")
+        with pytest.raises(dpsql.OperationalError):
+            dpsql.connect(broken, user="ana", ledger=ledger)
+    with pytest.raises(dpsql.DataError):
+        dpsql.connect(clinic_policy, user="ana", ledger=ledger, epsilon=50)
+    with pytest.raises(dpsql.DataError):
+        dpsql.connect(clinic_policy, user="ana", ledger=ledger, mechanism="none")
+    dpsql.connect(clinic_policy, user="ana", ledger=ledger, epsilon=0.3, delta="1e-10", mechanism="gaussian").close()
+
+
+# Connections and cursors
+
+
+def test_a_connection(clinic_policy: Path, ledger: str) -> None:
+    conn = dpsql.connect(clinic_policy, user="ana", ledger=ledger)
+    cur = conn.cursor()
+    conn.commit()
+    conn.rollback()
+    cur.execute("BEGIN")
+    cur.execute("SET dpsql.epsilon = 0.3")
+    conn.rollback()
+    assert cur.execute("SHOW dpsql.epsilon").fetchone() == ("0.1",)
+    cur.execute("BEGIN")
+    cur.execute("SET dpsql.epsilon = 0.3")
+    conn.commit()
+    assert cur.execute("SHOW dpsql.epsilon").fetchone() == ("0.3",)
+    conn.close()
+    conn.close()
+    for use in (conn.cursor, conn.commit, conn.rollback, lambda: cur.execute("SELECT 1"), cur.fetchall):
+        with pytest.raises(dpsql.InterfaceError):
+            use()
+
+
+def test_a_cursor(clinic_policy: Path, ledger: str) -> None:
+    with dpsql.connect(clinic_policy, user="ana", ledger=ledger) as conn, conn.cursor() as cur:
+        assert cur.connection is conn
+        assert (cur.description, cur.rowcount, cur.rownumber, cur.arraysize) == (None, -1, None, 1)
+        assert cur.release is None
+        assert cur.notices == []
+        for fetch in (cur.fetchone, cur.fetchmany, cur.fetchall):
+            with pytest.raises(dpsql.InterfaceError):
+                fetch()
+        assert cur.execute("SELECT * FROM (VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, NULL)) AS t (n, s)") is cur
+        assert cur.description == [
+            ("n", "integer", None, None, None, None, None),
+            ("s", "text", None, None, None, None, None),
+        ]
+        assert (cur.rowcount, cur.rownumber) == (4, 0)
+        assert cur.fetchone() == (1, "a")
+        assert cur.rownumber == 1
+        assert cur.fetchmany() == [(2, "b")]
+        cur.arraysize = 2
+        assert cur.fetchmany() == [(3, "c"), (4, None)]
+        assert cur.fetchmany(5) == []
+        assert cur.fetchone() is None
+        assert cur.fetchall() == []
+        assert list(cur.execute("VALUES (1), (2)")) == [(1,), (2,)]
+        assert next(iter(cur.execute("VALUES (1), (2)"))) == (1,)
+        assert cur.fetchall() == [(2,)]
+        cur.setinputsizes([10])
+        cur.setoutputsize(10)
+        cur.setoutputsize(10, 1)
+        cur.execute("SET dpsql.epsilon = 0.2")
+        assert (cur.description, cur.rowcount, cur.rownumber) == (None, -1, None)
+        with pytest.raises(dpsql.InterfaceError):
+            cur.fetchone()
+        cur.executemany("SELECT %s + 1", [[1], [2]])
+        with pytest.raises(dpsql.InterfaceError):
+            cur.fetchone()
+        # A statement that fails leaves no old rows behind.
+        cur.execute("SELECT 1")
+        with pytest.raises(dpsql.ProgrammingError):
+            cur.execute("SELECT nothing")
+        with pytest.raises(dpsql.InterfaceError):
+            cur.fetchone()
+    with pytest.raises(dpsql.InterfaceError):
+        cur.execute("SELECT 1")
+
+
+@pytest.mark.parametrize("sql", ["", ";", "SELECT 1; SELECT 2", "BEGIN; COMMIT"])
+def test_one_statement_at_a_time(clinic_policy: Path, ledger: str, sql: str) -> None:
+    with dpsql.connect(clinic_policy, user="ana", ledger=ledger) as conn:
+        cur = conn.cursor()
+        if sql.strip("; "):
+            with pytest.raises(dpsql.ProgrammingError, match="one statement"):
+                cur.execute(sql)
+        else:
+            assert cur.execute(sql).rowcount == -1
+
+
+def test_errors_carry_their_sqlstate(clinic_policy: Path, ledger: str) -> None:
+    with dpsql.connect(clinic_policy, user="ana", ledger=ledger) as conn:
+        with pytest.raises(dpsql.NotSupportedError) as caught:
+            conn.cursor().execute("DROP TABLE patients")
+        assert caught.value.sqlstate == "0A000"
+        with pytest.raises(dpsql.ProgrammingError) as refused:
+            conn.cursor().execute("SELECT age FROM patients")
+        assert refused.value.sqlstate == "42501"
+        assert refused.value.hint == "Aggregate them: SELECT COUNT(*) FROM patients"
+
+
+def test_threads_share_a_connection(clinic_policy: Path, ledger: str) -> None:
+    found: list[object] = []
+    with dpsql.connect(clinic_policy, user="ana", ledger=ledger) as conn:
+
+        def ask(number: int) -> None:
+            found.append(conn.cursor().execute("SELECT %s::int, COUNT(*) FROM doctors", [number]).fetchone())
+
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(found, key=str) == [(number, 200) for number in range(8)]
+
+
+def test_cancel(clinic_policy: Path, ledger: str) -> None:
+    with dpsql.connect(clinic_policy, user="ana", ledger=ledger) as conn:
+        conn.cancel()
+        timer = threading.Timer(0.3, conn.cancel)
+        timer.start()
+        pairs = ", ".join(f"doctors AS d{i}" for i in range(6))
+        with pytest.raises(dpsql.OperationalError) as caught:
+            conn.cursor().execute(f"SELECT COUNT(*) FROM {pairs} WHERE d1.doctor_id + d5.doctor_id = d3.doctor_id")
+        assert caught.value.sqlstate == "57014"
+        timer.join()
+
+
+# Placeholders
+
+
+@pytest.mark.parametrize(
+    ("operation", "parameters", "sql", "values"),
+    [
+        ("SELECT '%s %(x)s %%'", None, "SELECT '%s %(x)s %%'", ()),
+        ("SELECT 5 %% 2", [], "SELECT 5 % 2", ()),
+        ("SELECT %s, %s", [1, None], "SELECT $1, $2", (1, None)),
+        ("SELECT %s, %s", (1, 1), "SELECT $1, $2", (1, 1)),
+        ("SELECT %(a)s, %(b)s, %(a)s", {"a": 1, "b": 2}, "SELECT $1, $2, $1", (1, 2)),
+        ("SELECT %(a)s", {"a": 1, "unused": 2}, "SELECT $1", (1,)),
+        ("SELECT %(größe)s", {"größe": 1}, "SELECT $1", (1,)),
+        ("%%%s%%", ["x"], "%$1%", ("x",)),
+    ],
+)
+def test_bind(operation: str, parameters: object, sql: str, values: tuple[object, ...]) -> None:
+    assert bind(operation, parameters) == (sql, values)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("operation", "parameters"),
+    [
+        ("SELECT %s", []),
+        ("SELECT %s", [1, 2]),
+        ("SELECT %s", {"a": 1}),
+        ("SELECT %(a)s", [1]),
+        ("SELECT %(a)s", {"b": 1}),
+        ("SELECT %d", [1]),
+        ("SELECT 5 % 2", [1]),
+        ("SELECT %(a)d", {"a": 1}),
+        ("SELECT 5 %", []),
+    ],
+)
+def test_placeholders_that_do_not_fit(operation: str, parameters: object) -> None:
+    with pytest.raises(dpsql.ProgrammingError):
+        bind(operation, parameters)  # type: ignore[arg-type]
+
+
+def test_values_are_bound_never_written(clinic_policy: Path, ledger: str) -> None:
+    with dpsql.connect(clinic_policy, user="ana", ledger=ledger) as conn:
+        cur = conn.cursor()
+        for value in ("'; DROP TABLE patients; --", "%s", "$1", "\\", "'", '"'):
+            assert cur.execute("SELECT %s", [value]).fetchone() == (value,)
+            assert cur.execute("SELECT %(v)s", {"v": value}).fetchone() == (value,)

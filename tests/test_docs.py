@@ -1,0 +1,275 @@
+"""The docs say what the program does: commands parse, examples run, tables and links are up to date."""
+
+import dataclasses
+import importlib
+import inspect
+import itertools
+import pkgutil
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import dpsql
+from dpsql.cli import main
+from dpsql.compiler.functions import FUNCTIONS
+from dpsql.dbapi import connect
+from dpsql.errors import Error
+from dpsql.policy import load_policy
+from dpsql.privacy import mechanisms, selection
+from dpsql.settings import Settings
+from tests import generated
+
+ROOT = Path(__file__).parent.parent
+PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+
+
+def text(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """Return the contents of a page's fenced blocks in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", text(page), re.MULTILINE | re.DOTALL)
+
+
+def commands(shell: str) -> Iterator[list[str]]:
+    """Yield the words of each `dpsql` command in lines of shell, without what it is piped to or from."""
+    for line in shell.replace("\\\n", " ").splitlines():
+        words = shlex.shlex(line, posix=True, punctuation_chars=True)
+        words.whitespace_split = True
+        for is_end, part in itertools.groupby(words, lambda word: set(word) <= set("|>;&")):
+            command = list(part)
+            if not is_end and command[0] == "dpsql":
+                yield command
+
+
+def parse(words: list[str]) -> None:
+    """Parse a command line as click does, down to the last subcommand; nothing is run."""
+    command: click.Command = main
+    context, rest = None, words[1:]
+    while True:
+        context = command.make_context(command.name, rest, parent=context)
+        if not isinstance(command, click.Group):
+            return
+        _, subcommand, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        assert subcommand is not None
+        command = subcommand
+
+
+def tree(command: click.Command, path: tuple[str, ...] = ("dpsql",)) -> Iterator[tuple[str, click.Command]]:
+    yield " ".join(path), command
+    if isinstance(command, click.Group):
+        for name, subcommand in command.commands.items():
+            yield from tree(subcommand, (*path, name))
+
+
+COMMANDS = dict(tree(main))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_of_a_page_exist(page: str) -> None:
+    for block in blocks(page, "sh"):
+        for words in commands(block):
+            parse(words)
+
+
+def test_the_check_of_commands_finds_mistakes() -> None:
+    assert list(commands("x | dpsql user \\\n  list > f # c\nexport A=b\n")) == [["dpsql", "user", "list"]]
+    for wrong in ("dpsql frobnicate", "dpsql serve", "dpsql query a.toml 'SELECT 1'", "dpsql user list --all"):
+        with pytest.raises(click.UsageError):
+            parse(shlex.split(wrong))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_targets_of_make_exist(page: str) -> None:
+    targets = set(re.findall(r"^([a-z]+):", text("Makefile"), re.MULTILINE))
+    assert set(re.findall(r"^make ([a-z]+)", "\n".join(blocks(page, "sh")), re.MULTILINE)) <= targets
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_every_command_is_documented_and_has_help_with_an_example(path: str) -> None:
+    command = COMMANDS[path]
+    assert command.help
+    example = command.help.partition("\b\n")[2]
+    found = list(commands(inspect.cleandoc(example)))
+    assert found, f"{path} has no example"
+    for words in found:
+        parse(words)
+    if not isinstance(command, click.Group):
+        assert " ".join(found[-1]).startswith(path)
+        assert any(path in text(page) for page in PAGES), f"{path} is in no page"
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and not isinstance(parameter.type, click.Choice):
+            assert parameter.help or parameter.show_default, f"{path} {parameter.opts}"
+
+
+@pytest.mark.parametrize("page", generated.PARTS)
+def test_generated_tables_are_up_to_date(page: str) -> None:
+    assert generated.updated(page) == text(page), "python -m tests.generated"
+
+
+def test_every_function_is_in_the_table() -> None:
+    assert set(generated.SPELLINGS) == set(FUNCTIONS)
+
+
+ROWS = (
+    "(VALUES (3, 2, 1)) AS v(a, b, c)",
+    "(VALUES (3.5::float8, 2.5::float8, 1.5::float8)) AS v(a, b, c)",
+    "(VALUES ('xyz', 'y', 'z')) AS v(a, b, c)",
+    "(VALUES (TRUE, FALSE, TRUE)) AS v(a, b, c)",
+    "(VALUES (DATE '2026-01-02', DATE '2026-01-01', DATE '2026-01-03')) AS v(a, b, c)",
+)
+PLACES = {
+    "date - date": "a - b",
+    "date ": "a ",
+    ", …": "",
+    "(…)": "(b)",
+    "INTERVAL …": "INTERVAL '1 day'",
+    "(part ": "(year ",
+    "'unit'": "'month'",
+}
+
+
+def spellings() -> Iterator[str]:
+    for spelling in generated.SPELLINGS.values():
+        for span in re.findall("`([^`]+)`", spelling or ""):
+            for place, example in PLACES.items():
+                span = span.replace(place, example)
+            yield span
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory with a small demo in it."""
+    folder = tmp_path_factory.mktemp("docs")
+    made = CliRunner().invoke(main, ["demo", "--dir", str(folder / "demo"), "--patients", "100", "--no-serve"])
+    assert made.exit_code == 0, made.output
+    return folder
+
+
+def test_every_spelling_of_the_table_gives_a_value(demo: Path) -> None:
+    with connect(demo / "demo" / "clinic.toml", user="ana") as connection:
+        cursor = connection.cursor()
+
+        def works(span: str, rows: str) -> bool:
+            try:
+                cursor.execute(f"SELECT {span} FROM {rows}")
+            except Error:
+                return False
+            return True
+
+        assert [span for span in spellings() if not any(works(span, rows) for rows in ROWS)] == []
+
+
+def test_the_sql_of_the_pages_runs(demo: Path) -> None:
+    with connect(demo / "demo" / "clinic.toml", user="ben") as connection:
+        for block in (block for page in PAGES for block in blocks(page, "sql")):
+            for statement in connection.session.parse(block):
+                connection.session.execute(statement)
+
+
+def test_the_settings_of_the_pages_exist(demo: Path) -> None:
+    policy = load_policy(demo / "demo" / "clinic.toml")
+    known = set(Settings(policy, policy.roles[0]).names()) | {"dpsql.budget", "dpsql.releases", "dpsql.columns"}
+    named = {name for page in PAGES for name in re.findall(r"\bdpsql\.[a-z_]+\b(?![./(])", text(page))}
+    assert named - {"dpsql.connect", "dpsql.git"} <= known
+    assert {name for name in known if name.startswith("dpsql.")} <= named
+
+
+def test_the_python_of_the_readme_runs(
+    demo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(demo)
+    for block in blocks("README.md", "python"):
+        exec(block, {})
+    assert "'epsilon': 0.2" in capsys.readouterr().out
+
+
+def test_the_number_of_queries_is_that_of_a_fresh_analyst(demo: Path) -> None:
+    with connect(demo / "demo" / "clinic.toml", user="new") as connection:
+        cursor = connection.cursor()
+        (fit,) = cursor.execute("SELECT queries_that_fit FROM dpsql.budget").fetchone() or ()
+        assert f"says {fit} at ε = 0.1" in text("docs/guarantee.md")
+        cursor.execute("SET dpsql.epsilon = 1")
+        with pytest.raises(Error, match=r"and 0\.939 would still fit"):
+            cursor.execute("SELECT COUNT(*) FROM visits")
+    assert "0.939 of a fresh analyst's 5" in text("docs/guarantee.md")
+
+
+def test_the_policy_of_the_readme_is_one(demo: Path, tmp_path: Path) -> None:
+    shutil.copy(demo / "demo" / "clinic.duckdb", tmp_path)
+    path = tmp_path / "clinic.toml"
+    for block in blocks("README.md", "toml"):
+        path.write_text(block)
+        checked = CliRunner().invoke(main, ["policy", "check", str(path)])
+        assert checked.exit_code == 0, checked.output
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_resolve(page: str) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", text(page)):
+        target, _, anchor = link.partition("#")
+        if "://" in target:
+            continue
+        path = (ROOT / page).parent / target if target else ROOT / page
+        assert path.exists(), link
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w-]", "", heading.lower().replace(" ", "-")) for heading in headings}, link
+
+
+def modules() -> list[str]:
+    return sorted(info.name for info in pkgutil.walk_packages(dpsql.__path__, "dpsql.") if "__main__" not in info.name)
+
+
+@pytest.mark.parametrize("name", ["dpsql", *modules()])
+def test_exports_are_sorted_and_exist(name: str) -> None:
+    module = importlib.import_module(name)
+    exported = getattr(module, "__all__", [])
+    assert exported == sorted(exported)
+    assert all(hasattr(module, member) for member in exported)
+
+
+def test_the_face_exports_what_it_imports() -> None:
+    public = {name for name, value in vars(dpsql).items() if not name.startswith("_") and not inspect.ismodule(value)}
+    assert public == set(dpsql.__all__)
+
+
+def mechanisms_and_selections() -> Iterator[tuple[str, object]]:
+    """Yield what draws noise or keeps groups, and what makes such things."""
+    classes: set[str] = {"Threshold"}
+    for module in (mechanisms, selection):
+        for name, kind in inspect.getmembers(module, inspect.isclass):
+            draws = callable(getattr(kind, "sample", None)) or callable(getattr(kind, "keep", None))
+            if draws and dataclasses.is_dataclass(kind) and kind.__module__ == module.__name__:
+                classes.add(name)
+                yield name, kind
+    for module in (mechanisms, selection):
+        for name, function in inspect.getmembers(module, callable):  # a cached function is none to inspect
+            if inspect.isclass(function) or name.startswith("_") or function.__module__ != module.__name__:
+                continue
+            made = str(inspect.signature(function).return_annotation)
+            if any(re.search(rf"\b{kind}\b", made) for kind in classes):
+                yield name, function
+
+
+STATED = dict(mechanisms_and_selections())
+
+
+def test_the_known_mechanisms_are_found() -> None:
+    assert {"DiscreteLaplace", "DiscreteGaussian", "TruncatedGeometric", "laplace", "select", "threshold_for"} <= set(
+        STATED
+    )
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_mechanisms_state_their_guarantee(name: str) -> None:
+    doc = inspect.getdoc(STATED[name]) or ""
+    for heading in ("Guarantee:", "Assumes:", "Reference:"):
+        assert re.search(rf"^{heading}", doc, re.MULTILINE), f"{name} lacks {heading}"

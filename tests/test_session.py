@@ -1,0 +1,565 @@
+"""Statements of one user: settings, transactions, notices, parameters, system relations, cancel."""
+
+import datetime
+import threading
+import time
+from decimal import Decimal
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from dpsql.engine import Engine
+from dpsql.errors import (
+    DatatypeMismatch,
+    Error,
+    FailedTransaction,
+    InvalidParameter,
+    InvalidText,
+    PolicyViolation,
+    QueryCanceled,
+    UndefinedColumn,
+    UndefinedParameter,
+    UndefinedSetting,
+    UnknownStatement,
+)
+from dpsql.session import Description, Result, ResultColumn, Session
+from dpsql.sqltypes import SqlType
+from tests.conftest import MakeEngine
+
+COUNT = "SELECT COUNT(*) FROM patients"
+
+
+def run(session: Session, sql: str, *values: object) -> Result:
+    (statement,) = session.parse(sql)
+    return session.execute(statement, values)
+
+
+def shown(session: Session, name: str) -> object:
+    return run(session, f"SHOW {name}").rows[0][0]
+
+
+def test_a_stranger_gets_no_session(engine: Engine) -> None:
+    with pytest.raises(PolicyViolation):
+        Session(engine, "eve")
+
+
+# Kinds of statements
+
+
+@pytest.mark.parametrize(
+    ("sql", "tag"),
+    [
+        ("", ""),
+        (" ; ;; -- nothing", ""),
+        ("SELECT 1", "SELECT 1"),
+        ("SELECT sex, COUNT(*) FROM patients GROUP BY sex", "SELECT 4"),
+        ("VALUES (1), (2)", "SELECT 2"),
+        ("SET dpsql.epsilon = 0.2", "SET"),
+        ("SET SESSION dpsql.epsilon = 0.2", "SET"),
+        ("SET LOCAL dpsql.epsilon TO 0.2", "SET"),
+        ("SET TIME ZONE 'UTC'", "SET"),
+        ("SET NAMES 'UTF8'", "SET"),
+        ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "SET"),
+        ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", "SET"),
+        ("RESET dpsql.epsilon", "RESET"),
+        ("RESET ALL", "RESET"),
+        ("SHOW dpsql.epsilon", "SHOW"),
+        ("SHOW ALL", "SHOW"),
+        ("SHOW TIME ZONE", "SHOW"),
+        ("SHOW TRANSACTION ISOLATION LEVEL", "SHOW"),
+        ("EXPLAIN SELECT COUNT(*) FROM patients", "EXPLAIN"),
+        ("BEGIN", "BEGIN"),
+        ("START TRANSACTION", "BEGIN"),
+        ("COMMIT", "COMMIT"),
+        ("END", "COMMIT"),
+        ("ROLLBACK", "ROLLBACK"),
+        ("ABORT", "ROLLBACK"),
+        ("SAVEPOINT s", "SAVEPOINT"),
+        ("RELEASE SAVEPOINT s", "RELEASE"),
+        ("DISCARD ALL", "DISCARD ALL"),
+        ("DISCARD TEMP", "DISCARD TEMP"),
+        ("DEALLOCATE ALL", "DEALLOCATE ALL"),
+        ("DEALLOCATE PREPARE ALL", "DEALLOCATE ALL"),
+    ],
+)
+def test_tags(session: Session, sql: str, tag: str) -> None:
+    result = run(session, sql)
+    if sql in ("COMMIT", "END", "ROLLBACK", "ABORT"):
+        assert result.notices[0].sqlstate == "25P01"
+    assert result.tag == tag
+    returns_rows = tag.split(" ")[0] in ("SELECT", "SHOW", "EXPLAIN")
+    assert (result.columns is not None) == returns_rows
+    (statement,) = session.parse(sql)
+    assert session.describe(statement).columns == result.columns
+
+
+def test_a_text_is_split_into_its_statements(session: Session) -> None:
+    statements = session.parse("BEGIN; SELECT 1 AS \"a;b\"; SELECT ';' -- ; \n; /* ; */ COMMIT;")
+    assert [statement.sql for statement in statements] == [
+        "BEGIN",
+        'SELECT 1 AS "a;b"',
+        "SELECT ';'",
+        "COMMIT",
+    ]
+
+
+def test_explain_tells_price_error_and_plan_and_costs_nothing(engine: Engine, session: Session) -> None:
+    result = run(session, "EXPLAIN SELECT sex, COUNT(*), AVG(age) FROM patients GROUP BY sex")
+    text = "\n".join(str(row[0]) for row in result.rows)
+    for part in ("Price: epsilon 0.1", "Remaining: epsilon 5 of 5", "Column sex", "± ", "engine SQL", "Post-processing"):
+        assert part in text
+    assert result.columns == (ResultColumn("QUERY PLAN", SqlType.TEXT),)
+    assert "nothing, no private row is read" in str(run(session, "EXPLAIN SELECT COUNT(*) FROM doctors").rows)
+    assert engine.ledger.history() == []
+
+
+def test_deallocating_what_is_not_there(session: Session) -> None:
+    for sql in ("DEALLOCATE p", "DEALLOCATE PREPARE p", 'DEALLOCATE "p q"'):
+        with pytest.raises(UnknownStatement):
+            run(session, sql)
+
+
+# Describe
+
+
+def test_describe_tells_types_and_charges_nothing(engine: Engine, session: Session) -> None:
+    (statement,) = session.parse("SELECT sex, COUNT(*) AS n, AVG(weight) FROM patients WHERE age > $1 GROUP BY sex")
+    assert session.describe(statement) == Description(
+        (SqlType.INTEGER,),
+        (
+            ResultColumn("sex", SqlType.TEXT),
+            ResultColumn("n", SqlType.BIGINT),
+            ResultColumn("avg", SqlType.DOUBLE),
+        ),
+    )
+    assert engine.ledger.history() == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "declared", "types"),
+    [
+        ("SELECT 1", (), ()),
+        ("SELECT $1", (), (SqlType.TEXT,)),
+        ("SELECT $1::int", (), (SqlType.INTEGER,)),
+        ("SELECT $2::int", (), (SqlType.TEXT, SqlType.INTEGER)),
+        ("SELECT $1 + 1", (), (SqlType.INTEGER,)),
+        ("SELECT 'x' || $1", (), (SqlType.TEXT,)),
+        ("SELECT COUNT(*) FROM visits WHERE visited_on > $1", (), (SqlType.DATE,)),
+        ("SELECT COUNT(*) FROM visits WHERE visited_on BETWEEN $1 AND $2", (), (SqlType.DATE, SqlType.DATE)),
+        ("SELECT COUNT(*) FROM visits WHERE cost > $1", (), (SqlType.DOUBLE,)),
+        ("SELECT COUNT(*) FROM patients WHERE sex IN ($1, $2)", (), (SqlType.TEXT, SqlType.TEXT)),
+        ("SELECT COUNT(*) FROM patients WHERE $1", (), (SqlType.BOOLEAN,)),
+        ("SELECT COUNT(*) FROM patients WHERE age > $1", (SqlType.BIGINT,), (SqlType.BIGINT,)),
+        ("SELECT COUNT(*) FROM patients WHERE age > $1", (None,), (SqlType.INTEGER,)),
+        ("SELECT COUNT(*) FROM patients LIMIT $1", (), (SqlType.BIGINT,)),
+        ("SELECT COUNT(*) FROM patients WHERE age > $1 OR age < $1", (), (SqlType.INTEGER,)),
+        ("EXPLAIN SELECT COUNT(*) FROM patients WHERE age > $1", (), (SqlType.INTEGER,)),
+    ],
+)
+def test_placeholders_have_the_type_of_their_place(
+    session: Session, sql: str, declared: tuple[SqlType | None, ...], types: tuple[SqlType, ...]
+) -> None:
+    (statement,) = session.parse(sql)
+    assert session.describe(statement, declared).parameters == types
+
+
+def test_describe_refuses_what_executing_refuses(session: Session) -> None:
+    (statement,) = session.parse("SELECT nothing FROM patients")
+    with pytest.raises(UndefinedColumn):
+        session.describe(statement)
+
+
+# Parameters
+
+
+@pytest.mark.parametrize(
+    ("value", "type_"),
+    [
+        (True, SqlType.BOOLEAN),
+        (5, SqlType.INTEGER),
+        (-5, SqlType.INTEGER),
+        (5_000_000_000, SqlType.BIGINT),
+        (-5_000_000_000, SqlType.BIGINT),
+        (2**70, SqlType.NUMERIC),
+        (1.5, SqlType.DOUBLE),
+        (-0.0, SqlType.DOUBLE),
+        (Decimal("1.50"), SqlType.NUMERIC),
+        (Decimal("-0.001"), SqlType.NUMERIC),
+        (datetime.date(2024, 2, 29), SqlType.DATE),
+        (datetime.datetime(2024, 2, 29, 12, 30, 0, 5), SqlType.TIMESTAMP),
+        (datetime.datetime(2024, 2, 29, 12, 30, tzinfo=datetime.UTC), SqlType.TIMESTAMPTZ),
+        (datetime.time(12, 30), SqlType.TIME),
+        (UUID(int=5), SqlType.UUID),
+        ("it's; -- $1 \\ 'text'", SqlType.TEXT),
+        (None, SqlType.TEXT),
+    ],
+)
+def test_parameters_come_back_as_they_went_in(session: Session, value: object, type_: SqlType) -> None:
+    result = run(session, "SELECT $1 AS v", value)
+    assert result.columns == (ResultColumn("v", type_),)
+    assert result.rows == ((value,),)
+
+
+@pytest.mark.parametrize("value", [b"bytes", [1], {}, object(), datetime.timedelta(1), 1j])
+def test_parameters_of_other_python_types(session: Session, value: object) -> None:
+    with pytest.raises(DatatypeMismatch) as caught:
+        run(session, "SELECT $1", value)
+    assert caught.value.hint is not None
+
+
+@pytest.mark.parametrize(
+    ("sql", "value", "code"),
+    [
+        (f"{COUNT} WHERE age > $1", "abc", "22P02"),
+        (f"{COUNT} WHERE age > $1", "9" * 20, "22P02"),
+        (f"{COUNT} WHERE age > $1", "9" * 12, "22003"),
+        (f"{COUNT} WHERE age > $1", float("nan"), "22003"),
+        (f"{COUNT} WHERE age > $1", float("inf"), "22003"),
+        (f"{COUNT} WHERE age > $1", Decimal("NaN"), "22P02"),
+        (f"{COUNT} WHERE age > $1", Decimal("1e400"), "22003"),
+        (f"{COUNT} WHERE age > $1", 10**40, "22003"),
+        (f"{COUNT} WHERE sex = $1", "\x00", "22P02"),
+        (f"{COUNT} WHERE sex = $1", "\ud800", "22P02"),
+        (f"{COUNT} WHERE sex = $1", 5, "42804"),
+        (f"{COUNT} LIMIT $1", -1, "22023"),
+    ],
+)
+def test_parameters_that_do_not_fit(engine: Engine, session: Session, sql: str, value: object, code: str) -> None:
+    with pytest.raises(Error) as caught:
+        run(session, sql, value)
+    assert caught.value.sqlstate == code
+    assert engine.ledger.history() == []
+
+
+def test_missing_and_superfluous_parameters(session: Session) -> None:
+    with pytest.raises(UndefinedParameter):
+        run(session, "SELECT $1, $2", 5)
+    assert run(session, "SELECT $1::int", 5, 6).rows == ((5,),)
+
+
+@pytest.mark.parametrize("value", ["F", "'; DROP TABLE patients; --", "' OR TRUE --", "\\"])
+def test_parameters_are_values_never_text(session: Session, value: str) -> None:
+    assert run(session, "SELECT $1 = 'F'", value).rows == ((value == "F",),)
+
+
+# Settings
+
+
+def test_set_show_and_reset(session: Session) -> None:
+    assert shown(session, "dpsql.epsilon") == "0.1"
+    run(session, "SET dpsql.epsilon = 0.25")
+    assert shown(session, "dpsql.epsilon") == "0.25"
+    assert shown(session, "DPSQL.Epsilon") == "0.25"
+    run(session, "SET dpsql.epsilon TO DEFAULT")
+    assert shown(session, "dpsql.epsilon") == "0.1"
+    run(session, "SET dpsql.epsilon = '3e-1'")
+    assert shown(session, "dpsql.epsilon") == "0.3"
+    run(session, "RESET dpsql.epsilon")
+    assert shown(session, "dpsql.epsilon") == "0.1"
+    run(session, "SET dpsql.mechanism = 'gaussian'")
+    run(session, "RESET ALL")
+    assert shown(session, "dpsql.mechanism") == "auto"
+
+
+def test_the_price_is_the_setting(engine: Engine, session: Session) -> None:
+    run(session, "SET dpsql.epsilon = 0.2")
+    result = run(session, COUNT)
+    assert result.answer is not None
+    assert result.answer.query.price is not None
+    assert float(result.answer.query.price.epsilon) == 0.2
+    assert "price: epsilon 0.2" in result.notices[0].message
+
+
+def test_settings_that_clients_are_told_of(session: Session) -> None:
+    assert run(session, "SET application_name = 'psql'").parameters == (("application_name", "psql"),)
+    assert run(session, "SET application_name = 'psql'").parameters == ()
+    assert run(session, "SET dpsql.epsilon = 0.2").parameters == ()
+    assert run(session, "RESET ALL").parameters == (("application_name", ""),)
+    run(session, "SET application_name = 'psql'")
+    assert run(session, "DISCARD ALL").parameters == (("application_name", ""),)
+    assert session.parameters["client_encoding"] == "UTF8"
+
+
+def test_settings_from_the_connection(session: Session) -> None:
+    session.configure("dpsql.epsilon", "0.3")
+    assert shown(session, "dpsql.epsilon") == "0.3"
+    with pytest.raises(InvalidParameter):
+        session.configure("dpsql.epsilon", "3")
+    with pytest.raises(UndefinedSetting):
+        session.configure("nothing", "3")
+    assert session.user == "ana"
+    assert session.reply_quantum == 0
+
+
+def test_show_all_names_every_setting(session: Session) -> None:
+    rows = dict(run(session, "SHOW ALL").rows)  # type: ignore[arg-type]
+    for name in rows:
+        assert rows[name] == shown(session, str(name))
+    assert {"dpsql.epsilon", "dpsql.reuse", "TimeZone", "server_version"} <= set(rows)
+
+
+def test_intervals_add_columns(session: Session) -> None:
+    sql = "SELECT sex, COUNT(*) AS n, AVG(age) AS age FROM patients GROUP BY sex ORDER BY sex"
+    plain = run(session, sql)
+    run(session, "SET dpsql.intervals = on")
+    (statement,) = session.parse(sql)
+    described = session.describe(statement)
+    result = run(session, sql)
+    assert result.columns is not None
+    names = ["sex", "n", "n_low", "n_high", "age", "age_low", "age_high"]
+    assert [column.name for column in result.columns] == names
+    assert described.columns == result.columns
+    # The same release: only what is said about it is new.
+    assert result.answer is not None
+    assert result.answer.reused
+    for row, before in zip(result.rows, plain.rows, strict=True):
+        sex, n, n_low, n_high, age, age_low, age_high = row
+        assert (sex, n, age) == before
+        assert float(str(n_low)) < float(str(n)) < float(str(n_high))
+        assert float(str(age_low)) <= float(str(age)) <= float(str(age_high))
+
+
+def test_narrower_bounds(session: Session) -> None:
+    def cells(sql: str) -> tuple[int, int]:
+        result = run(session, sql)
+        assert result.answer is not None
+        bounds = result.answer.query.releases[0].contribution
+        return bounds.max_groups, bounds.max_rows
+
+    sql = "SELECT drug, COUNT(*) FROM prescriptions GROUP BY drug"
+    assert cells(sql) == (10, 4)
+    run(session, "SET dpsql.max_groups = 3")
+    run(session, "SET dpsql.max_rows_per_group = 2")
+    assert cells(sql) == (3, 2)
+    run(session, "SET dpsql.max_groups = 1000000")
+    run(session, "SET dpsql.max_rows_per_group = 1000000")
+    assert cells(sql) == (10, 4)
+    run(session, "SET dpsql.max_rows = 7")
+    assert cells("SELECT COUNT(*) FROM visits") == (1, 7)
+    run(session, "SET dpsql.max_rows = 7000")
+    assert cells("SELECT COUNT(*) FROM visits") == (1, 50)
+
+
+# Notices
+
+
+def test_notices(session: Session) -> None:
+    sql = "SELECT icd, COUNT(*) AS n, AVG(cost) AS c FROM visits GROUP BY icd"
+    first = run(session, sql)
+    (notice,) = first.notices
+    for part in ("price: epsilon 0.1 (rho 0.005)", "remaining: epsilon ", "of 5", "95 % of noise within: n ± ", "c"):
+        assert part in notice.message
+    assert notice.detail == "of one unit at most 10 groups and 5 rows in each are counted"
+    again = run(session, sql)
+    assert "price: free, your earlier release" in again.notices[0].message
+    assert run(session, "SELECT COUNT(*) FROM visits").notices[0].detail == "of one unit at most 50 rows are counted"
+    assert run(session, COUNT).notices[0].detail is None
+    assert run(session, "SELECT COUNT(*) FROM doctors").notices == ()
+    run(session, "SET dpsql.notices = off")
+    assert run(session, f"{COUNT} WHERE age > 5").notices == ()
+
+
+def test_another_users_release_is_not_announced(engine: Engine, session: Session) -> None:
+    run(session, COUNT)
+    (notice,) = run(Session(engine, "ben"), COUNT).notices
+    assert "price: epsilon 0.1" in notice.message
+    assert "free" not in notice.message
+
+
+# System relations
+
+
+def test_budget(session: Session) -> None:
+    run(session, COUNT)
+    result = run(session, "SELECT * FROM dpsql.budget")
+    assert result.columns is not None
+    row = dict(zip([column.name for column in result.columns], result.rows[0], strict=True))
+    assert (row["scope"], row["accountant"], row["epsilon_limit"], row["queries"]) == ("user", "zcdp", 5.0, 1)
+    assert isinstance(row["epsilon_remaining"], float)
+    assert 4 < row["epsilon_remaining"] < 5
+    assert isinstance(row["queries_that_fit"], int)
+    assert 80 < row["queries_that_fit"] < 100
+    assert isinstance(row["window_start"], datetime.datetime)
+    assert result.answer is not None
+    assert result.answer.charge is None
+
+
+def test_releases(engine: Engine, session: Session) -> None:
+    assert run(session, "SELECT * FROM dpsql.releases").rows == ()
+    run(session, COUNT)
+    run(session, COUNT)
+    run(Session(engine, "ben"), f"{COUNT} WHERE age > 7")
+    found = run(session, "SELECT query, reused, epsilon, rho, delta FROM dpsql.releases")
+    ((query, reused, _, rho, delta),) = found.rows
+    assert (query, reused, delta) == (COUNT, 1, 0.0)
+    assert rho == pytest.approx(0.005)
+
+
+def test_columns(session: Session) -> None:
+    rows = run(
+        session,
+        "SELECT column_name, data_type, status, lower, upper, domain, description FROM dpsql.columns "
+        "WHERE table_name IN ('patients', 'visits') AND column_name IN ('age', 'sex', 'cost', 'icd', 'visited_on') "
+        "ORDER BY table_name, column_name",
+    ).rows
+    assert rows == (
+        ("age", "integer", "protected", "0", "110", None, "years"),
+        ("sex", "text", "protected", None, None, "F, M, X", "One row per patient"),
+        ("cost", "numeric", "protected", "0", "5000", None, "euros"),
+        ("icd", "text", "protected", None, None, "icd10.code", "diagnosis"),
+        ("visited_on", "date", "protected", "2020-01-01", "2026-12-31", None, "One row per visit of a patient to a doctor"),
+    )
+
+
+def test_system_relations_join_and_aggregate(session: Session) -> None:
+    sql = "SELECT status, COUNT(*) FROM dpsql.columns GROUP BY status ORDER BY status"
+    assert run(session, sql).rows == (("protected", 13), ("public", 5))
+    sql = "SELECT b.epsilon_limit, p.n > -1000000 FROM dpsql.budget AS b, (SELECT COUNT(*) AS n FROM patients) AS p"
+    assert run(session, sql).rows == ((5.0, True),)
+
+
+# Constants of a session
+
+
+def test_words_of_the_session(session: Session) -> None:
+    result = run(session, "SELECT CURRENT_USER, SESSION_USER, current_database(), CURRENT_CATALOG, CURRENT_SCHEMA, version()")
+    assert result.rows == (("ana", "ana", "clinic", "clinic", "public", "PostgreSQL 15.0 (dpsql)"),)
+
+
+def test_now_is_one_moment(session: Session) -> None:
+    now, today, local, same = run(
+        session, "SELECT now(), CURRENT_DATE, LOCALTIMESTAMP, now() = CURRENT_TIMESTAMP FROM (SELECT 1 AS x) AS t"
+    ).rows[0]
+    assert isinstance(now, datetime.datetime)
+    assert now.tzinfo is not None
+    assert abs((datetime.datetime.now(datetime.UTC) - now).total_seconds()) < 60
+    assert today == now.date()
+    assert local == now.replace(tzinfo=None)
+    assert same is True
+
+
+# Transactions
+
+
+def test_a_transaction_undoes_settings_and_no_charge(engine: Engine, session: Session) -> None:
+    assert session.transaction == "I"
+    assert run(session, "BEGIN").tag == "BEGIN"
+    assert session.transaction == "T"
+    assert run(session, "BEGIN").notices[0].sqlstate == "25001"
+    run(session, "SET dpsql.epsilon = 0.3")
+    run(session, "SET application_name = 'x'")
+    run(session, COUNT)
+    assert run(session, "ROLLBACK").parameters == (("application_name", ""),)
+    assert session.transaction == "I"
+    assert shown(session, "dpsql.epsilon") == "0.1"
+    assert len(engine.ledger.history("ana")) == 1
+    run(session, "BEGIN")
+    run(session, "SET dpsql.epsilon = 0.3")
+    assert run(session, "COMMIT").tag == "COMMIT"
+    assert shown(session, "dpsql.epsilon") == "0.3"
+
+
+def test_a_failed_transaction_answers_nothing_until_it_ends(session: Session) -> None:
+    run(session, "BEGIN")
+    run(session, "SET dpsql.epsilon = 0.3")
+    with pytest.raises(UndefinedColumn):
+        run(session, "SELECT nothing FROM patients")
+    assert session.transaction == "E"
+    for sql in (COUNT, "SHOW ALL", "SET dpsql.epsilon = 0.2", "BEGIN", "SAVEPOINT s"):
+        with pytest.raises(FailedTransaction):
+            run(session, sql)
+        with pytest.raises(FailedTransaction):
+            session.describe(session.parse(sql)[0])
+    assert run(session, "").tag == ""
+    assert session.transaction == "E"
+    assert run(session, "COMMIT").tag == "ROLLBACK"
+    assert session.transaction == "I"
+    assert shown(session, "dpsql.epsilon") == "0.1"
+
+
+def test_savepoints(session: Session) -> None:
+    run(session, "BEGIN")
+    run(session, "SAVEPOINT s")
+    with pytest.raises(UndefinedColumn):
+        run(session, "SELECT nothing")
+    assert run(session, "ROLLBACK TO SAVEPOINT s").tag == "ROLLBACK"
+    assert session.transaction == "T"
+    assert run(session, "RELEASE s").tag == "RELEASE"
+    assert run(session, "ROLLBACK TO s").tag == "ROLLBACK"
+    assert run(session, "COMMIT").tag == "COMMIT"
+
+
+def test_the_wires_own_errors_fail_a_transaction(session: Session) -> None:
+    session.fail()
+    assert session.transaction == "I"
+    run(session, "BEGIN")
+    session.fail()
+    assert session.transaction == "E"
+    run(session, "ROLLBACK")
+    with pytest.raises(InvalidText):
+        run(session, "SELECT DATE 'x'")
+    assert session.transaction == "I"
+
+
+# Cancelling
+
+SLOW = (
+    "WITH a AS (SELECT COUNT(*) AS n FROM patients GROUP BY age), b AS (SELECT x.n FROM a AS x, a AS y, a AS z), "
+    "c AS (SELECT x.n FROM b AS x, a AS y, a AS z) SELECT COUNT(*), SUM(x.n * y.n % 7) FROM c AS x JOIN c AS y ON x.n > y.n"
+)
+"""Post-processing that takes long; the release itself does not."""
+
+
+def test_cancelling_from_another_thread(engine: Engine, session: Session) -> None:
+    session.cancel()  # nothing runs: nothing happens
+    timer = threading.Timer(0.5, session.cancel)
+    timer.start()
+    started = time.monotonic()
+    with pytest.raises(QueryCanceled):
+        run(session, SLOW)
+    assert time.monotonic() - started < 8
+    timer.join()
+    assert len(engine.ledger.history("ana")) == 1
+    assert run(session, COUNT).tag == "SELECT 1"
+
+
+def test_the_time_limit(engine: Engine, session: Session) -> None:
+    run(session, "SET statement_timeout = '300ms'")
+    started = time.monotonic()
+    with pytest.raises(QueryCanceled):
+        run(session, SLOW)
+    assert time.monotonic() - started < 8
+    assert run(session, COUNT).tag == "SELECT 1"
+
+
+def test_closing_cancels(session: Session) -> None:
+    timer = threading.Timer(0.3, session.close)
+    timer.start()
+    with pytest.raises(QueryCanceled):
+        run(session, SLOW)
+    timer.join()
+
+
+def test_sessions_do_not_share_settings(engine: Engine) -> None:
+    one, other = Session(engine, "ana"), Session(engine, "ana")
+    run(one, "SET dpsql.epsilon = 0.3")
+    assert shown(other, "dpsql.epsilon") == "0.1"
+
+
+def test_time_zones_of_the_dataset(make_engine: MakeEngine, clinic_policy: Path) -> None:
+    berlin = clinic_policy.with_name("berlin.toml")
+    berlin.write_text(clinic_policy.read_text(encoding="utf-8").replace('"UTC"', '"Europe/Berlin"'), encoding="utf-8")
+    session = Session(make_engine(berlin), "ana")
+    assert shown(session, "TimeZone") == "Europe/Berlin"
+    sql = (
+        "SELECT TIMESTAMPTZ '2024-07-01 00:30:00+02', DATE_TRUNC('day', TIMESTAMPTZ '2024-07-01 00:30:00+02'), "
+        "EXTRACT(day FROM TIMESTAMPTZ '2024-06-30 22:30:00+00'), "
+        "TIMESTAMPTZ '2024-07-01 00:30:00' = TIMESTAMPTZ '2024-06-30 22:30:00+00'"
+    )
+    moment, day, number, same = run(session, sql).rows[0]
+    assert str(moment) == "2024-07-01 00:30:00+02:00"
+    assert str(day) == "2024-07-01 00:00:00+02:00"
+    assert number == 1
+    # A moment written without a zone is of the dataset's zone.
+    assert same is True
