@@ -1,6 +1,6 @@
 """explain: plans, prices and errors in words and as JSON; from policy, plan and ledger alone."""
 
-from fractions import Fraction
+import textwrap
 from typing import Any
 
 from dpsql.compiler.parts import MeanOutput
@@ -68,9 +68,15 @@ def explanation_lines(explanation: Explanation) -> list[str]:
         lines.append(f"Column {column.name} ({column.type.value}): {_error_text(column)}")
     for index, planned in enumerate(query.releases):
         lines += _release_lines(index, planned)
-    lines += [f"Public SQL: {read.sql}" for read in query.public_reads]
-    lines.append(f"Post-processing SQL: {query.post_sql}")
-    return lines
+    for read in query.public_reads:
+        lines += _wrapped("Public SQL:", read.sql)
+    return lines + _wrapped("Post-processing SQL:", query.post_sql)
+
+
+def _wrapped(title: str, sql: str) -> list[str]:
+    """SQL over lines of a width that terminals have."""
+    wrapped = textwrap.wrap(sql, 110, break_long_words=False, break_on_hyphens=False)
+    return [title, *(f"    {line}" for line in wrapped)]
 
 
 def _error_text(column: OutputColumn) -> str:
@@ -94,8 +100,7 @@ def _release_lines(index: int, planned: PlannedRelease) -> list[str]:
         size = planned.selection.cutoff if isinstance(planned.selection, Threshold) else None
         size = planned.selection.smallest_likely if not isinstance(planned.selection, Threshold) else size
         lines.append(f"  private keys: a group of {size} units is shown about every second time")
-    lines.append(f"  engine SQL: {planned.sql}")
-    return lines
+    return lines + _wrapped("  engine SQL:", planned.sql)
 
 
 def price_text(price: Price | None, spent: Spent) -> str:
@@ -141,8 +146,3 @@ def bounding_notice(query: CompiledQuery) -> str | None:
             return f"of one unit at most {bounds.max_groups} groups and {bounds.max_rows} rows in each are counted"
         return f"of one unit at most {bounds.max_rows} rows are counted"
     return None
-
-
-def fraction_json(value: Fraction | None) -> float | None:
-    """A privacy number for display."""
-    return None if value is None else float(value)

@@ -154,7 +154,7 @@ def test_values_cannot_take_over_the_terminal(run: Run, policy: Path) -> None:
 def test_explain_tells_price_and_plan_and_spends_nothing(run: Run, policy: Path) -> None:
     shown = run("explain", policy, "SELECT city, COUNT(*) FROM patients GROUP BY city", "--user", "ana").stdout
     assert shown.startswith("Price: epsilon 0.1 (rho 0.005), delta 1e-09\n")
-    assert "engine SQL: " in shown
+    assert "engine SQL:" in shown
     plan = json.loads(run("explain", policy, "EXPLAIN " + BY_SEX, "--user", "ana", "--format", "json").stdout)
     assert plan["price"] == {"epsilon": 0.1, "delta": 0.0, "rho": 0.005}
     assert plan["remaining"]["epsilon"] == 5.0
