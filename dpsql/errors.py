@@ -5,7 +5,7 @@ Error:
 └─ DatabaseError
    ├─ ProgrammingError            InvalidSyntax 42601 · UndefinedTable 42P01 · UndefinedColumn 42703
    │                              AmbiguousColumn 42702
-   │                              UndefinedFunction 42883 · UndefinedParameter 42P02 · IndeterminateType 42P18
+   │                              UndefinedFunction 42883 · UndefinedParameter 42P02
    │                              DatatypeMismatch 42804 · GroupingError 42803 · UndefinedSetting 42704
    │                              PolicyViolation 42501
    │                              UnknownStatement 26000 · UnknownPortal 34000 · UnknownDatabase 3D000
@@ -115,10 +115,6 @@ class UndefinedFunction(ProgrammingError, code="42883"):
 
 class UndefinedParameter(ProgrammingError, code="42P02"):
     """A placeholder has no value."""
-
-
-class IndeterminateType(ProgrammingError, code="42P18"):
-    """A placeholder's type follows from nothing."""
 
 
 class UndefinedSetting(ProgrammingError, code="42704"):
