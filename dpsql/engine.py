@@ -4,20 +4,22 @@ Rule 1: a charge is durable before a private row is read, and nothing gives it b
 Rule 2: what leaves depends on SQL text, policy, ledger, public tables and noisy releases, and on nothing else.
 """
 
+import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from dpsql.backends.backend import Backend, Cancellation
+from dpsql.backends.backend import Backend, Cancellation, PublicRows
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.compile import Described, compile_query, describe_query
 from dpsql.compiler.lowering import Constants
 from dpsql.compiler.parse import QueryStatement
-from dpsql.compiler.plan import CompiledQuery, OutputColumn
+from dpsql.compiler.plan import CompiledQuery, OutputColumn, PlannedRelease
 from dpsql.compiler.settings import QuerySettings
-from dpsql.errors import BackendFailure, PolicyViolation
+from dpsql.errors import BackendFailure, PolicyViolation, QueryCanceled, QueryTooComplex
 from dpsql.ledger import BudgetStatus, Charge, GrantedRelease, Ledger, ReleaseRequest
 from dpsql.policy import Policy, Role
 from dpsql.privacy.accounting import Remaining, Spent
@@ -25,6 +27,7 @@ from dpsql.release import PostProcessor, ReleasedCells, ReleasedRows, release
 from dpsql.sqltypes import SqlType
 from dpsql.system import budget_columns, column_columns, release_columns
 
+_LOG = logging.getLogger("dpsql.engine")
 SERVER_VERSION = "15.0"
 VERSION_TEXT = f"PostgreSQL {SERVER_VERSION} (dpsql)"
 
@@ -59,6 +62,14 @@ class Explanation:
     spends: Spent
     remaining: Remaining
     status: BudgetStatus
+
+
+@dataclass(frozen=True)
+class _Made:
+    """New releases by index, and the public rows read beside them."""
+
+    releases: Mapping[int, ReleasedCells]
+    public: Mapping[str, PublicRows]
 
 
 class Engine:
@@ -135,23 +146,30 @@ class Engine:
             QueryCanceled: It was stopped; a charge made stands.
         """
         cancellation.check()
-        self._post.check(query)
-        self._backend.check(tuple(planned.sql for planned in query.releases))
+        self._post.check(query, cancellation)
+        released, public = (p.sql for p in query.releases), (read.sql for read in query.public_reads)
+        self._backend.check((*released, *public), cancellation)
         if not query.releases:
             return Answer(query.columns, self._read(user, query, (), cancellation), query, None)
-        keys = sorted({planned.key for planned in query.releases})
-        locks = [self._lock_of(key) for key in keys]
-        for lock in locks:  # one at a time makes a release; the others wait and have the same one
-            lock.acquire()
-        try:
-            cancellation.check()
+        with ExitStack() as held:
+            for key in sorted({planned.key for planned in query.releases}):
+                held.enter_context(self._making_alone(key, cancellation))
             requests = [ReleaseRequest(planned.key, planned.events) for planned in query.releases]
             charge = self.ledger.charge(user, self.policy, requests, sql=query.sql, reuse=reuse)
             rows = self._read(user, query, charge.releases, cancellation)
-        finally:
-            for lock in reversed(locks):
-                lock.release()
         return Answer(query.columns, rows, query, charge)
+
+    @contextmanager
+    def _making_alone(self, key: str, cancellation: Cancellation) -> Iterator[None]:
+        """One at a time makes a release; the others wait, may be cancelled, and then have the same one."""
+        lock = self._lock_of(key)
+        while not lock.acquire(timeout=0.05):
+            cancellation.check()
+        try:
+            cancellation.check()
+            yield
+        finally:
+            lock.release()
 
     def _read(
         self, user: str, query: CompiledQuery, granted: tuple[GrantedRelease, ...], cancellation: Cancellation
@@ -162,22 +180,33 @@ class Engine:
             for index, (planned, grant) in enumerate(zip(query.releases, granted, strict=True))
             if grant.payload is None
         }
-        try:
-            exact = self._backend.fetch(missing, query.public_reads, cancellation)
-        except BackendFailure:
-            if missing:
-                self.ledger.record_failure(user, [planned.key for planned in missing.values()])
-            raise
+        made = self._make(user, missing, query, cancellation)
         released = []
-        for index, (planned, grant) in enumerate(zip(query.releases, granted, strict=True)):
+        for index, grant in enumerate(granted):
             if grant.payload is not None:
                 released.append(ReleasedCells.from_bytes(grant.payload))
                 continue
-            cells = release(planned, exact.releases[index])
+            cells = made.releases[index]
             self.ledger.store(grant.release_id, cells.to_bytes())
             released.append(cells)
         system = self._system(user, query)
-        return self._post.run(query, released, exact.public, system, cancellation)
+        return self._post.run(query, released, made.public, system, cancellation)
+
+    def _make(
+        self, user: str, missing: Mapping[int, PlannedRelease], query: CompiledQuery, cancellation: Cancellation
+    ) -> "_Made":
+        """Read what is missing and release it; whatever goes wrong with private rows is one and the same failure."""
+        try:
+            exact = self._backend.fetch(missing, query.public_reads, cancellation)
+            return _Made({i: release(planned, exact.releases[i]) for i, planned in missing.items()}, exact.public)
+        except (QueryCanceled, QueryTooComplex):
+            raise
+        except Exception as error:
+            if not isinstance(error, BackendFailure):
+                _LOG.error("a release could not be made: %s", type(error).__name__)
+            if missing:
+                self.ledger.record_failure(user, [planned.key for planned in missing.values()])
+            raise BackendFailure() from None
 
     def _system(self, user: str, query: CompiledQuery) -> Mapping[str, Sequence[Sequence[str | None]]]:
         makers = {

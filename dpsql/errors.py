@@ -15,7 +15,8 @@ Error:
    │                              BackendFailure 58000
    │                              QueryCanceled 57014 · AuthenticationFailed 28P01 · ProtocolViolation 08P01
    │                              QueryTooComplex 54001 · TooManyConnections 53300 · ServerShutdown 57P01
-   └─ InternalError               GuaranteeMismatch XX000 · FailedTransaction 25P02
+   │                              UnknownSavepoint 3B001
+   └─ InternalError               GuaranteeMismatch XX000 · FailedTransaction 25P02 · NoTransaction 25P01
 
 Rule 1: a message depends on SQL text, policy and ledger only, never on private data.
 Rule 2: a leaf's PEP 249 base is the one psycopg gives the same SQLSTATE.
@@ -226,6 +227,14 @@ class ServerShutdown(OperationalError, code="57P01"):
 
 class GuaranteeMismatch(InternalError, code="XX000"):
     """The guarantee recomputed from the finished plan is not the one the compiler claims."""
+
+
+class NoTransaction(InternalError, code="25P01"):
+    """A savepoint outside a transaction."""
+
+
+class UnknownSavepoint(OperationalError, code="3B001"):
+    """No savepoint of that name."""
 
 
 class FailedTransaction(InternalError, code="25P02"):

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.backends.backend import Cancellation, ExactCells, PublicRows, Texts
-from dpsql.backends.duckdb import MAX_BOUND, bind
-from dpsql.compiler.plan import CompiledQuery, PlannedRelease
+from dpsql.backends.duckdb import MAX_CHECKED, rehearse
+from dpsql.compiler.plan import MAX_RESULT_ROWS, CompiledQuery, PlannedRelease
 from dpsql.errors import InvalidParameter, LedgerUnavailable, QueryCanceled, QueryTooComplex
 from dpsql.privacy.selection import Threshold
 from dpsql.sqltypes import SqlType
@@ -139,17 +139,17 @@ class PostProcessor:
             },
         )
         self._zone = ZoneInfo(timezone)
-        self._bound: set[str] = set()
+        self._checked: frozenset[str] = frozenset()
         self._database.execute(f"SET GLOBAL TimeZone = '{timezone}'")
         self._database.execute("SET lock_configuration = true")
 
-    def check(self, query: CompiledQuery) -> None:
-        """Bind the post-processing SQL of a query on empty relations, before anything is charged.
+    def check(self, query: CompiledQuery, cancellation: Cancellation) -> None:
+        """Run the post-processing SQL of a query on empty relations, before anything is charged.
 
         Raises:
-            UnsupportedQuery: The engine does not know some construct.
+            UnsupportedQuery: The engine cannot run it.
         """
-        if query.post_sql in self._bound:
+        if query.post_sql in self._checked:
             return
         cursor = self._database.cursor()
         nothing = np.array([], dtype=np.int64)
@@ -163,12 +163,12 @@ class PostProcessor:
             for table, width in widths.items():
                 columns = tuple(np.array([], dtype=object) for _ in range(width))
                 cursor.register(table, _text_columns(columns, 0))
-            bind(cursor, query.post_sql)
+            if widths or query.releases:
+                rehearse(cursor, query.post_sql, cancellation)
         finally:
             cursor.close()
-        if len(self._bound) > MAX_BOUND:
-            self._bound = set()
-        self._bound.add(query.post_sql)
+        known = {query.post_sql}
+        self._checked = self._checked | known if len(self._checked) < MAX_CHECKED else frozenset(known)
 
     def run(
         self,
@@ -206,7 +206,9 @@ class PostProcessor:
                 rows = system[wanted.name]
                 columns = tuple(np.array(column, dtype=object) for column in rows)
                 cursor.register(wanted.table, _text_columns(columns, len(columns[0])))
-            found = cursor.execute(query.post_sql).fetchall()
+            found = cursor.execute(query.post_sql).fetchmany(MAX_RESULT_ROWS + 1)
+            if len(found) > MAX_RESULT_ROWS:
+                raise QueryTooComplex(f"the result has more than {MAX_RESULT_ROWS:,} rows", hint="Add a LIMIT.")
             return ReleasedRows(self._with_zones(query, found))
         except duckdb.OutOfMemoryException:
             raise QueryTooComplex("the result of this query is too large") from None
@@ -227,7 +229,13 @@ class PostProcessor:
             return tuple(rows)
 
         def moment(value: int | None) -> datetime | None:
-            return None if value is None else (_EPOCH + timedelta(microseconds=value)).astimezone(self._zone)
+            if value is None:
+                return None
+            instant = _EPOCH + timedelta(microseconds=value)
+            try:
+                return instant.astimezone(self._zone)
+            except OverflowError:  # at the ends of time, where the zone's own year does not exist
+                return instant
 
         return tuple(tuple(moment(v) if i in at else v for i, v in enumerate(row)) for row in rows)
 
@@ -237,7 +245,7 @@ class PostProcessor:
 
 
 def _released_columns(cells: ReleasedCells) -> dict[str, NDArray[Any]]:
-    count = len(cells.cells[0]) if cells.cells else len(cells.keys[0])
+    count = len((*cells.cells, *cells.keys)[0])
     columns = _text_columns(cells.keys, count)
     named = {f"k{index}": columns[f"v{index}"] for index in range(len(cells.keys))}
     return named | {f"p{index}": cell for index, cell in enumerate(cells.cells)} or {"one": np.ones(count, np.int64)}

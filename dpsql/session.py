@@ -24,7 +24,7 @@ from dpsql.compiler.parse import (
 from dpsql.compiler.parse import Statement as ParsedStatement
 from dpsql.compiler.plan import CompiledQuery
 from dpsql.engine import Answer, Engine, Explanation
-from dpsql.errors import Error, FailedTransaction, UnknownStatement, UnsupportedQuery
+from dpsql.errors import Error, FailedTransaction, NoTransaction, UnknownSavepoint, UnknownStatement, UnsupportedQuery
 from dpsql.explain import answer_notice, bounding_notice, explanation_lines
 from dpsql.settings import Settings
 from dpsql.sqltypes import SqlType
@@ -86,6 +86,14 @@ class Description:
     columns: tuple[ResultColumn, ...] | None
 
 
+@dataclass(frozen=True)
+class Parameters:
+    """Values of placeholders, and their types as far as they were described."""
+
+    values: Sequence[object]
+    types: Sequence[SqlType | None]
+
+
 _PLAN_COLUMNS = (ResultColumn("QUERY PLAN", SqlType.TEXT),)
 _SHOW_ALL = (ResultColumn("name", SqlType.TEXT), ResultColumn("setting", SqlType.TEXT))
 
@@ -104,6 +112,8 @@ class Session:
         self._settings = Settings(engine.policy, engine.role(user))
         self._status = "I"
         self._before: dict[str, str] = {}
+        self._after: dict[str, str] | None = None
+        self._savepoints: dict[str, dict[str, str]] = {}
         self._cancellation: Cancellation | None = None
         self._lock = threading.Lock()
 
@@ -163,15 +173,22 @@ class Session:
             return Description((), self._show_columns(parsed.name))
         return Description((), None)
 
-    def execute(self, statement: Statement, parameters: Sequence[object] = ()) -> Result:
+    def execute(
+        self, statement: Statement, parameters: Sequence[object] = (), types: Sequence[SqlType | None] = ()
+    ) -> Result:
         """Run a statement.
+
+        Args:
+            statement: What to run.
+            parameters: Values of $1, $2 …
+            types: Their types as they were described, so that the columns are those described too.
 
         Raises:
             Error: A typed refusal or failure; in a transaction, it fails.
         """
         self._check_transaction(statement)
         try:
-            return self._run(statement.parsed, parameters)
+            return self._run(statement.parsed, Parameters(parameters, types))
         except Error:
             self.fail()
             raise
@@ -186,7 +203,7 @@ class Session:
         query = parsed.query if isinstance(parsed, ExplainStatement) else parsed
         if not isinstance(query, QueryStatement):
             raise UnsupportedQuery("only a query can be explained", hint="EXPLAIN SELECT COUNT(*) FROM …")
-        return self._engine.explain(self._user, self._compile(query, parameters))
+        return self._engine.explain(self._user, self._compile(query, Parameters(parameters, ())))
 
     def fail(self) -> None:
         """Note that something went wrong: a transaction that is open has failed."""
@@ -216,7 +233,7 @@ class Session:
                 "current transaction is aborted, commands ignored until end of transaction block", hint="ROLLBACK"
             )
 
-    def _run(self, parsed: ParsedStatement, parameters: Sequence[object]) -> Result:
+    def _run(self, parsed: ParsedStatement, parameters: Parameters) -> Result:
         match parsed:
             case QueryStatement():
                 return self._query(parsed, parameters)
@@ -224,13 +241,13 @@ class Session:
                 lines = explanation_lines(self._engine.explain(self._user, self._compile(parsed.query, parameters)))
                 return Result("EXPLAIN", _PLAN_COLUMNS, [(line,) for line in lines])
             case SetStatement():
-                return self._changed("SET", lambda: self._settings.set(parsed.name, parsed.value))
+                return self._set(parsed)
             case ShowStatement():
                 return self._show(parsed.name)
             case ResetStatement():
                 return self._changed("RESET", lambda: self._reset(parsed.name))
             case TransactionStatement():
-                return self._transaction(parsed.action)
+                return self._transaction(parsed)
             case DiscardStatement():
                 what = parsed.what.upper()
                 if what == "ALL":
@@ -243,10 +260,11 @@ class Session:
             case EmptyStatement():
                 return Result("")
 
-    def _compile(self, statement: QueryStatement, parameters: Sequence[object]) -> CompiledQuery:
-        return self._engine.compile(self._user, statement, self._settings.query(self._engine.now()), parameters)
+    def _compile(self, statement: QueryStatement, parameters: Parameters) -> CompiledQuery:
+        settings = self._settings.query(self._engine.now())
+        return self._engine.compile(self._user, statement, settings, parameters.values, parameters.types)
 
-    def _query(self, statement: QueryStatement, parameters: Sequence[object]) -> Result:
+    def _query(self, statement: QueryStatement, parameters: Parameters) -> Result:
         cancellation = Cancellation()
         with self._lock:
             self._cancellation = cancellation
@@ -283,6 +301,13 @@ class Session:
             rows = [(self._settings.show(name),)]
         return Result("SHOW", self._show_columns(name), rows)
 
+    def _set(self, parsed: SetStatement) -> Result:
+        if parsed.local and self._status == "I":
+            return Result("SET", notices=(_warning("SET LOCAL can only be used in transaction blocks", "25P01"),))
+        if parsed.local:
+            self._after = self._after or self._settings.snapshot()
+        return self._changed("SET", lambda: self._settings.set(parsed.name, parsed.value))
+
     def _reset(self, name: str | None) -> None:
         if name is None:
             self._settings.reset()
@@ -296,25 +321,39 @@ class Session:
         changed = tuple((name, value) for name, value in after.items() if before[name] != value)
         return Result(tag, parameters=changed)
 
-    def _transaction(self, action: str) -> Result:
+    def _transaction(self, parsed: TransactionStatement) -> Result:
+        action = parsed.action
         if action == "begin":
             if self._status == "I":
                 self._before = self._settings.snapshot()
+                self._after, self._savepoints = None, {}
                 self._status = "T"
                 return Result("BEGIN")
             return Result("BEGIN", notices=(_warning("there is already a transaction in progress", "25001"),))
         if action in ("savepoint", "release", "rollback to"):
-            if self._status == "E" and action == "rollback to":
-                self._status = "T"
-            return Result({"savepoint": "SAVEPOINT", "release": "RELEASE", "rollback to": "ROLLBACK"}[action])
+            return self._savepoint(action, parsed.name)
         return self._end(action)
+
+    def _savepoint(self, action: str, name: str) -> Result:
+        if self._status == "I":
+            raise NoTransaction(f"{action.upper()} can only be used in transaction blocks", hint="BEGIN")
+        if action == "savepoint":
+            self._savepoints[name] = self._settings.snapshot()
+            return Result("SAVEPOINT")
+        if name not in self._savepoints:
+            raise UnknownSavepoint(f'savepoint "{name}" does not exist')
+        if action == "release":
+            return Result("RELEASE")
+        self._status = "T"
+        return self._changed("ROLLBACK", lambda: self._settings.restore(self._savepoints[name]))
 
     def _end(self, action: str) -> Result:
         status, self._status = self._status, "I"
         if status == "I":
             return Result(action.upper(), notices=(_warning("there is no transaction in progress", "25P01"),))
         if action == "commit" and status == "T":
-            return Result("COMMIT")
+            kept = self._after if self._after is not None else self._settings.snapshot()
+            return self._changed("COMMIT", lambda: self._settings.restore(kept))
         return self._changed("ROLLBACK", lambda: self._settings.restore(self._before))
 
     @staticmethod

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from dpsql.compiler.settings import QuerySettings
 from dpsql.errors import InvalidParameter, UndefinedSetting
@@ -132,7 +133,7 @@ class Settings:
         units = {"ms": 1e-3, "s": 1.0, "min": 60.0}
         unit = next((u for u in units if text.endswith(u) and text.removesuffix(u).strip().isdecimal()), "")
         number = text.removesuffix(unit).strip()
-        return float(number) * units.get(unit, 1e-3) if number.isdecimal() else 0.0
+        return min(float(number[:9]) * units.get(unit, 1e-3), 86_400.0) if number.isdecimal() else 0.0
 
     def query(self, now: datetime) -> QuerySettings:
         """The settings that a query is compiled under."""
@@ -189,6 +190,8 @@ class Settings:
         if name == "client_encoding":
             _one_of(name, value.strip("'").upper(), _CHOICES[name])
             return "UTF8"
+        if name == "TimeZone":
+            return _zone(value)
         if name in _CHOICES:
             return _one_of(name, value.lower(), _CHOICES[name])
         if len(value) > 10_000 or "\x00" in value:
@@ -197,9 +200,9 @@ class Settings:
 
     def _epsilon(self, value: str) -> str:
         epsilon, limit = _number("dpsql.epsilon", value), self.role.query.max_epsilon
-        if not Fraction(1, 10**6) <= epsilon <= limit:
+        if not Fraction(1, 1000) <= epsilon <= limit:
             raise InvalidParameter(
-                f"dpsql.epsilon must lie between 0.000001 and {_decimal_text(limit)}, the limit of role "
+                f"dpsql.epsilon must lie between 0.001 and {_decimal_text(limit)}, the limit of role "
                 f'"{self.role.name}" for one query',
                 hint=f"SET dpsql.epsilon = {_decimal_text(min(limit, self.role.query.epsilon))}",
             )
@@ -247,7 +250,15 @@ def _boolean(name: str, value: str) -> str:
     raise InvalidParameter(f'parameter "{name}" requires a Boolean value', hint=f"SET {name} = on")
 
 
+def _zone(value: str) -> str:
+    try:
+        return ZoneInfo(value.strip("'")).key
+    except (ValueError, OSError, ZoneInfoNotFoundError):
+        raise InvalidParameter(f'invalid value for parameter "TimeZone": "{value[:40]}"') from None
+
+
 def _count(name: str, value: str) -> str:
-    if not value.strip().isdecimal() or not 1 <= int(value.strip()[:10]) <= 1_000_000_000:
+    digits = value.strip().lstrip("0")
+    if not digits.isdecimal() or len(digits) > 10 or int(digits) > 1_000_000_000:
         raise InvalidParameter(f'invalid value for parameter "{name}": "{value[:40]}"', hint=f"SET {name} = 4")
-    return str(int(value))
+    return digits

@@ -1,4 +1,4 @@
-"""The demo clinic, a wider world for semantics, the German health panel; engines and sessions over temporary ledgers."""
+"""The demo clinic, a wider world for semantics, the German health panel; engines over temporary ledgers."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -113,8 +113,10 @@ def silence_noise(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(law, "sample", nothing)
     for selection in (TruncatedGeometric, GaussianThreshold):
         patch.setattr(selection, "keep", anybody)
-    # A threshold is compared with the noisy cell itself, so it is lowered; planning may go on setting it.
-    patch.setattr(Threshold, "cutoff", property(lambda _self: -(2**63), lambda _self, _value: None))
+    # A threshold is compared with the noisy cell itself, so it is read as the least there is; it is still kept as it
+    # was planned, for plans may be remembered beyond the patch.
+    kept = Threshold.__dict__["cutoff"]
+    patch.setattr(Threshold, "cutoff", property(lambda _self: -(2**63), kept.__set__))
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ def compiled(engine: Engine, sql: str, user: str = "ana", **changes: str) -> Com
     return engine.compile(user, statement, settings.query(engine.now()))
 
 
-def run(engine: Engine, sql: str, user: str = "ana", *, reuse: bool = True, **changes: str) -> Answer:
+def run(engine: Engine, sql: str, user: str = "ana", *, reuse: bool = True, **changes: Any) -> Answer:
     return engine.execute(user, compiled(engine, sql, user, **changes), Cancellation(), reuse=reuse)
 
 
@@ -76,7 +77,7 @@ class WatchedBackend(DuckDBBackend):
         if self.gate is not None:
             self.gate.wait(10)
         if self.failing:
-            bad = [PublicRead("q0", self.failure, ())]
+            bad = [PublicRead("q0", self.failure, 0)]
             return super().fetch({}, tuple(bad), cancellation)
         return super().fetch(releases, public, cancellation)
 
@@ -195,7 +196,7 @@ def test_equal_queries_in_other_words_are_one_release(watched: Engine, backend: 
     first = run(watched, "SELECT sex, COUNT(*) FROM patients WHERE age > 30 GROUP BY sex ORDER BY sex")
     again = run(
         watched,
-        "select  P.sex as gender, count(*) AS n from patients AS p /* words */ where (p.age > 30) group by 1 order by 1",
+        "select  P.sex as gender, count(*) n from patients AS p /* words */ where (p.age > 30) group by 1 order by 1",
     )
     assert again.reused
     assert again.rows == first.rows
@@ -228,7 +229,7 @@ def test_without_reuse_the_answer_is_fresh_and_paid(watched: Engine, backend: Wa
 @pytest.mark.parametrize(
     "changes", [{"epsilon": "0.2"}, {"mechanism": "laplace"}, {"max_groups": "1"}, {"max_rows_per_group": "1"}]
 )
-def test_other_settings_are_another_release(watched: Engine, backend: WatchedBackend, changes: dict[str, str]) -> None:
+def test_other_settings_are_another_release(watched: Engine, backend: WatchedBackend, changes: dict[str, Any]) -> None:
     sql = "SELECT icd, COUNT(*) FROM visits GROUP BY icd"
     run(watched, sql, mechanism="gaussian")
     assert not run(watched, sql, **({"mechanism": "gaussian"} | changes)).reused
@@ -297,7 +298,8 @@ def test_a_failure_keeps_the_charge_tells_one_sentence_and_quarantines(
     with pytest.raises(BackendFailure) as caught:
         run(watched, COUNT)
     assert str(caught.value) == "the database could not answer this query; its charge stands"
-    assert caught.value.detail is caught.value.hint is caught.value.position is caught.value.__cause__ is None
+    assert (caught.value.detail, caught.value.hint, caught.value.position) == (None, None, None)
+    assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
     assert "4711" not in caplog.text
     assert spent(watched).rho > 0

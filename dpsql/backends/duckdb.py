@@ -3,7 +3,8 @@
 import logging
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,18 @@ from numpy.typing import NDArray
 
 from dpsql.backends.backend import Cancellation, ExactCells, ExactRows, PublicRows, Texts
 from dpsql.compiler.plan import PlannedRelease, PublicRead
+from dpsql.compiler.render import quote_name
 from dpsql.compiler.schema import EngineColumn, EngineSchema, EngineTable
-from dpsql.errors import BackendFailure, InvalidPolicy, QueryCanceled, UnsupportedQuery
+from dpsql.errors import BackendFailure, InvalidPolicy, QueryCanceled, QueryTooComplex, UnsupportedQuery
 from dpsql.policy import Policy, Table
 from dpsql.sqltypes import SqlType
 
 _LOG = logging.getLogger("dpsql.backend")
-MAX_BOUND = 10_000
-"""Statements remembered as bound."""
+MAX_CHECKED = 10_000
+"""Statements remembered as runnable."""
+CHECK_SECONDS = 10.0
+MAX_PUBLIC_ROWS = 1_000_000
+"""Rows that a query may read of public tables."""
 STATEMENT_SECONDS = 300.0
 """How long one engine query may run."""
 
@@ -31,6 +36,10 @@ _LOCKED: dict[str, str | bool | int | float | list[str]] = {
     "allow_community_extensions": False,
     "allow_unsigned_extensions": False,
     "temp_directory": "",  # no private row is spilled to disk
+    "memory_limit": "50%",
+    # This one decides by a column's least and greatest value, and in 2.0 its decisions can fail: an error that
+    # depends on data. The other needs it.
+    "disabled_optimizers": "statistics_propagation,compressed_materialization",
 }
 
 _TYPES = {
@@ -91,38 +100,35 @@ class DuckDBBackend:
             lock(self._database, policy.dataset.timezone)
         except duckdb.Error:
             raise InvalidPolicy(f"dataset.url: {path} is not a DuckDB file that can be read now") from None
-        self._bound: set[str] = set()
         try:
             self.schema = _read_schema(self._database, policy)
+            self._shadow = _shadow(self.schema, policy.dataset.timezone)
         except BaseException:
-            self.close()
+            self._database.close()
             raise
+        self._checked: frozenset[str] = frozenset()
 
-    def check(self, statements: tuple[str, ...]) -> None:
-        """Bind engine SQL without running it; see Backend."""
-        cursor = self._database.cursor()
-        try:
-            for sql in statements:
-                if sql not in self._bound:
-                    bind(cursor, sql)
-                    self._bound.add(sql)
-            if len(self._bound) > MAX_BOUND:
-                self._bound = set()
-        finally:
-            cursor.close()
+    def check(self, statements: tuple[str, ...], cancellation: Cancellation) -> None:
+        """Run engine SQL on empty tables of the same schema; see Backend."""
+        unknown = [sql for sql in statements if sql not in self._checked]
+        if not unknown:
+            return
+        cursor = self._shadow.cursor()
+        with _stoppable(cursor, cancellation, CHECK_SECONDS):
+            for sql in unknown:
+                rehearse(cursor, sql, cancellation)
+        cursor.close()
+        self._checked = self._checked.union(unknown) if len(self._checked) < MAX_CHECKED else frozenset(unknown)
 
     def fetch(
         self, releases: Mapping[int, PlannedRelease], public: tuple[PublicRead, ...], cancellation: Cancellation
     ) -> ExactRows:
         """Run the engine queries of one plan; see Backend."""
         cursor = self._database.cursor()
-        deadline = threading.Timer(STATEMENT_SECONDS, cancellation.cancel)
-        deadline.daemon = True
-        deadline.start()
         try:
-            cancellation.enter(cursor.interrupt)
-            exact = {index: _cells(cursor, planned) for index, planned in releases.items()}
-            rows = {read.table: _public(cursor, read) for read in public}
+            with _stoppable(cursor, cancellation, STATEMENT_SECONDS):
+                exact = {index: _cells(cursor, planned) for index, planned in releases.items()}
+                rows = {read.table: _public(cursor, read) for read in public}
             return ExactRows(exact, rows)
         except duckdb.Error as error:
             if cancellation.is_cancelled:
@@ -134,13 +140,12 @@ class DuckDBBackend:
             _LOG.error("engine answer could not be read: %s", type(error).__name__)
             raise BackendFailure() from None
         finally:
-            deadline.cancel()
-            cancellation.leave()
             cursor.close()
 
     def close(self) -> None:
         """Close the file."""
         self._database.close()
+        self._shadow.close()
 
 
 def lock(database: duckdb.DuckDBPyConnection, timezone: str) -> None:
@@ -162,23 +167,47 @@ def lock(database: duckdb.DuckDBPyConnection, timezone: str) -> None:
         )
 
 
-def bind(cursor: duckdb.DuckDBPyConnection, sql: str) -> None:
-    """Let the engine bind a statement without running it.
+def rehearse(cursor: duckdb.DuckDBPyConnection, sql: str, cancellation: Cancellation) -> None:
+    """Run a statement where there are no rows: what fails there fails for reasons of its own.
 
     Raises:
-        UnsupportedQuery: It cannot be bound.
+        UnsupportedQuery: It cannot run.
+        QueryCanceled: It was stopped.
     """
     try:
-        cursor.execute(f"EXPLAIN {sql}")
-    except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
-        # These three come from the statement and the schema; the text is for the log, not for the client.
-        _LOG.error("generated SQL could not be bound: %s", type(error).__name__)
+        cursor.execute(sql).fetchall()
+    except duckdb.Error as error:
+        cancellation.check()
+        _LOG.error("generated SQL cannot run: %s", type(error).__name__)
         raise UnsupportedQuery(
             "the engine cannot run this query; nothing was charged",
             hint="Write it more simply, and tell dpsql's developers: it should have been refused with a reason.",
         ) from None
-    except duckdb.Error:
-        return  # anything else is for the run itself to meet, after the charge
+
+
+@contextmanager
+def _stoppable(cursor: duckdb.DuckDBPyConnection, cancellation: Cancellation, seconds: float) -> Iterator[None]:
+    """Let the user and a time limit stop what runs on a cursor."""
+    deadline = threading.Timer(seconds, cancellation.cancel)
+    deadline.daemon = True
+    deadline.start()
+    try:
+        cancellation.enter(cursor.interrupt)
+        yield
+    finally:
+        deadline.cancel()
+        cancellation.leave()
+
+
+def _shadow(schema: EngineSchema, timezone: str) -> duckdb.DuckDBPyConnection:
+    """An engine with the same tables and not one row."""
+    shadow = duckdb.connect(":memory:", config={**_LOCKED, "threads": 1, "memory_limit": "1GB"})
+    for table in schema.tables.values():
+        columns = ", ".join(f"{quote_name(name)} {column.type_name}" for name, column in table.columns.items())
+        shadow.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_name(table.path[0])}")
+        shadow.execute(f"CREATE TABLE {'.'.join(map(quote_name, table.path))} ({columns})")
+    lock(shadow, timezone)
+    return shadow
 
 
 def _cells(cursor: duckdb.DuckDBPyConnection, planned: PlannedRelease) -> ExactCells:
@@ -189,8 +218,13 @@ def _cells(cursor: duckdb.DuckDBPyConnection, planned: PlannedRelease) -> ExactC
 
 
 def _public(cursor: duckdb.DuckDBPyConnection, read: PublicRead) -> PublicRows:
-    found = cursor.execute(read.sql).fetchnumpy()
+    found = cursor.execute(f"SELECT * FROM ({read.sql}) LIMIT {MAX_PUBLIC_ROWS + 1}").fetchnumpy()
     count = len(next(iter(found.values())))
+    if count > MAX_PUBLIC_ROWS:
+        raise QueryTooComplex(
+            f"the query reads more than {MAX_PUBLIC_ROWS:,} rows of public tables",
+            hint="Filter, aggregate or LIMIT them.",
+        )
     return PublicRows(tuple(_texts(found[f"v{index}"]) for index in range(read.width)), count)
 
 

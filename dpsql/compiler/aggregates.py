@@ -50,6 +50,7 @@ def aggregate_call(lowering: Lowering, node: exp.Expr, condition: Expr | None) -
     lowering.only(node, "this", "big_int")
     name = _AGGREGATES[type(node)]
     if isinstance(node.this, exp.Star) and name == "count":
+        lowering.only(node.this)
         return AggregateCall("count", None, False, condition, SqlType.BIGINT)
     distinct = isinstance(node.this, exp.Distinct)
     arguments = node.this.expressions if distinct else [node.this]
@@ -91,6 +92,7 @@ def _window(lowering: Lowering, node: exp.Window) -> Expr:
 def _window_function(lowering: Lowering, node: exp.Expr) -> tuple[str, tuple[Expr, ...], SqlType]:
     kind = type(node)
     if kind in _WINDOWS:
+        lowering.only(node)
         name, sql_type = _WINDOWS[kind]
         return name, (), sql_type
     if kind in _AGGREGATES:
@@ -106,7 +108,7 @@ def _window_function(lowering: Lowering, node: exp.Expr) -> tuple[str, tuple[Exp
         offset = node.args.get("offset")
         extra = (lowering.whole(offset, "LAG", 0, 1_000_000),) if offset is not None else ()
         return _WINDOW_VALUES[kind], (value, *extra), value.type
-    if isinstance(node, exp.Ntile):
+    if isinstance(node, exp.Ntile) and node.this is not None:
         return "ntile", (lowering.whole(node.this, "NTILE", 1, 1_000_000),), SqlType.INTEGER
     raise lowering.refusal(node)
 
@@ -115,6 +117,7 @@ def _is_running(lowering: Lowering, node: exp.Window) -> bool:
     spec = node.args.get("spec")
     if spec is None:
         return False
+    lowering.only(spec, "kind", "start", "start_side", "end", "end_side")
     bounds = [spec.args.get(name) for name in ("start", "start_side", "end", "end_side")]
     is_rows = str(spec.args.get("kind")).upper() == "ROWS"
     if not is_rows or [str(b).upper() for b in bounds[:3]] != ["UNBOUNDED", "PRECEDING", "CURRENT ROW"]:

@@ -17,10 +17,22 @@ from dpsql.sqltypes import SqlType
 
 @dataclass(frozen=True)
 class Lowered:
-    """A relation with its privacy status and the names that stand over its columns."""
+    """A relation with its privacy status and the names that stand over its columns.
+
+    Attributes:
+        status: The relation.
+        columns: Names and fields, in order; a name may repeat.
+        hidden: The unit's field where the policy does not list it as a column.
+    """
 
     status: Status
     columns: tuple[tuple[str, Field], ...]
+    hidden: Field | None = None
+
+    def source(self, alias: str) -> Source:
+        """The relation as an entry of FROM: what is hidden stays so."""
+        shown = tuple((name, field) for name, field in self.columns if field != self.hidden)
+        return Source(alias, shown, tuple((name, field) for name, field in self.columns if field == self.hidden))
 
     @property
     def relation(self) -> Relation:
@@ -58,9 +70,9 @@ class Clauses:
         """The 0-based output column that a bare number in GROUP BY or ORDER BY means."""
         if not isinstance(node, exp.Literal) or node.is_string:
             return None
-        text = str(node.this)
-        if not text.isdecimal() or not 1 <= int(text[:9]) <= width:
-            raise InvalidSyntax(f"position {text[:20]} is not in select list", position=self.at(node))
+        text = str(node.this).lstrip("0")
+        if not text.isdecimal() or len(text) > 9 or int(text) > width:
+            raise InvalidSyntax(f"position {str(node.this)[:20]} is not in select list", position=self.at(node))
         return int(text) - 1
 
     def limits(self, node: exp.Expr) -> tuple[int | None, int]:

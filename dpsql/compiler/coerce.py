@@ -34,7 +34,7 @@ class Coercion:
         if isinstance(expression, Literal) and (source is SqlType.UNKNOWN or expression.value is None):
             if expression.parameter is not None and source is SqlType.UNKNOWN:
                 self.parameters.types[expression.parameter] = target
-            return parse_text(replace(expression, type=target), at)
+            return parse_text(replace(expression, type=target), at, self.parameters.zone)
         widening = source.is_number and target.is_number
         texts = source.is_text and target.is_text
         moments = source.is_moment and target.is_moment

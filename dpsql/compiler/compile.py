@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC
 
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.literals import Parameters
@@ -12,7 +13,7 @@ from dpsql.compiler.parse import QueryStatement, parse_query
 from dpsql.compiler.plan import CompiledQuery, plan
 from dpsql.compiler.settings import QuerySettings
 from dpsql.compiler.verify import verify
-from dpsql.errors import QueryTooComplex
+from dpsql.errors import Error, QueryTooComplex, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
 
@@ -45,15 +46,17 @@ def compile_query(
     Raises:
         Error: A typed refusal that depends on SQL, policy and settings alone.
     """
-    parameters = Parameters(tuple(values), _declared(types))
+    parameters = Parameters(settings.now.tzinfo or UTC, tuple(values), _declared(types))
     tree = parse_query(statement)
     try:
         lowered, fields = lower(tree, catalog, parameters, constants, statement.offset)
         if settings.intervals:
             lowered = with_margins(lowered, fields)
         compiled = plan(statement.sql, lowered, catalog, fields, settings)
-    except RecursionError:
-        raise QueryTooComplex("the query nests too deeply") from None
+    except Error:
+        raise
+    except Exception as error:
+        raise _unreadable(error) from None
     verify(compiled, catalog, settings)
     return compiled
 
@@ -78,19 +81,28 @@ def describe_query(
     Raises:
         Error: As compile_query, for what does not depend on the values.
     """
-    parameters = Parameters(None, _declared(types))
+    parameters = Parameters(constants.now.tzinfo or UTC, None, _declared(types))
     tree = parse_query(statement)
     try:
         lowered, fields = lower(tree, catalog, parameters, constants, statement.offset)
         if intervals:
             lowered = with_margins(lowered, fields)
-    except RecursionError:
-        raise QueryTooComplex("the query nests too deeply") from None
+    except Error:
+        raise
+    except Exception as error:
+        raise _unreadable(error) from None
     found = parameters.types
     count = max([len(types), *(index + 1 for index in found)], default=0)
     inferred = (found.get(index, SqlType.UNKNOWN) for index in range(count))
     named = tuple(SqlType.TEXT if sql_type is SqlType.UNKNOWN else sql_type for sql_type in inferred)
     return Described(named, tuple((name, field.type) for name, field in lowered.columns))
+
+
+def _unreadable(error: Exception) -> Error:
+    """The refusal of a tree that no rule expected: closed, whatever it was."""
+    if isinstance(error, RecursionError):
+        return QueryTooComplex("the query nests too deeply")
+    return UnsupportedQuery("the query is written in a way that is not understood", hint="Write it more simply.")
 
 
 def _declared(types: Sequence[SqlType | None]) -> dict[int, SqlType]:

@@ -6,6 +6,7 @@ Rule: a domain follows from the policy and the query's text alone; rows whose ke
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
+from decimal import Decimal
 from fractions import Fraction
 from math import prod
 
@@ -34,12 +35,15 @@ from dpsql.compiler.ir import (
     fields_in,
     rewrite_expression,
 )
+from dpsql.compiler.literals import INTEGER_RANGES
 from dpsql.compiler.lowering import Fields
 from dpsql.policy import Column as PolicyColumn
 from dpsql.sqltypes import SqlType
 
 MAX_GROUPS = 100_000
 """Groups that are enumerated at the most; beyond that keys count as private."""
+TYPICAL_TABLE = 200
+"""How many values a public table's column is taken to have, as long as the data is not read."""
 MAX_SOURCE = 30_000
 """Values of a column's domain that are tried one by one to find a key's domain."""
 
@@ -76,11 +80,13 @@ def enumerate_keys(
     if len(known) < len(domains) or not known:
         return None
     sizes = [domain.size for domain in known if domain.size is not None]
-    if prod(sizes) > MAX_GROUPS:
+    tables = len(known) - len(sizes)
+    if prod(sizes) * TYPICAL_TABLE**tables > MAX_GROUPS:
         return None
-    product = known[0].relation
+    # Each value once: a group that came twice would be noised twice and paid once.
+    product: Relation = Distinct(known[0].relation)
     for domain in known[1:]:
-        product = Join("cross", product, domain.relation, None)
+        product = Join("cross", product, Distinct(domain.relation), None)
     return product, prod(sizes) if len(sizes) == len(known) else None
 
 
@@ -235,7 +241,10 @@ class Enumeration:
     def _series(self, key: Expr) -> Domain | None:
         """A whole-numbered key of bounded size."""
         ends = self._whole_interval(key)
-        return self._range(ends[0], ends[1], key.type, None, True) if ends is not None else None
+        if ends is None:
+            return None
+        low, high = INTEGER_RANGES[key.type]
+        return self._range(max(ends[0], low), min(ends[1], high), key.type, None, True)
 
     def _whole_interval(self, key: Expr) -> tuple[int, int] | None:
         if not key.type.is_integer:
@@ -281,8 +290,8 @@ def _as_type(expression: Expr, sql_type: SqlType) -> Expr:
 
 
 def _plain(value: object, sql_type: SqlType) -> Value:
-    if isinstance(value, Fraction) and sql_type.is_integer:
-        return int(value)
+    if isinstance(value, Fraction):
+        return int(value) if sql_type.is_integer else Decimal(value.numerator) / Decimal(value.denominator)
     if isinstance(value, bool | int | str | date | datetime):
         return value
     return str(value)

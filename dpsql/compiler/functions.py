@@ -51,6 +51,14 @@ def _moment(template: str) -> Function:
     return Function(f"TRY({template})", _NULL_ON_RANGE, raw=True)
 
 
+MAX_TEXT = 10_000
+"""Characters that a function which lengthens text gives at the most, so that no row's text can grow without bound."""
+
+
+def _text(template: str, constants: str = "") -> Function:
+    return Function(f"left({template}, {MAX_TEXT})", f"{constants}the first {MAX_TEXT:,} characters")
+
+
 EXTRACT_PARTS: dict[str, tuple[int, int]] = {
     "year": (1, 9999),
     "isoyear": (1, 9999),
@@ -126,9 +134,9 @@ FUNCTIONS: dict[str, Function] = {
     "trim": Function("trim({all})"),
     "ltrim": Function("ltrim({all})"),
     "rtrim": Function("rtrim({all})"),
-    "replace": Function("replace({0}, {1}, {2})", "constant search and replacement only"),
-    "concat": Function("concat({all})"),
-    "concat_operator": Function("({0} || {1})"),
+    "replace": _text(f"replace(left({{0}}, {MAX_TEXT}), {{1}}, {{2}})", "constant search and replacement; "),
+    "concat": _text("concat({all})"),
+    "concat_operator": _text("({0} || {1})"),
     "strpos": Function("strpos({0}, {1})"),
     "starts_with": Function("starts_with({0}, {1})"),
     "coalesce": Function("coalesce({all})"),

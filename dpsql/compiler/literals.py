@@ -3,11 +3,10 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime, time
+from datetime import UTC, date, datetime, time, tzinfo
 from decimal import Decimal, InvalidOperation
 from math import isfinite
 from uuid import UUID
-from zoneinfo import ZoneInfo
 
 from dpsql.compiler.ir import Literal, Value
 from dpsql.errors import DatatypeMismatch, InvalidText, NumberOutOfRange, UndefinedParameter
@@ -27,10 +26,12 @@ class Parameters:
     """The placeholders $1, $2 … of one query: their values where known, else the types inferred for them.
 
     Attributes:
+        zone: The zone that a timestamptz without an offset is read in.
         values: Values in order, or None while a statement is only described.
         types: Types, declared or inferred, by 0-based index; UNKNOWN until its place tells.
     """
 
+    zone: tzinfo
     values: tuple[object, ...] | None = None
     types: dict[int, SqlType] = field(default_factory=dict)
 
@@ -46,11 +47,37 @@ class Parameters:
         if index >= len(self.values):
             raise UndefinedParameter(f"there is no parameter ${index + 1}", position=at)
         value = self.values[index]
-        if isinstance(value, str) and "\x00" in value:
-            raise InvalidText("a text may not hold a NUL character", position=at)
+        if isinstance(value, str) and not _is_clean(value):
+            raise InvalidText("a text may not hold a NUL character or half a character", position=at)
         if isinstance(value, str) or value is None:
-            return Literal(value, declared) if declared is SqlType.UNKNOWN else parse_text(Literal(value, declared), at)
-        return typed(value, at)
+            return (
+                Literal(value, declared)
+                if declared is SqlType.UNKNOWN
+                else parse_text(Literal(value, declared), at, self.zone)
+            )
+        return _as_declared(typed(value, at), declared, at)
+
+
+def _is_clean(text: str) -> bool:
+    return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _as_declared(literal: Literal, declared: SqlType, at: int | None) -> Literal:
+    """A value with the type its placeholder was described with, so that answer and description agree."""
+    value = literal.value
+    if declared in (SqlType.UNKNOWN, literal.type):
+        return literal
+    if isinstance(value, int) and not isinstance(value, bool) and declared in INTEGER_RANGES:
+        low, high = INTEGER_RANGES[declared]
+        if not low <= value <= high:
+            raise NumberOutOfRange(f"{value} is out of range for type {declared.value}", position=at)
+        return replace(literal, type=declared)
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        if declared in (SqlType.REAL, SqlType.DOUBLE):
+            return Literal(float(value), declared)
+        if declared is SqlType.NUMERIC:
+            return Literal(_decimal(str(value), at), declared)
+    return literal
 
 
 def typed(value: object, at: int | None = None) -> Literal:
@@ -134,13 +161,8 @@ def _integer(text: str) -> int:
 def _timestamp(text: str) -> datetime:
     moment = datetime.fromisoformat(text.strip())
     if moment.tzinfo is not None:
-        moment = moment.astimezone(ZoneInfo("UTC")).replace(tzinfo=None)
+        moment = moment.astimezone(UTC).replace(tzinfo=None)
     return moment
-
-
-def _timestamptz(text: str) -> datetime:
-    moment = datetime.fromisoformat(text.strip())
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=ZoneInfo("UTC"))
 
 
 def _finite(text: str) -> float:
@@ -160,13 +182,13 @@ _READERS: dict[SqlType, Callable[[str], Value]] = {
     SqlType.DATE: lambda text: date.fromisoformat(text.strip()[:10]) if len(text.strip()) == 10 else _timestamp(text),
     SqlType.TIME: lambda text: time.fromisoformat(text.strip()),
     SqlType.TIMESTAMP: _timestamp,
-    SqlType.TIMESTAMPTZ: _timestamptz,
+    SqlType.TIMESTAMPTZ: lambda text: datetime.fromisoformat(text.strip()),
     SqlType.UUID: lambda text: UUID(text.strip()),
 }
 
 
-def parse_text(literal: Literal, at: int | None) -> Literal:
-    """Read a quoted constant as the type its place asks for.
+def parse_text(literal: Literal, at: int | None, zone: tzinfo = UTC) -> Literal:
+    """Read a quoted constant as the type its place asks for; a timestamptz without an offset lies in `zone`.
 
     Raises:
         InvalidText: The text is not of that type.
@@ -182,6 +204,8 @@ def parse_text(literal: Literal, at: int | None) -> Literal:
         return literal
     try:
         value = reader(text)
+        if target is SqlType.TIMESTAMPTZ and isinstance(value, datetime):
+            value = (value if value.tzinfo is not None else value.replace(tzinfo=zone)).astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidText(
             f'invalid input syntax for type {target.value}: "{text[:40]}"', position=at, hint=_EXAMPLES.get(target)

@@ -5,7 +5,7 @@ Rule 2: rows of a protected relation never reach the output, and meet no other r
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
@@ -42,7 +42,8 @@ from dpsql.policy import Table
 from dpsql.sqltypes import SqlType
 
 MAX_ROWS_OF_VALUES = 10_000
-MAX_RELATIONS = 32
+MAX_RELATIONS = 64
+MAX_COMPUTED_ROWS = 100
 
 
 def lower(
@@ -86,6 +87,7 @@ class QueryLowerer:
 
     clauses: Clauses
     relations: int = 0
+    _sizes: dict[tuple[tuple[str, Field], ...], int] = field(default_factory=dict)
 
     def query(self, node: exp.Expr, ctes: Mapping[str, Lowered]) -> Lowered:
         """Lower SELECT, VALUES, a set operation, or one of these in parentheses."""
@@ -104,8 +106,9 @@ class QueryLowerer:
             return self._select(node, ctes)
         raise UnsupportedQuery(f"{node.key.upper()} is not a query", position=self.clauses.at(node))
 
-    def _count(self, node: exp.Expr) -> None:
-        self.relations += 1
+    def _count(self, node: exp.Expr, added: int = 1) -> None:
+        """Count relations as they will stand when every WITH is written out, for WITH may double at each step."""
+        self.relations += added
         if self.relations > MAX_RELATIONS:
             raise UnsupportedQuery(
                 f"a query may have {MAX_RELATIONS} subqueries and tables", position=self.clauses.at(node)
@@ -120,7 +123,9 @@ class QueryLowerer:
         for cte in with_.expressions:
             refuse_other_arguments(cte, "this", "alias", "materialized", offset=self.clauses.offset)
             name = identifier(cte.args["alias"].this)
+            before = self.relations
             known[name] = self._renamed(self.query(cte.this, known), cte.args["alias"])
+            self._sizes[known[name].columns] = self.relations - before
         return known
 
     def _renamed(self, lowered: Lowered, alias: exp.TableAlias) -> Lowered:
@@ -147,7 +152,7 @@ class QueryLowerer:
                 refuse_other_arguments(node, "this", "alias", offset=self.clauses.offset)
             if alias_node is not None:
                 lowered = self._renamed(lowered, alias_node)
-            return Source(alias or "", lowered.columns), lowered.status
+            return lowered.source(alias or ""), lowered.status
         raise UnsupportedQuery(f"{node.key.upper()} is not supported in FROM", position=self.clauses.at(node))
 
     def _table_source(self, node: exp.Table, alias: str | None, ctes: Mapping[str, Lowered]) -> tuple[Source, Status]:
@@ -157,10 +162,11 @@ class QueryLowerer:
         schema = identifier(node.args["db"]) if node.args.get("db") is not None else None
         alias_node = node.args.get("alias")
         if schema is None and name in ctes:
+            self._count(node, self._sizes[ctes[name].columns])
             lowered = self._fresh(ctes[name])
             if alias_node is not None:
                 lowered = self._renamed(lowered, alias_node)
-            return Source(alias or name, lowered.columns), lowered.status
+            return lowered.source(alias or name), lowered.status
         source, status = self._base_table(node, schema, name)
         lowered = Lowered(status, source.columns)
         if alias_node is not None:
@@ -219,8 +225,9 @@ class QueryLowerer:
         renewed = dict(zip(relation.fields, fields, strict=True))
         columns = tuple((name, renewed[field]) for name, field in lowered.columns)
         status = lowered.status
+        hidden = renewed[lowered.hidden] if lowered.hidden is not None else None
         if isinstance(status, Protected):
-            return Lowered(replace(status, relation=projected, unit=renewed[status.unit]), columns)
+            return Lowered(replace(status, relation=projected, unit=renewed[status.unit]), columns, hidden)
         return Lowered(replace(status, relation=projected), columns)
 
     # SELECT
@@ -295,6 +302,10 @@ class QueryLowerer:
             raise InvalidSyntax("VALUES lists must all be the same length", position=self.clauses.at(node))
         columns = [self.clauses.coercion.unify(column, self.clauses.at(node)) for column in zip(*rows, strict=True)]
         if not all(isinstance(cell, Literal) for column in columns for cell in column):
+            if len(rows) > MAX_COMPUTED_ROWS:
+                raise UnsupportedQuery(
+                    f"VALUES may have {MAX_COMPUTED_ROWS} rows that are not constants", position=self.clauses.at(node)
+                )
             relation: Relation = Values((), ((),))
             for row in range(len(rows)):
                 fields = tuple(self.clauses.fields.new(column[row].type) for column in columns)

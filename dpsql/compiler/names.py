@@ -45,7 +45,8 @@ def _placeholder(lowering: Lowering, node: exp.Placeholder) -> Expr:
     raise UnsupportedQuery("placeholders are $1, $2 and so on", position=lowering.at(node))
 
 
-def _now(lowering: Lowering, _node: exp.Expr) -> Expr:
+def _now(lowering: Lowering, node: exp.Expr) -> Expr:
+    lowering.only(node)
     return Literal(lowering.constants.now, SqlType.TIMESTAMPTZ)
 
 

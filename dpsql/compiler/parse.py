@@ -5,7 +5,7 @@ Rule 2: a statement is known by its first word; what is not known is refused by 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import sqlglot
@@ -17,7 +17,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from dpsql.errors import InvalidSyntax, QueryTooComplex, UnsupportedQuery
 
 MAX_CHARACTERS = 100_000
-MAX_TOKENS = 20_000
+MAX_TOKENS = 10_000
 MAX_STATEMENTS = 100
 MAX_DEPTH = 100
 
@@ -52,11 +52,12 @@ class ExplainStatement:
 
 @dataclass(frozen=True)
 class SetStatement:
-    """SET name = value; value is None for DEFAULT."""
+    """SET name = value; value is None for DEFAULT, and `local` is true for SET LOCAL."""
 
     name: str
     value: str | None
     sql: str
+    local: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,14 @@ class ResetStatement:
 
 @dataclass(frozen=True)
 class TransactionStatement:
-    """A transaction command; `action` is begin, commit, rollback, savepoint, release or rollback to."""
+    """A transaction command; `action` is begin, commit, rollback, savepoint, release or rollback to.
+
+    `name` is that of the savepoint, in the last three.
+    """
 
     action: str
     sql: str
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -173,8 +178,9 @@ def parse_query(statement: QueryStatement) -> exp.Query:
 def _tokenize(sql: str) -> Sequence[Token]:
     if len(sql) > MAX_CHARACTERS:
         raise QueryTooComplex(f"the text is longer than {MAX_CHARACTERS:,} characters")
-    if "\x00" in sql:
-        raise InvalidSyntax("a NUL character may not stand in SQL", position=sql.index("\x00") + 1)
+    for position, character in enumerate(sql, 1):
+        if character == "\x00" or "\ud800" <= character <= "\udfff":
+            raise InvalidSyntax("a NUL character or half a character may not stand in SQL", position=position)
     try:
         tokens = _Words(dialect=Postgres()).tokenize(sql)
     except (TokenError, ValueError):
@@ -242,7 +248,8 @@ def _explain(sql: str, tokens: list[Token], text: str) -> ExplainStatement:
 def _session_statement(first: str, words: list[str], tokens: list[Token], text: str) -> Statement | None:
     upper = [word.upper() for word in words]
     if first == "SET":
-        return _set(words, tokens, text)
+        statement = _set(words, tokens, text)
+        return replace(statement, local=upper[1:2] == ["LOCAL"])
     if first == "SHOW":
         return ShowStatement(_name(upper, words, 1, text), text)
     if first == "RESET":
@@ -253,9 +260,9 @@ def _session_statement(first: str, words: list[str], tokens: list[Token], text: 
     if first in _COMMIT_WORDS:
         return TransactionStatement("commit", text)
     if first in _ROLLBACK_WORDS:
-        return TransactionStatement("rollback to" if "TO" in upper else "rollback", text)
+        return TransactionStatement("rollback to" if "TO" in upper else "rollback", text, words[-1].lower())
     if first in ("SAVEPOINT", "RELEASE"):
-        return TransactionStatement(first.lower(), text)
+        return TransactionStatement(first.lower(), text, words[-1].lower())
     if first == "DISCARD":
         return DiscardStatement(_name(upper, words, 1, text), text)
     if first == "DEALLOCATE":
@@ -282,7 +289,7 @@ def _name(upper: list[str], words: list[str], at: int, text: str) -> str:
     return name
 
 
-def _set(words: list[str], tokens: list[Token], text: str) -> Statement:
+def _set(words: list[str], tokens: list[Token], text: str) -> SetStatement:
     upper = [word.upper() for word in words]
     at = 2 if upper[1:2] in (["SESSION"], ["LOCAL"]) and upper[2:3] != ["CHARACTERISTICS"] else 1
     if upper[at : at + 1] == ["TRANSACTION"] or upper[at : at + 2] == ["SESSION", "CHARACTERISTICS"]:

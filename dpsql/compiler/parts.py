@@ -17,6 +17,11 @@ from dpsql.sqltypes import SqlType
 MAX_CELL = 2**50
 """The greatest value one unit may add to a cell, in grid units; totals are clamped to 2^62."""
 MAX_PARTS = 64
+MAX_DISTINCT_PARTS = 8
+
+
+MAX_NUMBER = Fraction(10**30)
+"""The greatest limit of a sum, and one over the least step."""
 
 
 class PartKind(enum.Enum):
@@ -177,6 +182,11 @@ class PartList:
     def _cell(self, part: Part) -> int:
         if part not in self.parts:
             self.parts.append(part)
+        distinct = sum(part.kind is PartKind.DISTINCT for part in self.parts)
+        if distinct > MAX_DISTINCT_PARTS:
+            raise QueryTooComplex(
+                f"a query may have {MAX_DISTINCT_PARTS} COUNT(DISTINCT …)", hint="Ask for fewer at a time."
+            )
         if len(self.parts) > MAX_PARTS:
             raise QueryTooComplex(f"a query may have {MAX_PARTS} aggregates", hint="Ask for fewer at a time.")
         return self.parts.index(part)
@@ -192,6 +202,11 @@ class PartList:
         if found.lower is None or found.upper is None:
             raise _unbounded(call, argument, relation)
         step = step_of(argument, relation, found)
+        if max(abs(found.lower), abs(found.upper)) > MAX_NUMBER or not 1 / MAX_NUMBER <= step <= MAX_NUMBER:
+            raise QueryTooComplex(
+                f"the limits of this {call.function.upper()} are too large or too close to 0",
+                hint="Narrow them: SUM(LEAST(GREATEST(x, low), high)).",
+            )
         lower, upper = (found.lower / step).__ceil__(), (found.upper / step).__floor__()
         grid = Grid(step, min(lower, upper), max(lower, upper))
         if self.contribution.max_rows * max(abs(grid.lower), abs(grid.upper)) > MAX_CELL:

@@ -51,6 +51,9 @@ from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeome
 from dpsql.privacy.sensitivity import Adjacency, cell_sensitivity
 from dpsql.sqltypes import SqlType
 
+MAX_RESULT_ROWS = 1_000_000
+"""Rows of a result."""
+
 Selection = TruncatedGeometric | GaussianThreshold | Threshold
 
 
@@ -206,7 +209,15 @@ class Planner:
         """Cut, bound, price, and write."""
         root = self.lowered.relation
         cuts = list(dict.fromkeys(_cuts(root)))
-        bounded = [self._bound(cut) for cut in cuts if isinstance(cut, Release)]
+        outputs: dict[Relation, tuple[Output, ...]] = {}
+        indexes: dict[Relation, int] = {}
+        bounded: list[Bounded] = []
+        for cut in cuts:
+            if isinstance(cut, Release):
+                item, outputs[cut] = self._bound(cut)
+                # Equal releases are one: made once, paid once, the same wherever the query names it.
+                indexes[cut] = next((i for i, other in enumerate(bounded) if other.sql == item.sql), len(bounded))
+                bounded += [item] if indexes[cut] == len(bounded) else []
         price = Price(self._accountant, self.settings.epsilon, self.settings.delta) if bounded else None
         releases = self._calibrate(bounded, price) if price is not None else ()
         leaves: dict[Relation, Leaf] = {}
@@ -215,9 +226,9 @@ class Planner:
         system: list[SystemRead] = []
         for cut in cuts:
             if isinstance(cut, Release):
-                index = [release for release in cuts if isinstance(release, Release)].index(cut)
-                leaves[cut] = _released_leaf(cut, bounded[index], releases[index])
-                errors |= _errors(cut, bounded[index], releases[index], index)
+                index = indexes[cut]
+                leaves[cut] = _released_leaf(cut, outputs[cut], releases[index])
+                errors |= _errors(cut, outputs[cut], releases[index], index)
             elif isinstance(cut, SystemScan):
                 system.append(SystemRead(f"s{len(system)}", cut.name, len(cut.fields)))
                 leaves[cut] = _text_leaf(cut, system[-1].table)
@@ -243,7 +254,7 @@ class Planner:
 
     # Bounding
 
-    def _bound(self, release: Release) -> "Bounded":
+    def _bound(self, release: Release) -> tuple["Bounded", tuple[Output, ...]]:
         protected, aggregate = release.protected, release.aggregate
         grouped = bool(aggregate.keys)
         domain = enumerate_keys(aggregate.keys, protected.relation, self.catalog, self.fields) if grouped else None
@@ -255,7 +266,8 @@ class Planner:
         bounds = bounds_of(protected.relation)
         fine = any(_is_fine(key, bounds) for key in aggregate.keys)
         bounding = Bounding(protected, aggregate.keys, parts, contribution, listed, ranked, fine)
-        return Bounded(release, bounding, outputs, rewrite(bounding, self._renderer()), grouped and domain is None)
+        sql = rewrite(bounding, self._renderer())
+        return Bounded(bounding, sql, grouped and domain is None), outputs
 
     def _contribution(self, release: Release, groups: int | None) -> tuple[Contribution, bool]:
         protected, settings = release.protected, self.settings
@@ -368,16 +380,15 @@ class Planner:
             error = errors.get(origin) if origin is not None else None
             columns.append(OutputColumn(name, field.type, error))
         items = [f"{_outgoing(renderer.name(field), field.type)} AS o{index}" for index, field in enumerate(fields)]
-        return tuple(columns), f"SELECT {', '.join(items)} FROM ({text})"
+        # One row more than a result may have is enough to see that it has too many.
+        return tuple(columns), f"SELECT {', '.join(items)} FROM ({text}) LIMIT {MAX_RESULT_ROWS + 1}"
 
 
 @dataclass(frozen=True)
 class Bounded:
-    """A release with its bounded SQL, not yet priced."""
+    """A bounded engine query, not yet priced."""
 
-    release: Release
     bounding: Bounding
-    outputs: tuple[Output, ...]
     sql: str
     private_keys: bool
 
@@ -429,15 +440,15 @@ def _outgoing(name: str, sql_type: SqlType) -> str:
     return f"epoch_us({name})" if sql_type is SqlType.TIMESTAMPTZ else name
 
 
-def _released_leaf(release: Release, item: Bounded, planned: PlannedRelease) -> Leaf:
+def _released_leaf(release: Release, outputs: tuple[Output, ...], planned: PlannedRelease) -> Leaf:
     keys = tuple(_from_text(f"k{i}", field.type) for i, field in enumerate(release.aggregate.key_fields))
     values = tuple(
         _formula(output, output_type(call, output))
-        for call, output in zip(release.aggregate.aggregates, item.outputs, strict=True)
+        for call, output in zip(release.aggregate.aggregates, outputs, strict=True)
     )
     order = ", ".join(f"{key} NULLS LAST" for key in keys)
     source = f"(SELECT * FROM {planned.table} ORDER BY {order})" if planned.private_keys else planned.table
-    margins = tuple(_margin(output, planned) for output in item.outputs)
+    margins = tuple(_margin(output, planned) for output in outputs)
     return Leaf(source, keys + values + margins)
 
 
@@ -476,8 +487,10 @@ def _margin(output: Output, planned: PlannedRelease) -> str:
     return _times(f"least({spread}, {output.grid.upper - output.grid.lower})", output.grid.step)
 
 
-def _errors(release: Release, item: Bounded, planned: PlannedRelease, index: int) -> dict[Field, ColumnError]:
-    pairs = zip(release.aggregate.aggregate_fields, item.outputs, strict=True)
+def _errors(
+    release: Release, outputs: tuple[Output, ...], planned: PlannedRelease, index: int
+) -> dict[Field, ColumnError]:
+    pairs = zip(release.aggregate.aggregate_fields, outputs, strict=True)
     return {field: _error(output, planned, index) for field, output in pairs}
 
 

@@ -69,6 +69,7 @@ DUCKDB_TYPES = {
     SqlType.UUID: "UUID",
     SqlType.JSON: "VARCHAR",
     SqlType.BYTEA: "BLOB",
+    SqlType.ARRAY: "VARCHAR",
     SqlType.UNKNOWN: "VARCHAR",
 }
 
@@ -93,20 +94,24 @@ def constant(value: Value, sql_type: SqlType) -> str:
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, Decimal) and sql_type is SqlType.NUMERIC:
-        return f"CAST({value:f} AS DECIMAL({_precision(value)}))"
+        return _decimal_constant(value)
     if isinstance(value, int | Decimal | float):
         return f"CAST({quote_text(str(value))} AS {target})"
     if isinstance(value, str):
-        return quote_text(value)
+        return quote_text(value) if sql_type.is_text else f"CAST({quote_text(value)} AS {target})"
     if isinstance(value, date | datetime | time | UUID):
         return f"CAST({quote_text(str(value))} AS {target})"
     raise TypeError(f"no constant of type {type(value).__name__}")
 
 
-def _precision(value: Decimal) -> str:
+def _decimal_constant(value: Decimal) -> str:
+    """A decimal of just its digits, or a double where it has more than a decimal can."""
     exponent = value.as_tuple().exponent
     scale = max(0, -exponent) if isinstance(exponent, int) else 0
-    return f"{max(scale + max(value.adjusted() + 1, 1), 1)}, {scale}"
+    precision = scale + max(value.adjusted() + 1, 1)
+    if precision > 38:
+        return f"CAST({quote_text(str(value))} AS DOUBLE)"
+    return f"CAST({value:f} AS DECIMAL({precision}, {scale}))"
 
 
 @dataclass(frozen=True)
@@ -175,7 +180,8 @@ class Renderer:
     def _cast(self, cast: Cast) -> str:
         inner = self.expression(cast.argument)
         if cast.type is SqlType.NUMERIC and cast.scale is not None:
-            return f"TRY_CAST(round({inner}, {cast.scale}) AS DECIMAL(38, {cast.scale}))"
+            number = f"TRY_CAST({inner} AS DOUBLE)"
+            return f"TRY_CAST(round({number}, {cast.scale}) AS DECIMAL(38, {cast.scale}))"
         return f"TRY_CAST({inner} AS {DUCKDB_TYPES[cast.type]})"
 
     def _window(self, window: Window) -> str:
@@ -425,6 +431,8 @@ def canonical(column: str, engine: EngineColumn, target: SqlType) -> str:
     """A table's column as the one value its type gives it, NULL where it has none."""
     if target.is_text:
         return f'CAST({column} AS VARCHAR) COLLATE "C"'
+    if target in (SqlType.ARRAY, SqlType.JSON):
+        return f"CAST({column} AS VARCHAR)"
     kind = DUCKDB_TYPES[target] if target is not SqlType.NUMERIC else engine.type_name
     if target is SqlType.NUMERIC and engine.sql_type is not SqlType.NUMERIC:
         kind = DUCKDB_TYPES[target]

@@ -87,7 +87,8 @@ class _Rewrite:
         for part in b.parts:
             self._collect(part)
         columns = [f"{text} AS {name}" for text, name in self._columns.items()]
-        self._cte("rows", f"SELECT {', '.join([f'{unit} AS unit', *keys, *columns])} FROM ({source})", lazy=True)
+        once = sum(part.kind is PartKind.DISTINCT for part in b.parts) < 2
+        self._cte("rows", f"SELECT {', '.join([f'{unit} AS unit', *keys, *columns])} FROM ({source})", lazy=once)
         cells = self._one_row() if b.contribution.one_row else self._many_rows()
         answer = self._enumerated(self._decoded(cells))
         return f"WITH {', '.join(self._ctes)} {answer}"
@@ -144,7 +145,8 @@ class _Rewrite:
             return f"count(DISTINCT {self._argument(part)}){self._where(part)}"
         total = f"coalesce(sum({self._value(part)}){self._where(part)}, 0)"
         if part.kind is PartKind.MEAN and part.grid is not None:
-            total += f" - {_number(part.grid.centre)} * {self._count(part)}"
+            # Wider than the cells: how many rows there are has no bound.
+            total += f" - CAST({part.grid.centre} AS HUGEINT) * {self._count(part)}"
         return _total(total)
 
     # Units with several rows

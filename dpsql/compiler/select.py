@@ -117,6 +117,14 @@ def refuse_hidden_unit(clauses: Clauses, expression: Expr, sources: tuple[Source
         )
 
 
+def _window_refused(at: int | None) -> UnsupportedQuery:
+    return UnsupportedQuery(
+        "window functions over rows of protected tables are not supported",
+        hint="Aggregate first; a window may stand over the result.",
+        position=at,
+    )
+
+
 @dataclass
 class Selection:
     """The part of a SELECT after WHERE: rows or groups."""
@@ -253,6 +261,15 @@ class Selection:
         clauses = self.clauses
         group = self.node.args.get("group") or self.node
         unit = status.unit
+        arguments = [part for call in calls for part in (call.argument, call.filter) if part is not None]
+        if any(windows_in(part) for part in (*keys, *arguments)):
+            raise _window_refused(clauses.at(group))
+        if not keys and not calls:
+            raise UnsupportedQuery(
+                "HAVING over rows of protected tables needs an aggregate or GROUP BY",
+                hint="SELECT COUNT(*) FROM …",
+                position=clauses.at(group),
+            )
         for key in keys:
             if unit in fields_in(key):
                 raise PolicyViolation(
@@ -310,11 +327,7 @@ class Selection:
         columns = []
         for item, expression in zip(self.items, outputs, strict=True):
             if windows_in(expression):
-                raise UnsupportedQuery(
-                    "window functions over rows of protected tables are not supported",
-                    hint="Aggregate first; a window may stand over the result.",
-                    position=clauses.at(item.node),
-                )
+                raise _window_refused(clauses.at(item.node))
             is_unit = expression == Column(status.unit)
             if not is_unit:
                 refuse_hidden_unit(self.clauses, expression, self.sources, item.node)
@@ -322,7 +335,9 @@ class Selection:
             assigned[field] = expression
             columns.append((item.name, field))
         projected = Project(status.relation, tuple(assigned), tuple(assigned.values()))
-        return Lowered(replace(status, relation=projected, unit=unit), tuple(columns))
+        is_hidden = any(field == status.unit for source in self.sources for _, field in source.hidden)
+        hidden = unit if is_hidden else None
+        return Lowered(replace(status, relation=projected, unit=unit), tuple(columns), hidden)
 
     def _windows_below(self, outputs: list[Expr], order: tuple[Order, ...]) -> tuple[list[Expr], tuple[Order, ...]]:
         """Compute window functions in a projection of their own, so that any expression may hold their values."""

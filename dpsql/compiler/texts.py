@@ -5,8 +5,10 @@ from sqlglot import exp
 from dpsql.compiler.casts import as_text
 from dpsql.compiler.ir import Call, Cast, Expr, Literal
 from dpsql.compiler.lowering import Lowering, Method
-from dpsql.errors import UnsupportedQuery
+from dpsql.errors import QueryTooComplex, UndefinedFunction, UnsupportedQuery
 from dpsql.sqltypes import SqlType
+
+MAX_REPLACEMENT = 100
 
 _TEXT_FUNCTIONS: dict[type[exp.Expr], tuple[str, SqlType]] = {
     exp.Lower: ("lower", SqlType.TEXT),
@@ -52,9 +54,13 @@ def _trim(lowering: Lowering, node: exp.Trim) -> Expr:
 
 def _replace(lowering: Lowering, node: exp.Replace) -> Expr:
     lowering.only(node, "this", "expression", "replacement")
+    if node.args.get("replacement") is None:
+        raise UndefinedFunction("REPLACE takes three arguments", position=lowering.at(node))
     parts = [lowering.text(node.args[name]) for name in ("expression", "replacement")]
     if not all(isinstance(part, Literal) for part in parts):
         raise UnsupportedQuery("REPLACE takes constants to search and to put", position=lowering.at(node))
+    if any(isinstance(part, Literal) and len(str(part.value)) > MAX_REPLACEMENT for part in parts):
+        raise QueryTooComplex(f"REPLACE takes constants of {MAX_REPLACEMENT} characters at the most")
     return Call("replace", (lowering.text(node.this), *parts), SqlType.TEXT)
 
 

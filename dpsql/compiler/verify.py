@@ -23,6 +23,8 @@ def verify(compiled: CompiledQuery, catalog: Catalog, settings: QuerySettings) -
         GuaranteeMismatch: It does not; the query is not run.
     """
     adjacency = catalog.policy.dataset.adjacency
+    if len({release.key for release in compiled.releases}) < len(compiled.releases):
+        raise GuaranteeMismatch("two releases of the plan are one, and would be charged as one")
     for release in compiled.releases:
         for planned in release.parts:
             _check_noise(planned, release, adjacency)

@@ -186,7 +186,8 @@ class WireSession:
             return
         if portal.result is None:
             await self._check_shape(portal, statement)
-            portal.result = await self._run(statement, portal.parameters)
+            types = tuple(kind.type for kind in portal.prepared.parameters)
+            portal.result = await self._run(statement, portal.parameters, types)
             _check_columns(portal.prepared.description, portal.result.columns)
         elif portal.result.columns is None:
             raise UnknownPortal("portal has already been run", hint="Bind the statement again.")
@@ -212,14 +213,14 @@ class WireSession:
         description = await self._client.call(partial(self._session.describe, statement, types))
         _check_columns(portal.prepared.description, description.columns)
 
-    async def _run(self, statement: Statement, parameters: Sequence[object]) -> Result:
+    async def _run(self, statement: Statement, parameters: Sequence[object], types: Sequence[SqlType] = ()) -> Result:
         """Return a statement's result; its notices and changed settings are on their way to the client."""
         deallocated = self._deallocate(statement)
         if deallocated is not None:
             return deallocated
         begun = time.monotonic()
         try:
-            result = await self._client.call(partial(self._session.execute, statement, parameters))
+            result = await self._client.call(partial(self._session.execute, statement, parameters, types))
         finally:
             await self._pad(begun)
         for notice in result.notices:

@@ -128,7 +128,9 @@ def name_of(session: Session, sql: str) -> str:
 
 @pytest.mark.parametrize(("expression", "name"), NAMES.items())
 def test_names_of_expressions(session: Session, expression: str, name: str) -> None:
-    assert name_of(session, f"SELECT {expression} FROM (SELECT 1 AS age, 'x' AS sex, 1.5 AS weight) AS patients") == name
+    assert (
+        name_of(session, f"SELECT {expression} FROM (SELECT 1 AS age, 'x' AS sex, 1.5 AS weight) AS patients") == name
+    )
 
 
 @pytest.mark.parametrize(("expression", "name"), AGGREGATES.items())

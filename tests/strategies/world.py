@@ -1,7 +1,6 @@
 """A small world in which everything that can go wrong does: its tables, its policy, and the engines that hold it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -158,13 +157,13 @@ def create(connection: duckdb.DuckDBPyConnection, rows: Rows) -> None:
     connection.execute("; ".join(statements))
 
 
-@dataclass
 class Survey:
     """The policy over an engine whose rows a test changes at will: only the schema is read from the file."""
 
-    catalog: Catalog
-    backend: DuckDBBackend
-    memory: duckdb.DuckDBPyConnection
+    def __init__(self, catalog: Catalog, backend: DuckDBBackend, memory: duckdb.DuckDBPyConnection) -> None:
+        self.catalog = catalog
+        self.backend = backend
+        self.memory = memory
 
     def compile(self, sql: str, settings: QuerySettings = SETTINGS) -> CompiledQuery:
         """Plan a query; raises the typed refusal."""
@@ -189,6 +188,7 @@ def survey_file(folder: Path, rows: Rows) -> Path:
     """A DuckDB file with these rows."""
     path = folder / "survey.duckdb"
     with duckdb.connect(str(path)) as connection:
+        connection.execute("SET TimeZone = 'Europe/Berlin'")
         create(connection, rows)
     return path
 

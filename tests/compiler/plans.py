@@ -1,0 +1,53 @@
+"""Compile a query under a policy file's text, with changes: no data is read but the schema."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from dpsql.backends import open_backend
+from dpsql.compiler.catalog import Catalog
+from dpsql.compiler.compile import compile_query
+from dpsql.compiler.lowering import Constants
+from dpsql.compiler.parse import QueryStatement
+from dpsql.compiler.plan import CompiledQuery
+from dpsql.compiler.settings import QuerySettings
+from dpsql.policy import Policy
+from dpsql.settings import Settings
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+class Planner:
+    """Compiles under one policy."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        backend = open_backend(policy)
+        self.catalog = Catalog(policy, backend.schema, policy.roles[0])
+        backend.close()
+
+    def settings(self, **changes: str) -> QuerySettings:
+        """The role's settings, with changes."""
+        settings = Settings(self.policy, self.catalog.role)
+        for name, value in changes.items():
+            settings.set(f"dpsql.{name}", value)
+        return settings.query(NOW)
+
+    def compile(self, sql: str, **changes: str) -> CompiledQuery:
+        """Plan one query."""
+        constants = Constants(NOW, "ana", self.policy.dataset.name, "PostgreSQL 15.0 (dpsql)")
+        return compile_query(QueryStatement(sql), self.catalog, self.settings(**changes), constants)
+
+
+@contextmanager
+def changed_policy(source: Path, name: str, changes: Mapping[str, str]) -> Iterator[Path]:
+    """A copy of a policy beside it, in which each text on the left is the one on the right."""
+    text = source.read_text(encoding="utf-8")
+    for before, after in changes.items():
+        assert before in text, before
+        text = text.replace(before, after)
+    path = source.with_name(f"{name}.toml")
+    path.write_text(text, encoding="utf-8")
+    yield path
+    path.unlink()

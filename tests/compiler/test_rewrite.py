@@ -1,0 +1,76 @@
+"""The bounded SQL of some twenty shapes, side by side with the query, so that a change of it is seen in review.
+
+DPSQL_UPDATE_FIXTURES=1 pytest tests/compiler/test_rewrite.py writes tests/fixtures/rewrite.sql anew.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dpsql.compiler.plan import CompiledQuery
+from dpsql.policy import load_policy
+from tests.compiler.plans import Planner
+from tests.fixtures.load import HERE, Case, load, parse
+
+FIXTURE = "rewrite.sql"
+CASES = load(FIXTURE)
+_CLAUSE = re.compile(r"(?<=\)), (?=\w+ AS (?:NOT MATERIALIZED )?\()|(?<=\)) (?=SELECT )")
+
+
+@pytest.fixture(scope="module")
+def planner(clinic_policy: Path) -> Planner:
+    return Planner(load_policy(clinic_policy))
+
+
+def written(query: CompiledQuery) -> str:
+    """Engine SQL as the fixture holds it: a line a step, then what it is noised for."""
+    texts = []
+    for release in query.releases:
+        bounds = release.contribution
+        kept = "all groups" if not release.private_keys else "groups that enough units are in"
+        noised = ", ".join(f"p{i} [{p.part.lower}, {p.part.upper}]" for i, p in enumerate(release.parts))
+        texts.append(_CLAUSE.sub(lambda match: match.group(0).rstrip() + "\n", release.sql))
+        texts.append(
+            f"{bounds.max_groups} x {bounds.max_rows}{' by schema' if bounds.one_row else ''}; "
+            f"{kept if bounds.grouped else 'one group'}; {noised or 'no cells'}"
+        )
+    return "\n".join(texts)
+
+
+def settings(case: Case) -> dict[str, str]:
+    return dict(part.split(" = ") for part in case.marks.get("set", "").split(", ") if part)
+
+
+@pytest.fixture(scope="module")
+def updates() -> Iterator[dict[str, str]]:
+    """SQL by query, written into the fixture at the end."""
+    found: dict[str, str] = {}
+    yield found
+    if found:
+        text = (HERE / FIXTURE).read_text(encoding="utf-8")
+        blocks = [_updated(block.strip("\n"), found) for block in text.split("\n\n")]
+        (HERE / FIXTURE).write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
+
+
+def _updated(block: str, found: dict[str, str]) -> str:
+    head = block.split("\n-- engine:")[0]
+    sql = "".join(case.sql for case in parse(head))
+    return f"{head}\n-- engine: {found[sql].replace(chr(10), chr(10) + '--   ')}" if sql else head
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_rewrite(case: Case, planner: Planner, updates: dict[str, str]) -> None:
+    text = written(planner.compile(case.sql, **settings(case)))
+    if "DPSQL_UPDATE_FIXTURES" in os.environ:
+        updates[case.sql] = text
+    else:
+        assert text == case.marks["engine"]
+
+
+def test_equal_queries_have_equal_sql(planner: Planner) -> None:
+    for case in CASES:
+        one, two = (planner.compile(case.sql, **settings(case)) for _ in range(2))
+        assert [release.key for release in one.releases] == [release.key for release in two.releases]

@@ -1,0 +1,281 @@
+"""Plans that were tampered with are not run: the guarantee is computed again from the plan alone."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpsql.compiler.plan import CompiledQuery, PlannedPart, PlannedRelease
+from dpsql.compiler.verify import verify
+from dpsql.errors import GuaranteeMismatch, PolicyViolation
+from dpsql.policy import load_policy
+from dpsql.privacy.accounting import Spent
+from dpsql.privacy.cost import Accountant, Event
+from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
+from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric
+from tests.compiler.plans import Planner, changed_policy
+
+PRIVATE = "SELECT city, COUNT(*), SUM(age) FROM patients GROUP BY city"
+PUBLIC = (
+    "SELECT icd, COUNT(*), AVG(cost), SUM(cost), COUNT(DISTINCT doctor_id), "
+    "COUNT(DISTINCT patient_id) FROM visits GROUP BY icd"
+)
+TOTAL = "SELECT COUNT(*), SUM(cost), AVG(duration_min - 100), SUM(-cost) FROM visits"
+SINGLE = "SELECT SUM(age - 50), AVG(age), COUNT(*) FROM patients"
+DRUGS = "SELECT drug, COUNT(*), AVG(dose) FROM prescriptions GROUP BY drug"
+DISTINCT = "SELECT city, COUNT(DISTINCT patient_id) FROM visits GROUP BY city"
+QUERIES = [PRIVATE, PUBLIC, TOTAL, SINGLE, DRUGS, DISTINCT]
+
+ACCOUNTANTS = {
+    "zcdp": {},
+    "basic": {'accountant = "zcdp"': 'accountant = "basic"'},
+    "pure": {
+        'epsilon = 5, delta = 1e-6, accountant = "zcdp", selection_share = 0.5': 'epsilon = 5, accountant = "pure"',
+        "epsilon = 0.1, delta = 1e-9": "epsilon = 0.1, delta = 0",
+    },
+}
+ADJACENCIES = {"add_remove": {}, "substitute": {'adjacency = "add_remove"': 'adjacency = "substitute"'}}
+
+
+@pytest.fixture(scope="module")
+def planner(clinic_policy: Path) -> Planner:
+    return Planner(load_policy(clinic_policy))
+
+
+@pytest.fixture(scope="module", params=list(ADJACENCIES))
+def adjacency(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module", params=list(ACCOUNTANTS))
+def accountant(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def variant(clinic_policy: Path, accountant: str, adjacency: str) -> Planner:
+    with changed_policy(
+        clinic_policy, f"{accountant}-{adjacency}", ACCOUNTANTS[accountant] | ADJACENCIES[adjacency]
+    ) as p:
+        return Planner(load_policy(p))
+
+
+@pytest.mark.parametrize("mechanism", ["auto", "laplace", "gaussian"])
+@pytest.mark.parametrize("sql", QUERIES)
+def test_every_plan_costs_its_price_and_hardly_less(
+    variant: Planner, accountant: str, adjacency: str, sql: str, mechanism: str
+) -> None:
+    """compile_query verifies what it makes; here the price is also nearly used up."""
+    private = "GROUP BY city" in sql or "GROUP BY drug" in sql
+    if accountant == "pure" and (private or mechanism == "gaussian"):
+        with pytest.raises(Exception, match=r"delta|pure"):
+            variant.compile(sql, mechanism=mechanism)
+        return
+    query = variant.compile(sql, mechanism=mechanism)
+    assert query.price is not None
+    spent = Spent.zero().add([event for release in query.releases for event in release.events])
+    loss = {
+        Accountant.ZCDP: (spent.rho, query.price.epsilon**2 / 2),
+        Accountant.BASIC: (spent.basic_epsilon, query.price.epsilon),
+        Accountant.PURE: (spent.pure_epsilon, query.price.epsilon),
+    }[query.price.accountant]
+    assert loss[0] is not None
+    # Each unit of a pure or basic part is rounded to whole cells, so a little may be left.
+    assert loss[1] * Fraction(9, 10) < loss[0] <= loss[1] + Fraction(1, 10**20)
+    # Under basic composition a Gaussian has a delta of its own, and with auto it may be chosen.
+    noise_delta = accountant == "basic" and mechanism != "laplace"
+    assert not private or spent.basic_delta > 0
+    assert private or noise_delta or spent.delta == spent.basic_delta == 0
+    for release in query.releases:
+        assert release.private_keys == private
+        for planned in release.parts:
+            groups = release.contribution.max_groups * (
+                2 if adjacency == "substitute" and release.contribution.grouped else 1
+            )
+            assert planned.noise.sensitivity.l0 == groups
+            if mechanism != "auto":
+                kind = DiscreteLaplace if mechanism == "laplace" else DiscreteGaussian
+                assert isinstance(planned.noise, kind)
+
+
+def tamper(query: CompiledQuery, change: Callable[[PlannedRelease], PlannedRelease]) -> CompiledQuery:
+    return replace(query, releases=tuple(change(release) for release in query.releases))
+
+
+def with_noise(index: int, change: Callable[[Any], Any]) -> Callable[[PlannedRelease], PlannedRelease]:
+    def changed(release: PlannedRelease) -> PlannedRelease:
+        parts = list(release.parts)
+        parts[index] = PlannedPart(parts[index].part, change(parts[index].noise))
+        return replace(release, parts=tuple(parts))
+
+    return changed
+
+
+def with_part(index: int, **changes: Any) -> Callable[[PlannedRelease], PlannedRelease]:
+    def changed(release: PlannedRelease) -> PlannedRelease:
+        parts = list(release.parts)
+        parts[index] = PlannedPart(replace(parts[index].part, **changes), parts[index].noise)
+        return replace(release, parts=tuple(parts))
+
+    return changed
+
+
+def less(name: str) -> Callable[[Any], Any]:
+    def change(noise: Any) -> Any:
+        value = getattr(noise.sensitivity, name)
+        return replace(noise, sensitivity=replace(noise.sensitivity, **{name: value - 1}))
+
+    return change
+
+
+def half_scale(noise: Any) -> Any:
+    return (
+        replace(noise, scale=noise.scale / 2)
+        if hasattr(noise, "scale")
+        else replace(noise, variance=noise.variance / 2)
+    )
+
+
+def touching(groups: int) -> Callable[[PlannedRelease], PlannedRelease]:
+    return lambda release: replace(release, contribution=replace(release.contribution, max_groups=groups))
+
+
+def more_groups_of_less(noise: Any) -> Any:
+    """Sensitivities that are larger in one norm and smaller in another."""
+    sensitivity = noise.sensitivity
+    return replace(noise, sensitivity=replace(sensitivity, l0=sensitivity.l0 + 1, l1=sensitivity.l1 - 1))
+
+
+class UnderstatedLaplace(DiscreteLaplace):
+    """Noise that charges less than it costs."""
+
+    @property
+    def event(self) -> Event:
+        """The event of twice the noise."""
+        return replace(super().event, scale=2 * self.scale)
+
+
+def understated(noise: Any) -> Any:
+    return UnderstatedLaplace(noise.sensitivity, noise.scale)
+
+
+TAMPERED: dict[str, tuple[str, Callable[[PlannedRelease], PlannedRelease]]] = {
+    "half the noise": (PUBLIC, with_noise(0, half_scale)),
+    "half the noise of a single cell": (SINGLE, with_noise(0, half_scale)),
+    "half the noise of a mean": (TOTAL, with_noise(2, half_scale)),
+    "a larger l0 and a smaller l1": (PUBLIC, with_noise(1, more_groups_of_less)),
+    "noise that is not what is charged": (SINGLE, with_noise(2, understated)),
+    "a smaller l0": (PUBLIC, with_noise(0, less("l0"))),
+    "a smaller linf": (PUBLIC, with_noise(1, less("linf"))),
+    "a smaller l1": (PUBLIC, with_noise(1, less("l1"))),
+    "a smaller l2": (PUBLIC, with_noise(1, less("l2_squared"))),
+    "a smaller linf of an ungrouped sum": (TOTAL, with_noise(1, less("linf"))),
+    "more groups than are noised for": (PUBLIC, touching(11)),
+    "more rows than are noised for": (PUBLIC, with_part(0, cap=6)),
+    "more distinct values than are noised for": (PUBLIC, with_part(4, cap=6)),
+    "no selection": (PRIVATE, lambda release: replace(release, selection=None)),
+    "keys that are private after all": (PUBLIC, lambda release: replace(release, private_keys=True)),
+    "keys that are public after all": (PRIVATE, lambda release: replace(release, private_keys=False)),
+}
+
+
+@pytest.mark.parametrize("name", TAMPERED)
+def test_tampered_plans_are_not_run(planner: Planner, name: str) -> None:
+    sql, change = TAMPERED[name]
+    query = planner.compile(sql, mechanism="laplace")
+    verify(query, planner.catalog, planner.settings())
+    with pytest.raises(GuaranteeMismatch):
+        verify(tamper(query, change), planner.catalog, planner.settings())
+
+
+@pytest.mark.parametrize("index", range(4))
+@pytest.mark.parametrize("bound", ["lower", "upper"])
+def test_a_wider_grid_is_noticed(variant: Planner, index: int, bound: str) -> None:
+    query = variant.compile(TOTAL)
+    (release,) = query.releases
+    part = release.parts[index].part
+    if part.grid is None:
+        return
+    size = 10 * max(abs(part.grid.lower), abs(part.grid.upper))
+    wider = replace(part.grid, lower=-size) if bound == "lower" else replace(part.grid, upper=size)
+    with pytest.raises(GuaranteeMismatch):
+        verify(tamper(query, with_part(index, grid=wider)), variant.catalog, variant.settings())
+
+
+@pytest.mark.parametrize("name", ["l0", "linf", "l1", "l2_squared"])
+@pytest.mark.parametrize("sql", [PUBLIC, TOTAL, SINGLE])
+def test_smaller_sensitivities_are_noticed(variant: Planner, sql: str, name: str) -> None:
+    query = variant.compile(sql)
+    for index in range(len(query.releases[0].parts)):
+        if name == "l0" and query.releases[0].parts[index].noise.sensitivity.l0 == 1:
+            continue
+        with pytest.raises(GuaranteeMismatch):
+            verify(tamper(query, with_noise(index, less(name))), variant.catalog, variant.settings())
+
+
+def test_a_price_that_is_not_the_plans(planner: Planner) -> None:
+    query = planner.compile(PUBLIC)
+    assert query.price is not None
+    for price in (
+        None,
+        replace(query.price, epsilon=query.price.epsilon / 2),
+        replace(query.price, epsilon=Fraction(2)),
+        replace(query.price, accountant=Accountant.PURE),
+    ):
+        with pytest.raises(GuaranteeMismatch):
+            verify(replace(query, price=price), planner.catalog, planner.settings())
+    private = planner.compile(PRIVATE)
+    assert private.price is not None
+    with pytest.raises(GuaranteeMismatch):
+        verify(replace(private, price=replace(private.price, delta=Fraction(0))), planner.catalog, planner.settings())
+
+
+def with_fewer_groups(release: PlannedRelease) -> PlannedRelease:
+    """A selection calibrated to one group less than a unit may touch."""
+    selection = release.selection
+    if isinstance(selection, Threshold):
+        sensitivity = selection.event.sensitivity
+        event = replace(selection.event, sensitivity=replace(sensitivity, l0=sensitivity.l0 - 1))
+        return replace(release, selection=replace(selection, event=event))
+    if isinstance(selection, GaussianThreshold):
+        sensitivity = selection.threshold.event.sensitivity
+        event = replace(selection.threshold.event, sensitivity=replace(sensitivity, l0=sensitivity.l0 - 1))
+        return replace(release, selection=replace(selection, threshold=replace(selection.threshold, event=event)))
+    assert isinstance(selection, TruncatedGeometric)
+    return replace(release, selection=replace(selection, l0=selection.l0 - 1))
+
+
+def with_less_noise_in_the_selection(release: PlannedRelease) -> PlannedRelease:
+    """A selection whose own noise is for one group less than a unit may touch."""
+    selection = release.selection
+    assert isinstance(selection, GaussianThreshold)
+    sensitivity = selection.noise.sensitivity
+    less = replace(sensitivity, l0=sensitivity.l0 - 1, l1=sensitivity.l1 - 1, l2_squared=sensitivity.l2_squared - 1)
+    return replace(release, selection=replace(selection, noise=replace(selection.noise, sensitivity=less)))
+
+
+@pytest.mark.parametrize("sql", [DRUGS, "SELECT drug, COUNT(DISTINCT patient_id) FROM prescriptions GROUP BY drug"])
+def test_selections_for_fewer_groups_are_noticed(variant: Planner, accountant: str, sql: str) -> None:
+    if accountant == "pure":
+        with pytest.raises(PolicyViolation):
+            variant.compile(sql)
+        return
+    query = variant.compile(sql)
+    with pytest.raises(GuaranteeMismatch):
+        verify(tamper(query, with_fewer_groups), variant.catalog, variant.settings())
+
+
+def test_a_selection_with_too_little_noise_is_noticed(planner: Planner) -> None:
+    query = planner.compile(DRUGS)
+    with pytest.raises(GuaranteeMismatch):
+        verify(tamper(query, with_less_noise_in_the_selection), planner.catalog, planner.settings())
+
+
+def test_a_plan_without_releases_is_free(planner: Planner) -> None:
+    query = planner.compile("SELECT COUNT(*) FROM doctors")
+    assert query.releases == ()
+    assert query.price is None
+    verify(query, planner.catalog, planner.settings())
