@@ -23,7 +23,7 @@ apilevel = "2.0"
 threadsafety = 2
 paramstyle = "pyformat"
 
-_PLACEHOLDER = re.compile(r"%(?:%|s|\((\w+)\)s|(.))")
+_PLACEHOLDER = re.compile(r"%(?:%|s|\((\w+)\)s|(.|\Z))", re.DOTALL)
 
 
 @dataclass(frozen=True)

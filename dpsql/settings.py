@@ -259,6 +259,6 @@ def _zone(value: str) -> str:
 
 def _count(name: str, value: str) -> str:
     digits = value.strip().lstrip("0")
-    if not digits.isdecimal() or len(digits) > 10 or int(digits) > 1_000_000_000:
+    if not digits.isdecimal() or len(digits) > 9:
         raise InvalidParameter(f'invalid value for parameter "{name}": "{value[:40]}"', hint=f"SET {name} = 4")
     return digits

@@ -5,7 +5,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -275,6 +275,18 @@ def test_moments_come_in_the_datasets_zone() -> None:
     assert rows == ((moment, None, 5),)
     assert str(rows[0][0]) == "2024-07-01 12:00:00+02:00"
     berlin.close()
+
+
+def test_moments_at_the_ends_of_time() -> None:
+    """A zone in which the year would be 10000 or 0 is left out."""
+    for zone, moment in (
+        ("Asia/Tokyo", datetime(9999, 12, 31, 23, tzinfo=UTC)),
+        ("America/New_York", datetime(1, 1, 1, 1, tzinfo=UTC)),
+    ):
+        processor = PostProcessor(zone)
+        micros = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+        assert post(processor, f"SELECT {micros}", (SqlType.TIMESTAMPTZ,)) == ((moment,),)
+        processor.close()
 
 
 def test_what_cannot_be_computed_is_told(processor: PostProcessor) -> None:

@@ -82,6 +82,7 @@ def _window(lowering: Lowering, node: exp.Window) -> Expr:
     if not lowering.windows:
         raise UnsupportedQuery(f"window functions are not allowed {lowering.clause}", position=lowering.at(node))
     lowering.only(node, "this", "partition_by", "order", "over", "spec")
+    lowering = replace(lowering, windows=False, clause="in a window function")
     name, arguments, sql_type = _window_function(lowering, node.this)
     partition = tuple(lowering.value(part) for part in node.args.get("partition_by") or ())
     order = node.args.get("order")
@@ -96,7 +97,7 @@ def _window_function(lowering: Lowering, node: exp.Expr) -> tuple[str, tuple[Exp
         name, sql_type = _WINDOWS[kind]
         return name, (), sql_type
     if kind in _AGGREGATES:
-        call = aggregate_call(replace(lowering, windows=False), node, None)
+        call = aggregate_call(lowering, node, None)
         if call.distinct:
             raise UnsupportedQuery("DISTINCT is not supported in a window function", position=lowering.at(node))
         if call.argument is None:

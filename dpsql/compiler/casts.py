@@ -17,9 +17,15 @@ def _cast(lowering: Lowering, node: exp.Cast) -> Expr:
     return _cast_to(lowering, argument, target, node, scale)
 
 
+def type_name(written: exp.Expr) -> str:
+    """The name of a type as written; the parser calls real FLOAT, and PostgreSQL's float DOUBLE."""
+    name = str(getattr(written.this, "value", written.this)).lower()
+    return "real" if name == "float" else name
+
+
 def _target(lowering: Lowering, node: exp.Cast) -> tuple[SqlType, int | None]:
     written = node.args["to"]
-    name = written.this.value.lower() if hasattr(written.this, "value") else str(written.this)
+    name = type_name(written)
     try:
         target = parse_type(name)
     except ValueError:

@@ -50,6 +50,7 @@ class Clauses:
         constants: What now(), CURRENT_USER and the like mean.
         fields: The source of fields.
         offset: Where the statement starts in the text that was sent.
+        sql: The statement's own text.
     """
 
     catalog: Catalog
@@ -57,6 +58,7 @@ class Clauses:
     constants: Constants
     fields: Fields
     offset: int
+    sql: str
 
     def at(self, node: exp.Expr) -> int | None:
         """The position of a node in the analyst's text."""
@@ -68,8 +70,12 @@ class Clauses:
 
     def ordinal(self, node: exp.Expr, width: int) -> int | None:
         """The 0-based output column that a bare number in GROUP BY or ORDER BY means."""
-        if not isinstance(node, exp.Literal) or node.is_string:
+        if not isinstance(node, exp.Literal):
             return None
+        if node.is_string:
+            raise InvalidSyntax(
+                "a constant in ORDER BY or GROUP BY must be the position of a column", position=self.at(node)
+            )
         text = str(node.this).lstrip("0")
         if not text.isdecimal() or len(text) > 9 or int(text) > width:
             raise InvalidSyntax(f"position {str(node.this)[:20]} is not in select list", position=self.at(node))

@@ -51,12 +51,17 @@ class Coercion:
         target = common_type(expressions, at)
         return tuple(self.to(e, target, at) for e in expressions)
 
-    def unify_compared(self, expressions: Sequence[Expr], at: int | None = None) -> tuple[Expr, ...]:
-        """Bring the sides of a comparison to a type in which they compare without conversion errors."""
-        target = common_type(expressions, at)
+    def unify_compared(self, expressions: Sequence[Expr], places: Sequence[int | None]) -> tuple[Expr, ...]:
+        """Bring the sides of a comparison to a type in which they compare without conversion errors.
+
+        Args:
+            expressions: The sides.
+            places: Where each stands in the text.
+        """
+        target = common_type(expressions, places[0])
         if target is SqlType.NUMERIC:
             target = SqlType.DOUBLE
-        return tuple(self.to(e, target, at) for e in expressions)
+        return tuple(self.to(e, target, at) for e, at in zip(expressions, places, strict=True))
 
 
 def common_type(expressions: Sequence[Expr], at: int | None = None) -> SqlType:

@@ -49,7 +49,7 @@ def compile_query(
     parameters = Parameters(settings.now.tzinfo or UTC, tuple(values), _declared(types))
     tree = parse_query(statement)
     try:
-        lowered, fields = lower(tree, catalog, parameters, constants, statement.offset)
+        lowered, fields = lower(tree, catalog, parameters, constants, statement.sql, statement.offset)
         if settings.intervals:
             lowered = with_margins(lowered, fields)
         compiled = plan(statement.sql, lowered, catalog, fields, settings)
@@ -84,7 +84,7 @@ def describe_query(
     parameters = Parameters(constants.now.tzinfo or UTC, None, _declared(types))
     tree = parse_query(statement)
     try:
-        lowered, fields = lower(tree, catalog, parameters, constants, statement.offset)
+        lowered, fields = lower(tree, catalog, parameters, constants, statement.sql, statement.offset)
         if intervals:
             lowered = with_margins(lowered, fields)
     except Error:

@@ -160,9 +160,7 @@ def _integer(text: str) -> int:
 
 def _timestamp(text: str) -> datetime:
     moment = datetime.fromisoformat(text.strip())
-    if moment.tzinfo is not None:
-        moment = moment.astimezone(UTC).replace(tzinfo=None)
-    return moment
+    return moment.replace(tzinfo=None)  # a zone is passed over, as in PostgreSQL
 
 
 def _finite(text: str) -> float:

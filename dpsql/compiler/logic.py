@@ -4,8 +4,10 @@ from sqlglot import exp
 
 from dpsql.compiler.ir import Call, Case, Cast, Expr, InList, Literal
 from dpsql.compiler.lowering import Lowering, Method
-from dpsql.errors import InvalidParameter, UnsupportedQuery
+from dpsql.errors import InvalidParameter, QueryTooComplex, UnsupportedQuery
 from dpsql.sqltypes import SqlType
+
+MAX_TERMS = 1_000
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "eq",
@@ -16,6 +18,12 @@ _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.GTE: "ge",
     exp.NullSafeNEQ: "distinct_from",
 }
+
+
+def _compared(lowering: Lowering, *nodes: exp.Expr) -> tuple[Expr, ...]:
+    """The sides of a comparison in the type in which they are compared."""
+    sides = [lowering.lower(node) for node in nodes]
+    return lowering.coercion.unify_compared(sides, [lowering.at(node) for node in nodes])
 
 
 def _paren(lowering: Lowering, node: exp.Paren) -> Expr:
@@ -30,8 +38,31 @@ def _connector(lowering: Lowering, node: exp.Connector) -> Expr:
         terms.append(rest.args["expression"])
         rest = rest.this
     terms.append(rest)
-    arguments = tuple(lowering.condition(term) for term in reversed(terms))
-    return Call(name, arguments, SqlType.BOOLEAN)
+    if len(terms) > MAX_TERMS:
+        raise QueryTooComplex(f"a condition may have {MAX_TERMS:,} terms", hint="Use an IN list.")
+    arguments = _as_lists(name, [lowering.condition(term) for term in reversed(terms)])
+    return Call(name, arguments, SqlType.BOOLEAN) if len(arguments) > 1 else arguments[0]
+
+
+def _as_lists(name: str, terms: list[Expr]) -> tuple[Expr, ...]:
+    """The same terms, with x = a OR x = b … as x IN (a, b …), and x <> a AND x <> b … as NOT IN.
+
+    The meaning is the same, NULL included; the engine's planner takes memory by the square of the number of terms.
+    """
+    compared = "ne" if name == "and" else "eq"
+    lists: dict[Expr, list[Literal]] = {}
+    rest: list[Expr] = []
+    for term in terms:
+        right = term.arguments[1] if isinstance(term, Call) and term.function == compared else None
+        constant = _constant(right) if right is not None else None
+        if isinstance(term, Call) and constant is not None:
+            lists.setdefault(term.arguments[0], []).append(constant)
+        else:
+            rest.append(term)
+    for argument, items in lists.items():
+        found: Expr = InList(argument, tuple(dict.fromkeys(items)))
+        rest.append(Call("not", (found,), SqlType.BOOLEAN) if name == "and" else found)
+    return tuple(rest)
 
 
 def _not(lowering: Lowering, node: exp.Not) -> Expr:
@@ -39,25 +70,20 @@ def _not(lowering: Lowering, node: exp.Not) -> Expr:
 
 
 def _comparison(lowering: Lowering, node: exp.Binary) -> Expr:
-    sides = lowering.coercion.unify_compared(
-        (lowering.lower(node.this), lowering.lower(node.expression)), lowering.at(node)
-    )
+    sides = _compared(lowering, node.this, node.expression)
     lowering.need_comparable(sides[0].type, node)
     return Call(_COMPARISONS[type(node)], sides, SqlType.BOOLEAN)
 
 
 def _not_distinct(lowering: Lowering, node: exp.Binary) -> Expr:
-    sides = lowering.coercion.unify_compared(
-        (lowering.lower(node.this), lowering.lower(node.expression)), lowering.at(node)
-    )
+    sides = _compared(lowering, node.this, node.expression)
     lowering.need_comparable(sides[0].type, node)
     return Call("not", (Call("distinct_from", sides, SqlType.BOOLEAN),), SqlType.BOOLEAN)
 
 
 def _between(lowering: Lowering, node: exp.Between) -> Expr:
     lowering.only(node, "this", "low", "high")
-    parts = [lowering.lower(part) for part in (node.this, node.args["low"], node.args["high"])]
-    unified = lowering.coercion.unify_compared(parts, lowering.at(node))
+    unified = _compared(lowering, node.this, node.args["low"], node.args["high"])
     lowering.need_comparable(unified[0].type, node)
     return Call("between", unified, SqlType.BOOLEAN)
 
@@ -68,8 +94,7 @@ def _in(lowering: Lowering, node: exp.In) -> Expr:
     lowering.only(node, "this", "expressions")
     if not node.expressions:
         raise UnsupportedQuery("an IN list needs an item", position=lowering.at(node))
-    lowered = [lowering.lower(part) for part in (node.this, *node.expressions)]
-    argument, *items = lowering.coercion.unify_compared(lowered, lowering.at(node))
+    argument, *items = _compared(lowering, node.this, *node.expressions)
     lowering.need_comparable(argument.type, node)
     constants = [_constant(item) for item in items]
     if all(constant is not None for constant in constants):
@@ -126,8 +151,7 @@ def _case(lowering: Lowering, node: exp.Case) -> Expr:
         if node.this is None:
             conditions.append(lowering.condition(branch.this))
         else:
-            sides = (lowering.lower(node.this), lowering.lower(branch.this))
-            conditions.append(Call("eq", lowering.coercion.unify_compared(sides, lowering.at(branch)), SqlType.BOOLEAN))
+            conditions.append(Call("eq", _compared(lowering, node.this, branch.this), SqlType.BOOLEAN))
     results = [lowering.lower(branch.args["true"]) for branch in node.args["ifs"]]
     default = node.args.get("default")
     results.append(lowering.lower(default) if default is not None else Literal(None, SqlType.UNKNOWN))
@@ -146,8 +170,7 @@ def _chosen(lowering: Lowering, node: exp.Expr) -> Expr:
 
 
 def _nullif(lowering: Lowering, node: exp.Nullif) -> Expr:
-    left, right = lowering.lower(node.this), lowering.lower(node.expression)
-    unified = lowering.coercion.unify_compared((left, right), lowering.at(node))
+    unified = _compared(lowering, node.this, node.expression)
     lowering.need_comparable(unified[0].type, node)
     return Call("nullif", unified, unified[0].type)
 

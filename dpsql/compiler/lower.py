@@ -47,7 +47,7 @@ MAX_COMPUTED_ROWS = 100
 
 
 def lower(
-    tree: exp.Expr, catalog: Catalog, parameters: Parameters, constants: Constants, offset: int = 0
+    tree: exp.Expr, catalog: Catalog, parameters: Parameters, constants: Constants, sql: str, offset: int = 0
 ) -> tuple[Lowered, Fields]:
     """Lower a whole query; its status is Public or Released.
 
@@ -57,7 +57,7 @@ def lower(
     Raises:
         Error: A typed refusal.
     """
-    lowerer = QueryLowerer(Clauses(catalog, Coercion(parameters), constants, Fields(), offset))
+    lowerer = QueryLowerer(Clauses(catalog, Coercion(parameters), constants, Fields(), offset, sql))
     lowered = lowerer.query(tree, {})
     if isinstance(lowered.status, Protected):
         raise _rows_refused(catalog, lowered, position(tree, offset))
@@ -298,6 +298,8 @@ class QueryLowerer:
             [lowerer.lower(cell) for cell in (row.expressions if isinstance(row, exp.Tuple) else [row])]
             for row in node.expressions
         ]
+        if {len(row) for row in rows} == {0}:
+            raise InvalidSyntax("VALUES lists must not be empty", position=self.clauses.at(node))
         if len({len(row) for row in rows}) != 1:
             raise InvalidSyntax("VALUES lists must all be the same length", position=self.clauses.at(node))
         columns = [self.clauses.coercion.unify(column, self.clauses.at(node)) for column in zip(*rows, strict=True)]
@@ -331,16 +333,25 @@ class QueryLowerer:
                 "each side of a set operation must have the same columns", position=self.clauses.at(node)
             )
         pairs = list(zip(left.columns, right.columns, strict=True))
-        types = [common_type((Column(a), Column(b)), self.clauses.at(node)) for (_, a), (_, b) in pairs]
+        types = [self._common_type((left, a), (right, b), self.clauses.at(node)) for (_, a), (_, b) in pairs]
         left_relation, right_relation = self._cast_to(left, types), self._cast_to(right, types)
         fields = tuple(self.clauses.fields.new(type_) for type_ in types)
         relation = SetOperation(kinds[type(node)], not node.args.get("distinct"), left_relation, right_relation, fields)
         columns = tuple((name, field) for ((name, _), _), field in zip(pairs, fields, strict=True))
         return Lowered(_combined(relation, left.status, right.status), columns)
 
+    def _common_type(self, left: tuple[Lowered, Field], right: tuple[Lowered, Field], at: int | None) -> SqlType:
+        """The type that a column of both sides takes; one that is NULL throughout takes the other's."""
+        known = [Column(field) for lowered, field in (left, right) if not _is_null(lowered.relation, field)]
+        return common_type(known or [Column(left[1])], at)
+
     def _cast_to(self, lowered: Lowered, types: list[SqlType]) -> Relation:
         columns = [field for _, field in lowered.columns]
-        expressions = tuple(self.clauses.coercion.to(Column(f), t) for f, t in zip(columns, types, strict=True))
+        nulls = [_is_null(lowered.relation, field) for field in columns]
+        expressions = tuple(
+            Literal(None, t) if null else self.clauses.coercion.to(Column(f), t)
+            for f, t, null in zip(columns, types, nulls, strict=True)
+        )
         return Project(lowered.relation, tuple(self.clauses.fields.new(t) for t in types), expressions)
 
     def _ordered(self, lowered: Lowered, node: exp.Expr) -> Lowered:
@@ -362,6 +373,14 @@ class QueryLowerer:
         fields = tuple(dict.fromkeys(field for _, field in lowered.columns))
         relation = Sort(lowered.relation, fields, tuple(terms), limit, offset)
         return replace(lowered, status=replace(lowered.status, relation=relation))
+
+
+def _is_null(relation: Relation, field: Field) -> bool:
+    """True where a column is the constant NULL."""
+    if not isinstance(relation, Project) or field not in relation.fields:
+        return False
+    written = relation.expressions[relation.fields.index(field)]
+    return isinstance(written, Literal) and written.value is None
 
 
 def _combined(relation: Relation, *statuses: Status) -> Public | Released:

@@ -150,19 +150,19 @@ class Lowering:
 
     def refusal(self, node: exp.Expr) -> Exception:
         """The error for a node that no method lowers."""
+        if isinstance(node, exp.Subquery | exp.Select | exp.Exists | exp.SetOperation):
+            return UnsupportedQuery(
+                "a subquery may not stand in an expression",
+                hint="Run the inner query by itself and use its answer as a constant.",
+                position=self.at(node),
+            )
         if isinstance(node, exp.Anonymous | exp.Func):
-            name = str(node.this) if isinstance(node, exp.Anonymous) else node.sql_name()
+            name = str(node.this)[:63] if isinstance(node, exp.Anonymous) else node.sql_name()
             if isinstance(node, exp.Rand):
                 name = "RANDOM"
             return UndefinedFunction(
                 f"function {name.lower()} is not available",
                 hint="docs/sql.md lists the functions there are.",
-                position=self.at(node),
-            )
-        if isinstance(node, exp.Subquery | exp.Select | exp.Exists | exp.SetOperation):
-            return UnsupportedQuery(
-                "a subquery may not stand in an expression",
-                hint="Run the inner query by itself and use its answer as a constant.",
                 position=self.at(node),
             )
         return UnsupportedQuery(f"{node.key.upper()} is not supported", position=self.at(node))

@@ -5,5 +5,8 @@ from sqlglot import exp
 
 def position(node: exp.Expr, offset: int = 0) -> int | None:
     """Return the 1-based character index of `node`'s first known token, or None."""
-    starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
+    # The token of a placeholder is its number; the sign stands before it.
+    starts = [
+        part.meta["start"] - isinstance(part.parent, exp.Parameter) for part in node.walk() if "start" in part.meta
+    ]
     return offset + min(starts) + 1 if starts else None

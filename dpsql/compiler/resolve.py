@@ -83,8 +83,8 @@ class Scope:
 
 
 def identifier(node: exp.Expr) -> str:
-    """The name an identifier means: exact where quoted, else in lower case."""
-    name = str(node.this)
+    """The name an identifier means: exact where quoted, else in lower case; of 63 characters at the most."""
+    name = str(node.this)[:63]
     return name if node.args.get("quoted") else name.lower()
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from dpsql.compiler.casts import type_name
 from dpsql.compiler.clauses import Clauses, Lowered
 from dpsql.compiler.ir import (
     Aggregate,
@@ -32,6 +33,7 @@ from dpsql.compiler.ir import (
 from dpsql.compiler.lowering import Aggregates, Lowering, refuse_other_arguments
 from dpsql.compiler.resolve import Scope, Source, identifier
 from dpsql.errors import (
+    AmbiguousColumn,
     DatatypeMismatch,
     GroupingError,
     InvalidSyntax,
@@ -39,7 +41,7 @@ from dpsql.errors import (
     UndefinedColumn,
     UnsupportedQuery,
 )
-from dpsql.sqltypes import SqlType
+from dpsql.sqltypes import SqlType, parse_type
 
 _NOT_KEYS = frozenset({SqlType.REAL, SqlType.DOUBLE, SqlType.INTERVAL, SqlType.JSON, SqlType.BYTEA, SqlType.ARRAY})
 
@@ -65,45 +67,75 @@ def select_list(clauses: Clauses, select: exp.Select, sources: tuple[Source, ...
         elif isinstance(node, exp.Alias):
             items.append(Item(identifier(node.args["alias"]), node.this, None))
         else:
-            items.append(Item(output_name(node), node, None))
+            items.append(Item(output_name(node, clauses.sql), node, None))
     if not items:
         raise InvalidSyntax("SELECT needs a list of columns", position=clauses.at(select))
     return tuple(items)
 
 
-def output_name(node: exp.Expr) -> str:
-    """The name PostgreSQL gives a column without an alias."""
+_TYPE_NAMES = {
+    SqlType.BOOLEAN: "bool",
+    SqlType.SMALLINT: "int2",
+    SqlType.INTEGER: "int4",
+    SqlType.BIGINT: "int8",
+    SqlType.REAL: "float4",
+    SqlType.DOUBLE: "float8",
+    SqlType.CHAR: "bpchar",
+    SqlType.VARCHAR: "varchar",
+    SqlType.TIME: "time",
+    SqlType.TIMESTAMP: "timestamp",
+    SqlType.TIMESTAMPTZ: "timestamptz",
+}
+_UNNAMED = "?column?"
+
+
+def output_name(node: exp.Expr, sql: str) -> str:
+    """The name PostgreSQL gives a column without an alias.
+
+    Args:
+        node: The column's expression.
+        sql: The query's text, for a function is named as it was written.
+    """
     match node:
         case exp.Column():
             return identifier(node.this)
         case exp.Paren() | exp.Filter() | exp.Window():
-            return output_name(node.this)
+            return output_name(node.this, sql)
         case exp.Cast():
-            inner = output_name(node.this)
-            return inner if inner != "?column?" else str(node.args["to"].this.value).lower()
+            inner = output_name(node.this, sql)
+            return inner if inner != _UNNAMED else _type_name(node.args["to"])
         case exp.Case():
-            return "case"
-        case exp.Extract():
-            return "extract"
-        case exp.TimestampTrunc():
-            return "date_trunc"
-        case exp.Exists():
-            return "exists"
-        case exp.CurrentVersion():
-            return "version"
-        case exp.CurrentTimestamp():
-            return "now"
-        case exp.Substring():
-            return "substring"
+            default = node.args.get("default")
+            otherwise = output_name(default, sql) if default is not None else _UNNAMED
+            return otherwise if otherwise != _UNNAMED else "case"
         case exp.Trim():
-            return "btrim"
-        case exp.Connector() | exp.Binary() | exp.Not() | exp.Neg() | exp.Literal() | exp.Null():
-            return "?column?"
+            return {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args.get("position")).upper(), "btrim")
+        case exp.Boolean() | exp.Connector():
+            return _UNNAMED
         case exp.Func():
-            return node.sql_name().lower()
-        case exp.Boolean():
-            return "bool"
-    return "?column?"
+            written = _as_written(node, sql)
+            return written if written is not None else _unwritten(node)
+    return _UNNAMED
+
+
+def _as_written(node: exp.Expr, sql: str) -> str | None:
+    start, end = node.meta.get("start"), node.meta.get("end")
+    return sql[start : end + 1].lower() if isinstance(start, int) and isinstance(end, int) else None
+
+
+def _unwritten(node: exp.Func) -> str:
+    """The name of a function whose place in the text is not known: a word without parentheses, or an operator."""
+    if isinstance(node, exp.StrPosition):
+        return "position"
+    return _UNNAMED if isinstance(node, exp.Binary) else node.sql_name().lower()
+
+
+def _type_name(written: exp.Expr) -> str:
+    name = type_name(written)
+    try:
+        return _TYPE_NAMES.get(parse_type(name), parse_type(name).value)
+    except ValueError:
+        return name
 
 
 def refuse_hidden_unit(clauses: Clauses, expression: Expr, sources: tuple[Source, ...], node: exp.Expr) -> None:
@@ -170,6 +202,8 @@ class Selection:
         clauses, group = self.clauses, self.node.args["group"]
         refuse_other_arguments(group, "expressions", offset=clauses.offset)
         lowerer = clauses.expressions(self.sources, "in GROUP BY")
+        if not group.expressions:
+            raise InvalidSyntax("GROUP BY needs a list", hint="GROUP BY 1", position=clauses.at(self.node))
         keys: list[Expr] = []
         for node in group.expressions:
             if isinstance(node, exp.Tuple):
@@ -210,6 +244,10 @@ class Selection:
             if index is None and isinstance(inner, exp.Column) and inner.args.get("table") is None:
                 name = identifier(inner.this)
                 named = [i for i, item in enumerate(self.items) if item.name == name]
+                if len({outputs[i] for i in named}) > 1:
+                    raise AmbiguousColumn(
+                        f'ORDER BY "{name}" is ambiguous', hint="ORDER BY 1", position=self.clauses.at(inner)
+                    )
                 index = named[0] if named else None
             if index is None:
                 terms.append(lowerer.order(term))

@@ -3,7 +3,7 @@
 from sqlglot import exp
 
 from dpsql.compiler.casts import as_text
-from dpsql.compiler.ir import Call, Cast, Expr, Literal
+from dpsql.compiler.ir import Call, Case, Cast, Expr, Literal
 from dpsql.compiler.lowering import Lowering, Method
 from dpsql.errors import QueryTooComplex, UndefinedFunction, UnsupportedQuery
 from dpsql.sqltypes import SqlType
@@ -76,7 +76,17 @@ def _starts_with(lowering: Lowering, node: exp.StartsWith) -> Expr:
 
 def _concat(lowering: Lowering, node: exp.Concat) -> Expr:
     lowering.only(node, "expressions", "safe", "coalesce")
-    return Call("concat", tuple(as_text(lowering, part) for part in node.expressions), SqlType.TEXT)
+    return Call("concat", tuple(_concatenated(lowering, part) for part in node.expressions), SqlType.TEXT)
+
+
+def _concatenated(lowering: Lowering, node: exp.Expr) -> Expr:
+    """A part of CONCAT, which prints booleans as t and f."""
+    value = lowering.value(node)
+    if value.type is not SqlType.BOOLEAN:
+        return as_text(lowering, node)
+    negated = Call("not", (value,), SqlType.BOOLEAN)
+    letters = ((value, Literal("t", SqlType.TEXT)), (negated, Literal("f", SqlType.TEXT)))
+    return Case(letters, Literal(None, SqlType.TEXT), SqlType.TEXT)
 
 
 def _concat_operator(lowering: Lowering, node: exp.DPipe) -> Expr:

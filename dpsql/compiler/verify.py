@@ -13,6 +13,7 @@ from dpsql.errors import GuaranteeMismatch
 from dpsql.privacy.accounting import Spent
 from dpsql.privacy.cost import Accountant, Mechanism
 from dpsql.privacy.mechanisms import DiscreteLaplace
+from dpsql.privacy.selection import GaussianThreshold
 from dpsql.privacy.sensitivity import Adjacency
 
 
@@ -89,5 +90,7 @@ def _check_selection(release: PlannedRelease, adjacency: Adjacency) -> None:
         return
     touched = release.contribution.max_groups * (2 if adjacency is Adjacency.SUBSTITUTE else 1)
     chosen = [e for e in release.events if e.mechanism in (Mechanism.SELECTION, Mechanism.THRESHOLD)]
+    if isinstance(release.selection, GaussianThreshold) and release.selection.noise.sensitivity.l0 < touched:
+        raise GuaranteeMismatch("the selection's own noise is calibrated to fewer groups than one unit may touch")
     if len(chosen) != 1 or chosen[0].sensitivity.l0 < touched or chosen[0].delta <= 0:
         raise GuaranteeMismatch("the selection of groups is not calibrated to the groups one unit may touch")

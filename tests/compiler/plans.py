@@ -1,6 +1,6 @@
 """Compile a query under a policy file's text, with changes: no data is read but the schema."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ from dpsql.compiler.plan import CompiledQuery
 from dpsql.compiler.settings import QuerySettings
 from dpsql.policy import Policy
 from dpsql.settings import Settings
+from dpsql.sqltypes import SqlType
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -36,8 +37,16 @@ class Planner:
 
     def compile(self, sql: str, **changes: str) -> CompiledQuery:
         """Plan one query."""
-        constants = Constants(NOW, "ana", self.policy.dataset.name, "PostgreSQL 15.0 (dpsql)")
-        return compile_query(QueryStatement(sql), self.catalog, self.settings(**changes), constants)
+        return compile_query(QueryStatement(sql), self.catalog, self.settings(**changes), self.constants)
+
+    def bind(self, sql: str, values: Sequence[object], types: Sequence[SqlType | None]) -> CompiledQuery:
+        """Plan one query with parameters of declared types."""
+        return compile_query(QueryStatement(sql), self.catalog, self.settings(), self.constants, values, types)
+
+    @property
+    def constants(self) -> Constants:
+        """What now() and CURRENT_USER mean."""
+        return Constants(NOW, "ana", self.policy.dataset.name, "PostgreSQL 15.0 (dpsql)")
 
 
 @contextmanager

@@ -48,6 +48,9 @@ REFUSED = {
     ),
     "many statements": ("54001", "SELECT 1;" * 200),
     "many statements that do nothing": ("54001", "BEGIN;" * 5_000),
+    "a result of millions of rows": ("54001", "SELECT 1 FROM doctors AS a, doctors AS b, doctors AS c"),
+    "a long replacement": ("54001", "SELECT replace('a', 'a', '" + "x" * 101 + "')"),
+    "many computed VALUES": ("0A000", "VALUES " + ", ".join(["(1 + 1)"] * 200)),
     "many words": ("54001", "SELECT " + "1," * 10_500 + "1"),
     "a list that many relations repeat": (
         "54001",

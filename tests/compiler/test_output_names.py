@@ -87,7 +87,6 @@ NAMES = {
     "CASE WHEN TRUE THEN 1 ELSE 2 END": "case",
     "CASE WHEN TRUE THEN 1 ELSE age END": "age",
     "EXTRACT(year FROM now())": "extract",
-    "date_part('year', now())": "date_part",
     "date_trunc('year', now())": "date_trunc",
     "now()": "now",
     "CURRENT_TIMESTAMP": "current_timestamp",

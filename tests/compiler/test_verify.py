@@ -274,6 +274,15 @@ def test_a_selection_with_too_little_noise_is_noticed(planner: Planner) -> None:
         verify(tamper(query, with_less_noise_in_the_selection), planner.catalog, planner.settings())
 
 
+def test_a_release_that_is_there_twice_is_noticed(planner: Planner) -> None:
+    """The ledger would charge it once."""
+    query = planner.compile(PUBLIC)
+    assert query.price is not None
+    twice = replace(query, releases=query.releases * 2, price=replace(query.price, epsilon=2 * query.price.epsilon))
+    with pytest.raises(GuaranteeMismatch):
+        verify(twice, planner.catalog, planner.settings())
+
+
 def test_a_plan_without_releases_is_free(planner: Planner) -> None:
     query = planner.compile("SELECT COUNT(*) FROM doctors")
     assert query.releases == ()

@@ -114,7 +114,9 @@ class ScriptedSession(Session):
             return (ResultColumn("n", SqlType.BIGINT),)
         return None
 
-    def execute(self, statement: Statement, parameters: Sequence[object | None] = ()) -> Result:
+    def execute(
+        self, statement: Statement, parameters: Sequence[object] = (), types: Sequence[SqlType | None] = ()
+    ) -> Result:
         sql = statement.sql
         word, *rest = sql.split()
         self.executed.append(sql)

@@ -129,7 +129,7 @@ def test_empty_query(dialogue: Dialogue, sql: bytes) -> None:
 
 def test_a_result_with_an_empty_tag_is_an_empty_query(dialogue: Dialogue) -> None:
     class Silent(ScriptedSession):
-        def execute(self, statement: Statement, parameters: object = ()) -> Result:
+        def execute(self, statement: Statement, parameters: object = (), types: object = ()) -> Result:
             return Result("", None, (), (), ())
 
     assert Dialogue(Silent()).say(Query(b"x")) == [EmptyQueryResponse(), IDLE]
@@ -369,7 +369,7 @@ def test_a_bug_is_one_fixed_sentence_and_its_text_is_not_logged(
 
 def test_a_backend_failure_is_told_as_it_is(dialogue: Dialogue) -> None:
     class Failing(ScriptedSession):
-        def execute(self, statement: Statement, parameters: object = ()) -> Result:
+        def execute(self, statement: Statement, parameters: object = (), types: object = ()) -> Result:
             raise BackendFailure
 
     replies = Dialogue(Failing()).say(Query(b"select 1"))

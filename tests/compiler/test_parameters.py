@@ -1,0 +1,59 @@
+"""Parameters whose types were declared: the answer has the type that Describe told."""
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from dpsql.errors import DatatypeMismatch, InvalidText, NumberOutOfRange
+from dpsql.policy import load_policy
+from dpsql.sqltypes import SqlType
+from tests.compiler.plans import Planner
+
+
+@pytest.fixture(scope="module")
+def planner(clinic_policy: Path) -> Planner:
+    return Planner(load_policy(clinic_policy))
+
+
+@pytest.mark.parametrize(
+    ("value", "declared", "type_"),
+    [
+        (5, None, SqlType.INTEGER),
+        (5, SqlType.SMALLINT, SqlType.SMALLINT),
+        (5, SqlType.INTEGER, SqlType.INTEGER),
+        (5, SqlType.BIGINT, SqlType.BIGINT),
+        (5, SqlType.DOUBLE, SqlType.DOUBLE),
+        (5, SqlType.REAL, SqlType.REAL),
+        (5, SqlType.NUMERIC, SqlType.NUMERIC),
+        (1.5, SqlType.NUMERIC, SqlType.NUMERIC),
+        (Decimal("1.5"), SqlType.DOUBLE, SqlType.DOUBLE),
+        (Decimal("1.5"), SqlType.NUMERIC, SqlType.NUMERIC),
+        ("5", SqlType.INTEGER, SqlType.INTEGER),
+        ("5", SqlType.TEXT, SqlType.TEXT),
+        ("2024-02-29", SqlType.DATE, SqlType.DATE),
+        (None, SqlType.BIGINT, SqlType.BIGINT),
+        (True, SqlType.BOOLEAN, SqlType.BOOLEAN),
+    ],
+)
+def test_the_declared_type_is_the_columns(
+    planner: Planner, value: object, declared: SqlType | None, type_: SqlType
+) -> None:
+    query = planner.bind("SELECT $1 AS v", [value], [declared])
+    assert [column.type for column in query.columns] == [type_]
+
+
+@pytest.mark.parametrize(
+    ("value", "declared"),
+    [(40_000, SqlType.SMALLINT), (2**31, SqlType.INTEGER), ("99999", SqlType.SMALLINT), (10**40, SqlType.NUMERIC)],
+)
+def test_values_out_of_the_declared_range(planner: Planner, value: object, declared: SqlType) -> None:
+    with pytest.raises(NumberOutOfRange):
+        planner.bind("SELECT $1 AS v", [value], [declared])
+
+
+def test_values_that_are_not_of_the_declared_type(planner: Planner) -> None:
+    with pytest.raises(InvalidText):
+        planner.bind("SELECT $1", ["x"], [SqlType.DATE])
+    with pytest.raises(DatatypeMismatch):
+        planner.bind("SELECT COUNT(*) FROM patients WHERE age > $1", [True], [SqlType.INTEGER])
