@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC
 from pathlib import Path
 
 import duckdb
@@ -166,7 +167,7 @@ def test_every_form_is_total(survey: Survey) -> None:
 
 def functions_of(survey: Survey, sql: str) -> set[str]:
     """The functions of the allow-list that a query's protected part calls."""
-    lowered, _ = lower(parse_query(QueryStatement(sql)), survey.catalog, Parameters(()), MEANINGS)
+    lowered, _ = lower(parse_query(QueryStatement(sql)), survey.catalog, Parameters(UTC, ()), MEANINGS, sql)
     found: set[str] = set()
 
     def look(expression: Expr | None) -> None:

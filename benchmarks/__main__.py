@@ -1,0 +1,17 @@
+"""All benchmarks, one after another: `python -m benchmarks`."""
+
+import sys
+
+from benchmarks import ledger, noise, queries
+
+
+def main() -> None:
+    """Run each with its defaults."""
+    for benchmark in (noise, queries, ledger):
+        print(f"\n{benchmark.__name__}", flush=True)
+        sys.argv[1:] = []
+        benchmark.main()
+
+
+if __name__ == "__main__":
+    main()
