@@ -299,6 +299,11 @@ def test_too_much_memory(processor: PostProcessor) -> None:
         post(processor, "SELECT list(a.range || 'some text that is long') FROM range(100000000) AS a")
 
 
+def test_too_many_rows(processor: PostProcessor) -> None:
+    with pytest.raises(QueryTooComplex, match="rows"):
+        post(processor, "SELECT range FROM range(1000001)")
+
+
 def test_cancelling(processor: PostProcessor) -> None:
     cancellation = Cancellation()
     timer = threading.Timer(0.2, cancellation.cancel)

@@ -36,11 +36,6 @@ class Interval:
     lower: Fraction | None = None
     upper: Fraction | None = None
 
-    @property
-    def is_finite(self) -> bool:
-        """True where both ends are known."""
-        return self.lower is not None and self.upper is not None
-
     def intersect(self, other: "Interval") -> "Interval":
         """The numbers in both; this interval where there are none, for limits must not cross."""
         lowers = [end for end in (self.lower, other.lower) if end is not None]
@@ -86,7 +81,7 @@ def bounds_of(relation: Relation) -> dict[Field, Interval]:
                 for field, expression in zip(relation.fields, relation.expressions, strict=True)
             }
         case _:
-            return {}
+            raise TypeError(f"{type(relation).__name__} is not a relation of protected rows")
 
 
 def declared(column: PolicyColumn) -> Interval:
@@ -200,7 +195,7 @@ def _call(expression: Call, bounds: Bounds) -> Interval:
     if name in ("length", "strpos"):
         return Interval(Fraction(0), None)
     parts = [interval(argument, bounds) for argument in expression.arguments]
-    rule = _RULES.get(name)
+    rule = _int_divide if expression.function == "int_divide" else _RULES.get(name)
     return rule(parts) if rule is not None and expression.type.is_number else UNBOUNDED
 
 
@@ -241,8 +236,9 @@ def _divide(parts: list[Interval]) -> Interval:
 
 
 def _int_divide(parts: list[Interval]) -> Interval:
+    """Division of integers cuts towards zero, which keeps the order of what it cuts."""
     found = _divide(parts)
-    return Interval(_whole(found.lower, -1), _whole(found.upper, 1))
+    return Interval(*(None if end is None else Fraction(end.__trunc__()) for end in (found.lower, found.upper)))
 
 
 def _modulo(parts: list[Interval]) -> Interval:

@@ -79,7 +79,7 @@ def describe_query(
         intervals: Whether noisy columns get limits beside them.
 
     Raises:
-        Error: As compile_query, for what does not depend on the values.
+        Error: A typed refusal of names, types or clauses; what depends on bounds or prices is refused on compiling.
     """
     parameters = Parameters(constants.now.tzinfo or UTC, None, _declared(types))
     tree = parse_query(statement)

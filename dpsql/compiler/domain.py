@@ -167,7 +167,7 @@ class Enumeration:
         column = columns[field]
         nulls = column.nullable and not self.catalog.is_not_null(scan.table, column.name)
         if column.values_from is not None:
-            return self._from_table(column, field.type, nulls)
+            return self._from_table(column.values_from, field.type, nulls)
         if column.values is not None:
             return self._values(column.values, field.type, nulls)
         if field.type is SqlType.BOOLEAN:
@@ -180,13 +180,11 @@ class Enumeration:
             literals.append((Literal(None, sql_type),))
         return Domain(Values((self.fields.new(sql_type),), tuple(literals)), len(literals))
 
-    def _from_table(self, column: PolicyColumn, sql_type: SqlType, nulls: bool) -> Domain | None:
-        if column.values_from is None:
-            return None
-        table = self.catalog.policy.table(column.values_from[0])
-        source = table.column(column.values_from[1]) if table is not None else None
+    def _from_table(self, place: tuple[str, str], sql_type: SqlType, nulls: bool) -> Domain:
+        table = self.catalog.policy.table(place[0])
+        source = table.column(place[1]) if table is not None else None
         if table is None or source is None:
-            return None
+            raise TypeError("the policy loader has found the table and its column")
         field = self.fields.new(source.type)
         scan: Relation = Scan(table, (source,), (field,))
         present = Filter(scan, Call("not", (Call("is_null", (Column(field),), SqlType.BOOLEAN),), SqlType.BOOLEAN))
@@ -292,9 +290,9 @@ def _as_type(expression: Expr, sql_type: SqlType) -> Expr:
 def _plain(value: object, sql_type: SqlType) -> Value:
     if isinstance(value, Fraction):
         return int(value) if sql_type.is_integer else Decimal(value.numerator) / Decimal(value.denominator)
-    if isinstance(value, bool | int | str | date | datetime):
-        return value
-    return str(value)
+    if not isinstance(value, bool | int | str | date | datetime):
+        raise TypeError(f"no domain of {type(value).__name__}")
+    return value
 
 
 def _length(start: int | date, stop: int | date, unit: str | None) -> int:
@@ -324,6 +322,5 @@ def _truncated(moment: date | datetime, unit: str) -> datetime | None:
             return datetime.fromordinal(monday) if monday >= 1 else None
         case "day":
             return day
-        case "hour":
+        case _:
             return at.replace(minute=0, second=0, microsecond=0)
-    return None

@@ -369,7 +369,7 @@ def operands(expression: Expr) -> tuple[Expr, ...]:
             return (expression.argument, *expression.items)
         case Case():
             return (*(part for branch in expression.branches for part in branch), expression.default)
-        case Window():
+        case _:
             orders = tuple(term.expression for term in expression.order)
             return expression.arguments + expression.partition + orders
 
@@ -407,7 +407,7 @@ def rewrite_expression(expression: Expr, change: Callable[[Expr], Expr | None]) 
         case Case():
             branches = tuple((again(condition), again(value)) for condition, value in expression.branches)
             return replace(expression, branches=branches, default=again(expression.default))
-        case Window():
+        case _:
             return replace(
                 expression,
                 arguments=tuple(map(again, expression.arguments)),

@@ -77,6 +77,7 @@ def _as_declared(literal: Literal, declared: SqlType, at: int | None) -> Literal
             return Literal(float(value), declared)
         if declared is SqlType.NUMERIC:
             return Literal(_decimal(str(value), at), declared)
+        raise DatatypeMismatch(f"a number was given where {declared.value} was declared", position=at)
     return literal
 
 

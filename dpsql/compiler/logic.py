@@ -1,5 +1,7 @@
 """logic: conditions, comparisons, CASE and the choice among values."""
 
+from decimal import Decimal
+
 from sqlglot import exp
 
 from dpsql.compiler.ir import Call, Case, Cast, Expr, InList, Literal
@@ -111,8 +113,8 @@ def _constant(expression: Expr) -> Literal | None:
         value = expression.argument.value
         if isinstance(value, int) and expression.type.is_integer:
             return Literal(value, expression.type)
-        if expression.type is SqlType.DOUBLE and value is not None:
-            return Literal(float(value), SqlType.DOUBLE)  # type: ignore[arg-type]  # a number by its type
+        if isinstance(value, int | Decimal) and expression.type is SqlType.DOUBLE:
+            return Literal(float(value), SqlType.DOUBLE)
     return None
 
 

@@ -217,7 +217,5 @@ class Lowering:
 
     def order(self, node: exp.Expr) -> Order:
         """Lower one ORDER BY term."""
-        if not isinstance(node, exp.Ordered):
-            return Order(self.value(node), False, False)
         self.only(node, "this", "desc", "nulls_first")
         return Order(self.value(node.this), bool(node.args.get("desc")), bool(node.args.get("nulls_first")))

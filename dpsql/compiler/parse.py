@@ -206,11 +206,9 @@ def _depth(tree: exp.Expr) -> int:
 def _syntax_error(statement: QueryStatement, error: ParseError) -> InvalidSyntax:
     details = error.errors[0] if error.errors else {}
     near = str(details.get("highlight") or "").strip()
-    position = None
-    line, column = details.get("line"), details.get("col")
-    if isinstance(line, int) and isinstance(column, int):
-        start = sum(len(part) for part in statement.sql.splitlines(keepends=True)[: line - 1])
-        position = statement.offset + max(1, start + column - len(near) + 1)
+    line, column = int(details.get("line") or 1), int(details.get("col") or 0)
+    start = sum(len(part) for part in statement.sql.splitlines(keepends=True)[: line - 1])
+    position = statement.offset + max(1, start + column - len(near) + 1)
     return InvalidSyntax(f'syntax error at or near "{near}"' if near else "syntax error", position=position)
 
 

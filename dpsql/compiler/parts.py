@@ -91,11 +91,6 @@ class Part:
             return self.cap * (self.grid.upper - self.grid.centre)
         return self.cap * max(self.grid.upper, 0)
 
-    @property
-    def counts_units(self) -> bool:
-        """True where the cell is the number of units in the group."""
-        return self.kind is PartKind.COUNT and self.argument is None and self.filter is None and self.cap == 1
-
 
 UNITS = Part(PartKind.COUNT, None, None, 1)
 
@@ -238,7 +233,7 @@ def _column_names(relation: Relation) -> Mapping[Field, str]:
         inner = _column_names(relation.input)
         pairs = zip(relation.fields, relation.expressions, strict=True)
         return {f: inner[e.field] for f, e in pairs if isinstance(e, Column) and e.field in inner}
-    return {}
+    raise TypeError(f"{type(relation).__name__} is not a relation of protected rows")
 
 
 def step_of(argument: Expr, relation: Relation, found: Interval) -> Fraction:
@@ -269,7 +264,7 @@ def _steps(relation: Relation) -> Mapping[Field, Fraction]:
         inner = _steps(relation.input)
         written = zip(relation.fields, relation.expressions, strict=True)
         return {f: inner[e.field] for f, e in written if isinstance(e, Column) and e.field in inner}
-    return {}
+    raise TypeError(f"{type(relation).__name__} is not a relation of protected rows")
 
 
 def decimal_places(step: Fraction) -> int | None:

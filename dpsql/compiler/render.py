@@ -168,7 +168,7 @@ class Renderer:
             case InList():
                 items = ", ".join(self.expression(item) for item in expression.items)
                 return f"({self.expression(expression.argument)} IN ({items}))"
-            case Window():
+            case _:
                 return self._window(expression)
 
     def _call(self, call: Call) -> str:

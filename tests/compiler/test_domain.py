@@ -168,6 +168,7 @@ BOUNDED = [
         [*(datetime(2024, 2, 28, 22) + timedelta(hours=h) for h in range(52)), None],
     ),
     ("EXTRACT(YEAR FROM moment)", "TRUE", [2024, None]),
+    ("EXTRACT(YEAR FROM moment + INTERVAL '1 day')", "TRUE", [*range(1, 10_000), None]),
     ("EXTRACT(HOUR FROM moment)", "TRUE", [*range(24), None]),
 ]
 

@@ -22,6 +22,7 @@ REFUSED = {
     "parentheses of queries": ("54001", "(" * 5_000 + "SELECT 1" + ")" * 5_000),
     "open parentheses": ("54001", "SELECT " + "(" * 9_000),
     "ten thousand OR terms": ("54001", COUNT + " OR ".join(f"age = {i}" for i in range(10_000))),
+    "more terms than a condition may have": ("54001", COUNT + " OR ".join(f"age > {i}" for i in range(1_001))),
     "a deep chain of NOT": ("54001", COUNT + "NOT " * 5_000 + "TRUE"),
     "a deep chain of minus": ("54001", "SELECT " + "- " * 9_000 + "1"),
     "a deep chain of CASE": ("54001", "SELECT " + "CASE WHEN TRUE THEN " * 2_000 + "1" + " END" * 2_000),
@@ -86,6 +87,7 @@ REFUSED = {
 }
 
 ANSWERED = {
+    "two lists in one condition": COUNT + "age <> 1 AND age <> 2 AND sex <> 'F' AND age > 3",
     "a thousand OR terms": COUNT + " OR ".join(f"age = {i}" for i in range(1_000)),
     "a thousand AND terms": COUNT + " AND ".join(f"age <> {i}" for i in range(1_000)),
     "a long IN list": COUNT + "age IN (" + ", ".join(map(str, range(4_500))) + ")",

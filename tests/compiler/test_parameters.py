@@ -57,3 +57,5 @@ def test_values_that_are_not_of_the_declared_type(planner: Planner) -> None:
         planner.bind("SELECT $1", ["x"], [SqlType.DATE])
     with pytest.raises(DatatypeMismatch):
         planner.bind("SELECT COUNT(*) FROM patients WHERE age > $1", [True], [SqlType.INTEGER])
+    with pytest.raises(DatatypeMismatch):
+        planner.bind("SELECT $1", [5], [SqlType.TEXT])
