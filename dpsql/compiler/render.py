@@ -219,6 +219,8 @@ class Renderer:
             pairs = zip(leaf.columns, relation.fields, strict=True)
             items = [f"{text} AS {self.name(field)}" for text, field in pairs if field in needed]
             return f"SELECT {', '.join(items) or '1 AS one'} FROM {leaf.table}"
+        if isinstance(relation, Release | SystemScan):
+            raise TypeError("a leaf must be given to the renderer by name")
         match relation:
             case Scan():
                 return self._scan(relation, needed)
@@ -243,10 +245,8 @@ class Renderer:
                 return f"SELECT DISTINCT {self._columns(relation.fields)} FROM ({inner})"
             case SetOperation():
                 return self._set_operation(relation)
-            case Sort():
+            case _:
                 return self._sort(relation, needed)
-            case Release() | SystemScan():
-                raise TypeError("a leaf must be given to the renderer by name")
 
     def _columns(self, fields: tuple[Field, ...]) -> str:
         return ", ".join(self.name(field) for field in fields) or "1 AS one"

@@ -87,6 +87,7 @@ REFUSED = {
 }
 
 ANSWERED = {
+    "a conversion in a list": COUNT + "age IN (1.5::int, 3)",
     "two lists in one condition": COUNT + "age <> 1 AND age <> 2 AND sex <> 'F' AND age > 3",
     "a thousand OR terms": COUNT + " OR ".join(f"age = {i}" for i in range(1_000)),
     "a thousand AND terms": COUNT + " AND ".join(f"age <> {i}" for i in range(1_000)),
