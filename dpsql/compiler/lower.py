@@ -254,7 +254,7 @@ class QueryLowerer:
             return (), Public(Values((), ((),)))
         source, status = self.source(from_.this, ctes)
         sources: tuple[Source, ...] = (source,)
-        for join in (*(from_.this.args.get("joins") or ()), *(node.args.get("joins") or ())):
+        for join in node.args.get("joins") or ():
             sources, status = self._join(join, ctes, sources, status)
         return sources, status
 
