@@ -2,6 +2,7 @@
 
 Rule 1: a charge is durable before a private row is read, and nothing gives it back.
 Rule 2: what leaves depends on SQL text, policy, ledger, public tables and noisy releases, and on nothing else.
+Rule 3: a release that is made of another is made of its noisy cells, and given again only together with them.
 """
 
 import logging
@@ -17,9 +18,9 @@ from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.compile import Described, compile_query, describe_query
 from dpsql.compiler.lowering import Constants
 from dpsql.compiler.parse import QueryStatement
-from dpsql.compiler.plan import CompiledQuery, OutputColumn, PlannedRelease
+from dpsql.compiler.plan import CompiledQuery, OutputColumn, PlannedInput, PlannedRelease, PublicRead
 from dpsql.compiler.settings import QuerySettings
-from dpsql.errors import BackendFailure, PolicyViolation, QueryCanceled, QueryTooComplex
+from dpsql.errors import BackendFailure, CardinalityViolation, PolicyViolation, QueryCanceled, QueryTooComplex
 from dpsql.ledger import BudgetStatus, Charge, GrantedRelease, Ledger, ReleaseRequest
 from dpsql.policy import Policy, Role
 from dpsql.privacy.accounting import Remaining, Spent
@@ -62,14 +63,6 @@ class Explanation:
     spends: Spent
     remaining: Remaining
     status: BudgetStatus
-
-
-@dataclass(frozen=True)
-class _Made:
-    """New releases by index, and the public rows read beside them."""
-
-    releases: Mapping[int, ReleasedCells]
-    public: Mapping[str, PublicRows]
 
 
 class Engine:
@@ -143,18 +136,18 @@ class Engine:
             UnsupportedQuery: The engine cannot run it; nothing was charged or read.
             BudgetExhausted: It does not fit; nothing was charged or read.
             BackendFailure: The engine failed after the charge, which stands.
+            CardinalityViolation: A subquery that stands for one value has several; a charge made stands.
             QueryCanceled: It was stopped; a charge made stands.
         """
         cancellation.check()
         self._post.check(query, cancellation)
-        released, public = (p.sql for p in query.releases), (read.sql for read in query.public_reads)
-        self._backend.check((*released, *public), cancellation)
+        self._backend.check(query.releases, query.reads(query.releases), cancellation)
         if not query.releases:
             return Answer(query.columns, self._read(user, query, (), cancellation), query, None)
         with ExitStack() as held:
             for key in sorted({planned.key for planned in query.releases}):
                 held.enter_context(self._making_alone(key, cancellation))
-            requests = [ReleaseRequest(planned.key, planned.events) for planned in query.releases]
+            requests = [_request(planned) for planned in query.releases]
             charge = self.ledger.charge(user, self.policy, requests, sql=query.sql, reuse=reuse)
             rows = self._read(user, query, charge.releases, cancellation)
         return Answer(query.columns, rows, query, charge)
@@ -174,39 +167,56 @@ class Engine:
     def _read(
         self, user: str, query: CompiledQuery, granted: tuple[GrantedRelease, ...], cancellation: Cancellation
     ) -> ReleasedRows:
-        """Fetch what is not stored yet, release it, keep it, and post-process."""
-        missing = {
-            index: planned
-            for index, (planned, grant) in enumerate(zip(query.releases, granted, strict=True))
-            if grant.payload is None
-        }
-        made = self._make(user, missing, query, cancellation)
-        released = []
-        for index, grant in enumerate(granted):
+        """Fetch what is not stored yet, stage by stage; release it, keep it, and post-process."""
+        pairs = tuple(zip(query.releases, granted, strict=True))
+        missing = [planned for planned, grant in pairs if grant.payload is None]
+        public = self._public(query.reads(missing), cancellation)
+        cells: dict[str, ReleasedCells] = {}
+        for planned, grant in pairs:
             if grant.payload is not None:
-                released.append(ReleasedCells.from_bytes(grant.payload))
+                cells[planned.key] = ReleasedCells.from_bytes(grant.payload)
                 continue
-            cells = made.releases[index]
-            self.ledger.store(grant.release_id, cells.to_bytes())
-            released.append(cells)
-        system = self._system(user, query)
-        return self._post.run(query, released, made.public, system, cancellation)
+            inputs = tuple(self._input(made, cells, public, cancellation) for made in planned.inputs)
+            cells[planned.key] = self._make(user, planned, inputs, cancellation)
+            self.ledger.store(grant.release_id, cells[planned.key].to_bytes())
+        tables = {read.table: public[read.sql] for read in query.public_reads}
+        released = [cells[planned.key] for planned in query.releases]
+        return self._post.run(query, released, tables, self._system(user, query), cancellation)
 
-    def _make(
-        self, user: str, missing: Mapping[int, PlannedRelease], query: CompiledQuery, cancellation: Cancellation
-    ) -> "_Made":
-        """Read what is missing and release it; whatever goes wrong with private rows is one and the same failure."""
+    def _public(self, reads: tuple[PublicRead, ...], cancellation: Cancellation) -> Mapping[str, PublicRows]:
+        """Rows of public tables by the SQL that reads them; a failure here has nothing to do with private rows."""
+        if not reads:
+            return {}
         try:
-            exact = self._backend.fetch(missing, query.public_reads, cancellation)
-            return _Made({i: release(planned, exact.releases[i]) for i, planned in missing.items()}, exact.public)
-        except (QueryCanceled, QueryTooComplex):
+            return self._backend.fetch({}, reads, cancellation).public
+        except (CardinalityViolation, QueryCanceled, QueryTooComplex):
             raise
         except Exception as error:
-            if not isinstance(error, BackendFailure):
-                _LOG.error("a release could not be made: %s", type(error).__name__)
-            if missing:
-                self.ledger.record_failure(user, [planned.key for planned in missing.values()])
-            raise BackendFailure() from None
+            raise _failure(error) from None
+
+    def _input(
+        self,
+        planned: PlannedInput,
+        cells: Mapping[str, ReleasedCells],
+        public: Mapping[str, PublicRows],
+        cancellation: Cancellation,
+    ) -> PublicRows:
+        """What a release reads of others; whatever goes wrong here is over what is public, and may be told."""
+        releases = [cells[release.key] for release in planned.releases]
+        return self._post.make(planned, releases, [public[read.sql] for read in planned.public_reads], cancellation)
+
+    def _make(
+        self, user: str, planned: PlannedRelease, inputs: tuple[PublicRows, ...], cancellation: Cancellation
+    ) -> ReleasedCells:
+        """Read private rows and release them; whatever goes wrong is one and the same failure."""
+        try:
+            exact = self._backend.fetch({0: planned}, (), cancellation, {0: inputs})
+            return release(planned, exact.releases[0])
+        except QueryCanceled:
+            raise
+        except Exception as error:
+            self.ledger.record_failure(user, [planned.key])
+            raise _failure(error) from None
 
     def _system(self, user: str, query: CompiledQuery) -> Mapping[str, Sequence[Sequence[str | None]]]:
         makers = {
@@ -227,3 +237,15 @@ class Engine:
             if len(self._making) > 10_000:
                 self._making = {name: lock for name, lock in self._making.items() if lock.locked()}
             return self._making.setdefault(key, threading.Lock())
+
+
+def _request(planned: PlannedRelease) -> ReleaseRequest:
+    inner = dict.fromkeys(release.key for made in planned.inputs for release in made.releases)
+    return ReleaseRequest(planned.key, planned.events, tuple(inner))
+
+
+def _failure(error: Exception) -> BackendFailure:
+    """The one failure that is told; the log has its kind."""
+    if not isinstance(error, BackendFailure):
+        _LOG.error("an answer could not be made: %s", type(error).__name__)
+    return BackendFailure()

@@ -7,6 +7,7 @@ Error:
    │                              AmbiguousColumn 42702
    │                              UndefinedFunction 42883 · UndefinedParameter 42P02
    │                              DatatypeMismatch 42804 · GroupingError 42803 · UndefinedSetting 42704
+   │                              CardinalityViolation 21000
    │                              PolicyViolation 42501
    │                              UnknownStatement 26000 · UnknownPortal 34000 · UnknownDatabase 3D000
    ├─ NotSupportedError           UnsupportedQuery 0A000
@@ -128,6 +129,15 @@ class DatatypeMismatch(ProgrammingError, code="42804"):
 
 class GroupingError(ProgrammingError, code="42803"):
     """A column stands outside GROUP BY and outside an aggregate."""
+
+
+class CardinalityViolation(ProgrammingError, code="21000"):
+    """A subquery that stands for one value has several."""
+
+    SENTENCE: ClassVar[str] = "more than one row returned by a subquery used as an expression"
+
+    def __init__(self) -> None:
+        super().__init__(self.SENTENCE, hint="Aggregate it, or add LIMIT 1.")
 
 
 class PolicyViolation(ProgrammingError, code="42501"):

@@ -4,7 +4,7 @@ import textwrap
 from typing import Any
 
 from dpsql.compiler.parts import MeanOutput
-from dpsql.compiler.plan import CompiledQuery, OutputColumn, PlannedRelease
+from dpsql.compiler.plan import CompiledQuery, OutputColumn, PlannedInput, PlannedRelease
 from dpsql.engine import Answer, Explanation
 from dpsql.privacy.accounting import Remaining, Spent
 from dpsql.privacy.cost import Accountant, Price
@@ -37,7 +37,12 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
         "price": price_json(query.price, explanation.spends),
         "remaining": remaining_json(explanation.remaining),
         "columns": [_column_json(column) for column in query.columns],
-        "engine_sql": [planned.sql for planned in query.releases] + [read.sql for read in query.public_reads],
+        "engine_sql": [planned.sql for planned in query.releases] + [read.sql for read in query.reads(query.releases)],
+        "made_first": [
+            {"release": index, "table": made.table, "of_releases": _indexes(query, made), "sql": made.sql}
+            for index, planned in enumerate(query.releases)
+            for made in planned.inputs
+        ],
         "post_sql": query.post_sql,
     }
 
@@ -68,7 +73,10 @@ def explanation_lines(explanation: Explanation) -> list[str]:
         lines.append(f"Column {column.name} ({column.type.value}): {_error_text(column)}")
     for index, planned in enumerate(query.releases):
         lines += _release_lines(index, planned)
-    for read in query.public_reads:
+        for made in planned.inputs:
+            lines += _wrapped(f"  made first, {_sources(query, made)}: {made.table}", made.sql)
+        lines += _wrapped("  engine SQL:", planned.sql)
+    for read in query.reads(query.releases):
         lines += _wrapped("Public SQL:", read.sql)
     return lines + _wrapped("Post-processing SQL:", query.post_sql)
 
@@ -100,7 +108,20 @@ def _release_lines(index: int, planned: PlannedRelease) -> list[str]:
         size = planned.selection.cutoff if isinstance(planned.selection, Threshold) else None
         size = planned.selection.smallest_likely if not isinstance(planned.selection, Threshold) else size
         lines.append(f"  private keys: a group of {size} units is shown about every second time")
-    return lines + _wrapped("  engine SQL:", planned.sql)
+    return lines
+
+
+def _sources(query: CompiledQuery, made: PlannedInput) -> str:
+    """What an input of a release is made of, in words."""
+    numbers = ", ".join(str(index + 1) for index in _indexes(query, made))
+    named = [f"release {numbers}"] if numbers else []
+    named += ["public rows"] if made.public_reads else []
+    return "of " + (" and ".join(named) or "constants")
+
+
+def _indexes(query: CompiledQuery, made: PlannedInput) -> list[int]:
+    keys = [planned.key for planned in query.releases]
+    return [keys.index(planned.key) for planned in made.releases]
 
 
 def price_text(price: Price | None, spent: Spent) -> str:

@@ -7,8 +7,8 @@ Rule 3: post-processing runs in an engine that holds no data and reaches none.
 
 import base64
 import json
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,16 +19,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.backends.backend import Cancellation, ExactCells, PublicRows, Texts
-from dpsql.backends.duckdb import MAX_CHECKED, rehearse
-from dpsql.compiler.plan import MAX_RESULT_ROWS, CompiledQuery, PlannedRelease
-from dpsql.errors import InvalidParameter, LedgerUnavailable, QueryCanceled, QueryTooComplex
+from dpsql.backends.duckdb import MAX_CHECKED, is_several_rows, rehearse, stoppable, text_rows
+from dpsql.compiler.plan import MAX_RESULT_ROWS, CompiledQuery, PlannedInput, PlannedRelease
+from dpsql.errors import (
+    CardinalityViolation,
+    GuaranteeMismatch,
+    InvalidParameter,
+    LedgerUnavailable,
+    QueryCanceled,
+    QueryTooComplex,
+)
 from dpsql.privacy.selection import Threshold
-from dpsql.sqltypes import SqlType
+from dpsql.sqltypes import Span, SqlType
 
 MAX_CELL = 2**62 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 POST_SECONDS = 60.0
 """How long post-processing may take."""
+
+Tables = Mapping[str, Mapping[str, NDArray[Any]]]
+"""What post-processing reads: columns by name, by the name of their table."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +89,10 @@ def release(planned: PlannedRelease, exact: ExactCells) -> ReleasedCells:
     Assumes: `exact` is what the engine gave for `planned.sql`.
     Reference: Dwork & Roth 2014, section 3; Wilson et al. 2020 for the selection of groups by their units.
     """
+    bounds = planned.contribution
+    if bounds.grouped and not (bounds.ranked or bounds.one_row) and len(exact.units) > bounds.max_groups:
+        # Nothing limits the groups of one unit then but that there are no more; how many there are is public.
+        raise GuaranteeMismatch("there are more groups than the noise was made for")
     if planned.selection is None:
         cells = [_noised(cell, planned, index) for index, cell in enumerate(exact.cells)]
         return ReleasedCells(exact.keys, tuple(cells))
@@ -144,31 +158,59 @@ class PostProcessor:
         self._database.execute("SET lock_configuration = true")
 
     def check(self, query: CompiledQuery, cancellation: Cancellation) -> None:
-        """Run the post-processing SQL of a query on empty relations, before anything is charged.
+        """Run all post-processing SQL of a query on empty relations, before anything is charged.
 
         Raises:
             UnsupportedQuery: The engine cannot run it.
         """
-        if query.post_sql in self._checked:
+        widths = {read.table: read.width for read in query.public_reads}
+        widths |= {read.table: read.width for read in query.system_reads}
+        self._rehearse(query.post_sql, query.releases, widths, cancellation)
+        for planned in query.releases:
+            for made in planned.inputs:
+                widths = {read.table: read.width for read in made.public_reads}
+                self._rehearse(made.sql, made.releases, widths, cancellation)
+
+    def _rehearse(
+        self, sql: str, releases: Sequence[PlannedRelease], widths: Mapping[str, int], cancellation: Cancellation
+    ) -> None:
+        if sql in self._checked:
             return
-        cursor = self._database.cursor()
-        nothing = np.array([], dtype=np.int64)
-        try:
-            for planned in query.releases:
-                keys = tuple(np.array([], dtype=object) for _ in range(planned.keys))
-                cells = ReleasedCells(keys, (nothing,) * len(planned.parts))
-                cursor.register(planned.table, _released_columns(cells))
-            widths = {read.table: read.width for read in query.public_reads}
-            widths |= {read.table: read.width for read in query.system_reads}
-            for table, width in widths.items():
-                columns = tuple(np.array([], dtype=object) for _ in range(width))
-                cursor.register(table, _text_columns(columns, 0))
-            if widths or query.releases:
-                rehearse(cursor, query.post_sql, cancellation)
-        finally:
-            cursor.close()
-        known = {query.post_sql}
-        self._checked = self._checked | known if len(self._checked) < MAX_CHECKED else frozenset(known)
+        tables = {name: PublicRows.empty(width).table() for name, width in widths.items()}
+        with self._cursor(_released_tables([_nothing(planned) for planned in releases]) | tables) as cursor:
+            if widths or releases:
+                rehearse(cursor, sql, cancellation)
+        self._checked = self._checked | {sql} if len(self._checked) < MAX_CHECKED else frozenset({sql})
+
+    def make(
+        self,
+        planned: PlannedInput,
+        releases: Sequence[ReleasedCells],
+        public: Sequence[PublicRows],
+        cancellation: Cancellation,
+    ) -> PublicRows:
+        """Make an input of an engine query, of released cells and public rows.
+
+        Args:
+            planned: The input.
+            releases: The cells of the releases it is made of, in their order.
+            public: The rows of its public reads, in their order.
+            cancellation: Stops it.
+
+        Raises:
+            CardinalityViolation: It stands for one value, or a subquery in it does, and there are several.
+            InvalidParameter: A value has no place in its type.
+            QueryTooComplex: It has too many rows, or needs more memory than it may have.
+            QueryCanceled: The user or the time limit stopped it.
+        """
+        names = [read.table for read in planned.public_reads]
+        tables = {name: rows.table() for name, rows in zip(names, public, strict=True)}
+        with self._running(_released_tables(releases) | tables, cancellation) as cursor:
+            too_many = "a subquery of the query has more than {:,} rows"
+            rows = text_rows(cursor, planned.sql, len(planned.types), too_many)
+        if planned.single and rows.count > 1:
+            raise CardinalityViolation
+        return rows
 
     def run(
         self,
@@ -188,69 +230,88 @@ class PostProcessor:
             cancellation: Stops it.
 
         Raises:
+            CardinalityViolation: A subquery stands for one value and has several.
             InvalidParameter: A value has no place in its type.
             QueryTooComplex: It needs more memory than it may have.
             QueryCanceled: The user or the time limit stopped it.
         """
-        cursor = self._database.cursor()
-        deadline = threading.Timer(POST_SECONDS, cancellation.cancel)
-        deadline.daemon = True
-        deadline.start()
-        try:
-            cancellation.enter(cursor.interrupt)
-            for planned, cells in zip(query.releases, releases, strict=True):
-                cursor.register(planned.table, _released_columns(cells))
-            for read in query.public_reads:
-                cursor.register(read.table, _text_columns(public[read.table].columns, public[read.table].count))
-            for wanted in query.system_reads:
-                rows = system[wanted.name]
-                columns = tuple(np.array(column, dtype=object) for column in rows)
-                cursor.register(wanted.table, _text_columns(columns, len(columns[0])))
+        tables = {read.table: public[read.table].table() for read in query.public_reads}
+        for wanted in query.system_reads:
+            columns = tuple(np.array(column, dtype=object) for column in system[wanted.name])
+            tables[wanted.table] = PublicRows(columns, len(columns[0])).table()
+        with self._running(_released_tables(releases) | tables, cancellation) as cursor:
             found = cursor.execute(query.post_sql).fetchmany(MAX_RESULT_ROWS + 1)
-            if len(found) > MAX_RESULT_ROWS:
-                raise QueryTooComplex(f"the result has more than {MAX_RESULT_ROWS:,} rows", hint="Add a LIMIT.")
-            return ReleasedRows(self._with_zones(query, found))
+        if len(found) > MAX_RESULT_ROWS:
+            raise QueryTooComplex(f"the result has more than {MAX_RESULT_ROWS:,} rows", hint="Add a LIMIT.")
+        return ReleasedRows(self._as_values(query, found))
+
+    @contextmanager
+    def _running(self, tables: Tables, cancellation: Cancellation) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection that sees some tables, within the limits of time and memory; its errors are typed ones."""
+        try:
+            with self._cursor(tables) as cursor, stoppable(cursor, cancellation, POST_SECONDS):
+                yield cursor
         except duckdb.OutOfMemoryException:
             raise QueryTooComplex("the result of this query is too large") from None
         except duckdb.Error as error:
             if cancellation.is_cancelled:
                 raise QueryCanceled("canceling statement due to user request or time limit") from None
+            if is_several_rows(error):
+                raise CardinalityViolation from None
             # Everything here is released or public, so its text may be told.
             raise InvalidParameter(f"the result cannot be computed: {str(error).splitlines()[0]}") from None
+
+    @contextmanager
+    def _cursor(self, tables: Tables) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection of its own that sees some tables, and takes them with it."""
+        cursor = self._database.cursor()
+        try:
+            for name, columns in tables.items():
+                cursor.register(name, columns)
+            yield cursor
         finally:
-            deadline.cancel()
-            cancellation.leave()
             cursor.close()
 
-    def _with_zones(self, query: CompiledQuery, rows: list[tuple[Any, ...]]) -> tuple[tuple[Any, ...], ...]:
-        """Turn microseconds since 1970 into moments, where the type has a time zone."""
-        at = {index for index, column in enumerate(query.columns) if column.type is SqlType.TIMESTAMPTZ}
-        if not at:
+    def _as_values(self, query: CompiledQuery, rows: list[tuple[Any, ...]]) -> tuple[tuple[Any, ...], ...]:
+        """Make moments of microseconds since 1970 where the type has a time zone, and intervals of three numbers."""
+        readers: dict[int, Callable[[Any], object]] = {
+            index: self._moment if column.type is SqlType.TIMESTAMPTZ else _span
+            for index, column in enumerate(query.columns)
+            if column.type in (SqlType.TIMESTAMPTZ, SqlType.INTERVAL)
+        }
+        if not readers:
             return tuple(rows)
+        return tuple(
+            tuple(readers[i](v) if i in readers and v is not None else v for i, v in enumerate(row)) for row in rows
+        )
 
-        def moment(value: int | None) -> datetime | None:
-            if value is None:
-                return None
-            instant = _EPOCH + timedelta(microseconds=value)
-            try:
-                return instant.astimezone(self._zone)
-            except OverflowError:  # at the ends of time, where the zone's own year does not exist
-                return instant
-
-        return tuple(tuple(moment(v) if i in at else v for i, v in enumerate(row)) for row in rows)
+    def _moment(self, value: int) -> datetime:
+        instant = _EPOCH + timedelta(microseconds=value)
+        try:
+            return instant.astimezone(self._zone)
+        except OverflowError:  # at the ends of time, where the zone's own year does not exist
+            return instant
 
     def close(self) -> None:
         """Let go of the engine."""
         self._database.close()
 
 
-def _released_columns(cells: ReleasedCells) -> dict[str, NDArray[Any]]:
-    count = len((*cells.cells, *cells.keys)[0])
-    columns = _text_columns(cells.keys, count)
-    named = {f"k{index}": columns[f"v{index}"] for index in range(len(cells.keys))}
-    return named | {f"p{index}": cell for index, cell in enumerate(cells.cells)} or {"one": np.ones(count, np.int64)}
+def _span(parts: Sequence[int]) -> Span:
+    months, days, microseconds = parts
+    return Span(months, days, microseconds)
 
 
-def _text_columns(columns: tuple[Texts, ...], count: int) -> dict[str, NDArray[Any]]:
-    """Columns as the engine registers them; a row too many is not needed, an empty relation still has columns."""
-    return {f"v{index}": column for index, column in enumerate(columns)} or {"one": np.ones(count, dtype=np.int64)}
+def _released_tables(releases: Sequence[ReleasedCells]) -> dict[str, dict[str, NDArray[Any]]]:
+    """Released cells as tables r0, r1 and so on."""
+    tables = {}
+    for index, cells in enumerate(releases):
+        named: dict[str, NDArray[Any]] = {f"k{i}": key for i, key in enumerate(cells.keys)}
+        tables[f"r{index}"] = named | {f"p{i}": cell for i, cell in enumerate(cells.cells)}
+    return tables
+
+
+def _nothing(planned: PlannedRelease) -> ReleasedCells:
+    """Cells of no group."""
+    keys = tuple(np.array([], dtype=object) for _ in range(planned.keys))
+    return ReleasedCells(keys, (np.array([], dtype=np.int64),) * len(planned.parts))

@@ -1,6 +1,8 @@
 """SQL types, by PostgreSQL's names: shared by policy, compiler and wire, and knowing none of them."""
 
 import enum
+from dataclasses import dataclass
+from datetime import timedelta
 
 
 class SqlType(enum.Enum):
@@ -95,3 +97,36 @@ def parse_type(name: str) -> SqlType:
     if word in (SqlType.ARRAY.value, SqlType.UNKNOWN.value):
         raise ValueError(f'"{name}" is not a column type')
     return SqlType(word)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A value of type interval: three numbers that do not carry over, for months and days differ in length."""
+
+    months: int
+    days: int
+    microseconds: int
+
+    @classmethod
+    def of(cls, value: timedelta) -> "Span":
+        """A span of fixed length, its days and its time with the sign of the whole."""
+        sign = -1 if value < timedelta() else 1
+        days, left = divmod(abs(value), timedelta(days=1))
+        return cls(0, sign * days, sign * (left // timedelta(microseconds=1)))
+
+    def __str__(self) -> str:
+        """The span as PostgreSQL prints it, under IntervalStyle postgres."""
+        years = abs(self.months) // 12 * (-1 if self.months < 0 else 1)
+        shown: list[str] = []
+        negative = False
+        for count, unit in ((years, "year"), (self.months - 12 * years, "mon"), (self.days, "day")):
+            if count:
+                # A plus sign stands where a part before was negative.
+                shown.append(f"{'+' if negative and count > 0 else ''}{count} {unit}{'' if count == 1 else 's'}")
+                negative = count < 0
+        if self.microseconds or not shown:
+            seconds, micros = divmod(abs(self.microseconds), 1_000_000)
+            sign = "-" if self.microseconds < 0 else "+" if negative else ""
+            fraction = f".{micros:06d}".rstrip("0") if micros else ""
+            shown.append(f"{sign}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{fraction}")
+        return " ".join(shown)

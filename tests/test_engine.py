@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from dpsql.backends import Cancellation, DuckDBBackend, ExactRows
+from dpsql.backends.backend import NO_INPUTS, Inputs
 from dpsql.compiler.parse import QueryStatement, parse
 from dpsql.compiler.plan import CompiledQuery, PlannedRelease, PublicRead
 from dpsql.engine import Answer, Engine
@@ -69,7 +70,11 @@ class WatchedBackend(DuckDBBackend):
         self.gate: threading.Event | None = None
 
     def fetch(
-        self, releases: Mapping[int, PlannedRelease], public: tuple[PublicRead, ...], cancellation: Cancellation
+        self,
+        releases: Mapping[int, PlannedRelease],
+        public: tuple[PublicRead, ...],
+        cancellation: Cancellation,
+        inputs: Inputs = NO_INPUTS,
     ) -> ExactRows:
         self.reads += len(releases)
         if self.engine is not None:
@@ -79,7 +84,7 @@ class WatchedBackend(DuckDBBackend):
         if self.failing:
             bad = [PublicRead("q0", self.failure, 0)]
             return super().fetch({}, tuple(bad), cancellation)
-        return super().fetch(releases, public, cancellation)
+        return super().fetch(releases, public, cancellation, inputs)
 
 
 @pytest.fixture
@@ -389,11 +394,12 @@ def test_a_cell_that_is_no_bigint_is_a_failure(watched: Engine, backend: Watched
 CHILD = """
     import sys
     from pathlib import Path
+    from dpsql.backends.backend import NO_INPUTS
     from tests.test_engine import COUNT, WatchedBackend, run
     from tests.conftest import open_engine
 
     class Hanging(WatchedBackend):
-        def fetch(self, releases, public, cancellation):
+        def fetch(self, releases, public, cancellation, inputs=NO_INPUTS):
             print("reading", flush=True)
             sys.stdin.read()
 

@@ -16,7 +16,7 @@ import pytest
 
 import dpsql
 from dpsql.compiler.parts import MeanOutput
-from dpsql.compiler.plan import ColumnError
+from dpsql.compiler.released import ColumnError
 from dpsql.engine import Answer
 from dpsql.privacy.mechanisms import DiscreteLaplace
 

@@ -15,7 +15,7 @@ import pytest
 
 from dpsql.backends import Cancellation, ExactCells, PublicRows
 from dpsql.compiler.plan import CompiledQuery, OutputColumn, PlannedRelease, PublicRead
-from dpsql.errors import InvalidParameter, LedgerUnavailable, QueryCanceled, QueryTooComplex
+from dpsql.errors import GuaranteeMismatch, InvalidParameter, LedgerUnavailable, QueryCanceled, QueryTooComplex
 from dpsql.policy import load_policy
 from dpsql.privacy.selection import Threshold
 from dpsql.release import MAX_CELL, PostProcessor, ReleasedCells, ReleasedRows, release
@@ -64,6 +64,19 @@ def test_public_groups_are_all_there_even_empty_ones(planner: Planner) -> None:
     (planned,) = planner.compile("SELECT sex, COUNT(*) FROM patients GROUP BY sex").releases
     exact = ExactCells((texts("F", "M", "X", None),), numbers(5, 0, 0, 0), (numbers(5, 0, 0, 0),))
     assert list(release(planned, exact).keys[0]) == ["F", "M", "X", None]
+
+
+def test_more_groups_than_the_noise_was_made_for_are_not_released(planner: Planner) -> None:
+    """Where the groups are known to be few, SQL does not number those of one unit: their number is the limit."""
+    (planned,) = planner.compile(
+        "SELECT sex, COUNT(*) FROM patients p JOIN visits v ON v.patient_id = p.patient_id GROUP BY sex"
+    ).releases
+    bounds = planned.contribution
+    assert not bounds.ranked and not bounds.one_row
+    many = bounds.max_groups + 1
+    exact = ExactCells((texts(*map(str, range(many))),), numbers(*[1] * many), (numbers(*[1] * many),))
+    with pytest.raises(GuaranteeMismatch, match="more groups"):
+        release(planned, exact)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +225,7 @@ def post(
 def test_released_cells_and_public_rows_are_tables(processor: PostProcessor, planner: Planner) -> None:
     (planned,) = planner.compile(COUNTS).releases
     cells = ReleasedCells((texts("a", None),), (numbers(5, 6),))
-    sql = f"SELECT k0, p0 * 2 FROM {planned.table} ORDER BY p0"
+    sql = "SELECT k0, p0 * 2 FROM r0 ORDER BY p0"
     assert post(processor, sql, (SqlType.TEXT, SqlType.BIGINT), releases=[(planned, cells)]) == (("a", 10), (None, 12))
     rows = PublicRows((texts("x", None, "y"),), 3)
     assert post(processor, "SELECT v0 FROM q0 ORDER BY v0 NULLS LAST", public={"q0": rows}) == (("x",), ("y",), (None,))
@@ -220,9 +233,9 @@ def test_released_cells_and_public_rows_are_tables(processor: PostProcessor, pla
     assert post(processor, "SELECT COUNT(*) FROM q0", public={"q0": PublicRows((), 7)}) == ((7,),)
     assert post(processor, "SELECT v0 FROM q0", public={"q0": PublicRows((texts(),), 0)}) == ()
     no_keys = ReleasedCells((), (numbers(5),))
-    assert post(processor, f"SELECT p0 FROM {planned.table}", releases=[(planned, no_keys)]) == ((5,),)
+    assert post(processor, "SELECT p0 FROM r0", releases=[(planned, no_keys)]) == ((5,),)
     no_cells = ReleasedCells((texts("a", "b"),), ())
-    assert post(processor, f"SELECT k0 FROM {planned.table}", releases=[(planned, no_cells)]) == (("a",), ("b",))
+    assert post(processor, "SELECT k0 FROM r0", releases=[(planned, no_cells)]) == (("a",), ("b",))
 
 
 def test_one_query_does_not_see_anothers_tables(processor: PostProcessor) -> None:

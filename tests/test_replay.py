@@ -24,8 +24,8 @@ from dpsql.release import ReleasedCells, release
 from dpsql.session import Result, Session
 from tests.conftest import silence_noise
 from tests.strategies.data import UNITS, Database, Row, databases
-from tests.strategies.queries import queries
 from tests.strategies.world import Rows, Survey, open_survey
+from tests.strategies.writer import queries
 
 Key = tuple[str | None, ...]
 Groups = dict[str, set[Key]]

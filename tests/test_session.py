@@ -210,7 +210,7 @@ def test_parameters_come_back_as_they_went_in(session: Session, value: object, t
     assert result.rows == ((value,),)
 
 
-@pytest.mark.parametrize("value", [b"bytes", [1], {}, object(), datetime.timedelta(1), 1j])
+@pytest.mark.parametrize("value", [b"bytes", [1], {}, object(), 1j])
 def test_parameters_of_other_python_types(session: Session, value: object) -> None:
     with pytest.raises(DatatypeMismatch) as caught:
         run(session, "SELECT $1", value)
@@ -337,9 +337,9 @@ def test_intervals_add_columns(session: Session) -> None:
         ("SELECT n + 1 AS m FROM (SELECT COUNT(*) AS n FROM patients) AS t", ["m"]),
         ("SELECT n + 1 AS m FROM (SELECT COUNT(*) AS n FROM patients) AS t ORDER BY m LIMIT 1", ["m"]),
         ("SELECT sex FROM patients GROUP BY sex HAVING COUNT(*) > 0", ["sex"]),
-        ("SELECT DISTINCT COUNT(*) AS n FROM patients GROUP BY sex", ["n"]),
-        ("SELECT COUNT(*) AS n FROM patients UNION ALL SELECT COUNT(*) FROM visits", ["n"]),
-        ("SELECT a.n FROM (SELECT COUNT(*) AS n FROM patients) AS a, doctors AS d LIMIT 1", ["n"]),
+        ("SELECT DISTINCT COUNT(*) AS n FROM patients GROUP BY sex", ["n", "n_low", "n_high"]),
+        ("SELECT COUNT(*) AS n FROM patients UNION ALL SELECT COUNT(*) FROM visits", ["n", "n_low", "n_high"]),
+        ("SELECT a.n FROM (SELECT COUNT(*) AS n FROM patients) a, doctors d LIMIT 1", ["n", "n_low", "n_high"]),
         (
             "SELECT RANK() OVER (ORDER BY COUNT(*)) AS r, COUNT(*) AS n FROM patients GROUP BY sex",
             ["r", "n", "n_low", "n_high"],

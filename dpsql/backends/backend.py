@@ -6,6 +6,7 @@ Rule: an exact cell has a type of its own. Nothing but release.py takes it, and 
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,15 +41,25 @@ class ExactCells:
 
 @dataclass(frozen=True)
 class PublicRows:
-    """The rows of a query over public tables, as text."""
+    """Rows that anybody may see, as text: of public tables, or made of released cells."""
 
     columns: tuple[Texts, ...]
     count: int
 
+    @classmethod
+    def empty(cls, width: int) -> "PublicRows":
+        """No rows of so many columns."""
+        return cls(tuple(np.array([], dtype=object) for _ in range(width)), 0)
+
+    def table(self) -> dict[str, NDArray[Any]]:
+        """The columns as v0, v1 …; rows without columns are still so many rows."""
+        named: dict[str, NDArray[Any]] = {f"v{index}": column for index, column in enumerate(self.columns)}
+        return named or {"one": np.ones(self.count, dtype=np.int64)}
+
 
 @dataclass(frozen=True)
 class ExactRows:
-    """All that one query reads: the exact cells of its releases by index, and public rows by table name."""
+    """What one call reads: the exact cells of releases by index, and public rows by the SQL that reads them."""
 
     releases: Mapping[int, ExactCells]
     public: Mapping[str, PublicRows]
@@ -91,6 +102,11 @@ class Cancellation:
             self._stop = None
 
 
+Inputs = Mapping[int, tuple[PublicRows, ...]]
+"""For releases by index, the rows of each of their inputs."""
+NO_INPUTS: Inputs = MappingProxyType({})
+
+
 class Backend(Protocol):
     """A database, read only."""
 
@@ -99,7 +115,9 @@ class Backend(Protocol):
         """What the engine enforces, read when it was opened."""
         ...
 
-    def check(self, statements: tuple[str, ...], cancellation: Cancellation) -> None:
+    def check(
+        self, releases: tuple[PlannedRelease, ...], public: tuple[PublicRead, ...], cancellation: Cancellation
+    ) -> None:
         """Run engine SQL on empty tables of the same schema, so that what cannot run is refused before a charge.
 
         Raises:
@@ -109,12 +127,24 @@ class Backend(Protocol):
         ...
 
     def fetch(
-        self, releases: Mapping[int, PlannedRelease], public: tuple[PublicRead, ...], cancellation: Cancellation
+        self,
+        releases: Mapping[int, PlannedRelease],
+        public: tuple[PublicRead, ...],
+        cancellation: Cancellation,
+        inputs: Inputs = NO_INPUTS,
     ) -> ExactRows:
-        """Run the engine queries of one plan.
+        """Run engine queries of one plan.
+
+        Args:
+            releases: Those over protected tables, by index.
+            public: Those over public tables.
+            cancellation: Stops them.
+            inputs: The rows that each release reads beside the database's; no other query sees them.
 
         Raises:
             BackendFailure: The engine failed, whatever the cause: one fixed sentence.
+            CardinalityViolation: A public subquery that stands for one value has several.
+            QueryTooComplex: There are too many public rows.
             QueryCanceled: The user or the time limit stopped it.
         """
         ...

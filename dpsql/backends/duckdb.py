@@ -12,11 +12,18 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.backends.backend import Cancellation, ExactCells, ExactRows, PublicRows, Texts
+from dpsql.backends.backend import NO_INPUTS, Cancellation, ExactCells, ExactRows, Inputs, PublicRows, Texts
 from dpsql.compiler.plan import PlannedRelease, PublicRead
 from dpsql.compiler.render import quote_name
 from dpsql.compiler.schema import EngineColumn, EngineSchema, EngineTable
-from dpsql.errors import BackendFailure, InvalidPolicy, QueryCanceled, QueryTooComplex, UnsupportedQuery
+from dpsql.errors import (
+    BackendFailure,
+    CardinalityViolation,
+    InvalidPolicy,
+    QueryCanceled,
+    QueryTooComplex,
+    UnsupportedQuery,
+)
 from dpsql.policy import Policy, Table
 from dpsql.sqltypes import SqlType
 
@@ -108,28 +115,31 @@ class DuckDBBackend:
             raise
         self._checked: frozenset[str] = frozenset()
 
-    def check(self, statements: tuple[str, ...], cancellation: Cancellation) -> None:
+    def check(
+        self, releases: tuple[PlannedRelease, ...], public: tuple[PublicRead, ...], cancellation: Cancellation
+    ) -> None:
         """Run engine SQL on empty tables of the same schema; see Backend."""
-        unknown = [sql for sql in statements if sql not in self._checked]
-        if not unknown:
-            return
-        cursor = self._shadow.cursor()
-        with _stoppable(cursor, cancellation, CHECK_SECONDS):
-            for sql in unknown:
+        tables = {planned.sql: {made.table: len(made.types) for made in planned.inputs} for planned in releases}
+        tables |= {read.sql: {} for read in public}
+        unknown = {sql: widths for sql, widths in tables.items() if sql not in self._checked}
+        for sql, widths in unknown.items():
+            with _cursor(self._shadow, cancellation, CHECK_SECONDS) as cursor:
+                for name, width in widths.items():
+                    cursor.register(name, PublicRows.empty(width).table())
                 rehearse(cursor, sql, cancellation)
-        cursor.close()
         self._checked = self._checked.union(unknown) if len(self._checked) < MAX_CHECKED else frozenset(unknown)
 
     def fetch(
-        self, releases: Mapping[int, PlannedRelease], public: tuple[PublicRead, ...], cancellation: Cancellation
+        self,
+        releases: Mapping[int, PlannedRelease],
+        public: tuple[PublicRead, ...],
+        cancellation: Cancellation,
+        inputs: Inputs = NO_INPUTS,
     ) -> ExactRows:
-        """Run the engine queries of one plan; see Backend."""
-        cursor = self._database.cursor()
+        """Run engine queries of one plan; see Backend."""
         try:
-            with _stoppable(cursor, cancellation, STATEMENT_SECONDS):
-                exact = {index: _cells(cursor, planned) for index, planned in releases.items()}
-                rows = {read.table: _public(cursor, read) for read in public}
-            return ExactRows(exact, rows)
+            rows = {read.sql: self._public(read, cancellation) for read in public}
+            cells = {i: self._cells(planned, inputs.get(i, ()), cancellation) for i, planned in releases.items()}
         except duckdb.Error as error:
             if cancellation.is_cancelled:
                 raise QueryCanceled("canceling statement due to user request or time limit") from None
@@ -139,8 +149,26 @@ class DuckDBBackend:
         except (ValueError, TypeError, OverflowError, MemoryError) as error:
             _LOG.error("engine answer could not be read: %s", type(error).__name__)
             raise BackendFailure() from None
-        finally:
-            cursor.close()
+        return ExactRows(cells, rows)
+
+    def _public(self, read: PublicRead, cancellation: Cancellation) -> PublicRows:
+        with _cursor(self._database, cancellation, STATEMENT_SECONDS) as cursor:
+            try:
+                return text_rows(cursor, read.sql, read.width, "the query reads more than {:,} rows of public tables")
+            except duckdb.InvalidInputException as error:
+                if is_several_rows(error):
+                    raise CardinalityViolation() from None
+                raise
+
+    def _cells(self, planned: PlannedRelease, inputs: tuple[PublicRows, ...], cancellation: Cancellation) -> ExactCells:
+        """Run one engine query on a connection of its own: its inputs are there for it alone, and go with it."""
+        with _cursor(self._database, cancellation, STATEMENT_SECONDS) as cursor:
+            for made, rows in zip(planned.inputs, inputs, strict=True):
+                cursor.register(made.table, rows.table())
+            found = cursor.execute(planned.sql).fetchnumpy()
+        keys = tuple(_texts(found[f"k{index}"]) for index in range(planned.keys))
+        numbers = [_integers(found[name]) for name in ("units", *(f"p{index}" for index in range(len(planned.parts))))]
+        return ExactCells(keys, numbers[0], tuple(numbers[1:]))
 
     def close(self) -> None:
         """Close the file."""
@@ -186,7 +214,20 @@ def rehearse(cursor: duckdb.DuckDBPyConnection, sql: str, cancellation: Cancella
 
 
 @contextmanager
-def _stoppable(cursor: duckdb.DuckDBPyConnection, cancellation: Cancellation, seconds: float) -> Iterator[None]:
+def _cursor(
+    database: duckdb.DuckDBPyConnection, cancellation: Cancellation, seconds: float
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection of its own, on which the user and a time limit stop what runs."""
+    cursor = database.cursor()
+    try:
+        with stoppable(cursor, cancellation, seconds):
+            yield cursor
+    finally:
+        cursor.close()
+
+
+@contextmanager
+def stoppable(cursor: duckdb.DuckDBPyConnection, cancellation: Cancellation, seconds: float) -> Iterator[None]:
     """Let the user and a time limit stop what runs on a cursor."""
     deadline = threading.Timer(seconds, cancellation.cancel)
     deadline.daemon = True
@@ -210,22 +251,22 @@ def _shadow(schema: EngineSchema, timezone: str) -> duckdb.DuckDBPyConnection:
     return shadow
 
 
-def _cells(cursor: duckdb.DuckDBPyConnection, planned: PlannedRelease) -> ExactCells:
-    found = cursor.execute(planned.sql).fetchnumpy()
-    keys = tuple(_texts(found[f"k{index}"]) for index in range(planned.keys))
-    numbers = [_integers(found[name]) for name in ("units", *(f"p{index}" for index in range(len(planned.parts))))]
-    return ExactCells(keys, numbers[0], tuple(numbers[1:]))
+def text_rows(cursor: duckdb.DuckDBPyConnection, sql: str, width: int, too_many: str) -> PublicRows:
+    """The rows of SQL whose columns are texts named v0, v1 and so on.
 
-
-def _public(cursor: duckdb.DuckDBPyConnection, read: PublicRead) -> PublicRows:
-    found = cursor.execute(f"SELECT * FROM ({read.sql}) LIMIT {MAX_PUBLIC_ROWS + 1}").fetchnumpy()
+    Raises:
+        QueryTooComplex: There are more than a million of them; `too_many` says so, with a place for the number.
+    """
+    found = cursor.execute(f"SELECT * FROM ({sql}) LIMIT {MAX_PUBLIC_ROWS + 1}").fetchnumpy()
     count = len(next(iter(found.values())))
     if count > MAX_PUBLIC_ROWS:
-        raise QueryTooComplex(
-            f"the query reads more than {MAX_PUBLIC_ROWS:,} rows of public tables",
-            hint="Filter, aggregate or LIMIT them.",
-        )
-    return PublicRows(tuple(_texts(found[f"v{index}"]) for index in range(read.width)), count)
+        raise QueryTooComplex(too_many.format(MAX_PUBLIC_ROWS), hint="Filter, aggregate or LIMIT them.")
+    return PublicRows(tuple(_texts(found[f"v{index}"]) for index in range(width)), count)
+
+
+def is_several_rows(error: duckdb.Error) -> bool:
+    """True where a subquery that stands for one value gave several."""
+    return str(error).startswith("Invalid Input Error: More than one row returned by a subquery")
 
 
 def _texts(column: NDArray[Any]) -> Texts:
@@ -260,7 +301,8 @@ def _read_schema(database: duckdb.DuckDBPyConnection, policy: Policy) -> EngineS
         "WHERE database_name = current_database() AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')"
     ).fetchall()
     for schema, table, names in constraints:
-        unique.setdefault((schema, table), set()).add(frozenset(names))
+        if not any(columns[schema, table][name].type_name in _ROUNDED for name in names):
+            unique.setdefault((schema, table), set()).add(frozenset(names))
     tables = {}
     for table in policy.tables:
         path = (table.schema or policy.dataset.schema, table.relation)
@@ -305,12 +347,15 @@ def _check_unit(table: Table, name: str, engine: EngineTable, policy: Policy) ->
         or (declared.is_integer and found.sql_type.is_integer)
         or (declared.is_text and found.sql_type.is_text)
     )
-    if found.sql_type in _NOT_UNITS or not alike:
+    if found.sql_type in _NOT_UNITS or found.type_name in _ROUNDED or not alike:
         raise InvalidPolicy(
             f"{policy.path}: tables.{table.name}.unit_key: a {found.type_name} cannot be the unit as {declared.value}",
             hint="A unit key is an integer, text, uuid, numeric, date or timestamp, declared with its own type.",
         )
 
+
+_ROUNDED = frozenset({"TIMESTAMP_NS", "TIME_NS"})
+"""Types whose values are read to the microsecond: two that the engine tells apart may become one."""
 
 _NOT_UNITS = frozenset(
     {SqlType.REAL, SqlType.DOUBLE, SqlType.INTERVAL, SqlType.JSON, SqlType.BYTEA, SqlType.ARRAY, SqlType.BOOLEAN}

@@ -1,12 +1,15 @@
 """aggregates: aggregate calls, FILTER, and window functions."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from sqlglot import exp
 
-from dpsql.compiler.ir import AggregateCall, Column, Expr, Window
+from dpsql.compiler.ir import AggregateCall, Call, Column, Expr, Frame, Window
 from dpsql.compiler.lowering import Lowering, Method
-from dpsql.errors import UndefinedFunction, UnsupportedQuery
+from dpsql.compiler.resolve import identifier
+from dpsql.errors import InvalidSyntax, UndefinedColumn, UndefinedFunction, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
 _AGGREGATES: dict[type[exp.Expr], str] = {
@@ -28,6 +31,7 @@ _WINDOW_VALUES: dict[type[exp.Expr], str] = {
     exp.Lead: "lead",
     exp.FirstValue: "first_value",
     exp.LastValue: "last_value",
+    exp.NthValue: "nth_value",
 }
 
 
@@ -81,13 +85,28 @@ def _aggregate_type(lowering: Lowering, name: str, argument: Expr, node: exp.Exp
 def _window(lowering: Lowering, node: exp.Window) -> Expr:
     if not lowering.windows:
         raise UnsupportedQuery(f"window functions are not allowed {lowering.clause}", position=lowering.at(node))
-    lowering.only(node, "this", "partition_by", "order", "over", "spec")
+    lowering.only(node, "this", "partition_by", "order", "over", "spec", "alias")
+    parts = _window_parts(lowering, node)
     lowering = replace(lowering, windows=False, clause="in a window function")
     name, arguments, sql_type = _window_function(lowering, node.this)
-    partition = tuple(lowering.value(part) for part in node.args.get("partition_by") or ())
-    order = node.args.get("order")
+    partition = tuple(lowering.value(part) for part in parts.get("partition_by") or ())
+    order = parts.get("order")
     terms = tuple(lowering.order(term) for term in order.expressions) if order is not None else ()
-    return Window(name, arguments, partition, terms, _is_running(lowering, node), sql_type)
+    return Window(name, arguments, partition, terms, _frame(lowering, parts.get("spec")), sql_type)
+
+
+def _window_parts(lowering: Lowering, node: exp.Window) -> Mapping[str, Any]:
+    """PARTITION BY, ORDER BY and the frame: written here, or where WINDOW names them."""
+    alias = node.args.get("alias")
+    if alias is None:
+        return node.args
+    if any(node.args.get(part) for part in ("partition_by", "order", "spec")):
+        raise UnsupportedQuery("a named window is not changed", hint="OVER w", position=lowering.at(node))
+    named = lowering.named.get(identifier(alias))
+    if named is None:
+        raise UndefinedColumn(f'window "{identifier(alias)}" does not exist', position=lowering.at(node))
+    lowering.only(named, "this", "partition_by", "order", "spec")
+    return named.args
 
 
 def _window_function(lowering: Lowering, node: exp.Expr) -> tuple[str, tuple[Expr, ...], SqlType]:
@@ -104,32 +123,68 @@ def _window_function(lowering: Lowering, node: exp.Expr) -> tuple[str, tuple[Exp
             return "count_rows", (), SqlType.BIGINT
         return call.function, (call.argument,), SqlType.DOUBLE if call.function == "avg" else call.type
     if kind in _WINDOW_VALUES:
-        lowering.only(node, "this", "offset")
-        value = lowering.value(node.this)
-        offset = node.args.get("offset")
-        extra = (lowering.whole(offset, "LAG", 0, 1_000_000),) if offset is not None else ()
-        return _WINDOW_VALUES[kind], (value, *extra), value.type
+        return _window_value(lowering, node)
     if isinstance(node, exp.Ntile) and node.this is not None:
         return "ntile", (lowering.whole(node.this, "NTILE", 1, 1_000_000),), SqlType.INTEGER
     raise lowering.refusal(node)
 
 
-def _is_running(lowering: Lowering, node: exp.Window) -> bool:
-    spec = node.args.get("spec")
+def _window_value(lowering: Lowering, node: exp.Expr) -> tuple[str, tuple[Expr, ...], SqlType]:
+    """LAG and LEAD with how far and what else, FIRST_VALUE, LAST_VALUE and NTH_VALUE."""
+    lowering.only(node, "this", "offset", "default")
+    name = _WINDOW_VALUES[type(node)]
+    value = lowering.value(node.this)
+    offset, default = node.args.get("offset"), node.args.get("default")
+    if offset is None:
+        return name, (value,), value.type
+    extra: tuple[Expr, ...] = (lowering.whole(offset, name.upper(), 0 if name in ("lag", "lead") else 1, 1_000_000),)
+    if default is not None:
+        value, other = lowering.coercion.unify((value, lowering.lower(default)), lowering.at(node))
+        extra += (other,)
+    return name, (value, *extra), value.type
+
+
+def _frame(lowering: Lowering, spec: exp.Expr | None) -> Frame | None:
     if spec is None:
-        return False
+        return None
     lowering.only(spec, "kind", "start", "start_side", "end", "end_side")
-    bounds = [spec.args.get(name) for name in ("start", "start_side", "end", "end_side")]
-    is_rows = str(spec.args.get("kind")).upper() == "ROWS"
-    if not is_rows or [str(b).upper() for b in bounds[:3]] != ["UNBOUNDED", "PRECEDING", "CURRENT ROW"]:
+    by_rows = str(spec.args.get("kind")).upper() == "ROWS"
+    start = _frame_end(lowering, spec, "start")
+    end = _frame_end(lowering, spec, "end") if spec.args.get("end") is not None else 0
+    is_plain = by_rows or all(offset in (None, 0) for offset in (start, end))
+    if str(spec.args.get("kind")).upper() not in ("ROWS", "RANGE") or not is_plain:
         raise UnsupportedQuery(
-            "of frames there is ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW", position=lowering.at(node)
+            "of frames there are ROWS BETWEEN … AND …, and RANGE without offsets", position=lowering.at(spec)
         )
-    return True
+    if start is not None and end is not None and start > end:
+        raise InvalidSyntax("frame starts after it ends", position=lowering.at(spec))
+    return Frame(by_rows, start, end)
+
+
+def _frame_end(lowering: Lowering, spec: exp.Expr, name: str) -> int | None:
+    """How many rows before (negative) or after; None is the partition's own end."""
+    offset, side = spec.args.get(name), str(spec.args.get(f"{name}_side")).upper()
+    if isinstance(offset, str):
+        is_wrong = (name, side) in (("start", "FOLLOWING"), ("end", "PRECEDING"))
+        if offset.upper() == "UNBOUNDED" and is_wrong:
+            raise InvalidSyntax(f"frame {name} cannot be UNBOUNDED {side}", position=lowering.at(spec))
+        return None if offset.upper() == "UNBOUNDED" else 0
+    value = lowering.whole(offset, "a frame", 0, 1_000_000).value if offset is not None else None
+    if not isinstance(value, int):
+        raise UnsupportedQuery("a frame takes constant offsets", position=lowering.at(spec))
+    return -value if side == "PRECEDING" else value
+
+
+def _grouping(lowering: Lowering, node: exp.Grouping) -> Expr:
+    lowering.collected(node)
+    lowering.only(node, "expressions")
+    inside = lowering.inside_aggregate()
+    return Call("grouping", tuple(inside.value(part) for part in node.expressions), SqlType.INTEGER)
 
 
 METHODS: dict[type[exp.Expr], Method] = {
     exp.Filter: _filtered,
     **dict.fromkeys(_AGGREGATES, _aggregate),
     exp.Window: _window,
+    exp.Grouping: _grouping,
 }

@@ -12,17 +12,27 @@ from fractions import Fraction
 
 from dpsql.compiler.functions import EXTRACT_PARTS
 from dpsql.compiler.ir import (
+    Aggregate,
     Call,
     Case,
     Cast,
     Column,
+    Distinct,
     Expr,
     Field,
     Filter,
+    Grid,
+    Join,
     Literal,
     Project,
     Relation,
+    Scalar,
+    Scan,
+    SetOperation,
+    Sort,
     UnitScan,
+    UnitWindows,
+    Window,
     conjuncts,
 )
 from dpsql.policy import Column as PolicyColumn
@@ -66,12 +76,12 @@ def as_fraction(value: object) -> Fraction | None:
 
 
 def bounds_of(relation: Relation) -> dict[Field, Interval]:
-    """The interval of every numeric field of a protected relation."""
+    """The interval of every numeric field of a relation, as far as policy and query tell."""
     match relation:
         case UnitScan():
-            return {
-                field: declared(column) for column, field in zip(relation.columns, relation.column_fields, strict=True)
-            }
+            return dict(zip(relation.column_fields, map(declared, relation.columns), strict=True))
+        case Scan():
+            return dict(zip(relation.fields, map(declared, relation.columns), strict=True))
         case Filter():
             return narrow(bounds_of(relation.input), relation.condition)
         case Project():
@@ -80,8 +90,73 @@ def bounds_of(relation: Relation) -> dict[Field, Interval]:
                 field: interval(expression, inner)
                 for field, expression in zip(relation.fields, relation.expressions, strict=True)
             }
+        case Join():
+            return _joined(relation)
+        case Aggregate():
+            return _aggregated(relation)
+        case UnitWindows():
+            inner = bounds_of(relation.input)
+            return inner | {
+                f: _window(w, inner, relation) for f, w in zip(relation.window_fields, relation.windows, strict=True)
+            }
+        case SetOperation():
+            return _combined(relation)
+        case Distinct() | Sort():
+            return bounds_of(relation.input)
         case _:
-            raise TypeError(f"{type(relation).__name__} is not a relation of protected rows")
+            return {}
+
+
+def _joined(relation: Join) -> dict[Field, Interval]:
+    bounds = bounds_of(relation.left) | bounds_of(relation.right)
+    holds = relation.condition is not None and relation.kind in ("inner", "matched")
+    return narrow(bounds, relation.condition) if holds and relation.condition is not None else bounds
+
+
+def _combined(relation: SetOperation) -> dict[Field, Interval]:
+    left, right = bounds_of(relation.left), bounds_of(relation.right)
+    pairs = zip(relation.fields, relation.left.fields, relation.right.fields, strict=True)
+    return {field: left.get(a, UNBOUNDED).hull(right.get(b, UNBOUNDED)) for field, a, b in pairs}
+
+
+def _aggregated(relation: Aggregate) -> dict[Field, Interval]:
+    """Bounds of keys, and of aggregates over the rows of one unit."""
+    inner = bounds_of(relation.input)
+    found = {field: interval(key, inner) for field, key in zip(relation.key_fields, relation.keys, strict=True)}
+    for field, call in zip(relation.aggregate_fields, relation.aggregates, strict=True):
+        bounds = narrow(inner, call.filter) if call.filter is not None else inner
+        least = 1 if relation.keys and call.argument is None and call.filter is None else 0
+        found[field] = _of_rows(call.function, call.argument, call.grid, bounds, (least, relation.rows))
+    return found
+
+
+def _of_rows(
+    function: str, argument: Expr | None, grid: Grid | None, bounds: Bounds, rows: tuple[int, int | None]
+) -> Interval:
+    """The interval of an aggregate over so many rows: from rows[0] to rows[1]."""
+    most = Fraction(rows[1]) if rows[1] is not None else None
+    if function in ("count", "count_rows") or argument is None:
+        return Interval(Fraction(rows[0]), most)
+    each = interval(argument, bounds)
+    if grid is not None:
+        each = Interval(grid.lower * grid.step, grid.upper * grid.step)
+    if function != "sum":
+        return each
+    if most is None or each.lower is None or each.upper is None:
+        return UNBOUNDED
+    return Interval(min(most * each.lower, each.lower), max(most * each.upper, each.upper))
+
+
+def _window(window: Window, bounds: Bounds, relation: UnitWindows) -> Interval:
+    if window.function in ("row_number", "rank", "dense_rank", "ntile"):
+        return Interval(Fraction(1), Fraction(relation.rows))
+    if window.function in ("percent_rank", "cume_dist"):
+        return Interval(Fraction(0), Fraction(1))
+    argument = window.arguments[0] if window.arguments else None
+    found = _of_rows(window.function, argument, window.grid, bounds, (0, relation.rows))
+    for default in window.arguments[2:]:
+        found = found.hull(interval(default, bounds))
+    return found
 
 
 def declared(column: PolicyColumn) -> Interval:
@@ -153,6 +228,8 @@ def interval(expression: Expr, bounds: Bounds) -> Interval:
             return _case(expression, bounds)
         case Call():
             return _call(expression, bounds)
+        case Scalar():
+            return bounds_of(expression.relation).get(expression.relation.fields[0], UNBOUNDED)
         case _:
             return UNBOUNDED
 
@@ -192,14 +269,17 @@ def _call(expression: Call, bounds: Bounds) -> Interval:
     name = expression.function.removeprefix("int_")
     if name.startswith("extract_"):
         return _extracted(expression, name.removeprefix("extract_"))
-    if name in ("length", "strpos"):
-        return Interval(Fraction(0), None)
+    if name in _RANGES:
+        return _RANGES[name]
     parts = [interval(argument, bounds) for argument in expression.arguments]
     rule = _int_divide if expression.function == "int_divide" else _RULES.get(name)
     return rule(parts) if rule is not None and expression.type.is_number else UNBOUNDED
 
 
 def _extracted(expression: Call, part: str) -> Interval:
+    """What a part of a moment lies between; the parts of an interval are as large as it is."""
+    if expression.arguments[0].type is SqlType.INTERVAL or part not in EXTRACT_PARTS:
+        return UNBOUNDED
     low, high = EXTRACT_PARTS[part]
     return Interval(Fraction(low), Fraction(high))
 
@@ -287,9 +367,43 @@ def _greatest(parts: list[Interval]) -> Interval:
     return Interval(max(lowers, default=None), around.upper)
 
 
-def _sign(_parts: list[Interval]) -> Interval:
-    return Interval(Fraction(-1), Fraction(1))
+def _root(parts: list[Interval]) -> Interval:
+    """A square root lies between 0 and the greater of the number and 1."""
+    upper = parts[0].upper
+    return Interval(Fraction(0), None if upper is None else max(upper, Fraction(1)))
 
+
+def _to_digits(parts: list[Interval]) -> Interval:
+    """Rounding to so many digits moves a number by less than one of the last."""
+    number, digits = parts
+    if digits.lower is None:
+        raise TypeError("a count of digits is a constant")
+    step = Fraction(10) ** -int(digits.lower)
+    return Interval(
+        None if number.lower is None else (number.lower / step).__floor__() * step,
+        None if number.upper is None else (number.upper / step).__ceil__() * step,
+    )
+
+
+def _bucket(parts: list[Interval]) -> Interval:
+    """Buckets are counted from 1; 0 and one more than there are hold what is outside."""
+    count = parts[3].upper
+    return Interval(Fraction(0), None if count is None else count + 1)
+
+
+def _between(low: int, high: int | None) -> Interval:
+    return Interval(Fraction(low), None if high is None else Fraction(high))
+
+
+_RANGES = {
+    **dict.fromkeys(("length", "octet_length", "bit_length", "strpos", "regexp_count"), _between(0, None)),
+    **dict.fromkeys(("sign", "sin", "cos", "tanh"), _between(-1, 1)),
+    **dict.fromkeys(("atan", "asin"), _between(-2, 2)),
+    **dict.fromkeys(("acos",), _between(0, 4)),
+    "atan2": _between(-4, 4),
+    "ascii": _between(0, 0x10FFFF),
+}
+"""What functions return whatever they are called with."""
 
 _RULES = {
     "add": _add,
@@ -307,7 +421,11 @@ _RULES = {
     "nullif": lambda parts: parts[0],
     "least": _least,
     "greatest": _greatest,
-    "sign": _sign,
+    "sqrt": _root,
+    "round_digits": _to_digits,
+    "trunc_digits": _to_digits,
+    "numeric_within": lambda parts: parts[0],
+    "width_bucket": _bucket,
 }
 
 

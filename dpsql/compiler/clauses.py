@@ -7,37 +7,12 @@ from sqlglot import exp
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.coerce import Coercion
 from dpsql.compiler.expressions import lowering
-from dpsql.compiler.ir import Cast, Field, Literal, Relation, Status
-from dpsql.compiler.lowering import Constants, Fields, Lowering, refuse_other_arguments
+from dpsql.compiler.ir import Cast, Literal, Protected, Status
+from dpsql.compiler.lowering import Constants, Fields, Lowering, Subquery, refuse_other_arguments
 from dpsql.compiler.position import position
 from dpsql.compiler.resolve import Scope, Source
 from dpsql.errors import InvalidParameter, InvalidSyntax, UnsupportedQuery
 from dpsql.sqltypes import SqlType
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """A relation with its privacy status and the names that stand over its columns.
-
-    Attributes:
-        status: The relation.
-        columns: Names and fields, in order; a name may repeat.
-        hidden: The unit's field where the policy does not list it as a column.
-    """
-
-    status: Status
-    columns: tuple[tuple[str, Field], ...]
-    hidden: Field | None = None
-
-    def source(self, alias: str) -> Source:
-        """The relation as an entry of FROM: what is hidden stays so."""
-        shown = tuple((name, field) for name, field in self.columns if field != self.hidden)
-        return Source(alias, shown, tuple((name, field) for name, field in self.columns if field == self.hidden))
-
-    @property
-    def relation(self) -> Relation:
-        """The rows."""
-        return self.status.relation
 
 
 @dataclass(frozen=True)
@@ -51,6 +26,7 @@ class Clauses:
         fields: The source of fields.
         offset: Where the statement starts in the text that was sent.
         sql: The statement's own text.
+        subquery: Lowers a query inside an expression.
     """
 
     catalog: Catalog
@@ -59,14 +35,19 @@ class Clauses:
     fields: Fields
     offset: int
     sql: str
+    subquery: Subquery
 
     def at(self, node: exp.Expr) -> int | None:
         """The position of a node in the analyst's text."""
         return position(node, self.offset)
 
-    def expressions(self, sources: tuple[Source, ...], clause: str) -> Lowering:
-        """A lowerer of expressions over these sources."""
-        return lowering(Scope(sources, self.offset), self.coercion, self.constants, clause)
+    def scope(self, sources: tuple[Source, ...], outer: Scope | None, status: Status | None = None) -> Scope:
+        """The scope of expressions over these sources, whose rows have this status."""
+        return Scope(sources, self.offset, outer, status if isinstance(status, Protected) else None)
+
+    def expressions(self, scope: Scope, clause: str) -> Lowering:
+        """A lowerer of expressions in a scope."""
+        return lowering(scope, self.coercion, self.constants, self.fields, self.subquery, clause)
 
     def ordinal(self, node: exp.Expr, width: int) -> int | None:
         """The 0-based output column that a bare number in GROUP BY or ORDER BY means."""
@@ -103,7 +84,9 @@ class Clauses:
         refuse_other_arguments(limit, "expression", "count", "direction", "limit_options", offset=self.offset)
 
     def _row_count(self, node: exp.Expr, clause: str) -> int | None:
-        lowered = self.coercion.to(self.expressions((), f"in {clause}").lower(node), SqlType.BIGINT, self.at(node))
+        lowered = self.coercion.to(
+            self.expressions(Scope(()), f"in {clause}").lower(node), SqlType.BIGINT, self.at(node)
+        )
         constant = lowered.argument if isinstance(lowered, Cast) else lowered
         if not isinstance(constant, Literal):
             raise UnsupportedQuery(f"{clause} takes a constant", position=self.at(node))

@@ -7,10 +7,11 @@ Rule 3: a privacy status is a Python type: Public, Protected, Released.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time
 from decimal import Decimal
+from fractions import Fraction
 from uuid import UUID
 
 from dpsql.policy import Column as PolicyColumn
@@ -26,6 +27,26 @@ class Field:
 
     number: int
     type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Numbers as whole multiples of a step, so that their sums are exact.
+
+    Attributes:
+        step: What one grid unit is worth.
+        lower: Least grid value after clamping.
+        upper: Greatest grid value after clamping.
+    """
+
+    step: Fraction
+    lower: int
+    upper: int
+
+    @property
+    def centre(self) -> int:
+        """The grid value that means are measured from."""
+        return (self.lower + self.upper) // 2
 
 
 # Expressions
@@ -92,18 +113,59 @@ class InList:
 
 
 @dataclass(frozen=True, slots=True)
+class Frame:
+    """The rows that a window function sees, relative to its own row.
+
+    Attributes:
+        by_rows: True for ROWS, False for RANGE (which counts peers).
+        start: Rows before (negative) or after the row; None is the partition's first row.
+        end: The same; None is the partition's last row.
+    """
+
+    by_rows: bool
+    start: int | None
+    end: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Window:
-    """A window function over a relation that is not protected."""
+    """A window function; `frame` is None for SQL's own default, `grid` is what numbers are added up on."""
 
     function: str
     arguments: tuple[Expr, ...]
     partition: tuple[Expr, ...]
     order: tuple[Order, ...]
-    running: bool
+    frame: Frame | None
+    type: SqlType
+    grid: Grid | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """True where a relation, which may refer to fields of the row outside it, has a row."""
+
+    relation: Relation
+    type: SqlType = SqlType.BOOLEAN
+
+
+@dataclass(frozen=True, slots=True)
+class InRelation:
+    """argument IN (the only field of a relation), with SQL's meaning of NULL."""
+
+    argument: Expr
+    relation: Relation
+    type: SqlType = SqlType.BOOLEAN
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """The only field of a relation of one row at the most; NULL where it has none."""
+
+    relation: Relation
     type: SqlType
 
 
-Expr = Column | Literal | Call | Case | Cast | InList | Window
+Expr = Column | Literal | Call | Case | Cast | InList | Window | Exists | InRelation | Scalar
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +179,17 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
-    """count, count_rows, sum, avg, min or max of an argument, over the rows that pass the filter."""
+    """count, sum, avg, min or max of an argument (None: of rows), over the rows that pass the filter.
+
+    `grid` is what numbers are added up on where the sum must be exact.
+    """
 
     function: str
     argument: Expr | None
     distinct: bool
     filter: Expr | None
     type: SqlType
+    grid: Grid | None = None
 
 
 # Relations
@@ -206,13 +272,17 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """One row a group; without keys one row always. Fields are keys, then aggregates."""
+    """One row a group; without keys one row always. Fields are keys, then aggregates.
+
+    `rows` is set where every group is of one unit: how many of its rows are expected at the most.
+    """
 
     input: Relation
     key_fields: tuple[Field, ...]
     keys: tuple[Expr, ...]
     aggregate_fields: tuple[Field, ...]
     aggregates: tuple[AggregateCall, ...]
+    rows: int | None = None
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -237,10 +307,36 @@ class Release:
         """The aggregation's fields, then their margins."""
         return self.aggregate.fields + self.margins
 
+    def __hash__(self) -> int:
+        """Of the fields alone: the rows are in it twice, and would be hashed 2^depth times over nested releases."""
+        return hash(self.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitWindows:
+    """Rows of units with window functions beside them, each over the rows of one unit alone: `rows` are expected.
+
+    What the analyst's ORDER BY leaves open is decided by the values of the rows, never by their physical order.
+    """
+
+    input: Relation
+    window_fields: tuple[Field, ...]
+    windows: tuple[Window, ...]
+    rows: int
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The input's fields, then the windows."""
+        return self.input.fields + self.window_fields
+
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A join of relations that are not protected; kind is inner, left, right, full or cross."""
+    """A join; kind is inner, left, right, full, cross or matched.
+
+    "matched" is an outer join whose kept public rows stand for nobody: the rows are those of an inner join, and the
+    public rows without a match are groups of zero people.
+    """
 
     kind: str
     left: Relation
@@ -297,6 +393,7 @@ Relation = (
     | Project
     | Aggregate
     | Release
+    | UnitWindows
     | Join
     | Distinct
     | SetOperation
@@ -305,6 +402,23 @@ Relation = (
 
 
 # Privacy statuses
+
+
+UNIT_OR_NULL = ("?",)
+"""The way of a field that is the unit where it is not NULL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Fields that lead to the unit.
+
+    Attributes:
+        way: The table and its columns that they are keys of; () for the unit itself, and UNIT_OR_NULL.
+        fields: The fields, in the order of those columns.
+    """
+
+    way: tuple[str, ...]
+    fields: tuple[Field, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +438,11 @@ class Protected:
         max_rows: Rows of one unit that may count in an ungrouped aggregate; enforced by the rewrite.
         max_groups: Groups that one unit may touch.
         max_rows_per_group: Rows of one unit that may count in one group.
-        one_row: True where the engine's schema enforces at most one row a unit.
+        one_row: True where the engine's schema, or SQL beneath, enforces at most one row a unit.
+        links: Keys that lead to the unit, each under a name that equal ways to a unit share: rows of two relations
+            that agree on a key of the same name belong to the same unit.
+        linked: For a subquery whose rows are those of the unit of the row outside it: the field of that unit.
+        absent: Where an outer join keeps public rows that nobody matches: the fields that are NULL in them.
     """
 
     relation: Relation
@@ -333,6 +451,23 @@ class Protected:
     max_groups: int
     max_rows_per_group: int
     one_row: bool
+    links: frozenset[Link] = frozenset()
+    linked: Field | None = None
+    absent: frozenset[Field] | None = None
+
+    def is_unit(self, expression: Expr) -> bool:
+        """True where an expression is the unit, whatever the row."""
+        return isinstance(expression, Column) and Link((), (expression.field,)) in self.links
+
+    def leads_to_unit(self, expressions: Sequence[Expr]) -> bool:
+        """True where rows that agree on the expressions are of one unit."""
+        fields = {expression.field for expression in expressions if isinstance(expression, Column)}
+        return any(link.way != UNIT_OR_NULL and fields.issuperset(link.fields) for link in self.links)
+
+    def is_unit_or_null(self, expression: Expr) -> bool:
+        """True where an expression is the unit wherever it is not NULL."""
+        is_one = isinstance(expression, Column) and Link(UNIT_OR_NULL, (expression.field,)) in self.links
+        return is_one or self.is_unit(expression)
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,24 +481,54 @@ Status = Public | Protected | Released
 
 
 def inputs(relation: Relation) -> tuple[Relation, ...]:
-    """The relations that `relation` is made of, without going through a release boundary."""
+    """The relations that `relation` is made of, subqueries included, without going through a release boundary."""
+    if isinstance(relation, Release):
+        return ()
+    beneath = tuple(part for expression in expressions(relation) for part in relations_in(expression))
     match relation:
-        case Scan() | UnitScan() | SystemScan() | Values() | Series() | Release():
+        case Scan() | UnitScan() | SystemScan() | Values() | Series():
             return ()
         case Join() | SetOperation():
-            return (relation.left, relation.right)
+            return (relation.left, relation.right, *beneath)
         case _:
-            return (relation.input,)
+            return (relation.input, *beneath)
+
+
+def nodes(relation: Relation) -> Iterator[Relation]:
+    """A relation and all that it is made of, subqueries included, on this side of its releases."""
+    yield relation
+    for part in inputs(relation):
+        yield from nodes(part)
+
+
+def expressions(relation: Relation) -> tuple[Expr, ...]:
+    """The expressions that stand in a relation itself."""
+    match relation:
+        case Filter():
+            return (relation.condition,)
+        case Project():
+            return relation.expressions
+        case Aggregate():
+            calls = [part for call in relation.aggregates for part in (call.argument, call.filter) if part is not None]
+            return (*relation.keys, *calls)
+        case UnitWindows():
+            return relation.windows
+        case Join():
+            return (relation.condition,) if relation.condition is not None else ()
+        case Sort():
+            return tuple(term.expression for term in relation.order)
+        case _:
+            return ()
 
 
 def operands(expression: Expr) -> tuple[Expr, ...]:
     """The expressions directly inside `expression`."""
     match expression:
-        case Column() | Literal():
+        case Column() | Literal() | Exists() | Scalar():
             return ()
         case Call():
             return expression.arguments
-        case Cast():
+        case Cast() | InRelation():
             return (expression.argument,)
         case InList():
             return (expression.argument, *expression.items)
@@ -374,11 +539,38 @@ def operands(expression: Expr) -> tuple[Expr, ...]:
             return expression.arguments + expression.partition + orders
 
 
+def relations_in(expression: Expr) -> tuple[Relation, ...]:
+    """The subqueries in an expression."""
+    inner = tuple(relation for part in operands(expression) for relation in relations_in(part))
+    return (*inner, expression.relation) if isinstance(expression, Exists | InRelation | Scalar) else inner
+
+
 def fields_in(expression: Expr) -> frozenset[Field]:
-    """The fields that `expression` refers to."""
+    """The fields that `expression` refers to, those that its subqueries take from outside included."""
     if isinstance(expression, Column):
         return frozenset({expression.field})
-    return frozenset().union(*(fields_in(part) for part in operands(expression)))
+    if isinstance(expression, InList):  # its items are constants, and may be thousands
+        return fields_in(expression.argument)
+    found = frozenset[Field]().union(*(fields_in(part) for part in operands(expression)))
+    return found | free_fields(expression.relation) if isinstance(expression, Exists | InRelation | Scalar) else found
+
+
+def free_fields(relation: Relation) -> frozenset[Field]:
+    """The fields that a relation refers to and does not itself have: those of the row outside a subquery."""
+    if isinstance(relation, Release):
+        return free_fields(relation.aggregate)
+    match relation:
+        case Scan() | UnitScan() | SystemScan() | Values() | Series():
+            return frozenset()
+        case Join() | SetOperation():
+            below: tuple[Relation, ...] = (relation.left, relation.right)
+        case _:
+            below = (relation.input,)
+    own = frozenset(field for part in below for field in part.fields)
+    used = frozenset[Field]().union(*(fields_in(expression) for expression in expressions(relation)))
+    free = frozenset[Field]().union(*(free_fields(part) for part in below))
+    # The right side of a join may be LATERAL, and refer to the left one.
+    return (used | free) - own
 
 
 def windows_in(expression: Expr) -> tuple[Window, ...]:
@@ -389,7 +581,7 @@ def windows_in(expression: Expr) -> tuple[Window, ...]:
 
 
 def rewrite_expression(expression: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
-    """Rebuild `expression` from the top: where `change` gives an expression it stands instead."""
+    """Rebuild `expression` from the top, subqueries included: where `change` gives an expression it stands instead."""
     changed = change(expression)
     if changed is not None:
         return changed
@@ -407,6 +599,11 @@ def rewrite_expression(expression: Expr, change: Callable[[Expr], Expr | None]) 
         case Case():
             branches = tuple((again(condition), again(value)) for condition, value in expression.branches)
             return replace(expression, branches=branches, default=again(expression.default))
+        case Exists() | Scalar():
+            return replace(expression, relation=rewrite_relation(expression.relation, change))
+        case InRelation():
+            relation = rewrite_relation(expression.relation, change)
+            return replace(expression, argument=again(expression.argument), relation=relation)
         case _:
             return replace(
                 expression,
@@ -414,6 +611,48 @@ def rewrite_expression(expression: Expr, change: Callable[[Expr], Expr | None]) 
                 partition=tuple(map(again, expression.partition)),
                 order=tuple(replace(term, expression=again(term.expression)) for term in expression.order),
             )
+
+
+def rewrite_relation(relation: Relation, change: Callable[[Expr], Expr | None]) -> Relation:
+    """Rebuild a relation with every expression in it rewritten; what lies behind a release boundary stays."""
+
+    def again(expression: Expr) -> Expr:
+        return rewrite_expression(expression, change)
+
+    match relation:
+        case Scan() | UnitScan() | SystemScan() | Values() | Series() | Release():
+            return relation
+        case SetOperation():
+            left, right = rewrite_relation(relation.left, change), rewrite_relation(relation.right, change)
+            return replace(relation, left=left, right=right)
+        case Join():
+            left, right = rewrite_relation(relation.left, change), rewrite_relation(relation.right, change)
+            condition = again(relation.condition) if relation.condition is not None else None
+            return replace(relation, left=left, right=right, condition=condition)
+    below = rewrite_relation(relation.input, change)
+    match relation:
+        case Filter():
+            return Filter(below, again(relation.condition))
+        case Project():
+            return replace(relation, input=below, expressions=tuple(map(again, relation.expressions)))
+        case Aggregate():
+            calls = tuple(
+                replace(
+                    call,
+                    argument=again(call.argument) if call.argument is not None else None,
+                    filter=again(call.filter) if call.filter is not None else None,
+                )
+                for call in relation.aggregates
+            )
+            return replace(relation, input=below, keys=tuple(map(again, relation.keys)), aggregates=calls)
+        case UnitWindows():
+            windows = tuple(window for window in map(again, relation.windows) if isinstance(window, Window))
+            return replace(relation, input=below, windows=windows)
+        case Sort():
+            order = tuple(replace(term, expression=again(term.expression)) for term in relation.order)
+            return replace(relation, input=below, order=order)
+        case _:
+            return Distinct(below)
 
 
 def conjuncts(condition: Expr) -> tuple[Expr, ...]:

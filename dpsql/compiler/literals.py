@@ -3,14 +3,15 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, time, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from decimal import Decimal, InvalidOperation
 from math import isfinite
 from uuid import UUID
 
+from dpsql.compiler import intervals
 from dpsql.compiler.ir import Literal, Value
 from dpsql.errors import DatatypeMismatch, InvalidText, NumberOutOfRange, UndefinedParameter
-from dpsql.sqltypes import SqlType
+from dpsql.sqltypes import Span, SqlType
 
 INTEGER_RANGES = {
     SqlType.SMALLINT: (-(2**15), 2**15 - 1),
@@ -110,9 +111,13 @@ def typed(value: object, at: int | None = None) -> Literal:
             return Literal(value, SqlType.TIME)
         case UUID():
             return Literal(value, SqlType.UUID)
+        case timedelta():
+            return Literal(intervals.constant(Span.of(value)), SqlType.INTERVAL)
+        case Span():
+            return Literal(intervals.constant(value), SqlType.INTERVAL)
     raise DatatypeMismatch(
         f"a parameter of the Python type {type(value).__name__} has no SQL type",
-        hint="Pass None, bool, int, float, Decimal, str, date, datetime, time or UUID.",
+        hint="Pass None, bool, int, float, Decimal, str, date, datetime, time, timedelta or UUID.",
         position=at,
     )
 
@@ -182,6 +187,7 @@ _READERS: dict[SqlType, Callable[[str], Value]] = {
     SqlType.TIME: lambda text: time.fromisoformat(text.strip()),
     SqlType.TIMESTAMP: _timestamp,
     SqlType.TIMESTAMPTZ: lambda text: datetime.fromisoformat(text.strip()),
+    SqlType.INTERVAL: intervals.read,
     SqlType.UUID: lambda text: UUID(text.strip()),
 }
 
@@ -223,5 +229,6 @@ _EXAMPLES = {
     SqlType.TIMESTAMP: "A timestamp is written '2026-01-31 12:00:00'.",
     SqlType.TIMESTAMPTZ: "A timestamp is written '2026-01-31 12:00:00+00'.",
     SqlType.TIME: "A time is written '12:00:00'.",
+    SqlType.INTERVAL: "An interval is written '1 day 02:00:00' or '3 months'.",
     SqlType.BOOLEAN: "Write true or false.",
 }

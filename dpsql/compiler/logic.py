@@ -4,9 +4,11 @@ from decimal import Decimal
 
 from sqlglot import exp
 
+from dpsql.compiler.calls import Arguments, Called
 from dpsql.compiler.ir import Call, Case, Cast, Expr, InList, Literal
 from dpsql.compiler.lowering import Lowering, Method
-from dpsql.errors import InvalidParameter, QueryTooComplex, UnsupportedQuery
+from dpsql.compiler.subqueries import in_query, quantified
+from dpsql.errors import QueryTooComplex, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
 MAX_TERMS = 1_000
@@ -71,28 +73,40 @@ def _not(lowering: Lowering, node: exp.Not) -> Expr:
     return Call("not", (lowering.condition(node.this),), SqlType.BOOLEAN)
 
 
+def _need_comparable(lowering: Lowering, sql_type: SqlType, node: exp.Expr) -> None:
+    """Intervals are compared as if months had 30 days, which is no order of values that print alike."""
+    if sql_type is not SqlType.INTERVAL:
+        lowering.need_comparable(sql_type, node)
+
+
 def _comparison(lowering: Lowering, node: exp.Binary) -> Expr:
+    if isinstance(node.expression, exp.Any | exp.All):
+        return quantified(lowering, node)
     sides = _compared(lowering, node.this, node.expression)
-    lowering.need_comparable(sides[0].type, node)
+    _need_comparable(lowering, sides[0].type, node)
     return Call(_COMPARISONS[type(node)], sides, SqlType.BOOLEAN)
 
 
 def _not_distinct(lowering: Lowering, node: exp.Binary) -> Expr:
     sides = _compared(lowering, node.this, node.expression)
-    lowering.need_comparable(sides[0].type, node)
+    _need_comparable(lowering, sides[0].type, node)
     return Call("not", (Call("distinct_from", sides, SqlType.BOOLEAN),), SqlType.BOOLEAN)
 
 
 def _between(lowering: Lowering, node: exp.Between) -> Expr:
-    lowering.only(node, "this", "low", "high")
+    lowering.only(node, "this", "low", "high", "symmetric")
     unified = _compared(lowering, node.this, node.args["low"], node.args["high"])
-    lowering.need_comparable(unified[0].type, node)
-    return Call("between", unified, SqlType.BOOLEAN)
+    _need_comparable(lowering, unified[0].type, node)
+    between = Call("between", unified, SqlType.BOOLEAN)
+    if not node.args.get("symmetric"):
+        return between
+    subject, low, high = unified
+    return Call("or", (between, Call("between", (subject, high, low), SqlType.BOOLEAN)), SqlType.BOOLEAN)
 
 
 def _in(lowering: Lowering, node: exp.In) -> Expr:
     if node.args.get("query") is not None:
-        raise lowering.refusal(node.args["query"])
+        return in_query(lowering, node)
     lowering.only(node, "this", "expressions")
     if not node.expressions:
         raise UnsupportedQuery("an IN list needs an item", position=lowering.at(node))
@@ -116,19 +130,6 @@ def _constant(expression: Expr) -> Literal | None:
         if isinstance(value, int | Decimal) and expression.type is SqlType.DOUBLE:
             return Literal(float(value), SqlType.DOUBLE)
     return None
-
-
-def _like(lowering: Lowering, node: exp.Expr) -> Expr:
-    lowering.only(node, "this", "expression", "negate")
-    subject = lowering.text(node.this)
-    pattern = lowering.text(node.args["expression"])
-    if not isinstance(pattern, Literal):
-        raise UnsupportedQuery("a LIKE pattern must be a constant", position=lowering.at(node))
-    text = pattern.value
-    if isinstance(text, str) and (len(text) - len(text.rstrip("\\"))) % 2:
-        raise InvalidParameter("LIKE pattern must not end with escape character", position=lowering.at(node))
-    name = "ilike" if isinstance(node, exp.ILike) else "like"
-    return _negated(lowering, node, Call(name, (subject, pattern), SqlType.BOOLEAN))
 
 
 def _negated(lowering: Lowering, node: exp.Expr, expression: Expr) -> Expr:
@@ -166,15 +167,30 @@ def _chosen(lowering: Lowering, node: exp.Expr) -> Expr:
     lowering.only(node, "this", "expressions", "ignore_nulls")
     parts = [lowering.lower(part) for part in (node.this, *node.expressions)]
     unified = lowering.coercion.unify(parts, lowering.at(node))
-    lowering.need_comparable(unified[0].type, node)
+    _need_comparable(lowering, unified[0].type, node)
     # What comes again changes nothing, and the engine does not copy a call that names an argument twice.
     return Call(names[type(node)], tuple(dict.fromkeys(unified)), unified[0].type)
 
 
 def _nullif(lowering: Lowering, node: exp.Nullif) -> Expr:
     unified = _compared(lowering, node.this, node.expression)
-    lowering.need_comparable(unified[0].type, node)
+    _need_comparable(lowering, unified[0].type, node)
     return Call("nullif", unified, unified[0].type)
+
+
+def _counted(of_nulls: bool) -> Called:
+    """NUM_NULLS or NUM_NONNULLS."""
+
+    def lower(call: Arguments) -> Expr:
+        one, none = (Literal(number, SqlType.INTEGER) for number in ((1, 0) if of_nulls else (0, 1)))
+        total: Expr | None = None
+        for value in call.values:
+            missing = Call("is_null", (value,), SqlType.BOOLEAN)
+            counted = Case(((missing, one),), none, SqlType.INTEGER)
+            total = counted if total is None else Call("int_add", (total, counted), SqlType.INTEGER)
+        return total or none
+
+    return lower
 
 
 METHODS: dict[type[exp.Expr], Method] = {
@@ -186,8 +202,6 @@ METHODS: dict[type[exp.Expr], Method] = {
     exp.NullSafeEQ: _not_distinct,
     exp.Between: _between,
     exp.In: _in,
-    exp.Like: _like,
-    exp.ILike: _like,
     exp.Is: _is,
     exp.Case: _case,
     exp.Coalesce: _chosen,
@@ -195,3 +209,4 @@ METHODS: dict[type[exp.Expr], Method] = {
     exp.Least: _chosen,
     exp.Nullif: _nullif,
 }
+CALLED: dict[str, Called] = {"num_nulls": _counted(of_nulls=True), "num_nonnulls": _counted(of_nulls=False)}

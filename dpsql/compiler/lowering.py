@@ -14,6 +14,7 @@ from sqlglot import exp
 from dpsql.compiler.coerce import Coercion
 from dpsql.compiler.ir import AggregateCall, Expr, Field, Literal, Order
 from dpsql.compiler.literals import Parameters
+from dpsql.compiler.lowered import Lowered
 from dpsql.compiler.position import position
 from dpsql.compiler.resolve import Scope
 from dpsql.errors import DatatypeMismatch, GroupingError, InvalidParameter, UndefinedFunction, UnsupportedQuery
@@ -70,6 +71,9 @@ def refuse_other_arguments(node: exp.Expr, *known: str, offset: int = 0) -> None
             )
 
 
+Subquery = Callable[[exp.Expr, Scope], Lowered]
+"""Lowers a query that stands in an expression of a scope."""
+
 Method = Callable[["Lowering", Any], Expr]
 """Lowers the kind of node it is listed under."""
 
@@ -82,18 +86,24 @@ class Lowering:
         scope: What names mean.
         coercion: Implicit conversions, and the placeholders they give types to.
         constants: What now(), CURRENT_USER and the like mean.
+        fields: The source of fields.
+        subquery: Lowers a query inside an expression.
         methods: How each kind of node is lowered.
         aggregates: Collects aggregate calls; None where none may stand.
         windows: True where window functions may stand.
+        named: The windows that a WINDOW clause names.
         clause: Where the expressions stand, in words.
     """
 
     scope: Scope
     coercion: Coercion
     constants: Constants
+    fields: Fields
+    subquery: Subquery
     methods: Mapping[type[exp.Expr], Method]
     aggregates: Aggregates | None = None
     windows: bool = False
+    named: Mapping[str, exp.Window] = field(default_factory=dict)
     clause: str = "here"
 
     def only(self, node: exp.Expr, *known: str) -> None:
@@ -150,12 +160,6 @@ class Lowering:
 
     def refusal(self, node: exp.Expr) -> Exception:
         """The error for a node that no method lowers."""
-        if isinstance(node, exp.Subquery | exp.Select | exp.Exists | exp.SetOperation):
-            return UnsupportedQuery(
-                "a subquery may not stand in an expression",
-                hint="Run the inner query by itself and use its answer as a constant.",
-                position=self.at(node),
-            )
         if isinstance(node, exp.Anonymous | exp.Func):
             name = str(node.this)[:63] if isinstance(node, exp.Anonymous) else node.sql_name()
             if isinstance(node, exp.Rand):
@@ -188,17 +192,6 @@ class Lowering:
         if lowered.type.is_text:
             return lowered
         return self.coercion.to(lowered, SqlType.TEXT, self.at(node))
-
-    def moment(self, node: exp.Expr) -> Expr:
-        """Lower an expression that must be a date or a timestamp."""
-        lowered = self.lower(node)
-        if lowered.type is SqlType.UNKNOWN:
-            lowered = self.coercion.to(lowered, SqlType.TIMESTAMP, self.at(node))
-        if not lowered.type.is_moment:
-            raise DatatypeMismatch(
-                f"a date or timestamp is needed, and this is of type {lowered.type.value}", position=self.at(node)
-            )
-        return lowered
 
     def need_comparable(self, sql_type: SqlType, node: exp.Expr) -> None:
         """Refuse values of a type that has no order."""

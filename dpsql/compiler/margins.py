@@ -5,9 +5,24 @@ Rule: a margin is made of the noise's law and of released cells, so it costs not
 
 from dataclasses import replace
 
-from dpsql.compiler.clauses import Lowered
-from dpsql.compiler.ir import Call, Cast, Column, Expr, Field, Filter, Project, Relation, Release, Sort
+from dpsql.compiler.ir import (
+    Call,
+    Cast,
+    Column,
+    Distinct,
+    Expr,
+    Field,
+    Filter,
+    Join,
+    Project,
+    Relation,
+    Release,
+    SetOperation,
+    Sort,
+)
+from dpsql.compiler.lowered import Lowered
 from dpsql.compiler.lowering import Fields
+from dpsql.compiler.provenance import origins
 from dpsql.sqltypes import SqlType
 
 
@@ -34,26 +49,69 @@ def with_margins(lowered: Lowered, fields: Fields) -> Lowered:
 
 
 def _carry(relation: Relation, field: Field, fields: Fields) -> tuple[Relation, Field] | None:
-    """The same relation with the margin of `field` as a further column, where the field is an aggregate as it is."""
-    if isinstance(relation, Release):
-        aggregates = relation.aggregate.aggregate_fields
-        return (relation, relation.margins[aggregates.index(field)]) if field in aggregates else None
-    if isinstance(relation, Filter):
-        carried = _carry(relation.input, field, fields)
-        return (replace(relation, input=carried[0]), carried[1]) if carried is not None else None
+    """The same rows with the margin of `field` as a further column.
+
+    None where the field is no aggregate as it is, or where a further column would make two rows of one.
+    """
+    match relation:
+        case Release():
+            found = origins(relation, field)
+            return (relation, found[0].margin) if found else None
+        case Project():
+            return _projected(relation, field, fields)
+        case SetOperation(kind="union", all=True):
+            return _united(relation, field, fields)
+        case Join():
+            return _joined(relation, field, fields)
+        case Filter() | Sort() | Distinct():
+            carried = _carry(relation.input, field, fields) if _is_even(relation, field) else None
+            return (_over(relation, *carried), carried[1]) if carried is not None else None
+        case _:
+            return None
+
+
+def _is_even(relation: Filter | Sort | Distinct, field: Field) -> bool:
+    """False where rows that are alike may differ in their margins, and would not be alike with them."""
+    if not isinstance(relation, Distinct):
+        return True
+    found = origins(relation, field)
+    return len(found) == 1 and found[0].call.function != "avg"
+
+
+def _over(relation: Filter | Sort | Distinct, below: Relation, margin: Field) -> Relation:
     if isinstance(relation, Sort):
-        carried = _carry(relation.input, field, fields)
+        return replace(relation, input=below, fields=(*relation.fields, margin))
+    return replace(relation, input=below)
+
+
+def _projected(relation: Project, field: Field, fields: Fields) -> tuple[Relation, Field] | None:
+    expression = relation.expressions[relation.fields.index(field)]
+    if not isinstance(expression, Column) or expression.field not in relation.input.fields:
+        return None
+    carried = _carry(relation.input, expression.field, fields)
+    if carried is None:
+        return None
+    margin = fields.new(SqlType.DOUBLE)
+    return Project(carried[0], (*relation.fields, margin), (*relation.expressions, Column(carried[1]))), margin
+
+
+def _joined(relation: Join, field: Field, fields: Fields) -> tuple[Relation, Field] | None:
+    if field in relation.left.fields:
+        carried = _carry(relation.left, field, fields)
+        return (replace(relation, left=carried[0]), carried[1]) if carried is not None else None
+    carried = _carry(relation.right, field, fields)
+    return (replace(relation, right=carried[0]), carried[1]) if carried is not None else None
+
+
+def _united(relation: SetOperation, field: Field, fields: Fields) -> tuple[Relation, Field] | None:
+    """Each arm brings its own margin, as its last column."""
+    place = relation.fields.index(field)
+    arms = []
+    for arm in (relation.left, relation.right):
+        carried = _carry(arm, arm.fields[place], fields)
         if carried is None:
             return None
-        return replace(relation, input=carried[0], fields=(*relation.fields, carried[1])), carried[1]
-    if isinstance(relation, Project):
-        expression = relation.expressions[relation.fields.index(field)]
-        carried = _carry(relation.input, expression.field, fields) if isinstance(expression, Column) else None
-        if carried is None:
-            return None
-        margin = fields.new(SqlType.DOUBLE)
-        return (
-            Project(carried[0], (*relation.fields, margin), (*relation.expressions, Column(carried[1]))),
-            margin,
-        )
-    return None
+        handed_on = (*arm.fields, carried[1])
+        arms.append(Project(carried[0], handed_on, tuple(map(Column, handed_on))))
+    margin = fields.new(SqlType.DOUBLE)
+    return replace(relation, left=arms[0], right=arms[1], fields=(*relation.fields, margin)), margin

@@ -14,6 +14,7 @@ from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from dpsql.compiler.dialect import PlainPostgres
 from dpsql.errors import InvalidSyntax, QueryTooComplex, UnsupportedQuery
 
 MAX_CHARACTERS = 100_000
@@ -158,7 +159,7 @@ def parse_query(statement: QueryStatement) -> exp.Query:
         QueryTooComplex: The tree is deeper than MAX_DEPTH.
     """
     try:
-        tree = sqlglot.parse_one(statement.sql, dialect="postgres")
+        tree = sqlglot.parse_one(statement.sql, dialect=PlainPostgres)
         deep = _depth(tree) > MAX_DEPTH
     except ParseError as error:
         raise _syntax_error(statement, error) from None

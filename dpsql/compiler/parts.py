@@ -5,12 +5,27 @@ Rule 2: a part's range is what its SQL enforces, by clamping; policy bounds only
 """
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import TypeVar
 
 from dpsql.compiler.bound import Interval, bounds_of, interval, narrow
-from dpsql.compiler.ir import AggregateCall, Column, Expr, Field, Filter, Project, Protected, Relation, UnitScan
+from dpsql.compiler.ir import (
+    Aggregate,
+    AggregateCall,
+    Column,
+    Expr,
+    Field,
+    Grid,
+    Project,
+    Protected,
+    Relation,
+    Scalar,
+    UnitScan,
+    UnitWindows,
+    inputs,
+)
 from dpsql.errors import PolicyViolation, QueryTooComplex
 from dpsql.sqltypes import SqlType
 
@@ -31,26 +46,6 @@ class PartKind(enum.Enum):
     SUM = "sum"
     MEAN = "mean"
     DISTINCT = "distinct"
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Numbers as whole multiples of a step.
-
-    Attributes:
-        step: What one grid unit is worth.
-        lower: Least grid value after clamping.
-        upper: Greatest grid value after clamping.
-    """
-
-    step: Fraction
-    lower: int
-    upper: int
-
-    @property
-    def centre(self) -> int:
-        """The grid value that means are measured from."""
-        return (self.lower + self.upper) // 2
 
 
 @dataclass(frozen=True)
@@ -130,13 +125,15 @@ class Contribution:
         grouped: False where there is one cell, whoever is in it.
         max_groups: Groups it may touch.
         max_rows: Rows that count in one group.
-        one_row: True where the engine's schema lets a unit have one row only.
+        one_row: True where the engine's schema, or SQL beneath, lets a unit have one row only.
+        ranked: True where SQL keeps that many of a unit's groups; else there are no more groups than that.
     """
 
     grouped: bool
     max_groups: int
     max_rows: int
     one_row: bool
+    ranked: bool = False
 
 
 @dataclass
@@ -158,7 +155,7 @@ class PartList:
             return CountOutput(self._cell(self._count(call)))
         if call.argument is None:
             raise TypeError(f"{call.function} has an argument")
-        grid = self._grid(call)
+        grid = grid_of(call, self.protected.relation, cap)
         if call.function == "sum":
             return SumOutput(self._cell(Part(PartKind.SUM, call.argument, call.filter, cap, grid)), grid.step)
         mean = self._cell(Part(PartKind.MEAN, call.argument, call.filter, cap, grid))
@@ -166,9 +163,11 @@ class PartList:
         return MeanOutput(mean, count, grid)
 
     def _count(self, call: AggregateCall) -> Part:
-        is_unit = call.argument == Column(self.protected.unit)
+        is_unit = call.argument is not None and self.protected.is_unit(call.argument)
         if call.distinct and is_unit:
             return Part(PartKind.COUNT, None, call.filter, 1)
+        if call.distinct and call.argument is not None and self.protected.is_unit_or_null(call.argument):
+            return Part(PartKind.COUNT, call.argument, call.filter, 1)
         if call.distinct:
             return Part(PartKind.DISTINCT, call.argument, call.filter, self.contribution.max_rows)
         argument = None if is_unit else call.argument
@@ -186,30 +185,37 @@ class PartList:
             raise QueryTooComplex(f"a query may have {MAX_PARTS} aggregates", hint="Ask for fewer at a time.")
         return self.parts.index(part)
 
-    def _grid(self, call: AggregateCall) -> Grid:
-        relation, argument = self.protected.relation, call.argument
-        if argument is None:
-            raise TypeError("a sum has an argument")
-        bounds = bounds_of(relation)
-        if call.filter is not None:
-            bounds = narrow(bounds, call.filter)
-        found = interval(argument, bounds)
-        if found.lower is None or found.upper is None:
-            raise _unbounded(call, argument, relation)
-        step = step_of(argument, relation, found)
-        if max(abs(found.lower), abs(found.upper)) > MAX_NUMBER or not 1 / MAX_NUMBER <= step <= MAX_NUMBER:
-            raise QueryTooComplex(
-                f"the limits of this {call.function.upper()} are too large or too close to 0",
-                hint="Narrow them: SUM(LEAST(GREATEST(x, low), high)).",
-            )
-        lower, upper = (found.lower / step).__ceil__(), (found.upper / step).__floor__()
-        grid = Grid(step, min(lower, upper), max(lower, upper))
-        if self.contribution.max_rows * max(abs(grid.lower), abs(grid.upper)) > MAX_CELL:
-            raise QueryTooComplex(
-                f"{call.function.upper()} over this range needs more digits than its sum has",
-                hint="Narrow it: SUM(LEAST(GREATEST(x, low), high)), or give the column a larger step in the policy.",
-            )
-        return grid
+
+def grid_of(call: AggregateCall, relation: Relation, rows: int) -> Grid:
+    """The grid that the argument of a SUM or AVG is put on, of which one unit brings so many rows.
+
+    Raises:
+        PolicyViolation: The argument has no finite bounds.
+        QueryTooComplex: Its sum has more digits than are added up exactly.
+    """
+    argument = call.argument
+    if argument is None:
+        raise TypeError("a sum has an argument")
+    bounds = bounds_of(relation)
+    if call.filter is not None:
+        bounds = narrow(bounds, call.filter)
+    found = interval(argument, bounds)
+    if found.lower is None or found.upper is None:
+        raise _unbounded(call, argument, relation)
+    step = step_of(argument, relation, found)
+    if max(abs(found.lower), abs(found.upper)) > MAX_NUMBER or not 1 / MAX_NUMBER <= step <= MAX_NUMBER:
+        raise QueryTooComplex(
+            f"the limits of this {call.function.upper()} are too large or too close to 0",
+            hint="Narrow them: SUM(LEAST(GREATEST(x, low), high)).",
+        )
+    lower, upper = (found.lower / step).__ceil__(), (found.upper / step).__floor__()
+    grid = Grid(step, min(lower, upper), max(lower, upper))
+    if rows * max(abs(grid.lower), abs(grid.upper)) > MAX_CELL:
+        raise QueryTooComplex(
+            f"{call.function.upper()} over this range needs more digits than its sum has",
+            hint="Narrow it: SUM(LEAST(GREATEST(x, low), high)), or give the column a larger step in the policy.",
+        )
+    return grid
 
 
 def _unbounded(call: AggregateCall, argument: Expr, relation: Relation) -> PolicyViolation:
@@ -224,16 +230,51 @@ def _unbounded(call: AggregateCall, argument: Expr, relation: Relation) -> Polic
     )
 
 
+_Known = TypeVar("_Known")
+
+
+def _carried(relation: Relation, begin: Callable[[Relation], Mapping[Field, _Known]]) -> dict[Field, _Known]:
+    """What is known of fields where they begin, for the fields of a relation that hand them on as they are."""
+    known = dict(begin(relation))
+    for part in inputs(relation):
+        known |= _carried(part, begin)
+    sources = {field: _source(expression) for field, expression in _handed_on(relation)}
+    return known | {field: known[source] for field, source in sources.items() if source in known}
+
+
+def _source(expression: Expr | None) -> Field | None:
+    """The field whose values an expression has."""
+    if isinstance(expression, Scalar):
+        return expression.relation.fields[0]
+    return expression.field if isinstance(expression, Column) else None
+
+
+def _handed_on(relation: Relation) -> list[tuple[Field, Expr | None]]:
+    """Fields of a relation, and the expression below whose values they have."""
+    match relation:
+        case Project():
+            return list(zip(relation.fields, relation.expressions, strict=True))
+        case Aggregate():
+            chosen = [call.argument if call.function in _CHOOSING else None for call in relation.aggregates]
+            return list(zip(relation.fields, (*relation.keys, *chosen), strict=True))
+        case UnitWindows():
+            firsts = [next(iter(w.arguments), None) if w.function in _CHOOSING else None for w in relation.windows]
+            return list(zip(relation.window_fields, firsts, strict=True))
+        case _:
+            return []
+
+
+_CHOOSING = frozenset({"min", "max", "lag", "lead", "first_value", "last_value", "nth_value"})
+"""Functions whose value is one of their argument's."""
+
+
 def _column_names(relation: Relation) -> Mapping[Field, str]:
-    while isinstance(relation, Filter):
-        relation = relation.input
-    if isinstance(relation, UnitScan):
-        return {f: column.name for column, f in zip(relation.columns, relation.column_fields, strict=True)}
-    if isinstance(relation, Project):
-        inner = _column_names(relation.input)
-        pairs = zip(relation.fields, relation.expressions, strict=True)
-        return {f: inner[e.field] for f, e in pairs if isinstance(e, Column) and e.field in inner}
-    raise TypeError(f"{type(relation).__name__} is not a relation of protected rows")
+    def begin(scan: Relation) -> Mapping[Field, str]:
+        if not isinstance(scan, UnitScan):
+            return {}
+        return {f: column.name for column, f in zip(scan.columns, scan.column_fields, strict=True)}
+
+    return _carried(relation, begin)
 
 
 def step_of(argument: Expr, relation: Relation, found: Interval) -> Fraction:
@@ -255,16 +296,19 @@ def step_of(argument: Expr, relation: Relation, found: Interval) -> Fraction:
 
 
 def _steps(relation: Relation) -> Mapping[Field, Fraction]:
-    while isinstance(relation, Filter):
-        relation = relation.input
-    if isinstance(relation, UnitScan):
-        pairs = zip(relation.columns, relation.column_fields, strict=True)
-        return {f: column.step for column, f in pairs if column.step is not None}
-    if isinstance(relation, Project):
-        inner = _steps(relation.input)
-        written = zip(relation.fields, relation.expressions, strict=True)
-        return {f: inner[e.field] for f, e in written if isinstance(e, Column) and e.field in inner}
-    raise TypeError(f"{type(relation).__name__} is not a relation of protected rows")
+    def begin(part: Relation) -> Mapping[Field, Fraction]:
+        if isinstance(part, UnitScan):
+            pairs = zip(part.columns, part.column_fields, strict=True)
+            return {f: column.step for column, f in pairs if column.step is not None}
+        if isinstance(part, Aggregate):
+            sums = zip(part.aggregate_fields, part.aggregates, strict=True)
+            return {f: call.grid.step for f, call in sums if call.grid is not None and call.function == "sum"}
+        if isinstance(part, UnitWindows):
+            windows = zip(part.window_fields, part.windows, strict=True)
+            return {f: w.grid.step for f, w in windows if w.grid is not None and w.function == "sum"}
+        return {}
+
+    return _carried(relation, begin)
 
 
 def decimal_places(step: Fraction) -> int | None:

@@ -2,67 +2,64 @@
 
 Rule 1: a price is fixed here, before any data is read, and depends on SQL, policy and settings alone.
 Rule 2: above the boundary everything is post-processing, run on released cells and public rows.
+Rule 3: what a release needs of other releases is made first, by post-processing, and read as a table of unknown rows.
 """
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from dpsql.compiler.bound import Bounds, bounds_of, interval
 from dpsql.compiler.catalog import Catalog
-from dpsql.compiler.clauses import Lowered
+from dpsql.compiler.cuts import cuts, made_first
 from dpsql.compiler.domain import enumerate_keys
-from dpsql.compiler.ir import (
-    Call,
-    Cast,
-    Column,
-    Expr,
-    Field,
-    Filter,
-    Project,
-    Relation,
-    Release,
-    Scan,
-    Sort,
-    SystemScan,
-    inputs,
-)
+from dpsql.compiler.ir import Call, Cast, Expr, Field, Relation, Release, SystemScan
+from dpsql.compiler.lowered import Lowered
 from dpsql.compiler.lowering import Fields
-from dpsql.compiler.parts import (
-    UNITS,
-    Contribution,
-    CountOutput,
-    MeanOutput,
-    Output,
-    Part,
-    PartList,
-    SumOutput,
-    decimal_places,
-    output_type,
-)
-from dpsql.compiler.render import DUCKDB_TYPES, Leaf, Renderer
+from dpsql.compiler.parts import Contribution, PartList
+from dpsql.compiler.pricing import Calibrated, PlannedPart, Selection, Unpriced, calibrate
+from dpsql.compiler.provenance import origins
+from dpsql.compiler.released import ColumnError, ReleasedLeaf, input_leaf, text_leaf, to_text
+from dpsql.compiler.render import Leaf, Renderer
 from dpsql.compiler.rewrite import Bounding, rewrite
 from dpsql.compiler.settings import QuerySettings
-from dpsql.errors import PolicyViolation
-from dpsql.privacy.cost import ZERO, Accountant, Event, Price, Share, split
-from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, best, gaussian, laplace
-from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric, select, threshold_for
-from dpsql.privacy.sensitivity import Adjacency, cell_sensitivity
+from dpsql.privacy.cost import Event, Price
+from dpsql.privacy.selection import Threshold
 from dpsql.sqltypes import SqlType
 
 MAX_RESULT_ROWS = 1_000_000
-"""Rows of a result."""
-
-Selection = TruncatedGeometric | GaussianThreshold | Threshold
+"""Rows of a result, or of what is made first."""
 
 
 @dataclass(frozen=True)
-class PlannedPart:
-    """A part with the noise that is added to its cells."""
+class PublicRead:
+    """A query over public tables alone, answered by the engine as it is."""
 
-    part: Part
-    noise: DiscreteLaplace | DiscreteGaussian
+    table: str
+    sql: str
+    width: int
+
+
+@dataclass(frozen=True)
+class PlannedInput:
+    """What is made of releases and public rows before an engine query, and read there as a table of texts.
+
+    Attributes:
+        table: Its name for the engine: no table of a policy has a dot in its name.
+        sql: Post-processing SQL with columns v0, v1 …, over the releases as r0, r1 … and the public rows.
+        types: The types that the texts are read as.
+        single: True where it stands for one value, and may have one row at the most.
+        releases: The releases it is made of.
+        public_reads: The public rows it is made of, each under its own name.
+    """
+
+    table: str
+    sql: str
+    types: tuple[SqlType, ...]
+    single: bool
+    releases: "tuple[PlannedRelease, ...]"
+    public_reads: tuple[PublicRead, ...]
 
 
 @dataclass(frozen=True)
@@ -70,19 +67,19 @@ class PlannedRelease:
     """One bounded engine query, and everything that is done to its cells before they may leave.
 
     Attributes:
-        table: The name its released cells have in the post-processing SQL.
         sql: Engine SQL: keys as text, the number of units, one bigint a part.
+        inputs: What is made before it.
         keys: Number of group keys.
         parts: The cells with their noise.
         selection: How private groups are kept; None where all groups are public.
         threshold_part: The part whose noisy cell the selection cuts off; None for a selection of its own.
         contribution: What one unit may contribute.
         private_keys: True where a group is shown only if it passes the selection.
-        key: Names this release for reuse: equal keys are equal computations on equal data.
+        key: Names this release for reuse: equal keys are equal computations on equal data and equal inputs.
     """
 
-    table: str
     sql: str
+    inputs: tuple[PlannedInput, ...]
     keys: int
     parts: tuple[PlannedPart, ...]
     selection: Selection | None
@@ -103,48 +100,12 @@ class PlannedRelease:
 
 
 @dataclass(frozen=True)
-class PublicRead:
-    """A query over public tables alone, answered by the engine as it is."""
-
-    table: str
-    sql: str
-    width: int
-
-
-@dataclass(frozen=True)
 class SystemRead:
     """A relation of schema dpsql that the post-processing needs."""
 
     table: str
     name: str
     width: int
-
-
-@dataclass(frozen=True)
-class ColumnError:
-    """What noise does to one output column, in the column's own unit.
-
-    Attributes:
-        mechanism: "laplace" or "gaussian".
-        stderr: Standard deviation of the noise; None where it depends on other released cells (a mean).
-        plus_minus_95: Half the width of a 95 % interval; None likewise.
-        l0: Cells that one unit may change.
-        linf: The most it may change one of them by.
-        l1: The most it may change all of them by, added up.
-        l2: The same in the Euclidean norm.
-        release: Index of the release the column comes from.
-        output: The formula behind it.
-    """
-
-    mechanism: str
-    stderr: float | None
-    plus_minus_95: float | None
-    l0: int
-    linf: float
-    l1: float
-    l2: float
-    release: int
-    output: Output
 
 
 @dataclass(frozen=True)
@@ -163,10 +124,10 @@ class CompiledQuery:
     Attributes:
         sql: The text it came from.
         columns: The result's columns.
-        releases: Engine queries over protected tables, each released with noise.
-        public_reads: Engine queries over public tables.
+        releases: Engine queries over protected tables, each released with noise, each after those it needs.
+        public_reads: Engine queries over public tables that post-processing needs.
         system_reads: Relations of schema dpsql.
-        post_sql: What is run on all of these, in an engine that has no data.
+        post_sql: What is run on all of these, in an engine that has no data; release i is table ri there.
         price: What the user is asked for; None where nothing is released.
     """
 
@@ -177,6 +138,11 @@ class CompiledQuery:
     system_reads: tuple[SystemRead, ...]
     post_sql: str
     price: Price | None
+
+    def reads(self, releases: Iterable[PlannedRelease]) -> tuple[PublicRead, ...]:
+        """Engine queries over public tables, each once: for post-processing, and for what these releases need."""
+        inner = (read for planned in releases for made in planned.inputs for read in made.public_reads)
+        return tuple({read.sql: read for read in (*self.public_reads, *inner)}.values())
 
 
 def plan(sql: str, lowered: Lowered, catalog: Catalog, fields: Fields, settings: QuerySettings) -> CompiledQuery:
@@ -191,58 +157,75 @@ def plan(sql: str, lowered: Lowered, catalog: Catalog, fields: Fields, settings:
 
     Raises:
         PolicyViolation: A sum has no bounds, or private keys have no δ to be selected with.
+        UnsupportedQuery: A release cannot be made before what needs it.
     """
     return Planner(sql, lowered, catalog, fields, settings).plan()
 
 
+@dataclass(frozen=True)
+class _InputDraft:
+    """An input of a release; `releases` are the indexes of those it is made of."""
+
+    sql: str
+    types: tuple[SqlType, ...]
+    releases: tuple[int, ...]
+    public_reads: tuple[PublicRead, ...]
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A bounded engine query, not yet priced; each input comes with whether it stands for one value."""
+
+    sql: str
+    inputs: tuple[tuple[_InputDraft, bool], ...]
+    keys: int
+    unpriced: Unpriced
+
+
 @dataclass
 class Planner:
-    """Plans one query."""
+    """Plans one query.
+
+    Attributes:
+        drafts: The engine queries bounded so far, each after those it needs.
+        leaves: The releases bounded so far, each with the index of its draft.
+    """
 
     sql: str
     lowered: Lowered
     catalog: Catalog
     fields: Fields
     settings: QuerySettings
+    drafts: list[_Draft] = field(default_factory=list)
+    leaves: dict[Release, tuple[int, ReleasedLeaf]] = field(default_factory=dict)
 
     def plan(self) -> CompiledQuery:
         """Cut, bound, price, and write."""
-        root = self.lowered.relation
-        cuts = list(dict.fromkeys(_cuts(root)))
-        outputs: dict[Relation, tuple[Output, ...]] = {}
-        indexes: dict[Relation, int] = {}
-        bounded: list[Bounded] = []
-        for cut in cuts:
+        found = cuts(self.lowered.relation)
+        for cut in found:
             if isinstance(cut, Release):
-                item, outputs[cut] = self._bound(cut)
-                # Equal releases are one: made once, paid once, the same wherever the query names it.
-                indexes[cut] = next((i for i, other in enumerate(bounded) if other.sql == item.sql), len(bounded))
-                bounded += [item] if indexes[cut] == len(bounded) else []
-        price = Price(self._accountant, self.settings.epsilon, self.settings.delta) if bounded else None
-        releases = self._calibrate(bounded, price) if price is not None else ()
+                self._bound(cut)
+        accountant = self.catalog.role.budget.accountant
+        price = Price(accountant, self.settings.epsilon, self.settings.delta) if self.drafts else None
+        releases = self._priced(price) if price is not None else ()
         leaves: dict[Relation, Leaf] = {}
-        errors: dict[Field, ColumnError] = {}
         public: list[PublicRead] = []
         system: list[SystemRead] = []
-        for cut in cuts:
+        for cut in found:
             if isinstance(cut, Release):
-                index = indexes[cut]
-                leaves[cut] = _released_leaf(cut, outputs[cut], releases[index])
-                errors |= _errors(cut, outputs[cut], releases[index], index)
+                index, leaf = self.leaves[cut]
+                leaves[cut] = leaf.at(f"r{index}", [part.noise for part in releases[index].parts])
             elif isinstance(cut, SystemScan):
                 system.append(SystemRead(f"s{len(system)}", cut.name, len(cut.fields)))
-                leaves[cut] = _text_leaf(cut, system[-1].table)
+                leaves[cut] = text_leaf(cut.fields, system[-1].table)
             else:
                 public.append(self._public_read(cut, f"q{len(public)}"))
-                leaves[cut] = _text_leaf(cut, public[-1].table)
-        columns, post_sql = self._output(leaves, errors)
-        return CompiledQuery(self.sql, columns, tuple(releases), tuple(public), tuple(system), post_sql, price)
+                leaves[cut] = text_leaf(cut.fields, public[-1].table)
+        post_sql = self._post_sql(leaves)
+        columns = self._columns(releases)
+        return CompiledQuery(self.sql, columns, releases, tuple(public), tuple(system), post_sql, price)
 
-    @property
-    def _accountant(self) -> Accountant:
-        return self.catalog.role.budget.accountant
-
-    def _renderer(self, leaves: dict[Relation, Leaf] | None = None) -> Renderer:
+    def _renderer(self, leaves: Mapping[Relation, Leaf] | None = None) -> Renderer:
         return Renderer(self.catalog.schema, self.catalog.policy, leaves)
 
     def _public_read(self, relation: Relation, table: str) -> PublicRead:
@@ -254,143 +237,154 @@ class Planner:
 
     # Bounding
 
-    def _bound(self, release: Release) -> tuple["Bounded", tuple[Output, ...]]:
+    def _bound(self, release: Release) -> int:
+        """The index of a release's engine query, which is bounded after those it needs."""
+        if release in self.leaves:
+            return self.leaves[release][0]
         protected, aggregate = release.protected, release.aggregate
         grouped = bool(aggregate.keys)
         domain = enumerate_keys(aggregate.keys, protected.relation, self.catalog, self.fields) if grouped else None
-        contribution, ranked = self._contribution(release, domain[1] if domain is not None else None)
+        listed = domain[0] if domain is not None else None
+        inputs, leaves = self._inputs(made_first(aggregate, listed))
+        contribution = self._contribution(release, domain[1] if domain is not None else None)
         part_list = PartList(protected, contribution)
         outputs = tuple(part_list.output(call) for call in aggregate.aggregates)
         parts = tuple(part_list.parts)
-        listed = domain[0] if domain is not None else None
         bounds = bounds_of(protected.relation)
         fine = any(_is_fine(key, bounds) for key in aggregate.keys)
-        bounding = Bounding(protected, aggregate.keys, parts, contribution, listed, ranked, fine)
-        sql = rewrite(bounding, self._renderer())
-        return Bounded(bounding, sql, grouped and domain is None), outputs
+        bounding = Bounding(protected, aggregate.keys, parts, contribution, listed, fine)
+        unpriced = Unpriced(parts, contribution, grouped and domain is None)
+        draft = _Draft(rewrite(bounding, self._renderer(leaves)), inputs, len(aggregate.keys), unpriced)
+        # Equal releases are one: made once, paid once, the same wherever the query names it.
+        alike = (i for i, other in enumerate(self.drafts) if (other.sql, other.inputs) == (draft.sql, inputs))
+        index = next(alike, len(self.drafts))
+        self.drafts += [draft] if index == len(self.drafts) else []
+        self.leaves[release] = index, ReleasedLeaf(release, outputs, unpriced.private_keys)
+        return index
 
-    def _contribution(self, release: Release, groups: int | None) -> tuple[Contribution, bool]:
+    def _inputs(
+        self, relations: Mapping[Relation, bool]
+    ) -> tuple[tuple[tuple[_InputDraft, bool], ...], dict[Relation, Leaf]]:
+        """What is made before an engine query, each once, and where the engine finds it."""
+        inputs: dict[_InputDraft, bool] = {}
+        leaves: dict[Relation, Leaf] = {}
+        for relation, single in relations.items():
+            draft = self._input(relation)
+            inputs[draft] = single or inputs.get(draft, False)
+            name = _input_name(list(inputs).index(draft))
+            leaves[relation] = input_leaf(relation.fields, f'temp.main."{name}"')
+        return tuple(inputs.items()), leaves
+
+    def _input(self, relation: Relation) -> _InputDraft:
+        leaves: dict[Relation, Leaf] = {}
+        releases: list[int] = []
+        public: list[PublicRead] = []
+        for cut in cuts(relation):
+            if isinstance(cut, Release):
+                leaves[cut] = self._released(cut, releases)
+            else:
+                public.append(self._public_read(cut, f"q{len(public)}"))
+                leaves[cut] = text_leaf(cut.fields, public[-1].table)
+        renderer = self._renderer(leaves)
+        text = renderer.relation(relation, frozenset(relation.fields))
+        items = [f"{to_text(renderer.name(f), f.type)} AS v{i}" for i, f in enumerate(relation.fields)]
+        sql = f"SELECT {', '.join(items) or '1 AS one'} FROM ({text})"
+        types = tuple(field.type for field in relation.fields)
+        return _InputDraft(sql, types, tuple(releases), tuple(public))
+
+    def _released(self, release: Release, releases: list[int]) -> Leaf:
+        """A release as an input reads it; its index is added to those that the input needs."""
+        index = self._bound(release)
+        if index not in releases:
+            releases.append(index)
+        return self.leaves[release][1].at(f"r{releases.index(index)}", None)
+
+    def _contribution(self, release: Release, groups: int | None) -> Contribution:
         protected, settings = release.protected, self.settings
         rows = min(protected.max_rows, settings.max_rows or protected.max_rows)
         if not release.aggregate.keys:
-            return Contribution(False, 1, rows, protected.one_row), False
+            return Contribution(False, 1, rows, protected.one_row)
         allowed = min(protected.max_groups, settings.max_groups or protected.max_groups, protected.max_rows)
         per_group = min(protected.max_rows_per_group, settings.max_rows_per_group or rows, rows)
         all_fit = groups is not None and groups <= allowed
         touched = max(1, groups) if all_fit and groups is not None else allowed
-        return Contribution(True, touched, per_group, protected.one_row), not (all_fit or protected.one_row)
+        return Contribution(True, touched, per_group, protected.one_row, not (all_fit or protected.one_row))
 
     # Pricing
 
-    def _calibrate(self, bounded: "list[Bounded]", price: Price) -> tuple[PlannedRelease, ...]:
-        """Split the price over all noisy primitives of all releases, evenly."""
-        basic = price.accountant is Accountant.BASIC
-        # In basic a Gaussian part spends the δ of its share, so a selection there has a share of its own.
-        needs = [(item, item.private_keys and (basic or UNITS not in item.bounding.parts)) for item in bounded]
-        noise_delta = Fraction(basic and self.settings.mechanism != "laplace")
-        shares: list[Fraction] = []
-        deltas: list[Fraction] = []
-        for item, selects in needs:
-            shares += [Fraction(1)] * (len(item.bounding.parts) + selects)
-            deltas += [noise_delta] * len(item.bounding.parts) + [Fraction(1)] * selects
-            if item.private_keys and not selects:
-                deltas[-1] = Fraction(1)
-        parts = split(price, shares, deltas) if shares else ()
-        planned = []
-        for index, (item, selects) in enumerate(needs):
-            count = len(item.bounding.parts) + selects
-            planned.append(self._release(index, item, parts[:count], price))
-            parts = parts[count:]
-        return tuple(planned)
+    def _priced(self, price: Price) -> tuple[PlannedRelease, ...]:
+        """All releases with their shares of one price, inner ones as much as outer ones."""
+        adjacency = self.catalog.policy.dataset.adjacency
+        calibrated = calibrate([draft.unpriced for draft in self.drafts], price, self.settings, adjacency)
+        releases: list[PlannedRelease] = []
+        for draft, drawn in zip(self.drafts, calibrated, strict=True):
+            inputs = tuple(
+                PlannedInput(
+                    _input_name(index),
+                    item.sql,
+                    item.types,
+                    single,
+                    tuple(releases[inner] for inner in item.releases),
+                    item.public_reads,
+                )
+                for index, (item, single) in enumerate(draft.inputs)
+            )
+            releases.append(self._release(draft, inputs, drawn))
+        return tuple(releases)
 
-    def _release(self, index: int, item: "Bounded", shares: tuple[Share, ...], price: Price) -> PlannedRelease:
-        bounding = item.bounding
-        basic = price.accountant is Accountant.BASIC
-        parts = tuple(
-            PlannedPart(part, self._noise(part, bounding.contribution, share if basic else replace(share, delta=ZERO)))
-            for part, share in zip(bounding.parts, shares, strict=False)
-        )
-        selection, threshold_part = None, None
-        if item.private_keys:
-            selection, threshold_part = self._selection(item, parts, shares)
+    def _release(self, draft: _Draft, inputs: tuple[PlannedInput, ...], drawn: Calibrated) -> PlannedRelease:
         identity = json.dumps(
             [
                 self.catalog.policy.fingerprint,
-                item.sql,
-                [planned.noise.event.to_json() for planned in parts],
-                repr(selection),
+                draft.sql,
+                [planned.noise.event.to_json() for planned in drawn.parts],
+                repr(drawn.selection),
+                [
+                    [made.sql, [inner.key for inner in made.releases], [read.sql for read in made.public_reads]]
+                    for made in inputs
+                ],
             ]
         )
-        key = hashlib.sha256(identity.encode()).hexdigest()
         return PlannedRelease(
-            f"r{index}",
-            item.sql,
-            len(bounding.keys),
-            parts,
-            selection,
-            threshold_part,
-            bounding.contribution,
-            item.private_keys,
-            key,
+            draft.sql,
+            inputs,
+            draft.keys,
+            drawn.parts,
+            drawn.selection,
+            drawn.threshold_part,
+            draft.unpriced.contribution,
+            draft.unpriced.private_keys,
+            hashlib.sha256(identity.encode()).hexdigest(),
         )
-
-    def _noise(self, part: Part, contribution: Contribution, share: Share) -> DiscreteLaplace | DiscreteGaussian:
-        sensitivity = cell_sensitivity(
-            self.catalog.policy.dataset.adjacency,
-            l0=contribution.max_groups,
-            lower=part.lower,
-            upper=part.upper,
-            grouped=contribution.grouped,
-        )
-        if self.settings.mechanism == "laplace":
-            return laplace(sensitivity, share)
-        if self.settings.mechanism == "gaussian":
-            return gaussian(sensitivity, share)
-        return best(sensitivity, share)
-
-    def _selection(
-        self, item: "Bounded", parts: tuple[PlannedPart, ...], shares: tuple[Share, ...]
-    ) -> tuple[Selection, int | None]:
-        share = shares[-1]
-        if share.delta == 0:
-            raise PolicyViolation(
-                "these group keys are private, and the query has no delta to select groups with",
-                hint="SET dpsql.delta = 1e-9, or group by a column whose values the policy declares.",
-            )
-        groups = item.bounding.contribution.max_groups
-        if self.catalog.policy.dataset.adjacency is Adjacency.SUBSTITUTE:
-            groups *= 2
-        if len(shares) == len(parts):
-            index = item.bounding.parts.index(UNITS)
-            return threshold_for(parts[index].noise, groups, share.delta), index
-        return select(groups, share), None
 
     # Output
 
-    def _output(
-        self, leaves: dict[Relation, Leaf], errors: dict[Field, ColumnError]
-    ) -> tuple[tuple[OutputColumn, ...], str]:
-        relation = self.lowered.relation
+    def _post_sql(self, leaves: Mapping[Relation, Leaf]) -> str:
         renderer = self._renderer(leaves)
         fields = [field for _, field in self.lowered.columns]
-        text = renderer.relation(relation, frozenset(fields))
-        columns = []
-        for name, field in self.lowered.columns:
-            origin = _origin(relation, field)
-            error = errors.get(origin) if origin is not None else None
-            columns.append(OutputColumn(name, field.type, error))
+        text = renderer.relation(self.lowered.relation, frozenset(fields))
         items = [f"{_outgoing(renderer.name(field), field.type)} AS o{index}" for index, field in enumerate(fields)]
         # One row more than a result may have is enough to see that it has too many.
-        return tuple(columns), f"SELECT {', '.join(items)} FROM ({text}) LIMIT {MAX_RESULT_ROWS + 1}"
+        return f"SELECT {', '.join(items)} FROM ({text}) LIMIT {MAX_RESULT_ROWS + 1}"
+
+    def _columns(self, releases: tuple[PlannedRelease, ...]) -> tuple[OutputColumn, ...]:
+        errors: dict[Field, ColumnError] = {}
+        for index, leaf in self.leaves.values():
+            errors |= leaf.errors([part.noise for part in releases[index].parts], index)
+        columns = []
+        for name, shown in self.lowered.columns:
+            found = [errors[origin.field] for origin in origins(self.lowered.relation, shown)]
+            columns.append(OutputColumn(name, shown.type, max(found, key=_width) if found else None))
+        return tuple(columns)
 
 
-@dataclass(frozen=True)
-class Bounded:
-    """A bounded engine query, not yet priced."""
+def _width(error: ColumnError) -> float:
+    """What the least exact arm of a union is found by; of a mean it is not known beforehand."""
+    return float("inf") if error.plus_minus_95 is None else error.plus_minus_95
 
-    bounding: Bounding
-    sql: str
-    private_keys: bool
+
+def _input_name(index: int) -> str:
+    return f"input.{index}"
 
 
 def _is_fine(key: Expr, bounds: Bounds) -> bool:
@@ -407,127 +401,14 @@ def _is_fine(key: Expr, bounds: Bounds) -> bool:
     return found.lower is None or found.upper is None or found.upper - found.lower > 1000
 
 
-def _cuts(relation: Relation) -> list[Relation]:
-    """Releases, system relations, and the largest subtrees over public tables alone."""
-    if isinstance(relation, Release | SystemScan):
-        return [relation]
-    if _is_public(relation):
-        return [relation] if _reads_table(relation) else []
-    return [cut for part in inputs(relation) for cut in _cuts(part)]
-
-
-def _is_public(relation: Relation) -> bool:
-    if isinstance(relation, Release | SystemScan):
-        return False
-    return all(_is_public(part) for part in inputs(relation))
-
-
-def _reads_table(relation: Relation) -> bool:
-    return isinstance(relation, Scan) or any(_reads_table(part) for part in inputs(relation))
-
-
-def _text_leaf(relation: Relation, table: str) -> Leaf:
-    return Leaf(table, tuple(_from_text(f"v{i}", field.type) for i, field in enumerate(relation.fields)))
-
-
-def _from_text(name: str, sql_type: SqlType) -> str:
-    """A value that travelled as text; numerics keep the digits they came with as far as a decimal can."""
-    return f"CAST({name} AS {DUCKDB_TYPES[sql_type]})" if not sql_type.is_text else f"CAST({name} AS VARCHAR)"
-
-
 def _outgoing(name: str, sql_type: SqlType) -> str:
-    """A moment with a time zone leaves as microseconds since 1970, so that no time zone data is asked for."""
+    """A moment with a time zone leaves as microseconds since 1970, so that no time zone data is asked for.
+
+    An interval leaves as its months, days and microseconds.
+    """
+    if sql_type is SqlType.INTERVAL:
+        months, days = f"date_part('year', {name}) * 12 + date_part('month', {name})", f"date_part('day', {name})"
+        clock = [f"date_part('{part}', {name})" for part in ("hour", "minute", "microsecond")]
+        micros = f"{clock[0]} * 3600000000 + {clock[1]} * 60000000 + {clock[2]}"
+        return f"CASE WHEN {name} IS NOT NULL THEN [{months}, {days}, {micros}] END"
     return f"epoch_us({name})" if sql_type is SqlType.TIMESTAMPTZ else name
-
-
-def _released_leaf(release: Release, outputs: tuple[Output, ...], planned: PlannedRelease) -> Leaf:
-    keys = tuple(_from_text(f"k{i}", field.type) for i, field in enumerate(release.aggregate.key_fields))
-    values = tuple(
-        _formula(output, output_type(call, output))
-        for call, output in zip(release.aggregate.aggregates, outputs, strict=True)
-    )
-    order = ", ".join(f"{key} NULLS LAST" for key in keys)
-    source = f"(SELECT * FROM {planned.table} ORDER BY {order})" if planned.private_keys else planned.table
-    margins = tuple(_margin(output, planned) for output in outputs)
-    return Leaf(source, keys + values + margins)
-
-
-def _formula(output: Output, sql_type: SqlType) -> str:
-    """An aggregate's value, of the released cells."""
-    if isinstance(output, CountOutput):
-        return f"p{output.cell}"
-    if isinstance(output, SumOutput):
-        places = decimal_places(output.step)
-        if sql_type is SqlType.NUMERIC and places is not None:
-            unit = f"{float(output.step):.{places}f}" if places else str(int(output.step))
-            return f"CAST(p{output.cell} AS DECIMAL(20, 0)) * CAST({unit} AS DECIMAL({len(unit)}, {places}))"
-        if sql_type is SqlType.BIGINT:
-            return f"p{output.cell}"
-        return _times(f"p{output.cell}", output.step)
-    grid = output.grid
-    mean = f"({grid.centre} + p{output.sum_cell} / CAST(greatest(p{output.count_cell}, 1) AS DOUBLE))"
-    inside = f"greatest(least({mean}, {grid.upper}), {grid.lower})"
-    return _times(inside, grid.step)
-
-
-def _times(text: str, step: Fraction) -> str:
-    """Grid units as a double: multiplied and divided by whole numbers, so that 15368027 tenths print as 1536802.7."""
-    multiplied = f"CAST({text} AS DOUBLE)" if step.numerator == 1 else f"CAST({text} AS DOUBLE) * {step.numerator}"
-    return multiplied if step.denominator == 1 else f"{multiplied} / CAST({step.denominator} AS DOUBLE)"
-
-
-def _margin(output: Output, planned: PlannedRelease) -> str:
-    """Half the width of a 95 % interval, of the noise's law and, for a mean, of the released cells."""
-    if not isinstance(output, MeanOutput):
-        step = output.step if isinstance(output, SumOutput) else Fraction(1)
-        return f"CAST('{planned.parts[output.cell].noise.half_width() * float(step)!r}' AS DOUBLE)"
-    of_sum, of_count = (planned.parts[cell].noise.half_width() for cell in (output.sum_cell, output.count_cell))
-    count = f"CAST(greatest(p{output.count_cell}, 1) AS DOUBLE)"
-    spread = f"sqrt(pow({of_sum!r}, 2) + pow({of_count!r} * p{output.sum_cell} / {count}, 2)) / {count}"
-    return _times(f"least({spread}, {output.grid.upper - output.grid.lower})", output.grid.step)
-
-
-def _errors(
-    release: Release, outputs: tuple[Output, ...], planned: PlannedRelease, index: int
-) -> dict[Field, ColumnError]:
-    pairs = zip(release.aggregate.aggregate_fields, outputs, strict=True)
-    return {field: _error(output, planned, index) for field, output in pairs}
-
-
-def _error(output: Output, planned: PlannedRelease, index: int) -> ColumnError:
-    cell = output.sum_cell if isinstance(output, MeanOutput) else output.cell
-    noise = planned.parts[cell].noise
-    step = Fraction(1)
-    if isinstance(output, SumOutput):
-        step = output.step
-    if isinstance(output, MeanOutput):
-        step = output.grid.step
-    is_mean = isinstance(output, MeanOutput)
-    sensitivity, scale = noise.sensitivity, float(step)
-    return ColumnError(
-        "laplace" if isinstance(noise, DiscreteLaplace) else "gaussian",
-        None if is_mean else noise.stderr * scale,
-        None if is_mean else noise.half_width() * scale,
-        sensitivity.l0,
-        sensitivity.linf * scale,
-        sensitivity.l1 * scale,
-        float(sensitivity.l2_squared) ** 0.5 * scale,
-        index,
-        output,
-    )
-
-
-def _origin(relation: Relation, field: Field) -> Field | None:
-    """The field of a release that an output field hands on unchanged."""
-    while not isinstance(relation, Release):
-        if isinstance(relation, Project):
-            position = relation.fields.index(field)
-            expression = relation.expressions[position]
-            if not isinstance(expression, Column):
-                return None
-            field, relation = expression.field, relation.input
-        elif isinstance(relation, Filter | Sort):
-            relation = relation.input
-        else:
-            return None
-    return field

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
+from fractions import Fraction
 from uuid import UUID
 
-from dpsql.compiler.functions import FUNCTIONS, WINDOW_FUNCTIONS
+from dpsql.compiler.functions import FUNCTIONS, WINDOW_FUNCTIONS, Function
 from dpsql.compiler.ir import (
     Aggregate,
     AggregateCall,
@@ -20,26 +21,34 @@ from dpsql.compiler.ir import (
     Cast,
     Column,
     Distinct,
+    Exists,
     Expr,
     Field,
     Filter,
+    Frame,
+    Grid,
     InList,
+    InRelation,
     Join,
     Literal,
     Order,
     Project,
     Relation,
     Release,
+    Scalar,
     Scan,
     Series,
     SetOperation,
     Sort,
     SystemScan,
     UnitScan,
+    UnitWindows,
     Value,
     Values,
     Window,
     fields_in,
+    free_fields,
+    relations_in,
 )
 from dpsql.compiler.schema import EngineColumn, EngineSchema
 from dpsql.errors import QueryTooComplex
@@ -90,9 +99,12 @@ def constant(value: Value, sql_type: SqlType) -> str:
     """A typed constant in DuckDB's SQL."""
     target = DUCKDB_TYPES.get(sql_type, "VARCHAR")
     if value is None:
-        return f"CAST(NULL AS {target})"
+        # A NULL of some scale would make its scale that of the values beside it, and not all of them fit.
+        return "NULL" if sql_type is SqlType.NUMERIC else f"CAST(NULL AS {target})"
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
+    if isinstance(value, float | Decimal) and value == 0:
+        value = type(value)(0)  # -0 is equal to 0, and must not be told from it
     if isinstance(value, Decimal) and sql_type is SqlType.NUMERIC:
         return _decimal_constant(value)
     if isinstance(value, int | Decimal | float):
@@ -130,6 +142,7 @@ class Renderer:
         self._policy = policy
         self._leaves = leaves or {}
         self._names: dict[Field, str] = {}
+        self._tried_names = 0
 
     def name(self, field: Field) -> str:
         """The column name of a field, given at its first use."""
@@ -147,7 +160,7 @@ class Renderer:
         if expression.type.is_moment:
             kind = DUCKDB_TYPES[expression.type]
             return f"CASE WHEN {text} BETWEEN {kind} '{_FIRST}' AND {kind} '{_LAST}' THEN {text} END"
-        return f"CASE WHEN isfinite({text}) THEN {text} END"
+        return f"CASE WHEN isfinite({text}) THEN {text} + 0::DOUBLE END"
 
     def _raw(self, expression: Expr) -> str:
         match expression:
@@ -168,33 +181,68 @@ class Renderer:
             case InList():
                 items = ", ".join(self.expression(item) for item in expression.items)
                 return f"({self.expression(expression.argument)} IN ({items}))"
+            case Exists():
+                return f"EXISTS ({self.relation(expression.relation, frozenset())})"
+            case InRelation():
+                rows = self.relation(expression.relation, frozenset(expression.relation.fields))
+                return f"({self.expression(expression.argument)} IN ({rows}))"
+            case Scalar():
+                return f"({self.relation(expression.relation, frozenset(expression.relation.fields))})"
             case _:
-                return self._window(expression)
+                return self._window(expression, ())
 
     def _call(self, call: Call) -> str:
         function = FUNCTIONS[call.function]
         render = self._raw if function.passes_raw else self.expression
         arguments = [render(argument) for argument in call.arguments]
+        if "TRY(" in function.duckdb and any(relations_in(argument) for argument in call.arguments):
+            return self._tried(function, arguments)
         return function.duckdb.format(*arguments, all=function.joiner.join(arguments))
+
+    def _tried(self, function: Function, arguments: list[str]) -> str:
+        """A call within TRY, which takes no subqueries: they are named beside it."""
+        names = [f"t{self._tried_names + index}" for index in range(len(arguments))]
+        self._tried_names += len(names)
+        text = function.duckdb.format(*names, all=function.joiner.join(names))
+        given = ", ".join(f"{argument} AS {name}" for argument, name in zip(arguments, names, strict=True))
+        return f"(SELECT {text} FROM (SELECT {given}))"
 
     def _cast(self, cast: Cast) -> str:
         inner = self.expression(cast.argument)
         if cast.type is SqlType.NUMERIC and cast.scale is not None:
-            number = f"TRY_CAST({inner} AS DOUBLE)"
-            return f"TRY_CAST(round({number}, {cast.scale}) AS DECIMAL(38, {cast.scale}))"
+            # PostgreSQL makes a numeric of the digits that a float surely has; halves are rounded in decimals.
+            floating = cast.argument.type in (SqlType.REAL, SqlType.DOUBLE)
+            number = f"printf('%.15g', TRY_CAST({inner} AS DOUBLE))" if floating else inner
+            return f"TRY_CAST({number} AS DECIMAL(38, {cast.scale}))"
         return f"TRY_CAST({inner} AS {DUCKDB_TYPES[cast.type]})"
 
-    def _window(self, window: Window) -> str:
+    def _window(self, window: Window, ties: tuple[Field, ...]) -> str:
+        """A window function; `ties` are the fields that decide what its own order leaves open."""
         arguments = [self.expression(argument) for argument in window.arguments]
+        if window.grid is not None:
+            arguments = [on_grid(arguments[0], window.arguments[0].type, window.grid)]
         call = WINDOW_FUNCTIONS[window.function].format(*arguments, all=", ".join(arguments))
         parts = []
         if window.partition:
             parts.append("PARTITION BY " + ", ".join(self.expression(part) for part in window.partition))
-        if window.order:
-            parts.append("ORDER BY " + self.order(window.order))
-        if window.running:
-            parts.append("ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW")
-        return f"{call} OVER ({' '.join(parts)})"
+        by_place = window.function in _BY_PLACE or (window.frame is not None and window.frame.by_rows)
+        order = [self.order(window.order)] if window.order else []
+        order += [self._decisive(field) for field in ties] if by_place else []
+        if order:
+            parts.append("ORDER BY " + ", ".join(order))
+        if window.frame is not None:
+            parts.append(_frame(window.frame))
+        text = f"{call} OVER ({' '.join(parts)})"
+        if window.grid is not None:
+            return _off_grid(text, window.grid)
+        if window.function == "sum" and window.type.is_integer:
+            return f"TRY_CAST({text} AS {DUCKDB_TYPES[window.type]})"
+        return text
+
+    def _decisive(self, field: Field) -> str:
+        """What tells values of a field apart: a month and 30 days are equal, and are not the same."""
+        name = self.name(field)
+        return f"CAST({name} AS VARCHAR)" if field.type is SqlType.INTERVAL else name
 
     def order(self, terms: tuple[Order, ...]) -> str:
         """ORDER BY terms with their directions written out."""
@@ -214,7 +262,7 @@ class Renderer:
         return text
 
     def _relation(self, relation: Relation, needed: frozenset[Field]) -> str:
-        if relation in self._leaves:
+        if self._leaves and relation in self._leaves:
             leaf = self._leaves[relation]
             pairs = zip(leaf.columns, relation.fields, strict=True)
             items = [f"{text} AS {self.name(field)}" for text, field in pairs if field in needed]
@@ -238,6 +286,8 @@ class Renderer:
                 return self._project(relation, needed)
             case Aggregate():
                 return self._aggregate(relation, needed)
+            case UnitWindows():
+                return self._unit_windows(relation, needed)
             case Join():
                 return self._join(relation, needed)
             case Distinct():
@@ -278,27 +328,44 @@ class Renderer:
         inner = self.relation(relation.input, used)
         keys = [self._as(key, field) for key, field in zip(relation.keys, relation.key_fields, strict=True)]
         items = keys + [f"{self._aggregate_call(call)} AS {self.name(field)}" for field, call in calls]
-        grouping = " GROUP BY " + ", ".join(self.expression(key) for key in relation.keys) if relation.keys else ""
+        places = ", ".join(str(place) for place in range(1, len(relation.keys) + 1))
+        grouping = f" GROUP BY {places}" if places else ""
         return f"SELECT {', '.join(items) or 'count(*) AS one'} FROM ({inner}){grouping}"
 
     def _aggregate_call(self, call: AggregateCall) -> str:
         argument = "*" if call.argument is None else self.expression(call.argument)
+        if call.argument is not None and call.grid is not None:
+            argument = on_grid(argument, call.argument.type, call.grid)
         text = f"{call.function}({'DISTINCT ' if call.distinct else ''}{argument})"
         if call.filter is not None:
             text += f" FILTER (WHERE {self.expression(call.filter)})"
+        if call.grid is not None:
+            return _off_grid(text, call.grid)
         if call.function == "sum" and call.type.is_integer:
             return f"TRY_CAST({text} AS {DUCKDB_TYPES[call.type]})"
         return text
 
+    def _unit_windows(self, relation: UnitWindows, needed: frozenset[Field]) -> str:
+        pairs = [(f, w) for f, w in zip(relation.window_fields, relation.windows, strict=True) if f in needed]
+        used = needed.union(*(fields_in(window) for _, window in pairs))
+        inner = self.relation(relation.input, used)
+        # Rows that agree on every field used are alike: whichever comes first, the answer is the same.
+        ties = _kept(relation.input, used)
+        items = [self.name(field) for field in _kept(relation.input, needed)]
+        items += [f"{self._window(window, ties)} AS {self.name(field)}" for field, window in pairs]
+        return f"SELECT {', '.join(items) or '1 AS one'} FROM ({inner})"
+
     def _join(self, relation: Join, needed: frozenset[Field]) -> str:
         used = needed | (fields_in(relation.condition) if relation.condition is not None else frozenset())
+        used |= free_fields(relation.right)  # LATERAL
         left = self.relation(relation.left, used & frozenset(relation.left.fields))
         right = self.relation(relation.right, used & frozenset(relation.right.fields))
         kept = self._columns(_kept(relation, needed))
         if relation.condition is None:
             return f"SELECT {kept} FROM ({left}) CROSS JOIN ({right})"
         condition = self.expression(relation.condition)
-        return f"SELECT {kept} FROM ({left}) {relation.kind.upper()} JOIN ({right}) ON {condition}"
+        kind = "INNER" if relation.kind == "matched" else relation.kind.upper()
+        return f"SELECT {kept} FROM ({left}) {kind} JOIN ({right}) ON {condition}"
 
     def _set_operation(self, relation: SetOperation) -> str:
         left = self.relation(relation.left, frozenset(relation.left.fields))
@@ -410,6 +477,20 @@ class Renderer:
         return pairs, " AND ".join(f"{left} = p.{name}" for left, name in zip(here, names, strict=True))
 
 
+_BY_PLACE = frozenset({"row_number", "ntile", "lag", "lead", "first_value", "last_value", "nth_value"})
+"""Window functions whose value depends on the order of rows that the analyst's order does not tell apart."""
+
+
+def _frame(frame: Frame) -> str:
+    def end(offset: int | None, unbounded: str) -> str:
+        if offset is None:
+            return f"UNBOUNDED {unbounded}"
+        return "CURRENT ROW" if offset == 0 else f"{abs(offset)} {'PRECEDING' if offset < 0 else 'FOLLOWING'}"
+
+    kind = "ROWS" if frame.by_rows else "RANGE"
+    return f"{kind} BETWEEN {end(frame.start, 'PRECEDING')} AND {end(frame.end, 'FOLLOWING')}"
+
+
 def _table_name(table: Table, schema: EngineSchema) -> str:
     return ".".join(quote_name(part) for part in schema.tables[table.name].path)
 
@@ -423,7 +504,9 @@ def _is_raw(expression: Expr) -> bool:
         return FUNCTIONS[expression.function].raw
     if isinstance(expression, Cast):
         from_text = expression.argument.type.is_text
-        return (expression.type is SqlType.DOUBLE and from_text) or (expression.type.is_moment and from_text)
+        return (expression.type in (SqlType.DOUBLE, SqlType.REAL) and from_text) or (
+            expression.type.is_moment and from_text
+        )
     return False
 
 
@@ -438,7 +521,39 @@ def canonical(column: str, engine: EngineColumn, target: SqlType) -> str:
         kind = DUCKDB_TYPES[target]
     value = column if engine.type_name == kind else f"TRY_CAST({column} AS {kind})"
     if target in (SqlType.DOUBLE, SqlType.REAL):
-        return f"CASE WHEN isfinite({value}) THEN {value} END"
+        return f"CASE WHEN isfinite({value}) THEN {value} + 0::DOUBLE END"
     if target.is_moment:
         return f"CASE WHEN {value} BETWEEN {kind} '{_FIRST}' AND {kind} '{_LAST}' THEN {value} END"
     return value
+
+
+def on_grid(text: str, sql_type: SqlType, grid: Grid) -> str:
+    """A number as a grid value within the grid's limits; NULL stays NULL.
+
+    Limits are below 2^50, so the nearest double of a limit rounds to that limit: clamping first is enough.
+    """
+    if sql_type.is_integer and grid.step == 1:
+        return _inside(text, whole(grid.lower), whole(grid.upper))
+    low, high = (_double(end * grid.step) for end in (grid.lower, grid.upper))
+    return f"CAST(round({_inside(f'CAST({text} AS DOUBLE)', low, high)} * {_double(1 / grid.step)}) AS BIGINT)"
+
+
+def _inside(text: str, low: str, high: str) -> str:
+    return f"CASE WHEN {text} < {low} THEN {low} WHEN {text} > {high} THEN {high} ELSE {text} END"
+
+
+def _double(value: Fraction) -> str:
+    return f"CAST('{float(value)!r}' AS DOUBLE)"
+
+
+def whole(value: int) -> str:
+    """A bigint constant."""
+    return f"CAST({value} AS BIGINT)"
+
+
+def _off_grid(text: str, grid: Grid) -> str:
+    """A sum or mean of grid values as a double; the sum itself was exact."""
+    multiplied = (
+        f"CAST({text} AS DOUBLE)" if grid.step.numerator == 1 else f"CAST({text} AS DOUBLE) * {grid.step.numerator}"
+    )
+    return multiplied if grid.step.denominator == 1 else f"{multiplied} / {_double(Fraction(grid.step.denominator))}"

@@ -5,12 +5,13 @@ Rule 2: unquoted names are lower case, as in PostgreSQL.
 """
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from sqlglot import exp
 
-from dpsql.compiler.ir import Column, Field
+from dpsql.compiler.ir import Column, Field, Protected
 from dpsql.compiler.position import position
 from dpsql.errors import AmbiguousColumn, UndefinedColumn, UndefinedTable
 
@@ -22,20 +23,62 @@ class Source:
     Attributes:
         alias: The name its columns may be qualified with.
         columns: Visible names with their fields, in order; a name may repeat.
-        hidden: The unit key where the policy does not list it: it resolves, but `*` leaves it out.
+        hidden: Keys that lead to the unit where the policy does not list them: they resolve, but `*` leaves them out.
+        merged: Names that USING or NATURAL made one with another source's: they resolve by the alias alone.
     """
 
     alias: str
     columns: tuple[tuple[str, Field], ...]
     hidden: tuple[tuple[str, Field], ...] = ()
+    merged: frozenset[str] = frozenset()
+
+    def named(self, name: str, *, qualified: bool) -> tuple[Field, ...]:
+        """The fields of a name: columns, or else hidden keys."""
+        if name in self.merged and not qualified:
+            return ()
+        found = tuple(field for column, field in self.columns if column == name)
+        return found or tuple(field for column, field in self.hidden if column == name)
 
 
 @dataclass(frozen=True)
 class Scope:
-    """The sources that the names of one SELECT may refer to."""
+    """The sources that the names of one SELECT may refer to.
+
+    Attributes:
+        sources: The entries of FROM.
+        offset: Where the statement starts in the text that was sent.
+        outer: For a subquery, the scope around it.
+        protected: What FROM gives, where it is protected: the rows that a subquery may be about.
+    """
 
     sources: tuple[Source, ...]
     offset: int = 0
+    outer: "Scope | None" = None
+    protected: Protected | None = None
+
+    def around(self) -> Iterator["Scope"]:
+        """The scopes outside this one, the nearest first."""
+        scope = self.outer
+        while scope is not None:
+            yield scope
+            scope = scope.outer
+
+    @cached_property
+    def hidden(self) -> frozenset[Field]:
+        """The keys here and outside that the policy does not list."""
+        scopes = (self, *self.around())
+        return frozenset(field for scope in scopes for source in scope.sources for _, field in source.hidden)
+
+    def _owner(self, node: exp.Column) -> "Scope":
+        """The nearest scope that has the name; this one where none has."""
+        qualifier, name = node.args.get("table"), identifier(node.this)
+        for scope in (self, *self.around()):
+            if qualifier is not None:
+                if any(source.alias == identifier(qualifier) for source in scope.sources):
+                    return scope
+            elif any(source.named(name, qualified=False) for source in scope.sources):
+                return scope
+        return self
 
     def column(self, node: exp.Column) -> Column:
         """Resolve a column reference.
@@ -45,16 +88,22 @@ class Scope:
             UndefinedTable: The qualifier names no source.
             AmbiguousColumn: More than one column of the sources has the name.
         """
+        owner = self._owner(node)
+        if owner is not self:
+            return owner.column(node)
         name = identifier(node.this)
         sources = self._qualified(node)
-        found = [field for source in sources for column, field in source.columns if column == name]
-        found = found or [field for source in sources for column, field in source.hidden if column == name]
+        qualified = node.args.get("table") is not None
+        having = [source for source in sources if source.named(name, qualified=qualified)]
+        # A hidden key gives way to a column of that name.
+        having = [source for source in having if any(column == name for column, _ in source.columns)] or having
+        found = [field for source in having for field in source.named(name, qualified=qualified)]
         if len(found) == 1:
             return Column(found[0])
         if found:
             raise AmbiguousColumn(
                 f'column reference "{name}" is ambiguous',
-                hint="Qualify it, as in " + " or ".join(f"{source.alias}.{name}" for source in sources[:2]),
+                hint="Qualify it, as in " + " or ".join(dict.fromkeys(f"{source.alias}.{name}" for source in having)),
                 position=position(node, self.offset),
             )
         known = [column for source in sources for column, _ in source.columns]
@@ -64,8 +113,11 @@ class Scope:
 
     def star(self, node: exp.Expr) -> tuple[tuple[str, Field], ...]:
         """The columns that `*` or `alias.*` stands for."""
-        sources = self._qualified(node) if isinstance(node, exp.Column) else self.sources
-        return tuple(column for source in sources for column in source.columns)
+        if isinstance(node, exp.Column):
+            return tuple(column for source in self._qualified(node) for column in source.columns)
+        return tuple(
+            (name, field) for source in self.sources for name, field in source.columns if name not in source.merged
+        )
 
     def _qualified(self, node: exp.Column) -> Sequence[Source]:
         table = node.args.get("table")

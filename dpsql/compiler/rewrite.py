@@ -16,12 +16,10 @@ The steps, each a CTE:
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 
 from dpsql.compiler.ir import Expr, Protected, Relation, fields_in
-from dpsql.compiler.parts import Contribution, Grid, Part, PartKind
-from dpsql.compiler.render import Renderer
-from dpsql.sqltypes import SqlType
+from dpsql.compiler.parts import Contribution, Part, PartKind
+from dpsql.compiler.render import Renderer, on_grid, whole
 
 MAX_TOTAL = 2**62
 SALT = 0x6470_7371_6C
@@ -38,7 +36,6 @@ class Bounding:
         parts: The cells, in order.
         contribution: What one unit may contribute.
         domain: All public key combinations, or None where keys are private.
-        ranked: True where a unit could touch more groups than it may.
         fine: True where most rows have a group of their own, so that groups are ranked before rows are summed.
     """
 
@@ -47,7 +44,6 @@ class Bounding:
     parts: tuple[Part, ...]
     contribution: Contribution
     domain: Relation | None
-    ranked: bool
     fine: bool
 
 
@@ -113,7 +109,7 @@ class _Rewrite:
         """The argument on its grid, clamped; NULL stays NULL."""
         if part.argument is None or part.grid is None:
             raise TypeError("a sum has an argument and a grid")
-        return self._column(_on_grid(self._renderer.expression(part.argument), part.argument.type, part.grid))
+        return self._column(on_grid(self._renderer.expression(part.argument), part.argument.type, part.grid))
 
     def _argument(self, part: Part) -> str:
         """What a count counts; a grid value is NULL just where its argument is, so one column serves both."""
@@ -152,10 +148,10 @@ class _Rewrite:
     # Units with several rows
 
     def _many_rows(self) -> str:
-        ranks_rows = self._b.ranked and self._b.fine
+        ranks_rows = self._b.contribution.ranked and self._b.fine
         rows = self._ranked_rows() if ranks_rows else "rows"
         kept = self._per_unit(rows)
-        if self._b.ranked and not ranks_rows:
+        if self._b.contribution.ranked and not ranks_rows:
             kept = self._ranked_groups()
         plain = [i for i, part in enumerate(self._b.parts) if part.kind is not PartKind.DISTINCT]
         totals = [f"{_total(f'coalesce(sum(p{index}), 0)')} AS p{index}" for index in plain]
@@ -198,7 +194,7 @@ class _Rewrite:
         aggregates = [f"{text} AS {name}" for text, name in sums.items()]
         names = ", ".join(self._grouping)
         self._cte("summed", f"SELECT {', '.join([names, *aggregates])} FROM {rows} GROUP BY {names}")
-        hashes = self._b.ranked and not self._b.fine
+        hashes = self._b.contribution.ranked and not self._b.fine
         hashed = [f"{_keyed_hash(self._grouping)} AS h"] if hashes else []
         self._cte("per_unit", f"SELECT {', '.join([names, *hashed, *bounded])} FROM summed")
         return "per_unit"
@@ -209,12 +205,12 @@ class _Rewrite:
             return f"least({inner(self._count(part))}, {part.cap})"
         total = f"coalesce({inner(f'sum({self._value(part)}){self._where(part)}')}, 0)"
         if part.kind is PartKind.SUM:
-            return f"CAST({clamp(total, _number(part.lower), _number(part.upper))} AS BIGINT)"
+            return f"CAST({clamp(total, whole(part.lower), whole(part.upper))} AS BIGINT)"
         rows = inner(self._count(part))
         counted = f"least({rows}, {part.cap})"
         scaled = f"CASE WHEN {rows} > {part.cap} THEN {total} * {part.cap} // greatest({rows}, 1) ELSE {total} END"
-        low, high = (f"{counted} * {_number(end)}" for end in (part.grid.lower, part.grid.upper))
-        return f"CAST({clamp(scaled, low, high)} - {counted} * {_number(part.grid.centre)} AS BIGINT)"
+        low, high = (f"{counted} * {whole(end)}" for end in (part.grid.lower, part.grid.upper))
+        return f"CAST({clamp(scaled, low, high)} - {counted} * {whole(part.grid.centre)} AS BIGINT)"
 
     def _ranked_groups(self) -> str:
         """Groups that each unit keeps, ranked after its rows are summed."""
@@ -280,29 +276,6 @@ class _Rewrite:
         match = " AND ".join(f"b.k{index} IS NOT DISTINCT FROM d.{name}" for index, name in enumerate(names))
         order = ", ".join(f"d.{name} NULLS LAST" for name in names)
         return f"SELECT {', '.join(columns)} FROM ({listed}) AS d LEFT JOIN ({cells}) AS b ON {match} ORDER BY {order}"
-
-
-def _on_grid(text: str, sql_type: SqlType, grid: Grid) -> str:
-    """A number as a grid value within the grid's limits; NULL stays NULL.
-
-    Limits are below 2^50, so the nearest double of a limit rounds to that limit: clamping first is enough.
-    """
-    if sql_type.is_integer and grid.step == 1:
-        return _inside(text, _number(grid.lower), _number(grid.upper))
-    low, high = (_double(end * grid.step) for end in (grid.lower, grid.upper))
-    return f"CAST(round({_inside(f'CAST({text} AS DOUBLE)', low, high)} * {_double(1 / grid.step)}) AS BIGINT)"
-
-
-def _inside(text: str, low: str, high: str) -> str:
-    return f"CASE WHEN {text} < {low} THEN {low} WHEN {text} > {high} THEN {high} ELSE {text} END"
-
-
-def _double(value: Fraction) -> str:
-    return f"CAST('{float(value)!r}' AS DOUBLE)"
-
-
-def _number(value: int) -> str:
-    return f"CAST({value} AS BIGINT)"
 
 
 def _total(text: str) -> str:

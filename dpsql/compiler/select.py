@@ -1,160 +1,73 @@
 """select: the part of a SELECT after WHERE: its list, GROUP BY, HAVING, DISTINCT, ORDER BY and LIMIT.
 
-Rule: an aggregation of protected rows becomes a Release; rows that are only filtered and projected stay protected.
+Rule: an aggregation of protected rows becomes a Release, unless its groups are of one unit each; rows that are only
+filtered and projected stay protected.
 """
 
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from dpsql.compiler.casts import type_name
-from dpsql.compiler.clauses import Clauses, Lowered
+from dpsql.compiler.absent import is_not_true, is_null
+from dpsql.compiler.clauses import Clauses
+from dpsql.compiler.grouping import GroupBy, Grouping
+from dpsql.compiler.hidden import refuse_hidden
 from dpsql.compiler.ir import (
     Aggregate,
     AggregateCall,
+    Call,
     Column,
     Distinct,
     Expr,
     Field,
     Filter,
+    Literal,
     Order,
     Project,
     Protected,
     Relation,
     Release,
     Released,
+    SetOperation,
     Sort,
     Status,
     Window,
     fields_in,
+    free_fields,
     rewrite_expression,
     windows_in,
 )
+from dpsql.compiler.joins import shows_absence
+from dpsql.compiler.keys import can_be_key
+from dpsql.compiler.lowered import Lowered
 from dpsql.compiler.lowering import Aggregates, Lowering, refuse_other_arguments
-from dpsql.compiler.resolve import Scope, Source, identifier
+from dpsql.compiler.output import Item
+from dpsql.compiler.resolve import Scope, identifier
+from dpsql.compiler.unit_rows import UnitRows, group_of_one
 from dpsql.errors import (
     AmbiguousColumn,
     DatatypeMismatch,
     GroupingError,
     InvalidSyntax,
     PolicyViolation,
-    UndefinedColumn,
     UnsupportedQuery,
 )
-from dpsql.sqltypes import SqlType, parse_type
-
-_NOT_KEYS = frozenset({SqlType.REAL, SqlType.DOUBLE, SqlType.INTERVAL, SqlType.JSON, SqlType.BYTEA, SqlType.ARRAY})
+from dpsql.sqltypes import SqlType
 
 
 @dataclass(frozen=True)
-class Item:
-    """One output column: its name, its text, and the field it is where `*` stood."""
+class _Above:
+    """What stands above groups: outputs, HAVING, ORDER BY and DISTINCT ON."""
 
-    name: str
-    node: exp.Expr
-    field: Field | None
+    outputs: tuple[Expr, ...]
+    condition: Expr | None
+    order: tuple[Order, ...]
+    on: tuple[Expr, ...] | None
 
-
-def select_list(clauses: Clauses, select: exp.Select, sources: tuple[Source, ...]) -> tuple[Item, ...]:
-    """The SELECT list with `*` written out."""
-    items: list[Item] = []
-    for node in select.expressions:
-        if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
-            refuse_other_arguments(node, "this", "table", offset=clauses.offset)
-            if not sources:
-                raise InvalidSyntax("SELECT * with no tables specified is not valid", position=clauses.at(node))
-            items += [Item(name, node, field) for name, field in Scope(sources, clauses.offset).star(node)]
-        elif isinstance(node, exp.Alias):
-            items.append(Item(identifier(node.args["alias"]), node.this, None))
-        else:
-            items.append(Item(output_name(node, clauses.sql), node, None))
-    if not items:
-        raise InvalidSyntax("SELECT needs a list of columns", position=clauses.at(select))
-    return tuple(items)
-
-
-_TYPE_NAMES = {
-    SqlType.BOOLEAN: "bool",
-    SqlType.SMALLINT: "int2",
-    SqlType.INTEGER: "int4",
-    SqlType.BIGINT: "int8",
-    SqlType.REAL: "float4",
-    SqlType.DOUBLE: "float8",
-    SqlType.CHAR: "bpchar",
-    SqlType.VARCHAR: "varchar",
-    SqlType.TIME: "time",
-    SqlType.TIMESTAMP: "timestamp",
-    SqlType.TIMESTAMPTZ: "timestamptz",
-}
-_UNNAMED = "?column?"
-
-
-def output_name(node: exp.Expr, sql: str) -> str:
-    """The name PostgreSQL gives a column without an alias.
-
-    Args:
-        node: The column's expression.
-        sql: The query's text, for a function is named as it was written.
-    """
-    match node:
-        case exp.Column():
-            return identifier(node.this)
-        case exp.Paren() | exp.Filter() | exp.Window():
-            return output_name(node.this, sql)
-        case exp.Cast():
-            inner = output_name(node.this, sql)
-            return inner if inner != _UNNAMED else _type_name(node.args["to"])
-        case exp.Case():
-            default = node.args.get("default")
-            otherwise = output_name(default, sql) if default is not None else _UNNAMED
-            return otherwise if otherwise != _UNNAMED else "case"
-        case exp.Trim():
-            return {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args.get("position")).upper(), "btrim")
-        case exp.Boolean() | exp.Connector():
-            return _UNNAMED
-        case exp.Func():
-            written = _as_written(node, sql)
-            return written if written is not None else _unwritten(node)
-    return _UNNAMED
-
-
-def _as_written(node: exp.Expr, sql: str) -> str | None:
-    start, end = node.meta.get("start"), node.meta.get("end")
-    return sql[start : end + 1].lower() if isinstance(start, int) and isinstance(end, int) else None
-
-
-def _unwritten(node: exp.Func) -> str:
-    """The name of a function whose place in the text is not known: a word without parentheses, or an operator."""
-    if isinstance(node, exp.StrPosition):
-        return "position"
-    return _UNNAMED if isinstance(node, exp.Binary) else node.sql_name().lower()
-
-
-def _type_name(written: exp.Expr) -> str:
-    name = type_name(written)
-    try:
-        return _TYPE_NAMES.get(parse_type(name), parse_type(name).value)
-    except ValueError:
-        return name
-
-
-def refuse_hidden_unit(clauses: Clauses, expression: Expr, sources: tuple[Source, ...], node: exp.Expr) -> None:
-    """A unit key that the policy does not list as a column stands in COUNT(DISTINCT …) and nowhere else."""
-    hidden = {field for source in sources for _, field in source.hidden}
-    if hidden & fields_in(expression):
-        raise UndefinedColumn(
-            "the unit key may only stand in COUNT(DISTINCT …) by itself",
-            hint="The data owner can list it as a column in the policy to allow more.",
-            position=clauses.at(node),
-        )
-
-
-def _window_refused(at: int | None) -> UnsupportedQuery:
-    return UnsupportedQuery(
-        "window functions over rows of protected tables are not supported",
-        hint="Aggregate first; a window may stand over the result.",
-        position=at,
-    )
+    def expressions(self) -> tuple[Expr, ...]:
+        """All of them."""
+        having = (self.condition,) if self.condition is not None else ()
+        return (*self.outputs, *having, *(term.expression for term in self.order), *(self.on or ()))
 
 
 @dataclass
@@ -163,7 +76,7 @@ class Selection:
 
     clauses: Clauses
     node: exp.Select
-    sources: tuple[Source, ...]
+    scope: Scope
     status: Status
     items: tuple[Item, ...]
 
@@ -171,65 +84,69 @@ class Selection:
         """Project rows, or aggregate groups."""
         clauses, node = self.clauses, self.node
         aggregates = Aggregates(clauses.fields)
-        grouped = node.args.get("group") is not None
-        protected = isinstance(self.status, Protected)
-        selected = clauses.expressions(self.sources, "in the SELECT list")
-        lowerer = replace(selected, aggregates=aggregates, windows=True)
+        selected = clauses.expressions(self.scope, "in the SELECT list")
+        named = {identifier(window.this): window for window in node.args.get("windows") or ()}
+        lowerer = replace(selected, aggregates=aggregates, windows=True, named=named)
         outputs = [Column(i.field) if i.field is not None else lowerer.value(i.node) for i in self.items]
         having = node.args.get("having")
         condition = lowerer.condition(having.this) if having is not None else None
         order = self._order(lowerer, outputs)
-        keys = self._keys(outputs) if grouped else ()
-        distinct = self._distinct()
-        if grouped or aggregates.calls or condition is not None:
-            outputs, order = self._aggregate(keys, aggregates, outputs, condition, order)
-        elif protected and distinct:
-            outputs, order = self._aggregate(tuple(dict.fromkeys(outputs)), aggregates, outputs, None, order)
-            distinct = False
-        if isinstance(self.status, Protected):
-            return self._protected_rows(outputs)
-        return self._finish(outputs, order, distinct)
-
-    def _distinct(self) -> bool:
-        distinct = self.node.args.get("distinct")
-        if distinct is not None and distinct.args.get("on") is not None:
-            raise UnsupportedQuery(
-                "DISTINCT ON is not supported", hint="Use GROUP BY.", position=self.clauses.at(distinct)
+        distinct, on = self._distinct(lowerer, outputs)
+        above = _Above(tuple(outputs), condition, order, on)
+        if node.args.get("group") is not None:
+            above = self._aggregate(
+                GroupBy(clauses, self.scope, self.items, above.outputs).read(node), aggregates, above
             )
-        return distinct is not None
+        elif aggregates.calls or condition is not None:
+            above = self._aggregate(Grouping((), ((),)), aggregates, above)
+        elif isinstance(self.status, Protected) and distinct:
+            above = self._over_windows(self.status, above)
+            keys = tuple(dict.fromkeys(above.outputs))
+            above, distinct = self._aggregate(Grouping(keys, (keys,)), aggregates, above), False
+        if not isinstance(self.status, Protected):
+            return self._finish(list(above.outputs), above.order, above.on, distinct=distinct)
+        rows = UnitRows(clauses, self.scope, node)
+        if distinct:
+            raise UnsupportedQuery(
+                "DISTINCT over groups of one unit is not supported",
+                hint="Add the columns to GROUP BY.",
+                position=clauses.at(node),
+            )
+        return rows.rows(self.status, self.items, list(above.outputs), above.order, above.on)
 
-    def _keys(self, outputs: list[Expr]) -> tuple[Expr, ...]:
-        clauses, group = self.clauses, self.node.args["group"]
-        refuse_other_arguments(group, "expressions", offset=clauses.offset)
-        lowerer = clauses.expressions(self.sources, "in GROUP BY")
-        if not group.expressions:
-            raise InvalidSyntax("GROUP BY needs a list", hint="GROUP BY 1", position=clauses.at(self.node))
-        keys: list[Expr] = []
-        for node in group.expressions:
-            if isinstance(node, exp.Tuple):
-                keys += [lowerer.value(part) for part in node.expressions]
-                continue
-            if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets):
-                raise UnsupportedQuery(f"{node.key.upper()} is not supported", position=clauses.at(node))
-            ordinal = clauses.ordinal(node, len(self.items))
-            alias = self._alias(node) if ordinal is None else None
-            index = ordinal if ordinal is not None else alias
-            if index is None:
-                keys.append(lowerer.value(node))
-                continue
-            item = self.items[index]
-            keys.append(Column(item.field) if item.field is not None else lowerer.value(item.node))
-        return tuple(dict.fromkeys(keys))
+    def _over_windows(self, status: Protected, above: _Above) -> _Above:
+        """The rows with their window functions, which DISTINCT compares."""
+        expressions = [*above.outputs, *(term.expression for term in above.order)]
+        self.status, found = UnitRows(self.clauses, self.scope, self.node).with_windows(status, expressions)
+        pairs = zip(above.order, found[len(above.outputs) :], strict=True)
+        order = tuple(replace(term, expression=expression) for term, expression in pairs)
+        return replace(above, outputs=tuple(found[: len(above.outputs)]), order=order)
 
-    def _alias(self, node: exp.Expr) -> int | None:
-        """The output a bare name means: in GROUP BY an input column of that name comes first."""
-        if not isinstance(node, exp.Column) or node.args.get("table") is not None:
-            return None
-        name = identifier(node.this)
-        if any(name == column for source in self.sources for column, _ in source.columns):
-            return None
-        found = [index for index, item in enumerate(self.items) if item.name == name]
-        return found[0] if found else None
+    def _distinct(self, lowerer: Lowering, outputs: list[Expr]) -> tuple[bool, tuple[Expr, ...] | None]:
+        """Whether DISTINCT stands there, or else what is in ON (…)."""
+        distinct = self.node.args.get("distinct")
+        if distinct is None:
+            return False, None
+        refuse_other_arguments(distinct, "on", offset=self.clauses.offset)
+        on = distinct.args.get("on")
+        if on is None:
+            return True, None
+        lowerer = replace(lowerer, windows=False, clause="in DISTINCT ON")
+        nodes = on.expressions if isinstance(on, exp.Tuple) else [on.this if isinstance(on, exp.Paren) else on]
+        return False, tuple(self._meant(lowerer, node, outputs) for node in nodes)
+
+    def _meant(self, lowerer: Lowering, node: exp.Expr, outputs: list[Expr]) -> Expr:
+        """An expression of ORDER BY or DISTINCT ON: a place, an output's name, or an expression over columns."""
+        index = self.clauses.ordinal(node, len(self.items))
+        if index is None and isinstance(node, exp.Column) and node.args.get("table") is None:
+            name = identifier(node.this)
+            named = [i for i, item in enumerate(self.items) if item.name == name]
+            if len({outputs[i] for i in named}) > 1:
+                raise AmbiguousColumn(
+                    f'"{name}" is ambiguous {lowerer.clause}', hint="ORDER BY 1", position=self.clauses.at(node)
+                )
+            index = named[0] if named else None
+        return lowerer.value(node) if index is None else outputs[index]
 
     def _order(self, lowerer: Lowering, outputs: list[Expr]) -> tuple[Order, ...]:
         order = self.node.args.get("order")
@@ -239,69 +156,129 @@ class Selection:
         lowerer = replace(lowerer, clause="in ORDER BY")
         terms = []
         for term in order.expressions:
-            inner = term.this if isinstance(term, exp.Ordered) else term
-            index = self.clauses.ordinal(inner, len(self.items))
-            if index is None and isinstance(inner, exp.Column) and inner.args.get("table") is None:
-                name = identifier(inner.this)
-                named = [i for i, item in enumerate(self.items) if item.name == name]
-                if len({outputs[i] for i in named}) > 1:
-                    raise AmbiguousColumn(
-                        f'ORDER BY "{name}" is ambiguous', hint="ORDER BY 1", position=self.clauses.at(inner)
-                    )
-                index = named[0] if named else None
-            if index is None:
-                terms.append(lowerer.order(term))
-            else:
-                descending = bool(term.args.get("desc")) if isinstance(term, exp.Ordered) else False
-                first = bool(term.args.get("nulls_first")) if isinstance(term, exp.Ordered) else False
-                terms.append(Order(outputs[index], descending, first))
+            lowerer.only(term, "this", "desc", "nulls_first")
+            meant = self._meant(lowerer, term.this, outputs)
+            terms.append(Order(meant, bool(term.args.get("desc")), bool(term.args.get("nulls_first"))))
         return tuple(terms)
 
-    def _aggregate(
-        self,
-        keys: tuple[Expr, ...],
-        aggregates: Aggregates,
-        outputs: list[Expr],
-        condition: Expr | None,
-        order: tuple[Order, ...],
-    ) -> tuple[list[Expr], tuple[Order, ...]]:
+    # Groups
+
+    def _aggregate(self, grouping: Grouping, aggregates: Aggregates, above: _Above) -> _Above:
         """Cut here: what stands above refers to groups only."""
-        clauses = self.clauses
-        key_fields = tuple(clauses.fields.new(key.type) for key in keys)
-        calls = tuple(aggregates.calls)
-        aggregate = Aggregate(self.status.relation, key_fields, keys, tuple(aggregates.calls.values()), calls)
-        if isinstance(self.status, Protected):
-            self._check_protected(self.status, keys, calls)
-            margins = tuple(clauses.fields.new(SqlType.DOUBLE) for _ in calls)
-            self.status = Released(Release(self.status, aggregate, margins))
-        else:
-            self.status = replace(self.status, relation=aggregate)
-        by_key = dict(zip(keys, key_fields, strict=True))
+        own = frozenset(self.status.relation.fields)
+        marks = {call: self.clauses.fields.new(SqlType.INTEGER) for e in above.expressions() for call in _marks(e)}
+        if not all(argument in grouping.keys for call in marks for argument in call.arguments):
+            raise GroupingError(
+                "arguments to GROUPING must be grouping expressions", position=self.clauses.at(self.node)
+            )
+        by_key = self._groups(grouping, aggregates.calls, marks)
+        changed = by_key | {call: Column(field) for call, field in marks.items()}
 
         def regroup(expression: Expr, node: exp.Expr) -> Expr:
-            regrouped = rewrite_expression(expression, lambda part: Column(by_key[part]) if part in by_key else None)
-            if not fields_in(regrouped) <= set(aggregate.fields):
+            regrouped = rewrite_expression(expression, changed.get)
+            if fields_in(regrouped) & own:
                 raise GroupingError(
                     "a column must appear in the GROUP BY clause or be used in an aggregate function",
                     hint="Add it to GROUP BY, or put it into COUNT, SUM or AVG.",
-                    position=clauses.at(node),
+                    position=self.clauses.at(node),
                 )
             return regrouped
 
-        if condition is not None:
-            grouped = regroup(condition, self.node.args["having"])
+        if above.condition is not None:
+            grouped = regroup(above.condition, self.node.args["having"])
             self.status = replace(self.status, relation=Filter(self.status.relation, grouped))
-        outputs = [regroup(e, item.node) for e, item in zip(outputs, self.items, strict=True)]
         node = self.node.args.get("order") or self.node
-        return outputs, tuple(replace(term, expression=regroup(term.expression, node)) for term in order)
+        return _Above(
+            tuple(regroup(e, item.node) for e, item in zip(above.outputs, self.items, strict=True)),
+            None,
+            tuple(replace(term, expression=regroup(term.expression, node)) for term in above.order),
+            tuple(regroup(e, self.node) for e in above.on) if above.on is not None else None,
+        )
+
+    def _groups(
+        self, grouping: Grouping, calls: dict[AggregateCall, Field], marks: dict[Call, Field]
+    ) -> dict[Expr, Expr]:
+        """Aggregate; give the field that each key has become."""
+        status = self.status
+        if isinstance(status, Protected) and self._is_per_unit(status, grouping):
+            if len(grouping.sets) > 1:
+                raise UnsupportedQuery(
+                    "groups of one unit have one grouping set", hint="GROUP BY …", position=self.clauses.at(self.node)
+                )
+            self.status, key_fields = UnitRows(self.clauses, self.scope, self.node).grouped(
+                status, grouping.keys, calls
+            )
+        elif len(grouping.sets) == 1:
+            self.status, key_fields = self._group(status, grouping.keys, calls)
+        else:
+            key_fields = self._union_of_sets(grouping, calls, marks)
+        if marks and len(grouping.sets) == 1:
+            relation = self.status.relation
+            assigned: dict[Field, Expr] = {field: Column(field) for field in relation.fields}
+            assigned |= dict.fromkeys(marks.values(), Literal(0, SqlType.INTEGER))
+            self.status = replace(self.status, relation=Project(relation, tuple(assigned), tuple(assigned.values())))
+        return dict(zip(grouping.keys, map(Column, key_fields), strict=True))
+
+    @staticmethod
+    def _is_per_unit(status: Protected, grouping: Grouping) -> bool:
+        return status.linked is not None or any(status.leads_to_unit(keys) for keys in grouping.sets)
+
+    def _group(
+        self, status: Status, keys: tuple[Expr, ...], calls: dict[AggregateCall, Field]
+    ) -> tuple[Status, tuple[Field, ...]]:
+        """One grouping: a release where rows are protected."""
+        key_fields = tuple(self.clauses.fields.new(key.type) for key in keys)
+        aggregate = Aggregate(status.relation, key_fields, keys, tuple(calls.values()), tuple(calls))
+        if not isinstance(status, Protected):
+            at = self.clauses.at(self.node)
+            for part in (*keys, *(p for c in calls for p in (c.argument, c.filter) if p is not None)):
+                refuse_hidden(part, self.scope, at)
+            return replace(status, relation=aggregate), key_fields
+        self._check_protected(status, keys, tuple(calls))
+        if free_fields(aggregate):
+            raise UnsupportedQuery(
+                "a subquery that is released may not refer to the row around it",
+                hint="GROUP BY what it is compared with, in a CTE, and join the result.",
+                position=self.clauses.at(self.node),
+            )
+        margins = tuple(self.clauses.fields.new(SqlType.DOUBLE) for _ in calls)
+        return Released(Release(status, aggregate, margins)), key_fields
+
+    def _union_of_sets(
+        self, grouping: Grouping, calls: dict[AggregateCall, Field], marks: dict[Call, Field]
+    ) -> tuple[Field, ...]:
+        """Each grouping set by itself, all of them one above the other."""
+        status, new = self.status, self.clauses.fields.new
+        whole: Status | None = None
+        for number, chosen in enumerate(grouping.sets):
+            last = number == len(grouping.sets) - 1
+            fresh = {call: new(field.type) for call, field in calls.items()}
+            arm, key_fields = self._group(status, chosen, fresh)
+            by_key = dict(zip(chosen, key_fields, strict=True))
+            written: list[Expr] = [
+                Column(by_key[key]) if key in by_key else Literal(None, key.type) for key in grouping.keys
+            ]
+            written += [Column(field) for field in fresh.values()]
+            written += [Literal(grouping.mask(call, chosen), SqlType.INTEGER) for call in marks]
+            part: Relation = Project(arm.relation, tuple(new(e.type) for e in written), tuple(written))
+            if whole is None:
+                whole = replace(arm, relation=part)
+                continue
+            fields = tuple(new(e.type) for e in written)
+            if last:
+                fields = (*fields[: len(grouping.keys)], *calls.values(), *marks.values())
+            whole = replace(whole, relation=SetOperation("union", True, whole.relation, part, fields))
+        if whole is None:
+            raise TypeError("there is a grouping set")
+        self.status = whole
+        return whole.relation.fields[: len(grouping.keys)]
 
     def _check_protected(self, status: Protected, keys: tuple[Expr, ...], calls: tuple[AggregateCall, ...]) -> None:
         clauses = self.clauses
         group = self.node.args.get("group") or self.node
-        unit = status.unit
         arguments = [part for call in calls for part in (call.argument, call.filter) if part is not None]
         if any(windows_in(part) for part in (*keys, *arguments)):
-            raise _window_refused(clauses.at(group))
+            raise TypeError("windows are computed below, unit by unit")
         if not keys and not calls:
             raise UnsupportedQuery(
                 "HAVING over rows of protected tables needs an aggregate or GROUP BY",
@@ -309,22 +286,19 @@ class Selection:
                 position=clauses.at(group),
             )
         for key in keys:
-            if unit in fields_in(key):
-                raise PolicyViolation(
-                    f"a group of one {clauses.catalog.policy.dataset.privacy_unit} may not be shown",
-                    hint="Leave the unit out of GROUP BY; COUNT(DISTINCT …) counts units.",
-                    position=clauses.at(group),
-                )
-            if key.type in _NOT_KEYS:
+            if status.is_unit_or_null(key):
+                raise group_of_one(clauses, clauses.at(group))
+            refuse_hidden(key, self.scope, clauses.at(group))
+            if not can_be_key(key, status.relation):
                 raise PolicyViolation(
                     f"a value of type {key.type.value} cannot be a group key",
-                    hint="Group by a rounded or truncated value, as in FLOOR(x)::int or DATE_TRUNC('month', x).",
+                    hint="Group by a rounded or truncated value, as in FLOOR(x / 10) * 10 or DATE_TRUNC('month', x).",
                     position=clauses.at(group),
                 )
         for call in calls:
-            self._check_call(call, unit)
+            self._check_call(status, call)
 
-    def _check_call(self, call: AggregateCall, unit: Field) -> None:
+    def _check_call(self, status: Protected, call: AggregateCall) -> None:
         clauses = self.clauses
         where = clauses.at(self.node)
         if call.function in ("min", "max"):
@@ -337,69 +311,73 @@ class Selection:
             raise UnsupportedQuery(
                 f"{call.function.upper()}(DISTINCT …) of protected rows is not supported", position=where
             )
-        is_unit = call.argument == Column(unit)
+        argument = call.argument
+        is_unit = argument is not None and call.function == "count" and status.is_unit_or_null(argument)
         parts = ([] if is_unit or call.argument is None else [call.argument]) + ([call.filter] if call.filter else [])
         for part in parts:
-            refuse_hidden_unit(self.clauses, part, self.sources, self.node)
-        if is_unit and not call.distinct:
-            return
-        if call.distinct and call.argument is not None and call.argument.type in _NOT_KEYS:
+            refuse_hidden(part, self.scope, clauses.at(self.node))
+        if status.absent is not None and not _counts_nobody(call, status.absent):
+            raise shows_absence(where)
+        if (
+            call.distinct
+            and not is_unit
+            and call.argument is not None
+            and not can_be_key(call.argument, status.relation)
+        ):
             raise DatatypeMismatch(
                 f"values of type {call.argument.type.value} are not counted as distinct", position=where
             )
 
-    def _protected_rows(self, outputs: list[Expr]) -> Lowered:
-        """A subquery that only filters and projects stays protected: its unit travels along."""
-        clauses, node, status = self.clauses, self.node, self.status
-        if not isinstance(status, Protected):
-            raise TypeError("protected rows expected")
-        for clause in ("order", "limit", "offset"):
-            if node.args.get(clause) is not None:
-                raise UnsupportedQuery(
-                    f"{clause.upper()} over rows of protected tables is not supported, nor are such rows shown",
-                    hint="Aggregate first, as in SELECT COUNT(*) FROM …; then order and limit the result.",
-                    position=clauses.at(node.args[clause]) or clauses.at(node),
-                )
-        unit = clauses.fields.new(status.unit.type)
-        assigned: dict[Field, Expr] = {unit: Column(status.unit)}
-        columns = []
-        for item, expression in zip(self.items, outputs, strict=True):
-            if windows_in(expression):
-                raise _window_refused(clauses.at(item.node))
-            is_unit = expression == Column(status.unit)
-            if not is_unit:
-                refuse_hidden_unit(self.clauses, expression, self.sources, item.node)
-            field = unit if is_unit else clauses.fields.new(expression.type)
-            assigned[field] = expression
-            columns.append((item.name, field))
-        projected = Project(status.relation, tuple(assigned), tuple(assigned.values()))
-        is_hidden = any(field == status.unit for source in self.sources for _, field in source.hidden)
-        hidden = unit if is_hidden else None
-        return Lowered(replace(status, relation=projected, unit=unit), tuple(columns), hidden)
+    # Rows that are not protected
 
-    def _windows_below(self, outputs: list[Expr], order: tuple[Order, ...]) -> tuple[list[Expr], tuple[Order, ...]]:
+    def _windows_below(self, expressions: list[Expr]) -> list[Expr]:
         """Compute window functions in a projection of their own, so that any expression may hold their values."""
-        expressions = [*outputs, *(term.expression for term in order)]
         found = {window: self.clauses.fields.new(window.type) for e in expressions for window in windows_in(e)}
         if not found:
-            return outputs, order
-        below = self.status.relation
-        fields = below.fields + tuple(found.values())
-        columns = tuple(Column(field) for field in below.fields)
-        self.status = replace(self.status, relation=Project(below, fields, columns + tuple(found)))
+            return expressions
+        self._extend(found)
 
         def above(expression: Expr) -> Expr:
             return rewrite_expression(
-                expression, lambda part: Column(found[part]) if isinstance(part, Window) else None
+                expression, lambda part: Column(found[part]) if isinstance(part, Window) and part in found else None
             )
 
-        return [above(e) for e in outputs], tuple(replace(t, expression=above(t.expression)) for t in order)
+        return [above(e) for e in expressions]
 
-    def _finish(self, outputs: list[Expr], order: tuple[Order, ...], distinct: bool) -> Lowered:
+    def _extend(self, added: dict[Window, Field]) -> None:
+        below = self.status.relation
+        fields = below.fields + tuple(added.values())
+        columns = tuple(Column(field) for field in below.fields)
+        self.status = replace(self.status, relation=Project(below, fields, columns + tuple(added)))
+
+    def _first_of_each(self, on: tuple[Expr, ...], order: tuple[Order, ...]) -> None:
+        """DISTINCT ON: the first row of each group."""
+        leading = {term.expression for term in order[: len(set(on))]}
+        if order and leading != set(on):
+            raise InvalidSyntax(
+                "SELECT DISTINCT ON expressions must match initial ORDER BY expressions",
+                position=self.clauses.at(self.node.args["order"]),
+            )
+        number = self.clauses.fields.new(SqlType.BIGINT)
+        self._extend({Window("row_number", (), on, order, None, SqlType.BIGINT): number})
+        first = Call("eq", (Column(number), Literal(1, SqlType.BIGINT)), SqlType.BOOLEAN)
+        self.status = replace(self.status, relation=Filter(self.status.relation, first))
+
+    def _finish(
+        self, outputs: list[Expr], order: tuple[Order, ...], on: tuple[Expr, ...] | None, *, distinct: bool
+    ) -> Lowered:
         clauses = self.clauses
+        at = clauses.at(self.node)
+        for expression in (*outputs, *(term.expression for term in order), *(on or ())):
+            refuse_hidden(expression, self.scope, at)
         fields = tuple(clauses.fields.new(e.type) for e in outputs)
         limit, offset = clauses.limits(self.node)
-        outputs, order = self._windows_below(outputs, order)
+        expressions = self._windows_below([*outputs, *(term.expression for term in order)])
+        outputs = expressions[: len(outputs)]
+        pairs = zip(order, expressions[len(outputs) :], strict=True)
+        order = tuple(replace(term, expression=expression) for term, expression in pairs)
+        if on is not None:
+            self._first_of_each(on, order)
         hidden = tuple(dict.fromkeys(term.expression for term in order if term.expression not in outputs))
         if distinct and hidden:
             raise InvalidSyntax(
@@ -416,3 +394,22 @@ class Selection:
             relation = Sort(relation, fields, terms, limit, offset)
         names = tuple(item.name for item in self.items)
         return Lowered(replace(self.status, relation=relation), tuple(zip(names, fields, strict=True)))
+
+
+def _marks(expression: Expr) -> list[Call]:
+    """The GROUPING(…) calls in an expression."""
+    found: list[Call] = []
+
+    def look(part: Expr) -> None:
+        if isinstance(part, Call) and part.function == "grouping":
+            found.append(part)
+
+    rewrite_expression(expression, look)
+    return found
+
+
+def _counts_nobody(call: AggregateCall, absent: frozenset[Field]) -> bool:
+    """True where a row of nobody adds nothing."""
+    if call.filter is not None and is_not_true(call.filter, absent):
+        return True
+    return call.argument is not None and is_null(call.argument, absent)

@@ -2,107 +2,268 @@
 
 from sqlglot import exp
 
-from dpsql.compiler.casts import as_text
+from dpsql.compiler.calls import Arguments, Called, arguments
+from dpsql.compiler.casts import printed
+from dpsql.compiler.functions import MAX_TEXT
 from dpsql.compiler.ir import Call, Case, Cast, Expr, Literal
 from dpsql.compiler.lowering import Lowering, Method
-from dpsql.errors import QueryTooComplex, UndefinedFunction, UnsupportedQuery
+from dpsql.compiler.patterns import substring_of_pattern
+from dpsql.errors import InvalidParameter, QueryTooComplex, UndefinedFunction, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
-MAX_REPLACEMENT = 100
-
-_TEXT_FUNCTIONS: dict[type[exp.Expr], tuple[str, SqlType]] = {
-    exp.Lower: ("lower", SqlType.TEXT),
-    exp.Upper: ("upper", SqlType.TEXT),
-    exp.Length: ("length", SqlType.INTEGER),
-    exp.Reverse: ("reverse", SqlType.TEXT),
-}
+MAX_CONSTANT = 100
+MAX_REPEATS = 10_000
+MAX_PARTS = 1_000
+_BLANK = Literal(" ", SqlType.TEXT)
 
 
-def _text_function(lowering: Lowering, node: exp.Expr) -> Expr:
-    lowering.only(node, "this")
-    name, result = _TEXT_FUNCTIONS[type(node)]
-    call = Call(name, (lowering.text(node.this),), SqlType.BIGINT if result is SqlType.INTEGER else result)
-    return Cast(call, result) if result is SqlType.INTEGER else call
+def _of_text(name: str, result: SqlType = SqlType.TEXT) -> Called:
+    """A function of one text."""
+
+    def lower(call: Arguments) -> Expr:
+        found = Call(name, (call.text(0),), SqlType.BIGINT if result is SqlType.INTEGER else result)
+        return Cast(found, result) if result is SqlType.INTEGER else found
+
+    return lower
 
 
-def _left(lowering: Lowering, node: exp.Expr) -> Expr:
-    name = "left" if isinstance(node, exp.Left) else "right"
-    lowering.only(node, "this", "expression")
-    count = lowering.whole(node.args["expression"], name.upper(), -10_000, 10_000)
-    return Call(name, (lowering.text(node.this), count), SqlType.TEXT)
+def _end(name: str) -> Called:
+    """LEFT or RIGHT."""
+
+    def lower(call: Arguments) -> Expr:
+        return Call(name, (call.text(0), call.integer(1)), SqlType.TEXT)
+
+    return lower
 
 
 def _substring(lowering: Lowering, node: exp.Substring) -> Expr:
+    """SUBSTRING of places, or of a pattern where FROM has text."""
     lowering.only(node, "this", "start", "length")
-    start = node.args.get("start")
-    first = lowering.whole(start, "SUBSTRING", 1, 10_000) if start is not None else Literal(1, SqlType.INTEGER)
-    arguments: list[Expr] = [lowering.text(node.this), first]
-    if node.args.get("length") is not None:
-        arguments.append(lowering.whole(node.args["length"], "SUBSTRING", 0, 10_000))
-    return Call("substring", tuple(arguments), SqlType.TEXT)
+    nodes = [node.args[name] for name in ("this", "start", "length") if node.args.get(name) is not None]
+    call = arguments(lowering, node, "substring", nodes)
+    if len(call) == 1:
+        raise call.mismatch()
+    if call.values[1].type is SqlType.UNKNOWN or call.values[1].type.is_text:
+        return substring_of_pattern(call)
+    return _places(call)
+
+
+def _places(call: Arguments) -> Expr:
+    """The characters from a place on, counted from 1; places before that are empty but count."""
+    text, start = call.text(0), call.integer(1)
+    if len(call) == 2:
+        return Call("substring_from", (text, start), SqlType.TEXT)
+    length = call.integer(2)
+    if isinstance(length, Literal) and isinstance(length.value, int) and length.value < 0:
+        raise InvalidParameter("negative substring length not allowed", position=call.at(2))
+    return Call("substring_for", (text, start, length), SqlType.TEXT)
 
 
 def _trim(lowering: Lowering, node: exp.Trim) -> Expr:
     lowering.only(node, "this", "position", "expression")
-    names = {"LEADING": "ltrim", "TRAILING": "rtrim", "BOTH": "trim", "": "trim"}
-    name = names[str(node.args.get("position") or "").upper()]
-    arguments = [lowering.text(node.this)]
-    if node.args.get("expression") is not None:
-        arguments.append(lowering.text(node.args["expression"]))
-    return Call(name, tuple(arguments), SqlType.TEXT)
+    names = {"LEADING": "ltrim", "TRAILING": "rtrim"}
+    name = names.get(str(node.args.get("position") or "").upper(), "btrim")
+    nodes = [node.args[part] for part in ("this", "expression") if node.args.get(part) is not None]
+    return CALLED[name](arguments(lowering, node, name, nodes))
 
 
-def _replace(lowering: Lowering, node: exp.Replace) -> Expr:
-    lowering.only(node, "this", "expression", "replacement")
-    if node.args.get("replacement") is None:
-        raise UndefinedFunction("REPLACE takes three arguments", position=lowering.at(node))
-    parts = [lowering.text(node.args[name]) for name in ("expression", "replacement")]
-    if not all(isinstance(part, Literal) for part in parts):
-        raise UnsupportedQuery("REPLACE takes constants to search and to put", position=lowering.at(node))
-    if any(isinstance(part, Literal) and len(str(part.value)) > MAX_REPLACEMENT for part in parts):
-        raise QueryTooComplex(f"REPLACE takes constants of {MAX_REPLACEMENT} characters at the most")
-    return Call("replace", (lowering.text(node.this), *parts), SqlType.TEXT)
+def _trimmed(name: str) -> Called:
+    def lower(call: Arguments) -> Expr:
+        return Call(name, (call.text(0), call.text(1) if len(call) == 2 else _BLANK), SqlType.TEXT)
+
+    return lower
 
 
-def _strpos(lowering: Lowering, node: exp.StrPosition) -> Expr:
+def _padded(name: str) -> Called:
+    """LPAD or RPAD: a constant length, filled up with a constant text."""
+
+    def lower(call: Arguments) -> Expr:
+        text, length = call.text(0), call.whole(1, -MAX_TEXT, MAX_TEXT)
+        filling = call.fixed(2) if len(call) == 3 else " "
+        if length is None or filling is None:
+            return Literal(None, SqlType.TEXT)
+        size = Literal(max(length, 0), SqlType.INTEGER)
+        if not filling:
+            return Call("left", (text, size), SqlType.TEXT)
+        return Call(name, (text, size, Literal(filling, SqlType.TEXT)), SqlType.TEXT)
+
+    return lower
+
+
+def _repeat(call: Arguments) -> Expr:
+    text, count = call.text(0), call.whole(1, -MAX_REPEATS, MAX_REPEATS)
+    if count is None:
+        return Literal(None, SqlType.TEXT)
+    return Call("repeat", (text, Literal(max(count, 0), SqlType.BIGINT)), SqlType.TEXT)
+
+
+def _short(call: Arguments, index: int) -> str | None:
+    """A constant text of a few characters."""
+    value = call.fixed(index)
+    if value is not None and len(value) > MAX_CONSTANT:
+        raise QueryTooComplex(
+            f"{call.name.upper()} takes constants of {MAX_CONSTANT} characters at the most", position=call.at(index)
+        )
+    return value
+
+
+def _with_constants(name: str) -> Called:
+    """REPLACE or TRANSLATE: two short constants say what becomes what."""
+
+    def lower(call: Arguments) -> Expr:
+        constants = tuple(Literal(_short(call, index), SqlType.TEXT) for index in (1, 2))
+        return Call(name, (call.text(0), *constants), SqlType.TEXT)
+
+    return lower
+
+
+def _position(lowering: Lowering, node: exp.StrPosition) -> Expr:
     lowering.only(node, "this", "substr")
-    arguments = (lowering.text(node.this), lowering.text(node.args["substr"]))
-    return Cast(Call("strpos", arguments, SqlType.BIGINT), SqlType.INTEGER)
+    return _strpos(arguments(lowering, node, "position", [node.this, node.args["substr"]]))
 
 
-def _starts_with(lowering: Lowering, node: exp.StartsWith) -> Expr:
-    return Call("starts_with", (lowering.text(node.this), lowering.text(node.expression)), SqlType.BOOLEAN)
+def _strpos(call: Arguments) -> Expr:
+    return Cast(Call("strpos", (call.text(0), call.text(1)), SqlType.BIGINT), SqlType.INTEGER)
 
 
-def _concat(lowering: Lowering, node: exp.Concat) -> Expr:
+def _starts_with(call: Arguments) -> Expr:
+    return Call("starts_with", (call.text(0), call.text(1)), SqlType.BOOLEAN)
+
+
+def _begins(lowering: Lowering, node: exp.StartsWith) -> Expr:
+    """The operator ^@."""
+    return _starts_with(arguments(lowering, node, "starts_with", [node.this, node.expression]))
+
+
+def _split_part(call: Arguments) -> Expr:
+    separator, part = _short(call, 1), call.whole(2, -MAX_PARTS, MAX_PARTS)
+    if part == 0:
+        raise InvalidParameter("field position must not be zero", position=call.at(2))
+    if separator == "" and part is not None:
+        text = call.text(0)
+        return text if part in (1, -1) else Call("left", (text, Literal(0, SqlType.BIGINT)), SqlType.TEXT)
+    constants = (Literal(separator, SqlType.TEXT), Literal(part, SqlType.INTEGER))
+    return Call("split_part", (call.text(0), *constants), SqlType.TEXT)
+
+
+def _overlay(lowering: Lowering, node: exp.Overlay) -> Expr:
+    """What is before the place, the new text, and what is behind as many characters as it replaces."""
+    lowering.only(node, "this", "expression", "from_", "for_")
+    names = [name for name in ("this", "expression", "from_", "for_") if node.args.get(name) is not None]
+    call = arguments(lowering, node, "overlay", [node.args[name] for name in names])
+    text, new, start = call.text(0), _short(call, 1), call.whole(2, 1, MAX_TEXT)
+    count = call.whole(3, 0, MAX_TEXT) if len(call) == 4 else len(new or "")
+    if new is None or start is None or count is None:
+        return Literal(None, SqlType.TEXT)
+    before = Call("left", (text, Literal(start - 1, SqlType.BIGINT)), SqlType.TEXT)
+    behind = Call("substring_from", (text, Literal(start + count, SqlType.BIGINT)), SqlType.TEXT)
+    front = Call("concat_operator", (before, Literal(new, SqlType.TEXT)), SqlType.TEXT)
+    return Call("concat_operator", (front, behind), SqlType.TEXT)
+
+
+def _ascii(call: Arguments) -> Expr:
+    return Call("ascii", (call.text(0),), SqlType.INTEGER)
+
+
+def _chr(call: Arguments) -> Expr:
+    code = call.whole(0, 1, 0x10FFFF)
+    if code is not None and 0xD800 <= code <= 0xDFFF:
+        raise InvalidParameter("requested character not valid for encoding", position=call.at(0))
+    return Literal(None if code is None else chr(code), SqlType.TEXT)
+
+
+def _concat(call: Arguments) -> Expr:
+    return Call("concat", tuple(_said(call, index) for index in range(len(call))), SqlType.TEXT)
+
+
+def _concat_ws(call: Arguments) -> Expr:
+    parts = tuple(_said(call, index) for index in range(1, len(call)))
+    return Call("concat_ws", (call.text(0), *parts), SqlType.TEXT)
+
+
+def _adjacent(lowering: Lowering, node: exp.Concat) -> Expr:
+    """Quoted constants one after the other, which are one constant."""
     lowering.only(node, "expressions", "safe", "coalesce")
-    return Call("concat", tuple(_concatenated(lowering, part) for part in node.expressions), SqlType.TEXT)
+    return Literal("".join(str(part.this) for part in node.expressions), SqlType.UNKNOWN)
 
 
-def _concatenated(lowering: Lowering, node: exp.Expr) -> Expr:
-    """A part of CONCAT, which prints booleans as t and f."""
-    value = lowering.value(node)
+def _said(call: Arguments, index: int) -> Expr:
+    """An argument as CONCAT prints it: booleans are t and f."""
+    value = call.values[index]
     if value.type is not SqlType.BOOLEAN:
-        return as_text(lowering, node)
+        return printed(call.lowering, value, call.nodes[index])
     negated = Call("not", (value,), SqlType.BOOLEAN)
     letters = ((value, Literal("t", SqlType.TEXT)), (negated, Literal("f", SqlType.TEXT)))
     return Case(letters, Literal(None, SqlType.TEXT), SqlType.TEXT)
 
 
+def _format(call: Arguments) -> Expr:
+    """FORMAT with %s, one after the other."""
+    form = call.fixed(0)
+    if form is None:
+        return Literal(None, SqlType.TEXT)
+    pieces = form.replace("%%", "\x00").split("%")
+    if any(not piece.startswith("s") for piece in pieces[1:]):
+        raise UnsupportedQuery("FORMAT takes %s and %% only", position=call.at(0))
+    if len(pieces) > len(call):
+        raise InvalidParameter("too few arguments for format()", position=call.at(0))
+    parts: list[Expr] = [Literal(pieces[0].replace("\x00", "%"), SqlType.TEXT)]
+    for index, piece in enumerate(pieces[1:], 1):
+        parts += [_said(call, index), Literal(piece[1:].replace("\x00", "%"), SqlType.TEXT)]
+    return Call("concat", tuple(parts), SqlType.TEXT)
+
+
 def _concat_operator(lowering: Lowering, node: exp.DPipe) -> Expr:
     lowering.only(node, "this", "expression", "safe")
-    return Call("concat_operator", (as_text(lowering, node.this), as_text(lowering, node.expression)), SqlType.TEXT)
+    nodes = (node.this, node.expression)
+    sides = [lowering.value(each) for each in nodes]
+    if not any(side.type.is_text for side in sides):
+        raise UndefinedFunction(
+            f"operator {sides[0].type.value} || {sides[1].type.value} does not exist",
+            hint="One side of || is text: a::text || b.",
+            position=lowering.at(node),
+        )
+    texts = tuple(printed(lowering, side, each) for side, each in zip(sides, nodes, strict=True))
+    return Call("concat_operator", texts, SqlType.TEXT)
 
 
 METHODS: dict[type[exp.Expr], Method] = {
-    **dict.fromkeys(_TEXT_FUNCTIONS, _text_function),
-    exp.Left: _left,
-    exp.Right: _left,
     exp.Substring: _substring,
     exp.Trim: _trim,
-    exp.Replace: _replace,
-    exp.StrPosition: _strpos,
-    exp.StartsWith: _starts_with,
-    exp.Concat: _concat,
+    exp.StrPosition: _position,
+    exp.StartsWith: _begins,
+    exp.Overlay: _overlay,
+    exp.Concat: _adjacent,
     exp.DPipe: _concat_operator,
+}
+CALLED: dict[str, Called] = {
+    "lower": _of_text("lower"),
+    "upper": _of_text("upper"),
+    "initcap": _of_text("initcap"),
+    "reverse": _of_text("reverse"),
+    "md5": _of_text("md5"),
+    "length": _of_text("length", SqlType.INTEGER),
+    "char_length": _of_text("length", SqlType.INTEGER),
+    "character_length": _of_text("length", SqlType.INTEGER),
+    "octet_length": _of_text("octet_length", SqlType.INTEGER),
+    "bit_length": _of_text("bit_length", SqlType.INTEGER),
+    "left": _end("left"),
+    "right": _end("right"),
+    "substr": _places,
+    "btrim": _trimmed("trim"),
+    "ltrim": _trimmed("ltrim"),
+    "rtrim": _trimmed("rtrim"),
+    "lpad": _padded("lpad"),
+    "rpad": _padded("rpad"),
+    "repeat": _repeat,
+    "replace": _with_constants("replace"),
+    "translate": _with_constants("translate"),
+    "strpos": _strpos,
+    "starts_with": _starts_with,
+    "split_part": _split_part,
+    "ascii": _ascii,
+    "chr": _chr,
+    "concat": _concat,
+    "concat_ws": _concat_ws,
+    "format": _format,
 }

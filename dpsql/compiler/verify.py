@@ -3,11 +3,14 @@
 Rule: nothing here shares code with plan or with the calibration of mechanisms; the compiler does not trust itself.
 """
 
+import re
+from collections.abc import Iterator
 from fractions import Fraction
 
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.parts import Part, PartKind
-from dpsql.compiler.plan import CompiledQuery, PlannedPart, PlannedRelease
+from dpsql.compiler.plan import CompiledQuery, PlannedRelease, PublicRead
+from dpsql.compiler.pricing import PlannedPart
 from dpsql.compiler.settings import QuerySettings
 from dpsql.errors import GuaranteeMismatch
 from dpsql.privacy.accounting import Spent
@@ -26,6 +29,8 @@ def verify(compiled: CompiledQuery, catalog: Catalog, settings: QuerySettings) -
     adjacency = catalog.policy.dataset.adjacency
     if len({release.key for release in compiled.releases}) < len(compiled.releases):
         raise GuaranteeMismatch("two releases of the plan are one, and would be charged as one")
+    _check_order(compiled)
+    _check_public(compiled, catalog)
     for release in compiled.releases:
         for planned in release.parts:
             _check_noise(planned, release, adjacency)
@@ -49,6 +54,38 @@ def verify(compiled: CompiledQuery, catalog: Catalog, settings: QuerySettings) -
     }
     if not within[price.accountant]:
         raise GuaranteeMismatch("the plan costs more than its price")
+
+
+def _check_order(compiled: CompiledQuery) -> None:
+    """Whatever a release is made of is a release of the same plan, charged with it, and made before it."""
+    made: set[str] = set()
+    for release in compiled.releases:
+        if not {inner.key for made_first in release.inputs for inner in made_first.releases} <= made:
+            raise GuaranteeMismatch("a release is made of one that is not made before it")
+        made.add(release.key)
+
+
+_QUOTED = re.compile(r'"(?:[^"]|"")*"(?:\."(?:[^"]|"")*")*|\'(?:[^\']|\'\')*\'')
+"""A name with its qualifiers, or a string constant."""
+
+
+def _check_public(compiled: CompiledQuery, catalog: Catalog) -> None:
+    """What is read without noise names no protected table."""
+    protected = {
+        ".".join('"' + part.replace('"', '""') + '"' for part in catalog.schema.tables[table.name].path)
+        for table in catalog.policy.tables
+        if not table.public
+    }
+    for read in _public_reads(compiled):
+        if not protected.isdisjoint(_QUOTED.findall(read.sql)):
+            raise GuaranteeMismatch("a protected table would be read without noise")
+
+
+def _public_reads(compiled: CompiledQuery) -> Iterator[PublicRead]:
+    yield from compiled.public_reads
+    for release in compiled.releases:
+        for made_first in release.inputs:
+            yield from made_first.public_reads
 
 
 def _cell_range(part: Part) -> tuple[int, int]:

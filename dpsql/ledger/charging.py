@@ -1,6 +1,6 @@
 """The decision on a charge: who pays what, and whether it fits; nothing is kept of a refusal."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dpsql.errors import PolicyViolation
@@ -90,26 +90,36 @@ def _grants(
 ) -> list[_Grant]:
     """Return a grant for each request; equal requests get the same one."""
     grants: dict[tuple[str, str], _Grant] = {}
+    origins: dict[str, int] = {}
     asked = []
     (number,) = transaction.one("SELECT coalesce(max(id), 0) FROM releases")
     for request in requests:
         events = [event.to_json() for event in request.events]
         text = canonical(events)
-        what = (request.key, text)
+        key = _identity(request, origins)
+        what = (key, text)
         asked.append(what)
         if what in grants:
             continue
-        stored = _stored(transaction, user, dataset, request.key, sha256(text)) if reuse else None
+        stored = _stored(transaction, user, dataset, key, sha256(text)) if reuse else None
         origin, payload, held = stored or (None, None, None)
         if held is None:
             number += 1
         identifier = number if held is None else held
+        origins[request.key] = origin or identifier
         grants[what] = _Grant(
             GrantedRelease(request.key, identifier, payload, held is not None),
             text,
-            {"id": identifier, "key": request.key, "origin": origin or identifier, "events": events},
+            {"id": identifier, "key": key, "origin": origins[request.key], "events": events},
         )
     return [grants[what] for what in asked]
+
+
+def _identity(request: ReleaseRequest, origins: Mapping[str, int]) -> str:
+    """What a release is stored under: its key and, where it is made of others, which ones these were."""
+    if not request.inputs:
+        return request.key
+    return sha256(canonical([request.key, [origins[key] for key in request.inputs]]))
 
 
 def _stored(

@@ -36,10 +36,18 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRequest:
-    """A noisy relation that a query needs: `key` is equal exactly when an earlier release may answer it."""
+    """A noisy relation that a query needs.
+
+    Attributes:
+        key: Equal exactly when an earlier release may answer it.
+        events: What it is charged with.
+        inputs: Keys of earlier requests of the same charge that it is made of. A release made of others answers again
+            only together with them: made anew, they would be further releases, and it would tell of both.
+    """
 
     key: str
     events: tuple[Event, ...]
+    inputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

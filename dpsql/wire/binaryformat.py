@@ -8,6 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from dpsql.errors import InvalidText, NumberOutOfRange, UnsupportedQuery
+from dpsql.sqltypes import Span
 from dpsql.wire.fields import int32, sized, uint32
 from dpsql.wire.textformat import element_text, json_text, read_text, whole
 
@@ -189,11 +190,13 @@ def read_time(raw: bytes) -> time:
     return (_EPOCH + timedelta(microseconds=micros)).time()
 
 
-def interval(value: timedelta) -> bytes:
-    """Return microseconds, days and months (none), all with the sign of the whole."""
-    days, left = divmod(abs(value), _DAY)
-    sign = -1 if value < timedelta() else 1
-    return _INTERVAL.pack(sign * (left // _MICROSECOND), sign * days, 0)
+def interval(value: timedelta | Span) -> bytes:
+    """Return microseconds, days and months."""
+    span = Span.of(value) if isinstance(value, timedelta) else value
+    try:
+        return _INTERVAL.pack(span.microseconds, span.days, span.months)
+    except struct.error:
+        raise NumberOutOfRange("interval out of range") from None
 
 
 def read_interval(raw: bytes) -> timedelta:

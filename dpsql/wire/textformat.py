@@ -11,6 +11,7 @@ from uuid import UUID
 import numpy
 
 from dpsql.errors import InvalidText, NumberOutOfRange
+from dpsql.sqltypes import Span
 
 _DAY: Final = timedelta(days=1)
 _SHOWN: Final = 64
@@ -111,16 +112,9 @@ def timestamptz(value: datetime) -> str:
     return timestamp(aware) + offset
 
 
-def interval(value: timedelta) -> str:
-    """Return days and time, both with the sign of the whole."""
-    days, left = divmod(abs(value), _DAY)
-    minus = "-" if value < timedelta() else ""
-    seconds, micros = divmod(left // timedelta(microseconds=1), 1_000_000)
-    clock = f"{minus}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{_fraction(micros)}"
-    if not days:
-        return clock
-    unit = "day" if days == 1 and not minus else "days"
-    return f"{minus}{days} {unit}" + (f" {clock}" if left else "")
+def interval(value: timedelta | Span) -> str:
+    """Return years, months, days and time, each with its own sign."""
+    return str(Span.of(value) if isinstance(value, timedelta) else value)
 
 
 def array(value: Sequence[object]) -> str:
@@ -162,6 +156,7 @@ _PRINTERS: Final[tuple[tuple[type, Callable[[Any], str]], ...]] = (
     (date, day),
     (time, time_of_day),
     (timedelta, interval),
+    (Span, interval),
     (bytes, bytea),
 )
 

@@ -1,6 +1,10 @@
-"""Accepted queries, without noise, mean what they mean in PostgreSQL."""
+"""Accepted queries, without noise, mean what they mean in PostgreSQL; and what each costs.
+
+DPSQL_UPDATE_FIXTURES=1 pytest tests/compiler/test_accepted.py writes the prices in tests/fixtures/accepted.sql anew.
+"""
 
 import ast
+import os
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -10,11 +14,13 @@ import psycopg
 import pytest
 
 from dpsql.engine import Engine
-from dpsql.session import Session
-from tests.fixtures.load import Case, load
+from dpsql.privacy.accounting import Spent
+from dpsql.session import Result, Session
+from tests.fixtures.load import HERE, Case, load
 from tests.world import postgres_oracle
 
-CASES = load("accepted.sql")
+FIXTURE = "accepted.sql"
+CASES = load(FIXTURE)
 
 Rows = list[tuple[Any, ...]]
 
@@ -33,12 +39,14 @@ def analyst(wide_engine: Engine) -> Session:
 
 
 def test_the_fixture_is_as_long_as_it_should_be() -> None:
-    assert len(CASES) >= 150
-    assert {key for case in CASES for key in case.marks} <= {"ordered", "within", "raw", "parameters", "names"}
+    assert len(CASES) >= 400
+    assert {key for case in CASES for key in case.marks} <= {"ordered", "within", "raw", "parameters", "names", "price"}
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_accepted(case: Case, analyst: Session, oracle: psycopg.Connection[tuple[Any, ...]]) -> None:
+def test_accepted(
+    case: Case, analyst: Session, oracle: psycopg.Connection[tuple[Any, ...]], updates: dict[int, str]
+) -> None:
     values = ast.literal_eval(case.marks.get("parameters", "[]"))
     (statement,) = analyst.parse(case.sql)
     result = analyst.execute(statement, values)
@@ -51,9 +59,40 @@ def test_accepted(case: Case, analyst: Session, oracle: psycopg.Connection[tuple
         names = case.marks["names"].split(", ")
     assert [column.name for column in result.columns] == names
     assert_same(list(result.rows), truth, float(case.marks.get("within", "1e-9")), "ordered" in case.marks)
+    if "DPSQL_UPDATE_FIXTURES" in os.environ:
+        updates[case.line] = price(result)
+    else:
+        assert case.marks["price"] == price(result)
     # Describe tells what executing gives.
     if not values:
         assert analyst.describe(statement).columns == result.columns
+
+
+def price(result: Result) -> str:
+    """What the user is charged with, and over how many noisy parts it is split."""
+    query = result.answer.query if result.answer is not None else None
+    if query is None or query.price is None:
+        return "nothing"
+    spent = Spent.zero().add([event for planned in query.releases for event in planned.events])
+    parts = sum(len(planned.events) for planned in query.releases)
+    delta = f", delta {float(spent.delta):g}" if spent.delta else ""
+    return f"epsilon {float(query.price.epsilon):g}{delta}; parts {parts}"
+
+
+@pytest.fixture(scope="module")
+def updates() -> Iterator[dict[int, str]]:
+    """Prices by the line of the query, written into the fixture at the end."""
+    found: dict[int, str] = {}
+    yield found
+    lines = (HERE / FIXTURE).read_text(encoding="utf-8").split("\n")
+    for line, text in sorted(found.items(), reverse=True):
+        start = line - 1
+        while start > 0 and lines[start - 1].startswith("--"):
+            start -= 1
+        marks = [mark for mark in lines[start : line - 1] if not mark.startswith("-- price: ")]
+        lines[start : line - 1] = [*marks, f"-- price: {text}"]
+    if found:
+        (HERE / FIXTURE).write_text("\n".join(lines), encoding="utf-8")
 
 
 def assert_same(found: Rows, truth: Rows, within: float, ordered: bool) -> None:

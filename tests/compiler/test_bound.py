@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.compiler.parts import Grid
+from dpsql.compiler.ir import Grid
 from dpsql.errors import PolicyViolation
 from dpsql.policy import load_policy
 from tests.compiler.plans import Planner, changed_policy
@@ -186,7 +186,7 @@ def test_a_domain_of_numbers_bounds_them(german: Planner, column: str, lower: in
 @pytest.mark.parametrize(
     "expression",
     [
-        *("sqrt(age)", "exp(age)", "ln(weight)", "log(weight)", "power(age, 2)", "age ^ 2"),
+        *("cbrt(age)", "exp(age)", "ln(weight)", "log(weight)", "power(age, 2)", "age ^ 2"),
         *("length(city)", "strpos(city, 'a')", "age / 0", "age / (age - 5)", "age % length(city)", "city::int"),
         *("age * length(city)", "age + length(city)", "- length(city)", "abs(length(city))", "abs(city::int)"),
         *("coalesce(age, length(city))", "greatest(length(city), 0)", "least(city::int, 5)", "floor(ln(weight))"),

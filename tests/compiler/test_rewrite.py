@@ -1,4 +1,4 @@
-"""The bounded SQL of some twenty shapes, side by side with the query, so that a change of it is seen in review.
+"""The bounded SQL of some sixty shapes, side by side with the query, so that a change of it is seen in review.
 
 DPSQL_UPDATE_FIXTURES=1 pytest tests/compiler/test_rewrite.py writes tests/fixtures/rewrite.sql anew.
 """

@@ -1,13 +1,17 @@
 """Columns of types that are good for little: what they are not good for is refused where it is used."""
 
+import struct
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from dpsql.errors import Error
+from dpsql.errors import Error, NumberOutOfRange
 from dpsql.session import Session
+from dpsql.sqltypes import Span, SqlType
+from dpsql.wire import binaryformat, textformat
 from tests.conftest import open_engine
 
 POLICY = """
@@ -96,10 +100,26 @@ def test_every_column_can_be_counted_and_missed(analyst: Session, column: str) -
     ],
 )
 def test_other_uses_are_refused(analyst: Session, column: str, sql: str) -> None:
+    if column == "span" and any(
+        sign in sql for sign in (" = ", " < ", "DISTINCT FROM", "BETWEEN", "greatest", "nullif")
+    ):
+        pytest.skip("intervals are compared")
     with pytest.raises(Error) as caught:
         run(analyst, sql.format(column))
     assert caught.value.sqlstate in ("42804", "42501", "42883", "0A000")
     assert "the engine cannot run" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["{0} = {0}", "{0} < {0}", "{0} IS DISTINCT FROM {0}", "{0} BETWEEN {0} AND {0}", "{0} > INTERVAL '1 h'"],
+)
+def test_intervals_are_compared(analyst: Session, condition: str) -> None:
+    text = condition.format("span")
+    assert run(analyst, f"SELECT COUNT(*) > -1000 FROM odd WHERE {text}") == [(True,)]
+    assert run(analyst, "SELECT greatest(span, INTERVAL '1 day'), nullif(span, span) FROM shelf WHERE id = 1") == [
+        (Span(0, 3, 0), None)
+    ]
 
 
 @pytest.mark.parametrize("column", ["whole", "fixed", "short"])
@@ -126,3 +146,34 @@ def test_public_rows_are_shown_or_refused(analyst: Session, column: str) -> None
     else:
         assert rows[0][0] is not None
         assert rows[1][0] is None
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (timedelta(days=1, hours=2), "1 day 02:00:00"),
+        (timedelta(microseconds=-1500000), "-00:00:01.5"),
+        (Span(14, -3, 1), "1 year 2 mons -3 days +00:00:00.000001"),
+        (Span(-1, 2, 0), "-1 mons +2 days"),
+        (Span(0, 0, 0), "00:00:00"),
+    ],
+)
+def test_intervals_come_and_go(analyst: Session, value: timedelta | Span, shown: str) -> None:
+    (statement,) = analyst.parse("SELECT $1 + INTERVAL '0 days' AS span")
+    ((found,),) = analyst.execute(statement, [value]).rows
+    assert str(found) == shown
+    assert textformat.interval(value) == shown
+    span = Span.of(value) if isinstance(value, timedelta) else value
+    assert binaryformat.interval(value) == struct.pack("!qii", span.microseconds, span.days, span.months)
+
+
+def test_an_interval_that_no_client_could_read() -> None:
+    with pytest.raises(NumberOutOfRange):
+        binaryformat.interval(Span(2**31, 0, 0))
+
+
+def test_a_text_that_is_an_interval_by_its_place(analyst: Session) -> None:
+    (statement,) = analyst.parse("SELECT $1::interval + INTERVAL '1 day' AS span")
+    assert [column.type for column in analyst.describe(statement).columns or ()] == [SqlType.INTERVAL]
+    ((found,),) = analyst.execute(statement, ["2 mons"]).rows
+    assert found == Span(2, 1, 0)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from dpsql.compiler.plan import CompiledQuery, PlannedPart, PlannedRelease
+from dpsql.compiler.plan import CompiledQuery, PlannedRelease, PublicRead
+from dpsql.compiler.pricing import PlannedPart
 from dpsql.compiler.verify import verify
 from dpsql.errors import GuaranteeMismatch, PolicyViolation
 from dpsql.policy import load_policy
@@ -281,6 +282,38 @@ def test_a_release_that_is_there_twice_is_noticed(planner: Planner) -> None:
     twice = replace(query, releases=query.releases * 2, price=replace(query.price, epsilon=2 * query.price.epsilon))
     with pytest.raises(GuaranteeMismatch):
         verify(twice, planner.catalog, planner.settings())
+
+
+NESTED = "SELECT COUNT(*) FROM visits WHERE cost > (SELECT AVG(cost) FROM visits)"
+OF_DOCTORS = "SELECT COUNT(*) FROM visits WHERE cost > (SELECT MAX(doctor_id) FROM doctors)"
+
+
+def test_what_a_release_is_made_of_is_made_before_it_and_charged(planner: Planner) -> None:
+    query = planner.compile(NESTED)
+    verify(query, planner.catalog, planner.settings())
+    for releases in (query.releases[::-1], query.releases[1:]):
+        with pytest.raises(GuaranteeMismatch, match="made before it"):
+            verify(replace(query, releases=releases), planner.catalog, planner.settings())
+
+
+@pytest.mark.parametrize(
+    "sql", ['SELECT "age" FROM "main"."patients"', 'SELECT 1 FROM (SELECT * FROM "main"."doctors", "main"."visits")']
+)
+def test_a_protected_table_is_not_read_as_a_public_one(planner: Planner, sql: str) -> None:
+    query = planner.compile("SELECT city FROM doctors")
+    with pytest.raises(GuaranteeMismatch, match="without noise"):
+        verify(replace(query, public_reads=(PublicRead("q0", sql, 1),)), planner.catalog, planner.settings())
+    (release,) = planner.compile(OF_DOCTORS).releases
+    (made,) = release.inputs
+    worse = replace(release, inputs=(replace(made, public_reads=(PublicRead("q0", sql, 1),)),))
+    with pytest.raises(GuaranteeMismatch, match="without noise"):
+        verify(replace(planner.compile(OF_DOCTORS), releases=(worse,)), planner.catalog, planner.settings())
+
+
+def test_a_text_is_no_table(planner: Planner) -> None:
+    for text in ('"main"."patients"', 'it\'\'s "main"."patients"', '"', '"main".\'\'"patients"'):
+        query = planner.compile(f"SELECT COUNT(*) FROM doctors WHERE city = '{text}'")
+        assert query.releases == ()
 
 
 def test_a_plan_without_releases_is_free(planner: Planner) -> None:

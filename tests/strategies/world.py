@@ -3,18 +3,21 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
+from hashlib import sha256
 from pathlib import Path
 
 import duckdb
+import numpy as np
 
-from dpsql.backends import Cancellation, DuckDBBackend, ExactCells
+from dpsql.backends import Cancellation, DuckDBBackend, ExactCells, PublicRows
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.compile import compile_query
 from dpsql.compiler.lowering import Constants
 from dpsql.compiler.parse import QueryStatement
-from dpsql.compiler.plan import CompiledQuery, PlannedRelease
+from dpsql.compiler.plan import CompiledQuery, PlannedInput, PlannedRelease
 from dpsql.compiler.settings import QuerySettings
 from dpsql.policy import load_policy
+from dpsql.sqltypes import SqlType
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CONSTANTS = Constants(NOW, "ana", "survey", "PostgreSQL 15.0 (dpsql)")
@@ -157,6 +160,31 @@ def create(connection: duckdb.DuckDBPyConnection, rows: Rows) -> None:
     connection.execute("; ".join(statements))
 
 
+_WORDS = ("soup", None, "Soup", "é", "12", "", "\0", "v1")
+_DAYS = ("2024-01-02", "2024-01-20", None, "0001-01-01", "9999-12-31", "2000-01-31")
+_TEXTS: dict[SqlType, tuple[str | None, ...]] = {
+    SqlType.BOOLEAN: ("true", "false", None),
+    **dict.fromkeys((SqlType.SMALLINT, SqlType.INTEGER, SqlType.BIGINT), ("1", "7", "0", None, "-32768", "32767")),
+    SqlType.NUMERIC: ("0.5", "2.0000000000", "-7", None, "9999999999.99"),
+    **dict.fromkeys((SqlType.REAL, SqlType.DOUBLE), ("1.05", "-0.0", "1e308", None, "0.5", "nan", "inf")),
+    SqlType.DATE: _DAYS,
+    SqlType.TIMESTAMP: tuple(day and f"{day} 10:30:00" for day in _DAYS),
+    SqlType.TIMESTAMPTZ: tuple(day and f"{day} 10:30:00+01" for day in _DAYS),
+    SqlType.TIME: ("12:00:00", "23:59:59.999999", None),
+    SqlType.UUID: ("00000000-0000-0000-0000-00000000000a", None),
+    SqlType.INTERVAL: ("1 day", "-3 months", None),
+}
+
+
+def any_rows(made: PlannedInput) -> PublicRows:
+    """Rows that an engine query may find where it reads releases: of its types, and made of nothing but its SQL."""
+    count = 1 if made.single else 9
+    seed = sha256(made.sql.encode()).digest()
+    pools = [_TEXTS.get(sql_type, _WORDS) for sql_type in made.types]
+    columns = [[pool[(seed[i % 32] + row) % len(pool)] for row in range(count)] for i, pool in enumerate(pools)]
+    return PublicRows(tuple(np.array(column, dtype=object) for column in columns), count)
+
+
 class Survey:
     """The policy over an engine whose rows a test changes at will: only the schema is read from the file."""
 
@@ -175,8 +203,10 @@ class Survey:
         self.memory.execute(f"SET threads = {threads}")
 
     def fetch(self, releases: Iterable[PlannedRelease]) -> list[ExactCells]:
-        """The exact, bounded cells of releases."""
-        exact = self.backend.fetch(dict(enumerate(releases)), (), Cancellation())
+        """The exact, bounded cells of releases, whatever the releases that they read gave."""
+        planned = dict(enumerate(releases))
+        inputs = {index: tuple(map(any_rows, release.inputs)) for index, release in planned.items()}
+        exact = self.backend.fetch(planned, (), Cancellation(), inputs)
         return [exact.releases[index] for index in range(len(exact.releases))]
 
     def close(self) -> None:

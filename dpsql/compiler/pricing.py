@@ -1,0 +1,148 @@
+"""pricing: share a query's price over its noisy primitives, and calibrate each to its share.
+
+Rule: shares depend on the plan's shape alone, never on data or on what was released before.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from dpsql.compiler.parts import UNITS, Contribution, Part
+from dpsql.compiler.settings import QuerySettings
+from dpsql.errors import PolicyViolation
+from dpsql.privacy.cost import ZERO, Accountant, Price, Share, split
+from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, best, gaussian, laplace
+from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric, select, threshold_for
+from dpsql.privacy.sensitivity import Adjacency, cell_sensitivity
+
+Noise = DiscreteLaplace | DiscreteGaussian
+Selection = TruncatedGeometric | GaussianThreshold | Threshold
+
+
+@dataclass(frozen=True)
+class PlannedPart:
+    """A part with the noise that is added to its cells."""
+
+    part: Part
+    noise: Noise
+
+
+@dataclass(frozen=True)
+class Unpriced:
+    """What a release draws noise for.
+
+    Attributes:
+        parts: Its cells.
+        contribution: What one unit may contribute.
+        private_keys: True where its groups have to be selected.
+    """
+
+    parts: tuple[Part, ...]
+    contribution: Contribution
+    private_keys: bool
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """What a release draws.
+
+    Attributes:
+        parts: The cells with their noise.
+        selection: How private groups are kept; None where all groups are public.
+        threshold_part: The part whose noisy cell the selection cuts off; None for a selection of its own.
+    """
+
+    parts: tuple[PlannedPart, ...]
+    selection: Selection | None
+    threshold_part: int | None
+
+
+def calibrate(
+    releases: Sequence[Unpriced], price: Price, settings: QuerySettings, adjacency: Adjacency
+) -> tuple[Calibrated, ...]:
+    """Split a price evenly over all noisy primitives of all releases of a query.
+
+    Raises:
+        PolicyViolation: Private groups have no δ to be selected with.
+    """
+    return Pricing(price, settings, adjacency).calibrate(releases)
+
+
+@dataclass(frozen=True)
+class Pricing:
+    """Calibrates the releases of one query."""
+
+    price: Price
+    settings: QuerySettings
+    adjacency: Adjacency
+
+    def calibrate(self, releases: Sequence[Unpriced]) -> tuple[Calibrated, ...]:
+        """Give every primitive its share, in order."""
+        needs = [(release, self._selects(release)) for release in releases]
+        noise_delta = Fraction(self._is_basic and self.settings.mechanism != "laplace")
+        shares: list[Fraction] = []
+        deltas: list[Fraction] = []
+        for release, selects in needs:
+            shares += [Fraction(1)] * (len(release.parts) + selects)
+            deltas += [noise_delta] * len(release.parts) + [Fraction(1)] * selects
+            if release.private_keys and not selects:
+                deltas[-1] = Fraction(1)
+        parts = split(self.price, shares, deltas) if shares else ()
+        calibrated = []
+        for release, selects in needs:
+            count = len(release.parts) + selects
+            calibrated.append(self._calibrated(release, parts[:count]))
+            parts = parts[count:]
+        return tuple(calibrated)
+
+    @property
+    def _is_basic(self) -> bool:
+        return self.price.accountant is Accountant.BASIC
+
+    def _selects(self, release: Unpriced) -> bool:
+        """True where the selection has a share of its own.
+
+        In basic a Gaussian part spends the δ of its share, so there a selection always has one.
+        """
+        return release.private_keys and (self._is_basic or UNITS not in release.parts)
+
+    def _calibrated(self, release: Unpriced, shares: tuple[Share, ...]) -> Calibrated:
+        parts = tuple(
+            PlannedPart(part, self._noise(part, release.contribution, share))
+            for part, share in zip(release.parts, shares, strict=False)
+        )
+        if not release.private_keys:
+            return Calibrated(parts, None, None)
+        return Calibrated(parts, *self._selection(release, parts, shares))
+
+    def _noise(self, part: Part, contribution: Contribution, share: Share) -> Noise:
+        share = share if self._is_basic else replace(share, delta=ZERO)
+        sensitivity = cell_sensitivity(
+            self.adjacency,
+            l0=contribution.max_groups,
+            lower=part.lower,
+            upper=part.upper,
+            grouped=contribution.grouped,
+        )
+        if self.settings.mechanism == "laplace":
+            return laplace(sensitivity, share)
+        if self.settings.mechanism == "gaussian":
+            return gaussian(sensitivity, share)
+        return best(sensitivity, share)
+
+    def _selection(
+        self, release: Unpriced, parts: tuple[PlannedPart, ...], shares: tuple[Share, ...]
+    ) -> tuple[Selection, int | None]:
+        share = shares[-1]
+        if share.delta == 0:
+            raise PolicyViolation(
+                "these group keys are private, and the query has no delta to select groups with",
+                hint="SET dpsql.delta = 1e-9, or group by a column whose values the policy declares.",
+            )
+        groups = release.contribution.max_groups
+        if self.adjacency is Adjacency.SUBSTITUTE:
+            groups *= 2
+        if len(shares) == len(parts):
+            index = release.parts.index(UNITS)
+            return threshold_for(parts[index].noise, groups, share.delta), index
+        return select(groups, share), None

@@ -1,0 +1,72 @@
+"""provenance: the aggregates of protected rows that an output column hands on as they are.
+
+Rule: where a column's value might be anything else, there is no origin, and no error is told.
+"""
+
+from dataclasses import dataclass
+
+from dpsql.compiler.ir import (
+    AggregateCall,
+    Column,
+    Distinct,
+    Expr,
+    Field,
+    Filter,
+    Join,
+    Project,
+    Relation,
+    Release,
+    Scalar,
+    SetOperation,
+    Sort,
+)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A field of a release that is one of its aggregates."""
+
+    release: Release
+    field: Field
+
+    @property
+    def call(self) -> AggregateCall:
+        """The aggregate."""
+        return self.release.aggregate.aggregates[self._place]
+
+    @property
+    def margin(self) -> Field:
+        """The release's field with half the width of its 95 % interval."""
+        return self.release.margins[self._place]
+
+    @property
+    def _place(self) -> int:
+        return self.release.aggregate.aggregate_fields.index(self.field)
+
+
+def origins(relation: Relation, field: Field) -> tuple[Origin, ...]:
+    """Where the values of a relation's field come from: one origin, one for each arm of a union, or none."""
+    match relation:
+        case Release():
+            return (Origin(relation, field),) if field in relation.aggregate.aggregate_fields else ()
+        case Project():
+            return _written(relation, relation.expressions[relation.fields.index(field)])
+        case Filter() | Sort() | Distinct():
+            return origins(relation.input, field)
+        case Join():
+            return origins(relation.left if field in relation.left.fields else relation.right, field)
+        case SetOperation(kind="union"):
+            place = relation.fields.index(field)
+            left, right = (origins(arm, arm.fields[place]) for arm in (relation.left, relation.right))
+            return left + right if left and right else ()
+        case _:
+            return ()
+
+
+def _written(relation: Project, expression: Expr) -> tuple[Origin, ...]:
+    if isinstance(expression, Scalar):
+        return origins(expression.relation, expression.relation.fields[0])
+    # A field of the row outside a subquery is not one of the input's.
+    if isinstance(expression, Column) and expression.field in relation.input.fields:
+        return origins(relation.input, expression.field)
+    return ()

@@ -1,0 +1,176 @@
+"""subqueries: EXISTS, IN and scalar subqueries.
+
+Rule 1: beside a protected row, a subquery over protected rows is about the unit of that row and no other.
+Rule 2: a subquery that is released or public is a constant, of unknown value, to what is around it.
+"""
+
+from dataclasses import replace
+
+from sqlglot import exp
+
+from dpsql.compiler.hidden import refuse_hidden
+from dpsql.compiler.ir import (
+    Aggregate,
+    AggregateCall,
+    Call,
+    Case,
+    Column,
+    Exists,
+    Expr,
+    Field,
+    Filter,
+    InRelation,
+    Literal,
+    Project,
+    Protected,
+    Relation,
+    Scalar,
+    free_fields,
+)
+from dpsql.compiler.joins import Equalities, is_single, linking, shows_absence, with_same_unit
+from dpsql.compiler.lowered import Lowered
+from dpsql.compiler.lowering import Lowering, Method
+from dpsql.compiler.settled import is_beside_people, refuse_unsettled
+from dpsql.errors import InvalidSyntax, PolicyViolation, UnsupportedQuery
+from dpsql.sqltypes import SqlType
+
+
+def in_query(lowering: Lowering, node: exp.In) -> Expr:
+    """Lower `x IN (SELECT …)`."""
+    lowering.only(node, "this", "query")
+    return _member(lowering, node.this, node.args["query"], node)
+
+
+def quantified(lowering: Lowering, node: exp.Binary) -> Expr:
+    """Lower `x = ANY (…)`, which is IN, and `x <> ALL (…)`, which is NOT IN."""
+    places = {(exp.EQ, exp.Any): False, (exp.NEQ, exp.All): True}
+    negated = places.get((type(node), type(node.expression)))
+    items = node.expression.this
+    items = items.this if isinstance(items, exp.Paren) else items
+    if negated is None or not isinstance(items, exp.Subquery | exp.Select | exp.Array):
+        raise UnsupportedQuery(
+            "of comparisons with ANY and ALL there are = ANY (…) and <> ALL (…)",
+            hint="x IN (SELECT …); x > (SELECT MAX(y) FROM …)",
+            position=lowering.at(node),
+        )
+    if isinstance(items, exp.Array):
+        found = lowering.lower(exp.In(this=node.this, expressions=items.expressions))
+    else:
+        found = _member(lowering, node.this, items, node)
+    return Call("not", (found,), SqlType.BOOLEAN) if negated else found
+
+
+def _member(lowering: Lowering, value: exp.Expr, query: exp.Expr, node: exp.Expr) -> Expr:
+    if isinstance(value, exp.Tuple):
+        raise UnsupportedQuery(
+            "rows are not compared with a subquery", hint="Use EXISTS (SELECT … WHERE …).", position=lowering.at(node)
+        )
+    argument = lowering.value(value)
+    inner = _query(lowering, query)
+    field = _only_column(lowering, inner, node)
+    if _asks_for_keys(lowering, argument, inner):
+        inner = _of_same_unit(lowering, argument, inner)
+    else:
+        refuse_hidden(argument, lowering.scope, lowering.at(value))
+    _check(lowering, inner, node)
+    places = (lowering.at(value), lowering.at(query))
+    left, right = lowering.coercion.unify_compared((argument, Column(field)), places)
+    lowering.need_comparable(left.type, node)
+    target = lowering.fields.new(right.type)
+    return InRelation(left, Project(inner.relation, (target,), (right,)))
+
+
+def _exists(lowering: Lowering, node: exp.Exists) -> Expr:
+    lowering.only(node, "this")
+    inner = _query(lowering, node.this)
+    _check(lowering, inner, node)
+    return Exists(inner.relation)
+
+
+def _scalar(lowering: Lowering, node: exp.Subquery) -> Expr:
+    inner = _query(lowering, node)
+    field = _only_column(lowering, inner, node)
+    _check(lowering, inner, node)
+    relation: Relation = Project(inner.relation, (lowering.fields.new(field.type),), (Column(field),))
+    if isinstance(inner.status, Protected):
+        if not (inner.status.one_row or is_single(relation)):
+            raise UnsupportedQuery(
+                "a subquery over protected rows may give several rows here",
+                hint="Aggregate it: (SELECT COUNT(*) FROM … WHERE …), or order it and add LIMIT 1.",
+                position=lowering.at(node),
+            )
+    elif free_fields(relation) and not is_single(relation) and is_beside_people(lowering.scope):
+        relation = _at_most_one(lowering, relation)
+    return Scalar(relation, field.type)
+
+
+def _query(lowering: Lowering, node: exp.Expr) -> Lowered:
+    return lowering.subquery(node, lowering.scope)
+
+
+def _only_column(lowering: Lowering, inner: Lowered, node: exp.Expr) -> Field:
+    if len(inner.columns) != 1:
+        raise InvalidSyntax("a subquery in an expression must give one column", position=lowering.at(node))
+    return inner.columns[0][1]
+
+
+def _asks_for_keys(lowering: Lowering, argument: Expr, inner: Lowered) -> bool:
+    """True where `argument IN (inner)` asks for a key that leads to this row's unit among such keys."""
+    outer, status = lowering.scope.protected, inner.status
+    if outer is None or not isinstance(status, Protected) or status.absent is not None:
+        return False
+    compared = Call("eq", (argument, Column(inner.columns[0][1])), SqlType.BOOLEAN)
+    return linking(outer, status, Equalities((compared,)))
+
+
+def _of_same_unit(lowering: Lowering, argument: Expr, inner: Lowered) -> Lowered:
+    """The inner rows of this row's own unit."""
+    outer, status = lowering.scope.protected, inner.status
+    if outer is None or not isinstance(status, Protected) or status.linked is not None:
+        return inner
+    relation: Relation = status.relation
+    if not (outer.is_unit(argument) and status.is_unit(Column(inner.columns[0][1]))):
+        relation = Filter(relation, with_same_unit(None, status.unit, outer.unit))
+    return replace(inner, status=replace(status, relation=relation, linked=outer.unit))
+
+
+def _check(lowering: Lowering, inner: Lowered, node: exp.Expr) -> None:
+    """Refuse a subquery over rows of units that are not the unit of the row around it."""
+    refuse_unsettled(inner, lowering.scope, lowering.at(node))
+    if not isinstance(inner.status, Protected):
+        return
+    if lowering.scope.protected is None:
+        raise PolicyViolation(
+            "rows of protected tables are not shown, nor whether there are any",
+            hint="Aggregate them: (SELECT COUNT(*) FROM …)",
+            position=lowering.at(node),
+        )
+    if inner.status.absent is not None:
+        raise shows_absence(lowering.at(node))
+    if inner.status.linked is None:
+        raise UnsupportedQuery(
+            "a subquery over protected rows must be about the unit of the row around it",
+            hint="Compare their keys in its WHERE: … WHERE inner.unit_key = outer.unit_key AND …; "
+            "or aggregate it over all units, (SELECT AVG(x) FROM …).",
+            position=lowering.at(node),
+        )
+
+
+def _at_most_one(lowering: Lowering, relation: Relation) -> Relation:
+    """The only row's value, or NULL where there are several: an error would tell about the row around it."""
+    (field,) = relation.fields
+    count, value = lowering.fields.new(SqlType.BIGINT), lowering.fields.new(field.type)
+    calls = (
+        AggregateCall("count", None, False, None, SqlType.BIGINT),
+        AggregateCall("min", Column(field), False, None, field.type),
+    )
+    counted = Aggregate(relation, (), (), (count, value), calls)
+    is_one = Call("le", (Column(count), Literal(1, SqlType.BIGINT)), SqlType.BOOLEAN)
+    only = Case(((is_one, Column(value)),), Literal(None, field.type), field.type)
+    return Project(counted, (lowering.fields.new(field.type),), (only,))
+
+
+METHODS: dict[type[exp.Expr], Method] = {
+    exp.Exists: _exists,
+    exp.Subquery: _scalar,
+}

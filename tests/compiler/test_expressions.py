@@ -1,0 +1,93 @@
+"""Expressions give what PostgreSQL gives, over rows with the edges of their types."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from dpsql.engine import Engine
+from dpsql.session import Session
+from dpsql.sqltypes import SqlType
+from tests.compiler.test_accepted import is_same
+from tests.fixtures.load import HERE
+from tests.world import postgres_oracle
+
+MARK = " -- postgres: "
+AT_ONCE = 25
+"""Expressions that are asked in one query."""
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A line of the fixture: what dpsql is asked, and PostgreSQL."""
+
+    line: int
+    ours: str
+    theirs: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.ours}"
+
+
+def _load() -> list[Expression]:
+    lines = (HERE / "expressions.sql").read_text(encoding="utf-8").splitlines()
+    found = []
+    for number, line in enumerate(lines, 1):
+        if line and not line.startswith("--"):
+            ours, mark, theirs = line.partition(MARK)
+            found.append(Expression(number, ours, theirs if mark else ours))
+    return found
+
+
+EXPRESSIONS = _load()
+BATCHES = [EXPRESSIONS[start : start + AT_ONCE] for start in range(0, len(EXPRESSIONS), AT_ONCE)]
+
+
+@pytest.fixture(scope="module")
+def oracle(
+    wide_policy: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    with postgres_oracle(wide_policy.with_suffix(".duckdb"), tmp_path_factory.mktemp("oracle")) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def analyst(wide_engine: Engine) -> Session:
+    return Session(wide_engine, "ana")
+
+
+def test_there_are_as_many_as_there_should_be() -> None:
+    assert len(EXPRESSIONS) >= 400
+    assert sum(each.ours != each.theirs for each in EXPRESSIONS) < len(EXPRESSIONS) / 5
+
+
+@pytest.mark.parametrize("batch", BATCHES, ids=lambda batch: f"from line {batch[0].line}")
+def test_expressions(batch: list[Expression], analyst: Session, oracle: psycopg.Connection[tuple[Any, ...]]) -> None:
+    (statement,) = analyst.parse(f"SELECT {', '.join(each.ours for each in batch)} FROM samples ORDER BY id")
+    result = analyst.execute(statement)
+    types = [column.type for column in result.columns or ()]
+    # psycopg would count a month as 30 days.
+    asked = [
+        f"({each.theirs})::text" if sql_type is SqlType.INTERVAL else each.theirs
+        for each, sql_type in zip(batch, types, strict=True)
+    ]
+    truth = oracle.execute(f"SELECT {', '.join(asked)} FROM samples ORDER BY id".encode()).fetchall()
+    differences = [
+        f"{each}: {mine!r}, not {theirs!r}"
+        for our_row, their_row in zip(result.rows, truth, strict=True)
+        for each, mine, theirs in zip(batch, our_row, their_row, strict=True)
+        if not agree(mine, theirs)
+    ]
+    assert not differences, "\n".join(differences)
+
+
+def agree(mine: object, theirs: object) -> bool:
+    if type(mine).__name__ == "Span":
+        return str(mine) == theirs
+    if isinstance(theirs, Decimal) and not theirs.is_finite():
+        return False
+    return is_same(mine, theirs, 1e-9)
