@@ -80,6 +80,12 @@ class Catalog:
         """What may stand in FROM."""
         return tuple(sorted(self.role.tables)) + tuple(f"dpsql.{name}" for name in SYSTEM_TABLES)
 
+    @property
+    def unit_key(self) -> str:
+        """The name of a column that is the unit's key, for hints."""
+        named = (self.policy.table(name) for name in self.role.tables)
+        return next((table.unit_key for table in named if table is not None and table.unit_key is not None), "unit_key")
+
     def is_not_null(self, table: Table, column: str) -> bool:
         """True where the engine enforces NOT NULL."""
         return self.schema.tables[table.name].columns[column].not_null

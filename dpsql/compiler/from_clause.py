@@ -144,7 +144,7 @@ class From:
     @property
     def _joiner(self) -> Joiner:
         catalog = self.clauses.catalog
-        return Joiner(catalog.schema, self.clauses.fields, catalog.policy.dataset.privacy_unit)
+        return Joiner(catalog.schema, self.clauses.fields, catalog.policy.dataset.privacy_unit, catalog.unit_key)
 
     def _kind(self, join: exp.Join, at: int | None) -> str:
         side = str(join.args.get("side") or "").lower()
@@ -258,9 +258,10 @@ class From:
         if isinstance(status, Protected) and status.linked is not None:
             of_left = isinstance(left.status, Protected) and left.status.is_unit(Column(status.linked))
             if not of_left:
+                key = self.clauses.catalog.unit_key
                 raise UnsupportedQuery(
                     "a LATERAL subquery over protected rows must be about the unit of the row before it",
-                    hint="… , LATERAL (SELECT … WHERE inner.unit_key = outer.unit_key) AS t",
+                    hint=f"… , LATERAL (SELECT … WHERE inner.{key} = outer.{key}) AS t",
                     position=self.clauses.at(node),
                 )
         return source, status

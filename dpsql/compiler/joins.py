@@ -122,11 +122,13 @@ class Joiner:
         schema: What the engine's schema enforces.
         fields: The source of fields.
         unit: What one unit is, in words.
+        key: The name of its key, for hints.
     """
 
     schema: EngineSchema
     fields: Fields
     unit: str
+    key: str
 
     def join(
         self, kind: str, sides: tuple[Status, Status], condition: Expr | None, known: Equalities, at: int | None
@@ -223,8 +225,8 @@ class Joiner:
         if not same and not linking(left, right, known):
             raise UnsupportedQuery(
                 f"rows of different {self.unit}s may not be joined",
-                hint="Join on the key of the unit, as in ON a.unit_key = b.unit_key, or on the keys that lead to it; "
-                "or aggregate one side first, in a CTE.",
+                hint=f"Join on the key of the unit, as in ON a.{self.key} = b.{self.key}, or on the keys that lead to "
+                "it; or aggregate one side first, in a CTE.",
                 position=at,
             )
         kind = "inner" if kind == "cross" else kind

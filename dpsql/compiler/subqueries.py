@@ -148,12 +148,19 @@ def _check(lowering: Lowering, inner: Lowered, node: exp.Expr) -> None:
     if inner.status.absent is not None:
         raise shows_absence(lowering.at(node))
     if inner.status.linked is None:
+        key = _unit_name(lowering)
         raise UnsupportedQuery(
             "a subquery over protected rows must be about the unit of the row around it",
-            hint="Compare their keys in its WHERE: … WHERE inner.unit_key = outer.unit_key AND …; "
-            "or aggregate it over all units, (SELECT AVG(x) FROM …).",
+            hint=f"Compare their keys in its WHERE: inner.{key} = outer.{key}; or aggregate it over all units.",
             position=lowering.at(node),
         )
+
+
+def _unit_name(lowering: Lowering) -> str:
+    """What the unit's key is called in the rows around a subquery."""
+    outer = lowering.scope.protected
+    named = [pair for source in lowering.scope.sources for pair in (*source.columns, *source.hidden)]
+    return next((name for name, field in named if outer is not None and outer.is_unit(Column(field))), "unit_key")
 
 
 def _at_most_one(lowering: Lowering, relation: Relation) -> Relation:

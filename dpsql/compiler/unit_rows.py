@@ -155,9 +155,10 @@ class UnitRows:
             raise shows_absence(self.clauses.at(self.node))
         for window in found:
             if status.linked is None and not any(status.is_unit(part) for part in window.partition):
+                key = self.clauses.catalog.unit_key
                 raise UnsupportedQuery(
                     "window functions over rows of protected tables go over the rows of one unit at a time",
-                    hint="OVER (PARTITION BY unit_key ORDER BY …); or aggregate first, and number the result.",
+                    hint=f"OVER (PARTITION BY {key} ORDER BY …); or aggregate first, and number the result.",
                     position=self.clauses.at(self.node),
                 )
             refuse_hidden(window, self.scope, self.clauses.at(self.node))
@@ -180,9 +181,10 @@ class UnitRows:
     def _first_of_each(self, status: Protected, on: tuple[Expr, ...], order: tuple[Order, ...]) -> Protected:
         """DISTINCT ON: the first row of each group within a unit."""
         if status.linked is None and not any(status.is_unit(part) for part in on):
+            key = self.clauses.catalog.unit_key
             raise UnsupportedQuery(
                 "DISTINCT ON over rows of protected tables needs the unit's key among its columns",
-                hint="SELECT DISTINCT ON (unit_key) … ORDER BY unit_key, …",
+                hint=f"SELECT DISTINCT ON ({key}) … ORDER BY {key}, …",
                 position=self.clauses.at(self.node),
             )
         limit, offset = self.clauses.limits(self.node)
