@@ -20,12 +20,13 @@ from dpsql.backends import Cancellation, DuckDBBackend, ExactCells
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.compile import compile_query
 from dpsql.compiler.functions import FUNCTIONS
-from dpsql.compiler.ir import Call, Expr, Filter, Project, Relation, Release, inputs, operands
+from dpsql.compiler.ir import Call, Expr, Filter, Project, Relation, Release
 from dpsql.compiler.literals import Parameters
 from dpsql.compiler.lower import lower
 from dpsql.compiler.parse import QueryStatement, parse_query
 from dpsql.compiler.plan import CompiledQuery, PlannedRelease
 from dpsql.compiler.settings import QuerySettings
+from dpsql.compiler.walk import inputs, operands
 from dpsql.errors import BackendFailure, Error
 from dpsql.policy import load_policy
 from dpsql.privacy.sensitivity import Adjacency

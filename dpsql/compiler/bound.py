@@ -33,8 +33,8 @@ from dpsql.compiler.ir import (
     UnitScan,
     UnitWindows,
     Window,
-    conjuncts,
 )
+from dpsql.compiler.walk import conjuncts
 from dpsql.policy import Column as PolicyColumn
 from dpsql.sqltypes import SqlType
 

@@ -9,9 +9,10 @@ from math import prod
 
 from dpsql.compiler.equal import bare, compared, constants
 from dpsql.compiler.instants import finest_units, narrow_moments
-from dpsql.compiler.ir import Column, Expr, Field, InList, fields_in
+from dpsql.compiler.ir import Column, Expr, Field, InList
 from dpsql.compiler.origin import Moments
 from dpsql.compiler.sources import Source, series_length, truncated
+from dpsql.compiler.walk import fields_in
 from dpsql.sqltypes import SqlType
 
 

@@ -6,22 +6,9 @@ Rule 2: rows of protected tables are reached through a release and in no other w
 
 from collections.abc import Iterator
 
-from dpsql.compiler.ir import (
-    Aggregate,
-    Expr,
-    Relation,
-    Release,
-    Scalar,
-    Scan,
-    SystemScan,
-    UnitScan,
-    expressions,
-    free_fields,
-    inputs,
-    nodes,
-    operands,
-)
+from dpsql.compiler.ir import Aggregate, Expr, Relation, Release, Scalar, Scan, SystemScan, UnitScan
 from dpsql.compiler.settled import leaves_open
+from dpsql.compiler.walk import expressions, free_fields, inputs, nodes, operands
 from dpsql.errors import UnsupportedQuery
 
 

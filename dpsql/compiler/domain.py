@@ -12,26 +12,14 @@ from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.counting import product
 from dpsql.compiler.equal import propagated, with_public_equals
 from dpsql.compiler.image import Images
-from dpsql.compiler.ir import (
-    Call,
-    Case,
-    Column,
-    Distinct,
-    Expr,
-    Field,
-    Join,
-    Literal,
-    Project,
-    Relation,
-    SetOperation,
-    fields_in,
-)
+from dpsql.compiler.ir import Call, Case, Column, Distinct, Expr, Field, Join, Literal, Project, Relation, SetOperation
 from dpsql.compiler.known import Domain, Known
 from dpsql.compiler.leaves import Leaves
 from dpsql.compiler.lowering import Fields
 from dpsql.compiler.origin import Origin, trace
 from dpsql.compiler.sources import MAX_SOURCE as MAX_SOURCE
 from dpsql.compiler.sources import Lister, Source
+from dpsql.compiler.walk import fields_in
 from dpsql.compiler.whole import is_whole as is_whole
 
 MAX_GROUPS = 100_000

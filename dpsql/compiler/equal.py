@@ -6,9 +6,10 @@ Rule: only where equal values have one spelling, so that one may be shown for th
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from dpsql.compiler.ir import Call, Cast, Column, Expr, Field, InList, Literal, Value, fields_in, rewrite_expression
+from dpsql.compiler.ir import Call, Cast, Column, Expr, Field, InList, Literal, Value
 from dpsql.compiler.origin import Origin, is_plain, substitute
 from dpsql.compiler.sources import Source
+from dpsql.compiler.walk import fields_in, rewrite_expression
 from dpsql.sqltypes import SqlType
 
 MAX_EQUATIONS = 64

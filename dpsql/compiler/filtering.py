@@ -7,21 +7,10 @@ from sqlglot import exp
 from dpsql.compiler.absent import is_not_true
 from dpsql.compiler.clauses import Clauses
 from dpsql.compiler.hidden import refuse_hidden
-from dpsql.compiler.ir import (
-    Call,
-    Expr,
-    Field,
-    Filter,
-    Join,
-    Link,
-    Protected,
-    Relation,
-    Status,
-    conjuncts,
-    fields_in,
-)
+from dpsql.compiler.ir import Call, Expr, Field, Filter, Join, Link, Protected, Relation, Status
 from dpsql.compiler.joins import Equalities, linking, shows_absence, with_same_unit
 from dpsql.compiler.resolve import Scope
+from dpsql.compiler.walk import conjuncts, fields_in
 from dpsql.sqltypes import SqlType
 
 

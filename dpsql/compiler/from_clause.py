@@ -10,17 +10,7 @@ from sqlglot import exp
 
 from dpsql.compiler.clauses import Clauses
 from dpsql.compiler.hidden import refuse_hidden
-from dpsql.compiler.ir import (
-    Call,
-    Column,
-    Expr,
-    Field,
-    Project,
-    Protected,
-    Public,
-    Status,
-    Values,
-)
+from dpsql.compiler.ir import Call, Column, Expr, Field, Project, Protected, Public, Status, Values
 from dpsql.compiler.joins import Equalities, Joiner
 from dpsql.compiler.lowered import Lowered
 from dpsql.compiler.lowering import refuse_other_arguments

@@ -6,10 +6,11 @@ from itertools import combinations, product
 from sqlglot import exp
 
 from dpsql.compiler.clauses import Clauses
-from dpsql.compiler.ir import Call, Expr, Field, fields_in, windows_in
+from dpsql.compiler.ir import Call, Expr, Field
 from dpsql.compiler.lowering import refuse_other_arguments
 from dpsql.compiler.output import Item
 from dpsql.compiler.resolve import Scope, identifier
+from dpsql.compiler.walk import fields_in, windows_in
 from dpsql.errors import GroupingError, InvalidSyntax, QueryTooComplex, UnsupportedQuery
 
 MAX_SETS = 64

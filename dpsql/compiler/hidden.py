@@ -1,8 +1,9 @@
 """hidden: keys that lead to the unit and that the policy does not list: they join, group by unit, and count units."""
 
-from dpsql.compiler.ir import Call, Expr, Field, InRelation, Window, operands
+from dpsql.compiler.ir import Call, Expr, Field, InRelation, Window
 from dpsql.compiler.joins import plain_column
 from dpsql.compiler.resolve import Scope
+from dpsql.compiler.walk import operands
 from dpsql.errors import UndefinedColumn
 
 

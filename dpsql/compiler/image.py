@@ -10,23 +10,10 @@ from math import prod
 
 from dpsql.compiler.counting import combinations, least, product
 from dpsql.compiler.equal import bare, equation
-from dpsql.compiler.ir import (
-    Call,
-    Column,
-    Distinct,
-    Expr,
-    Field,
-    Filter,
-    Join,
-    Literal,
-    Project,
-    Relation,
-    Values,
-    conjuncts,
-    fields_in,
-)
+from dpsql.compiler.ir import Call, Column, Distinct, Expr, Field, Filter, Join, Literal, Project, Relation, Values
 from dpsql.compiler.known import Domain, Known
 from dpsql.compiler.sources import MAX_SOURCE, TYPICAL_TABLE, Source, is_null
+from dpsql.compiler.walk import conjuncts, fields_in
 from dpsql.sqltypes import SqlType
 
 

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator
 from datetime import date, datetime, timedelta
 
 from dpsql.compiler.equal import compared
-from dpsql.compiler.ir import Call, Cast, Column, Expr, Field, operands
+from dpsql.compiler.ir import Call, Cast, Column, Expr, Field
 from dpsql.compiler.origin import Moments
+from dpsql.compiler.walk import operands
 from dpsql.sqltypes import SqlType
 
 UNITS = ("hour", "day", "month", "quarter", "year")

@@ -29,11 +29,10 @@ from dpsql.compiler.ir import (
     Sort,
     Status,
     Values,
-    conjuncts,
-    fields_in,
 )
 from dpsql.compiler.lowering import Fields
 from dpsql.compiler.schema import EngineSchema
+from dpsql.compiler.walk import conjuncts, fields_in
 from dpsql.errors import UnsupportedQuery
 from dpsql.policy import Column as PolicyColumn
 from dpsql.policy import Table

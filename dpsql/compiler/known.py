@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import prod
 
-from dpsql.compiler.ir import Column, Expr, Field, Project, Relation, SetOperation, fields_in
+from dpsql.compiler.ir import Column, Expr, Field, Project, Relation, SetOperation
 from dpsql.compiler.origin import is_plain
 from dpsql.compiler.sources import MAX_SOURCE, Arms, Lister, Source
+from dpsql.compiler.walk import fields_in
 
 
 @dataclass(frozen=True)

@@ -12,23 +12,11 @@ from fractions import Fraction
 from dpsql.compiler.bound import Interval, interval, narrow
 from dpsql.compiler.equal import bare, constants, converted
 from dpsql.compiler.instants import UNITS, finest_units, narrow_moments, unit_of
-from dpsql.compiler.ir import (
-    Call,
-    Case,
-    Cast,
-    Column,
-    Exists,
-    Expr,
-    Field,
-    InRelation,
-    Literal,
-    Scalar,
-    Window,
-    rewrite_expression,
-)
+from dpsql.compiler.ir import Call, Case, Cast, Column, Exists, Expr, Field, InRelation, Literal, Scalar, Window
 from dpsql.compiler.literals import INTEGER_RANGES
 from dpsql.compiler.origin import Moments, Origin, substitute
 from dpsql.compiler.sources import MAX_WHOLE, Lister, Source
+from dpsql.compiler.walk import rewrite_expression
 from dpsql.compiler.whole import is_whole
 from dpsql.sqltypes import SqlType
 

@@ -30,7 +30,6 @@ from dpsql.compiler.ir import (
     Sort,
     UnitScan,
     Values,
-    inputs,
 )
 from dpsql.compiler.literals import Parameters
 from dpsql.compiler.lowered import Lowered, moved
@@ -43,6 +42,7 @@ from dpsql.compiler.series import series
 from dpsql.compiler.tables import Tables
 from dpsql.compiler.unions import combined
 from dpsql.compiler.unit_rows import group_of_one
+from dpsql.compiler.walk import inputs
 from dpsql.errors import InvalidSyntax, PolicyViolation, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 

@@ -27,6 +27,9 @@ from dpsql.compiler.ir import (
     UnitScan,
     UnitWindows,
     Window,
+)
+from dpsql.compiler.sources import Arms, Lister, Source
+from dpsql.compiler.walk import (
     conjuncts,
     fields_in,
     free_fields,
@@ -36,7 +39,6 @@ from dpsql.compiler.ir import (
     rewrite_expression,
     windows_in,
 )
-from dpsql.compiler.sources import Arms, Lister, Source
 from dpsql.sqltypes import SqlType
 
 MAX_NODES = 20_000

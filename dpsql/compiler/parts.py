@@ -24,8 +24,8 @@ from dpsql.compiler.ir import (
     Scalar,
     UnitScan,
     UnitWindows,
-    inputs,
 )
+from dpsql.compiler.walk import inputs
 from dpsql.errors import PolicyViolation, QueryTooComplex
 from dpsql.sqltypes import SqlType
 

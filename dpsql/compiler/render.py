@@ -46,11 +46,9 @@ from dpsql.compiler.ir import (
     Value,
     Values,
     Window,
-    fields_in,
-    free_fields,
-    relations_in,
 )
 from dpsql.compiler.schema import EngineColumn, EngineSchema
+from dpsql.compiler.walk import fields_in, free_fields, relations_in
 from dpsql.errors import QueryTooComplex
 from dpsql.policy import Column as PolicyColumn
 from dpsql.policy import Policy, Table

@@ -17,9 +17,10 @@ The steps, each a CTE:
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dpsql.compiler.ir import Expr, Protected, Relation, fields_in
+from dpsql.compiler.ir import Expr, Protected, Relation
 from dpsql.compiler.parts import Contribution, Part, PartKind
 from dpsql.compiler.render import Renderer, on_grid, whole
+from dpsql.compiler.walk import fields_in
 
 MAX_TOTAL = 2**62
 SALT = 0x6470_7371_6C

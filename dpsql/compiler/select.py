@@ -32,10 +32,6 @@ from dpsql.compiler.ir import (
     Sort,
     Status,
     Window,
-    fields_in,
-    free_fields,
-    rewrite_expression,
-    windows_in,
 )
 from dpsql.compiler.joins import shows_absence
 from dpsql.compiler.keys import can_be_key
@@ -44,6 +40,7 @@ from dpsql.compiler.lowering import Aggregates, Lowering, refuse_other_arguments
 from dpsql.compiler.output import Item
 from dpsql.compiler.resolve import Scope, identifier
 from dpsql.compiler.unit_rows import UnitRows, group_of_one
+from dpsql.compiler.walk import fields_in, free_fields, rewrite_expression, windows_in
 from dpsql.errors import (
     AmbiguousColumn,
     DatatypeMismatch,

@@ -4,20 +4,10 @@ An engine joins a subquery that refers to the row around it with all such rows a
 (which of equal rows comes first, in which order numbers are added up) may be decided by the rows of others.
 """
 
-from dpsql.compiler.ir import (
-    Aggregate,
-    Distinct,
-    Project,
-    Protected,
-    Relation,
-    SetOperation,
-    Sort,
-    free_fields,
-    nodes,
-    windows_in,
-)
+from dpsql.compiler.ir import Aggregate, Distinct, Project, Protected, Relation, SetOperation, Sort
 from dpsql.compiler.lowered import Lowered
 from dpsql.compiler.resolve import Scope
+from dpsql.compiler.walk import free_fields, nodes, windows_in
 from dpsql.errors import UnsupportedQuery
 from dpsql.sqltypes import SqlType
 

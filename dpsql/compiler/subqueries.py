@@ -25,12 +25,12 @@ from dpsql.compiler.ir import (
     Protected,
     Relation,
     Scalar,
-    free_fields,
 )
 from dpsql.compiler.joins import Equalities, is_single, linking, shows_absence, with_same_unit
 from dpsql.compiler.lowered import Lowered
 from dpsql.compiler.lowering import Lowering, Method
 from dpsql.compiler.settled import is_beside_people, refuse_unsettled
+from dpsql.compiler.walk import free_fields
 from dpsql.errors import InvalidSyntax, PolicyViolation, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 

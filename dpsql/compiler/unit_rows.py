@@ -27,9 +27,6 @@ from dpsql.compiler.ir import (
     Protected,
     UnitWindows,
     Window,
-    fields_in,
-    rewrite_expression,
-    windows_in,
 )
 from dpsql.compiler.joins import shows_absence
 from dpsql.compiler.keys import can_be_key
@@ -37,6 +34,7 @@ from dpsql.compiler.lowered import Lowered
 from dpsql.compiler.output import Item
 from dpsql.compiler.parts import grid_of
 from dpsql.compiler.resolve import Scope
+from dpsql.compiler.walk import fields_in, rewrite_expression, windows_in
 from dpsql.errors import DatatypeMismatch, PolicyViolation, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 

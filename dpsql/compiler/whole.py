@@ -15,8 +15,8 @@ from dpsql.compiler.ir import (
     Project,
     Relation,
     SetOperation,
-    inputs,
 )
+from dpsql.compiler.walk import inputs
 from dpsql.sqltypes import SqlType
 
 _ROUNDINGS = frozenset({"floor", "ceil", "trunc", "round", "sign"})
