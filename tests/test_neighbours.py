@@ -392,6 +392,24 @@ def test_what_was_released_is_the_same_to_both(survey: Survey) -> None:
         assert_neighbours(each, left, right)
 
 
+@pytest.mark.parametrize(
+    "public",
+    [
+        "SELECT k.code, (SELECT j.title FROM kinds j WHERE j.code = k.code) AS s FROM kinds k, kinds l",
+        "SELECT code, title AS s FROM kinds ORDER BY code LIMIT 3",
+        "SELECT code, RANK() OVER (ORDER BY code)::text AS s FROM kinds",
+        "SELECT code, SUM(g.value)::text AS s FROM kinds, grades g GROUP BY code",
+    ],
+)
+def test_public_rows_that_leave_something_open_are_made_first(survey: Survey, public: str) -> None:
+    """An engine that joins them may skip those that nobody matches, and with them their errors and their choices."""
+    planned = release_of(
+        survey, f"SELECT COUNT(*) FROM visits v JOIN ({public}) q ON q.code = v.kind + 0 AND q.s > 'a'"
+    )
+    assert len(planned.inputs) == 1
+    assert "kinds" not in planned.sql
+
+
 @pytest.mark.parametrize("sql", REFUSED)
 def test_what_lets_one_unit_move_others_is_refused(survey: Survey, sql: str) -> None:
     with pytest.raises(Error):

@@ -6,9 +6,9 @@ Rule 2: rows of protected tables are reached through a release and in no other w
 
 from collections.abc import Iterator
 
-from dpsql.compiler.ir import Aggregate, Expr, Relation, Release, Scalar, Scan, SystemScan, UnitScan
+from dpsql.compiler.ir import Aggregate, Relation, Release, Scan, SystemScan, UnitScan
 from dpsql.compiler.settled import leaves_open
-from dpsql.compiler.walk import expressions, free_fields, inputs, nodes, operands
+from dpsql.compiler.walk import expressions, free_fields, inputs, nodes, scalars_in
 from dpsql.errors import UnsupportedQuery
 
 
@@ -76,17 +76,9 @@ def _collect(relation: Relation, found: dict[Relation, bool], known: frozenset[R
     if needed and not _reaches(relation, UnitScan) and not free_fields(relation) and known.isdisjoint(nodes(relation)):
         found[relation] = single or found.get(relation, False)
         return
-    values = {value for expression in expressions(relation) for value in _values(expression)}
+    values = {value for expression in expressions(relation) for value in scalars_in(expression)}
     for part in inputs(relation):
         _collect(part, found, known, single=part in values)
-
-
-def _values(expression: Expr) -> Iterator[Relation]:
-    """The subqueries of an expression that stand for one value."""
-    if isinstance(expression, Scalar):
-        yield expression.relation
-    for part in operands(expression):
-        yield from _values(part)
 
 
 def _check_closed(release: Release) -> None:

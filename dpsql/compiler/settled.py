@@ -5,9 +5,10 @@ An engine joins a subquery that refers to the row around it with all such rows a
 """
 
 from dpsql.compiler.ir import Aggregate, Distinct, Project, Protected, Relation, SetOperation, Sort
+from dpsql.compiler.joins import is_single
 from dpsql.compiler.lowered import Lowered
 from dpsql.compiler.resolve import Scope
-from dpsql.compiler.walk import free_fields, nodes, windows_in
+from dpsql.compiler.walk import expressions, free_fields, nodes, scalars_in, windows_in
 from dpsql.errors import UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
@@ -34,7 +35,10 @@ def refuse_unsettled(lowered: Lowered, scope: Scope, at: int | None) -> None:
 
 
 def leaves_open(relation: Relation) -> bool:
-    """True where the rows that a node gives may depend on more than the rows that it is given."""
+    """True where what a node gives may depend on more than the rows that it is given, or be an error."""
+    values = (value for expression in expressions(relation) for value in scalars_in(expression))
+    if any(free_fields(value) and not is_single(value) for value in values):
+        return True
     match relation:
         case Sort():
             return relation.limit is not None or relation.offset > 0

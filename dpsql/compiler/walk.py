@@ -99,6 +99,12 @@ def relations_in(expression: Expr) -> tuple[Relation, ...]:
     return (*inner, expression.relation) if isinstance(expression, Exists | InRelation | Scalar) else inner
 
 
+def scalars_in(expression: Expr) -> tuple[Relation, ...]:
+    """The subqueries in an expression that stand for one value."""
+    inner = tuple(relation for part in operands(expression) for relation in scalars_in(part))
+    return (*inner, expression.relation) if isinstance(expression, Scalar) else inner
+
+
 def fields_in(expression: Expr) -> frozenset[Field]:
     """The fields that `expression` refers to, those that its subqueries take from outside included."""
     if isinstance(expression, Column):

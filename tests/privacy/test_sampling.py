@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import opendp.prelude as dp
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -280,6 +280,8 @@ def test_bounds_hold_where_low_bits_are_left_out() -> None:
         assert least <= gamma <= most
 
 
+@example(coin=18_063, fraction=0, variance=Fraction(50), proposed=1)
+@example(coin=18_063, fraction=2**30 - 1, variance=Fraction(50), proposed=1)
 @given(st.integers(0, 2**18), st.integers(0, 2**30 - 1), st.fractions(Fraction(1, 100), 10**6), st.integers(0, 2000))
 def test_an_open_proposal_is_settled_by_comparing_numbers(
     coin: int, fraction: int, variance: Fraction, proposed: int
