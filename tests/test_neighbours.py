@@ -350,6 +350,8 @@ REFUSED = (
     "SELECT COUNT(*) FROM people p WHERE EXISTS (SELECT 1 FROM kinds k LEFT JOIN (SELECT v.kind FROM visits v WHERE "
     "v.pid = p.pid) x ON x.kind = k.code)",
     "SELECT COUNT(*) FROM (SELECT pid, INTERVAL '1 day' FROM visits UNION SELECT pid, INTERVAL '1 day' FROM stays) t",
+    "SELECT COUNT(*) FROM visits v WHERE EXISTS (SELECT 1 FROM kinds k WHERE k.code > v.kind GROUP BY k.code * "
+    "INTERVAL '1 day')",
     "SELECT COUNT(*) FROM visits v WHERE (SELECT SUM(g.value) FROM grades g WHERE g.value <= v.grade) > 1",
     "SELECT COUNT(*) FROM visits v WHERE (SELECT k.title FROM kinds k WHERE k.code >= v.kind LIMIT 1) = 'a'",
     "SELECT COUNT(*) FROM visits v, LATERAL (SELECT k.title, RANK() OVER (ORDER BY k.code) AS r FROM kinds k "

@@ -46,7 +46,9 @@ def leaves_open(relation: Relation) -> bool:
             return any(windows_in(expression) for expression in relation.expressions)
         case Aggregate():
             added = (c.argument for c in relation.aggregates if c.function in ("sum", "avg") and c.grid is None)
-            return any(part is not None and not part.type.is_integer for part in added)
+            inexact = any(part is not None and not part.type.is_integer for part in added)
+            # A month and 30 days are one group, and either may stand for it.
+            return inexact or any(key.type is SqlType.INTERVAL for key in relation.keys)
         case Distinct() | SetOperation():
             return any(field.type is SqlType.INTERVAL for field in relation.fields)
         case _:
