@@ -30,6 +30,8 @@ class _Words(Postgres.Tokenizer):
 
 
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "("})
+_TOLD = frozenset({"VERBOSE", "COSTS", "SUMMARY"})
+_UNTOLD = frozenset({"ANALYZE", "BUFFERS", "GENERIC_PLAN", "MEMORY", "SERIALIZE", "SETTINGS", "TIMING", "WAL"})
 _BEGIN_WORDS = frozenset({"BEGIN", "START"})
 _COMMIT_WORDS = frozenset({"COMMIT", "END"})
 _ROLLBACK_WORDS = frozenset({"ROLLBACK", "ABORT"})
@@ -45,10 +47,11 @@ class QueryStatement:
 
 @dataclass(frozen=True)
 class ExplainStatement:
-    """EXPLAIN of a query."""
+    """EXPLAIN of a query; `json` is true for (FORMAT JSON)."""
 
     query: QueryStatement
     sql: str
+    json: bool = False
 
 
 @dataclass(frozen=True)
@@ -235,13 +238,33 @@ def _statement(sql: str, tokens: list[Token]) -> Statement:
 
 
 def _explain(sql: str, tokens: list[Token], text: str) -> ExplainStatement:
-    rest = tokens[1:]
-    if not rest or rest[0].text.upper() not in _QUERY_WORDS - {"("}:
+    words = [token.text.upper() for token in tokens]
+    at, json = 1, False
+    if words[1:2] == ["("] and words[2:3] and words[2] not in _QUERY_WORDS:
+        at = words.index(")") + 1 if ")" in words else len(words)
+        json = _explain_options(words[2 : at - 1], tokens[2].start + 1)
+    if words[at : at + 1] == [] or words[at] not in _QUERY_WORDS:
         raise UnsupportedQuery(
-            "EXPLAIN takes a query and no options", hint="EXPLAIN SELECT COUNT(*) FROM …", position=tokens[0].start + 1
+            "EXPLAIN takes a query", hint="EXPLAIN SELECT COUNT(*) FROM …", position=tokens[0].start + 1
         )
-    inner = sql[rest[0].start : rest[-1].end + 1]
-    return ExplainStatement(QueryStatement(inner, rest[0].start), text)
+    inner = sql[tokens[at].start : tokens[-1].end + 1]
+    return ExplainStatement(QueryStatement(inner, tokens[at].start), text, json)
+
+
+def _explain_options(words: list[str], position: int) -> bool:
+    """Whether the options of EXPLAIN ask for JSON; what they ask for must be what is told, or must be off."""
+    options = " ".join(words).split(" , ")
+    for option in options:
+        name, _, value = option.partition(" ")
+        is_off = value in ("OFF", "FALSE", "0")
+        known = value in ("TEXT", "JSON") if name == "FORMAT" else name in _TOLD or (name in _UNTOLD and is_off)
+        if not known:
+            raise UnsupportedQuery(
+                f"EXPLAIN does not take the option {option}",
+                hint="EXPLAIN (FORMAT JSON) SELECT COUNT(*) FROM …",
+                position=position,
+            )
+    return "FORMAT JSON" in options
 
 
 def _session_statement(first: str, words: list[str], tokens: list[Token], text: str) -> Statement | None:

@@ -61,6 +61,12 @@ def charge(
     return Charge(number, user, releases, price(asked), budget.limit, charged(budget.spent, asked))
 
 
+def held(transaction: Transaction, user: str, policy: Policy, requests: Sequence[ReleaseRequest]) -> tuple[bool, ...]:
+    """Tell which requests a charge would find the user to have already; another user's release is none of them."""
+    grants = _grants(transaction, user, policy.dataset.name, requests, reuse=True)
+    return tuple(grant.release.reused for grant in grants)
+
+
 def _active_role(transaction: Transaction, user: str) -> str:
     row = transaction.one("SELECT role, frozen FROM accounts WHERE name = ? AND removed = 0", user)
     if row is None:

@@ -1,0 +1,130 @@
+"""prices: what queries cost a user, one after another, told before they are asked; nothing is read or spent here.
+
+Rule: the user's own earlier releases are free, equal releases are charged once, and another user's release is priced
+as a fresh one: who else has asked is not told.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+
+from dpsql.compiler.plan import CompiledQuery, PlannedRelease
+from dpsql.ledger import BudgetStatus, Ledger, ReleaseRequest
+from dpsql.ledger.projection import together
+from dpsql.ledger.refusals import asked_epsilon
+from dpsql.policy import Policy
+from dpsql.privacy.accounting import Limit, Remaining, Spent, admits, remaining
+from dpsql.privacy.cost import Accountant, Event
+
+_GRID = 10**12
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What is charged, in the words of a budget's currency.
+
+    Attributes:
+        accountant: The currency.
+        epsilon: ε in it: what one query asks, or that of one query that costs as much as several together.
+        spent: The charge in every currency; nothing where all is free.
+    """
+
+    accountant: Accountant
+    epsilon: Fraction
+    spent: Spent
+
+    @property
+    def free(self) -> bool:
+        """Whether nothing is charged."""
+        return self.spent == Spent.zero()
+
+    @property
+    def delta(self) -> Fraction:
+        """δ of the charge."""
+        return self.spent.basic_delta if self.accountant is Accountant.BASIC else self.spent.delta
+
+
+@dataclass(frozen=True)
+class Quotation:
+    """What statements would be charged, one after another.
+
+    Attributes:
+        status: The user's budget before them.
+        charges: For each statement, what it would be charged.
+        spent: The budget's totals after all of them.
+        refused: Index of the first statement that the budget would not cover; None where it covers all.
+    """
+
+    status: BudgetStatus
+    charges: tuple[Cost, ...]
+    spent: Spent
+    refused: int | None
+
+    @property
+    def cost(self) -> Cost:
+        """What they would be charged together."""
+        return total(self.status.limit, [charge.spent for charge in self.charges])
+
+    @property
+    def remaining(self) -> Remaining:
+        """What would be left after them."""
+        return remaining(self.status.limit, self.spent)
+
+
+def quote(
+    ledger: Ledger, user: str, policy: Policy, statements: Sequence[Sequence[CompiledQuery]], *, reuse: bool
+) -> Quotation:
+    """Price statements as if they ran now, one after another, and ask the budget's own gate.
+
+    Args:
+        ledger: Asked for the budget and for what the user has, and left as it is.
+        user: Who would ask.
+        policy: Whose budget would be charged.
+        statements: The queries of each, which are charged one after another.
+        reuse: Whether earlier releases may answer.
+    """
+    status = ledger.budget(user, policy)
+    asked = [[[request(made) for made in query.releases] for query in queries] for queries in statements]
+    flat = [one for queries in asked for query in queries for one in query]
+    held = ledger.held(user, policy, flat) if reuse else (False,) * len(flat)
+    owned = {_identity(one) for one, is_held in zip(flat, held, strict=True) if is_held}
+    spent, refused = status.spent, None
+    charges: list[Cost] = []
+    for index, queries in enumerate(asked):
+        before: list[Spent] = []
+        for query in queries:
+            paid = [one for one in query if _identity(one) not in owned]
+            events = [event for one in paid for event in one.events]
+            before.append(Spent.zero().add(events))
+            spent = together(spent, before[-1])
+            if refused is None and paid and not admits(status.limit, spent):
+                refused = index
+            owned |= {_identity(one) for one in paid if reuse}
+        charges.append(total(status.limit, before))
+    return Quotation(status, tuple(charges), spent, refused)
+
+
+def total(limit: Limit, charges: Iterable[Spent]) -> Cost:
+    """What several charges come to, as the cost of one query, rounded up."""
+    spent = Spent.zero()
+    for charge in charges:
+        spent = together(spent, charge)
+    return Cost(limit.accountant, Fraction(ceil(asked_epsilon(limit, spent) * _GRID), _GRID), spent)
+
+
+def of_query(query: CompiledQuery, spent: Spent, limit: Limit) -> Cost:
+    """What a query's charge comes to; where nothing of it is free, that is the price it was compiled for."""
+    if query.price is None or spent != Spent.zero().add(event for made in query.releases for event in made.events):
+        return total(limit, [spent])
+    return Cost(limit.accountant, query.price.epsilon, spent)
+
+
+def request(planned: PlannedRelease) -> ReleaseRequest:
+    """A release as the ledger is asked for it."""
+    inner = dict.fromkeys(release.key for made in planned.inputs for release in made.releases)
+    return ReleaseRequest(planned.key, planned.events, tuple(inner))
+
+
+def _identity(asked: ReleaseRequest) -> tuple[str, tuple[Event, ...]]:
+    return asked.key, asked.events
