@@ -9,7 +9,6 @@ from dpsql.compiler.plan import CompiledQuery, OutputColumn, PlannedInput, Plann
 from dpsql.engine import Answer, Explanation
 from dpsql.prices import Cost, Quotation
 from dpsql.privacy.accounting import Limit, Remaining
-from dpsql.privacy.cost import Accountant
 from dpsql.privacy.selection import Threshold
 from dpsql.system import decimal_text
 from dpsql.target import ErrorTarget, Measure, Pursuit
@@ -192,7 +191,7 @@ def _indexes(query: CompiledQuery, made: PlannedInput) -> list[int]:
 def cost_text(cost: Cost) -> str:
     """A cost for people."""
     text = f"epsilon {decimal_text(cost.epsilon)}"
-    if cost.accountant is Accountant.ZCDP:
+    if cost.accountant.shares_rho:
         text += f" (rho {decimal_text(cost.spent.rho)})"
     return text + (f", delta {decimal_text(cost.delta)}" if cost.delta else "")
 

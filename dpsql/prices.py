@@ -11,7 +11,6 @@ from math import ceil
 
 from dpsql.compiler.plan import CompiledQuery, PlannedRelease
 from dpsql.ledger import BudgetStatus, Ledger, ReleaseRequest
-from dpsql.ledger.projection import together
 from dpsql.ledger.refusals import asked_epsilon
 from dpsql.policy import Policy
 from dpsql.privacy.accounting import Limit, Remaining, Spent, admits, remaining
@@ -42,7 +41,7 @@ class Cost:
     @property
     def delta(self) -> Fraction:
         """δ of the charge."""
-        return self.spent.basic_delta if self.accountant is Accountant.BASIC else self.spent.delta
+        return self.spent.basic_delta if self.accountant.converts else self.spent.delta
 
 
 @dataclass(frozen=True)
@@ -89,19 +88,20 @@ def quote(
     flat = [one for queries in asked for query in queries for one in query]
     held = ledger.held(user, policy, flat) if reuse else (False,) * len(flat)
     owned = {_identity(one) for one, is_held in zip(flat, held, strict=True) if is_held}
-    spent, refused = status.spent, None
+    order = status.limit.order
+    spent, refused = status.spent.keeping(order) if order else status.spent, None
     charges: list[Cost] = []
     for index, queries in enumerate(asked):
-        before: list[Spent] = []
+        each: list[Spent] = []
         for query in queries:
             paid = [one for one in query if _identity(one) not in owned]
             events = [event for one in paid for event in one.events]
-            before.append(Spent.zero().add(events))
-            spent = together(spent, before[-1])
+            each.append(Spent.zero().add(events))
+            spent = spent.add(events)
             if refused is None and paid and not admits(status.limit, spent):
                 refused = index
             owned |= {_identity(one) for one in paid if reuse}
-        charges.append(total(status.limit, before))
+        charges.append(total(status.limit, each))
     return Quotation(status, tuple(charges), spent, refused)
 
 
@@ -109,7 +109,7 @@ def total(limit: Limit, charges: Iterable[Spent]) -> Cost:
     """What several charges come to, as the cost of one query, rounded up."""
     spent = Spent.zero()
     for charge in charges:
-        spent = together(spent, charge)
+        spent = spent.merge(charge)
     return Cost(limit.accountant, Fraction(ceil(asked_epsilon(limit, spent) * _GRID), _GRID), spent)
 
 
