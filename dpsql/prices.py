@@ -4,7 +4,8 @@ Rule: the user's own earlier releases are free, equal releases are charged once,
 as a fresh one: who else has asked is not told.
 """
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
@@ -84,25 +85,37 @@ def quote(
         reuse: Whether earlier releases may answer.
     """
     status = ledger.budget(user, policy)
-    asked = [[[request(made) for made in query.releases] for query in queries] for queries in statements]
-    flat = [one for queries in asked for query in queries for one in query]
-    held = ledger.held(user, policy, flat) if reuse else (False,) * len(flat)
-    owned = {_identity(one) for one, is_held in zip(flat, held, strict=True) if is_held}
-    order = status.limit.order
-    spent, refused = status.spent.keeping(order) if order else status.spent, None
+    limit, spent, refused = status.limit, status.spent, None
+    if limit.order:
+        spent = spent.keeping(limit.order)
+    paid = _paid(ledger, user, policy, list(itertools.chain.from_iterable(statements)), reuse)
     charges: list[Cost] = []
-    for index, queries in enumerate(asked):
+    for index, queries in enumerate(statements):
         each: list[Spent] = []
-        for query in queries:
-            paid = [one for one in query if _identity(one) not in owned]
-            events = [event for one in paid for event in one.events]
+        for requests in itertools.islice(paid, len(queries)):
+            events = [event for one in requests for event in one.events]
             each.append(Spent.zero().add(events))
             spent = spent.add(events)
-            if refused is None and paid and not admits(status.limit, spent):
+            if refused is None and requests and not admits(limit, spent):
                 refused = index
-            owned |= {_identity(one) for one in paid if reuse}
-        charges.append(total(status.limit, each))
+        charges.append(total(limit, each))
     return Quotation(status, tuple(charges), spent, refused)
+
+
+def _paid(
+    ledger: Ledger, user: str, policy: Policy, queries: Sequence[CompiledQuery], reuse: bool
+) -> Iterator[list[ReleaseRequest]]:
+    """For each query, what it would pay for: what the user does not have, from before or from a query before it."""
+    asked = [[request(made) for made in query.releases] for query in queries]
+    if not reuse:
+        yield from asked
+        return
+    flat = [one for requests in asked for one in requests]
+    owned = {_identity(one) for one, held in zip(flat, ledger.held(user, policy, flat), strict=True) if held}
+    for requests in asked:
+        fresh = [one for one in requests if _identity(one) not in owned]
+        owned |= {_identity(one) for one in fresh}
+        yield fresh
 
 
 def total(limit: Limit, charges: Iterable[Spent]) -> Cost:
