@@ -227,7 +227,8 @@ def answer_notice(answer: Answer, pursuit: Pursuit | None = None, *, intervals: 
 def target_text(pursuit: Pursuit) -> str:
     """How the announced intervals stand to the target, column by column."""
     told = ", ".join(f"{measure.name} {_reached(measure, pursuit.target)}" for measure in pursuit.measures)
-    return f"target {pursuit.target.text} {'missed' if pursuit.failure is not None else 'met'}: {told}"
+    of_what = " of the median size" if pursuit.target.relative else ""
+    return f"target {pursuit.target.text}{of_what} {'met' if pursuit.failure is None else 'missed'}: {told}"
 
 
 def _reached(measure: Measure, target: ErrorTarget) -> str:

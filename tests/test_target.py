@@ -140,7 +140,7 @@ def test_the_least_epsilon_that_meets_a_number_is_asked(
     plan = compiler(engine, sql, mechanism=mechanism)
     assert announced(result.answer.query) <= float(target) < announced(plan(lesser(epsilon)))
     assert warning(result) is None
-    assert f"target {target} met" in told(result)
+    assert f"target {target} met: " in told(result)
     assert explained.cost.epsilon == epsilon
     assert explained.cost.spent == charge.price == spent(engine)
     assert len(engine.ledger.history("ana")) == 1
@@ -261,7 +261,7 @@ def test_rounds_grow_to_what_the_released_cells_ask(engine: Engine, session: Ses
     assert result.rows == ((500,),)
     assert epsilons(engine) == [Fraction("0.001"), Fraction("0.016"), Fraction("0.104")]
     assert "price: epsilon 0.105228 (rho 0.0055365) for 3 rounds" in told(result)
-    assert "target 5 % met: count ± 3.8 %" in told(result)
+    assert "target 5 % of the median size met: count ± 3.8 %" in told(result)
     assert warning(result) is None
 
 
@@ -381,7 +381,7 @@ def test_a_percentage_is_of_the_median_size(engine: Engine, session: Session) ->
 def test_columns_that_are_not_announced_are_not_spoken_of(session: Session) -> None:
     aim(session, "50 %")
     result = run(session, "SELECT sex, COUNT(*) AS n, COUNT(*) / 2 AS half FROM patients GROUP BY sex")
-    assert "target 50 % met: n ± " in told(result)
+    assert "target 50 % of the median size met: n ± " in told(result)
     assert "half ±" not in told(result)
 
 
@@ -395,7 +395,7 @@ def test_private_groups_pay_delta_in_each_round_and_come_when_epsilon_suffices(
     # No row, so nothing tells how exact: ε doubles to the end.
     assert result.rows == ()
     found = warning(result)
-    assert found is not None and found.message == "target 10 % missed: n without a value"
+    assert found is not None and found.message == "target 10 % of the median size missed: n without a value"
     assert found.sqlstate == "01000"
     assert epsilons(engine) == [FLOOR * 2**number for number in range(10)]
     assert spent(engine).delta == 10 * Fraction(1, 10**9)
@@ -416,7 +416,7 @@ def test_the_budget_may_end_between_rounds(make_engine: MakeEngine, clinic_polic
     assert epsilons(engine) == [Fraction("0.001"), Fraction("0.016")]
     (only,) = result.notices  # notices are off, warnings are not
     assert only.severity == "WARNING"
-    assert only.message == "target 5 % missed: count ± 24.4 %"
+    assert only.message == "target 5 % of the median size missed: count ± 24.4 %"
     assert only.detail is not None and only.detail.startswith('the budget of "ana" does not cover this query: it asks')
     before = spent(engine)
     assert run(session, COUNT).rows == result.rows
@@ -439,6 +439,16 @@ def test_a_first_round_that_does_not_fit_is_refused(make_engine: MakeEngine, cli
     run(session, COUNT)
 
 
+def test_a_cap_that_ends_the_first_round_tells_no_number(make_engine: MakeEngine, clinic_policy: Path) -> None:
+    policy = rich(clinic_policy)
+    spent_up = replace(policy.dataset.budget, accountant=Accountant.PURE, delta=Fraction(0))  # no Gaussian noise fits
+    session = Session(make_engine(replace(policy, dataset=replace(policy.dataset, budget=spent_up))), "ana")
+    aim(session, "5 %")
+    with pytest.raises(BudgetExhausted, match="cap of") as caught:
+        run(session, COUNT)
+    assert caught.value.hint == "ask the data owner: the cap never renews"
+
+
 @pytest.mark.usefixtures("no_noise")
 def test_what_the_limit_will_not_meet_ends_early_and_says_what_can_be_reached(engine: Engine, session: Session) -> None:
     """Of 500 patients ± 2 at ε = 1 is 0.4 %: ± 0.2 % is out of reach as soon as the count is told."""
@@ -456,7 +466,10 @@ def test_a_count_of_nobody_ends_early(engine: Engine, session: Session) -> None:
     aim(session, "5 %")
     found = warning(run(session, f"{COUNT} WHERE age > 200"))
     assert found is not None
-    assert found.message == f"target 5 % missed: count ± {round(1.96 / float(epsilons(engine)[-1])):,} of 0"
+    assert (
+        found.message
+        == f"target 5 % of the median size missed: count ± {round(1.96 / float(epsilons(engine)[-1])):,} of 0"
+    )
     assert found.detail == "it takes more than epsilon 1, the limit for one query"
     assert spent(engine).rho < Fraction(1, 30)
 

@@ -189,7 +189,7 @@ def test_a_target_is_an_option_and_the_price_of_all_rounds_is_told(run: Run, pol
     answer = json.loads(run("query", policy, BY_SEX, *target, "--format", "json").stdout)
     assert plan["price"]["rho"] <= answer["cost"]["rho"] <= plan["target"]["most"]["rho"]
     assert answer["cost"]["epsilon"] == pytest.approx((2 * answer["cost"]["rho"]) ** 0.5)
-    assert "for " in answer["notices"][0] and "target 40 % met: " in answer["notices"][0]
+    assert "for " in answer["notices"][0] and "target 40 % of the median size met: " in answer["notices"][0]
     refused = run("query", policy, BY_SEX, "--user", "ana", "--target-error", "0.1", status=1)
     assert "(22023)" in refused.stderr and "SET dpsql.target_error = '" in refused.stderr
     missed = run(
@@ -201,4 +201,4 @@ def test_a_target_is_an_option_and_the_price_of_all_rounds_is_told(run: Run, pol
         "--set",
         "dpsql.target_error=1 %",
     )
-    assert "WARNING: target 1 % missed: " in missed.stderr
+    assert "WARNING: target 1 % of the median size missed: " in missed.stderr

@@ -79,7 +79,11 @@ def test_a_target_over_the_network(policy: Path, ledger: str, start: Start) -> N
         connection.execute("SET dpsql.target_error = '30 %'")
         assert connection.execute("SHOW dpsql.target_error").fetchone() == ("30 %",)
         first = connection.execute(sql).fetchall()
-        assert notices[-1] is not None and " rounds; " in notices[-1] and "; target 30 % met: count ± " in notices[-1]
+        assert (
+            notices[-1] is not None
+            and " rounds; " in notices[-1]
+            and "; target 30 % of the median size met: count ± " in notices[-1]
+        )
         # By the extended protocol, prepared, in binary: the same rounds are free.
         for _ in range(2):
             again = connection.execute(f"{sql} HAVING %s", (True,), prepare=True, binary=True).fetchall()
@@ -92,7 +96,7 @@ def test_a_target_over_the_network(policy: Path, ledger: str, start: Start) -> N
             connection.execute(sql)
         connection.execute("SET dpsql.target_error = '1 %'")
         connection.execute(f"{sql} HAVING COUNT(*) > 1000000")
-        assert notices[-1] == "target 1 % missed: count without a value"
+        assert notices[-1] == "target 1 % of the median size missed: count without a value"
         connection.execute("RESET dpsql.target_error")
         (plan,) = connection.execute(f"EXPLAIN (FORMAT JSON) {sql}").fetchone() or ()
         assert isinstance(plan, dict) and plan["price"]["rho"] == 0.005
