@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.backends import Cancellation
-from dpsql.compiler.parse import QueryStatement
 from dpsql.compiler.plan import CompiledQuery
 from dpsql.compiler.settings import QuerySettings
+from dpsql.compiler.statements import QueryStatement
 from dpsql.engine import Answer, Engine, Explanation
 from dpsql.settings import Settings
 from dpsql.sqltypes import SqlType
@@ -32,6 +32,14 @@ class Question:
     statement: QueryStatement
     parameters: Parameters
 
+    def compile(self) -> CompiledQuery:
+        """Plan it at the price that is set, without a target.
+
+        Raises:
+            Error: As `Engine.compile`.
+        """
+        return self._compile(self._asked())
+
     def answer(self, cancellation: Cancellation) -> tuple[Answer, Pursuit | None]:
         """Answer it; under a target round by round, and then with what came of the target.
 
@@ -44,7 +52,7 @@ class Question:
 
         course = self._course()
         if course is None:
-            return execute(self._compile(self._asked())), None
+            return execute(self.compile()), None
         pursuit = course.pursue(execute)
         with_limits = self.settings.is_on("dpsql.intervals")
         return pursuit.answer if with_limits else without_limits(pursuit.answer), pursuit
@@ -57,7 +65,7 @@ class Question:
         """
         course, reuse = self._course(), self.settings.is_on("dpsql.reuse")
         if course is None:
-            return self.engine.explain(self.user, self._compile(self._asked()), reuse=reuse)
+            return self.engine.explain(self.user, self.compile(), reuse=reuse)
         query = self._compile(replace(self._asked(), epsilon=course.epsilon))
         target, rounds = course.target.text, () if course.settled else course.rounds()
         return self.engine.explain(self.user, query, reuse=reuse, target=target, rounds=rounds)

@@ -20,8 +20,8 @@ LAYERS = (
     {"ledger", "backends"},
     {"prices", "release", "system"},
     {"engine"},
-    {"target"},
-    {"explain", "settings"},
+    {"results", "target"},
+    {"cursors", "explain", "prepared", "settings"},
     {"question"},
     {"session"},
     {"dbapi", "wire"},
@@ -32,7 +32,7 @@ LAYERS = (
 # The other files of dpsql/wire are bytes in, bytes out.
 GATEWAY = {
     *("dpsql.wire.server", "dpsql.wire.connection", "dpsql.wire.login", "dpsql.wire.session", "dpsql.wire.portals"),
-    *("dpsql.wire.report", "dpsql.wire.tls"),
+    *("dpsql.wire.copyformat", "dpsql.wire.report", "dpsql.wire.tls"),
 }
 
 RANDOMNESS = {

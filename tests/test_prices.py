@@ -12,7 +12,8 @@ from dpsql.errors import BudgetExhausted, UnsupportedQuery
 from dpsql.policy import Policy, load_policy
 from dpsql.prices import Quotation
 from dpsql.privacy.accounting import Accountant, Spent
-from dpsql.session import Result, Session
+from dpsql.results import Result
+from dpsql.session import Session
 from dpsql.sqltypes import SqlType
 from tests.conftest import MakeEngine
 
@@ -221,7 +222,7 @@ def test_explain_in_text_with_options_and_parentheses(session: Session, sql: str
     "options",
     [
         *("ANALYZE", "ANALYZE on", "FORMAT XML", "FORMAT", "BUFFERS", "SERIALIZE text", "", "FORMAT JSON,", "OFF"),
-        *("FORMAT JSON FORMAT TEXT", "NOTHING off"),
+        *("FORMAT JSON FORMAT TEXT", "NOTHING off", "VERBOSE perhaps"),
     ],
 )
 def test_options_that_ask_for_what_is_not_told_are_refused(session: Session, options: str) -> None:

@@ -15,15 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.backends import Cancellation
-from dpsql.compiler.parse import QueryStatement
 from dpsql.compiler.plan import CompiledQuery
+from dpsql.compiler.statements import QueryStatement
 from dpsql.dbapi import Connection
 from dpsql.engine import Answer, Engine
 from dpsql.errors import BudgetExhausted, InvalidParameter, QueryCanceled
 from dpsql.ledger import Charge
 from dpsql.policy import Budget, Policy, load_policy
 from dpsql.privacy.accounting import Accountant, Spent
-from dpsql.session import Notice, Result, Session
+from dpsql.results import Notice, Result
+from dpsql.session import Session
 from dpsql.settings import Settings
 from dpsql.target import Course, ErrorTarget, Measure, chart
 from tests.conftest import MakeEngine, open_engine
@@ -510,6 +511,15 @@ def test_a_prepared_statement_is_aimed_each_time_it_is_run(engine: Engine, sessi
         assert result.columns == described.columns
         assert "target 25 met: count ± 25" in told(result)
     assert epsilons(engine)[:2] == [Fraction("0.0769")] * 2
+
+
+@pytest.mark.usefixtures("no_noise")
+def test_cursors_and_prepared_statements_of_sql_are_aimed_too(engine: Engine, session: Session) -> None:
+    aim(session, "25")
+    run(session, f"PREPARE older AS {COUNT} WHERE age > $1")
+    run(session, "EXECUTE older (30)")
+    run(session, f"DECLARE c CURSOR WITH HOLD FOR {COUNT} WHERE age > 40")
+    assert epsilons(engine) == [Fraction("0.0769")] * 2
 
 
 def test_a_rollback_takes_the_target_back(session: Session) -> None:

@@ -19,7 +19,8 @@ from dpsql.engine import Explanation
 from dpsql.errors import InvalidSyntax
 from dpsql.explain import cost_json, explanation_json, explanation_lines, joint_json, joint_lines, remaining_json
 from dpsql.prices import Quotation
-from dpsql.session import Result, Statement
+from dpsql.results import Result
+from dpsql.session import Statement
 from dpsql.sqltypes import SqlType
 from dpsql.wire.pgtypes import TEXT, of_type
 
