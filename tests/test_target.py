@@ -379,6 +379,19 @@ def test_a_percentage_is_of_the_median_size(engine: Engine, session: Session) ->
 
 
 @pytest.mark.usefixtures("no_noise")
+@pytest.mark.parametrize("target", ["1 %", "10.45"])
+def test_a_mean_tells_no_more_than_its_range_allows(engine: Engine, session: Session, target: str) -> None:
+    """Its margin, here the whole range of 110, is of a noisy count as well.
+
+    Beside 1045 it would tell the ε that is needed; beside half the range it tells that it is 3.5 times as much at least.
+    """
+    aim(session, target)
+    result = run(session, "SELECT AVG(age + 1000) FROM patients")
+    assert 1040 < float(str(result.rows[0][0])) < 1050
+    assert epsilons(engine)[:2] == [FLOOR, Fraction("0.00351")]
+
+
+@pytest.mark.usefixtures("no_noise")
 def test_columns_that_are_not_announced_are_not_spoken_of(session: Session) -> None:
     aim(session, "50 %")
     result = run(session, "SELECT sex, COUNT(*) AS n, COUNT(*) / 2 AS half FROM patients GROUP BY sex")
@@ -398,6 +411,7 @@ def test_private_groups_pay_delta_in_each_round_and_come_when_epsilon_suffices(
     found = warning(result)
     assert found is not None and found.message == "target 10 % of the median size missed: n without a value"
     assert found.sqlstate == "01000"
+    assert found.detail == "it takes more than epsilon 1, the limit for one query"
     assert epsilons(engine) == [FLOOR * 2**number for number in range(10)]
     assert spent(engine).delta == 10 * Fraction(1, 10**9)
 
