@@ -326,7 +326,7 @@ def test_three_failures_freeze_the_user(watched: Engine, backend: WatchedBackend
         run(watched, f"{COUNT} WHERE age > 77")
     assert "frozen" in caught.value.message
     assert run(watched, f"{COUNT} WHERE age > 77", "ben").rows.rows
-    watched.ledger.unfreeze("ana", "looked at")
+    watched.ledger.unfreeze(ANA, "looked at")
     assert run(watched, f"{COUNT} WHERE age > 78").rows.rows
 
 

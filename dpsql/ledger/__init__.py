@@ -4,28 +4,38 @@ from pathlib import Path
 
 from dpsql.errors import InvalidParameter
 from dpsql.ledger.ledger import (
+    EVERYBODY,
     Account,
     BudgetStatus,
     Charge,
     ChargeRecord,
     GrantedRelease,
+    Holder,
     Ledger,
+    OwnerRecord,
     ReleaseRecord,
     ReleaseRequest,
+    Scope,
+    UserBudgets,
     VerifyReport,
 )
 from dpsql.ledger.sqlite import SqliteLedger
 
 __all__ = [
+    "EVERYBODY",
     "Account",
     "BudgetStatus",
     "Charge",
     "ChargeRecord",
     "GrantedRelease",
+    "Holder",
     "Ledger",
+    "OwnerRecord",
     "ReleaseRecord",
     "ReleaseRequest",
+    "Scope",
     "SqliteLedger",
+    "UserBudgets",
     "VerifyReport",
     "open_ledger",
 ]
