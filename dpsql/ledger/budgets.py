@@ -22,6 +22,7 @@ from dpsql.ledger.windows import moment, stamp, window_end, window_start
 from dpsql.policy import Budget, Dataset, Policy, Window
 from dpsql.policy.budgets import changed
 from dpsql.privacy.accounting import Limit, Spent, create_limit
+from dpsql.privacy.cost import ZERO
 
 _STATE = (
     "SELECT b.id, b.anchor, b.window_start, b.spent, b.charges, b.last_charge, b.resets, b.granted_epsilon, "
@@ -131,7 +132,7 @@ def budget_status(
         return BudgetStatus(_fix(budget), Spent.zero(), None, None, 0, budget.window, 0)
     budget = state.granted(budget)
     terms = write_terms(budget, dataset.timezone)
-    limit = state.limit if state.terms == terms else _fix(budget)
+    limit = state.limit if state.terms == terms else _fix(budget, _order(state))
     start = renewal(state, now)
     spent, charges = (load_spent(state.spent), state.charges) if start is None else (Spent.zero(), 0)
     begun = start or state.start
@@ -147,7 +148,8 @@ def cap_status(connection: Connection, dataset: Dataset) -> BudgetStatus:
     if row is None:
         return BudgetStatus(_fix(dataset.budget), Spent.zero(), None, None, 0, None, 0)
     state = _find(connection, row[0], dataset.name)
-    limit = state.limit if state.terms == write_terms(dataset.budget, dataset.timezone) else _fix(dataset.budget)
+    known = state.terms == write_terms(dataset.budget, dataset.timezone)
+    limit = state.limit if known else _fix(dataset.budget, _order(state))
     return BudgetStatus(limit, load_spent(state.spent), state.start, None, state.charges, None, 0)
 
 
@@ -210,7 +212,7 @@ def _adopt(transaction: Transaction, state: BudgetState, dataset: Dataset, budge
         "budget": state.id,
         "dataset": dataset.name,
         "terms": json.loads(terms),
-        "limit": _fix(budget).to_json(),
+        "limit": _fix(budget, _order(state)).to_json(),
         # A window of another length begins now: what is spent stays so until it ends.
         "new_window": _window(terms) != _window(state.terms),
     }
@@ -278,5 +280,10 @@ def load_limit(text: str) -> Limit:
 
 
 @lru_cache(maxsize=256)
-def _fix(budget: Budget) -> Limit:
-    return create_limit(budget.accountant, budget.epsilon, budget.delta, budget.selection_share)
+def _fix(budget: Budget, order: Fraction = ZERO) -> Limit:
+    return create_limit(budget.accountant, budget.epsilon, budget.delta, budget.selection_share, order)
+
+
+def _order(state: BudgetState) -> Fraction:
+    """Return the order that a budget was created with; a change of its terms does not move it."""
+    return ZERO if state.fixed is None else state.limit.order

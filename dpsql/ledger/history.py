@@ -5,9 +5,8 @@ from fractions import Fraction
 
 from dpsql.ledger.chain import canonical
 from dpsql.ledger.ledger import ChargeRecord, Holder, OwnerRecord, ReleaseRecord, Scope
-from dpsql.ledger.projection import Body, joined, load_events, price
+from dpsql.ledger.projection import Body, load_events
 from dpsql.ledger.windows import moment
-from dpsql.privacy.accounting import Spent
 
 _FROZEN = {"account": Scope.USER, "group": Scope.GROUP, "all": Scope.ALL}
 """Whom the first word of a kind is about, where the record itself says no scope."""
@@ -31,11 +30,6 @@ def charge_record(seq: int, at: str, body: str) -> ChargeRecord:
     said: Body = json.loads(body)
     events = tuple(event for entry in said["releases"] for event in load_events(canonical(entry["events"])))
     return ChargeRecord(seq, said["user"], said["dataset"], said["sql"], moment(at), events)
-
-
-def charge_price(body: str) -> Spent:
-    """Return what the user paid, rounded as it was when it was charged."""
-    return price(joined(canonical(entry["events"]) for entry in json.loads(body)["releases"]))
 
 
 def owner_record(seq: int, at: str, kind: str, body: str) -> OwnerRecord:

@@ -154,23 +154,6 @@ class BudgetStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class UserBudgets:
-    """All that a user may know of budgets, at one moment.
-
-    Attributes:
-        own: The user's own budget.
-        group: Name of the user's group; None if there is none.
-        shared: The group's budget; None without a group.
-        last_price: What the last charge of this user and dataset cost; None before the first.
-    """
-
-    own: BudgetStatus
-    group: str | None
-    shared: BudgetStatus | None
-    last_price: Spent | None
-
-
-@dataclass(frozen=True, slots=True)
 class ReleaseRecord:
     """A release that a user has paid for.
 
@@ -210,6 +193,23 @@ class ChargeRecord:
     sql: str
     at: datetime
     price: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UserBudgets:
+    """All that a user may know of budgets, at one moment.
+
+    Attributes:
+        own: The user's own budget.
+        group: Name of the user's group; None if there is none.
+        shared: The group's budget; None without a group.
+        last: The last charge of this user and dataset; None before the first.
+    """
+
+    own: BudgetStatus
+    group: str | None
+    shared: BudgetStatus | None
+    last: ChargeRecord | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +330,7 @@ class Ledger(Protocol):
         """Return a user's own budget as it stands now."""
 
     def budgets(self, user: str, policy: Policy) -> UserBudgets:
-        """Return all that a user may know of budgets: the own, the group's, and what the last charge cost."""
+        """Return all that a user may know of budgets: the own, the group's, and the last charge."""
 
     def group_budget(self, group: str, policy: Policy) -> BudgetStatus:
         """Return a group's budget as it stands now."""

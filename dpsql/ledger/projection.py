@@ -12,12 +12,10 @@ from sqlite3 import Connection
 from typing import Any
 
 from dpsql.ledger.chain import Record, canonical, sha256
-from dpsql.privacy.accounting import Spent
+from dpsql.privacy.accounting import Limit, Spent
 from dpsql.privacy.cost import Event
 
 Body = dict[str, Any]
-
-_NOTHING = canonical(Spent.zero().to_json())
 
 
 def project(connection: Connection, record: Record, body: Body) -> None:
@@ -46,23 +44,12 @@ def price(events: str) -> Spent:
 @lru_cache(maxsize=256)
 def charged(spent: str, events: str) -> Spent:
     """Return the running total after a charge; it is asked for by the decision and again by the projection."""
-    return together(load_spent(spent), price(events))
+    return load_spent(spent).add(load_events(events))
 
 
 def joined(events: Iterable[str]) -> str:
     """Return the canonical text of several lists of events as one list."""
     return f"[{','.join(text[1:-1] for text in events if text != '[]')}]"
-
-
-def together(spent: Spent, more: Spent) -> Spent:
-    """Return the sum of two totals; what either cannot express in a currency, the sum cannot."""
-    return Spent(
-        None if spent.pure_epsilon is None or more.pure_epsilon is None else spent.pure_epsilon + more.pure_epsilon,
-        spent.rho + more.rho,
-        spent.delta + more.delta,
-        None if spent.basic_epsilon is None or more.basic_epsilon is None else spent.basic_epsilon + more.basic_epsilon,
-        spent.basic_delta + more.basic_delta,
-    )
 
 
 def _account_added(connection: Connection, record: Record, body: Body) -> None:
@@ -140,7 +127,7 @@ def _new_budget(
 ) -> None:
     connection.execute(
         "INSERT INTO budgets VALUES (?, ?, ?, ?, ?, ?, ?, 0, NULL, 0, '0', '0')",
-        (number, scope, holder, dataset, record.at, record.at, _NOTHING),
+        (number, scope, holder, dataset, record.at, record.at, canonical(Spent.zero().to_json())),
     )
 
 
@@ -150,6 +137,11 @@ def _budget_terms(connection: Connection, record: Record, body: Body) -> None:
         "SET terms = excluded.terms, fixed = excluded.fixed",
         (body["budget"], body["dataset"], canonical(body["terms"]), canonical(body["limit"])),
     )
+    order = Limit.from_json(body["limit"]).order
+    if order:
+        (spent,) = connection.execute("SELECT spent FROM budgets WHERE id = ?", (body["budget"],)).fetchone()
+        kept = canonical(load_spent(spent).keeping(order).to_json())
+        connection.execute("UPDATE budgets SET spent = ? WHERE id = ?", (kept, body["budget"]))
     if body["new_window"]:
         connection.execute(
             "UPDATE budgets SET anchor = ?, window_start = ? WHERE id = ?", (record.at, record.at, body["budget"])
@@ -157,22 +149,20 @@ def _budget_terms(connection: Connection, record: Record, body: Body) -> None:
 
 
 def _budget_renewed(connection: Connection, record: Record, body: Body) -> None:
-    connection.execute(
-        "UPDATE budgets SET window_start = ?, spent = ?, charges = 0 WHERE id = ?",
-        (body["start"], _NOTHING, body["budget"]),
-    )
-    _forget_shared(connection, body["budget"])
+    connection.execute("UPDATE budgets SET window_start = ? WHERE id = ?", (body["start"], body["budget"]))
+    _clear(connection, body["budget"])
 
 
 def _budget_reset(connection: Connection, record: Record, body: Body) -> None:
-    connection.execute(
-        "UPDATE budgets SET spent = ?, charges = 0, resets = resets + 1 WHERE id = ?", (_NOTHING, body["budget"])
-    )
-    _forget_shared(connection, body["budget"])
+    connection.execute("UPDATE budgets SET resets = resets + 1 WHERE id = ?", (body["budget"],))
+    _clear(connection, body["budget"])
 
 
-def _forget_shared(connection: Connection, budget: int) -> None:
-    """What was handed to a group counts anew: its members may be others by now."""
+def _clear(connection: Connection, budget: int) -> None:
+    """Begin at nothing spent; what a group paid for counts anew too, for its members may be others by now."""
+    (spent,) = connection.execute("SELECT spent FROM budgets WHERE id = ?", (budget,)).fetchone()
+    cleared = canonical(load_spent(spent).cleared().to_json())
+    connection.execute("UPDATE budgets SET spent = ?, charges = 0 WHERE id = ?", (cleared, budget))
     connection.execute("DELETE FROM shared WHERE budget = ?", (budget,))
 
 
@@ -202,7 +192,7 @@ def _cap_merged(connection: Connection, record: Record, body: Body) -> None:
     parts = connection.execute(
         "SELECT spent, charges FROM budgets WHERE id IN (?, ?)", (body["budget"], body["into"])
     ).fetchall()
-    spent = together(load_spent(parts[0][0]), load_spent(parts[1][0]))
+    spent = load_spent(parts[0][0]).merge(load_spent(parts[1][0]))
     connection.execute(
         "UPDATE budgets SET spent = ?, charges = ? WHERE id = ?",
         (canonical(spent.to_json()), parts[0][1] + parts[1][1], body["into"]),

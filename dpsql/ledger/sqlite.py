@@ -18,7 +18,7 @@ from dpsql.ledger.chain import sha256
 from dpsql.ledger.charging import charge
 from dpsql.ledger.file import open_file, open_snapshot, translated
 from dpsql.ledger.grants import grant, lower, reset
-from dpsql.ledger.history import OWNER_KINDS, charge_price, charge_record, owner_record, release_record
+from dpsql.ledger.history import OWNER_KINDS, charge_record, owner_record, release_record
 from dpsql.ledger.ledger import (
     Account,
     BudgetStatus,
@@ -195,7 +195,7 @@ class SqliteLedger:
         return self.budgets(user, policy).own
 
     def budgets(self, user: str, policy: Policy) -> UserBudgets:
-        """Return all that a user may know of budgets: the own, the group's, and what the last charge cost."""
+        """Return all that a user may know of budgets: the own, the group's, and the last charge."""
         query = "SELECT role, user_group FROM accounts WHERE name = ? AND removed = 0"
         with self._reading() as connection:
             row = connection.execute(query, (user,)).fetchone()
@@ -207,8 +207,8 @@ class SqliteLedger:
             own = budget_status(connection, holder, policy.dataset, budget, now)
             shared = None if group is None else _group_status(connection, group, policy, now)
             charge = last_charge(connection, user, policy.dataset)
-            body = connection.execute("SELECT body FROM records WHERE seq = ?", (charge,)).fetchone()
-        return UserBudgets(own, group, shared, None if body is None else charge_price(body[0]))
+            record = connection.execute("SELECT seq, at, body FROM records WHERE seq = ?", (charge,)).fetchone()
+        return UserBudgets(own, group, shared, None if record is None else charge_record(*record))
 
     def group_budget(self, group: str, policy: Policy) -> BudgetStatus:
         """Return a group's budget as it stands now."""

@@ -6,8 +6,8 @@ from fractions import Fraction
 import pytest
 
 from dpsql.errors import InvalidParameter, PolicyViolation
-from dpsql.ledger import Account, SqliteLedger
-from tests.ledger.world import SQL, Clock, policy, requests
+from dpsql.ledger import Account, Holder, Scope, SqliteLedger
+from tests.ledger.world import ANA, SQL, Clock, policy, requests
 
 POLICY = policy()
 VERIFIER = "SCRAM-SHA-256$4096:c2FsdA==$c3RvcmVk:c2VydmVy"

@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from dpsql.ledger import ReleaseRequest, SqliteLedger
+from dpsql.ledger import Holder, ReleaseRequest, Scope, SqliteLedger
 from dpsql.policy import Budget, Dataset, MechanismChoice, Policy, QueryDefaults, Role, Window
 from dpsql.privacy.accounting import Accountant
 from dpsql.privacy.cost import Event, Mechanism
@@ -15,6 +15,7 @@ from dpsql.privacy.sensitivity import Adjacency, Sensitivity
 
 ROOT = Path(__file__).parent.parent.parent
 SQL = "SELECT sex, COUNT(*) FROM patients GROUP BY sex"
+ANA, BEN, TEAM = Holder(Scope.USER, "ana"), Holder(Scope.USER, "ben"), Holder(Scope.GROUP, "team")
 UNIT = Sensitivity(l0=1, linf=1, l1=1, l2_squared=1)
 
 
