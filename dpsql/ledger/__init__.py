@@ -4,7 +4,6 @@ from pathlib import Path
 
 from dpsql.errors import InvalidParameter
 from dpsql.ledger.ledger import (
-    EVERYBODY,
     Account,
     BudgetStatus,
     Charge,
@@ -22,7 +21,6 @@ from dpsql.ledger.ledger import (
 from dpsql.ledger.sqlite import SqliteLedger
 
 __all__ = [
-    "EVERYBODY",
     "Account",
     "BudgetStatus",
     "Charge",

@@ -3,7 +3,7 @@
 from sqlite3 import Connection
 
 from dpsql.errors import InvalidParameter, PolicyViolation
-from dpsql.ledger.ledger import EVERYBODY, Holder, Scope
+from dpsql.ledger.ledger import Holder, Scope
 from dpsql.ledger.transaction import Transaction
 
 MAX_NAME = 63
@@ -62,7 +62,7 @@ def active_account(transaction: Transaction, user: str) -> tuple[str, str | None
             f'the ledger has no account "{user}"', hint="the data owner adds it: dpsql user add NAME --role ROLE"
         )
     role, group = row
-    holders = [EVERYBODY, Holder(Scope.USER, user)] + ([] if group is None else [Holder(Scope.GROUP, group)])
+    holders = [Holder(Scope.ALL), Holder(Scope.USER, user)] + ([] if group is None else [Holder(Scope.GROUP, group)])
     for holder in holders:
         cause = frozen_by(transaction.connection, holder)
         if cause is not None:

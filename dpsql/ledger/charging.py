@@ -1,14 +1,13 @@
 """The decision on a charge: who pays what, and whether it fits; nothing is kept of a refusal.
 
-Rule 1: a user pays for each release that he is handed and has not paid for; the cap, for each that is made.
+Rule 1: users pay for each release that they are handed and have not paid for; the cap pays for each that is made.
 Rule 2: a group pays for each release that a member pays for, once in a window of the group's budget.
 
 Guarantee: in one window, what the members of a group are handed while they are members is together (ε, δ)-DP, given
     what each of them had been handed before: a further copy of the same noisy cells, for another member, tells them
     together nothing new. In a new window, and after a reset, a copy is charged again: the members may be others by
-    then, and w windows are to add up whoever they are. What a member brings along (as a user, or from another
-    group) was charged there: handed to himself again it costs the group nothing; handed to another member it is
-    charged to the group.
+    then, and w windows are to add up whoever they are. What a member brings along was charged elsewhere: handed to
+    the same user again it costs the group nothing; handed to another member it is charged to the group.
 Assumes: for the group as for one user, that what users outside ask does not depend on what its members are told.
 """
 

@@ -49,16 +49,13 @@ class Scope(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A user, a group of users, or all users; the last one's name is empty."""
+    """A user, a group of users, or all users, who have no name."""
 
     scope: Scope
-    name: str
+    name: str = ""
 
     def __str__(self) -> str:
-        return "all users" if self.scope is Scope.ALL else f'{self.scope} "{self.name}"'
-
-
-EVERYBODY = Holder(Scope.ALL, "")
+        return "everybody" if self.scope is Scope.ALL else f'{self.scope} "{self.name}"'
 
 
 @dataclass(frozen=True, slots=True)

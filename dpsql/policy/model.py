@@ -104,7 +104,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class UserGroup:
-    """Users who share a budget: what is handed to any of them is charged to it, besides to his own."""
+    """Users who share a budget: what a member is handed is charged to it, and to the member's own budget."""
 
     name: str
     budget: Budget
