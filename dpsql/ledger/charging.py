@@ -73,7 +73,7 @@ def charge(
         "releases": [grant.body for grant in paid],
         "reused": [grant.release.release_id for grant in distinct if grant.release.reused],
     }
-    if shared is not None and paid:
+    if shared is not None and new:
         body["group"] = {"name": group, "budget": shared.id, "releases": [grant.release.release_id for grant in new]}
     number = transaction.append("charge" if paid else "reuse", body)
     releases = tuple(grant.release for grant in grants)
