@@ -9,7 +9,8 @@ from dpsql.engine import Engine
 from dpsql.errors import BudgetExhausted, InvalidParameter, PolicyViolation
 from dpsql.ledger import Holder, Scope
 from dpsql.privacy.accounting import Spent
-from dpsql.session import Result, Session
+from dpsql.results import Result
+from dpsql.session import Session
 from tests.conftest import MakeEngine
 
 COUNT = "SELECT COUNT(*) FROM patients"
