@@ -23,7 +23,7 @@ from dpsql.compiler.statements import QueryStatement
 from dpsql.errors import BackendFailure, CardinalityViolation, PolicyViolation, QueryCanceled, QueryTooComplex
 from dpsql.ledger import BudgetStatus, Charge, GrantedRelease, Ledger
 from dpsql.policy import Policy, Role
-from dpsql.prices import Cost, Quotation, of_query, quote, request, total
+from dpsql.prices import Cost, Quotation, of_query, quote, request, together
 from dpsql.privacy.accounting import Spent
 from dpsql.release import PostProcessor, ReleasedCells, ReleasedRows, release
 from dpsql.sqltypes import SqlType
@@ -58,7 +58,7 @@ class Answer:
         if self.charge is None:
             return None
         if self.earlier:
-            return total(self.charge.limit, [charge.price for charge in (*self.earlier, self.charge)])
+            return together(self.charge.limit, [charge.price for charge in (*self.earlier, self.charge)])
         return of_query(self.query, self.charge.price, self.charge.limit)
 
     @property
@@ -275,7 +275,7 @@ class Engine:
 
     def _system(self, user: str, query: CompiledQuery) -> Mapping[str, Sequence[Sequence[str | None]]]:
         makers = {
-            "budget": lambda: budget_columns(self.ledger.budget(user, self.policy), self.role(user)),
+            "budget": lambda: budget_columns(self.ledger.budgets(user, self.policy), self.role(user)),
             "columns": lambda: column_columns(self.policy, self.role(user)),
             "releases": lambda: release_columns(self.ledger.releases(user)),
         }

@@ -53,7 +53,8 @@ class Quotation:
         status: The user's budget before them.
         charges: For each statement, what it would be charged.
         spent: The budget's totals after all of them.
-        refused: Index of the first statement that the budget would not cover; None where it covers all.
+        refused: Index of the first statement that the budget, or that of the user's group, would not cover; None where
+            all are covered.
     """
 
     status: BudgetStatus
@@ -64,7 +65,7 @@ class Quotation:
     @property
     def cost(self) -> Cost:
         """What they would be charged together."""
-        return total(self.status.limit, [charge.spent for charge in self.charges])
+        return together(self.status.limit, [charge.spent for charge in self.charges])
 
     @property
     def remaining(self) -> Remaining:
@@ -75,31 +76,40 @@ class Quotation:
 def quote(
     ledger: Ledger, user: str, policy: Policy, statements: Sequence[Sequence[CompiledQuery]], *, reuse: bool
 ) -> Quotation:
-    """Price statements as if they ran now, one after another, and ask the budget's own gate.
+    """Price statements as if they ran now, one after another, and ask the gates of the user's and the group's budget.
+
+    A group pays once for what several members ask. Who of them asked is not told, so the gate is asked as if none had.
+    The cap's gate is not asked: what is left of a cap is never told to users.
 
     Args:
-        ledger: Asked for the budget and for what the user has, and left as it is.
+        ledger: Asked for the budgets and for what the user has, and left as it is.
         user: Who would ask.
-        policy: Whose budget would be charged.
+        policy: Whose budgets would be charged.
         statements: The queries of each, which are charged one after another.
         reuse: Whether earlier releases may answer.
     """
-    status = ledger.budget(user, policy)
-    limit, spent, refused = status.limit, status.spent, None
-    if limit.order:
-        spent = spent.keeping(limit.order)
+    budgets = ledger.budgets(user, policy)
+    statuses = [budgets.own, *([budgets.shared] if budgets.shared is not None else [])]
+    totals = [_running(status) for status in statuses]
     paid = _paid(ledger, user, policy, list(itertools.chain.from_iterable(statements)), reuse)
+    refused: int | None = None
     charges: list[Cost] = []
     for index, queries in enumerate(statements):
         each: list[Spent] = []
         for requests in itertools.islice(paid, len(queries)):
             events = [event for one in requests for event in one.events]
             each.append(Spent.zero().add(events))
-            spent = spent.add(events)
-            if refused is None and requests and not admits(limit, spent):
+            totals = [total.add(events) for total in totals]
+            fits = all(admits(status.limit, spent) for status, spent in zip(statuses, totals, strict=True))
+            if refused is None and requests and not fits:
                 refused = index
-        charges.append(total(limit, each))
-    return Quotation(status, tuple(charges), spent, refused)
+        charges.append(together(budgets.own.limit, each))
+    return Quotation(budgets.own, tuple(charges), totals[0], refused)
+
+
+def _running(status: BudgetStatus) -> Spent:
+    """The totals that a charge would be added to: kept at the order of the budget's gate."""
+    return status.spent.keeping(status.limit.order) if status.limit.order else status.spent
 
 
 def _paid(
@@ -118,7 +128,7 @@ def _paid(
         yield fresh
 
 
-def total(limit: Limit, charges: Iterable[Spent]) -> Cost:
+def together(limit: Limit, charges: Iterable[Spent]) -> Cost:
     """What several charges come to, as the cost of one query, rounded up."""
     spent = Spent.zero()
     for charge in charges:
@@ -129,7 +139,7 @@ def total(limit: Limit, charges: Iterable[Spent]) -> Cost:
 def of_query(query: CompiledQuery, spent: Spent, limit: Limit) -> Cost:
     """What a query's charge comes to; where nothing of it is free, that is the price it was compiled for."""
     if query.price is None or spent != Spent.zero().add(event for made in query.releases for event in made.events):
-        return total(limit, [spent])
+        return together(limit, [spent])
     return Cost(limit.accountant, query.price.epsilon, spent)
 
 

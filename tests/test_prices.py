@@ -9,7 +9,7 @@ import pytest
 
 from dpsql.engine import Engine
 from dpsql.errors import BudgetExhausted, UnsupportedQuery
-from dpsql.policy import Policy, load_policy
+from dpsql.policy import Policy, UserGroup, load_policy
 from dpsql.prices import Quotation
 from dpsql.privacy.accounting import Accountant, Spent
 from dpsql.results import Result
@@ -140,6 +140,39 @@ def test_a_query_that_does_not_fit_is_said_not_to(make_engine: MakeEngine, clini
     session = Session(make_engine(with_budget(clinic_policy, "pure", "0.05")), "ana")
     assert plan(session, f"EXPLAIN {COUNT}")[0] == "Price: epsilon 0.1, which the budget does not cover"
     assert json.loads(plan(session, f"EXPLAIN (FORMAT JSON) {COUNT}")[0])["fits"] is False
+
+
+def test_what_is_free_fits_though_the_budget_be_exhausted(
+    make_engine: MakeEngine, clinic_policy: Path, tmp_path: Path
+) -> None:
+    ledger = tmp_path / "ledger.sqlite"
+    run(Session(make_engine(with_budget(clinic_policy, "pure", "5"), ledger=ledger), "ana"), COUNT)
+    session = Session(make_engine(with_budget(clinic_policy, "pure", "0.05"), ledger=ledger), "ana")
+    assert joint(session, COUNT, COUNT, PUBLIC).refused is None
+    assert joint(session, COUNT, BY_SEX).refused == 1
+    run(session, COUNT)
+
+
+def test_the_budget_of_the_group_is_asked_too_and_does_not_tell_what_members_asked(
+    make_engine: MakeEngine, clinic_policy: Path
+) -> None:
+    policy = with_budget(clinic_policy, "pure", "5")
+    shared = replace(policy.roles[0].budget, epsilon=Fraction("0.25"))
+    engine = make_engine(replace(policy, groups=(UserGroup("team", shared, None),)))
+    for user in ("ana", "ben"):
+        engine.ledger.set_group(user, "team")
+    session, other = Session(engine, "ana"), Session(engine, "ben")
+    batch = (COUNT, BY_SEX, f"{COUNT} WHERE age > 30")
+    assert joint(session, *batch).refused == 2
+    run(other, COUNT)
+    # The group would not pay for COUNT again; but that it would not is what ben has asked.
+    assert joint(session, *batch).refused == joint(session, f"{COUNT} WHERE age > 40", *batch[1:]).refused == 1
+    for sql in batch[:2]:
+        run(session, sql)
+    with pytest.raises(BudgetExhausted, match="group"):
+        run(session, batch[2])
+    assert joint(session, *batch).refused == 2
+    assert plan(session, f"EXPLAIN {batch[2]}")[0] == "Price: epsilon 0.1, which the budget does not cover"
 
 
 # Several EXPLAINs in one message
