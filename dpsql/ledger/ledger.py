@@ -277,6 +277,9 @@ class Ledger(Protocol):
             PolicyViolation: No such account, role or group, a frozen one, or a quarantined query.
         """
 
+    def held(self, user: str, policy: Policy, requests: Sequence[ReleaseRequest]) -> tuple[bool, ...]:
+        """Tell which of the requests this user has already and would not be charged for; nothing is written."""
+
     def store(self, release_id: int, payload: bytes) -> None:
         """Keep a release durably, so that it may answer again; the first one stored for a key stays."""
 
