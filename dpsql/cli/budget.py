@@ -1,11 +1,13 @@
 """`dpsql budget`: what was spent, what is left and who spent it; for the data owner."""
 
 from datetime import datetime
+from fractions import Fraction
 from pathlib import Path
 
 import click
 
 from dpsql.cli.command import Group
+from dpsql.cli.compare import Comparison, compared, comparing
 from dpsql.cli.options import existing_ledger, finding_ledger, ledger_option
 from dpsql.cli.table import table_lines
 from dpsql.errors import InvalidParameter
@@ -31,21 +33,36 @@ def budget() -> None:
 @click.option("--policy", required=True, metavar="POLICY", type=click.Path(path_type=Path), help="Whose budgets.")
 @click.option("--user", metavar="NAME", help="This user's alone.")
 @click.option("--group", metavar="K", type=click.IntRange(1, 10**6), help="Also what K units together are guaranteed.")
+@comparing
 @ledger_option
-def show(policy: Path, user: str | None, group: int | None, ledger: str | None) -> None:
+def show(
+    policy: Path,
+    user: str | None,
+    group: int | None,
+    compare: bool,
+    delta: Fraction | None,
+    plot: Path | None,
+    ledger: str | None,
+) -> None:
     """Show each user's budget, and the cap over all users.
 
     Under zcdp, "spent" is the share of the budget that is spent, times epsilon. What is left of the cap is for the
     data owner: users are never told.
 
+    --compare reports what the same queries would amount to under other analyses, and --plot draws it for one user or
+    for all users together. No report gates anything.
+
     Example:
       dpsql budget show --policy clinic.toml --group 4
+      dpsql budget show --policy clinic.toml --user ana --compare --plot ana.png
     """
     loaded = load_policy(policy)
     with existing_ledger(ledger, policy) as opened:
-        rows = [_row(name, status, group) for name, status in _statuses(opened, loaded, user)]
+        statuses = _statuses(opened, loaded, user)
+        report = list(compared(opened, statuses, Comparison(compare, delta, group, plot)))
+    rows = [_row(name, status, group) for name, status in statuses]
     names = _COLUMNS + (() if group is None else tuple(name.format(k=group) for name in _GROUP_COLUMNS))
-    click.echo("\n".join(table_lines(names, rows, right=(2, 3, 4, 5, 6, 7, 9, 10))))
+    click.echo("\n".join([*table_lines(names, rows, right=(2, 3, 4, 5, 6, 7, 9, 10)), *report]))
 
 
 def _statuses(ledger: Ledger, policy: Policy, user: str | None) -> list[tuple[str, BudgetStatus]]:

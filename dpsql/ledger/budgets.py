@@ -106,7 +106,7 @@ def user_status(connection: Connection, user: str, dataset: Dataset, budget: Bud
     if _window(terms) != _window(state.terms):
         begun = now  # the new window begins with the next charge
     end = None if budget.window is None else window_end(budget.window, begun, dataset.timezone)
-    return BudgetStatus(limit, spent, begun, end, charges)
+    return BudgetStatus(limit, spent, begun, end, charges, number=state.id)
 
 
 def cap_status(connection: Connection, dataset: Dataset) -> BudgetStatus:
@@ -117,7 +117,7 @@ def cap_status(connection: Connection, dataset: Dataset) -> BudgetStatus:
     state = _find(connection, row[0], dataset.name)
     known = state.terms == write_terms(dataset.budget, dataset.timezone)
     limit = state.limit if known else _fix(dataset.budget, _order(state))
-    return BudgetStatus(limit, load_spent(state.spent), state.start, None, state.charges)
+    return BudgetStatus(limit, load_spent(state.spent), state.start, None, state.charges, number=state.id)
 
 
 def renewal(state: BudgetState, now: datetime) -> datetime | None:

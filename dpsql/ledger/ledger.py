@@ -108,6 +108,7 @@ class BudgetStatus:
         window_start: When the window began; None before the first charge.
         window_end: When the budget renews; None if it does not, or before the first charge.
         charges: How many charges the window has seen.
+        number: What the records call it; None before the first charge.
     """
 
     limit: Limit
@@ -115,6 +116,7 @@ class BudgetStatus:
     window_start: datetime | None
     window_end: datetime | None
     charges: int
+    number: int | None = None
 
     @property
     def remaining(self) -> Remaining:

@@ -83,8 +83,8 @@ def gate(limit: Limit, spent: Spent) -> Fraction | Dash:
     return total
 
 
-def history(events: Iterable[Event], units: int = 1) -> History:
-    """Return the history of the events, as it concerns so many privacy units together.
+def history(events: Iterable[Event] | Mapping[Event, int], units: int = 1) -> History:
+    """Return the history of events, or of how often each ran, as it concerns so many privacy units together.
 
     Guarantee: k units move k·l0 cells, and L∞, L1 and L2 are k times as large. A group that m of them touch has a
         selection that is mε′-DP but for δ′(e^{mε′} − 1)/(e^ε′ − 1); Σm ≤ k·l0, m ≤ k, and ε, ρ, Rényi divergence and
@@ -116,7 +116,9 @@ def _noise(event: Event, units: int) -> Event | None:
     return Event(event.mechanism, moved, event.scale, conversion_delta=event.conversion_delta)
 
 
-def epsilon_of_group(analysis: Analysis, events: Iterable[Event], delta: Fraction, units: int) -> Fraction | Dash:
+def epsilon_of_group(
+    analysis: Analysis, events: Iterable[Event] | Mapping[Event, int], delta: Fraction, units: int
+) -> Fraction | Dash:
     """Return the ε of an analysis for so many privacy units together.
 
     Guarantee: the analysis of the history as it concerns them: kε where noise is pure, k²ρ. With a threshold, kε of
@@ -124,7 +126,7 @@ def epsilon_of_group(analysis: Analysis, events: Iterable[Event], delta: Fractio
     Assumes: as `history` and the analysis.
     Reference: Vadhan 2017, lemma 2.2; Bun & Steinke 2016, proposition 1.9.
     """
-    ran = tuple(events)
+    ran = Counter(events)
     together = history(ran, units)
     if together.delta is not None:
         return analysis.epsilon(together, delta)
