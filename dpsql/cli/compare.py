@@ -73,7 +73,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class BudgetHistory:
     """A budget with what its total is made of.
 
     Attributes:
@@ -103,20 +103,20 @@ def compared(ledger: Ledger, statuses: Sequence[tuple[str, BudgetStatus]], asked
         if asked.delta is not None:
             raise click.UsageError("--delta says where to compare: give --compare or --plot too.")
         return
-    accounts = read_accounts(ledger, statuses if asked.table else statuses[-1:], asked.delta)
+    histories = read_histories(ledger, statuses if asked.table else statuses[-1:], asked.delta)
     if asked.table:
         yield from ("", _GATES_NOTHING, _CAVEAT)
-        for account in accounts:
+        for budget in histories:
             yield ""
-            yield from comparison(account, asked.units)
+            yield from comparison(budget, asked.units)
     if asked.plot is not None:
-        draw(drawing(accounts[-1]), asked.plot)
+        draw(drawing(histories[-1]), asked.plot)
         yield f"drawn: {asked.plot}"
 
 
-def read_accounts(
+def read_histories(
     ledger: Ledger, statuses: Sequence[tuple[str, BudgetStatus]], delta: Fraction | None
-) -> list[Account]:
+) -> list[BudgetHistory]:
     """Return the budgets with their charges.
 
     Args:
@@ -128,7 +128,7 @@ def read_accounts(
         LedgerUnavailable: The charges do not add up to what the budgets have spent.
     """
     charges = spending(ledger.export())
-    accounts = []
+    histories = []
     for name, status in statuses:
         # What came after the status was read is left out.
         found = charges.get(status.number, [])[: status.charges] if status.number is not None else []
@@ -137,8 +137,8 @@ def read_accounts(
                 f'the charges of "{name}" do not add up to what is spent: the ledger changed while it was read',
                 hint="Run it again; if that does not help, dpsql ledger verify.",
             )
-        accounts.append(Account(name, status, found, status.limit.delta if delta is None else delta))
-    return accounts
+        histories.append(BudgetHistory(name, status, found, status.limit.delta if delta is None else delta))
+    return histories
 
 
 def _adds_up(charges: Sequence[Sequence[Event]], spent: Spent) -> bool:
@@ -148,22 +148,22 @@ def _adds_up(charges: Sequence[Sequence[Event]], spent: Spent) -> bool:
     return (total.rho, total.pure_epsilon, total.delta) == (spent.rho, spent.pure_epsilon, spent.delta)
 
 
-def comparison(account: Account, units: int | None) -> Iterator[str]:
+def comparison(budget: BudgetHistory, units: int | None) -> Iterator[str]:
     """Yield the lines of a budget's report, also for so many privacy units together if that is given."""
-    queries = len(account.charges)
-    yield f"{account.name}, {queries} {'query' if queries == 1 else 'queries'}, at delta = {float(account.delta):g}:"
+    queries = len(budget.charges)
+    yield f"{budget.name}, {queries} {'query' if queries == 1 else 'queries'}, at delta = {float(budget.delta):g}:"
     names = ["kind", "analysis", "epsilon", *([] if units is None else [f"epsilon for {units}"]), "remark"]
-    yield from table_lines(names, list(_rows(account, units)), right=range(2, len(names) - 1))
+    yield from table_lines(names, list(_rows(budget, units)), right=range(2, len(names) - 1))
 
 
-def _rows(account: Account, units: int | None) -> Iterator[list[str | None]]:
-    limit = account.status.limit
-    counted = gate(limit, account.status.spent)
+def _rows(budget: BudgetHistory, units: int | None) -> Iterator[list[str | None]]:
+    limit = budget.status.limit
+    counted = gate(limit, budget.status.spent)
     told = counted.reason if isinstance(counted, Dash) else f"refuses beyond {shown(limit.epsilon)}"
     yield ["gate", limit.accountant.value, shown(counted), *([] if units is None else [None]), told]
-    events = Counter(event for charge in account.charges for event in charge)
+    events = Counter(event for charge in budget.charges for event in charge)
     for analysis in ANALYSES:
-        found = [epsilon_of_group(analysis, events, account.delta, each) for each in (1, units) if each is not None]
+        found = [epsilon_of_group(analysis, events, budget.delta, each) for each in (1, units) if each is not None]
         reasons = dict.fromkeys(each.reason for each in found if isinstance(each, Dash))
         yield ["report", analysis.name, *map(shown, found), "; ".join(reasons)]
 
@@ -176,34 +176,34 @@ def shown(epsilon: Fraction | Dash) -> str:
     return f"{float(digits):.4g}"
 
 
-def drawing(account: Account) -> Drawing:
+def drawing(budget: BudgetHistory) -> Drawing:
     """Return what to draw of a budget: ε after each query, or after about 40 of them.
 
     Raises:
         InvalidParameter: Nothing was charged.
     """
-    if not account.charges:
+    if not budget.charges:
         raise InvalidParameter(
-            f'"{account.name}" has been charged nothing yet: there is nothing to draw',
+            f'"{budget.name}" has been charged nothing yet: there is nothing to draw',
             hint="--user NAME draws another budget.",
         )
-    last = len(account.charges)
+    last = len(budget.charges)
     places = {1, *(-(-last * point // _POINTS) for point in range(1, _POINTS + 1))}
-    limit = account.status.limit
+    limit = budget.status.limit
     counted = [(0, 0.0)]
     reported = {analysis.name: [(0, 0.0)] for analysis in ANALYSES}
-    spent, events = account.status.spent.cleared(), Counter[Event]()
-    for place, charge in enumerate(account.charges, start=1):
+    spent, events = budget.status.spent.cleared(), Counter[Event]()
+    for place, charge in enumerate(budget.charges, start=1):
         spent = spent.add(charge)
         events.update(charge)
         if place in places:
             counted.append((place, _height(gate(limit, spent))))
             ran = history(events)
             for analysis in ANALYSES:
-                reported[analysis.name].append((place, _height(analysis.epsilon(ran, account.delta))))
+                reported[analysis.name].append((place, _height(analysis.epsilon(ran, budget.delta))))
     return Drawing(
-        title=f"{account.name}: ε against the number of queries",
-        height=f"ε at δ = {float(account.delta):g}",
+        title=f"{budget.name}: ε against the number of queries",
+        height=f"ε at δ = {float(budget.delta):g}",
         note=_CAVEAT,
         limit=float(limit.epsilon),
         gate=Curve(limit.accountant.value, counted),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
+from dpsql.errors import InvalidParameter
 from dpsql.privacy.accounting import Limit, grown_delta
 from dpsql.privacy.conversion import DOWN, MIN_DELTA, UP, decimal, exp, ln, order_offset, rho_to_epsilon, root_up
 from dpsql.privacy.cost import ZERO, Accountant, Event, Mechanism, loss
@@ -127,9 +128,12 @@ def epsilon_of_group(
     Reference: Vadhan 2017, lemma 2.2; Bun & Steinke 2016, proposition 1.9.
     """
     ran = Counter(events)
-    together = history(ran, units)
-    if together.delta is not None:
-        return analysis.epsilon(together, delta)
+    try:
+        together = history(ran, units)
+        if together.delta is not None:
+            return analysis.epsilon(together, delta)
+    except InvalidParameter as beyond:  # so many units may move it beyond the range of ρ
+        return Dash(beyond.message)
     one, part = history(ran), delta
     while isinstance(epsilon := analysis.epsilon(one, part), Fraction):
         if grown_delta(epsilon, part, units) <= delta:

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from dpsql.cli import compare
-from dpsql.cli.compare import Account, comparison, drawing, read_accounts
+from dpsql.cli.compare import BudgetHistory, comparison, drawing, read_histories
 from dpsql.cli.plot import Curve, Drawing, draw
 from dpsql.dbapi import connect
 from dpsql.errors import LedgerUnavailable
@@ -62,17 +62,17 @@ def blocks(text: str) -> dict[str, dict[str, list[str]]]:
     return found
 
 
-def account(events: Sequence[Event], accountant: Accountant = Accountant.ZCDP, **known: Any) -> Account:
+def account(events: Sequence[Event], accountant: Accountant = Accountant.ZCDP, **known: Any) -> BudgetHistory:
     """Return a budget that was charged these, one by one."""
     limit = create_limit(accountant, Fraction(8), ZERO if accountant is Accountant.PURE else MICRO, ZERO)
     total = Spent.zero()
     for event in events:
         total = total.add([event])
     status = BudgetStatus(limit, total, None, None, len(events), **known)
-    return Account("ana", status, [[event] for event in events], limit.delta)
+    return BudgetHistory("ana", status, [[event] for event in events], limit.delta)
 
 
-def rows(shown: Account, units: int | None = None) -> dict[str, list[str]]:
+def rows(shown: BudgetHistory, units: int | None = None) -> dict[str, list[str]]:
     return blocks("\n\n\n\n" + "\n".join(comparison(shown, units)))["ana"]
 
 
@@ -157,9 +157,9 @@ def test_charges_made_after_the_budget_was_read_are_left_out(run: Run, spent: Pa
     ledger, rules = open_ledger(f"sqlite:///{spent.parent / 'dpsql-ledger.sqlite'}"), load_policy(spent)
     statuses = [("ana", ledger.budget("ana", rules)), ("all users", ledger.cap(rules))]
     run("query", spent, "SELECT COUNT(*) FROM patients", "--user", "ana")
-    assert [len(account.charges) for account in read_accounts(ledger, statuses, None)] == [2, 3]
+    assert [len(account.charges) for account in read_histories(ledger, statuses, None)] == [2, 3]
     with pytest.raises(LedgerUnavailable, match='"ana" do not add up') as refusal:
-        read_accounts(ledger, [("ana", statuses[1][1]), ("ana", ledger.budget("ben", rules)), *wrong(statuses)], None)
+        read_histories(ledger, [("ana", statuses[1][1]), ("ana", ledger.budget("ben", rules)), *wrong(statuses)], None)
     assert "ledger verify" in str(refusal.value.hint)
     ledger.close()
 

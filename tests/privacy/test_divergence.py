@@ -1,6 +1,7 @@
 """The Rényi divergence of discrete Laplace noise, against sums over the law itself."""
 
 import math
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import pytest
@@ -38,6 +39,20 @@ def test_many_steps_lose_less_than_randomized_response_and_convexly(
     assert 0 < found <= randomized_response(steps / scale, order) * (1 + Fraction(1, 10**40))
     twice = laplace_divergence(2 * steps, scale, order)
     assert 2 * found <= twice * (1 + Fraction(1, 10**20))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 30), st.fractions(Fraction(1, 64), 10**6), st.sampled_from(ORDERS))
+def test_it_is_rounded_up_and_hardly(steps: int, scale: Fraction, order: Fraction) -> None:
+    found = laplace_divergence(steps, scale, order)
+    with localcontext(prec=150, Emin=-(10**9), Emax=10**9):
+        b, a = (Decimal(value.numerator) / value.denominator for value in (scale, order))
+        q = (-1 / b).exp()
+        middle = sum((q ** (a * z + (1 - a) * (steps - z)) for z in range(1, steps)), Decimal(0))
+        ends = (q ** ((1 - a) * steps) + q ** (a * steps)) / (1 - q)
+        exact = ((1 - q) / (1 + q) * (ends + middle)).ln() / (a - 1)
+        excess = Decimal(found.numerator) / found.denominator - exact
+        assert -Decimal("1e-100") <= excess <= Decimal("1e-40")
 
 
 def test_one_step_is_randomized_response() -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from math import comb
 
@@ -32,6 +33,23 @@ def test_it_is_the_least_epsilon_of_the_exact_law(times: int, base: Fraction, de
     above, below = (Fraction(math.exp(found * (1 + side) + side / 10)) for side in (Fraction(1, 10**12), -MICRO))
     assert exact_delta(base, times, above) <= delta * (1 + MICRO)
     assert found == 0 or exact_delta(base, times, max(Fraction(1), below)) > delta * (1 - MICRO)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.fractions(Fraction(1, 10**6), 3), st.integers(1, 60), DELTAS)
+def test_it_is_rounded_up_and_hardly(epsilon: Fraction, times: int, delta: Fraction) -> None:
+    found = homogeneous(epsilon, times, delta)
+    with localcontext(prec=150):
+        e, d = (Decimal(value.numerator) / value.denominator for value in (epsilon, delta))
+        truth = 1 / (1 + (-e).exp())
+        laws = [
+            [comb(times, lies) * p ** (times - lies) * (1 - p) ** lies for lies in range((times + 1) // 2)]
+            for p in (truth, 1 - truth)
+        ]
+        tails = [(sum(laws[0][: m + 1]), sum(laws[1][: m + 1])) for m in range(len(laws[0]))]
+        least = max(Decimal(1), *((above - d) / below for above, below in tails)).ln()
+        excess = Decimal(found.numerator) / found.denominator - least
+        assert -Decimal("1e-100") <= excess <= Decimal("1e-45")
 
 
 def test_what_delta_covers_alone_loses_nothing() -> None:

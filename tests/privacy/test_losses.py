@@ -1,11 +1,14 @@
 """Privacy losses composed by dp-accounting: never below the exact laws, and hardly above."""
 
 import math
+from collections.abc import Iterator
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as google
 
+from dpsql.privacy import losses
 from dpsql.privacy.cost import Event, Mechanism
 from dpsql.privacy.kairouz import homogeneous
 from dpsql.privacy.losses import composed
@@ -65,21 +68,38 @@ def test_the_law_of_fine_grids_is_above_the_discrete_one_and_hardly(steps: int, 
     assert exact * (1 - 1e-6) <= epsilon({laplace(steps, scale): 50}) <= exact * 1.0001
 
 
-def test_continuous_laplace_noise_is_above_the_chords_of_discrete_noise() -> None:
-    """With few steps the larger loss is needed: without it the law would be below."""
-    steps, scale = 3, 5
-    larger = steps / scale + 2 * math.log(math.cosh(1 / 2 / scale))
-    discrete = google.from_discrete_laplace_mechanism(1 / scale, steps, value_discretization_interval=1e-3)
-    exact = laws.laplace_loss(steps, scale)
-    for loss in (place / 40 for place in range(-28, 28)):
-        curve = max(0, 1 - math.exp((loss - larger) / 2)) if loss > -larger else 1 - math.exp(loss)
-        assert laws.delta_of(exact, loss) <= curve + 1e-12
-        assert laws.delta_of(exact, loss) <= discrete.get_delta_for_epsilon(loss) + 1e-12
-    between = (steps - 1) / scale  # e^ε halfway between two losses: the continuous law itself is below there
-    assert laws.delta_of(exact, between) > 1 - math.exp((between - steps / scale) / 2)
+@pytest.fixture
+def continuous(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let continuous laws stand for discrete ones however coarse the grid is."""
+    monkeypatch.setattr(losses, "_FINE_STEPS", 0)
+    monkeypatch.setattr(losses, "_FINE_VARIANCE", 0)
+    losses._composition.cache_clear()
+    yield
+    losses._composition.cache_clear()
 
 
-def test_the_gaussian_of_less_variance_is_above_the_discrete_one_and_hardly() -> None:
+COARSE = [
+    *((laplace(steps, scale), laws.laplace_loss(steps, scale)) for steps, scale in ((1, 1), (3, 5), (4, 2))),
+    *(
+        (gaussian(steps, variance), laws.gaussian_loss(steps, variance))
+        for steps, variance in ((1, 5), (3, 9), (9, 30))
+    ),
+]
+
+
+@pytest.mark.parametrize(("event", "law"), COARSE, ids=range(len(COARSE)))
+def test_continuous_noise_that_stands_for_discrete_noise_is_above_it(
+    event: Event, law: laws.Loss, continuous: None
+) -> None:
+    """Above all between two losses, where the discrete curve is a chord."""
+    for low, high in pairwise(sorted(law)):
+        between = math.log((math.exp(low) + math.exp(high)) / 2)
+        delta = laws.delta_of(law, between)
+        if 0 < between < 5 and delta > 1e-9:
+            assert epsilon({event: 1}, Fraction(delta)) >= between
+
+
+def test_the_gaussian_of_less_variance_is_hardly_above_the_discrete_one() -> None:
     """Above a variance of 2500 continuous noise stands for discrete noise."""
     law = laws.gaussian_loss(50, 2500)
     found, exact = epsilon({gaussian(50, 2500): 1}), laws.epsilon_of(law, 1e-6)

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import pairwise
 
@@ -9,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.privacy import reports
 from dpsql.privacy.accounting import Limit, admits, create_limit
 from dpsql.privacy.conversion import rho_to_epsilon
 from dpsql.privacy.cost import Accountant, Event, Mechanism
@@ -86,12 +86,26 @@ def test_the_formulas_by_hand() -> None:
         assert epsilon(name, events) == pytest.approx(expected, rel=1e-9)
 
 
-def test_numbers_are_rounded_up() -> None:
-    found = reports.whitehouse(history([LAPLACE] * 7), MICRO)
-    assert isinstance(found, Fraction)
-    below = found - Fraction(7, 200)
-    assert below**2 > 2 * 7 * TENTH**2 * Fraction("13.81551055796427410410794872810618524560660893177263")
-    assert below**2 < 2 * 7 * TENTH**2 * Fraction("13.815510557964275")
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=4), st.sampled_from([MICRO, Fraction(1, 3)]))
+def test_numbers_are_rounded_up_and_hardly(scales: list[int], delta: Fraction) -> None:
+    ran = history(Event(Mechanism.LAPLACE, ONE_CELL, Fraction(scale, 1000)) for scale in scales if scale > 10)
+    with localcontext(prec=120):
+        losses = [Decimal(1000) / scale for scale in scales if scale > 10]
+        log, squares = -(Decimal(delta.numerator) / delta.denominator).ln(), sum((e * e for e in losses), Decimal(0))
+        root = (2 * log * squares).sqrt()
+        exact = {
+            "notes, ε√(8k ln(1/δ′))": 2 * root,
+            "notes, 2ε√(2k ln(1/δ′))": 2 * root,
+            "notes, ε√(2k ln(1/δ)) + kε²": root + squares,
+            "Dwork-Rothblum-Vadhan": root + sum((e * (e.exp() - 1) for e in losses), Decimal(0)),
+            "Whitehouse et al.": root + squares / 2,
+        }
+        for name, least in exact.items():
+            found = BY_NAME[name].epsilon(ran, delta)
+            if isinstance(found, Fraction):
+                excess = Decimal(found.numerator) / found.denominator - least
+                assert -Decimal("1e-100") <= excess <= least * Decimal("1e-15") + Decimal("1e-25")
 
 
 SMALL = st.sampled_from(
@@ -264,6 +278,14 @@ def test_pure_noise_loses_so_many_times_as_much_to_a_group() -> None:
         assert found == 2 * units * TENTH
         squared = epsilon_of_group(BY_NAME["zCDP"], [LAPLACE, GAUSSIAN], MICRO, units)
         assert squared == rho_to_epsilon(units**2 * Fraction(3, 400), MICRO)
+
+
+def test_more_than_rho_can_be_is_a_dash() -> None:
+    large = Event(Mechanism.LAPLACE, ONE_CELL, Fraction(1, 64))
+    assert epsilon_of_group(BY_NAME["zCDP"], [large], MICRO, 10**6) == Dash("rho is out of range")
+    assert epsilon_of_group(BY_NAME["basic"], [large], MICRO, 10**6) == 64 * 10**6
+    in_pairs = Event(Mechanism.GAUSSIAN, ONE_CELL, Fraction(1, 1000), ZERO, NANO)
+    assert epsilon_of_group(BY_NAME["basic"], [in_pairs], MICRO, 10**6) == Dash("rho is out of range")
 
 
 def test_the_delta_of_a_selection_grows_with_a_group() -> None:
