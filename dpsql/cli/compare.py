@@ -46,9 +46,7 @@ def comparing(command: F) -> F:
     options = (
         click.option("--compare", is_flag=True, help="Also what the queries amount to under other analyses."),
         click.option("--delta", metavar="D", callback=_parse_delta, help="Compare at this delta, not at the budget's."),
-        click.option(
-            "--plot", metavar="FILE", type=click.Path(path_type=Path), help="Draw the last one: .png or .svg."
-        ),
+        click.option("--plot", metavar="FILE", type=click.Path(path_type=Path), help="Draw it: .png or .svg."),
     )
     for option in reversed(options):
         command = option(command)

@@ -19,22 +19,23 @@ def spending(records: Iterable[Mapping[str, Any]]) -> dict[int, list[Events]]:
     charges: defaultdict[int, dict[int, Events]] = defaultdict(dict)
     for record in records:
         body: Body = record["body"]
-        if record["kind"] == "budget.renewed":
+        if record["kind"] in ("budget.renewed", "budget.reset"):
             charges[body["budget"]].clear()
         elif record["kind"] == "cap.merged":
             charges[body["into"]] |= charges.pop(body["budget"], {})
         elif record["kind"] == "charge":
             for budget, events in _parts(body):
                 charges[budget][record["seq"]] = events
-    return {budget: [paid[number] for number in sorted(paid) if paid[number]] for budget, paid in charges.items()}
+    return {budget: [paid[number] for number in sorted(paid)] for budget, paid in charges.items()}
 
 
 def _parts(body: Body) -> Iterator[tuple[int, Events]]:
-    """Yield what each budget pays of a charge: the user's for every release, the cap for those that are new."""
-    releases = [(load_events(canonical(release["events"])), release) for release in body["releases"]]
-    yield body["budget"], _joined(events for events, _ in releases)
-    yield body["cap"], _joined(events for events, release in releases if release["origin"] == release["id"])
-
-
-def _joined(parts: Iterable[Events]) -> Events:
-    return tuple(event for events in parts for event in events)
+    """Yield what each budget pays of a charge: the user's all, the cap what is new, the group's what is new to it."""
+    releases = {release["id"]: load_events(canonical(release["events"])) for release in body["releases"]}
+    made = [release["id"] for release in body["releases"] if release["origin"] == release["id"]]
+    payers = [(body["budget"], releases), (body["cap"], made)]
+    if "group" in body:
+        payers.append((body["group"]["budget"], body["group"]["releases"]))
+    for budget, paid in payers:
+        if paid:
+            yield budget, tuple(event for release in paid for event in releases[release])

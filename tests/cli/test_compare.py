@@ -3,10 +3,10 @@
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -62,13 +62,13 @@ def blocks(text: str) -> dict[str, dict[str, list[str]]]:
     return found
 
 
-def account(events: Sequence[Event], accountant: Accountant = Accountant.ZCDP, **known: Any) -> BudgetHistory:
+def account(events: Sequence[Event], accountant: Accountant = Accountant.ZCDP) -> BudgetHistory:
     """Return a budget that was charged these, one by one."""
     limit = create_limit(accountant, Fraction(8), ZERO if accountant is Accountant.PURE else MICRO, ZERO)
     total = Spent.zero()
     for event in events:
         total = total.add([event])
-    status = BudgetStatus(limit, total, None, None, len(events), **known)
+    status = BudgetStatus(limit, total, None, None, len(events), None, 0)
     return BudgetHistory("ana", status, [[event] for event in events], limit.delta)
 
 
@@ -167,7 +167,7 @@ def test_charges_made_after_the_budget_was_read_are_left_out(run: Run, spent: Pa
 def wrong(statuses: list[tuple[str, BudgetStatus]]) -> list[tuple[str, BudgetStatus]]:
     """Return ana's total with the number of another budget."""
     (_, ana), (_, cap) = statuses
-    return [("ana", BudgetStatus(ana.limit, ana.spent, None, None, ana.charges + 1, number=cap.number))]
+    return [("ana", replace(ana, charges=ana.charges + 1, number=cap.number))]
 
 
 @pytest.mark.parametrize("name", ["budget.png", "budget.svg"])

@@ -6,7 +6,7 @@ from dpsql.ledger import BudgetStatus, SqliteLedger
 from dpsql.ledger.spending import spending
 from dpsql.policy import Window
 from dpsql.privacy.accounting import Accountant, Spent
-from tests.ledger.world import SQL, Clock, budget, laplace, policy, request
+from tests.ledger.world import ANA, SQL, Clock, budget, laplace, policy, request
 
 TENTH = Fraction(1, 10)
 
@@ -63,6 +63,29 @@ def test_a_new_window_begins_with_nothing(ledger: SqliteLedger, clock: Clock) ->
     assert paid(ledger, ledger.cap(rules)) == [TENTH, 2 * TENTH]
 
 
+def test_a_reset_begins_with_nothing(ledger: SqliteLedger) -> None:
+    ledger.charge("ana", policy(), [request("a")], sql=SQL)
+    ledger.reset(ANA, policy(), "a new study")
+    assert paid(ledger, ledger.budget("ana", policy())) == []
+    ledger.charge("ana", policy(), [request("b", laplace(2 * TENTH))], sql=SQL)
+    assert paid(ledger, ledger.budget("ana", policy())) == [2 * TENTH]
+    assert paid(ledger, ledger.cap(policy())) == [TENTH, 2 * TENTH]
+
+
+def test_a_group_pays_for_what_is_new_to_it(ledger: SqliteLedger) -> None:
+    alone = ledger.charge("ana", policy(), [request("a")], sql=SQL)
+    ledger.store(alone.releases[0].release_id, b"rows")
+    for name in ("ana", "ben"):
+        ledger.set_group(name, "team")
+    shared = ledger.charge("ana", policy(), [request("b")], sql=SQL)
+    ledger.store(shared.releases[0].release_id, b"rows")
+    ledger.charge("ben", policy(), [request("b")], sql=SQL)  # the group has it
+    ledger.charge("ben", policy(), [request("a"), request("b")], sql=SQL)  # of these, it has b
+    assert paid(ledger, ledger.group_budget("team", policy())) == [TENTH] * 2
+    assert paid(ledger, ledger.budget("ben", policy())) == [TENTH] * 2
+    assert paid(ledger, ledger.cap(policy())) == [TENTH] * 2
+
+
 def test_a_longer_window_keeps_what_was_spent(ledger: SqliteLedger, clock: Clock) -> None:
     """The window begins anew, the total does not: dates alone would not tell which charges it has."""
     ledger.charge("ana", policy(budget(window=Window(30))), [request("a")], sql=SQL)
@@ -82,6 +105,18 @@ def test_caps_that_become_one_have_the_charges_of_both(ledger: SqliteLedger) -> 
     ledger.charge("ana", together, [request(4, laplace(TENTH * 4))], sql=SQL)
     assert paid(ledger, ledger.cap(together)) == [TENTH * part for part in (1, 2, 3, 4)]
     assert ledger.cap(north) == ledger.cap(together)
+
+
+def test_the_number_of_a_cap_that_is_gone_is_given_to_another_budget(ledger: SqliteLedger) -> None:
+    cap = budget(20, Accountant.PURE)
+    north, south = (policy(cap=cap, name=name, cap_name=name) for name in ("north", "south"))
+    for rules in (north, south):
+        ledger.charge("ana", rules, [request(rules.dataset.name)], sql=SQL)
+    gone = ledger.cap(south).number
+    ledger.charge("ana", policy(cap=cap, name="south", cap_name="north"), [request("c")], sql=SQL)
+    ledger.charge("ben", north, [request("d", laplace(2 * TENTH))], sql=SQL)
+    assert ledger.budget("ben", north).number == gone
+    assert paid(ledger, ledger.budget("ben", north)) == [2 * TENTH]
 
 
 def test_caps_that_become_one_before_a_charge(ledger: SqliteLedger) -> None:

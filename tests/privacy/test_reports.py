@@ -306,6 +306,8 @@ def test_groups_that_a_selection_keeps_are_bounded_however_units_share_them(unit
         apart = laws.composed([laws.selection_loss(0.5)] * 3 * units)
         for law in (together, apart):
             assert laws.delta_of(law, float(found)) <= 1e-3
+    ((response, times),) = history([wide], units).noise.items()
+    assert (response.sensitivity.l0, response.sensitivity.l1, times) == (3 * units, 3, 1)
 
 
 @pytest.mark.parametrize("name", NAMES)
