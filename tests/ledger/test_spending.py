@@ -79,10 +79,9 @@ def test_a_group_pays_for_what_is_new_to_it(ledger: SqliteLedger) -> None:
         ledger.set_group(name, "team")
     shared = ledger.charge("ana", policy(), [request("b")], sql=SQL)
     ledger.store(shared.releases[0].release_id, b"rows")
-    ledger.charge("ben", policy(), [request("b")], sql=SQL)  # the group has it
-    ledger.charge("ben", policy(), [request("a"), request("b")], sql=SQL)  # of these, it has b
+    ledger.charge("ben", policy(), [request("a"), request("b")], sql=SQL)  # of these, the group has b
     assert paid(ledger, ledger.group_budget("team", policy())) == [TENTH] * 2
-    assert paid(ledger, ledger.budget("ben", policy())) == [TENTH] * 2
+    assert paid(ledger, ledger.budget("ben", policy())) == [2 * TENTH]
     assert paid(ledger, ledger.cap(policy())) == [TENTH] * 2
 
 
