@@ -134,6 +134,7 @@ class BudgetStatus:
         charges: How many charges the window has seen.
         window: How often it renews; None if it does not.
         resets: How often the data owner has set it to nothing spent.
+        number: What the records call it; None before the first charge.
     """
 
     limit: Limit
@@ -143,6 +144,7 @@ class BudgetStatus:
     charges: int
     window: Window | None
     resets: int
+    number: int | None = None
 
     @property
     def remaining(self) -> Remaining:
