@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -18,17 +17,13 @@ from dpsql.session import Session
 from tests.conftest import MakeEngine
 from tests.faults.forks import SECONDS, Fork, Forks
 from tests.faults.reads import Notes
-from tests.faults.victims import POINTS
-from tests.faults.world import PASSWORD, charges, new_ledger, question, write_policy
+from tests.faults.victims import POINTS, connect, port_of
+from tests.faults.world import charges, new_ledger, question, write_policy
 
 KILLS = 200
 ANSWERS = 40
 """What a budget is for: some ten gateways are killed over one, then the next one is begun."""
 CLIENTS = 3
-
-
-def connect(port: int) -> "psycopg.Connection[tuple[Any, ...]]":
-    return psycopg.connect(f"postgresql://ana:{PASSWORD}@127.0.0.1:{port}/clinic", autocommit=True)
 
 
 @dataclass
@@ -200,7 +195,7 @@ def test_killed_at(forks: Forks, make_engine: MakeEngine, clinic_file: Path, tmp
     forks.start("tests.faults.victims:begin_ledger", path).end()
     gateway = forks.start("tests.faults.victims:serve_and_die", policy, path, notes.path, point)
     try:
-        with connect(port_of(gateway)) as connection:
+        with connect(gateway) as connection:
             connection.execute(question(1))
             told = True
     except psycopg.OperationalError as error:
@@ -220,7 +215,3 @@ def test_killed_at(forks: Forks, make_engine: MakeEngine, clinic_file: Path, tmp
     assert charges(ledger, policy) == [question(1)] * (death.charged + (not death.stored))
     ledger.close()
 
-
-def port_of(gateway: Fork) -> int:
-    """Return where it listens, once it does."""
-    return int(gateway.line_with("listening on").rpartition(":")[2])

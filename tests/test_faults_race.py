@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.backends import DuckDBBackend
 from dpsql.errors import BudgetExhausted
 from dpsql.ledger import SqliteLedger
 from dpsql.policy import load_policy
 from dpsql.session import Session
 from tests.conftest import open_engine
 from tests.faults.forks import SECONDS, Fork, Forks
-from tests.faults.reads import Notes, noting
+from tests.faults.reads import Notes
+from tests.faults.victims import note_reads
 from tests.faults.world import charges, new_ledger, question, write_policy
 
 PROCESSES = 8
@@ -31,7 +31,7 @@ def race(policy: str, ledger: str, notes: str, user: str, first: int | None) -> 
     Each session asks a query of its own, counted from `first`; without it, all ask the same.
     """
     rules = load_policy(Path(policy))
-    DuckDBBackend.fetch = noting(DuckDBBackend.fetch, Notes(Path(notes)).add)  # type: ignore[method-assign]
+    note_reads(notes)
     engine = open_engine(rules, Path(ledger), ())
     start = threading.Barrier(THREADS)
 

@@ -8,6 +8,8 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 import dpsql.engine
 from dpsql.backends import DuckDBBackend
 from dpsql.cli import main
@@ -15,8 +17,9 @@ from dpsql.ledger import SqliteLedger
 from dpsql.session import Session
 from dpsql.wire.connection import Connection
 from tests.faults.calls import DURABLE, WRITING, kill_at
+from tests.faults.forks import Fork
 from tests.faults.reads import Notes, noting
-from tests.faults.world import new_ledger
+from tests.faults.world import PASSWORD, new_ledger
 
 Change = Callable[..., object]
 
@@ -37,9 +40,25 @@ def begin_ledger(path: str) -> None:
 
 def serve_and_die(policy: str, ledger: str, notes: str, point: str) -> None:
     """Be `dpsql serve`, and die at a point of the first query."""
-    DuckDBBackend.fetch = noting(DuckDBBackend.fetch, Notes(Path(notes)).add)  # type: ignore[method-assign]
+    note_reads(notes)
     POINTS[point]()
     serve(policy, ledger)
+
+
+def note_reads(notes: str) -> None:
+    """Let this process note in a file what it is about to read of private rows."""
+    DuckDBBackend.fetch = noting(DuckDBBackend.fetch, Notes(Path(notes)).add)  # type: ignore[method-assign]
+
+
+def port_of(gateway: Fork) -> int:
+    """Return where a gateway listens, once it does."""
+    return int(gateway.line_with("listening on").rpartition(":")[2])
+
+
+def connect(gateway: Fork | int, user: str = "ana") -> "psycopg.Connection[tuple[Any, ...]]":
+    """Return a client's connection to a gateway, or to a port."""
+    port = gateway if isinstance(gateway, int) else port_of(gateway)
+    return psycopg.connect(f"postgresql://{user}:{PASSWORD}@127.0.0.1:{port}/clinic", autocommit=True)
 
 
 def die(*_: object) -> None:
