@@ -131,7 +131,7 @@ def test_the_command_is_refused(forks: Forks, clinic_file: Path, tmp_path: Path,
     if begun:
         new_ledger(path).close()
     command = forks.start("tests.test_faults_disk:query", policy, path, notes.path, fault)
-    error = json.loads(command.out.read())["error"]
+    error = json.loads(command.rest())["error"]
     assert command.end() == 1
     assert error["sqlstate"] == REFUSED
     assert error["hint"]

@@ -12,12 +12,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from dpsql.backends import DuckDBBackend
 from dpsql.ledger import SqliteLedger
 from dpsql.session import Session
 from tests.conftest import MakeEngine
 from tests.faults.forks import SECONDS, Fork, Forks
-from tests.faults.reads import Notes
-from tests.faults.victims import POINTS, connect, port_of
+from tests.faults.reads import Notes, noting
+from tests.faults.victims import POINTS, connect, port_of, serve
 from tests.faults.world import charges, new_ledger, question, write_policy
 
 KILLS = 200
@@ -215,3 +216,35 @@ def test_killed_at(forks: Forks, make_engine: MakeEngine, clinic_file: Path, tmp
     assert charges(ledger, policy) == [question(1)] * (death.charged + (not death.stored))
     ledger.close()
 
+
+def serve_and_wait(policy: str, ledger: str) -> None:
+    """Be `dpsql serve`, and wait for a line before each read of private rows."""
+
+    def wait(_key: str) -> None:
+        print("reading", flush=True)
+        input()
+
+    DuckDBBackend.fetch = noting(DuckDBBackend.fetch, wait)  # type: ignore[method-assign]
+    serve(policy, ledger)
+
+
+def ask(port: int, number: int) -> int:
+    """Be a client."""
+    with connect(port) as connection:
+        ((count,),) = connection.execute(question(number)).fetchall()
+        return int(count)
+
+
+def test_a_client_that_is_killed_has_paid(forks: Forks, clinic_file: Path, tmp_path: Path) -> None:
+    policy = write_policy(tmp_path / "kill.toml", clinic_file, answers=ANSWERS)
+    ledger = new_ledger(tmp_path / "ledger.sqlite")
+    gateway = forks.start("tests.test_faults_kill:serve_and_wait", policy, tmp_path / "ledger.sqlite")
+    port = port_of(gateway)
+    client = forks.start("tests.test_faults_kill:ask", port, 0)
+    assert gateway.line_with("reading")
+    assert client.stop() == -signal.SIGKILL
+    gateway.tell()
+    assert gateway.line_with("ended")
+    assert charges(ledger, policy) == [question(0)]
+    assert gateway.stop(signal.SIGTERM) == 0
+    ledger.close()

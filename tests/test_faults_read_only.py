@@ -61,13 +61,13 @@ def test_a_ledger_that_may_not_be_written_answers_nothing(forks: Forks, folder: 
         (path.parent / name).chmod(mode)
 
     command = forks.start("tests.test_faults_read_only:query", folder, "refused")
-    refusal = json.loads(command.out.read())["error"]
+    refusal = json.loads(command.rest())["error"]
     assert command.end() == 1
     assert refusal["sqlstate"] == REFUSED, refusal
     assert refusal["hint"]
     assert Notes(folder / "refused").lines() == []
     gateway = forks.start("tests.test_faults_read_only:serve_bound", folder)
-    told = gateway.out.read()
+    told = gateway.rest()
     assert gateway.end() == 1
     assert f"({REFUSED})" in told
     assert "Traceback" not in told
@@ -75,7 +75,7 @@ def test_a_ledger_that_may_not_be_written_answers_nothing(forks: Forks, folder: 
     for name, mode in before.items():
         (path.parent / name).chmod(mode)
     command = forks.start("tests.test_faults_read_only:query", folder, "answered")
-    assert json.loads(command.out.read())["rows"]
+    assert json.loads(command.rest())["rows"]
     assert command.end() == 0
     assert len(Notes(folder / "answered").lines()) == 1
     ledger = SqliteLedger(path)

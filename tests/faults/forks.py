@@ -7,6 +7,7 @@ the second that its imports take.
 import importlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -16,7 +17,7 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 ROOT = Path(__file__).parent.parent.parent
 SECONDS = 30
@@ -29,18 +30,31 @@ class Fork:
 
     Attributes:
         pid: Its number.
-        out: What it prints, and its errors.
-        into: What it reads.
     """
 
     pid: int
-    out: IO[str]
-    into: IO[str]
+    _out: int
+    _into: int
     _parent: "Forks"
+    _unread: bytes = b""
 
     def line(self) -> str:
         """Return the next line that it prints; an empty one when it has ended."""
-        return self.out.readline().rstrip("\n")
+        while b"\n" not in self._unread and (more := self._more()):
+            self._unread += more
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line.decode()
+
+    def rest(self) -> str:
+        """Return all that it still prints."""
+        while more := self._more():
+            self._unread += more
+        return self._unread.decode()
+
+    def _more(self) -> bytes:
+        readable, _, _ = select.select([self._out], [], [], SECONDS)
+        assert readable, f"nothing was printed for {SECONDS} s, after {self._unread!r}"
+        return os.read(self._out, 65536)
 
     def line_with(self, part: str) -> str:
         """Return the next line that has the part."""
@@ -53,14 +67,13 @@ class Fork:
 
     def result(self) -> Any:
         """Wait for its end, and return what its function returned."""
-        text = self.out.read()
+        text = self.rest()
         assert self.end() == 0, text
         return json.loads(text)
 
     def tell(self, line: str = "") -> None:
         """Print a line to it."""
-        self.into.write(f"{line}\n")
-        self.into.flush()
+        os.write(self._into, f"{line}\n".encode())
 
     def stop(self, number: int = signal.SIGKILL) -> int:
         """Send a signal, and return its exit status, negative if the signal ended it."""
@@ -70,8 +83,8 @@ class Fork:
     def end(self) -> int:
         """Wait, and return its exit status."""
         status = self._parent.wait(self.pid)
-        self.out.close()
-        self.into.close()
+        os.close(self._out)
+        os.close(self._into)
         return status
 
 
@@ -111,7 +124,7 @@ class Forks:
         socket.send_fds(self._socket, [request], [their_input, their_output])
         os.close(their_input)
         os.close(their_output)
-        fork = Fork(self._answer(), open(out, encoding="utf-8"), open(into, "w", encoding="utf-8"), self)
+        fork = Fork(self._answer(), out, into, self)
         self._living[fork.pid] = fork
         return fork
 

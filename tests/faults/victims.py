@@ -79,7 +79,7 @@ def _change(owner: Any, name: str, change: Change) -> None:
     setattr(owner, name, wraps(function)(lambda *arguments, **options: change(function, *arguments, **options)))
 
 
-def _at_commit(kind: str, act: Callable[[], object]) -> None:
+def act_at_commit(kind: str, act: Callable[[], object]) -> None:
     """Act when SQLite is told to commit a record of a kind."""
 
     def connect(function: Callable[..., sqlite3.Connection], *arguments: Any, **options: Any) -> sqlite3.Connection:
@@ -124,14 +124,14 @@ def _after_the_reply() -> None:
 
 POINTS: dict[str, Callable[[], None]] = {
     "before the charge": partial(_before, SqliteLedger, "charge"),
-    "the charge is to be committed": partial(_at_commit, "charge", die),
-    "the charge is to be written": partial(_at_commit, "charge", partial(kill_at, *WRITING)),
-    "the charge is to be synced": partial(_at_commit, "charge", partial(kill_at, *DURABLE)),
+    "the charge is to be committed": partial(act_at_commit, "charge", die),
+    "the charge is to be written": partial(act_at_commit, "charge", partial(kill_at, *WRITING)),
+    "the charge is to be synced": partial(act_at_commit, "charge", partial(kill_at, *DURABLE)),
     "charged": partial(_after, SqliteLedger, "charge"),
     "before the read": partial(_before, DuckDBBackend, "fetch"),
     "read": partial(_after, DuckDBBackend, "fetch"),
     "released": partial(_after, dpsql.engine, "release"),
-    "the release is to be stored": partial(_at_commit, "release.stored", die),
+    "the release is to be stored": partial(act_at_commit, "release.stored", die),
     "stored": partial(_after, SqliteLedger, "store"),
     "answered": partial(_after, Session, "execute"),
     "in the reply": _in_the_reply,
