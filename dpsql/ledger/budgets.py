@@ -14,7 +14,7 @@ from sqlite3 import Connection
 from dpsql.errors import InvalidPolicy, PolicyViolation
 from dpsql.ledger.chain import canonical
 from dpsql.ledger.ledger import BudgetStatus
-from dpsql.ledger.projection import load_spent
+from dpsql.ledger.projection import load_spent, read
 from dpsql.ledger.transaction import Transaction
 from dpsql.ledger.windows import moment, stamp, window_end, window_start
 from dpsql.policy import Budget, Dataset, Policy, Window
@@ -214,14 +214,14 @@ def write_terms(budget: Budget, timezone: str) -> str:
 
 @lru_cache(maxsize=256)
 def _window(terms: str | None) -> tuple[Window | None, str]:
-    window = None if terms is None else json.loads(terms)["window"]
+    window = None if terms is None else read(lambda known: known["window"], terms)
     return (None, "UTC") if window is None else (Window(window["days"]), window["timezone"])
 
 
 @lru_cache(maxsize=256)
 def load_limit(text: str) -> Limit:
     """Return the limit that a budget's terms were fixed to."""
-    return Limit.from_json(json.loads(text))
+    return read(Limit.from_json, text)
 
 
 @lru_cache(maxsize=256)

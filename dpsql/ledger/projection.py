@@ -8,13 +8,15 @@ import json
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from sqlite3 import Connection
-from typing import Any
+from typing import Any, TypeVar
 
+from dpsql.errors import InvalidParameter, LedgerUnavailable
 from dpsql.ledger.chain import Record, canonical, sha256
 from dpsql.privacy.accounting import Limit, Spent
 from dpsql.privacy.cost import Event
 
 Body = dict[str, Any]
+T = TypeVar("T")
 
 
 def project(connection: Connection, record: Record, body: Body) -> None:
@@ -22,16 +24,31 @@ def project(connection: Connection, record: Record, body: Body) -> None:
     _PROJECTIONS[record.kind](connection, record, body)
 
 
+def read(make: Callable[[Any], T], text: str) -> T:
+    """Return what is made of the JSON values that a derived table holds.
+
+    Raises:
+        LedgerUnavailable: They are not what this dpsql writes.
+    """
+    try:
+        return make(json.loads(text))
+    except (InvalidParameter, LookupError, RecursionError, TypeError, ValueError):
+        raise LedgerUnavailable(
+            "the ledger holds what this dpsql never writes",
+            hint="`dpsql ledger verify` tells where; restore the ledger from a backup",
+        ) from None
+
+
 @lru_cache(maxsize=256)
 def load_spent(text: str) -> Spent:
     """Return the running total that a budget's row holds."""
-    return Spent.from_json(json.loads(text))
+    return read(Spent.from_json, text)
 
 
 @lru_cache(maxsize=4096)
 def load_events(text: str) -> tuple[Event, ...]:
     """Return the events of a canonical text; queries repeat, so most texts were seen before."""
-    return tuple(Event.from_json(fields) for fields in json.loads(text))
+    return read(lambda events: tuple(map(Event.from_json, events)), text)
 
 
 @lru_cache(maxsize=4096)

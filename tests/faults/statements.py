@@ -1,6 +1,8 @@
 """SQLite connections on which a chosen statement fails, before it ran or after."""
 
 import sqlite3
+import threading
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -27,6 +29,7 @@ class Saboteur:
 
         patch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Connection))
         self._left = 0
+        self._counting = threading.Lock()
         self._after = False
         self._error: BaseException | None = None
         self.failed: str | None = None
@@ -39,11 +42,13 @@ class Saboteur:
     def disarm(self) -> None:
         self._error = None
 
-    def _meet(self, sql: str, run: Any) -> Any:
-        self._left -= 1
-        error = self._error if self._left == 0 else None
-        result = run() if error is None or self._after else None
-        if error is not None:
-            self.failed = sql
-            raise error
-        return result
+    def _meet(self, sql: str, run: Callable[[], sqlite3.Cursor]) -> sqlite3.Cursor:
+        with self._counting:
+            self._left -= 1
+            chosen = self._left == 0
+        if not chosen or self._error is None:
+            return run()
+        if self._after:
+            run().close()
+        self.failed = sql
+        raise self._error
