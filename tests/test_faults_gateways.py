@@ -1,4 +1,4 @@
-"""Two gateways on one ledger: they spend one budget, and neither waits for one that died or takes from one that stands."""
+"""Two gateways on one ledger spend one budget; one that dies does not hold up the other, one that stands robs none."""
 
 import itertools
 import os
@@ -57,7 +57,7 @@ def test_two_gateways_spend_one_budget(forks: Forks, policy: Path, ledger: Sqlit
         return answers
 
     with ThreadPoolExecutor(2 * CLIENTS) as pool:
-        told = [answers for answers in pool.map(ask, ports * CLIENTS) for answers in answers.items()]
+        told = [answer for answers in pool.map(ask, ports * CLIENTS) for answer in answers.items()]
     assert len(told) == ANSWERS
     assert sorted(charges(ledger, policy)) == sorted(dict(told))
     # What either made is given again by both, for nothing, and nothing else is.

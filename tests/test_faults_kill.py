@@ -115,9 +115,7 @@ class Round:
                 self._changed.notify()
 
 
-def test_kill_9_at_200_random_moments(
-    forks: Forks, make_engine: MakeEngine, clinic_file: Path, tmp_path: Path
-) -> None:
+def test_kill_9_at_200_random_moments(forks: Forks, make_engine: MakeEngine, clinic_file: Path, tmp_path: Path) -> None:
     moments = random.Random(4)
     policy = write_policy(tmp_path / "kill.toml", clinic_file, answers=ANSWERS)
     rounds: list[Round] = []

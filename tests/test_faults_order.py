@@ -17,7 +17,7 @@ from tests.faults.reads import noting
 QUERIES = {
     "one release": "SELECT COUNT(*) FROM patients",
     "private keys": "SELECT city, COUNT(*) FROM patients GROUP BY city",
-    "two releases": "SELECT a.n - b.n FROM (SELECT COUNT(*) AS n FROM patients) a, (SELECT COUNT(*) AS n FROM visits) b",
+    "two releases": "SELECT (SELECT COUNT(*) FROM patients) - (SELECT COUNT(*) FROM visits)",
     "one that is made of another": "SELECT COUNT(*) FROM patients WHERE age > (SELECT AVG(age) FROM patients)",
 }
 
@@ -55,6 +55,6 @@ def test_another_process_sees_the_charge_when_private_rows_are_read(
         assert answer is not None
         assert answer.charge is not None
         assert len(at_reads) == len(answer.query.releases)
-        assert all(
-            read == [*map(list, before), ["ana", sql, str(answer.charge.price.rho)]] for read in at_reads
-        ), at_reads
+        assert all(read == [*map(list, before), ["ana", sql, str(answer.charge.price.rho)]] for read in at_reads), (
+            at_reads
+        )

@@ -1,4 +1,4 @@
-"""A budget for ten answers gives ten, and ten reads of private rows, however many sessions and processes race for it."""
+"""A budget for ten answers gives ten, and ten reads of private rows, however many sessions and processes race."""
 
 import threading
 from collections.abc import Iterator
@@ -76,7 +76,9 @@ def test_ten_of_256_different_queries_are_answered(
     users = USERS if shared else ("ana",) * PROCESSES
     answers = run(
         [
-            forks.start("tests.test_faults_race:race", policy, tmp_path / "ledger.sqlite", notes.path, user, n * THREADS)
+            forks.start(
+                "tests.test_faults_race:race", policy, tmp_path / "ledger.sqlite", notes.path, user, n * THREADS
+            )
             for n, user in enumerate(users)
         ]
     )

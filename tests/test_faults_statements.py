@@ -1,4 +1,4 @@
-"""The ledger fails at every statement of a query in turn: nothing is read without a durable charge, and nothing sticks."""
+"""The ledger fails at every statement of a query in turn: nothing is read that is not charged, and nothing sticks."""
 
 import itertools
 import sqlite3
@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from dpsql.backends import DuckDBBackend
-from dpsql.errors import LedgerUnavailable
 from dpsql.engine import Engine
+from dpsql.errors import LedgerUnavailable
 from dpsql.session import Session
 from tests.conftest import MakeEngine
 from tests.faults.reads import Notes, noting
 from tests.faults.statements import Saboteur
 from tests.faults.world import charges, question, write_policy
-
 
 SESSIONS = 6
 ERRORS = {

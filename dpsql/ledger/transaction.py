@@ -10,7 +10,6 @@ from dpsql.ledger.chain import ORIGIN, link
 from dpsql.ledger.projection import project
 from dpsql.ledger.windows import moment, stamp
 
-
 LAST_YEAR = 2200
 """A clock beyond it is wrong: what it dates would be the ledger's time for ever, and windows could not end."""
 
@@ -19,7 +18,9 @@ def latest(clock: Callable[[], datetime], last: str | None) -> datetime:
     """Return the time, never before that of the last record: a clock that moved back renews nothing."""
     told = clock()
     if told.year > LAST_YEAR:
-        raise LedgerUnavailable(f"the clock says year {told.year}", hint="set the clock of this machine, then ask again")
+        raise LedgerUnavailable(
+            f"the clock says year {told.year}", hint="set the clock of this machine, then ask again"
+        )
     now = moment(stamp(told))
     return now if last is None else max(now, moment(last))
 

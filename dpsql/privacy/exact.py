@@ -27,9 +27,10 @@ def check_exact(*values: Fraction | int) -> None:
             raise InvalidParameter(
                 f"a {type(value).__name__} is not an exact number", hint="use Fraction('0.1'), for example, or an int"
             )
-        if max(abs(value.numerator), value.denominator) >= _LONGEST:
+        numerator, denominator = abs(value.numerator), value.denominator
+        if max(numerator, denominator) >= _LONGEST:
             raise InvalidParameter(f"a number has more than {MAX_DIGITS} digits", hint="use a shorter one")
-        if value and not Fraction(1, MOST) <= abs(value) <= MOST:
+        if numerator and not denominator <= numerator * MOST <= denominator * MOST**2:
             raise InvalidParameter("a number is out of range", hint="use 0, or one between 1e-100 and 1e100")
 
 

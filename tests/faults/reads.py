@@ -8,7 +8,6 @@ from pathlib import Path
 from dpsql.backends import DuckDBBackend, ExactRows
 from dpsql.compiler.plan import PlannedRelease
 
-
 Fetch = Callable[..., ExactRows]
 
 

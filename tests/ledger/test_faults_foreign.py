@@ -17,7 +17,7 @@ from tests.ledger.world import SQL, new_ledger, policy, requests
 Open = Callable[[], SqliteLedger]
 
 POLICY = policy()
-NUMBERS = [
+NUMBERS: list[Any] = [
     *("nan", "Infinity", "-1", "1e308", "1e-400", "5e-324", "1e999999999", "1/0", "0.1", "", "9" * 5000),
     *(None, True, 0.1, [], {}),
 ]
@@ -39,14 +39,14 @@ def forge(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
         triggers = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
         for name, _ in triggers:
             connection.execute(f"DROP TRIGGER {name}")
-        *fields, body, previous = connection.execute(
+        seq, at, kind, body, previous = connection.execute(
             "SELECT seq, at, kind, body, previous FROM records ORDER BY seq DESC LIMIT 1"
         ).fetchone()
         changed = json.loads(body)
         change(changed)
         text = canonical(changed)
         connection.execute(
-            "UPDATE records SET body = ?, hash = ? WHERE seq = ?", (text, digest(*fields, text, previous), fields[0])
+            "UPDATE records SET body = ?, hash = ? WHERE seq = ?", (text, digest(seq, at, kind, text, previous), seq)
         )
         for _, sql in triggers:
             connection.execute(sql)
@@ -85,9 +85,10 @@ def test_verify_says_which_record_has_an_event_that_is_none(path: Path, opened: 
 
 
 @pytest.mark.parametrize(
-    ("table", "column", "field"), [("budgets", "spent", "rho"), ("budgets", "spent", "delta"), ("terms", "fixed", "epsilon")]
+    ("table", "column", "field"),
+    [("budgets", "spent", "rho"), ("budgets", "spent", "delta"), ("terms", "fixed", "epsilon")],
 )
-def test_a_total_or_a_limit_that_is_nonecharges_nobody(
+def test_a_total_or_a_limit_that_is_none_charges_nobody(
     path: Path, opened: Open, table: str, column: str, field: str
 ) -> None:
     ledger = opened()
@@ -100,7 +101,7 @@ def test_a_total_or_a_limit_that_is_nonecharges_nobody(
 
 @pytest.mark.parametrize("text", ["", "{", "null", "[]", "7", "[" * 100_000, '{"rho": NaN}'], ids=lambda text: text[:9])
 @pytest.mark.parametrize(("table", "column"), [("budgets", "spent"), ("terms", "fixed"), ("terms", "terms")])
-def test_what_is_not_even_such_a_textcharges_nobody(
+def test_what_is_not_even_such_a_text_charges_nobody(
     path: Path, opened: Open, table: str, column: str, text: str
 ) -> None:
     overwrite(path, table, column, text)
