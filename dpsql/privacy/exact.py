@@ -51,6 +51,13 @@ def read_exact(text: object) -> Fraction:
     return value
 
 
+def read_signed(text: object) -> Fraction:
+    """Return the number that `str` wrote of a Fraction, below 0 too."""
+    if isinstance(text, str) and text.startswith("-"):
+        return -read_exact(text[1:])
+    return read_exact(text)
+
+
 @contextmanager
 def reading(what: str) -> Iterator[None]:
     """Raise InvalidParameter for whatever is wrong with JSON fields that are to be read."""

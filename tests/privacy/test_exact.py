@@ -14,7 +14,7 @@ from dpsql.errors import Error, InvalidParameter
 from dpsql.privacy.accounting import Limit, create_limit, epsilon_to_rho, group_privacy, rho_to_epsilon, standalone
 from dpsql.privacy.conversion import best_order
 from dpsql.privacy.cost import Accountant, Event, Mechanism, Price, Share, split
-from dpsql.privacy.exact import MAX_DIGITS, check_exact, check_whole, read_exact
+from dpsql.privacy.exact import MAX_DIGITS, check_exact, check_whole, read_exact, read_signed
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
 from dpsql.privacy.sampling import discrete_gaussian, discrete_laplace
 from dpsql.privacy.selection import TruncatedGeometric
@@ -131,7 +131,8 @@ def test_the_reach_of_exact_numbers() -> None:
 
 @pytest.mark.parametrize("value", [ZERO, ONE, Fraction(22, 7), Fraction(1, 10**90), Fraction(10**99 + 1, 3)])
 def test_what_was_written_is_read(value: Fraction) -> None:
-    assert read_exact(str(value)) == value
+    assert read_exact(str(value)) == read_signed(str(value)) == value
+    assert read_signed(str(-value)) == -value
 
 
 UNREADABLE: list[Any] = [
