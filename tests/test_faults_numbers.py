@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import dpsql
 from dpsql.backends import DuckDBBackend
 from dpsql.cli import main
 from dpsql.errors import Error, InvalidPolicy
-from dpsql.ledger import SqliteLedger
+from dpsql.ledger import Holder, Scope, SqliteLedger
 from dpsql.policy import load_policy
 from dpsql.session import Session
 from dpsql.wire.frontend import StartupMessage
@@ -122,6 +123,28 @@ def test_command(policy: Path, ledger: SqliteLedger, tmp_path: Path, command: st
         assert "Traceback" not in result.output
     assert charges(ledger, policy) == []
     assert notes.lines() == []
+
+
+@pytest.mark.parametrize("command", ["grant", "lower"])
+def test_owner(policy: Path, ledger: SqliteLedger, tmp_path: Path, command: str) -> None:
+    """What the owner gives or takes: a budget is not moved by what is no number."""
+    before = list(ledger.export())
+    common = ["budget", command, "--user", "ana", "--policy", str(policy), "--reason", "why"]
+    common += ["--ledger", f"sqlite:///{tmp_path / 'ledger.sqlite'}"]
+    given = [("--epsilon", number) for number in EPSILONS] + [("--delta", number) for number in NUMBERS]
+    for option, number in given:
+        result = CliRunner().invoke(
+            main, [*common, *(["--epsilon", "0.1"] if option == "--delta" else []), option, number]
+        )
+        assert result.exit_code == 1, (option, number)
+        assert "(22023)" in result.output
+        assert "Traceback" not in result.output
+    change = ledger.grant if command == "grant" else ledger.lower
+    inexact = [value for value in OBJECTS if not isinstance(value, Fraction)]
+    for amounts in [(Fraction(0), Fraction(0)), *product(inexact, [Fraction(0)]), *product([Fraction(1, 10)], inexact)]:
+        with pytest.raises(Error):
+            change(Holder(Scope.USER, "ana"), load_policy(policy), *amounts, "why")
+    assert list(ledger.export()) == before
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "nan", "1e3", "9" * 5000, "1000001", ""])

@@ -46,6 +46,8 @@ def read_exact(text: object) -> Fraction:
     if not isinstance(text, str) or not _WRITTEN.fullmatch(text):
         raise ValueError("not a fraction")
     numerator, _, denominator = text.partition("/")
+    if denominator and not int(denominator):
+        raise ValueError("a fraction of nothing")
     value = Fraction(int(numerator), int(denominator or 1))
     check_exact(value)
     return value

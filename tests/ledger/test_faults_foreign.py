@@ -99,8 +99,14 @@ def test_a_total_or_a_limit_that_is_none_charges_nobody(
         charges_nobody(ledger)
 
 
-@pytest.mark.parametrize("text", ["", "{", "null", "[]", "7", "[" * 100_000, '{"rho": NaN}'], ids=lambda text: text[:9])
-@pytest.mark.parametrize(("table", "column"), [("budgets", "spent"), ("terms", "fixed"), ("terms", "terms")])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "nan", "1/0", "1e999999999", "null", "[]", "7.5", "[" * 100_000, '{"rho": NaN}'],
+    ids=lambda text: text[:9],
+)
+@pytest.mark.parametrize(
+    ("table", "column"), [("budgets", "spent"), ("budgets", "granted_epsilon"), ("terms", "fixed"), ("terms", "terms")]
+)
 def test_what_is_not_even_such_a_text_charges_nobody(
     path: Path, opened: Open, table: str, column: str, text: str
 ) -> None:
