@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from dpsql.backends import open_backend
 from dpsql.engine import Answer, Engine
-from dpsql.errors import InterfaceError, PolicyViolation, ProgrammingError
+from dpsql.errors import InterfaceError, InvalidParameter, PolicyViolation, ProgrammingError
 from dpsql.explain import cost_json, remaining_json
 from dpsql.ledger import Ledger, open_ledger
 from dpsql.policy import Policy, load_policy
@@ -83,11 +83,19 @@ def connect(
     connection = Connection(engine, user)
     try:
         given = {"epsilon": epsilon, "delta": delta, "mechanism": mechanism, "target_error": target_error}
-        connection.configure({f"dpsql.{name}": str(value) for name, value in given.items() if value is not None})
+        connection.configure({f"dpsql.{name}": _text(value) for name, value in given.items() if value is not None})
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _text(value: object) -> str:
+    """What SET would be given."""
+    try:
+        return str(value)
+    except ValueError:  # a whole number of thousands of digits
+        raise InvalidParameter("a setting has too many digits", hint="connect(…, epsilon=0.1), for example") from None
 
 
 def default_ledger(policy: Policy) -> str:
