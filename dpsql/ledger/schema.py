@@ -8,8 +8,8 @@ content the records know by its digest.
 APPLICATION_ID = 0x6470736C
 """Marks a SQLite file as a dpsql ledger ("dpsl")."""
 
-VERSION = 1
-"""Layout of the tables; a file of another version is refused."""
+VERSION = 2
+"""Layout of the tables; an older file is migrated (migration.py), a newer one is refused."""
 
 RECORDS = """
 CREATE TABLE records (
@@ -108,6 +108,9 @@ CREATE TABLE payloads (
 
 TABLES = RECORDS + DERIVED + CONTENT
 """The whole of a new ledger."""
+
+KEPT_TABLES = ("records", "verifiers", "payloads")
+"""What a migration keeps; it derives the others again."""
 
 DERIVED_TABLES = (
     "accounts",

@@ -36,6 +36,21 @@ class Transaction:
         """Return the first row of a query, or None."""
         return self.connection.execute(sql, values).fetchone()
 
+    def mark(self) -> tuple[int, str]:
+        """Begin a part of the transaction that can be undone alone; return where the records stand."""
+        self.connection.execute("SAVEPOINT part")
+        return self._seq, self._head
+
+    def keep(self) -> None:
+        """End the part that `mark` began."""
+        self.connection.execute("RELEASE part")
+
+    def undo(self, before: tuple[int, str]) -> None:
+        """Take back all that was written since `mark` returned this."""
+        self.connection.execute("ROLLBACK TO part")
+        self.keep()
+        self._seq, self._head = before
+
     def append(self, kind: str, body: dict[str, Any]) -> int:
         """Write a record and what follows from it; return its number."""
         record = link(self._seq + 1, stamp(self.now), kind, body, self._head)

@@ -45,11 +45,12 @@ def copy(original: Path, tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def checked(connection: sqlite3.Connection) -> VerifyReport:
-    path = Path(connection.execute("PRAGMA database_list").fetchone()[2])
-    ledger = SqliteLedger(path)
-    report = ledger.verify()
-    ledger.close()
-    return report
+    with closing(SqliteLedger(path_of(connection))) as ledger:
+        return ledger.verify()
+
+
+def path_of(connection: sqlite3.Connection) -> Path:
+    return Path(connection.execute("PRAGMA database_list").fetchone()[2])
 
 
 def forced(connection: sqlite3.Connection, *statements: str) -> VerifyReport:
@@ -186,8 +187,9 @@ def test_tampered_content_is_found(copy: sqlite3.Connection, statement: str, pro
     ],
 )
 def test_an_altered_schema_is_found(copy: sqlite3.Connection, statement: str, problem: str) -> None:
-    copy.execute(statement)
-    assert checked(copy).problems == (problem,)
+    with closing(SqliteLedger(path_of(copy))) as ledger:
+        copy.execute(statement)
+        assert ledger.verify().problems == (problem,)
 
 
 def test_damage_is_found(copy: sqlite3.Connection, tmp_path: Path) -> None:
@@ -196,10 +198,9 @@ def test_damage_is_found(copy: sqlite3.Connection, tmp_path: Path) -> None:
     path = tmp_path / "copy.sqlite"
     content = bytearray(path.read_bytes())
     content[(page - 1) * 4096 + 3 : (page - 1) * 4096 + 5] = b"\0\0"  # an index without its entries
-    path.write_bytes(content)
-    ledger = SqliteLedger(path)
-    report = ledger.verify()
-    ledger.close()
+    with closing(SqliteLedger(path)) as ledger:
+        path.write_bytes(content)
+        report = ledger.verify()
     assert report.problems
     assert all(problem.startswith("the file is damaged") for problem in report.problems)
 
@@ -249,7 +250,7 @@ def test_charges_go_on_while_a_ledger_is_verified(ledger: SqliteLedger, monkeypa
         ledger.charge("ana", POLICY, requests("b"), sql=SQL)
         return []
 
-    monkeypatch.setattr("dpsql.ledger.verification._damage", charge)
+    monkeypatch.setattr("dpsql.ledger.verification.damage", charge)
     assert ledger.verify().ok
 
 
