@@ -220,7 +220,7 @@ class Engine:
 
     def _system(self, user: str, query: CompiledQuery) -> Mapping[str, Sequence[Sequence[str | None]]]:
         makers = {
-            "budget": lambda: budget_columns(self.ledger.budget(user, self.policy), self.role(user)),
+            "budget": lambda: budget_columns(self.ledger.budgets(user, self.policy), self.role(user)),
             "columns": lambda: column_columns(self.policy, self.role(user)),
             "releases": lambda: release_columns(self.ledger.releases(user)),
         }
