@@ -34,6 +34,7 @@ from dpsql.ledger.ledger import (
     UserBudgets,
     VerifyReport,
 )
+from dpsql.ledger.memory import Memory
 from dpsql.ledger.transaction import Transaction, latest
 from dpsql.ledger.verification import records, verify
 from dpsql.ledger.windows import moment
@@ -76,6 +77,7 @@ class SqliteLedger:
         self._clock = clock
         self._max_stored_bytes = max_stored_bytes
         self._connection = open_file(path)
+        self._memory = Memory()
         self._commits = GroupCommit(self._connection, self._begin)
         self._reader = open_reader(path)
         self._reader_lock = threading.Lock()
@@ -222,7 +224,7 @@ class SqliteLedger:
 
     def _latest(self, connection: sqlite3.Connection) -> datetime:
         row = connection.execute("SELECT at FROM records ORDER BY seq DESC LIMIT 1").fetchone()
-        return latest(self._clock, None if row is None else row[0])
+        return moment(latest(self._clock, None if row is None else row[0]))
 
     def cap(self, policy: Policy) -> BudgetStatus:
         """Return the dataset's cap over all users: for the data owner, never for users."""
@@ -276,7 +278,7 @@ class SqliteLedger:
         self._commits.close()  # last: the last connection to a file that may write tidies up beside it
 
     def _begin(self) -> Transaction:
-        return Transaction(self._connection, self._clock)
+        return Transaction(self._connection, self._clock, self._memory)
 
     def _grouped(self, act: Callable[[Transaction], T]) -> T:
         """Write together with what other threads ask for; it is on the disk when this ends, or never was."""

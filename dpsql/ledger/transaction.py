@@ -5,15 +5,17 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from dpsql.ledger.chain import ORIGIN, link
+from dpsql.ledger.chain import ORIGIN, canonical, link
+from dpsql.ledger.memory import Memory
 from dpsql.ledger.projection import project
+from dpsql.ledger.receipt import Receipt
 from dpsql.ledger.windows import moment, stamp
 
 
-def latest(clock: Callable[[], datetime], last: str | None) -> datetime:
-    """Return the time, never before that of the last record: a clock that moved back renews nothing."""
-    now = moment(stamp(clock()))
-    return now if last is None else max(now, moment(last))
+def latest(clock: Callable[[], datetime], last: str | None) -> str:
+    """Return the time's stamp, never before that of the last record: a clock that moved back renews nothing."""
+    now = stamp(clock())
+    return now if last is None else max(now, last)
 
 
 class Transaction:
@@ -21,16 +23,24 @@ class Transaction:
 
     Attributes:
         connection: For reading.
-        now: The time of all that is written.
+        memory: What need not be read.
+        at: The stamp of all that is written.
     """
 
-    def __init__(self, connection: sqlite3.Connection, clock: Callable[[], datetime]) -> None:
+    def __init__(self, connection: sqlite3.Connection, clock: Callable[[], datetime], memory: Memory) -> None:
         self.connection = connection
+        self.memory = memory
         row = connection.execute("SELECT seq, hash, at FROM records ORDER BY seq DESC LIMIT 1").fetchone()
         self._seq: int
         self._head: str
         self._seq, self._head, last = row or (0, ORIGIN, None)
-        self.now = latest(clock, last)
+        self.at = latest(clock, last)
+        memory.meet(self._head)
+
+    @property
+    def now(self) -> datetime:
+        """The time of all that is written."""
+        return moment(self.at)
 
     def one(self, sql: str, *values: object) -> Any:
         """Return the first row of a query, or None."""
@@ -50,14 +60,17 @@ class Transaction:
         self.connection.execute("ROLLBACK TO part")
         self.keep()
         self._seq, self._head = before
+        self.memory.forget()
 
-    def append(self, kind: str, body: dict[str, Any]) -> int:
+    def append(self, kind: str, body: dict[str, Any] | Receipt) -> int:
         """Write a record and what follows from it; return its number."""
-        record = link(self._seq + 1, stamp(self.now), kind, body, self._head)
+        text = body.text() if isinstance(body, Receipt) else canonical(body)
+        record = link(self._seq + 1, self.at, kind, text, self._head)
         self.connection.execute(
             "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?)",
             (record.seq, record.at, record.kind, record.body, record.previous, record.hash),
         )
-        project(self.connection, record, body)
+        project(self.connection, record, body, self.memory)
         self._seq, self._head = record.seq, record.hash
+        self.memory.head = record.hash
         return record.seq

@@ -8,6 +8,7 @@ from contextlib import closing
 from dpsql.ledger.chain import ORIGIN, Record, flaw, sha256
 from dpsql.ledger.damage import altered_schema, damage
 from dpsql.ledger.ledger import Noted, VerifyReport
+from dpsql.ledger.memory import Memory
 from dpsql.ledger.projection import project
 from dpsql.ledger.schema import DERIVED_TABLES, TABLES
 
@@ -48,17 +49,18 @@ def replay(connection: sqlite3.Connection, target: sqlite3.Connection) -> tuple[
         How many stand, the hash of the last of them, and what is wrong with the next; None if none is.
     """
     before: Record | None = None
+    memory = Memory()
     for record in records(connection):
-        broken = flaw(record, before) or _apply(target, record)
+        broken = flaw(record, before) or _apply(target, record, memory)
         if broken is not None:
             return (before.seq, before.hash, broken) if before else (0, ORIGIN, broken)
         before = record
     return (before.seq, before.hash, None) if before else (0, ORIGIN, None)
 
 
-def _apply(target: sqlite3.Connection, record: Record) -> str | None:
+def _apply(target: sqlite3.Connection, record: Record, memory: Memory) -> str | None:
     try:
-        project(target, record, json.loads(record.body))
+        project(target, record, json.loads(record.body), memory)
     except sqlite3.OperationalError:  # a full disk is no fault of the record
         raise
     except (ValueError, LookupError, TypeError, sqlite3.Error):

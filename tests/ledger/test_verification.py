@@ -12,6 +12,7 @@ import pytest
 
 from dpsql.ledger import Holder, Scope, SqliteLedger, VerifyReport
 from dpsql.ledger.chain import ORIGIN, Record, canonical, flaw, link
+from dpsql.ledger.memory import Memory
 from dpsql.ledger.projection import project
 from dpsql.ledger.schema import TABLES
 from tests.ledger.world import SQL, TEAM, Clock, new_ledger, policy, requests
@@ -281,14 +282,14 @@ def test_records_chain_canonical_json(copy: sqlite3.Connection) -> None:
 
 def test_records_of_layout_1_mean_what_they_meant() -> None:
     """They were written by the first layout's dpsql: the present tables follow from them unchanged."""
-    before = None
+    before, memory = None, Memory()
     with closing(sqlite3.connect(":memory:")) as replay:
         replay.executescript(TABLES)
         for line in Path(__file__).with_name("layout1.jsonl").read_text().splitlines():
             fields = json.loads(line)
             record = Record(**{**fields, "body": canonical(fields["body"])})
             assert flaw(record, before) is None
-            project(replay, record, fields["body"])
+            project(replay, record, fields["body"], memory)
             before = record
         budgets = replay.execute("SELECT scope, holder, dataset, spent, charges, resets, last_charge FROM budgets")
         found = {row[:3]: (json.loads(row[3])["pure_epsilon"], *row[4:]) for row in budgets}
