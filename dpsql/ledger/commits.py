@@ -78,7 +78,7 @@ class GroupCommit:
 
     Args:
         connection: Used for nothing else.
-        begin: Returns the transaction that was begun on it.
+        begin: Begins a transaction on it.
     """
 
     def __init__(self, connection: sqlite3.Connection, begin: Callable[[], Transaction]) -> None:
@@ -114,8 +114,14 @@ class GroupCommit:
     def alone(self) -> Iterator[Transaction]:
         """Hold the ledger alone; what was written is on the disk when this ends, or never was."""
         try:
-            with self._lock, self._durably() as transaction:
-                yield transaction
+            with self._lock:
+                self._roll_back()
+                try:
+                    yield self._begin()
+                    self._connection.execute("COMMIT")
+                except BaseException:
+                    self._roll_back()
+                    raise
         finally:
             self._wake_next()
 
@@ -140,11 +146,7 @@ class GroupCommit:
             )
         batch = [work for work in list(self._queue)[:LARGEST_BATCH] if not work.over]
         try:
-            with self._durably() as transaction:
-                for work in batch:
-                    work.attempt(transaction)
-                for work in batch:
-                    work.over = True
+            self._commit(batch)
         except Exception as error:
             for work in batch:
                 work.over, work.error = True, copy(error)  # each thread raises its own
@@ -155,16 +157,23 @@ class GroupCommit:
         while self._queue and self._queue[0].over:
             self._queue.popleft()
 
-    @contextmanager
-    def _durably(self) -> Iterator[Transaction]:
+    def _commit(self, batch: list[_Work[Any]]) -> None:
+        self._roll_back()
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            yield self._begin()
+            transaction = self._begin()
+            for work in batch:
+                work.attempt(transaction)
+            for work in batch:
+                work.over = True  # whatever happens now, it may be on the disk: nobody may begin it again
             self._connection.execute("COMMIT")
         except BaseException:
-            if self._connection.in_transaction:  # SQLite itself ends it when the disk is full
-                self._connection.execute("ROLLBACK")
+            self._roll_back()
             raise
+
+    def _roll_back(self) -> None:
+        """End the transaction, if one is open: a leader who was interrupted twice may have left his."""
+        if self._connection.in_transaction:  # SQLite itself ends it when the disk is full
+            self._connection.execute("ROLLBACK")
 
     def _wake_next(self) -> None:
         """Wake the thread that waits longest, to lead."""

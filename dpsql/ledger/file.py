@@ -73,7 +73,7 @@ def open_reader(path: Path) -> sqlite3.Connection:
 
 def open_snapshot(path: Path) -> sqlite3.Connection:
     """Return a connection that reads one unchanging state, whatever is written meanwhile."""
-    connection = connect(path, "ro")
+    connection = connect(path, "rw")  # it only reads, but tidies up if it is closed last
     connection.execute("BEGIN")
     return connection
 

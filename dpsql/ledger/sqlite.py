@@ -278,6 +278,7 @@ class SqliteLedger:
         self._commits.close()  # last: the last connection to a file that may write tidies up beside it
 
     def _begin(self) -> Transaction:
+        self._connection.execute("BEGIN IMMEDIATE")
         return Transaction(self._connection, self._clock, self._memory)
 
     def _grouped(self, act: Callable[[Transaction], T]) -> T:

@@ -271,16 +271,14 @@ def test_a_leader_interrupted_after_the_commit_tells_nobody_that_it_failed_or_he
 ) -> None:
     monkeypatch.setattr("dpsql.ledger.commits.PATIENCE", 0.01)
     futures = behind(asks(ledger, "a"))
-    durably = GroupCommit._durably
+    commit = GroupCommit._commit
 
-    @contextmanager
-    def rings(self: GroupCommit) -> Iterator[Transaction]:
-        with durably(self) as transaction:
-            yield transaction
+    def rings(self: GroupCommit, batch: list[Any]) -> None:
+        commit(self, batch)
         if threading.current_thread() is threading.main_thread():
             signal.raise_signal(signal.SIGALRM)
 
-    monkeypatch.setattr(GroupCommit, "_durably", rings)
+    monkeypatch.setattr(GroupCommit, "_commit", rings)
     with pytest.raises(Alarm):
         asks(ledger, "mine")()
     told = outcome(futures[0])
