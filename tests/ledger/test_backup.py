@@ -45,6 +45,21 @@ def test_a_backup_is_private_and_leaves_nothing_beside_it(tmp_path: Path) -> Non
     assert (copy.name, copy.stat().st_mode & 0o777) == ("copy.sqlite", 0o600)
 
 
+def test_a_backup_and_its_name_are_on_the_disk_when_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = closed_ledger(tmp_path / "ledger.sqlite")
+    synced: list[str] = []
+    sync = os.fsync
+
+    def recorded(handle: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    backup(path, tmp_path / "copy.sqlite")
+    assert synced[0].startswith(f"{tmp_path}/.copy.sqlite.")  # before it has its name
+    assert synced[1:] == [str(tmp_path)]
+
+
 def test_a_backup_overwrites_nothing(tmp_path: Path) -> None:
     path = closed_ledger(tmp_path / "ledger.sqlite")
     target = tmp_path / "notes.txt"
