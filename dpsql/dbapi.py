@@ -14,10 +14,11 @@ from typing import Any, Self
 from dpsql.backends import open_backend
 from dpsql.engine import Answer, Engine
 from dpsql.errors import InterfaceError, PolicyViolation, ProgrammingError
-from dpsql.explain import price_json, remaining_json
+from dpsql.explain import cost_json, remaining_json
 from dpsql.ledger import Ledger, open_ledger
 from dpsql.policy import Policy, load_policy
-from dpsql.session import Result, Session
+from dpsql.results import Result
+from dpsql.session import Session
 
 apilevel = "2.0"
 threadsafety = 2
@@ -52,6 +53,7 @@ def connect(
     epsilon: float | str | None = None,
     delta: float | str | None = None,
     mechanism: str | None = None,
+    target_error: float | str | None = None,
 ) -> "Connection":
     """Open a policy's database for one user, in this process.
 
@@ -63,6 +65,7 @@ def connect(
         epsilon: Price of a query, instead of the role's.
         delta: δ for private group keys, instead of the role's.
         mechanism: "auto", "laplace" or "gaussian".
+        target_error: How exact answers are to be, such as "5 %" or 50: the least price that gives it is charged.
 
     Raises:
         InvalidPolicy: The policy or its database is not usable.
@@ -79,7 +82,7 @@ def connect(
         raise
     connection = Connection(engine, user)
     try:
-        given = {"epsilon": epsilon, "delta": delta, "mechanism": mechanism}
+        given = {"epsilon": epsilon, "delta": delta, "mechanism": mechanism, "target_error": target_error}
         connection.configure({f"dpsql.{name}": str(value) for name, value in given.items() if value is not None})
     except BaseException:
         connection.close()
@@ -299,9 +302,8 @@ def _release(answer: Answer) -> Release:
     charge = answer.charge
     if charge is None:
         raise InterfaceError("nothing was released")
-    price = price_json(None if charge.free else answer.query.price, charge.price)
     errors = {column.name: column.error.stderr for column in answer.columns if column.error is not None}
-    return Release(price, remaining_json(charge.remaining), errors, answer.reused)
+    return Release(cost_json(answer.cost), remaining_json(charge.remaining), errors, answer.reused)
 
 
 def bind(operation: str, parameters: Sequence[object] | Mapping[str, object] | None) -> tuple[str, tuple[object, ...]]:

@@ -4,97 +4,86 @@ Rule 1: describing never executes and never charges.
 Rule 2: a transaction holds nothing but settings: a charge that was made stands, whatever ROLLBACK says.
 """
 
+import itertools
+import json
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from dpsql.backends import Cancellation
-from dpsql.compiler.parse import (
+from dpsql.compiler.parse import parse
+from dpsql.compiler.statements import (
+    CloseStatement,
+    CopyStatement,
     DeallocateStatement,
+    DeclareStatement,
     DiscardStatement,
     EmptyStatement,
+    ExecuteStatement,
     ExplainStatement,
+    FetchStatement,
+    ListenStatement,
+    PrepareStatement,
     QueryStatement,
     ResetStatement,
     SetStatement,
     ShowStatement,
     TransactionStatement,
-    parse,
 )
-from dpsql.compiler.parse import Statement as ParsedStatement
-from dpsql.compiler.plan import CompiledQuery
+from dpsql.compiler.statements import Statement as ParsedStatement
+from dpsql.cursors import Cursors
 from dpsql.engine import Answer, Engine, Explanation
-from dpsql.errors import Error, FailedTransaction, NoTransaction, UnknownSavepoint, UnknownStatement, UnsupportedQuery
-from dpsql.explain import answer_notice, bounding_notice, explanation_lines
+from dpsql.errors import (
+    Error,
+    FailedTransaction,
+    NoTransaction,
+    UndefinedColumn,
+    UnknownSavepoint,
+    UnsupportedQuery,
+)
+from dpsql.explain import (
+    answer_notice,
+    bounding_notice,
+    explanation_json,
+    explanation_lines,
+    joint_json,
+    joint_lines,
+    target_text,
+)
+from dpsql.prepared import Prepared, PreparedStatements, arguments_query
+from dpsql.prices import Quotation
+from dpsql.question import Parameters, Question
+from dpsql.results import Description, Notice, Result, ResultColumn
 from dpsql.settings import Settings
 from dpsql.sqltypes import SqlType
-
-
-@dataclass(frozen=True)
-class ResultColumn:
-    """A column of a result."""
-
-    name: str
-    type: SqlType
-
-
-@dataclass(frozen=True)
-class Notice:
-    """Something the client is told beside the rows."""
-
-    message: str
-    severity: str = "NOTICE"
-    detail: str | None = None
-    hint: str | None = None
-    sqlstate: str = "00000"
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a statement gave.
-
-    Attributes:
-        tag: The command tag, such as "SELECT 3"; "" for an empty statement.
-        columns: The columns; None where the statement returns no rows.
-        rows: The rows, as Python values of the columns' types.
-        notices: What else the client is told.
-        parameters: Settings that changed and that clients are told of.
-        answer: The release behind the rows; None where there is none.
-    """
-
-    tag: str
-    columns: tuple[ResultColumn, ...] | None = None
-    rows: Sequence[tuple[object, ...]] = ()
-    notices: tuple[Notice, ...] = ()
-    parameters: tuple[tuple[str, str], ...] = ()
-    answer: Answer | None = None
+from dpsql.target import Pursuit
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement, parsed but not looked into."""
+    """A statement, parsed but not looked into.
+
+    Attributes:
+        sql: Its text.
+        parsed: What it is.
+        before: Of the last EXPLAIN of several in a row: the others' queries, which it is priced together with.
+    """
 
     sql: str
     parsed: ParsedStatement
+    before: tuple[QueryStatement, ...] = ()
 
 
 @dataclass(frozen=True)
-class Description:
-    """The types of a statement's placeholders, and its columns; None where it returns no rows."""
+class _Savepoint:
+    """What ROLLBACK TO goes back to: settings, and the names of the cursors that were open."""
 
-    parameters: tuple[SqlType, ...]
-    columns: tuple[ResultColumn, ...] | None
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """Values of placeholders, and their types as far as they were described."""
-
-    values: Sequence[object]
-    types: Sequence[SqlType | None]
+    settings: dict[str, str]
+    cursors: frozenset[str]
 
 
 _PLAN_COLUMNS = (ResultColumn("QUERY PLAN", SqlType.TEXT),)
+_JSON_PLAN_COLUMNS = (ResultColumn("QUERY PLAN", SqlType.JSON),)
 _SHOW_ALL = (ResultColumn("name", SqlType.TEXT), ResultColumn("setting", SqlType.TEXT))
 
 
@@ -113,7 +102,10 @@ class Session:
         self._status = "I"
         self._before: dict[str, str] = {}
         self._after: dict[str, str] | None = None
-        self._savepoints: dict[str, dict[str, str]] = {}
+        self._savepoints: dict[str, _Savepoint] = {}
+        self._cursors = Cursors()
+        self._cursors_before: frozenset[str] = frozenset()
+        self._prepared = PreparedStatements()
         self._cancellation: Cancellation | None = None
         self._lock = threading.Lock()
 
@@ -152,7 +144,8 @@ class Session:
         Raises:
             Error: It cannot be read, is too long, or holds a statement of a kind that is not run.
         """
-        return tuple(Statement(parsed.sql, parsed) for parsed in parse(sql))
+        statements = parse(sql)
+        return tuple(Statement(one.sql, one, _explained_before(statements, at)) for at, one in enumerate(statements))
 
     def describe(self, statement: Statement, parameter_types: Sequence[SqlType | None] = ()) -> Description:
         """Tell what a statement takes and returns; nothing is executed, charged or read.
@@ -161,17 +154,38 @@ class Session:
             Error: As executing would, where it does not depend on values.
         """
         self._check_transaction(statement)
-        parsed = statement.parsed
-        if isinstance(parsed, QueryStatement):
-            intervals = self._settings.is_on("dpsql.intervals")
-            described = self._engine.describe(self._user, parsed, parameter_types, intervals=intervals)
-            return Description(described.parameters, self._columns(described.columns))
-        if isinstance(parsed, ExplainStatement):
-            described = self._engine.describe(self._user, parsed.query, parameter_types)
-            return Description(described.parameters, _PLAN_COLUMNS)
-        if isinstance(parsed, ShowStatement):
-            return Description((), self._show_columns(parsed.name))
-        return Description((), None)
+        match statement.parsed:
+            case QueryStatement() as query:
+                return self._describe(query, parameter_types)
+            case ExplainStatement() as explained:
+                described = self._engine.describe(self._user, explained.query, parameter_types)
+                return Description(described.parameters, _JSON_PLAN_COLUMNS if explained.json else _PLAN_COLUMNS)
+            case ShowStatement() as shown:
+                return Description((), self._show_columns(shown.name))
+            case DeclareStatement() as declared:
+                return Description(self._describe(declared.query, parameter_types).parameters, None)
+            case FetchStatement(move=False) as fetched:
+                return Description((), self._cursors.columns(fetched.name))
+            case ExecuteStatement() as executed:
+                return Description((), self._describe_prepared(self._prepared[executed.name]).columns)
+            case _:
+                return Description((), None)
+
+    def _describe(self, query: QueryStatement, types: Sequence[SqlType | None]) -> Description:
+        intervals = self._settings.is_on("dpsql.intervals")
+        described = self._engine.describe(self._user, query, types, intervals=intervals)
+        return Description(described.parameters, self._columns(described.columns))
+
+    def _describe_prepared(self, prepared: Prepared) -> Description:
+        return self._describe(prepared.query, prepared.types)
+
+    def describe_cursor(self, name: str) -> tuple[ResultColumn, ...]:
+        """Tell the columns of a cursor that SQL has declared.
+
+        Raises:
+            UnknownPortal: There is none of that name.
+        """
+        return self._cursors.columns(name)
 
     def execute(
         self, statement: Statement, parameters: Sequence[object] = (), types: Sequence[SqlType | None] = ()
@@ -188,7 +202,7 @@ class Session:
         """
         self._check_transaction(statement)
         try:
-            return self._run(statement.parsed, Parameters(parameters, types))
+            return self._run(statement, Parameters(parameters, types))
         except Error:
             self.fail()
             raise
@@ -203,7 +217,12 @@ class Session:
         query = parsed.query if isinstance(parsed, ExplainStatement) else parsed
         if not isinstance(query, QueryStatement):
             raise UnsupportedQuery("only a query can be explained", hint="EXPLAIN SELECT COUNT(*) FROM …")
-        return self._engine.explain(self._user, self._compile(query, Parameters(parameters, ())))
+        return self._question(query, Parameters(parameters)).explain()
+
+    def quote(self, explanations: Sequence[Explanation]) -> Quotation:
+        """Tell what explained queries would be charged one after another; nothing is read and nothing is spent."""
+        statements = [explanation.rounds for explanation in explanations]
+        return self._engine.quote(self._user, statements, reuse=self._settings.is_on("dpsql.reuse"))
 
     def fail(self) -> None:
         """Note that something went wrong: a transaction that is open has failed."""
@@ -233,13 +252,12 @@ class Session:
                 "current transaction is aborted, commands ignored until end of transaction block", hint="ROLLBACK"
             )
 
-    def _run(self, parsed: ParsedStatement, parameters: Parameters) -> Result:
-        match parsed:
+    def _run(self, statement: Statement, parameters: Parameters) -> Result:
+        match parsed := statement.parsed:
             case QueryStatement():
                 return self._query(parsed, parameters)
             case ExplainStatement():
-                lines = explanation_lines(self._engine.explain(self._user, self._compile(parsed.query, parameters)))
-                return Result("EXPLAIN", _PLAN_COLUMNS, [(line,) for line in lines])
+                return self._explain(parsed, parameters, statement.before)
             case SetStatement():
                 return self._set(parsed)
             case ShowStatement():
@@ -249,20 +267,87 @@ class Session:
             case TransactionStatement():
                 return self._transaction(parsed)
             case DiscardStatement():
-                what = parsed.what.upper()
-                if what == "ALL":
-                    return self._changed("DISCARD ALL", self._settings.reset)
-                return Result(f"DISCARD {what}")
-            case DeallocateStatement():
-                if parsed.name is not None:
-                    raise UnknownStatement(f'prepared statement "{parsed.name}" does not exist')
-                return Result("DEALLOCATE ALL")
+                return self._discard(parsed.what.upper())
+            case PrepareStatement() | DeallocateStatement() | ExecuteStatement():
+                return self._run_prepared(parsed)
+            case DeclareStatement() | FetchStatement() | CloseStatement():
+                return self._run_cursor(parsed, parameters)
+            case CopyStatement():
+                return self._copy(parsed, parameters)
+            case ListenStatement():
+                return Result(parsed.word)
             case EmptyStatement():
                 return Result("")
 
-    def _compile(self, statement: QueryStatement, parameters: Parameters) -> CompiledQuery:
-        settings = self._settings.query(self._engine.now())
-        return self._engine.compile(self._user, statement, settings, parameters.values, parameters.types)
+    def _copy(self, parsed: CopyStatement, parameters: Parameters) -> Result:
+        names = {column.name for column in self._describe(parsed.query, ()).columns or ()}
+        for name in parsed.options.force_quote or ():
+            if name not in names:
+                raise UndefinedColumn(f'FORCE_QUOTE column "{name}" is not in the result', hint="FORCE_QUOTE *")
+        result = self._query(parsed.query, parameters)
+        return replace(result, tag=f"COPY {len(result.rows)}", copy=parsed.options)
+
+    def _discard(self, what: str) -> Result:
+        if what != "ALL":
+            return Result(f"DISCARD {what}")
+        self._cursors.close(None)
+        self._prepared.forget(None)
+        return self._changed("DISCARD ALL", self._settings.reset)
+
+    def _run_prepared(self, parsed: PrepareStatement | DeallocateStatement | ExecuteStatement) -> Result:
+        match parsed:
+            case PrepareStatement():
+                self._prepared.check_free(parsed.name)
+                described = self._describe(parsed.query, parsed.types)
+                self._prepared.add(parsed.name, Prepared(parsed.query, described.parameters))
+                return Result("PREPARE")
+            case DeallocateStatement():
+                self._prepared.forget(parsed.name)
+                return Result("DEALLOCATE" if parsed.name is not None else "DEALLOCATE ALL")
+            case ExecuteStatement():
+                prepared = self._prepared[parsed.name]
+                return self._query(prepared.query, Parameters(self._arguments(parsed, prepared), prepared.types))
+
+    def _arguments(self, parsed: ExecuteStatement, prepared: Prepared) -> Sequence[object]:
+        """The values of EXECUTE's arguments, which are constants: whatever reads anything is refused."""
+        query = arguments_query(parsed, prepared)
+        if query is None:
+            return ()
+        compiled = self._question(query, Parameters()).compile()
+        if compiled.releases or compiled.public_reads or compiled.system_reads:
+            raise UnsupportedQuery("cannot use subquery in EXECUTE parameter", hint=f"EXECUTE {parsed.name} (40)")
+        return self._engine.execute(self._user, compiled, Cancellation()).rows.rows[0]
+
+    def _run_cursor(self, parsed: DeclareStatement | FetchStatement | CloseStatement, parameters: Parameters) -> Result:
+        match parsed:
+            case DeclareStatement():
+                if not parsed.hold and self._status == "I":
+                    raise NoTransaction(
+                        "DECLARE CURSOR can only be used in transaction blocks", hint="BEGIN; or DECLARE … WITH HOLD"
+                    )
+                self._cursors.check_free(parsed.name)
+                result = self._query(parsed.query, parameters)
+                self._cursors.add(parsed, result.columns or (), result.rows)
+                return Result("DECLARE CURSOR", notices=result.notices, answer=result.answer)
+            case FetchStatement():
+                return self._cursors.fetch(parsed)
+            case CloseStatement():
+                self._cursors.close(parsed.name)
+                return Result("CLOSE CURSOR" if parsed.name is not None else "CLOSE CURSOR ALL")
+
+    def _question(self, query: QueryStatement, parameters: Parameters) -> Question:
+        return Question(self._engine, self._user, self._settings, query, parameters)
+
+    def _explain(
+        self, statement: ExplainStatement, parameters: Parameters, before: tuple[QueryStatement, ...]
+    ) -> Result:
+        explained = [self._question(query, parameters).explain() for query in (*before, statement.query)]
+        joint = self.quote(explained) if before else None
+        if statement.json:
+            told = explanation_json(explained[-1]) | ({"joint": joint_json(joint)} if joint is not None else {})
+            return Result("EXPLAIN", _JSON_PLAN_COLUMNS, [(json.dumps(told, ensure_ascii=False),)])
+        lines = explanation_lines(explained[-1]) + (joint_lines(explained, joint) if joint is not None else [])
+        return Result("EXPLAIN", _PLAN_COLUMNS, [(line,) for line in lines])
 
     def _query(self, statement: QueryStatement, parameters: Parameters) -> Result:
         cancellation = Cancellation()
@@ -273,9 +358,7 @@ class Session:
         try:
             if timer is not None:
                 timer.start()
-            query = self._compile(statement, parameters)
-            reuse = self._settings.is_on("dpsql.reuse")
-            answer = self._engine.execute(self._user, query, cancellation, reuse=reuse)
+            answer, pursuit = self._question(statement, parameters).answer(cancellation)
         finally:
             if timer is not None:
                 timer.cancel()
@@ -283,13 +366,16 @@ class Session:
                 self._cancellation = None
         rows = answer.rows.rows
         columns = self._columns((column.name, column.type) for column in answer.columns)
-        return Result(f"SELECT {len(rows)}", columns, rows, self._notices(answer), answer=answer)
+        return Result(f"SELECT {len(rows)}", columns, rows, tuple(self._notices(answer, pursuit)), answer=answer)
 
-    def _notices(self, answer: Answer) -> tuple[Notice, ...]:
-        if not self._settings.is_on("dpsql.notices"):
-            return ()
-        message = answer_notice(answer, intervals=self._settings.is_on("dpsql.intervals"))
-        return (Notice(message, detail=bounding_notice(answer.query)),) if message is not None else ()
+    def _notices(self, answer: Answer, pursuit: Pursuit | None) -> Iterator[Notice]:
+        if self._settings.is_on("dpsql.notices"):
+            message = answer_notice(answer, pursuit, intervals=self._settings.is_on("dpsql.intervals"))
+            if message is not None:
+                yield Notice(message, detail=bounding_notice(answer.query))
+        if pursuit is not None and pursuit.failure is not None:
+            # Nothing switches this off: the answer is less exact than was asked.
+            yield _warning(target_text(pursuit), "01000", pursuit.failure)
 
     def _show_columns(self, name: str) -> tuple[ResultColumn, ...]:
         return _SHOW_ALL if name == "all" else (ResultColumn(name, SqlType.TEXT),)
@@ -327,6 +413,7 @@ class Session:
             if self._status == "I":
                 self._before = self._settings.snapshot()
                 self._after, self._savepoints = None, {}
+                self._cursors_before = self._cursors.names
                 self._status = "T"
                 return Result("BEGIN")
             return Result("BEGIN", notices=(_warning("there is already a transaction in progress", "25001"),))
@@ -338,22 +425,25 @@ class Session:
         if self._status == "I":
             raise NoTransaction(f"{action.upper()} can only be used in transaction blocks", hint="BEGIN")
         if action == "savepoint":
-            self._savepoints[name] = self._settings.snapshot()
+            self._savepoints[name] = _Savepoint(self._settings.snapshot(), self._cursors.names)
             return Result("SAVEPOINT")
         if name not in self._savepoints:
             raise UnknownSavepoint(f'savepoint "{name}" does not exist')
         if action == "release":
             return Result("RELEASE")
         self._status = "T"
-        return self._changed("ROLLBACK", lambda: self._settings.restore(self._savepoints[name]))
+        self._cursors.keep(self._savepoints[name].cursors)
+        return self._changed("ROLLBACK", lambda: self._settings.restore(self._savepoints[name].settings))
 
     def _end(self, action: str) -> Result:
         status, self._status = self._status, "I"
         if status == "I":
             return Result(action.upper(), notices=(_warning("there is no transaction in progress", "25P01"),))
         if action == "commit" and status == "T":
+            self._cursors.commit()
             kept = self._after if self._after is not None else self._settings.snapshot()
             return self._changed("COMMIT", lambda: self._settings.restore(kept))
+        self._cursors.keep(self._cursors_before)
         return self._changed("ROLLBACK", lambda: self._settings.restore(self._before))
 
     @staticmethod
@@ -361,5 +451,14 @@ class Session:
         return tuple(ResultColumn(name, sql_type) for name, sql_type in columns)
 
 
-def _warning(message: str, sqlstate: str) -> Notice:
-    return Notice(message, severity="WARNING", sqlstate=sqlstate)
+def _explained_before(statements: Sequence[ParsedStatement], at: int) -> tuple[QueryStatement, ...]:
+    """What is explained right before the last EXPLAIN of several in a row; nothing for any other statement."""
+    queries = [one.query if isinstance(one, ExplainStatement) else None for one in statements]
+    if queries[at] is None or (at + 1 < len(queries) and queries[at + 1] is not None):
+        return ()
+    before = list(itertools.takewhile(lambda query: query is not None, reversed(queries[:at])))
+    return tuple(query for query in reversed(before) if query is not None)
+
+
+def _warning(message: str, sqlstate: str, detail: str | None = None) -> Notice:
+    return Notice(message, severity="WARNING", sqlstate=sqlstate, detail=detail)

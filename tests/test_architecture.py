@@ -18,9 +18,11 @@ LAYERS = (
     {"policy"},
     {"compiler"},
     {"ledger", "backends"},
-    {"release", "system"},
+    {"prices", "release", "system"},
     {"engine"},
-    {"explain", "settings"},
+    {"results", "target"},
+    {"cursors", "explain", "prepared", "settings"},
+    {"question"},
     {"session"},
     {"dbapi", "wire"},
     {"cli", "sqlalchemy"},
@@ -30,7 +32,7 @@ LAYERS = (
 # The other files of dpsql/wire are bytes in, bytes out.
 GATEWAY = {
     *("dpsql.wire.server", "dpsql.wire.connection", "dpsql.wire.login", "dpsql.wire.session", "dpsql.wire.portals"),
-    *("dpsql.wire.report", "dpsql.wire.tls"),
+    *("dpsql.wire.copyformat", "dpsql.wire.report", "dpsql.wire.tls"),
 }
 
 RANDOMNESS = {

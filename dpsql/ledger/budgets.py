@@ -139,7 +139,7 @@ def budget_status(
     if _window(terms) != _window(state.terms):
         begun = now  # the new window begins with the next charge
     end = None if budget.window is None else window_end(budget.window, begun, dataset.timezone)
-    return BudgetStatus(limit, spent, begun, end, charges, budget.window, state.resets)
+    return BudgetStatus(limit, spent, begun, end, charges, budget.window, state.resets, state.id)
 
 
 def cap_status(connection: Connection, dataset: Dataset) -> BudgetStatus:
@@ -150,7 +150,7 @@ def cap_status(connection: Connection, dataset: Dataset) -> BudgetStatus:
     state = _find(connection, row[0], dataset.name)
     known = state.terms == write_terms(dataset.budget, dataset.timezone)
     limit = state.limit if known else _fix(dataset.budget, _order(state))
-    return BudgetStatus(limit, load_spent(state.spent), state.start, None, state.charges, None, 0)
+    return BudgetStatus(limit, load_spent(state.spent), state.start, None, state.charges, None, 0, state.id)
 
 
 def last_charge(connection: Connection, user: str, dataset: Dataset) -> int | None:

@@ -88,7 +88,7 @@ def charge(
         raise cap_exhausted(dataset, own.limit, price(asked))
 
     group = None
-    if shared is not None and paid:
+    if shared is not None and new:
         group = GroupShare(str(payers.group), shared.id, tuple(grant.item.id for grant in new))
     reused = tuple(grant.item.id for grant in distinct if grant.release.reused)
     receipt = Receipt(user, dataset, sql, own.id, cap.id, tuple(grant.item for grant in paid), reused, group)
@@ -116,6 +116,12 @@ def _payers(transaction: Transaction, user: str, policy: Policy) -> _Payers:
     found = _Payers(policy, own, group, shared, cap, min(map(stamp, ends), default=None))
     facts[user, dataset.name] = found
     return found
+
+
+def held(transaction: Transaction, user: str, policy: Policy, requests: Sequence[ReleaseRequest]) -> tuple[bool, ...]:
+    """Tell which requests a charge would find the user to have already; another user's release is none of them."""
+    grants = _grants(transaction, user, policy.dataset.name, requests, reuse=True)
+    return tuple(grant.release.reused for grant in grants)
 
 
 def _total(transaction: Transaction, budget: BudgetState) -> Total:

@@ -61,7 +61,7 @@ class Receipt:
         cap: Number of the budget over all users.
         paid: The releases that the user paid for.
         reused: Numbers of those that the user has paid for before.
-        group: What the user's group paid; None without one, and where nothing was paid.
+        group: What the user's group paid; None without one, and where it paid nothing.
     """
 
     user: str

@@ -40,7 +40,7 @@ def group_exhausted(group: str, limit: Limit, spent: Spent, own: Limit, asked: S
             would be others.
     """
     epsilon, shared = asked_epsilon(own, asked), asked_epsilon(limit, asked)
-    # Whatever the currency, the epsilon of a price and that of its parts grow alike.
+    # In another currency the parts of a price grow with it, if not quite alike under Gaussian noise: a good guess.
     affordable = _affordable(limit, spent, asked) * epsilon / shared if shared else Fraction(0)
     return _exhausted(f'the budget of group "{group}"', epsilon, affordable, limit, spent, asked)
 

@@ -265,10 +265,11 @@ def group_privacy(limit: Limit, k: int) -> tuple[Fraction, Fraction]:
     if limit.accountant is Accountant.ZCDP and limit.delta_selection == 0:
         epsilon = rho_to_epsilon(k * k * limit.capacity, limit.delta_conversion)
         return max(epsilon, k * limit.epsilon), limit.delta_conversion
-    return k * limit.epsilon, _grown_delta(limit.epsilon, limit.delta, k)
+    return k * limit.epsilon, grown_delta(limit.epsilon, limit.delta, k)
 
 
-def _grown_delta(epsilon: Fraction, delta: Fraction, k: int) -> Fraction:
+def grown_delta(epsilon: Fraction, delta: Fraction, k: int) -> Fraction:
+    """Return the δ, rounded up and at most 1, with which k units together have kε where one unit has (ε, δ)."""
     if delta == 0 or k == 1:
         return delta
     if (k - 1) * epsilon > 100:
