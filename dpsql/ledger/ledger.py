@@ -237,6 +237,19 @@ class OwnerRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Noted:
+    """What a report of `verify` said, kept where nobody who can write the ledger can write.
+
+    Attributes:
+        head: Hash of the last record then.
+        records: How many there were then; None to look for the hash anywhere.
+    """
+
+    head: str
+    records: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class VerifyReport:
     """What `verify` found.
 
@@ -349,8 +362,8 @@ class Ledger(Protocol):
     def owner_history(self) -> list[OwnerRecord]:
         """Return all grants, resets, freezes and changes of group, oldest first."""
 
-    def verify(self) -> VerifyReport:
-        """Recompute the hash chain, and every balance from the records."""
+    def verify(self, noted: Noted | None = None) -> VerifyReport:
+        """Recompute the hash chain, and every balance from the records; look for what was noted elsewhere."""
 
     def export(self) -> Iterator[dict[str, Any]]:
         """Yield every record, oldest first, with its hash."""

@@ -58,15 +58,15 @@ class Spent:
 
     def merge(self, other: "Spent") -> "Spent":
         """Return the sum of two totals; what either cannot express in a currency, the sum cannot."""
-        orders = sorted({order for order, _ in (*self.renyi, *other.renyi)})
+        orders = {order for order, _ in (*self.renyi, *other.renyi)}
         return Spent(
             _sum(self.pure_epsilon, other.pure_epsilon),
-            self.rho + other.rho,
-            self.delta + other.delta,
+            _plus(self.rho, other.rho),
+            _plus(self.delta, other.delta),
             _sum(self.basic_epsilon, other.basic_epsilon),
-            self.basic_delta + other.basic_delta,
+            _plus(self.basic_delta, other.basic_delta),
             _sum(self.squares, other.squares),
-            tuple((order, _sum(self.at(order), other.at(order))) for order in orders),
+            tuple((order, _sum(self.at(order), other.at(order))) for order in sorted(orders)),
         )
 
     def at(self, order: Fraction) -> Fraction | None:
@@ -132,7 +132,12 @@ def _add(total: Fraction | None, costs: Iterable[Fraction | None]) -> Fraction |
 
 
 def _sum(one: Fraction | None, other: Fraction | None) -> Fraction | None:
-    return None if one is None or other is None else one + other
+    return None if one is None or other is None else _plus(one, other)
+
+
+def _plus(one: Fraction, other: Fraction) -> Fraction:
+    """Return the sum; most charges have no delta, and a sum of fractions takes its time."""
+    return one + other if other else one
 
 
 def _text(value: Fraction | None) -> str | None:
