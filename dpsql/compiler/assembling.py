@@ -109,7 +109,7 @@ def _equal_columns(term: Expr) -> tuple[Field, Field] | None:
     left, right = term.arguments
     if not isinstance(left, Column) or not isinstance(right, Column) or left.type is not right.type:
         return None
-    return left.field, right.field
+    return (left.field, right.field) if left != right else None  # x = x says that x is not NULL
 
 
 def _joined(parts: Sequence[Relation], terms: Sequence[Expr]) -> Relation:

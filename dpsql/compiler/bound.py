@@ -74,9 +74,9 @@ def as_fraction(value: object) -> Fraction | None:
     """The number a constant is, or None."""
     if isinstance(value, bool) or value is None:
         return None
-    if isinstance(value, int | Fraction | Decimal | float):
-        return Fraction(value)
-    return None
+    if isinstance(value, float):
+        return Fraction(repr(value))  # the digits that it is written with
+    return Fraction(value) if isinstance(value, int | Fraction | Decimal) else None
 
 
 def bounds_of(relation: Relation) -> dict[Bounded, Interval]:

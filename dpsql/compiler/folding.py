@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from uuid import UUID
 
 from dpsql.compiler.ir import Call, Cast, Expr, Literal, Value
 from dpsql.compiler.literals import INTEGER_RANGES
@@ -16,6 +17,9 @@ from dpsql.sqltypes import SqlType
 _MIDNIGHT = time()
 _EXACT = 2**53
 """Below it a whole number and the double next to it are the same."""
+
+_PLAIN = (int, float, str, date, UUID)
+"""Types whose values are equal, and less or greater, here and in every engine alike; a bool is an int."""
 
 _COMPARED: dict[str, Callable[[object, object], bool]] = {
     "eq": operator.eq,
@@ -54,8 +58,6 @@ def converted(cast: Cast) -> Expr:
         return literal
     if not isinstance(literal, Literal) or cast.scale is not None or literal.parameter is not None:
         return cast
-    if literal.value is None:
-        return Literal(None, target)
     value = literal.value if literal.type.is_text and target.is_text else _value_as(literal.value, target)
     return cast if value is None else spelled(Literal(value, target))
 
@@ -88,16 +90,21 @@ def computed(call: Call) -> Expr:
 
 def compared(function: str, left: Literal, right: Literal) -> Literal | None:
     """What comparing two constants gives, where their order is the same everywhere."""
-    if left.type is not right.type or function not in _COMPARED:
+    if left.value is None or right.value is None:
+        return Literal(None, SqlType.BOOLEAN)
+    alike = left.type is right.type and type(left.value) is type(right.value)
+    if not alike or not isinstance(left.value, _PLAIN) or (isinstance(left.value, str) and not left.type.is_text):
         return None
-    for kind in (int, str):
-        if isinstance(left.value, kind) and isinstance(right.value, kind) and _has_plain_order(left.type):
-            return Literal(_COMPARED[function](left.value, right.value), SqlType.BOOLEAN)
-    return None
+    return Literal(_COMPARED[function](left.value, right.value), SqlType.BOOLEAN)
 
 
-def _has_plain_order(sql_type: SqlType) -> bool:
-    return sql_type.is_integer or sql_type.is_text or sql_type is SqlType.BOOLEAN
+def tested(call: Call) -> Expr:
+    """IS NULL, IS TRUE or IS FALSE of a constant."""
+    (argument,) = call.arguments
+    if not isinstance(argument, Literal) or argument.parameter is not None:
+        return call
+    wanted = {"is_null": None, "is_true": True, "is_false": False}[call.function]
+    return Literal(argument.value is wanted, SqlType.BOOLEAN)
 
 
 def narrowed(expression: Expr, constants: Sequence[Literal]) -> tuple[Expr, tuple[Literal, ...]]:

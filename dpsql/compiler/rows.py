@@ -277,11 +277,11 @@ class Reader:
         return Rows((Distinct(project),), (), {each: columns[made.written[each]] for each in relation.fields})
 
     def _combined(self, relation: SetOperation, needed: frozenset[Field]) -> Rows:
-        """A set operation; all columns matter where rows are compared, and the order of sides but for EXCEPT."""
+        """A set operation; all columns matter where rows are compared, and of a union's sides either may be first."""
         compares = relation.kind != "union" or not relation.all
         places = [place for place, each in enumerate(relation.fields) if compares or each in needed] or [0]
         sides = [self._arm(side, [side.fields[place] for place in places]) for side in (relation.left, relation.right)]
-        if relation.kind != "except":
+        if relation.kind == "union":
             sides.sort(key=lambda side: (self.labels.of_rows(side[0]), sorted(map(self.labels.of, side[1]))))
         columns = sorted(range(len(places)), key=lambda place: [self.labels.of(side[1][place]) for side in sides])
         arms = []

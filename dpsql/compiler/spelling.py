@@ -8,7 +8,7 @@ Rule 2: what stands in several orders stands in that of its labels.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dpsql.compiler.folding import compared, computed, converted, narrowed, spelled
+from dpsql.compiler.folding import compared, computed, converted, narrowed, spelled, tested
 from dpsql.compiler.ir import (
     AggregateCall,
     Call,
@@ -33,6 +33,8 @@ from dpsql.sqltypes import SqlType
 _MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 _OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 """Each comparison, and the one that is true where it is false: values are in one order, and NaN is none of them."""
+_OF_ITSELF = {"lt": "ne", "gt": "ne", "le": "eq", "ge": "eq"}
+"""What comparing a value with itself says, in one word: never, or always, but for NULL."""
 _EITHER_WAY = frozenset(
     {"add", "multiply", "int_add", "int_multiply", "bit_and", "bit_or", "bit_xor", "gcd", "lcm", "distinct_from"}
 )
@@ -148,6 +150,8 @@ class Spelling:
             arguments = self._sorted(arguments)
         if name == "coalesce":
             return _coalesced(replace(call, arguments=arguments))
+        if name in ("is_null", "is_true", "is_false"):
+            return tested(replace(call, arguments=arguments))
         if name in ("least", "greatest"):
             return self._chosen(replace(call, arguments=arguments))
         return computed(replace(call, arguments=arguments))
@@ -176,8 +180,11 @@ class Spelling:
     # Conditions
 
     def _compared(self, function: str, left: Expr, right: Expr) -> Expr:
-        if isinstance(left, Literal) and isinstance(right, Literal):
-            return compared(function, left, right) or Call(function, (left, right), SqlType.BOOLEAN)
+        constant = compared(function, left, right) if isinstance(left, Literal) and isinstance(right, Literal) else None
+        if constant is not None:
+            return constant
+        if left == right:
+            function = _OF_ITSELF.get(function, function)
         if self._place(right) < self._place(left):
             function, left, right = _MIRRORED[function], right, left
         if isinstance(right, Literal):
@@ -188,6 +195,8 @@ class Spelling:
 
     def _listed(self, argument: Expr, items: Iterable[Literal]) -> Expr:
         """IN, of constants in the order of their labels."""
+        if _is_null(argument):
+            return Literal(None, SqlType.BOOLEAN)
         argument, found = narrowed(argument, tuple(map(spelled, items)))
         distinct = [item for item in self._sorted(dict.fromkeys(found)) if isinstance(item, Literal)]
         return (
