@@ -1,10 +1,20 @@
-"""`[roles.NAME]` and `[dataset] budget`: what may be lost, and what one query costs."""
+"""`[roles.NAME]`, `[groups.NAME]` and `[dataset] budget`: what may be lost, and what one query costs."""
 
 import re
 from dataclasses import replace
 from fractions import Fraction
 
-from dpsql.policy.model import Budget, Column, MechanismChoice, QueryDefaults, Role, Table, Window, can_be_key
+from dpsql.policy.model import (
+    Budget,
+    Column,
+    MechanismChoice,
+    QueryDefaults,
+    Role,
+    Table,
+    UserGroup,
+    Window,
+    can_be_key,
+)
 from dpsql.policy.node import Node, Shape, did_you_mean, spelled
 from dpsql.policy.source import quoted
 from dpsql.privacy.cost import Accountant
@@ -38,11 +48,15 @@ _ROLE: Shape = {
     "query": "query = { epsilon = 0.1, delta = 1e-9, max_epsilon = 1.0 }",
     "tables": 'tables = ["patients", "visits"]',
 }
-# An event of a role must have a price in the cap's currency: a Gaussian priced in ρ has none in (ε, δ).
+_GROUP: Shape = {"budget": "budget = { epsilon = 8, delta = 1e-6 }", "description": 'description = "The team"'}
+# An event of a role must have a price in the currency of the cap and of a group: a Gaussian priced in ρ has none in
+# (ε, δ), and the δ of a selection has none in a Rényi divergence.
 _ROLE_ACCOUNTANTS = {
     Accountant.PURE: (Accountant.PURE,),
-    Accountant.BASIC: (Accountant.BASIC, Accountant.PURE),
-    Accountant.ZCDP: (Accountant.ZCDP, Accountant.BASIC, Accountant.PURE),
+    Accountant.BASIC: (Accountant.BASIC, Accountant.ADVANCED, Accountant.PURE),
+    Accountant.ADVANCED: (Accountant.ADVANCED, Accountant.BASIC, Accountant.PURE),
+    Accountant.ZCDP: (Accountant.ZCDP, Accountant.RDP, Accountant.ADVANCED, Accountant.BASIC, Accountant.PURE),
+    Accountant.RDP: (Accountant.RDP, Accountant.PURE),
 }
 
 
@@ -62,6 +76,24 @@ def read_roles(node: Node, tables: tuple[Table, ...], cap: Budget) -> tuple[Role
     return roles
 
 
+def read_groups(node: Node, tables: tuple[Table, ...], roles: tuple[Role, ...], cap: Budget) -> tuple[UserGroup, ...]:
+    """Return the groups of users; a user of any role may be in any of them, so each must account for every role."""
+    return tuple(_group(name, member, tables, roles, cap) for name, member in node.members("group").items())
+
+
+def _group(name: str, node: Node, tables: tuple[Table, ...], roles: tuple[Role, ...], cap: Budget) -> UserGroup:
+    keys = node.fields(_GROUP, required=("budget",))
+    budget = _budget(keys["budget"], _BUDGET, tables)
+    for role in roles:
+        if role.budget.accountant not in _ROLE_ACCOUNTANTS[budget.accountant]:
+            raise keys["budget"].wrong(
+                f'accountant "{budget.accountant.value}" for users of role {quoted(role.name)}, '
+                f'which has accountant "{role.budget.accountant.value}"',
+                f'write: accountant = "{cap.accountant.value}", as the cap: it accounts for every role',
+            )
+    return UserGroup(name, budget, keys["description"].text() if "description" in keys else None)
+
+
 def _role(name: str, node: Node, tables: tuple[Table, ...], cap: Budget) -> Role:
     keys = node.fields(_ROLE, required=("budget", "query"))
     visible = _visible(keys["tables"], tables) if "tables" in keys else tables
@@ -74,6 +106,20 @@ def _role(name: str, node: Node, tables: tuple[Table, ...], cap: Budget) -> Role
         )
     query = _query(keys["query"], budget, visible)
     return Role(name, budget, query, frozenset(table.name for table in visible))
+
+
+def changed(budget: Budget, epsilon: Fraction, delta: Fraction) -> Budget:
+    """Return a budget with so much more (or less, if negative), within what a policy could say.
+
+    A budget of the pure accountant has no delta, whatever is added.
+    """
+    most = Fraction(0) if budget.accountant is Accountant.PURE else Fraction(MOST_DELTA)
+    least = Fraction(0) if budget.delta == 0 else Fraction(LEAST_DELTA)
+    return replace(
+        budget,
+        epsilon=min(max(budget.epsilon + epsilon, Fraction(LEAST_EPSILON)), Fraction(MOST_EPSILON)),
+        delta=min(max(budget.delta + delta, least), most),
+    )
 
 
 def _visible(node: Node, tables: tuple[Table, ...]) -> tuple[Table, ...]:
@@ -95,9 +141,10 @@ def _budget(node: Node, shape: Shape, tables: tuple[Table, ...]) -> Budget:
     if "delta" not in keys and accountant is not Accountant.PURE:
         raise node.wrong("delta is missing", f"write: {shape['delta']}")
     delta = _delta(keys["delta"], accountant) if "delta" in keys else Fraction(0)
-    if delta == 0 and accountant is Accountant.ZCDP:
-        raise keys["delta"].wrong("zcdp needs a delta above 0", f'write: {shape["delta"]}, or accountant = "pure"')
-    share = Fraction(1, 2) if delta and _has_private_keys(tables) else Fraction(0)
+    if delta == 0 and accountant not in (Accountant.PURE, Accountant.BASIC):
+        what = f"{accountant.value} needs a delta above 0"
+        raise keys["delta"].wrong(what, f'write: {shape["delta"]}, or accountant = "pure"')
+    share = Fraction(1, 2) if delta and accountant.selects and _has_private_keys(tables) else Fraction(0)
     if "selection_share" in keys:
         share = _selection_share(keys["selection_share"], accountant)
     budget = Budget(
@@ -130,8 +177,8 @@ def _selection_share(node: Node, accountant: Accountant) -> Fraction:
     share = node.number()
     if share == 0:
         return share
-    if accountant is Accountant.PURE:
-        raise node.wrong("the pure accountant has no delta to share", "remove selection_share")
+    if not accountant.selects:
+        raise node.wrong(f"the {accountant.value} accountant has no delta to share", "remove selection_share")
     # Neither part may be so small that it is none.
     return node.number_between(LEAST_SHARE, MOST_SHARE)
 
@@ -177,7 +224,8 @@ def _query_delta(node: Node, budget: Budget, tables: tuple[Table, ...]) -> Fract
     # Without private keys nothing is ever charged for them: any delta will do.
     if delta > available and _has_private_keys(tables):
         what = f"delta = {node.shown()} is more than the whole budget has for private keys"
-        raise node.wrong(what, mend if available else "write: delta = 0, or give the budget a selection_share")
+        none = "write: delta = 0, or give the budget a selection_share"
+        raise node.wrong(what, mend if available else none if budget.accountant.selects else "write: delta = 0")
     return delta
 
 
@@ -186,8 +234,9 @@ def _mechanism(node: Node, accountant: Accountant, delta: Fraction) -> Mechanism
     if mechanism is MechanismChoice.GAUSSIAN:
         if accountant is Accountant.PURE:
             raise node.wrong("the pure accountant cannot price Gaussian noise", 'write: mechanism = "laplace"')
-        if accountant is Accountant.BASIC and delta == 0:
-            raise node.wrong("Gaussian noise costs delta under basic, and delta = 0", 'write: mechanism = "laplace"')
+        if accountant.converts and delta == 0:
+            what = f"Gaussian noise costs delta under {accountant.value}, and delta = 0"
+            raise node.wrong(what, 'write: mechanism = "laplace"')
     return mechanism
 
 
