@@ -7,7 +7,6 @@ the meaning is not.
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import assume, event, given

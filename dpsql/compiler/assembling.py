@@ -7,7 +7,7 @@ stands on top, where an engine looks for it.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dpsql.compiler.ir import Call, Column, Expr, Field, Filter, Join, Literal, Relation, Values
+from dpsql.compiler.ir import Call, Column, Expr, Field, Filter, Join, Relation, Values
 from dpsql.compiler.labels import Labels
 from dpsql.compiler.ordering import ordered
 from dpsql.compiler.spelling import Spelling, as_it_is

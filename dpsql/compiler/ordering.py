@@ -18,9 +18,7 @@ Equal = Collection[frozenset[Field]]
 """Sets of columns that are equal in each row."""
 
 
-def ordered(
-    relations: Sequence[Relation], terms: Sequence[Expr], equal: Equal, labels: Labels
-) -> tuple[Relation, ...]:
+def ordered(relations: Sequence[Relation], terms: Sequence[Expr], equal: Equal, labels: Labels) -> tuple[Relation, ...]:
     """Relations by their labels and by what is said of each, those next to one another that something ties.
 
     Args:

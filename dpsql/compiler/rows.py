@@ -207,7 +207,9 @@ class Reader:
 
     def _outer(self, join: Join, used: frozenset[Field]) -> Rows:
         """A join that keeps rows without a match; where both sides are kept, their labels put them in order."""
-        kind, sides = ("left", (join.right, join.left)) if join.kind == "right" else (join.kind, (join.left, join.right))
+        kind, sides = (
+            ("left", (join.right, join.left)) if join.kind == "right" else (join.kind, (join.left, join.right))
+        )
         left, written = self._side(sides[0], used, nullable=kind != "left")
         right, others = replace(self, outer={**self.outer, **written})._side(sides[1], used, nullable=True)
         written = {**written, **others}

@@ -199,9 +199,7 @@ class Spelling:
             return Literal(None, SqlType.BOOLEAN)
         argument, found = narrowed(argument, tuple(map(spelled, items)))
         distinct = [item for item in self._sorted(dict.fromkeys(found)) if isinstance(item, Literal)]
-        return (
-            InList(argument, tuple(distinct)) if len(distinct) > 1 else self._compared("eq", argument, distinct[0])
-        )
+        return InList(argument, tuple(distinct)) if len(distinct) > 1 else self._compared("eq", argument, distinct[0])
 
     def _negated(self, condition: Expr) -> Expr:
         if isinstance(condition, Column):
@@ -237,7 +235,7 @@ class Spelling:
         return self._compared("eq", *term.arguments) if isinstance(term, Call) and is_equation else term
 
     def _with_lists(self, name: str, terms: Iterable[Expr]) -> list[Expr]:
-        """x = 1 OR x IN (2, 3) as one list, and x <> 1 AND x NOT IN (2, 3) as one negated list."""
+        """X = 1 OR x IN (2, 3) as one list, and x <> 1 AND x NOT IN (2, 3) as one negated list."""
         lists: dict[Expr, list[Literal]] = {}
         rest: list[Expr] = []
         for term in terms:

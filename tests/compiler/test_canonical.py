@@ -25,7 +25,9 @@ ROOT = Path(__file__).parent.parent.parent
 def blocks(name: str) -> list[list[str]]:
     """The queries of a fixture, a list for each block, a query for each line."""
     text = (HERE / name).read_text(encoding="utf-8")
-    lines = [[line for line in block.splitlines() if line and not line.startswith("--")] for block in text.split("\n\n")]
+    lines = [
+        [line for line in block.splitlines() if line and not line.startswith("--")] for block in text.split("\n\n")
+    ]
     return [block for block in lines if block]
 
 

@@ -182,7 +182,19 @@ def _wrapped(chance: Random, node: exp.Expr) -> exp.Expr | None:
     )
 
 
-_EDITS: Sequence[Edit] = (_sides, _terms, _negated_twice, _between, _list, _case, _where, _rows, _number, _keys, _wrapped)
+_EDITS: Sequence[Edit] = (
+    _sides,
+    _terms,
+    _negated_twice,
+    _between,
+    _list,
+    _case,
+    _where,
+    _rows,
+    _number,
+    _keys,
+    _wrapped,
+)
 
 
 def _paren(node: exp.Expr) -> exp.Expr:
