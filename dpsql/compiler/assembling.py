@@ -82,7 +82,7 @@ def conjunction(terms: Sequence[Expr]) -> Expr | None:
 
 def _is_nothing(part: Relation) -> bool:
     """True for the one row without columns that stands where there is no FROM."""
-    return isinstance(part, Values) and not part.fields
+    return isinstance(part, Values) and not part.fields and len(part.rows) == 1
 
 
 def _equal(terms: Iterable[Expr], own: frozenset[Field]) -> tuple[list[Expr], tuple[frozenset[Field], ...]]:

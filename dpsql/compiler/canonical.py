@@ -61,10 +61,6 @@ class Canonical:
         margins = dict(zip(aggregate.aggregate_fields, release.margins, strict=True))
         by_key = sorted(keys, key=lambda each: self.labels.of(keys[each]))
         by_call = sorted(called, key=lambda each: self.labels.of_call(called[each]))
-        for each in by_key:
-            self.labels.give(each, self.labels.of(keys[each]))
-        for each in by_call:
-            self.labels.give(each, self.labels.of_call(called[each]))
         whole = Aggregate(
             made.relation,
             tuple(by_key),

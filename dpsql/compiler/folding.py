@@ -123,7 +123,7 @@ def _fitting(constant: Literal, source: SqlType, target: SqlType) -> Literal | N
     """A constant of a wider type as one of `source`, to which its place among all values is the same."""
     value: Value = constant.value
     if source.is_text and target.is_text and SqlType.CHAR not in (source, target):
-        return replace(constant, type=source) if value is not None else None
+        return replace(constant, type=source)
     if source is SqlType.DATE and target is SqlType.TIMESTAMP and isinstance(value, datetime):
         return Literal(value.date(), source) if value.time() == _MIDNIGHT else None
     if source in INTEGER_RANGES and isinstance(value, int | float) and value == int(value):

@@ -136,7 +136,7 @@ class Reader:
             relation = self.release(relation)
         whole = self.labels.of_rows(relation)
         for place, each in enumerate(relation.fields):
-            self.labels.fields.setdefault(each, f"{whole}.{place}")
+            self.labels.give(each, f"{self.depth}:{whole}.{place}")
         used = tuple(Column(each) for each in relation.fields if each in needed)
         new = self._new(used)
         written = {column.field: Column(each) for column, each in zip(used, new, strict=True)}
@@ -207,9 +207,9 @@ class Reader:
 
     def _outer(self, join: Join, used: frozenset[Field]) -> Rows:
         """A join that keeps rows without a match; where both sides are kept, their labels put them in order."""
-        kind, sides = (
-            ("left", (join.right, join.left)) if join.kind == "right" else (join.kind, (join.left, join.right))
-        )
+        kind, sides = join.kind, (join.left, join.right)
+        if kind == "right":
+            kind, sides = "left", sides[::-1]
         left, written = self._side(sides[0], used, nullable=kind != "left")
         right, others = replace(self, outer={**self.outer, **written})._side(sides[1], used, nullable=True)
         written = {**written, **others}
@@ -266,12 +266,12 @@ class Reader:
             return rows
         made = assembled(rows, self.labels)
         spelling = self.spelling(made.written)
-        spelled_ = {each: spelling.window(window) for each, window in windows.items()}
-        distinct = sorted(dict.fromkeys(spelled_.values()), key=self.labels.of)
+        asked = {each: spelling.window(window) for each, window in windows.items()}
+        distinct = sorted(dict.fromkeys(asked.values()), key=self.labels.of)
         fields = self._new(distinct)
         numbered = UnitWindows(made.relation, fields, tuple(distinct), relation.rows)
         by_window = dict(zip(distinct, map(Column, fields), strict=True))
-        return Rows((numbered,), (), {**made.written, **{each: by_window[found] for each, found in spelled_.items()}})
+        return Rows((numbered,), (), {**made.written, **{each: by_window[window] for each, window in asked.items()}})
 
     def _distinct(self, relation: Distinct) -> Rows:
         made = self.assembled(relation.input, frozenset(relation.fields))

@@ -228,7 +228,7 @@ class SqliteLedger:
         """Return the releases of a dataset that a user has paid for, oldest first."""
         with self._reading() as connection:
             rows = connection.execute(
-                "SELECT r.id, r.key, r.reused, EXISTS (SELECT 1 FROM stored s WHERE s.release = r.origin), c.at, c.body "
+                "SELECT r.id, r.key, r.reused, EXISTS (SELECT 1 FROM stored WHERE release = r.origin), c.at, c.body "
                 "FROM releases r JOIN records c ON c.seq = r.charge WHERE r.user = ? AND r.dataset = ? ORDER BY r.id",
                 (user, dataset),
             ).fetchall()

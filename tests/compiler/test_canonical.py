@@ -1,8 +1,9 @@
-"""Equal questions have one key, unlike ones have not; and the form that is keyed costs no more than what was written."""
+"""Equal questions have one key, unlike ones have not; and the form that is keyed costs no more than what is written."""
 
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta, timezone
 from itertools import combinations
 from pathlib import Path
 
@@ -75,6 +76,15 @@ def test_a_value_is_what_is_written_for_it(planner: Planner) -> None:
         (["5", "70.50", "a"], [None, None, SqlType.VARCHAR]),
     ):
         assert [release.key for release in planner.bind(sql, values, types).releases] == written
+
+
+def test_a_moment_is_an_instant(planner: Planner) -> None:
+    sql = "SELECT COUNT(*) FROM visits WHERE visited_on < $1"
+    east, first = timezone(timedelta(hours=5)), datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14)))
+    values = [datetime(2024, 1, 1, 5, tzinfo=east), "2024-01-01 00:00:00+00", datetime(2024, 1, 1, tzinfo=UTC)]
+    found = {planner.bind(sql, [value], [SqlType.TIMESTAMPTZ]).releases[0].key for value in values}
+    assert len(found) == 1
+    assert planner.bind(sql, [first], [None]).releases[0].key not in found  # UTC has no such year
 
 
 @pytest.mark.parametrize(
