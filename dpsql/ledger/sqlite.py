@@ -236,13 +236,13 @@ class SqliteLedger:
         with self._reading() as connection:
             return cap_status(connection, policy.dataset)
 
-    def releases(self, user: str) -> list[ReleaseRecord]:
-        """Return the releases that a user has paid for, oldest first."""
+    def releases(self, user: str, dataset: str) -> list[ReleaseRecord]:
+        """Return the releases of a dataset that a user has paid for, oldest first."""
         with self._reading() as connection:
             rows = connection.execute(
-                "SELECT r.id, r.key, r.reused, c.at, c.body FROM releases r JOIN records c ON c.seq = r.charge "
-                "WHERE r.user = ? ORDER BY r.id",
-                (user,),
+                "SELECT r.id, r.key, r.reused, EXISTS (SELECT 1 FROM stored WHERE release = r.origin), c.at, c.body "
+                "FROM releases r JOIN records c ON c.seq = r.charge WHERE r.user = ? AND r.dataset = ? ORDER BY r.id",
+                (user, dataset),
             ).fetchall()
         return [release_record(*row) for row in rows]
 
