@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.backends.backend import NO_INPUTS, Cancellation, ExactCells, ExactRows, Inputs, PublicRows, Texts
+from dpsql.compiler.engines.dialect import quote_name
 from dpsql.compiler.plan import PlannedRelease, PublicRead
-from dpsql.compiler.render import quote_name
-from dpsql.compiler.schema import EngineColumn, EngineSchema, EngineTable
+from dpsql.compiler.schema import Engine, EngineColumn, EngineSchema, EngineTable
 from dpsql.errors import (
     BackendFailure,
     CardinalityViolation,
@@ -314,7 +314,7 @@ def _read_schema(database: duckdb.DuckDBPyConnection, policy: Policy) -> EngineS
         engine = EngineTable(path, columns[path], frozenset(unique.get(path, ())))
         _check_columns(table, engine, policy)
         tables[table.name] = engine
-    return EngineSchema(tables)
+    return EngineSchema(Engine.DUCKDB, tables)
 
 
 def _check_columns(table: Table, engine: EngineTable, policy: Policy) -> None:
