@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from dpsql.backends.backend import NO_INPUTS, Cancellation, ExactCells, ExactRows, Inputs, PublicRows, Texts
 from dpsql.backends.fit import TablePath, fitted
+from dpsql.compiler.engines.dialect import quote_name
 from dpsql.compiler.plan import PlannedRelease, PublicRead
-from dpsql.compiler.render import quote_name
 from dpsql.compiler.schema import Engine, EngineColumn, EngineSchema, EngineTable
 from dpsql.errors import (
     BackendFailure,

@@ -24,8 +24,8 @@ from dpsql.backends.backend import NO_INPUTS, Cancellation, ExactCells, ExactRow
 from dpsql.backends.connections import Connections, Transaction, Unreachable
 from dpsql.backends.fit import TablePath, fitted, needed_columns, path_of
 from dpsql.backends.postgres_facts import Facts, read_facts
+from dpsql.compiler.engines.dialect import quote_name
 from dpsql.compiler.plan import PlannedRelease, PublicRead
-from dpsql.compiler.render import quote_name
 from dpsql.compiler.schema import Engine, EngineSchema
 from dpsql.errors import (
     BackendFailure,
