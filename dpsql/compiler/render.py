@@ -87,7 +87,6 @@ class Renderer:
         self._policy = policy
         self._leaves = leaves or {}
         self._names: dict[Field, str] = {}
-        self._named = 0
 
     def name(self, field: Field) -> str:
         """The column name of a field, given at its first use."""
@@ -137,11 +136,10 @@ class Renderer:
         spelling = self.dialect.functions[call.function]
         render = self._raw if spelling.passes_raw else self.expression
         arguments = [render(argument) for argument in call.arguments]
-        places = sorted(self.dialect.named_arguments(call))
-        if not places:
+        # The same names everywhere: what they stand for holds none of them free, and equal calls are equal texts.
+        names = {place: f"t{place}" for place in sorted(self.dialect.named_arguments(call))}
+        if not names:
             return spelling.sql(arguments)
-        names = {place: f"t{self._named + index}" for index, place in enumerate(places)}
-        self._named += len(names)
         given = [f"{arguments[place]} AS {name}" for place, name in names.items()]
         text = spelling.sql([names.get(place, argument) for place, argument in enumerate(arguments)])
         return self.dialect.with_names(text, given)

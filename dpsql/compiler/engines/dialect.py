@@ -66,7 +66,7 @@ class Dialect(ABC):
     def is_raw(self, expression: Expr) -> bool:
         """True where a value must be guarded."""
         if isinstance(expression, Call):
-            return self.functions[expression.function].raw
+            return self.functions[self.adapted(expression).function].raw
         if isinstance(expression, Cast):
             of_floats = expression.type in (SqlType.DOUBLE, SqlType.REAL)
             return expression.argument.type.is_text and (of_floats or expression.type.is_moment)
