@@ -7,7 +7,7 @@ from dpsql.compiler.parts import MeanOutput
 from dpsql.compiler.plan import CompiledQuery, OutputColumn, PlannedInput, PlannedRelease
 from dpsql.engine import Answer, Explanation
 from dpsql.privacy.accounting import Remaining, Spent
-from dpsql.privacy.cost import Accountant, Price
+from dpsql.privacy.cost import Price
 from dpsql.privacy.selection import Threshold
 from dpsql.system import decimal_text
 
@@ -21,7 +21,7 @@ def price_json(price: Price | None, spent: Spent) -> dict[str, float | None]:
     """A price as JSON: what is asked in the budget's currency, and what the events come to."""
     if price is None:
         return {"epsilon": 0.0, "delta": 0.0, "rho": 0.0}
-    delta = spent.basic_delta if price.accountant is Accountant.BASIC else spent.delta
+    delta = spent.basic_delta if price.accountant.converts else spent.delta
     return {"epsilon": float(price.epsilon), "delta": float(delta), "rho": float(spent.rho)}
 
 
@@ -129,9 +129,9 @@ def price_text(price: Price | None, spent: Spent) -> str:
     if price is None:
         return "nothing, no private row is read"
     text = f"epsilon {decimal_text(price.epsilon)}"
-    if price.accountant is Accountant.ZCDP:
+    if price.accountant.shares_rho:
         text += f" (rho {decimal_text(spent.rho)})"
-    delta = spent.basic_delta if price.accountant is Accountant.BASIC else spent.delta
+    delta = spent.basic_delta if price.accountant.converts else spent.delta
     return text + (f", delta {decimal_text(delta)}" if delta else "")
 
 

@@ -20,9 +20,8 @@ def queries_that_fit(status: BudgetStatus, role: Role) -> int:
     """About how many more queries at the role's default price fit, by the gate's first clause."""
     price = Price(role.budget.accountant, role.query.epsilon, role.query.delta)
     left = affordable_epsilon(status.limit, status.spent)
-    if price.accountant is Accountant.ZCDP:
-        return int(left**2 / 2 / price.rho)
-    return int(left / price.epsilon)
+    adds_up = price.accountant in (Accountant.PURE, Accountant.BASIC)
+    return int(left / price.epsilon if adds_up else (left / price.epsilon) ** 2)
 
 
 def budget_columns(status: BudgetStatus, role: Role) -> Columns:

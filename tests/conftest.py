@@ -1,5 +1,6 @@
 """The demo clinic, a wider world for semantics, the German health panel; engines over temporary ledgers."""
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
 from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric
 from dpsql.session import Session
 from examples.load_german_health import load as load_german_health
+from tests.postgres import VERSIONS, OwnServer, Server, own_server
 from tests.world import WIDE_POLICY, add_events
 
 ROOT = Path(__file__).parent.parent
@@ -70,6 +72,23 @@ def open_engine(
         if opened.account(user) is None:
             opened.add_account(user, loaded.roles[0].name)
     return Engine(loaded, opened, backend if backend is not None else open_backend(loaded))
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A PostgreSQL server: that of DPSQL_TEST_DSN, or one for these tests."""
+    if dsn := os.environ.get("DPSQL_TEST_DSN"):
+        yield Server(dsn)
+        return
+    with own_server(tmp_path_factory.mktemp("postgres") / "server", VERSIONS[-1]) as server:
+        yield server
+
+
+@pytest.fixture(scope="session", params=VERSIONS)
+def each_postgres(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnServer]:
+    """A PostgreSQL server of each version that there is for tests, which they may break."""
+    with own_server(tmp_path_factory.mktemp("postgres") / "server", request.param) as server:
+        yield server
 
 
 @pytest.fixture

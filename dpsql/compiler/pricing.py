@@ -10,7 +10,7 @@ from fractions import Fraction
 from dpsql.compiler.parts import UNITS, Contribution, Part
 from dpsql.compiler.settings import QuerySettings
 from dpsql.errors import PolicyViolation
-from dpsql.privacy.cost import ZERO, Accountant, Price, Share, split
+from dpsql.privacy.cost import ZERO, Price, Share, split
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, best, gaussian, laplace
 from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric, select, threshold_for
 from dpsql.privacy.sensitivity import Adjacency, cell_sensitivity
@@ -79,7 +79,7 @@ class Pricing:
     def calibrate(self, releases: Sequence[Unpriced]) -> tuple[Calibrated, ...]:
         """Give every primitive its share, in order."""
         needs = [(release, self._selects(release)) for release in releases]
-        noise_delta = Fraction(self._is_basic and self.settings.mechanism != "laplace")
+        noise_delta = Fraction(self._converts and self.settings.mechanism != "laplace")
         shares: list[Fraction] = []
         deltas: list[Fraction] = []
         for release, selects in needs:
@@ -96,15 +96,15 @@ class Pricing:
         return tuple(calibrated)
 
     @property
-    def _is_basic(self) -> bool:
-        return self.price.accountant is Accountant.BASIC
+    def _converts(self) -> bool:
+        return self.price.accountant.converts
 
     def _selects(self, release: Unpriced) -> bool:
         """True where the selection has a share of its own.
 
-        In basic a Gaussian part spends the δ of its share, so there a selection always has one.
+        Where Gaussians convert, a part spends the δ of its share, so there a selection always has one.
         """
-        return release.private_keys and (self._is_basic or UNITS not in release.parts)
+        return release.private_keys and (self._converts or UNITS not in release.parts)
 
     def _calibrated(self, release: Unpriced, shares: tuple[Share, ...]) -> Calibrated:
         parts = tuple(
@@ -116,7 +116,7 @@ class Pricing:
         return Calibrated(parts, *self._selection(release, parts, shares))
 
     def _noise(self, part: Part, contribution: Contribution, share: Share) -> Noise:
-        share = share if self._is_basic else replace(share, delta=ZERO)
+        share = share if self._converts else replace(share, delta=ZERO)
         sensitivity = cell_sensitivity(
             self.adjacency,
             l0=contribution.max_groups,
@@ -137,7 +137,8 @@ class Pricing:
         if share.delta == 0:
             raise PolicyViolation(
                 "these group keys are private, and the query has no delta to select groups with",
-                hint="SET dpsql.delta = 1e-9, or group by a column whose values the policy declares.",
+                hint=("SET dpsql.delta = 1e-9, or g" if self.price.accountant.selects else "G")
+                + "roup by a column whose values the policy declares.",
             )
         groups = release.contribution.max_groups
         if self.adjacency is Adjacency.SUBSTITUTE:

@@ -43,14 +43,20 @@ def verify(compiled: CompiledQuery, catalog: Catalog, settings: QuerySettings) -
     spent = Spent.zero().add(events)
     slack = Fraction(1, 10**20)  # a running total is rounded up on its own, finer grid
     price = compiled.price
+    by_rho = spent.rho <= price.epsilon**2 / 2 + slack
+    by_pairs = (
+        spent.basic_epsilon is not None
+        and spent.basic_epsilon <= price.epsilon + slack
+        and spent.basic_delta <= price.delta + slack
+    )
     within = {
-        Accountant.ZCDP: spent.rho <= price.epsilon**2 / 2 + slack and spent.delta <= price.delta + slack,
         Accountant.PURE: spent.pure_epsilon is not None
         and spent.pure_epsilon <= price.epsilon + slack
         and spent.delta == 0,
-        Accountant.BASIC: spent.basic_epsilon is not None
-        and spent.basic_epsilon <= price.epsilon + slack
-        and spent.basic_delta <= price.delta + slack,
+        Accountant.BASIC: by_pairs,
+        Accountant.ADVANCED: by_pairs,
+        Accountant.ZCDP: by_rho and spent.delta <= price.delta + slack,
+        Accountant.RDP: by_rho and spent.delta == 0,
     }
     if not within[price.accountant]:
         raise GuaranteeMismatch("the plan costs more than its price")

@@ -7,6 +7,7 @@ Rule 2: a cap never renews, and two caps that one dataset was ever under are one
 import json
 from dataclasses import dataclass
 from datetime import datetime
+from fractions import Fraction
 from functools import lru_cache
 from sqlite3 import Connection
 
@@ -18,6 +19,7 @@ from dpsql.ledger.transaction import Transaction
 from dpsql.ledger.windows import moment, stamp, window_end, window_start
 from dpsql.policy import Budget, Dataset, Policy, Window
 from dpsql.privacy.accounting import Limit, Spent, create_limit
+from dpsql.privacy.cost import ZERO
 
 _STATE = (
     "SELECT b.id, b.anchor, b.window_start, b.spent, b.charges, t.terms, t.fixed "
@@ -97,7 +99,7 @@ def user_status(connection: Connection, user: str, dataset: Dataset, budget: Bud
     terms = write_terms(budget, dataset.timezone)
     if state is None:
         return BudgetStatus(_fix(budget), Spent.zero(), None, None, 0)
-    limit = state.limit if state.terms == terms else _fix(budget)
+    limit = state.limit if state.terms == terms else _fix(budget, _order(state))
     start = renewal(state, now)
     spent, charges = (load_spent(state.spent), state.charges) if start is None else (Spent.zero(), 0)
     begun = start or state.start
@@ -113,7 +115,8 @@ def cap_status(connection: Connection, dataset: Dataset) -> BudgetStatus:
     if row is None:
         return BudgetStatus(_fix(dataset.budget), Spent.zero(), None, None, 0)
     state = _find(connection, row[0], dataset.name)
-    limit = state.limit if state.terms == write_terms(dataset.budget, dataset.timezone) else _fix(dataset.budget)
+    known = state.terms == write_terms(dataset.budget, dataset.timezone)
+    limit = state.limit if known else _fix(dataset.budget, _order(state))
     return BudgetStatus(limit, load_spent(state.spent), state.start, None, state.charges)
 
 
@@ -154,7 +157,7 @@ def _adopt(transaction: Transaction, state: BudgetState, dataset: Dataset, budge
         "budget": state.id,
         "dataset": dataset.name,
         "terms": json.loads(terms),
-        "limit": _fix(budget).to_json(),
+        "limit": _fix(budget, _order(state)).to_json(),
         # A window of another length begins now: what is spent stays so until it ends.
         "new_window": _window(terms) != _window(state.terms),
     }
@@ -222,5 +225,10 @@ def load_limit(text: str) -> Limit:
 
 
 @lru_cache(maxsize=256)
-def _fix(budget: Budget) -> Limit:
-    return create_limit(budget.accountant, budget.epsilon, budget.delta, budget.selection_share)
+def _fix(budget: Budget, order: Fraction = ZERO) -> Limit:
+    return create_limit(budget.accountant, budget.epsilon, budget.delta, budget.selection_share, order)
+
+
+def _order(state: BudgetState) -> Fraction:
+    """Return the order that a budget was created with; a change of its terms does not move it."""
+    return ZERO if state.fixed is None else state.limit.order

@@ -11,7 +11,7 @@ from sqlite3 import Connection
 from typing import Any
 
 from dpsql.ledger.chain import Record, canonical, sha256
-from dpsql.privacy.accounting import Spent
+from dpsql.privacy.accounting import Limit, Spent
 from dpsql.privacy.cost import Event
 
 Body = dict[str, Any]
@@ -43,23 +43,12 @@ def price(events: str) -> Spent:
 @lru_cache(maxsize=256)
 def charged(spent: str, events: str) -> Spent:
     """Return the running total after a charge; it is asked for by the decision and again by the projection."""
-    return together(load_spent(spent), price(events))
+    return load_spent(spent).add(load_events(events))
 
 
 def joined(events: Iterable[str]) -> str:
     """Return the canonical text of several lists of events as one list."""
     return f"[{','.join(text[1:-1] for text in events if text != '[]')}]"
-
-
-def together(spent: Spent, more: Spent) -> Spent:
-    """Return the sum of two totals; what either cannot express in a currency, the sum cannot."""
-    return Spent(
-        None if spent.pure_epsilon is None or more.pure_epsilon is None else spent.pure_epsilon + more.pure_epsilon,
-        spent.rho + more.rho,
-        spent.delta + more.delta,
-        None if spent.basic_epsilon is None or more.basic_epsilon is None else spent.basic_epsilon + more.basic_epsilon,
-        spent.basic_delta + more.basic_delta,
-    )
 
 
 def _account_added(connection: Connection, record: Record, body: Body) -> None:
@@ -108,6 +97,11 @@ def _budget_terms(connection: Connection, record: Record, body: Body) -> None:
         "INSERT OR REPLACE INTO terms VALUES (?, ?, ?, ?)",
         (body["budget"], body["dataset"], canonical(body["terms"]), canonical(body["limit"])),
     )
+    order = Limit.from_json(body["limit"]).order
+    if order:
+        (spent,) = connection.execute("SELECT spent FROM budgets WHERE id = ?", (body["budget"],)).fetchone()
+        kept = canonical(load_spent(spent).keeping(order).to_json())
+        connection.execute("UPDATE budgets SET spent = ? WHERE id = ?", (kept, body["budget"]))
     if body["new_window"]:
         connection.execute(
             "UPDATE budgets SET anchor = ?, window_start = ? WHERE id = ?", (record.at, record.at, body["budget"])
@@ -115,9 +109,10 @@ def _budget_terms(connection: Connection, record: Record, body: Body) -> None:
 
 
 def _budget_renewed(connection: Connection, record: Record, body: Body) -> None:
+    (spent,) = connection.execute("SELECT spent FROM budgets WHERE id = ?", (body["budget"],)).fetchone()
     connection.execute(
         "UPDATE budgets SET window_start = ?, spent = ?, charges = 0 WHERE id = ?",
-        (body["start"], canonical(Spent.zero().to_json()), body["budget"]),
+        (body["start"], canonical(load_spent(spent).cleared().to_json()), body["budget"]),
     )
 
 
@@ -130,7 +125,7 @@ def _cap_merged(connection: Connection, record: Record, body: Body) -> None:
     parts = connection.execute(
         "SELECT spent, charges FROM budgets WHERE id IN (?, ?)", (body["budget"], body["into"])
     ).fetchall()
-    spent = together(load_spent(parts[0][0]), load_spent(parts[1][0]))
+    spent = load_spent(parts[0][0]).merge(load_spent(parts[1][0]))
     connection.execute(
         "UPDATE budgets SET spent = ?, charges = ? WHERE id = ?",
         (canonical(spent.to_json()), parts[0][1] + parts[1][1], body["into"]),

@@ -58,13 +58,13 @@ def asked_epsilon(limit: Limit, asked: Spent) -> Fraction:
     """Return a price as the ε of one query in the limit's currency; 0 if it has none there."""
     if limit.accountant is Accountant.PURE:
         return asked.pure_epsilon or Fraction(0)
-    if limit.accountant is Accountant.BASIC:
+    if limit.accountant.converts:
         return asked.basic_epsilon or Fraction(0)
     return Fraction(isqrt(int(2 * asked.rho * _ROOT_GRID**2)), _ROOT_GRID)
 
 
 def _asked_delta(limit: Limit, asked: Spent) -> Fraction:
-    return asked.basic_delta if limit.accountant is Accountant.BASIC else asked.delta
+    return limit.total_delta(asked)
 
 
 def _down(value: Fraction) -> str:

@@ -38,11 +38,14 @@ _ROLE: Shape = {
     "query": "query = { epsilon = 0.1, delta = 1e-9, max_epsilon = 1.0 }",
     "tables": 'tables = ["patients", "visits"]',
 }
-# An event of a role must have a price in the cap's currency: a Gaussian priced in ρ has none in (ε, δ).
+# An event of a role must have a price in the cap's currency: a Gaussian priced in ρ has none in (ε, δ), and the δ of a
+# selection has none in a Rényi divergence.
 _ROLE_ACCOUNTANTS = {
     Accountant.PURE: (Accountant.PURE,),
-    Accountant.BASIC: (Accountant.BASIC, Accountant.PURE),
-    Accountant.ZCDP: (Accountant.ZCDP, Accountant.BASIC, Accountant.PURE),
+    Accountant.BASIC: (Accountant.BASIC, Accountant.ADVANCED, Accountant.PURE),
+    Accountant.ADVANCED: (Accountant.ADVANCED, Accountant.BASIC, Accountant.PURE),
+    Accountant.ZCDP: (Accountant.ZCDP, Accountant.RDP, Accountant.ADVANCED, Accountant.BASIC, Accountant.PURE),
+    Accountant.RDP: (Accountant.RDP, Accountant.PURE),
 }
 
 
@@ -95,9 +98,10 @@ def _budget(node: Node, shape: Shape, tables: tuple[Table, ...]) -> Budget:
     if "delta" not in keys and accountant is not Accountant.PURE:
         raise node.wrong("delta is missing", f"write: {shape['delta']}")
     delta = _delta(keys["delta"], accountant) if "delta" in keys else Fraction(0)
-    if delta == 0 and accountant is Accountant.ZCDP:
-        raise keys["delta"].wrong("zcdp needs a delta above 0", f'write: {shape["delta"]}, or accountant = "pure"')
-    share = Fraction(1, 2) if delta and _has_private_keys(tables) else Fraction(0)
+    if delta == 0 and accountant not in (Accountant.PURE, Accountant.BASIC):
+        what = f"{accountant.value} needs a delta above 0"
+        raise keys["delta"].wrong(what, f'write: {shape["delta"]}, or accountant = "pure"')
+    share = Fraction(1, 2) if delta and accountant.selects and _has_private_keys(tables) else Fraction(0)
     if "selection_share" in keys:
         share = _selection_share(keys["selection_share"], accountant)
     budget = Budget(
@@ -130,8 +134,8 @@ def _selection_share(node: Node, accountant: Accountant) -> Fraction:
     share = node.number()
     if share == 0:
         return share
-    if accountant is Accountant.PURE:
-        raise node.wrong("the pure accountant has no delta to share", "remove selection_share")
+    if not accountant.selects:
+        raise node.wrong(f"the {accountant.value} accountant has no delta to share", "remove selection_share")
     # Neither part may be so small that it is none.
     return node.number_between(LEAST_SHARE, MOST_SHARE)
 
@@ -177,7 +181,8 @@ def _query_delta(node: Node, budget: Budget, tables: tuple[Table, ...]) -> Fract
     # Without private keys nothing is ever charged for them: any delta will do.
     if delta > available and _has_private_keys(tables):
         what = f"delta = {node.shown()} is more than the whole budget has for private keys"
-        raise node.wrong(what, mend if available else "write: delta = 0, or give the budget a selection_share")
+        none = "write: delta = 0, or give the budget a selection_share"
+        raise node.wrong(what, mend if available else none if budget.accountant.selects else "write: delta = 0")
     return delta
 
 
@@ -186,8 +191,9 @@ def _mechanism(node: Node, accountant: Accountant, delta: Fraction) -> Mechanism
     if mechanism is MechanismChoice.GAUSSIAN:
         if accountant is Accountant.PURE:
             raise node.wrong("the pure accountant cannot price Gaussian noise", 'write: mechanism = "laplace"')
-        if accountant is Accountant.BASIC and delta == 0:
-            raise node.wrong("Gaussian noise costs delta under basic, and delta = 0", 'write: mechanism = "laplace"')
+        if accountant.converts and delta == 0:
+            what = f"Gaussian noise costs delta under {accountant.value}, and delta = 0"
+            raise node.wrong(what, 'write: mechanism = "laplace"')
     return mechanism
 
 

@@ -1,19 +1,34 @@
-"""Limits that never move, totals that only grow, and the gate between them.
+"""Limits that never move, and the gates that keep totals within them.
 
 Rule 1: each gate is a valid privacy filter for adaptive, concurrent queries; a tighter conversion may be reported,
 never used to admit a charge.
-Rule 2: totals round up, limits down.
+Rule 2: limits round down, and what is fixed when a budget is created is never solved anew.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from math import isqrt
+from typing import Any
 
 from dpsql.errors import InvalidParameter
-from dpsql.privacy.conversion import UP, check_delta, check_epsilon, decimal, epsilon_to_rho, exp, rho_to_epsilon
-from dpsql.privacy.cost import ZERO, Accountant, Event, Loss, loss
+from dpsql.privacy.conversion import (
+    DOWN,
+    UP,
+    best_order,
+    check_delta,
+    check_epsilon,
+    decimal,
+    epsilon_to_rho,
+    exp,
+    ln,
+    order_offset,
+    rho_to_epsilon,
+    root_up,
+)
+from dpsql.privacy.cost import ZERO, Accountant
+from dpsql.privacy.totals import GRID, Spent, down, up
 
 __all__ = [
     "Accountant",
@@ -30,31 +45,46 @@ __all__ = [
     "standalone",
 ]
 
-_GRID = 10**30
-
 
 @dataclass(frozen=True, slots=True)
 class Limit:
     """What a budget may spend, fixed when it is created.
 
     Attributes:
-        accountant: The currency.
+        accountant: How it adds up.
         epsilon: The ε that was asked for.
-        delta_conversion: zcdp: the δ at which ρ counts as (ε, δ). Else 0.
-        delta_selection: zcdp: what selection may spend. basic: all of δ, selection and Gaussians alike. pure: 0.
-        rho: zcdp: ρ*, what may be spent. Else 0.
+        delta_conversion: The δ at which Σε², ρ or the Rényi divergence counts as (ε, δ); 0 under pure and basic.
+        delta_selection: What the queries themselves may spend: selection, and under basic and advanced Gaussians.
+        capacity: What the total may reach: Σε under pure and basic, Σε² under advanced, ρ* under zcdp, the
+            divergence under rdp.
+        order: rdp: the order of the divergence. Else 0.
     """
 
     accountant: Accountant
     epsilon: Fraction
     delta_conversion: Fraction
     delta_selection: Fraction
-    rho: Fraction
+    capacity: Fraction
+    order: Fraction = ZERO
 
     @property
     def delta(self) -> Fraction:
         """The whole δ of the guarantee."""
         return self.delta_conversion + self.delta_selection
+
+    def total(self, spent: Spent) -> Fraction | None:
+        """Return what was spent of the capacity; None if it has no price here."""
+        totals = {
+            Accountant.PURE: spent.pure_epsilon,
+            Accountant.BASIC: spent.basic_epsilon,
+            Accountant.ADVANCED: spent.squares,
+            Accountant.ZCDP: spent.rho,
+        }
+        return spent.at(self.order) if self.accountant is Accountant.RDP else totals[self.accountant]
+
+    def total_delta(self, spent: Spent) -> Fraction:
+        """Return what was spent of delta_selection."""
+        return spent.basic_delta if self.accountant.converts else spent.delta
 
     def to_json(self) -> dict[str, object]:
         """Return the fields as JSON values; fractions are "p/q" strings."""
@@ -63,87 +93,22 @@ class Limit:
             "epsilon": str(self.epsilon),
             "delta_conversion": str(self.delta_conversion),
             "delta_selection": str(self.delta_selection),
-            "rho": str(self.rho),
+            "capacity": str(self.capacity),
+            "order": str(self.order),
         }
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, object]) -> "Limit":
-        """Return the limit that to_json wrote."""
+    def from_json(cls, fields: Mapping[str, Any]) -> "Limit":
+        """Return the limit that to_json wrote, today's or that of ledgers of layout 1, which named ρ* alone."""
+        accountant, epsilon = Accountant(fields["accountant"]), Fraction(fields["epsilon"])
+        former = fields["rho"] if accountant is Accountant.ZCDP and "rho" in fields else epsilon
         return cls(
-            Accountant(fields["accountant"]),
-            Fraction(str(fields["epsilon"])),
-            Fraction(str(fields["delta_conversion"])),
-            Fraction(str(fields["delta_selection"])),
-            Fraction(str(fields["rho"])),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """Running totals in every currency, each charge rounded up to a multiple of 10⁻³⁰ so that they stay short.
-
-    Attributes:
-        pure_epsilon: Σε but for selection's δ; None once a charge was not pure.
-        rho: Σρ.
-        delta: Σδ of selection.
-        basic_epsilon: Σε in basic composition; None once a charge was not calibrated for it.
-        basic_delta: Σδ in basic composition.
-    """
-
-    pure_epsilon: Fraction | None
-    rho: Fraction
-    delta: Fraction
-    basic_epsilon: Fraction | None
-    basic_delta: Fraction
-
-    @classmethod
-    def zero(cls) -> "Spent":
-        """Return the totals of a fresh budget."""
-        return cls(ZERO, ZERO, ZERO, ZERO, ZERO)
-
-    def add(self, events: Iterable[Event]) -> "Spent":
-        """Return the totals with one more charge."""
-        charge = Spent.zero()
-        for event in events:
-            charge = charge._plus(loss(event))
-        rounded = Loss(
-            None if charge.pure_epsilon is None else _up(charge.pure_epsilon),
-            _up(charge.rho),
-            _up(charge.delta),
-            None if charge.basic_epsilon is None else _up(charge.basic_epsilon),
-            _up(charge.basic_delta),
-        )
-        return self._plus(rounded)
-
-    def _plus(self, cost: Loss) -> "Spent":
-        return Spent(
-            _sum(self.pure_epsilon, cost.epsilon),
-            self.rho + cost.rho,
-            self.delta + cost.delta,
-            _sum(self.basic_epsilon, cost.basic_epsilon),
-            self.basic_delta + cost.basic_delta,
-        )
-
-    def to_json(self) -> dict[str, object]:
-        """Return the fields as JSON values; fractions are "p/q" strings."""
-        return {
-            "pure_epsilon": None if self.pure_epsilon is None else str(self.pure_epsilon),
-            "rho": str(self.rho),
-            "delta": str(self.delta),
-            "basic_epsilon": None if self.basic_epsilon is None else str(self.basic_epsilon),
-            "basic_delta": str(self.basic_delta),
-        }
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, object]) -> "Spent":
-        """Return the totals that to_json wrote."""
-        pure, basic = fields["pure_epsilon"], fields["basic_epsilon"]
-        return cls(
-            None if pure is None else Fraction(str(pure)),
-            Fraction(str(fields["rho"])),
-            Fraction(str(fields["delta"])),
-            None if basic is None else Fraction(str(basic)),
-            Fraction(str(fields["basic_delta"])),
+            accountant,
+            epsilon,
+            Fraction(fields["delta_conversion"]),
+            Fraction(fields["delta_selection"]),
+            Fraction(fields.get("capacity", former)),
+            Fraction(fields.get("order", 0)),
         )
 
 
@@ -155,21 +120,27 @@ class Remaining:
     delta: Fraction
 
 
-def create_limit(accountant: Accountant, epsilon: Fraction, delta: Fraction, selection_share: Fraction) -> Limit:
+def create_limit(
+    accountant: Accountant, epsilon: Fraction, delta: Fraction, selection_share: Fraction, order: Fraction = ZERO
+) -> Limit:
     """Return the limit whose gate keeps everything it admits together (ε, δ)-DP.
 
-    Guarantee:
-        pure: (ε, 0). basic: (ε, δ). zcdp: δ = δ_conv + δ_sel, and ρ* is the largest ρ, rounded down, that is
-        (ε, δ_conv)-DP; with approximate zCDP's δ ≤ δ_sel this is (ε, δ)-DP.
-    Assumes: the split of δ is made here, once: solving it anew as one goes is not a filter.
-    Reference: Feldman & Zrnic 2021 and Whitehouse et al. 2023 (filters for adaptive composition); Canonne, Kamath &
-        Steinke 2020, corollary 13.
+    Guarantee: with δ = δ_conv + δ_sel,
+        pure: (ε, 0). basic: (ε, δ), all of it δ_sel.
+        advanced: √(2 ln(1/δ_conv)·S) + S/2 ≤ ε for the capacity S of Σε², so (ε, δ_conv); with Σδ ≤ δ_sel (ε, δ).
+        zcdp: the capacity ρ* is the largest ρ that is (ε, δ_conv)-DP; with approximate zCDP's δ ≤ δ_sel (ε, δ).
+        rdp: the capacity is ε − ln(1/(αδ))/(α−1) − ln(1−1/α) at the order α, so (ε, δ).
+        Each is rounded down.
+    Assumes: the split of δ and the order are fixed here, once: solving them anew as one goes is not a filter.
+    Reference: Rogers et al. 2016 (basic); Whitehouse, Ramdas, Rogers & Wu 2023, theorem 1 (advanced, approximate
+        zcdp); Feldman & Zrnic 2021, theorem 4.5 (rdp); Canonne, Kamath & Steinke 2020, proposition 12.
 
     Args:
-        accountant: The currency.
+        accountant: How charges add up.
         epsilon: The whole ε.
         delta: The whole δ; 0 in pure.
-        selection_share: zcdp: the part of δ, below 1, for groups with private keys. Not used by the others.
+        selection_share: advanced, zcdp: the part of δ, below 1, that queries may spend. Not used by the others.
+        order: rdp: the order that the budget was created with; 0 to choose the best one for Gaussian noise.
     """
     check_epsilon(epsilon)
     if not 0 <= selection_share < 1:
@@ -177,33 +148,54 @@ def create_limit(accountant: Accountant, epsilon: Fraction, delta: Fraction, sel
     if accountant is Accountant.PURE:
         if delta != 0:
             raise InvalidParameter("the pure accountant has no delta", hint='set delta = 0, or accountant = "zcdp"')
-        return Limit(accountant, epsilon, ZERO, ZERO, ZERO)
+        return Limit(accountant, epsilon, ZERO, ZERO, epsilon)
     if accountant is Accountant.BASIC:
         if delta != 0:
             check_delta(delta)
-        return Limit(accountant, epsilon, ZERO, delta, ZERO)
+        return Limit(accountant, epsilon, ZERO, delta, epsilon)
     check_delta(delta)
+    if accountant is Accountant.RDP:
+        return _rdp_limit(epsilon, delta, order)
     selection = delta * selection_share
-    check_delta(delta - selection)
-    return Limit(accountant, epsilon, delta - selection, selection, epsilon_to_rho(epsilon, delta - selection))
+    conversion = delta - selection
+    check_delta(conversion)
+    capacity = _squares if accountant is Accountant.ADVANCED else epsilon_to_rho
+    return Limit(accountant, epsilon, conversion, selection, capacity(epsilon, conversion))
+
+
+def _squares(epsilon: Fraction, delta: Fraction) -> Fraction:
+    """Return the largest S, rounded down, with √(2LS) + S/2 ≤ ε and L = ln(1/δ): √S = 2ε/(√(2L + 2ε) + √(2L))."""
+    twice = 2 * Fraction(UP.minus(ln(decimal(delta, DOWN), DOWN)))
+    return down((2 * epsilon / (root_up(twice + 2 * epsilon) + root_up(twice))) ** 2)
+
+
+def _rdp_limit(epsilon: Fraction, delta: Fraction, order: Fraction) -> Limit:
+    order = order or best_order(epsilon, delta)
+    capacity = down(epsilon - order_offset(order, delta))
+    if capacity <= 0:
+        raise InvalidParameter(
+            f"an epsilon of {float(epsilon):g} leaves nothing at the order {float(order):g} of this budget",
+            hint='raise its epsilon or delta, or use accountant = "zcdp"',
+        )
+    return Limit(Accountant.RDP, epsilon, delta, ZERO, capacity, order)
 
 
 def admits(limit: Limit, spent: Spent) -> bool:
     """Tell whether the totals, the new charge included, stay within the limit.
 
     Guarantee:
-        pure: Σε ≤ ε, and no δ. basic: Σε ≤ ε and Σδ ≤ δ. zcdp: Σδ ≤ δ_sel, and Σρ ≤ ρ* or, where every part is
-        pure but for selection, Σε ≤ ε: histories that end under Σε lose at most ε surely, and the others are
-        histories of the zCDP filter, so either clause may admit.
+        pure: Σε ≤ ε, and no δ. basic: Σε ≤ ε and Σδ ≤ δ. advanced: Σε² within its capacity and Σδ ≤ δ_sel.
+        rdp: the divergences at the one order within the capacity, and no δ.
+        zcdp: Σδ ≤ δ_sel, and Σρ ≤ ρ* or, where every part is pure but for selection, Σε ≤ ε: histories that end
+        under Σε lose at most ε surely, and the others are histories of the zCDP filter, so either clause may admit.
     Assumes: the totals are of every charge against this limit; test and append are one transaction.
-    Reference: Rogers et al. 2016 (basic filter); Feldman & Zrnic 2021 (Rényi filter, at every order).
+    Reference: Rogers et al. 2016 (pure, basic); Whitehouse et al. 2023, theorem 1 (advanced), and its section on
+        approximate zCDP; Feldman & Zrnic 2021, theorem 4.5 (rdp).
     """
-    if limit.accountant is Accountant.PURE:
-        return _within(spent.pure_epsilon, limit.epsilon) and spent.delta == 0
-    if limit.accountant is Accountant.BASIC:
-        return _within(spent.basic_epsilon, limit.epsilon) and spent.basic_delta <= limit.delta
-    affordable = spent.rho <= limit.rho or _within(spent.pure_epsilon, limit.epsilon)
-    return affordable and spent.delta <= limit.delta_selection
+    affordable = _within(limit.total(spent), limit.capacity)
+    if limit.accountant is Accountant.ZCDP:
+        affordable = affordable or _within(spent.pure_epsilon, limit.epsilon)
+    return affordable and limit.total_delta(spent) <= limit.delta_selection
 
 
 def affordable_epsilon(
@@ -219,30 +211,35 @@ def affordable_epsilon(
     """
     if selection_delta > remaining(limit, spent).delta:
         return ZERO
-    if limit.accountant is Accountant.PURE:
-        return _down(_left(spent.pure_epsilon, limit.epsilon))
-    if limit.accountant is Accountant.BASIC:
-        return _down(_left(spent.basic_epsilon, limit.epsilon))
-    # A price of ε is ρ = ε²/2, so ε = √(2ρ). What is left is cut to the grid first: a charge is rounded up to it.
-    by_rho = Fraction(isqrt(int(2 * _down(_left(spent.rho, limit.rho)) * _GRID)), isqrt(_GRID))
-    if not pure_ratio:
+    # What is left is cut to the grid first: a charge is rounded up to it.
+    left = down(_left(limit.total(spent), limit.capacity))
+    if limit.accountant in (Accountant.PURE, Accountant.BASIC):
+        return left
+    if limit.accountant is Accountant.ADVANCED:
+        return _grid_root(left)  # a query of one primitive squares all of its ε; of more, less
+    if limit.accountant is Accountant.RDP:
+        left = down(left / limit.order)  # a charge of ρ diverges by αρ at the most
+    by_rho = _grid_root(2 * left)  # a price of ε is ρ = ε²/2
+    if not pure_ratio or limit.accountant is Accountant.RDP:
         return by_rho
-    return max(by_rho, _down(_down(_left(spent.pure_epsilon, limit.epsilon)) / pure_ratio))
+    return max(by_rho, down(down(_left(spent.pure_epsilon, limit.epsilon)) / pure_ratio))
+
+
+def _grid_root(value: Fraction) -> Fraction:
+    """Return the root of a multiple of the grid, rounded down."""
+    return Fraction(isqrt(int(value * GRID)), isqrt(GRID))
 
 
 def remaining(limit: Limit, spent: Spent) -> Remaining:
-    """Return what is left, rounded down; in zcdp the share of ρ* that is left, expressed as that share of ε.
+    """Return what is left, rounded down: the share of the capacity that is left, expressed as that share of ε.
 
     ε(ρ) is not additive, so ε minus "ε spent" would shrink by a different amount for the same query each time.
-    The share is additive, starts at ε and ends at 0; the pure clause counts where it leaves more.
+    The share is additive, starts at ε and ends at 0; zcdp's pure clause counts where it leaves more.
     """
-    if limit.accountant is Accountant.PURE:
-        return Remaining(_left(spent.pure_epsilon, limit.epsilon), ZERO)
-    if limit.accountant is Accountant.BASIC:
-        return Remaining(_left(spent.basic_epsilon, limit.epsilon), _left(spent.basic_delta, limit.delta))
-    by_rho = limit.epsilon * _left(spent.rho, limit.rho) / limit.rho
-    epsilon = max(_down(by_rho), _left(spent.pure_epsilon, limit.epsilon))
-    return Remaining(epsilon, _left(spent.delta, limit.delta_selection))
+    epsilon = down(limit.epsilon * _left(limit.total(spent), limit.capacity) / limit.capacity)
+    if limit.accountant is Accountant.ZCDP:
+        epsilon = max(epsilon, _left(spent.pure_epsilon, limit.epsilon))
+    return Remaining(epsilon, _left(limit.total_delta(spent), limit.delta_selection))
 
 
 def standalone(spent: Spent, delta_conversion: Fraction) -> tuple[Fraction, Fraction]:
@@ -258,7 +255,7 @@ def group_privacy(limit: Limit, k: int) -> tuple[Fraction, Fraction]:
 
     Guarantee:
         pure: (kε, 0). zcdp without selection: ρ becomes k²ρ*, converted at δ_conv, or kε if that is more (the pure
-        clause). basic, and zcdp with selection: (kε, δ(e^{kε} − 1)/(e^ε − 1)).
+        clause). The others, and zcdp with selection: (kε, δ(e^{kε} − 1)/(e^ε − 1)).
     Assumes: nothing of the kinds of selection. The threshold of Gaussian noise is not ε-bounded group by group, so
         its δ may grow faster than that of an (ε′, δ′)-DP selection; the whole budget's (ε, δ) bounds both.
     Reference: Vadhan 2017, lemma 2.2, with the geometric sum kept; Bun & Steinke 2016, proposition 1.9.
@@ -266,7 +263,7 @@ def group_privacy(limit: Limit, k: int) -> tuple[Fraction, Fraction]:
     if not 1 <= k <= 10**6:
         raise InvalidParameter("the size of a group is out of range", hint="use a number from 1 to 1000000")
     if limit.accountant is Accountant.ZCDP and limit.delta_selection == 0:
-        epsilon = rho_to_epsilon(k * k * limit.rho, limit.delta_conversion)
+        epsilon = rho_to_epsilon(k * k * limit.capacity, limit.delta_conversion)
         return max(epsilon, k * limit.epsilon), limit.delta_conversion
     return k * limit.epsilon, _grown_delta(limit.epsilon, limit.delta, k)
 
@@ -281,19 +278,7 @@ def _grown_delta(epsilon: Fraction, delta: Fraction, k: int) -> Fraction:
     total, power = Decimal(0), Decimal(1)
     for _ in range(k):
         total, power = UP.add(total, power), UP.multiply(power, step)
-    return min(Fraction(1), _up(delta * Fraction(total)))
-
-
-def _up(value: Fraction) -> Fraction:
-    return Fraction(-(-value.numerator * _GRID // value.denominator), _GRID)
-
-
-def _down(value: Fraction) -> Fraction:
-    return Fraction(value.numerator * _GRID // value.denominator, _GRID)
-
-
-def _sum(total: Fraction | None, cost: Fraction | None) -> Fraction | None:
-    return None if total is None or cost is None else total + cost
+    return min(Fraction(1), up(delta * Fraction(total)))
 
 
 def _within(total: Fraction | None, limit: Fraction) -> bool:

@@ -100,6 +100,32 @@ def epsilon_to_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
     """
     check_epsilon(epsilon)
     check_delta(delta)
+    order = _best_order(epsilon, delta)
+    numerator = DOWN.subtract(decimal(epsilon, DOWN), _offset(order, delta))
+    rho = Fraction(Context(prec=15, rounding=ROUND_FLOOR).divide(numerator, UP.add(1, order)))
+    while rho_to_epsilon(rho, delta) > epsilon:
+        rho = rho * (10**12 - 1) / 10**12
+    return rho
+
+
+def best_order(epsilon: Fraction, delta: Fraction) -> Fraction:
+    """Return the order α, α − 1 to three digits, at which (ε, δ) leaves about the most room for Gaussian noise."""
+    check_epsilon(epsilon)
+    check_delta(delta)
+    return 1 + Fraction(Context(prec=3).plus(_best_order(epsilon, delta)))
+
+
+def order_offset(order: Fraction, delta: Fraction) -> Fraction:
+    """Return ln(1/(αδ))/(α−1) + ln(1−1/α), rounded up: what converting a divergence to (ε, δ) adds to it.
+
+    Assumes: α − 1 is a decimal of at most 60 digits, as best_order gives.
+    Reference: Canonne, Kamath & Steinke 2020, proposition 12.
+    """
+    return Fraction(_offset(decimal(order - 1, DOWN), delta))
+
+
+def _best_order(epsilon: Fraction, delta: Fraction) -> Decimal:
+    """Return α − 1 for the order at which (ε, δ) leaves the most ρ."""
     log = _log(delta)
 
     def negative_epsilon(a: float) -> float:
@@ -107,12 +133,7 @@ def epsilon_to_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
         gap = -log - math.log1p(a)
         return -(gap * (1 + 2 * a) / a / a + math.log(a) - math.log1p(a))
 
-    order = _order(negative_epsilon, -float(epsilon), delta)
-    numerator = DOWN.subtract(decimal(epsilon, DOWN), _offset(order, delta))
-    rho = Fraction(Context(prec=15, rounding=ROUND_FLOOR).divide(numerator, UP.add(1, order)))
-    while rho_to_epsilon(rho, delta) > epsilon:
-        rho = rho * (10**12 - 1) / 10**12
-    return rho
+    return _order(negative_epsilon, -float(epsilon), delta)
 
 
 def _log(delta: Fraction) -> float:

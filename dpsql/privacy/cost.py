@@ -9,6 +9,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from dpsql.errors import InvalidParameter
 from dpsql.privacy.conversion import check_delta, check_epsilon, rho_to_epsilon
@@ -18,11 +19,31 @@ ZERO = Fraction(0)
 
 
 class Accountant(enum.Enum):
-    """The currency of a budget: what adds up over the queries."""
+    """How a budget adds up its queries: ε, (ε, δ) by sums or by squares, ρ, or the Rényi divergence at one order."""
 
     PURE = "pure"
     BASIC = "basic"
+    ADVANCED = "advanced"
     ZCDP = "zcdp"
+    RDP = "rdp"
+
+    @property
+    def shares_rho(self) -> bool:
+        """Whether a price is ρ = ε²/2, shared as such; else it is ε."""
+        return self in (Accountant.ZCDP, Accountant.RDP)
+
+    @property
+    def converts(self) -> bool:
+        """Whether Gaussian noise counts as (ε, δ), one primitive at a time."""
+        return self in (Accountant.BASIC, Accountant.ADVANCED)
+
+    @property
+    def selects(self) -> bool:
+        """Whether there is a δ to select groups with.
+
+        Rényi composition knows no δ beside the divergence: its approximate form is not proved as a filter.
+        """
+        return self not in (Accountant.PURE, Accountant.RDP)
 
 
 class Mechanism(enum.Enum):
@@ -36,7 +57,7 @@ class Mechanism(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What one query asks of a budget, in the budget's currency; δ is a ceiling, and `pure` spends none of it."""
+    """What one query asks of a budget, in the budget's currency; δ is a ceiling, and `pure` and `rdp` spend none."""
 
     accountant: Accountant
     epsilon: Fraction
@@ -49,8 +70,8 @@ class Price:
 
     @property
     def rho(self) -> Fraction:
-        """The price in zCDP, ε²/2; 0 in the other currencies."""
-        return self.epsilon**2 / 2 if self.accountant is Accountant.ZCDP else ZERO
+        """The price in zCDP, ε²/2, under zcdp and rdp; 0 under the others."""
+        return self.epsilon**2 / 2 if self.accountant.shares_rho else ZERO
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +80,9 @@ class Share:
 
     Attributes:
         accountant: The currency.
-        epsilon: The part of ε; 0 in zcdp.
-        rho: The part of ρ; 0 in pure and basic.
-        delta: The part of δ: for selection, or for a Gaussian in basic.
+        epsilon: The part of ε; 0 under zcdp and rdp.
+        rho: The part of ρ; 0 under the others.
+        delta: The part of δ: for selection, or for a Gaussian under basic and advanced.
     """
 
     accountant: Accountant
@@ -70,7 +91,7 @@ class Share:
     delta: Fraction
 
     def __post_init__(self) -> None:
-        spent, unused = (self.rho, self.epsilon) if self.accountant is Accountant.ZCDP else (self.epsilon, self.rho)
+        spent, unused = (self.rho, self.epsilon) if self.accountant.shares_rho else (self.epsilon, self.rho)
         if spent <= 0 or unused != 0 or not 0 <= self.delta < 1:
             raise InvalidParameter(f"{self} is not a share", hint="a share is positive, in its accountant's currency")
 
@@ -78,19 +99,19 @@ class Share:
 def split(
     price: Price, weights: Sequence[Fraction], delta_weights: Sequence[Fraction] | None = None
 ) -> tuple[Share, ...]:
-    """Return one share a weight; together they are exactly the price (without δ in pure).
+    """Return one share a weight; together they are exactly the price (without δ under pure and rdp).
 
     Args:
         price: What is to be shared.
-        weights: Positive; parts of ε, or of ρ in zcdp.
+        weights: Positive; parts of ε, or of ρ under zcdp and rdp.
         delta_weights: Not negative, one a share; parts of δ. All 0: no share gets any. By default as the weights.
     """
     parts = weights if delta_weights is None else delta_weights
     if not weights or min(weights) <= 0 or len(parts) != len(weights) or min(parts) < 0:
         raise InvalidParameter("a price is shared by positive weights, one a primitive")
     total, total_parts = sum(weights, ZERO), sum(parts, ZERO)
-    delta = ZERO if price.accountant is Accountant.PURE or total_parts == 0 else price.delta / total_parts
-    epsilon = ZERO if price.accountant is Accountant.ZCDP else price.epsilon
+    delta = price.delta / total_parts if price.accountant.selects and total_parts > 0 else ZERO
+    epsilon = ZERO if price.accountant.shares_rho else price.epsilon
     return tuple(
         Share(price.accountant, epsilon * weight / total, price.rho * weight / total, delta * part)
         for weight, part in zip(weights, parts, strict=True)
@@ -108,7 +129,7 @@ class Event:
         scale: laplace: b, with P[z] ∝ exp(−|z|/b). gaussian: σ², with P[z] ∝ exp(−z²/2σ²). selection: the ε′ of
             one group. threshold: 0.
         delta: selection, threshold: δ over all l0 groups. Else 0.
-        conversion_delta: gaussian under `basic`: the δ at which its ρ counts as (ε, δ). Else 0.
+        conversion_delta: gaussian under basic and advanced: the δ at which its ρ counts as (ε, δ). Else 0.
     """
 
     mechanism: Mechanism
@@ -163,8 +184,8 @@ class Loss:
         epsilon: Pure ε, but for `delta`; None if the event is not pure.
         rho: zCDP, but for `delta`.
         delta: The probability that selection goes wrong.
-        basic_epsilon: ε in basic composition; None if it was not calibrated for it.
-        basic_delta: δ in basic composition.
+        basic_epsilon: ε of the event as (ε, δ)-DP; None if it was not calibrated for it.
+        basic_delta: δ of the event as (ε, δ)-DP.
     """
 
     epsilon: Fraction | None
@@ -174,6 +195,7 @@ class Loss:
     basic_delta: Fraction
 
 
+@lru_cache(maxsize=4096)
 def loss(event: Event) -> Loss:
     """Return what the event costs.
 

@@ -176,11 +176,11 @@ class DiscreteGaussian:
 def laplace(sensitivity: Sensitivity, share: Share) -> DiscreteLaplace:
     """Return Laplace noise that costs the share.
 
-    Guarantee: pure, basic: b = L1/ε, so (ε, 0)-DP. zcdp: b = L2/√(2ρ), rounded up, so ρ-zCDP.
+    Guarantee: pure, basic, advanced: b = L1/ε, so (ε, 0)-DP. zcdp, rdp: b = L2/√(2ρ), rounded up, so ρ-zCDP.
     Assumes: the sensitivity holds for the policy's adjacency.
     Reference: Ghosh, Roughgarden & Sundararajan 2009; Bun & Steinke 2016, proposition 1.4, cell by cell.
     """
-    if share.accountant is Accountant.ZCDP:
+    if share.accountant.shares_rho:
         scale = root_up(max(sensitivity.l2_squared, 1) / (2 * share.rho))
     else:
         scale = max(sensitivity.l1, 1) / share.epsilon
@@ -190,19 +190,20 @@ def laplace(sensitivity: Sensitivity, share: Share) -> DiscreteLaplace:
 def gaussian(sensitivity: Sensitivity, share: Share) -> DiscreteGaussian:
     """Return Gaussian noise that costs the share.
 
-    Guarantee: zcdp: σ² = L2²/2ρ, so ρ-zCDP. basic: the same with the largest ρ that is (ε, δ)-DP, so (ε, δ)-DP.
-    Assumes: the sensitivity holds for the policy's adjacency; basic: the share has a δ. Never pure.
+    Guarantee: zcdp, rdp: σ² = L2²/2ρ, so ρ-zCDP. basic, advanced: the same with the largest ρ that is (ε, δ)-DP, so
+        (ε, δ)-DP.
+    Assumes: the sensitivity holds for the policy's adjacency; basic, advanced: the share has a δ. Never pure.
     Reference: Canonne, Kamath & Steinke 2020, theorem 14 and corollary 13.
     """
     if share.accountant is Accountant.PURE:
         raise InvalidParameter(
             "Gaussian noise is not for a pure budget", hint="SET dpsql.mechanism = 'laplace' or 'auto'"
         )
-    if share.accountant is Accountant.ZCDP:
+    if share.accountant.shares_rho:
         rho, conversion_delta = share.rho, ZERO
     elif share.delta == 0:
         raise InvalidParameter(
-            "Gaussian noise needs a delta under the basic accountant",
+            f"Gaussian noise needs a delta under the {share.accountant.value} accountant",
             hint="SET dpsql.delta = 1e-9, or SET dpsql.mechanism = 'laplace'",
         )
     else:
@@ -219,7 +220,7 @@ def best(sensitivity: Sensitivity, share: Share) -> DiscreteLaplace | DiscreteGa
     Reference: design choice: compared at equal charge, before any data is read.
     """
     candidate = laplace(sensitivity, share)
-    if share.accountant is Accountant.PURE or (share.accountant is Accountant.BASIC and share.delta == 0):
+    if share.accountant is Accountant.PURE or (share.accountant.converts and share.delta == 0):
         return candidate
     other = gaussian(sensitivity, share)
     return candidate if candidate.stderr <= other.stderr else other

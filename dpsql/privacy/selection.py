@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dpsql.errors import InvalidParameter, PolicyViolation, QueryTooComplex
 from dpsql.privacy import sampling
 from dpsql.privacy.conversion import DOWN, decimal, exp, root_down
-from dpsql.privacy.cost import ZERO, Accountant, Event, Mechanism, Share
+from dpsql.privacy.cost import ZERO, Event, Mechanism, Share
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, gaussian
 from dpsql.privacy.sensitivity import Sensitivity
 
@@ -139,24 +139,24 @@ def unit_counts(l0: int) -> Sensitivity:
 def truncated_geometric(l0: int, share: Share) -> TruncatedGeometric:
     """Return the optimal selection that costs the share.
 
-    Guarantee: basic: ε′ = ε/l0. zcdp: ε′ = √(2ρ/l0), rounded down. δ′ = δ/l0.
+    Guarantee: basic, advanced: ε′ = ε/l0. zcdp: ε′ = √(2ρ/l0), rounded down. δ′ = δ/l0.
     Assumes: as TruncatedGeometric.
     Reference: Desfontaines et al. 2020; Bun & Steinke 2016, proposition 1.4 and section 8.
     """
     _check_share(share)
-    epsilon = root_down(2 * share.rho / l0) if share.accountant is Accountant.ZCDP else share.epsilon / l0
+    epsilon = root_down(2 * share.rho / l0) if share.accountant.shares_rho else share.epsilon / l0
     return TruncatedGeometric(l0, epsilon, share.delta)
 
 
 def gaussian_threshold(l0: int, share: Share) -> GaussianThreshold:
-    """Return the Gaussian selection that costs the share; in basic, half of δ goes to the noise.
+    """Return the Gaussian selection that costs the share; in basic and advanced, half of δ goes to the noise.
 
-    Guarantee: zcdp: ρ for the noise, δ for the threshold. basic: (ε, δ/2) and (0, δ/2).
+    Guarantee: zcdp: ρ for the noise, δ for the threshold. basic, advanced: (ε, δ/2) and (0, δ/2).
     Assumes: as GaussianThreshold.
     Reference: Korolova et al. 2009; Canonne, Kamath & Steinke 2020, theorem 14.
     """
     _check_share(share)
-    delta = share.delta / 2 if share.accountant is Accountant.BASIC else share.delta
+    delta = share.delta / 2 if share.accountant.converts else share.delta
     conversion = share.delta - delta
     noise = gaussian(unit_counts(l0), Share(share.accountant, share.epsilon, share.rho, conversion))
     return GaussianThreshold(noise, threshold_for(noise, l0, delta))
@@ -195,8 +195,11 @@ def threshold_for(noise: DiscreteLaplace | DiscreteGaussian, l0: int, delta: Fra
 
 def _check_share(share: Share) -> None:
     hint = "declare the key's values or values_from in the policy: all groups of a public domain are shown, at no delta"
-    if share.accountant is Accountant.PURE:
-        raise PolicyViolation("a pure budget has no delta, so groups with private keys cannot be shown", hint=hint)
+    if not share.accountant.selects:
+        kind = share.accountant.value
+        raise PolicyViolation(
+            f"a {kind} budget has no delta to select groups, so private keys are not shown", hint=hint
+        )
     if share.delta == 0:
         raise InvalidParameter("groups with private keys need a delta", hint=f"SET dpsql.delta = 1e-9, or {hint}")
 

@@ -33,11 +33,17 @@ QUERIES = [PRIVATE, PUBLIC, TOTAL, SINGLE, DRUGS, DISTINCT]
 ACCOUNTANTS = {
     "zcdp": {},
     "basic": {'accountant = "zcdp"': 'accountant = "basic"'},
+    "advanced": {'accountant = "zcdp"': 'accountant = "advanced"'},
+    "rdp": {
+        'accountant = "zcdp", selection_share = 0.5': 'accountant = "rdp"',
+        "epsilon = 0.1, delta = 1e-9": "epsilon = 0.1, delta = 0",
+    },
     "pure": {
         'epsilon = 5, delta = 1e-6, accountant = "zcdp", selection_share = 0.5': 'epsilon = 5, accountant = "pure"',
         "epsilon = 0.1, delta = 1e-9": "epsilon = 0.1, delta = 0",
     },
 }
+WITHOUT_KEYS = ("pure", "rdp")
 ADJACENCIES = {"add_remove": {}, "substitute": {'adjacency = "add_remove"': 'adjacency = "substitute"'}}
 
 
@@ -71,7 +77,7 @@ def test_every_plan_costs_its_price_and_hardly_less(
 ) -> None:
     """compile_query verifies what it makes; here the price is also nearly used up."""
     private = "GROUP BY city" in sql or "GROUP BY drug" in sql
-    if accountant == "pure" and (private or mechanism == "gaussian"):
+    if (private and accountant in WITHOUT_KEYS) or (accountant == "pure" and mechanism == "gaussian"):
         with pytest.raises(Exception, match=r"delta|pure"):
             variant.compile(sql, mechanism=mechanism)
         return
@@ -80,14 +86,16 @@ def test_every_plan_costs_its_price_and_hardly_less(
     spent = Spent.zero().add([event for release in query.releases for event in release.events])
     loss = {
         Accountant.ZCDP: (spent.rho, query.price.epsilon**2 / 2),
+        Accountant.RDP: (spent.rho, query.price.epsilon**2 / 2),
         Accountant.BASIC: (spent.basic_epsilon, query.price.epsilon),
+        Accountant.ADVANCED: (spent.basic_epsilon, query.price.epsilon),
         Accountant.PURE: (spent.pure_epsilon, query.price.epsilon),
     }[query.price.accountant]
     assert loss[0] is not None
     # Each unit of a pure or basic part is rounded to whole cells, so a little may be left.
     assert loss[1] * Fraction(9, 10) < loss[0] <= loss[1] + Fraction(1, 10**20)
-    # Under basic composition a Gaussian has a delta of its own, and with auto it may be chosen.
-    noise_delta = accountant == "basic" and mechanism != "laplace"
+    # Under basic and advanced composition a Gaussian has a delta of its own, and with auto it may be chosen.
+    noise_delta = accountant in ("basic", "advanced") and mechanism != "laplace"
     assert not private or spent.basic_delta > 0
     assert private or noise_delta or spent.delta == spent.basic_delta == 0
     for release in query.releases:
@@ -260,7 +268,7 @@ def with_less_noise_in_the_selection(release: PlannedRelease) -> PlannedRelease:
 
 @pytest.mark.parametrize("sql", [DRUGS, "SELECT drug, COUNT(DISTINCT patient_id) FROM prescriptions GROUP BY drug"])
 def test_selections_for_fewer_groups_are_noticed(variant: Planner, accountant: str, sql: str) -> None:
-    if accountant == "pure":
+    if accountant in WITHOUT_KEYS:
         with pytest.raises(PolicyViolation):
             variant.compile(sql)
         return

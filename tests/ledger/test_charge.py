@@ -88,9 +88,9 @@ def test_a_refusal_says_what_is_asked_what_is_left_and_what_would_fit(ledger: Sq
 def test_zcdp_admits_what_fits_the_sum_of_rho(ledger: SqliteLedger) -> None:
     limit = create_limit(Accountant.ZCDP, Fraction(5), Fraction(1, 10**6), Fraction(1, 2))
     rules = policy(budget(5, Accountant.ZCDP, Fraction(1, 10**6)), budget(50, Accountant.ZCDP, Fraction(1, 10**6)))
-    ledger.charge("ana", rules, [request("a", gaussian(limit.rho * 2 / 3))], sql=SQL)
+    ledger.charge("ana", rules, [request("a", gaussian(limit.capacity * 2 / 3))], sql=SQL)
     with pytest.raises(BudgetExhausted) as refusal:
-        ledger.charge("ana", rules, [request("b", gaussian(limit.rho / 2))], sql=SQL)
+        ledger.charge("ana", rules, [request("b", gaussian(limit.capacity / 2))], sql=SQL)
     fitting = refusal.value.remaining
     assert fitting is not None
     assert refusal.value.requested > fitting > 0
@@ -102,7 +102,7 @@ def test_zcdp_admits_pure_charges_that_fit_the_sum_of_epsilon(ledger: SqliteLedg
     # Under rho*(0.1, 1e-6) this would not be admitted: it has more rho, but no more than epsilon.
     rules = policy(budget(TENTH, Accountant.ZCDP, Fraction(1, 10**6)), budget(50, Accountant.ZCDP, Fraction(1, 10**6)))
     charge = ledger.charge("ana", rules, [request("a", laplace(TENTH * 9 / 10))], sql=SQL)
-    assert charge.price.rho > charge.limit.rho
+    assert charge.price.rho > charge.limit.capacity
     with pytest.raises(BudgetExhausted) as refusal:
         ledger.charge("ana", rules, [request("b", laplace(TENTH / 2))], sql=SQL)
     fitting = Fraction(str(refusal.value.hint).removeprefix("SET dpsql.epsilon = ").removesuffix(";"))

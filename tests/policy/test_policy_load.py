@@ -165,8 +165,14 @@ def test_window(tmp_path: Path, window: str, days: int | None, shown: str | None
     ("cap", "role", "works"),
     [
         (cap, role, works)
-        for cap, allowed in {"pure": ["pure"], "basic": ["pure", "basic"], "zcdp": ["pure", "basic", "zcdp"]}.items()
-        for role in ("pure", "basic", "zcdp")
+        for cap, allowed in {
+            "pure": ["pure"],
+            "basic": ["pure", "basic", "advanced"],
+            "advanced": ["pure", "basic", "advanced"],
+            "zcdp": ["pure", "basic", "advanced", "zcdp", "rdp"],
+            "rdp": ["pure", "rdp"],
+        }.items()
+        for role in ("pure", "basic", "advanced", "zcdp", "rdp")
         for works in [role in allowed]
     ],
 )

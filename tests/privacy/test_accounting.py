@@ -1,6 +1,7 @@
 """Limits, totals and the gate: admitted up to the limit, never one step beyond."""
 
 import json
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import pairwise
 
@@ -41,6 +42,8 @@ THRESHOLD = Event(Mechanism.THRESHOLD, ONE_CELL, ZERO, BILLIONTH)
 PURE = create_limit(Accountant.PURE, Fraction(1), ZERO, HALF)
 BASIC = create_limit(Accountant.BASIC, Fraction(1), MILLIONTH, HALF)
 ZCDP = create_limit(Accountant.ZCDP, Fraction(5), MILLIONTH, HALF)
+ADVANCED = create_limit(Accountant.ADVANCED, Fraction(5), MILLIONTH, HALF)
+RDP = create_limit(Accountant.RDP, Fraction(5), MILLIONTH, HALF)
 WHOLE = create_limit(Accountant.ZCDP, Fraction(5), MILLIONTH, ZERO)
 RHO_ONE = Limit(Accountant.ZCDP, Fraction(8), BILLIONTH, BILLIONTH, Fraction(1))
 
@@ -54,14 +57,14 @@ def spend(*events: Event, times: int = 1) -> Spent:
 
 def test_limits_of_zcdp_split_delta_once() -> None:
     assert (ZCDP.delta_conversion, ZCDP.delta_selection, ZCDP.delta) == (MILLIONTH / 2, MILLIONTH / 2, MILLIONTH)
-    assert round(float(ZCDP.rho), 3) == 0.442
-    assert round(float(WHOLE.rho), 3) == 0.463
-    assert rho_to_epsilon(ZCDP.rho, ZCDP.delta_conversion) <= 5
+    assert round(float(ZCDP.capacity), 3) == 0.442
+    assert round(float(WHOLE.capacity), 3) == 0.463
+    assert rho_to_epsilon(ZCDP.capacity, ZCDP.delta_conversion) <= 5
 
 
 def test_limits_of_the_other_currencies() -> None:
-    assert Limit(Accountant.PURE, Fraction(1), ZERO, ZERO, ZERO) == PURE
-    assert Limit(Accountant.BASIC, Fraction(1), ZERO, MILLIONTH, ZERO) == BASIC
+    assert Limit(Accountant.PURE, Fraction(1), ZERO, ZERO, Fraction(1)) == PURE
+    assert Limit(Accountant.BASIC, Fraction(1), ZERO, MILLIONTH, Fraction(1)) == BASIC
     assert create_limit(Accountant.BASIC, Fraction(1), ZERO, HALF).delta == 0
 
 
@@ -123,7 +126,8 @@ def test_totals_add_every_currency() -> None:
 def test_limits_and_totals_survive_json(events: list[Event]) -> None:
     spent = spend(*events)
     assert Spent.from_json(json.loads(json.dumps(spent.to_json()))) == spent
-    for limit in (PURE, BASIC, ZCDP):
+    assert Spent.from_json(json.loads(json.dumps(spent.keeping(RDP.order).to_json()))) == spent.keeping(RDP.order)
+    for limit in (PURE, BASIC, ADVANCED, ZCDP, RDP):
         assert Limit.from_json(json.loads(json.dumps(limit.to_json()))) == limit
 
 
@@ -150,11 +154,11 @@ def test_zcdp_counts_the_delta_of_selection_in_both_clauses() -> None:
 
 def test_a_small_zcdp_budget_answers_pure_queries_up_to_its_epsilon() -> None:
     small = create_limit(Accountant.ZCDP, TENTH, MILLIONTH, HALF)
-    assert small.rho < loss(LAPLACE_TENTH).rho
+    assert small.capacity < loss(LAPLACE_TENTH).rho
     assert admits(small, spend(LAPLACE_TENTH))
     assert not admits(small, spend(LAPLACE_TENTH, times=2))
     assert not admits(small, spend(CENT_RHO))
-    assert admits(small, spend(Event(Mechanism.GAUSSIAN, ONE_CELL, 1 / (2 * small.rho))))
+    assert admits(small, spend(Event(Mechanism.GAUSSIAN, ONE_CELL, 1 / (2 * small.capacity))))
 
 
 @pytest.mark.parametrize("limit", [PURE, BASIC])
@@ -203,7 +207,7 @@ def test_what_remains_in_each_currency() -> None:
 def test_what_remains_in_zcdp_shrinks_by_the_same_for_each_query() -> None:
     left = [float(remaining(ZCDP, spend(CENT_RHO, times=times)).epsilon) for times in range(4)]
     steps = [before - after for before, after in pairwise(left)]
-    assert steps == pytest.approx([5 * 0.005 / float(ZCDP.rho)] * 3)
+    assert steps == pytest.approx([5 * 0.005 / float(ZCDP.capacity)] * 3)
 
 
 def test_a_release_alone() -> None:
@@ -230,7 +234,7 @@ def test_group_privacy_of_basic_sums_the_powers() -> None:
 
 
 def test_group_privacy_of_zcdp_without_selection_squares_the_size() -> None:
-    assert group_privacy(WHOLE, 2) == (rho_to_epsilon(4 * WHOLE.rho, MILLIONTH), MILLIONTH)
+    assert group_privacy(WHOLE, 2) == (rho_to_epsilon(4 * WHOLE.capacity, MILLIONTH), MILLIONTH)
     assert group_privacy(WHOLE, 2)[0] > 10
     loose = Limit(Accountant.ZCDP, Fraction(5), MILLIONTH, ZERO, BILLIONTH)
     assert group_privacy(loose, 2) == (Fraction(10), MILLIONTH)
@@ -244,7 +248,7 @@ def test_the_size_of_a_group_is_bounded(size: int) -> None:
 
 @settings(deadline=None)
 @given(
-    st.sampled_from([PURE, BASIC, ZCDP]),
+    st.sampled_from([PURE, BASIC, ADVANCED, ZCDP, RDP]),
     st.lists(st.fractions(Fraction(1, 20), 1, max_denominator=10**6), min_size=1, max_size=5),
     st.fractions(Fraction(1, 20), 1, max_denominator=10**6),
 )
@@ -253,10 +257,10 @@ def test_a_query_spends_no_more_than_its_price(limit: Limit, weights: list[Fract
     shares = split(price, weights, [Fraction(1)] + [ZERO] * (len(weights) - 1))
     wide = Sensitivity(6, 7, 30, 210)
     events = [laplace(wide, share).event for share in shares]
-    if limit.accountant is not Accountant.PURE:
+    if limit.accountant.selects:
         events[0] = truncated_geometric(3, shares[0]).events[0]
     spent = spend(*events)
-    if limit.accountant is Accountant.ZCDP:
+    if limit.accountant.shares_rho:
         assert spent.rho <= price.rho + Fraction(1, 10**30)
     else:
         assert spent.basic_epsilon is not None
@@ -266,3 +270,90 @@ def test_a_query_spends_no_more_than_its_price(limit: Limit, weights: list[Fract
 
 def test_the_conversions_are_offered_here() -> None:
     assert rho_to_epsilon(epsilon_to_rho(Fraction(1), MILLIONTH), MILLIONTH) <= 1
+
+
+def test_limits_of_layout_1_are_read() -> None:
+    fields = {"epsilon": "5", "delta_conversion": "1/2000000", "delta_selection": "1/2000000", "rho": "2/5"}
+    assert Limit.from_json({**fields, "accountant": "zcdp"}).capacity == Fraction(2, 5)
+    assert Limit.from_json({**fields, "accountant": "basic", "rho": "0"}).capacity == 5
+
+
+HOW_MANY = [
+    # (8, 1e-6), all of δ to conversion and half of it, at a standard deviation of √200 ≈ 14.14 for each count.
+    (Accountant.BASIC, ZERO, LAPLACE_TENTH, 80),
+    (Accountant.ADVANCED, ZERO, LAPLACE_TENTH, 181),
+    (Accountant.ADVANCED, HALF, LAPLACE_TENTH, 174),
+    (Accountant.ZCDP, ZERO, LAPLACE_TENTH, 210),
+    (Accountant.ZCDP, HALF, LAPLACE_TENTH, 201),
+    (Accountant.ZCDP, ZERO, Event(Mechanism.GAUSSIAN, ONE_CELL, Fraction(200)), 420),
+    (Accountant.ZCDP, HALF, Event(Mechanism.GAUSSIAN, ONE_CELL, Fraction(200)), 403),
+    (Accountant.RDP, ZERO, LAPLACE_TENTH, 215),
+    (Accountant.RDP, ZERO, Event(Mechanism.GAUSSIAN, ONE_CELL, Fraction(200)), 420),
+]
+
+
+@pytest.mark.parametrize(("accountant", "share", "event", "fits"), HOW_MANY)
+def test_how_many_queries_fit(accountant: Accountant, share: Fraction, event: Event, fits: int) -> None:
+    limit = create_limit(accountant, Fraction(8), MILLIONTH, share)
+    fresh = Spent.zero().keeping(limit.order) if limit.order else Spent.zero()
+    spent = fresh
+    for _ in range(fits):
+        spent = spent.add([event])
+    assert admits(limit, spent)
+    assert not admits(limit, spent.add([event]))
+
+
+@settings(deadline=None)
+@given(st.fractions(Fraction(1, 10**6), 10**6), st.fractions(Fraction(1, 10**12), Fraction(999, 1000)))
+def test_the_capacity_of_advanced_is_the_theorems_from_below(epsilon: Fraction, delta: Fraction) -> None:
+    limit = create_limit(Accountant.ADVANCED, epsilon, delta, ZERO)
+    with localcontext(prec=80):
+        total, log = Decimal(limit.capacity.numerator) / limit.capacity.denominator, -_decimal(delta).ln()
+        used = (2 * log * total).sqrt() + total / 2
+        assert _decimal(epsilon) * (1 - Decimal("1e-8")) - Decimal("1e-14") < used <= _decimal(epsilon)
+
+
+def _decimal(value: Fraction) -> Decimal:
+    return Decimal(value.numerator) / value.denominator
+
+
+def test_advanced_counts_squares_and_its_share_of_delta() -> None:
+    assert spend(LAPLACE_TENTH, LAPLACE_TENTH, SELECTION).squares == 3 * TENTH**2
+    assert admits(ADVANCED, spend(THRESHOLD, times=500))
+    assert not admits(ADVANCED, spend(THRESHOLD, times=501))
+    assert not admits(ADVANCED, spend(CENT_RHO))  # not calibrated to (ε, δ)
+    in_pairs = Event(Mechanism.GAUSSIAN, ONE_CELL, Fraction(100), ZERO, BILLIONTH)
+    assert admits(ADVANCED, spend(in_pairs))
+    assert not admits(ADVANCED, spend(in_pairs, times=501))
+
+
+def test_the_order_of_rdp_is_that_of_its_creation() -> None:
+    assert RDP.delta_selection == 0
+    assert create_limit(Accountant.RDP, Fraction(9), MILLIONTH, ZERO, RDP.order).order == RDP.order
+    assert create_limit(Accountant.RDP, Fraction(9), MILLIONTH, ZERO).order != RDP.order
+    with pytest.raises(InvalidParameter, match="leaves nothing at the order"):
+        create_limit(Accountant.RDP, TENTH, MILLIONTH, ZERO, RDP.order)
+
+
+def test_rdp_admits_nothing_with_a_delta() -> None:
+    assert admits(RDP, Spent.zero().keeping(RDP.order).add([LAPLACE_TENTH, CENT_RHO]))
+    assert not admits(RDP, Spent.zero().keeping(RDP.order).add([SELECTION]))
+    assert not admits(RDP, spend(THRESHOLD))
+
+
+@pytest.mark.parametrize("limit", [ADVANCED, RDP])
+def test_what_is_affordable_by_squares_fits(limit: Limit) -> None:
+    spent = spend(LAPLACE_TENTH, times=3)
+    epsilon = affordable_epsilon(limit, spent, pure_ratio=Fraction(1))
+    assert epsilon > TENTH
+    assert admits(limit, spent.add([Event(Mechanism.LAPLACE, ONE_CELL, 1 / epsilon)]))
+    if limit is ADVANCED:  # a Rényi divergence of Laplace noise is less than the bound by ρ
+        assert not admits(limit, spent.add([Event(Mechanism.LAPLACE, ONE_CELL, 1 / (epsilon + BILLIONTH))]))
+    left = remaining(limit, spent)
+    assert 0 < left.epsilon < 5
+    assert left.delta == limit.delta_selection
+
+
+def test_group_privacy_of_the_whole_guarantee() -> None:
+    assert group_privacy(RDP, 1) == group_privacy(ADVANCED, 1) == (Fraction(5), MILLIONTH)
+    assert group_privacy(ADVANCED, 2)[0] == 10
