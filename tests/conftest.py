@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
 from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric
 from dpsql.session import Session
 from examples.load_german_health import load as load_german_health
+from tests.copies import copied
 from tests.postgres import VERSIONS, OwnServer, Server, own_server
 from tests.world import WIDE_POLICY, add_events
 
@@ -144,12 +146,37 @@ def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     silence_noise(monkeypatch)
 
 
-@pytest.fixture(scope="module")
-def wide_engine(wide_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """For one test file: an engine over the wide world, without noise."""
+@pytest.fixture(scope="session")
+def wide_postgres_policy(
+    wide_policy: Path, postgres: Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """The same world in PostgreSQL."""
+    with copied(wide_policy.with_suffix(".duckdb"), postgres) as url:
+        policy = tmp_path_factory.mktemp("wide") / "wide.toml"
+        policy.write_text(WIDE_POLICY.replace('"duckdb:///wide.duckdb"', f'"{url}"\nschema = "main"'), encoding="utf-8")
+        yield policy
+
+
+@contextmanager
+def silent_engine(policy: Path, folder: Path) -> Iterator[Engine]:
+    """An engine without noise."""
     with pytest.MonkeyPatch.context() as patch:
         silence_noise(patch)
-        engine = open_engine(wide_policy, tmp_path_factory.mktemp("ledger") / "ledger.sqlite")
+        engine = open_engine(policy, folder / "ledger.sqlite")
         yield engine
         engine.close()
         engine.ledger.close()
+
+
+@pytest.fixture(scope="module")
+def wide_postgres_engine(wide_postgres_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """For one test file: an engine over the wide world in PostgreSQL, without noise."""
+    with silent_engine(wide_postgres_policy, tmp_path_factory.mktemp("ledger")) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def wide_engine(wide_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """For one test file: an engine over the wide world, without noise."""
+    with silent_engine(wide_policy, tmp_path_factory.mktemp("ledger")) as engine:
+        yield engine
