@@ -34,14 +34,12 @@ class Dialect(ABC):
     Attributes:
         types: The engine's names of types.
         functions: The allow-list in the engine's words.
-        integer_division: Template of a quotient of exact integers, cut towards zero.
         codes_text: True where fine text keys are ranked by codes in their place.
         orders_groups: True where a unit's groups are best made in their order.
     """
 
     types: Mapping[SqlType, str]
     functions: Mapping[str, Spelling]
-    integer_division: str
     codes_text: bool
     orders_groups: bool
 
@@ -115,6 +113,10 @@ class Dialect(ABC):
     @abstractmethod
     def wide(self, value: int) -> str:
         """A whole constant of a type in which its product with any count is exact."""
+
+    @abstractmethod
+    def share(self, total: str, part: int, count: str) -> str:
+        """A part of a sum of grid values in a number of them, exact and cut towards zero, as far as cells go."""
 
     # Relations
 

@@ -42,7 +42,6 @@ class DuckDB(Dialect):
 
     types = TYPES
     functions = FUNCTIONS
-    integer_division = "{0} // {1}"
     codes_text = True
     orders_groups = False
 
@@ -126,6 +125,10 @@ class DuckDB(Dialect):
     def wide(self, value: int) -> str:
         """A whole constant of a type in which its product with any count is exact."""
         return f"CAST({value} AS HUGEINT)"
+
+    def share(self, total: str, part: int, count: str) -> str:
+        """A part of a sum of grid values, cut towards zero."""
+        return f"{total} * {part} // {count}"
 
     # Relations
 

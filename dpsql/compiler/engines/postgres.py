@@ -52,6 +52,8 @@ _DECLARED = re.compile(r"numeric\((\d+),(\d+)\)")
 _ROUNDING = "0.49999999999999994"
 """The greatest number below a half: added to a number, it is cut to what the number is rounded to, halves up."""
 
+_SMALL = 2**24
+"""Below it 2^39 values have a sum that is a bigint: more than there are rows."""
 _LONG = 200
 """Characters from which on an expression is computed once and named, which costs as much as a subquery does."""
 
@@ -61,7 +63,6 @@ class Postgres(Dialect):
 
     types = TYPES
     functions = FUNCTIONS
-    integer_division = "div({0}, {1})"
     codes_text = False
     orders_groups = True
 
@@ -142,14 +143,16 @@ class Postgres(Dialect):
         """
         if len(text) > _LONG:
             return self.with_names(self.on_grid("v", sql_type, grid), [f"{text} AS v"])
+        # Integers are added up as bigints, bigints as numerics, which takes longer.
+        kind = "integer" if max(abs(grid.lower), abs(grid.upper)) < _SMALL else "bigint"
         if sql_type.is_integer and grid.step == 1:
-            low, high = self.whole(grid.lower), self.whole(grid.upper)
-            return f"CASE WHEN {text} IS NOT NULL THEN least(greatest({text}, {low}), {high}) END"
+            inside = f"CAST(least(greatest({text}, {grid.lower}), {grid.upper}) AS {kind})"
+            return f"CASE WHEN {text} IS NOT NULL THEN {inside} END"
         low, high = (self.double(end * grid.step) for end in (grid.lower, grid.upper))
         number = f"least(greatest(CAST({text} AS float8), {low}), {high})"
         # Beside wide steps a number may be so small that their quotient would vanish, which is an error.
         product = f"{number if grid.step <= 1 else f'({number} + 1e-200)'} * {self.double(1 / grid.step)}"
-        return f"CASE WHEN {text} IS NOT NULL THEN CAST(trunc({product} + sign({number}) * {_ROUNDING}) AS bigint) END"
+        return f"CASE WHEN {text} IS NOT NULL THEN CAST(trunc({product} + sign({number}) * {_ROUNDING}) AS {kind}) END"
 
     # Aggregates
 
@@ -169,6 +172,11 @@ class Postgres(Dialect):
     def wide(self, value: int) -> str:
         """A whole constant of a type in which its product with any count is exact."""
         return f"CAST({value} AS numeric)"
+
+    def share(self, total: str, part: int, count: str) -> str:
+        """A part of a sum of grid values, cut towards zero; cells end long before 2^62."""
+        quotient = f"div(CAST({total} AS numeric) * {part}, {count})"
+        return f"CAST(least(greatest({quotient}, {-(2**62)}), {2**62}) AS bigint)"
 
     # Relations
 
@@ -213,8 +221,9 @@ class Postgres(Dialect):
         """One column after the other, each with the hash of those before it as its seed."""
         found = str(salt)
         for name, sql_type in columns:
-            if sql_type.is_integer:
-                found = f"hashint8extended(coalesce({name}, 0), {found})"
+            if sql_type.is_integer or sql_type is SqlType.DATE:
+                number = name if sql_type.is_integer else f"{name} - {_ZERO[sql_type]}"
+                found = f"hashint8extended(coalesce({number}, 0), {found})"
             else:
                 text = name if sql_type.is_text else self.as_text(name, sql_type)
                 found = f"hashtextextended(coalesce({text}, ''), {found})"
