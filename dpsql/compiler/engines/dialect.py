@@ -10,7 +10,7 @@ from datetime import date
 from fractions import Fraction
 
 from dpsql.compiler.engines.spelling import Spelling
-from dpsql.compiler.ir import AggregateCall, Call, Cast, Expr, Grid, Value, Window
+from dpsql.compiler.ir import AggregateCall, Call, Cast, Expr, Grid, Join, Value, Window
 from dpsql.compiler.schema import EngineColumn
 from dpsql.sqltypes import SqlType
 
@@ -123,6 +123,14 @@ class Dialect(ABC):
     @abstractmethod
     def derived(self, select: str, alias: str = "s", *, lateral: bool = False) -> str:
         """A SELECT as a table of FROM."""
+
+    @abstractmethod
+    def check_join(self, join: Join) -> None:
+        """Refuse a join that the engine has not.
+
+        Raises:
+            UnsupportedQuery: It has no such join.
+        """
 
     @abstractmethod
     def input_table(self, index: int, first: int, width: int) -> str:

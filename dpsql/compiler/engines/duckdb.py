@@ -7,7 +7,7 @@ from uuid import UUID
 
 from dpsql.compiler.engines.dialect import FIRST_DAY, LAST_DAY, Dialect, quote_text
 from dpsql.compiler.engines.duckdb_functions import FUNCTIONS
-from dpsql.compiler.ir import AggregateCall, Call, Grid, Value, Window
+from dpsql.compiler.ir import AggregateCall, Call, Grid, Join, Value, Window
 from dpsql.compiler.schema import EngineColumn
 from dpsql.compiler.walk import relations_in
 from dpsql.sqltypes import SqlType
@@ -135,6 +135,9 @@ class DuckDB(Dialect):
     def derived(self, select: str, alias: str = "s", *, lateral: bool = False) -> str:
         """A SELECT as a table of FROM, which may always refer to what stands left of it."""
         return f"({select})"
+
+    def check_join(self, join: Join) -> None:
+        """Refuse a join that the engine has not: it has them all."""
 
     def input_table(self, index: int, first: int, width: int) -> str:
         """What was made first: no table of a policy has a dot in its name."""

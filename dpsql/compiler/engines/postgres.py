@@ -31,8 +31,10 @@ from dpsql.compiler.engines.postgres_guards import (
     widens,
     within_years,
 )
-from dpsql.compiler.ir import AggregateCall, Call, Cast, Column, Expr, Grid, Literal, Value, Window
+from dpsql.compiler.ir import AggregateCall, Call, Cast, Column, Expr, Grid, Join, Literal, Value, Window
 from dpsql.compiler.schema import EngineColumn
+from dpsql.compiler.walk import conjuncts, fields_in
+from dpsql.errors import UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
 _FLOATS = (SqlType.REAL, SqlType.DOUBLE)
@@ -184,6 +186,15 @@ class Postgres(Dialect):
         """A SELECT as a table of FROM."""
         return f"{'LATERAL ' if lateral else ''}({select}) AS {alias}"
 
+    def check_join(self, join: Join) -> None:
+        """Refuse a FULL JOIN without an equation of both sides, as PostgreSQL does once it plans one."""
+        terms = conjuncts(join.condition) if join.condition is not None else ()
+        if join.kind == "full" and not any(_equates(term, join) for term in terms):
+            raise UnsupportedQuery(
+                "FULL JOIN is only supported with merge-joinable or hash-joinable join conditions",
+                hint="ON a.key = b.key, with what else is asked in WHERE, or in subqueries for a and b.",
+            )
+
     def input_table(self, index: int, first: int, width: int) -> str:
         """What was made first, as arrays of texts that come as parameters."""
         arrays = ", ".join(f"${first + place + 1}::text[]" for place in range(max(1, width)))
@@ -233,6 +244,14 @@ class Postgres(Dialect):
         """A condition of a join: equal, or both NULL; IS NOT DISTINCT FROM would compare every pair of rows."""
         zero = _ZERO[sql_type]
         return f"({left} IS NULL) = ({right} IS NULL) AND coalesce({left}, {zero}) = coalesce({right}, {zero})"
+
+
+def _equates(term: Expr, join: Join) -> bool:
+    if not isinstance(term, Call) or term.function != "eq":
+        return False
+    sides = [fields_in(argument) for argument in term.arguments]
+    left, right = frozenset(join.left.fields), frozenset(join.right.fields)
+    return all(sides) and any(one <= left and other <= right for one, other in (sides, sides[::-1]))
 
 
 def _is_atom(expression: Expr) -> bool:
