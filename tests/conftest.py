@@ -19,7 +19,7 @@ from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
 from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric
 from dpsql.session import Session
 from examples.load_german_health import load as load_german_health
-from tests.postgres import VERSIONS, OwnServer, Server, own_server
+from tests.postgres import VERSIONS, OwnServer, Server, own_server, served_clinic
 from tests.world import WIDE_POLICY, add_events
 
 ROOT = Path(__file__).parent.parent
@@ -82,6 +82,13 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         return
     with own_server(tmp_path_factory.mktemp("postgres") / "server", VERSIONS[-1]) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_clinic(postgres: Server, clinic_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The demo's policy over the small clinic on the PostgreSQL server."""
+    with served_clinic(postgres, clinic_file, tmp_path_factory.mktemp("postgres_clinic")) as policy:
+        yield policy
 
 
 @pytest.fixture(scope="session", params=VERSIONS)

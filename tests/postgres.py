@@ -18,7 +18,11 @@ from urllib.parse import urlencode
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from dpsql.cli.clinic_postgres import load_clinic
+
+ROOT = Path(__file__).parent.parent
 VERSIONS = (16, 18)
+PASSWORD = "s3cret-Pa55"
 _NUMBERS = itertools.count()
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -41,6 +45,19 @@ class Server:
             for statement in statements:
                 cursor.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
+
+    @contextmanager
+    def reader(self, database: str, *grants: str) -> Iterator[str]:
+        """A role that may log in and no more than some grants to {reader} say; gives its URL."""
+        role = f"reader_{next(_NUMBERS)}_of_{database}"
+        self.run(f"CREATE ROLE {role} LOGIN PASSWORD '{PASSWORD}'", f"REVOKE ALL ON DATABASE {database} FROM PUBLIC")
+        try:
+            self.run(f"GRANT CONNECT ON DATABASE {database} TO {role}")
+            self.run(*(grant.format(reader=role) for grant in grants), database=database)
+            yield url_of(self.url, dbname=database, user=role, password=PASSWORD)
+        finally:
+            self.run(f"DROP OWNED BY {role}", database=database)
+            self.run(f"REVOKE ALL ON DATABASE {database} FROM {role}", f"DROP ROLE {role}")
 
     @contextmanager
     def database(self, *statements: str) -> Iterator[str]:
@@ -97,6 +114,22 @@ def own_server(folder: Path, version: int) -> Iterator[OwnServer]:
         yield OwnServer(process.get_uri(), process)
     finally:
         process.cleanup()
+
+
+@contextmanager
+def served_clinic(server: Server, clinic: Path, folder: Path) -> Iterator[Path]:
+    """The demo clinic on a server, with a role that may read it and no more; gives a policy that serves it."""
+    with server.database() as name:
+        with server.connect(name) as connection:
+            load_clinic(clinic, connection)
+        with server.reader(name, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO {reader}") as url:
+            path = folder / "clinic.toml"
+            text = (ROOT / "dpsql" / "cli" / "clinic.toml").read_text(encoding="utf-8")
+            for before, after in (("duckdb:///clinic.duckdb", url), ('schema = "main"', 'schema = "public"')):
+                assert before in text
+                text = text.replace(before, after)
+            path.write_text(text, encoding="utf-8")
+            yield path
 
 
 def url_of(url: str, **parameters: str) -> str:

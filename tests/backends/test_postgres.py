@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from dpsql.backends import Backend, Cancellation, ExactCells, PostgresBackend, PublicRows, open_backend, postgres
 from dpsql.backends.connections import MAX_CONNECTIONS
@@ -25,9 +26,9 @@ from dpsql.errors import (
 )
 from dpsql.policy import load_policy
 from dpsql.sqltypes import SqlType
+from tests.postgres import PASSWORD as SECRET
 from tests.postgres import OwnServer, Server, url_of
 
-SECRET = "s3cret-Pa55"
 TABLES = (
     """
     CREATE TABLE people (id int PRIMARY KEY, born date, city text NOT NULL, note text);
@@ -71,15 +72,11 @@ public = true
 columns = {{ name = {{ type = "text" }} }}
 """
 GRANTS = (
-    "REVOKE ALL ON DATABASE {name} FROM PUBLIC",
-    "GRANT CONNECT ON DATABASE {name} TO {role}",
-    "GRANT SELECT (id, born, city) ON people TO {role}",
-    "GRANT SELECT ON poisoned, colours TO {role}",
-    'GRANT USAGE ON SCHEMA "Other Sales" TO {role}',
-    'GRANT SELECT ON ALL TABLES IN SCHEMA "Other Sales" TO {role}',
+    "GRANT SELECT (id, born, city) ON people TO {reader}",
+    "GRANT SELECT ON poisoned, colours TO {reader}",
+    'GRANT USAGE ON SCHEMA "Other Sales" TO {reader}',
+    'GRANT SELECT ON ALL TABLES IN SCHEMA "Other Sales" TO {reader}',
 )
-
-Open = Callable[..., PostgresBackend]
 
 
 def write_policy(folder: Path, url: str, **changes: str) -> Path:
@@ -94,15 +91,8 @@ def write_policy(folder: Path, url: str, **changes: str) -> Path:
 @contextmanager
 def people(server: Server) -> Iterator[str]:
     """A database with a role that may read just what the policy needs; gives the role's URL."""
-    with server.database(*TABLES) as name:
-        role = f"reader_{name}"
-        server.run(f"CREATE ROLE {role} LOGIN PASSWORD '{SECRET}'")
-        try:
-            server.run(*(grant.format(name=name, role=role) for grant in GRANTS), database=name)
-            yield url_of(server.url, dbname=name, user=role, password=SECRET)
-        finally:
-            server.run(f"DROP OWNED BY {role}", database=name)
-            server.run(f"DROP ROLE {role}")
+    with server.database(*TABLES) as name, server.reader(name, *GRANTS) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
@@ -139,9 +129,13 @@ def read(backend: Backend, sql: str, width: int = 1) -> PublicRows:
 COUNT = release('SELECT count(*) AS units, coalesce(sum("id"), 0) AS p0 FROM "2.people"')
 
 
+def role_of(url: str) -> str:
+    return conninfo_to_dict(url)["user"]  # type: ignore[return-value]
+
+
 def sessions(server: Server, url: str) -> list[str]:
     """What the sessions of a role do."""
-    role = url.partition("user=")[2].partition("&")[0]
+    role = role_of(url)
     rows = server.run(f"SELECT query FROM pg_stat_activity WHERE usename = '{role}' AND state <> 'idle'")
     return [row[0] for row in rows]
 
@@ -225,7 +219,7 @@ def test_inputs_are_parameters(backend: PostgresBackend) -> None:
 
 
 def test_what_sql_means_does_not_hang_on_the_defaults_of_a_role(postgres: Server, url: str, tmp_path: Path) -> None:
-    role = url.partition("user=")[2].partition("&")[0]
+    role = role_of(url)
     hostile = {
         "search_path": '"Other Sales"',
         "DateStyle": "German",
@@ -393,7 +387,7 @@ def test_connections_are_shared_by_more_threads_than_there_are(
         most.append(len(sessions(postgres, url)))
         assert {result.result(60).cells[0].tolist()[0] for result in results} == {30}
     assert max(most) <= MAX_CONNECTIONS
-    role = url.partition("user=")[2].partition("&")[0]
+    role = role_of(url)
     (count,) = postgres.run(f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{role}'")[0]
     assert 1 <= count <= MAX_CONNECTIONS
     backend.close()
@@ -423,7 +417,7 @@ def test_who_waits_for_a_connection_can_be_cancelled(backend: PostgresBackend) -
 
 def test_a_connection_that_died_idle_is_replaced(postgres: Server, url: str, backend: PostgresBackend) -> None:
     assert fetched(backend, COUNT).units.tolist() == [30]
-    role = url.partition("user=")[2].partition("&")[0]
+    role = role_of(url)
     ended = postgres.run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'")
     assert ended
     assert fetched(backend, COUNT).units.tolist() == [30]
@@ -432,7 +426,7 @@ def test_a_connection_that_died_idle_is_replaced(postgres: Server, url: str, bac
 def test_a_session_that_is_ended_while_it_reads_is_a_failure(
     postgres: Server, url: str, backend: PostgresBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
-    role = url.partition("user=")[2].partition("&")[0]
+    role = role_of(url)
     with ThreadPoolExecutor(1) as pool:
         sleeping = release("SELECT length(pg_sleep(60)::text)::bigint AS units, 1::bigint AS p0")
         running = pool.submit(fetched, backend, sleeping)
