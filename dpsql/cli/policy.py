@@ -76,6 +76,9 @@ def _lines(policy: Policy) -> Iterator[str]:
     yield f'all users together, under cap "{dataset.cap}": {_budget(dataset.budget)}'
     for role in policy.roles:
         yield from ("", *_role(role, policy))
+    for group in policy.groups:
+        described = f": {group.description}" if group.description is not None else ""
+        yield from ("", f'group "{group.name}", shared by its members: {_budget(group.budget)}{described}')
     for table in policy.tables:
         yield from ("", *_table(table, unit))
 

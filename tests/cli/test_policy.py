@@ -100,6 +100,18 @@ def test_check_looks_into_the_database(run: Run, policy: Path) -> None:
     assert 'no column "height"' in run("policy", "check", policy, status=1).stderr
 
 
+def test_groups_of_users_are_shown(run: Run, policy: Path) -> None:
+    text = policy.read_text()
+    for line in ("# [groups.team]", '# budget = { epsilon = 8, delta = 1e-6, window = "30 days" }'):
+        assert line in text
+        text = text.replace(line, line[2:])
+    policy.write_text(f'{text}\n[groups.lab]\nbudget = {{ epsilon = 2, delta = 1e-6 }}\ndescription = "The lab"\n')
+    shown = run("policy", "show", policy).stdout.splitlines()
+    terms = "delta 1e-06, 5e-07 of it for private keys; zcdp"
+    assert f'group "team", shared by its members: epsilon 8, {terms}; renews every 30 days' in shown
+    assert f'group "lab", shared by its members: epsilon 2, {terms}; never renews: The lab' in shown
+
+
 def test_show_fills_in_the_defaults(run: Run, policy: Path) -> None:
     shown = run("policy", "show", policy).stdout
     assert "epsilon 20, delta 1e-06, 5e-07 of it for private keys; zcdp; never renews" in shown

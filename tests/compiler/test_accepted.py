@@ -15,7 +15,8 @@ import pytest
 
 from dpsql.engine import Engine
 from dpsql.privacy.accounting import Spent
-from dpsql.session import Result, Session
+from dpsql.results import Result
+from dpsql.session import Session
 from tests.fixtures.load import HERE, Case, load
 from tests.world import postgres_oracle
 
