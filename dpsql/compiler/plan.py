@@ -238,8 +238,8 @@ class Planner:
     def _public_read(self, relation: Relation, table: str) -> PublicRead:
         renderer = self._renderer(self.dialect)
         inner = renderer.relation(relation, frozenset(relation.fields))
-        names = [renderer.name(field) for field in relation.fields]
-        casts = ", ".join(f"{self.dialect.as_text(name)} AS v{i}" for i, name in enumerate(names)) or "1 AS one"
+        texts = [self.dialect.as_text(renderer.name(field), field.type) for field in relation.fields]
+        casts = ", ".join(f"{text} AS v{i}" for i, text in enumerate(texts)) or "1 AS one"
         return PublicRead(table, f"SELECT {casts} FROM {self.dialect.derived(inner)}", len(relation.fields))
 
     # Bounding

@@ -176,7 +176,7 @@ class Renderer:
     def _decisive(self, field: Field) -> str:
         """What tells values of a field apart: a month and 30 days are equal, and are not the same."""
         name = self.name(field)
-        return self.dialect.as_text(name) if field.type is SqlType.INTERVAL else name
+        return self.dialect.as_text(name, field.type) if field.type is SqlType.INTERVAL else name
 
     def order(self, terms: tuple[Order, ...]) -> str:
         """ORDER BY terms with their directions written out."""

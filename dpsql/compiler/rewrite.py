@@ -294,11 +294,13 @@ class _Rewrite:
         domain = self._b.domain
         parts = [f"p{index}" for index in range(len(self._b.parts))]
         if domain is None:
-            keys = [f"{self._dialect.as_text(key)} AS {key}" for key in self._keys]
+            keys = [f"{self._dialect.as_text(key, self._types[key])} AS {key}" for key in self._keys]
             return f"SELECT {', '.join([*keys, 'units', *parts])} FROM {self._dialect.derived(cells)}"
         names = [self._renderer.name(field) for field in domain.fields]
         listed = self._renderer.relation(domain, frozenset(domain.fields))
-        columns = [f"{self._dialect.as_text(f'd.{name}')} AS k{index}" for index, name in enumerate(names)]
+        columns = [
+            f"{self._dialect.as_text(f'd.{f}', self._types[k])} AS {k}" for k, f in zip(self._keys, names, strict=True)
+        ]
         columns += [f"coalesce(b.{cell}, 0) AS {cell}" for cell in ("units", *parts)]
         pairs = zip(self._keys, names, strict=True)
         match = " AND ".join(self._dialect.same(f"b.{key}", f"d.{name}", self._types[key]) for key, name in pairs)

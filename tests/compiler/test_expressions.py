@@ -9,7 +9,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from dpsql.engine import Engine
 from dpsql.session import Session
 from dpsql.sqltypes import SqlType
 from tests.compiler.test_accepted import is_same
@@ -55,9 +54,9 @@ def oracle(
         yield connection
 
 
-@pytest.fixture(scope="module")
-def analyst(wide_engine: Engine) -> Session:
-    return Session(wide_engine, "ana")
+@pytest.fixture(scope="module", params=["wide_engine", "wide_postgres_engine"])
+def analyst(request: pytest.FixtureRequest) -> Session:
+    return Session(request.getfixturevalue(request.param), "ana")
 
 
 def test_there_are_as_many_as_there_should_be() -> None:

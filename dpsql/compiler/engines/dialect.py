@@ -60,7 +60,7 @@ class Dialect(ABC):
         """A conversion that gives NULL where the value does not fit."""
 
     @abstractmethod
-    def as_text(self, text: str) -> str:
+    def as_text(self, text: str, sql_type: SqlType) -> str:
         """A value as the text from which it is read again."""
 
     def is_raw(self, expression: Expr) -> bool:

@@ -81,9 +81,11 @@ class DuckDB(Dialect):
             # PostgreSQL makes a numeric of the digits that a float surely has; halves are rounded in decimals.
             number = f"printf('%.15g', TRY_CAST({text} AS DOUBLE))" if source in _FLOATS else text
             return f"TRY_CAST({number} AS DECIMAL(38, {scale}))"
+        if source is SqlType.TIMESTAMPTZ and target is SqlType.TIME:
+            text = f"TRY_CAST({text} AS TIMESTAMP)"  # there is no such conversion at once
         return f"TRY_CAST({text} AS {TYPES[target]})"
 
-    def as_text(self, text: str) -> str:
+    def as_text(self, text: str, sql_type: SqlType) -> str:
         """A value as the text from which it is read again."""
         return f"CAST({text} AS VARCHAR)"
 

@@ -119,7 +119,7 @@ FUNCTIONS: dict[str, Spelling] = {
     "exp": _float("exp({0})"),
     "ln": _float("ln({0})"),
     "log10": _float("log10({0})"),
-    "log": _float("TRY(log({0}, {1}))"),
+    "log": _float("TRY(log(nullif({0}, 0), {1}))"),
     "power": _float("pow({0}, {1})"),
     "sign": _float("CAST(sign({0}) AS DOUBLE)"),
     "floor": _float("floor({0})"),

@@ -94,7 +94,7 @@ class Postgres(Dialect):
     def cast(self, text: str, source: SqlType, target: SqlType, scale: int | None) -> str:
         """A conversion that gives NULL where the value does not fit."""
         if target.is_text:
-            return text if source.is_text else self.as_text(text)
+            return text if source.is_text else self.as_text(text, source)
         if target is SqlType.NUMERIC:
             number = read(text, target) if source.is_text else f"CAST({text} AS numeric)"
             return scaled(number, SCALE if scale is None else scale)
@@ -108,9 +108,16 @@ class Postgres(Dialect):
             return narrowed(text, target)
         return f"CAST({text} AS {TYPES[target]})"
 
-    def as_text(self, text: str) -> str:
+    def as_text(self, text: str, sql_type: SqlType) -> str:
         """A value as the text from which it is read again."""
-        return f"CAST({text} AS text) {_BINARY}"
+        if sql_type is not SqlType.INTERVAL:
+            return f"CAST({text} AS text) {_BINARY}"
+        year, month, day, hour, minute, micros = (
+            f"CAST(date_part('{part}', {text}) AS bigint)"
+            for part in ("year", "month", "day", "hour", "minute", "microseconds")
+        )
+        months, clock = f"{year} * 12 + {month}", f"{hour} * 3600000000 + {minute} * 60000000 + {micros}"
+        return f"({months} || ' months ' || {day} || ' days ' || {clock} || ' microseconds') {_BINARY}"
 
     def adapted(self, call: Call) -> Call:
         """A call as the spellings of this engine take it."""
@@ -186,7 +193,7 @@ class Postgres(Dialect):
         if target.is_text and engine.type_name == "citext":
             return f'lower(CAST({column} AS text) COLLATE "default") {_BINARY}'
         if target.is_text or target in (SqlType.ARRAY, SqlType.JSON):
-            return self.as_text(column) if engine.type_name != "text" else f"{column} {_BINARY}"
+            return self.as_text(column, engine.sql_type) if engine.type_name != "text" else f"{column} {_BINARY}"
         source = engine.sql_type
         if target.is_moment:
             moment = column if source is target else self._converted(column, source, target)
@@ -209,7 +216,7 @@ class Postgres(Dialect):
             if sql_type.is_integer:
                 found = f"hashint8extended(coalesce({name}, 0), {found})"
             else:
-                text = name if sql_type.is_text else self.as_text(name)
+                text = name if sql_type.is_text else self.as_text(name, sql_type)
                 found = f"hashtextextended(coalesce({text}, ''), {found})"
         return found
 

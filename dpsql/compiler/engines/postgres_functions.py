@@ -4,7 +4,7 @@ Arithmetic raises errors where a result is too large, too small, or none: it is 
 letters follow the database's own locale; what they give is compared byte by byte, as all text is.
 """
 
-from dpsql.compiler.engines.postgres_guards import DATE, TIME, moderate, narrowed, read, within
+from dpsql.compiler.engines.postgres_guards import CLOCK, DATE, SECONDS, moderate, narrowed, within
 from dpsql.compiler.engines.spelling import Spelling
 from dpsql.compiler.functions import EXTRACT_PARTS, MAX_TEXT, OTHER_UNITS, TRUNC_UNITS
 from dpsql.sqltypes import SqlType
@@ -15,6 +15,8 @@ _ONE_BEYOND = "1.0000000000000002"
 _GREATEST = "CAST('1.7976931348623157e308' AS float8)"
 _LEAST = "CAST('5e-324' AS float8)"
 _HALF = f"CAST('{2.0**1023!r}' AS float8)"
+_UNFELT = f"CAST('{2.0**960!r}' AS float8)"
+"""Below it a number changes the greatest one by less than half a digit."""
 _POSITIVE = "nullif(greatest({0}, 0), 0)"
 
 
@@ -29,10 +31,6 @@ def _text(template: str) -> Spelling:
 
 _START = f"left({{0}}, {MAX_TEXT})"
 _SEARCHED = f"{_START} COLLATE {_LETTERS}"
-
-
-def _halved(argument: str) -> str:
-    return within(argument, f"-{_HALF}", _HALF)
 
 
 def _whole(template: str) -> dict[str, Spelling]:
@@ -56,8 +54,18 @@ _INTEGERS = {
     "abs": "abs([{0}])",
 }
 
+
+def _sum(sign: str, opposite: str) -> Spelling:
+    """A sum that cannot be too large: of small numbers, with a much smaller one, or of numbers that go apart."""
+    small = f"abs({{0}}) < {_HALF} AND abs({{1}}) < {_HALF} OR abs({{0}}) < {_UNFELT} OR abs({{1}}) < {_UNFELT}"
+    apart = f"({{0}} < 0) {opposite} ({{1}} < 0)"
+    fits = f"abs({{0}}) < {_GREATEST} - abs({{1}})"
+    return Spelling(f"CASE WHEN {small} OR {apart} OR {fits} THEN {{0}} {sign} {{1}} END")
+
+
 _MULTIPLY = (
-    f"CASE WHEN abs({{1}}) > 1 THEN CASE WHEN abs({{0}}) < {_GREATEST} / abs({{1}}) THEN {{0}} * {{1}} + 0 END "
+    "CASE WHEN abs({1}) > 1 THEN "
+    f"CASE WHEN abs({{0}}) <= 1 OR abs({{0}}) < {_GREATEST} / abs({{1}}) THEN {{0}} * {{1}} + 0 END "
     f"WHEN abs({{0}}) < {_LEAST} / nullif(abs({{1}}), 0) THEN {{0}} * 0 + 0 ELSE {{0}} * {{1}} + 0 END"
 )
 _DIVIDE = (
@@ -71,7 +79,18 @@ _POWER = (
     "WHEN abs({1}) > 1e20 THEN CASE WHEN abs({0}) = 1 THEN 1 WHEN (abs({0}) > 1) = ({1} < 0) THEN 0 END "
     "WHEN {1} * ln(abs({0})) < -708 THEN 0 WHEN {1} * ln(abs({0})) <= 709.78 THEN power({0}, {1}) END"
 )
-_DIGITS = "round(mod(CAST({0} AS numeric), nullif(CAST({1} AS numeric), 0)), 323)"
+
+
+def _bits(argument: str) -> str:
+    """A floating-point number as the exact numeric it is, but for what is below 2^-62."""
+    fraction = f"trunc(({argument} - trunc({argument})) * {2**62})"
+    return f"(CAST(trunc({argument}) AS bigint) + CAST({fraction} AS bigint) * 0.{5**62:062d})"
+
+
+_MODULO = (
+    "CASE WHEN abs({0}) < abs({1}) THEN {0} "
+    f"WHEN abs({{0}}) < {2**62} AND abs({{1}}) > 1e-9 THEN CAST(mod({_bits('{0}')}, {_bits('{1}')}) AS float8) END"
+)
 
 _BLANKS = r"E' \t\n\x0B\f\r'"
 _WORD = f"lower(btrim({{0}}, {_BLANKS}))"
@@ -138,6 +157,8 @@ def _escaped(pattern: str) -> str:
     return pattern.replace("{", "{{").replace("}", "}}")
 
 
+_MADE_TIME = f"(?:{CLOCK}:(?:{SECONDS}[.][0-9]{{6}}|60[.]0{{6}})|24:0:0[.]0{{6}})"
+"""A time of day, its end and that of a minute included, with the seconds' six digits."""
 _SECONDS = "round(CAST({%d} AS numeric), 6)"
 _DAY = ("'000'", "{0}", "'-'", "{1}", "'-'", "{2}")
 
@@ -173,18 +194,18 @@ FUNCTIONS: dict[str, Spelling] = {
     "bit_xor": Spelling("({0} # {1})"),
     "bit_not": Spelling("(~{0})"),
     "shift_right": Spelling("({0} >> {1})"),
-    "add": Spelling(f"({_halved('{0}')} + {_halved('{1}')})"),
-    "subtract": Spelling(f"({_halved('{0}')} - {_halved('{1}')})"),
+    "add": _sum("+", "<>"),
+    "subtract": _sum("-", "="),
     "multiply": Spelling(_MULTIPLY),
     "divide": Spelling(_DIVIDE),
     "normal_add": Spelling("({0} + {1})"),
     "normal_subtract": Spelling("({0} - {1})"),
     "normal_multiply": Spelling("({0} * {1} + 0)"),
     "normal_divide": Spelling("({0} / nullif({1}, 0) + 0)"),
-    "modulo": Spelling(f"CAST({_DIGITS} AS float8)"),
+    "modulo": Spelling(_MODULO),
     "negate": Spelling("(0 - {0})"),
     "abs": Spelling("abs({0})"),
-    "sqrt": Spelling("sqrt(nullif(greatest({0}, -1e-300), -1e-300))"),
+    "sqrt": Spelling(f"sqrt(nullif(greatest({{0}}, -{_LEAST}), -{_LEAST}))"),
     "cbrt": Spelling("cbrt({0})"),
     "exp": Spelling(
         "CASE WHEN {0} > 709.782712893384 THEN NULL WHEN {0} < -708.3964185322641 THEN 0 ELSE exp({0}) END"
@@ -281,15 +302,17 @@ FUNCTIONS: dict[str, Spelling] = {
         moderate(f"CASE WHEN abs({{1}}) > 1e-13 THEN CASE WHEN {_SIZE} / abs({{1}}) < 2e9 THEN {{0}} / {{1}} END END")
     ),
     "make_date": _assembled(_escaped(DATE), "date", *_DAY),
-    "make_time": _assembled(_escaped(TIME), "time", "{0}", "':'", "{1}", "':'", _SECONDS % 2),
+    "make_time": _assembled(_escaped(_MADE_TIME), "time", "{0}", "':'", "{1}", "':'", _SECONDS % 2),
     "make_timestamp": _assembled(
-        _escaped(f"{DATE} {TIME}"),
+        _escaped(f"{DATE} {_MADE_TIME}"),
         "timestamp",
         *(*_DAY, "' '", "{3}", "':'", "{4}", "':'", _SECONDS % 5),
     ),
     "from_epoch": _moment(f"to_timestamp({within('{0}', '-62135683200', '253402387200')})"),
-    "read_moment": _moment(
-        _escaped(read("TEXT", SqlType.TIMESTAMP)).replace("TEXT", "regexp_replace(substring({0} FROM {1}), {2}, {3})")
+    "read_moment": Spelling(
+        f"CAST(substring(regexp_replace(substring({{0}} FROM {{1}}), {{2}}, {{3}}) "
+        f"FROM '(?i)^({_escaped(f'{DATE} {CLOCK}:{SECONDS}')})$') AS timestamp)",
+        raw=True,
     ),
     "at_zone": _moment("timezone({1}, {0})"),
     "date_bin": _moment(

@@ -128,8 +128,9 @@ DATE = (
     f"|{_FEBRUARY}-(?:0?[1-9]|1[0-9]|2[0-8]))|{_LEAP}-{_FEBRUARY}-29)"
 )
 """A day that there is: year, month by number or name, day."""
-TIME = r"(?:[01]?[0-9]|2[0-3]):[0-5]?[0-9](?::[0-5]?[0-9](?:[.][0-9]{1,6})?)?"
-"""A time of day."""
+CLOCK, SECONDS = "(?:[01]?[0-9]|2[0-3]):[0-5]?[0-9]", "[0-5]?[0-9]"
+_TIME = "(?:(?:[01]?[0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:[.][0-9]{1,6})?)?|24:00(?::00(?:[.]0{1,6})?)?)"
+"""A time of day, its end included."""
 _OFFSET = "[+-][0-9]{2}(?::[0-9]{2}(?::[0-9]{2})?)?"
 _COUNT = "-?[0-9]{1,6}"
 _SPAN = (
@@ -138,26 +139,25 @@ _SPAN = (
 )
 NUMBER = r"[+-]?(?:[0-9]{1,200}[.]?[0-9]{0,200}|[.][0-9]{1,200})(?:[eE][+-]?0{0,20}[0-9]{1,3})?"
 """A number, of so few digits that a numeric has them all."""
-_HEX = "[0-9A-Fa-f]"
+_UUID = "(?:[0-9a-f]{4}-?){7}[0-9a-f]{4}"
 
 _READABLE = {
     SqlType.BOOLEAN: "true|false",
     **dict.fromkeys((SqlType.SMALLINT, SqlType.INTEGER, SqlType.BIGINT), "[+-]?0{0,200}[0-9]{1,50}"),
     **dict.fromkeys((SqlType.NUMERIC, SqlType.REAL, SqlType.DOUBLE), NUMBER),
-    SqlType.DATE: f"{DATE}(?:[ T]{TIME})?",
-    SqlType.TIMESTAMP: f"{DATE}(?:[ T]{TIME})?",
-    SqlType.TIMESTAMPTZ: f"{DATE} {TIME}{_OFFSET}",
-    SqlType.TIME: TIME,
+    SqlType.DATE: f"{DATE}(?:[ T]{_TIME})?",
+    SqlType.TIMESTAMP: f"{DATE}(?:[ T]{_TIME})?",
+    SqlType.TIMESTAMPTZ: f"{DATE} {_TIME}{_OFFSET}",
+    SqlType.TIME: _TIME,
     SqlType.INTERVAL: _SPAN,
-    SqlType.UUID: f"{_HEX}{{8}}-(?:{_HEX}{{4}}-){{3}}{_HEX}{{12}}|{_HEX}{{32}}",
+    SqlType.UUID: f"{_UUID}|[{{]{_UUID}[}}]",
 }
 """What text looks like that is read as a value of a type without an error."""
 
 
-def read(text: str, target: SqlType, prefix: str = "") -> str:
-    """Text as a value of a type, NULL where it cannot be read; `prefix` is passed over."""
-    pattern = f"(?i)^{_BLANKS}{prefix}({_READABLE[target]}){_BLANKS}$"
-    readable = f"substring({text} FROM '{pattern}')"
+def read(text: str, target: SqlType) -> str:
+    """Text as a value of a type, NULL where it cannot be read."""
+    readable = f"substring({text} FROM '(?i)^{_BLANKS}({_READABLE[target]}){_BLANKS}$')"
     if target in _WHOLE:
         return narrowed(f"CAST({readable} AS numeric)", target)
     if target is SqlType.NUMERIC:
