@@ -8,8 +8,9 @@ import itertools
 import os
 import signal
 import tempfile
+import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,3 +140,17 @@ def url_of(url: str, **parameters: str) -> str:
     """A URL with other parameters."""
     known = {name: str(value) for name, value in conninfo_to_dict(url).items() if value is not None}
     return f"postgresql://?{urlencode(known | parameters)}"
+
+
+def role_of(url: str) -> str:
+    """The role that a URL names."""
+    return conninfo_to_dict(url)["user"]  # type: ignore[return-value]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Return once a condition holds."""
+    for _ in range(400):
+        if condition():
+            return
+        threading.Event().wait(0.05)
+    raise AssertionError("it did not come to pass")

@@ -15,9 +15,8 @@ from dpsql.errors import BackendFailure, DatabaseUnavailable, Error, QueryCancel
 from dpsql.policy import load_policy
 from dpsql.privacy.accounting import Spent
 from dpsql.session import Session
-from tests.backends.test_postgres import wait_for
 from tests.conftest import MakeEngine, open_engine
-from tests.postgres import OwnServer, Server, served_clinic
+from tests.postgres import OwnServer, Server, served_clinic, wait_for
 from tests.test_engine import BY_SEX, COUNT, cap, compiled, run, spent
 
 USERS = tuple(f"user{index}" for index in range(32))

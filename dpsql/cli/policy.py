@@ -29,16 +29,19 @@ def policy() -> None:
 
 @policy.command()
 @click.argument("database_url")
-def init(database_url: str) -> None:
-    """Draft a policy from the schema of a DuckDB file, for you to finish.
+@click.option("--unit", metavar="TABLE", help="The table with one row a person; foreign keys lead there from others.")
+def init(database_url: str, unit: str | None) -> None:
+    """Draft a policy from the schema of a database, for you to finish.
 
     Only the schema is read, never the values: limits and domains read off the data would tell about the people in it.
-    Every table is protected, and what cannot be known is marked TODO.
+    Every table is protected, and what cannot be known is marked TODO. A password belongs in PGPASSWORD or in a password
+    file, not in the URL, which other users of the machine can see.
 
     Example:
       dpsql policy init duckdb:///clinic.duckdb > clinic.toml
+      dpsql policy init postgresql://reader@host/clinic --unit patients > clinic.toml
     """
-    click.echo(draft_policy(database_url), nl=False)
+    click.echo(draft_policy(database_url, unit), nl=False)
 
 
 @policy.command()

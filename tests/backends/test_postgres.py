@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
 from dpsql.backends import Backend, Cancellation, ExactCells, PostgresBackend, PublicRows, open_backend, postgres
 from dpsql.backends.connections import MAX_CONNECTIONS
@@ -27,7 +26,7 @@ from dpsql.errors import (
 from dpsql.policy import load_policy
 from dpsql.sqltypes import SqlType
 from tests.postgres import PASSWORD as SECRET
-from tests.postgres import OwnServer, Server, url_of
+from tests.postgres import OwnServer, Server, role_of, url_of, wait_for
 
 TABLES = (
     """
@@ -129,23 +128,11 @@ def read(backend: Backend, sql: str, width: int = 1) -> PublicRows:
 COUNT = release('SELECT count(*) AS units, coalesce(sum("id"), 0) AS p0 FROM "2.people"')
 
 
-def role_of(url: str) -> str:
-    return conninfo_to_dict(url)["user"]  # type: ignore[return-value]
-
-
 def sessions(server: Server, url: str) -> list[str]:
     """What the sessions of a role do."""
     role = role_of(url)
     rows = server.run(f"SELECT query FROM pg_stat_activity WHERE usename = '{role}' AND state <> 'idle'")
     return [row[0] for row in rows]
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    for _ in range(400):
-        if condition():
-            return
-        threading.Event().wait(0.05)
-    raise AssertionError("it did not come to pass")
 
 
 # What is read
