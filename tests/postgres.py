@@ -58,7 +58,7 @@ class Server:
             self.run(*(grant.format(reader=role) for grant in grants), database=database)
             yield url_of(self.url, dbname=database, user=role, password=PASSWORD)
         finally:
-            self.run(f"DROP OWNED BY {role}", database=database)
+            self.run(f"DROP OWNED BY {role} CASCADE", database=database)
             self.run(f"REVOKE ALL ON DATABASE {database} FROM {role}", f"DROP ROLE {role}")
 
     @contextmanager

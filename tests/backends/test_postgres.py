@@ -1,8 +1,7 @@
 """PostgreSQL as the engine: read only, bounded, cancellable; typed failures that tell nothing; back after a restart."""
 
 import logging
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
