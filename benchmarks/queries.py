@@ -15,8 +15,8 @@ from pathlib import Path
 
 from dpsql.backends import Cancellation, DuckDBBackend
 from dpsql.cli.clinic import generate_clinic
-from dpsql.compiler.parse import QueryStatement
 from dpsql.compiler.settings import QuerySettings
+from dpsql.compiler.statements import QueryStatement
 from dpsql.engine import Engine
 from dpsql.ledger import open_ledger
 from dpsql.policy import load_policy

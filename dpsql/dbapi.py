@@ -17,7 +17,8 @@ from dpsql.errors import InterfaceError, PolicyViolation, ProgrammingError
 from dpsql.explain import price_json, remaining_json
 from dpsql.ledger import Ledger, open_ledger
 from dpsql.policy import Policy, load_policy
-from dpsql.session import Result, Session
+from dpsql.results import Result
+from dpsql.session import Session
 
 apilevel = "2.0"
 threadsafety = 2

@@ -17,9 +17,9 @@ from dpsql.backends.backend import Backend, Cancellation, PublicRows
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.compile import Described, compile_query, describe_query
 from dpsql.compiler.lowering import Constants
-from dpsql.compiler.parse import QueryStatement
 from dpsql.compiler.plan import CompiledQuery, OutputColumn, PlannedInput, PlannedRelease, PublicRead
 from dpsql.compiler.settings import QuerySettings
+from dpsql.compiler.statements import QueryStatement
 from dpsql.errors import BackendFailure, CardinalityViolation, PolicyViolation, QueryCanceled, QueryTooComplex
 from dpsql.ledger import BudgetStatus, Charge, GrantedRelease, Ledger, ReleaseRequest
 from dpsql.policy import Policy, Role
@@ -220,7 +220,7 @@ class Engine:
 
     def _system(self, user: str, query: CompiledQuery) -> Mapping[str, Sequence[Sequence[str | None]]]:
         makers = {
-            "budget": lambda: budget_columns(self.ledger.budget(user, self.policy), self.role(user)),
+            "budget": lambda: budget_columns(self.ledger.budgets(user, self.policy), self.role(user)),
             "columns": lambda: column_columns(self.policy, self.role(user)),
             "releases": lambda: release_columns(self.ledger.releases(user)),
         }

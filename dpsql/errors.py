@@ -10,13 +10,14 @@ Error:
    │                              CardinalityViolation 21000
    │                              PolicyViolation 42501
    │                              UnknownStatement 26000 · UnknownPortal 34000 · UnknownDatabase 3D000
+   │                              DuplicateStatement 42P05 · DuplicateCursor 42P03
    ├─ NotSupportedError           UnsupportedQuery 0A000
    ├─ DataError                   InvalidParameter 22023 · InvalidText 22P02 · NumberOutOfRange 22003
    ├─ OperationalError            BudgetExhausted 53400 · InvalidPolicy F0000 · LedgerUnavailable 58030
    │                              BackendFailure 58000 · DatabaseUnavailable 57P03
    │                              QueryCanceled 57014 · AuthenticationFailed 28P01 · ProtocolViolation 08P01
    │                              QueryTooComplex 54001 · TooManyConnections 53300 · ServerShutdown 57P01
-   │                              UnknownSavepoint 3B001
+   │                              UnknownSavepoint 3B001 · CursorState 55000
    └─ InternalError               GuaranteeMismatch XX000 · FailedTransaction 25P02 · NoTransaction 25P01
 
 Rule 1: a message depends on SQL text, policy and ledger only, never on private data.
@@ -146,6 +147,18 @@ class PolicyViolation(ProgrammingError, code="42501"):
 
 class UnknownStatement(ProgrammingError, code="26000"):
     """No prepared statement of that name."""
+
+
+class DuplicateStatement(ProgrammingError, code="42P05"):
+    """A prepared statement of that name exists."""
+
+
+class DuplicateCursor(ProgrammingError, code="42P03"):
+    """A cursor of that name exists."""
+
+
+class CursorState(OperationalError, code="55000"):
+    """A cursor that only goes forward was asked to go back."""
 
 
 class UnknownPortal(ProgrammingError, code="34000"):

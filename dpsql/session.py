@@ -6,68 +6,45 @@ Rule 2: a transaction holds nothing but settings: a charge that was made stands,
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpsql.backends import Cancellation
-from dpsql.compiler.parse import (
+from dpsql.compiler.parse import parse
+from dpsql.compiler.plan import CompiledQuery
+from dpsql.compiler.statements import (
+    CloseStatement,
+    CopyStatement,
     DeallocateStatement,
+    DeclareStatement,
     DiscardStatement,
     EmptyStatement,
+    ExecuteStatement,
     ExplainStatement,
+    FetchStatement,
+    ListenStatement,
+    PrepareStatement,
     QueryStatement,
     ResetStatement,
     SetStatement,
     ShowStatement,
     TransactionStatement,
-    parse,
 )
-from dpsql.compiler.parse import Statement as ParsedStatement
-from dpsql.compiler.plan import CompiledQuery
+from dpsql.compiler.statements import Statement as ParsedStatement
+from dpsql.cursors import Cursors
 from dpsql.engine import Answer, Engine, Explanation
-from dpsql.errors import Error, FailedTransaction, NoTransaction, UnknownSavepoint, UnknownStatement, UnsupportedQuery
+from dpsql.errors import (
+    Error,
+    FailedTransaction,
+    NoTransaction,
+    UndefinedColumn,
+    UnknownSavepoint,
+    UnsupportedQuery,
+)
 from dpsql.explain import answer_notice, bounding_notice, explanation_lines
+from dpsql.prepared import Prepared, PreparedStatements, arguments_query
+from dpsql.results import Description, Notice, Result, ResultColumn
 from dpsql.settings import Settings
 from dpsql.sqltypes import SqlType
-
-
-@dataclass(frozen=True)
-class ResultColumn:
-    """A column of a result."""
-
-    name: str
-    type: SqlType
-
-
-@dataclass(frozen=True)
-class Notice:
-    """Something the client is told beside the rows."""
-
-    message: str
-    severity: str = "NOTICE"
-    detail: str | None = None
-    hint: str | None = None
-    sqlstate: str = "00000"
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a statement gave.
-
-    Attributes:
-        tag: The command tag, such as "SELECT 3"; "" for an empty statement.
-        columns: The columns; None where the statement returns no rows.
-        rows: The rows, as Python values of the columns' types.
-        notices: What else the client is told.
-        parameters: Settings that changed and that clients are told of.
-        answer: The release behind the rows; None where there is none.
-    """
-
-    tag: str
-    columns: tuple[ResultColumn, ...] | None = None
-    rows: Sequence[tuple[object, ...]] = ()
-    notices: tuple[Notice, ...] = ()
-    parameters: tuple[tuple[str, str], ...] = ()
-    answer: Answer | None = None
 
 
 @dataclass(frozen=True)
@@ -79,19 +56,19 @@ class Statement:
 
 
 @dataclass(frozen=True)
-class Description:
-    """The types of a statement's placeholders, and its columns; None where it returns no rows."""
-
-    parameters: tuple[SqlType, ...]
-    columns: tuple[ResultColumn, ...] | None
-
-
-@dataclass(frozen=True)
 class Parameters:
     """Values of placeholders, and their types as far as they were described."""
 
     values: Sequence[object]
     types: Sequence[SqlType | None]
+
+
+@dataclass(frozen=True)
+class _Savepoint:
+    """What ROLLBACK TO goes back to: settings, and the names of the cursors that were open."""
+
+    settings: dict[str, str]
+    cursors: frozenset[str]
 
 
 _PLAN_COLUMNS = (ResultColumn("QUERY PLAN", SqlType.TEXT),)
@@ -113,7 +90,10 @@ class Session:
         self._status = "I"
         self._before: dict[str, str] = {}
         self._after: dict[str, str] | None = None
-        self._savepoints: dict[str, dict[str, str]] = {}
+        self._savepoints: dict[str, _Savepoint] = {}
+        self._cursors = Cursors()
+        self._cursors_before: frozenset[str] = frozenset()
+        self._prepared = PreparedStatements()
         self._cancellation: Cancellation | None = None
         self._lock = threading.Lock()
 
@@ -161,17 +141,38 @@ class Session:
             Error: As executing would, where it does not depend on values.
         """
         self._check_transaction(statement)
-        parsed = statement.parsed
-        if isinstance(parsed, QueryStatement):
-            intervals = self._settings.is_on("dpsql.intervals")
-            described = self._engine.describe(self._user, parsed, parameter_types, intervals=intervals)
-            return Description(described.parameters, self._columns(described.columns))
-        if isinstance(parsed, ExplainStatement):
-            described = self._engine.describe(self._user, parsed.query, parameter_types)
-            return Description(described.parameters, _PLAN_COLUMNS)
-        if isinstance(parsed, ShowStatement):
-            return Description((), self._show_columns(parsed.name))
-        return Description((), None)
+        match statement.parsed:
+            case QueryStatement() as query:
+                return self._describe(query, parameter_types)
+            case ExplainStatement() as explained:
+                described = self._engine.describe(self._user, explained.query, parameter_types)
+                return Description(described.parameters, _PLAN_COLUMNS)
+            case ShowStatement() as shown:
+                return Description((), self._show_columns(shown.name))
+            case DeclareStatement() as declared:
+                return Description(self._describe(declared.query, parameter_types).parameters, None)
+            case FetchStatement(move=False) as fetched:
+                return Description((), self._cursors.columns(fetched.name))
+            case ExecuteStatement() as executed:
+                return Description((), self._describe_prepared(self._prepared[executed.name]).columns)
+            case _:
+                return Description((), None)
+
+    def _describe(self, query: QueryStatement, types: Sequence[SqlType | None]) -> Description:
+        intervals = self._settings.is_on("dpsql.intervals")
+        described = self._engine.describe(self._user, query, types, intervals=intervals)
+        return Description(described.parameters, self._columns(described.columns))
+
+    def _describe_prepared(self, prepared: Prepared) -> Description:
+        return self._describe(prepared.query, prepared.types)
+
+    def describe_cursor(self, name: str) -> tuple[ResultColumn, ...]:
+        """Tell the columns of a cursor that SQL has declared.
+
+        Raises:
+            UnknownPortal: There is none of that name.
+        """
+        return self._cursors.columns(name)
 
     def execute(
         self, statement: Statement, parameters: Sequence[object] = (), types: Sequence[SqlType | None] = ()
@@ -249,16 +250,73 @@ class Session:
             case TransactionStatement():
                 return self._transaction(parsed)
             case DiscardStatement():
-                what = parsed.what.upper()
-                if what == "ALL":
-                    return self._changed("DISCARD ALL", self._settings.reset)
-                return Result(f"DISCARD {what}")
-            case DeallocateStatement():
-                if parsed.name is not None:
-                    raise UnknownStatement(f'prepared statement "{parsed.name}" does not exist')
-                return Result("DEALLOCATE ALL")
+                return self._discard(parsed.what.upper())
+            case PrepareStatement() | DeallocateStatement() | ExecuteStatement():
+                return self._run_prepared(parsed)
+            case DeclareStatement() | FetchStatement() | CloseStatement():
+                return self._run_cursor(parsed, parameters)
+            case CopyStatement():
+                return self._copy(parsed, parameters)
+            case ListenStatement():
+                return Result(parsed.word)
             case EmptyStatement():
                 return Result("")
+
+    def _copy(self, parsed: CopyStatement, parameters: Parameters) -> Result:
+        names = {column.name for column in self._describe(parsed.query, ()).columns or ()}
+        for name in parsed.options.force_quote or ():
+            if name not in names:
+                raise UndefinedColumn(f'FORCE_QUOTE column "{name}" is not in the result', hint="FORCE_QUOTE *")
+        result = self._query(parsed.query, parameters)
+        return replace(result, tag=f"COPY {len(result.rows)}", copy=parsed.options)
+
+    def _discard(self, what: str) -> Result:
+        if what != "ALL":
+            return Result(f"DISCARD {what}")
+        self._cursors.close(None)
+        self._prepared.forget(None)
+        return self._changed("DISCARD ALL", self._settings.reset)
+
+    def _run_prepared(self, parsed: PrepareStatement | DeallocateStatement | ExecuteStatement) -> Result:
+        match parsed:
+            case PrepareStatement():
+                self._prepared.check_free(parsed.name)
+                described = self._describe(parsed.query, parsed.types)
+                self._prepared.add(parsed.name, Prepared(parsed.query, described.parameters))
+                return Result("PREPARE")
+            case DeallocateStatement():
+                self._prepared.forget(parsed.name)
+                return Result("DEALLOCATE" if parsed.name is not None else "DEALLOCATE ALL")
+            case ExecuteStatement():
+                prepared = self._prepared[parsed.name]
+                return self._query(prepared.query, Parameters(self._arguments(parsed, prepared), prepared.types))
+
+    def _arguments(self, parsed: ExecuteStatement, prepared: Prepared) -> Sequence[object]:
+        """The values of EXECUTE's arguments, which are constants: whatever reads anything is refused."""
+        query = arguments_query(parsed, prepared)
+        if query is None:
+            return ()
+        compiled = self._compile(query, Parameters((), ()))
+        if compiled.releases or compiled.public_reads or compiled.system_reads:
+            raise UnsupportedQuery("cannot use subquery in EXECUTE parameter", hint=f"EXECUTE {parsed.name} (40)")
+        return self._engine.execute(self._user, compiled, Cancellation()).rows.rows[0]
+
+    def _run_cursor(self, parsed: DeclareStatement | FetchStatement | CloseStatement, parameters: Parameters) -> Result:
+        match parsed:
+            case DeclareStatement():
+                if not parsed.hold and self._status == "I":
+                    raise NoTransaction(
+                        "DECLARE CURSOR can only be used in transaction blocks", hint="BEGIN; or DECLARE … WITH HOLD"
+                    )
+                self._cursors.check_free(parsed.name)
+                result = self._query(parsed.query, parameters)
+                self._cursors.add(parsed, result.columns or (), result.rows)
+                return Result("DECLARE CURSOR", notices=result.notices, answer=result.answer)
+            case FetchStatement():
+                return self._cursors.fetch(parsed)
+            case CloseStatement():
+                self._cursors.close(parsed.name)
+                return Result("CLOSE CURSOR" if parsed.name is not None else "CLOSE CURSOR ALL")
 
     def _compile(self, statement: QueryStatement, parameters: Parameters) -> CompiledQuery:
         settings = self._settings.query(self._engine.now())
@@ -327,6 +385,7 @@ class Session:
             if self._status == "I":
                 self._before = self._settings.snapshot()
                 self._after, self._savepoints = None, {}
+                self._cursors_before = self._cursors.names
                 self._status = "T"
                 return Result("BEGIN")
             return Result("BEGIN", notices=(_warning("there is already a transaction in progress", "25001"),))
@@ -338,22 +397,25 @@ class Session:
         if self._status == "I":
             raise NoTransaction(f"{action.upper()} can only be used in transaction blocks", hint="BEGIN")
         if action == "savepoint":
-            self._savepoints[name] = self._settings.snapshot()
+            self._savepoints[name] = _Savepoint(self._settings.snapshot(), self._cursors.names)
             return Result("SAVEPOINT")
         if name not in self._savepoints:
             raise UnknownSavepoint(f'savepoint "{name}" does not exist')
         if action == "release":
             return Result("RELEASE")
         self._status = "T"
-        return self._changed("ROLLBACK", lambda: self._settings.restore(self._savepoints[name]))
+        self._cursors.keep(self._savepoints[name].cursors)
+        return self._changed("ROLLBACK", lambda: self._settings.restore(self._savepoints[name].settings))
 
     def _end(self, action: str) -> Result:
         status, self._status = self._status, "I"
         if status == "I":
             return Result(action.upper(), notices=(_warning("there is no transaction in progress", "25P01"),))
         if action == "commit" and status == "T":
+            self._cursors.commit()
             kept = self._after if self._after is not None else self._settings.snapshot()
             return self._changed("COMMIT", lambda: self._settings.restore(kept))
+        self._cursors.keep(self._cursors_before)
         return self._changed("ROLLBACK", lambda: self._settings.restore(self._before))
 
     @staticmethod

@@ -3,12 +3,18 @@
 from collections.abc import Sequence
 from fractions import Fraction
 
-from dpsql.ledger import BudgetStatus, ReleaseRecord
+from dpsql.ledger import BudgetStatus, ReleaseRecord, UserBudgets
 from dpsql.policy import Column, Policy, Role
-from dpsql.privacy.accounting import Spent, affordable_epsilon
-from dpsql.privacy.cost import Accountant, Price
+from dpsql.privacy.accounting import Spent, admits
+from dpsql.privacy.cost import Event, Mechanism
+from dpsql.privacy.sensitivity import Sensitivity
 
 Columns = Sequence[Sequence[str | None]]
+
+WINDOWS_ADD_UP = "windows add up: w of them may lose w times this, a stretch as long as one may lose it twice"
+RESETS_ADD_UP = "what was spent before a reset adds to what is spent after it"
+
+_ONE = Sensitivity(l0=1, linf=1, l1=1, l2_squared=1)
 
 
 def decimal_text(value: Fraction | None, digits: int = 6) -> str | None:
@@ -16,32 +22,76 @@ def decimal_text(value: Fraction | None, digits: int = 6) -> str | None:
     return None if value is None else f"{float(value):.{digits}g}"
 
 
-def queries_that_fit(status: BudgetStatus, role: Role) -> int:
-    """About how many more queries at the role's default price fit, by the gate's first clause."""
-    price = Price(role.budget.accountant, role.query.epsilon, role.query.delta)
-    left = affordable_epsilon(status.limit, status.spent)
-    adds_up = price.accountant in (Accountant.PURE, Accountant.BASIC)
-    return int(left / price.epsilon if adds_up else (left / price.epsilon) ** 2)
+def default_query(role: Role) -> Event:
+    """What the role's default query is charged if it is one noisy number without private keys."""
+    epsilon = role.query.epsilon
+    if role.budget.accountant.shares_rho:
+        return Event(Mechanism.GAUSSIAN, _ONE, 1 / epsilon**2)
+    return Event(Mechanism.LAPLACE, _ONE, 1 / epsilon)
 
 
-def budget_columns(status: BudgetStatus, role: Role) -> Columns:
-    """dpsql.budget: one row, this user's budget."""
+def queries_that_fit(status: BudgetStatus, events: Sequence[Event]) -> int:
+    """How many more queries of these events the gate would admit one after another; 2⁶³ − 1 stands for more.
+
+    Every total is a sum, so that many queries are added at once: the largest powers of two that still fit.
+    """
+    order = status.limit.order
+    spent = status.spent.keeping(order) if order else status.spent
+    powers = [spent.cleared().add(events)]
+    for _ in range(62):
+        powers.append(powers[-1].merge(powers[-1]))
+    count = 0
+    for exponent, price in reversed(list(enumerate(powers))):
+        more = spent.merge(price)
+        if admits(status.limit, more):
+            spent, count = more, count + 2**exponent
+    return count
+
+
+def budget_columns(budgets: UserBudgets, role: Role) -> Columns:
+    """dpsql.budget: a row for this user's own budget, and one for the group's; never one for the cap."""
+    rows = [_budget_row("user", budgets.own, budgets, role)]
+    if budgets.shared is not None:
+        rows.append(_budget_row(f"group {budgets.group}", budgets.shared, budgets, role))
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _budget_row(scope: str, status: BudgetStatus, budgets: UserBudgets, role: Role) -> list[str | None]:
     limit, left = status.limit, status.remaining
-    spent = limit.epsilon - left.epsilon
-    row = [
-        "user",
+    return [
+        scope,
         limit.accountant.value,
         decimal_text(limit.epsilon),
-        decimal_text(spent),
+        decimal_text(limit.epsilon - left.epsilon),
         decimal_text(left.epsilon),
         decimal_text(limit.delta),
         decimal_text(left.delta),
         str(status.charges),
-        str(queries_that_fit(status, role)),
+        str(queries_that_fit(status, [default_query(role)])),
         status.window_start.isoformat() if status.window_start is not None else None,
         status.window_end.isoformat() if status.window_end is not None else None,
+        None if budgets.last is None else str(queries_that_fit(status, budgets.last.price)),
+        budget_note(status),
     ]
-    return [[value] for value in row]
+
+
+def budget_note(status: BudgetStatus) -> str:
+    """What a budget does not promise: it bounds one window, since its last reset."""
+    parts = ["never renews"]
+    if status.window is not None:
+        end = status.window_end
+        parts = [
+            f"renews every {status.window}" + (f", next on {end:%Y-%m-%d %H:%M} UTC" if end else ""),
+            WINDOWS_ADD_UP,
+        ]
+    if status.resets:
+        parts.append(f"reset {times(status.resets)} by the data owner: {RESETS_ADD_UP}")
+    return "; ".join(parts)
+
+
+def times(count: int) -> str:
+    """So many times, in words."""
+    return "once" if count == 1 else f"{count} times"
 
 
 def column_columns(policy: Policy, role: Role) -> Columns:

@@ -21,7 +21,7 @@ from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeome
 from dpsql.session import Session
 from examples.load_german_health import load as load_german_health
 from tests.copies import copied
-from tests.postgres import VERSIONS, OwnServer, Server, own_server
+from tests.postgres import VERSIONS, Connection, OwnServer, Server, own_server, served_clinic
 from tests.world import WIDE_POLICY, add_events
 
 ROOT = Path(__file__).parent.parent
@@ -77,19 +77,36 @@ def open_engine(
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def postgres_server() -> Iterator[Server]:
     """A PostgreSQL server: that of DPSQL_TEST_DSN, or one for these tests."""
     if dsn := os.environ.get("DPSQL_TEST_DSN"):
         yield Server(dsn)
         return
-    with own_server(tmp_path_factory.mktemp("postgres") / "server", VERSIONS[-1]) as server:
+    with own_server(VERSIONS[-1]) as server:
         yield server
 
 
+@pytest.fixture(scope="session")
+def postgres(postgres_server: Server) -> Iterator[Connection]:
+    """A connection to it, in UTC."""
+    with postgres_server.connect() as connection:
+        connection.execute("SET timezone = UTC")
+        yield connection
+
+
+@pytest.fixture(scope="session")
+def postgres_clinic(
+    postgres_server: Server, clinic_file: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """The demo's policy over the small clinic on the PostgreSQL server."""
+    with served_clinic(postgres_server, clinic_file, tmp_path_factory.mktemp("postgres_clinic")) as policy:
+        yield policy
+
+
 @pytest.fixture(scope="session", params=VERSIONS)
-def each_postgres(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnServer]:
+def each_postgres(request: pytest.FixtureRequest) -> Iterator[OwnServer]:
     """A PostgreSQL server of each version that there is for tests, which they may break."""
-    with own_server(tmp_path_factory.mktemp("postgres") / "server", request.param) as server:
+    with own_server(request.param) as server:
         yield server
 
 
@@ -148,10 +165,10 @@ def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def wide_postgres_policy(
-    wide_policy: Path, postgres: Server, tmp_path_factory: pytest.TempPathFactory
+    wide_policy: Path, postgres_server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
     """The same world in PostgreSQL."""
-    with copied(wide_policy.with_suffix(".duckdb"), postgres) as url:
+    with copied(wide_policy.with_suffix(".duckdb"), postgres_server) as url:
         policy = tmp_path_factory.mktemp("wide") / "wide.toml"
         policy.write_text(WIDE_POLICY.replace('"duckdb:///wide.duckdb"', f'"{url}"\nschema = "main"'), encoding="utf-8")
         yield policy

@@ -20,7 +20,8 @@ LAYERS = (
     {"ledger", "backends"},
     {"release", "system"},
     {"engine"},
-    {"explain", "settings"},
+    {"results"},
+    {"cursors", "explain", "prepared", "settings"},
     {"session"},
     {"dbapi", "wire"},
     {"cli", "sqlalchemy"},
@@ -30,7 +31,7 @@ LAYERS = (
 # The other files of dpsql/wire are bytes in, bytes out.
 GATEWAY = {
     *("dpsql.wire.server", "dpsql.wire.connection", "dpsql.wire.login", "dpsql.wire.session", "dpsql.wire.portals"),
-    *("dpsql.wire.report", "dpsql.wire.tls"),
+    *("dpsql.wire.copyformat", "dpsql.wire.report", "dpsql.wire.tls"),
 }
 
 RANDOMNESS = {

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from dpsql.backends import Cancellation
-from dpsql.compiler.parse import QueryStatement
+from dpsql.compiler.statements import QueryStatement
 from dpsql.engine import Engine
 from dpsql.errors import (
     Error,
@@ -17,7 +17,8 @@ from dpsql.errors import (
     UndefinedColumn,
     UnsupportedQuery,
 )
-from dpsql.session import Result, Session
+from dpsql.results import Result
+from dpsql.session import Session
 from dpsql.sqltypes import SqlType
 
 

@@ -19,12 +19,13 @@ import pytest
 
 from dpsql.backends import Cancellation, DuckDBBackend, ExactRows
 from dpsql.backends.backend import NO_INPUTS, Inputs
-from dpsql.compiler.parse import QueryStatement, parse
+from dpsql.compiler.parse import parse
 from dpsql.compiler.plan import CompiledQuery, PlannedRelease, PublicRead
+from dpsql.compiler.statements import QueryStatement
 from dpsql.engine import Answer, Engine
 from dpsql.errors import BackendFailure, BudgetExhausted, PolicyViolation, QueryCanceled
 from dpsql.explain import explanation_json, explanation_lines
-from dpsql.ledger import open_ledger
+from dpsql.ledger import Holder, Scope, open_ledger
 from dpsql.policy import load_policy
 from dpsql.privacy.accounting import Spent
 from dpsql.session import Session
@@ -326,7 +327,7 @@ def test_three_failures_freeze_the_user(watched: Engine, backend: WatchedBackend
         run(watched, f"{COUNT} WHERE age > 77")
     assert "frozen" in caught.value.message
     assert run(watched, f"{COUNT} WHERE age > 77", "ben").rows.rows
-    watched.ledger.unfreeze("ana", "looked at")
+    watched.ledger.unfreeze(Holder(Scope.USER, "ana"), "looked at")
     assert run(watched, f"{COUNT} WHERE age > 78").rows.rows
 
 

@@ -23,9 +23,10 @@ from dpsql.compiler.functions import FUNCTIONS
 from dpsql.compiler.ir import Call, Expr, Filter, Project, Relation, Release
 from dpsql.compiler.literals import Parameters
 from dpsql.compiler.lower import lower
-from dpsql.compiler.parse import QueryStatement, parse_query
+from dpsql.compiler.parse import parse_query
 from dpsql.compiler.plan import CompiledQuery, PlannedRelease
 from dpsql.compiler.settings import QuerySettings
+from dpsql.compiler.statements import QueryStatement
 from dpsql.compiler.walk import inputs, operands
 from dpsql.errors import BackendFailure, Error
 from dpsql.policy import load_policy

@@ -21,7 +21,8 @@ from dpsql.engine import Engine
 from dpsql.errors import Error
 from dpsql.ledger import open_ledger
 from dpsql.release import ReleasedCells, release
-from dpsql.session import Result, Session
+from dpsql.results import Result
+from dpsql.session import Session
 from tests.conftest import silence_noise
 from tests.strategies.data import UNITS, Database, Row, databases
 from tests.strategies.world import Rows, Survey, open_survey

@@ -24,7 +24,8 @@ from dpsql.errors import (
     UnknownStatement,
     UnsupportedQuery,
 )
-from dpsql.session import Description, Result, ResultColumn, Session
+from dpsql.results import Description, Result, ResultColumn
+from dpsql.session import Session
 from dpsql.sqltypes import SqlType
 from tests.conftest import MakeEngine
 

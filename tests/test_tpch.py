@@ -21,7 +21,8 @@ from dpsql.compiler.plan import PlannedRelease, PublicRead
 from dpsql.engine import Engine
 from dpsql.errors import Error
 from dpsql.policy import load_policy
-from dpsql.session import Result, Session
+from dpsql.results import Result
+from dpsql.session import Session
 from examples.load_tpch import load as load_tpch
 from tests.compiler.test_accepted import is_same
 from tests.conftest import ROOT, open_engine, silence_noise

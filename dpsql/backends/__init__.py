@@ -1,8 +1,14 @@
 """Engines that hold the data: the only readers of private rows."""
 
+from pathlib import Path
+
 from dpsql.backends.backend import Backend, Cancellation, ExactCells, ExactRows, PublicRows
 from dpsql.backends.duckdb import DuckDBBackend
+from dpsql.backends.duckdb_outline import outline_of_duckdb
+from dpsql.backends.outline import Outline
 from dpsql.backends.postgres import PostgresBackend
+from dpsql.backends.postgres_outline import outline_of_postgres
+from dpsql.errors import InvalidParameter
 from dpsql.policy import Policy
 
 __all__ = [
@@ -11,9 +17,11 @@ __all__ = [
     "DuckDBBackend",
     "ExactCells",
     "ExactRows",
+    "Outline",
     "PostgresBackend",
     "PublicRows",
     "open_backend",
+    "read_outline",
 ]
 
 
@@ -26,3 +34,22 @@ def open_backend(policy: Policy) -> Backend:
     url = policy.dataset.url
     scheme, _, path = url.partition("://")
     return DuckDBBackend(path, policy) if scheme == "duckdb" else PostgresBackend(url, policy)
+
+
+def read_outline(url: str) -> Outline:
+    """Read the outline of a database.
+
+    Raises:
+        InvalidParameter: The URL names no database that can be read, or the database has no table.
+    """
+    scheme, _, rest = url.partition("://")
+    if scheme in ("postgresql", "postgres"):
+        outline = outline_of_postgres(url)
+    elif scheme == "duckdb" and len(rest) > 1 and rest.startswith("/"):
+        outline = outline_of_duckdb(Path(rest[1:]).resolve())
+    else:
+        hint = "duckdb:///clinic.duckdb, or postgresql://reader@host/clinic"
+        raise InvalidParameter("the URL starts with neither duckdb:/// nor postgresql://", hint=hint)
+    if not outline.tables:
+        raise InvalidParameter(f'the database "{outline.name}" has no table that may be read')
+    return outline

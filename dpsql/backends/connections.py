@@ -23,6 +23,7 @@ Transaction = psycopg.Connection[tuple[Any, ...]]
 MAX_CONNECTIONS: Final = 16
 CANCEL_SECONDS: Final = 5.0
 """How long a cancel may take to reach the server."""
+CANCEL_AGAIN_SECONDS: Final = 0.2
 
 _DEFAULTS: Final = {
     "connect_timeout": "5",
@@ -60,6 +61,7 @@ _REASONS: Final = (
     ("FATAL:  role", "the server has no such role, or it may not log in", "CREATE ROLE reader LOGIN PASSWORD '…'"),
     ("FATAL:  database", "the server has no such database", "check the last part of the URL"),
     ("permission denied for database", "the role may not connect to the database", "GRANT CONNECT ON DATABASE …"),
+    ("closed the connection", "the server closed the connection", "look into its log, and try again"),
     ("too many", "the server has no connection left", "raise its max_connections, or the role's CONNECTION LIMIT"),
     ("remaining connection slots", "the server has no connection left", "raise its max_connections"),
     ("certificate", "the server's certificate is not trusted", "check sslmode and sslrootcert of the URL"),
@@ -173,16 +175,21 @@ class Connections:
 
 @contextmanager
 def _stoppable(connection: Transaction, cancellation: Cancellation) -> Iterator[None]:
-    """Let the user stop what runs on a connection; once this is left, no cancel is under way to it."""
+    """Let the user stop what runs on a connection."""
+    left = threading.Event()
 
-    def stop() -> None:
-        with suppress(psycopg.Error):
-            connection.cancel_safe(timeout=CANCEL_SECONDS)
+    def insist() -> None:
+        """Cancel until it is over: a cancel that comes between two statements, or before the first, is lost."""
+        while not left.is_set():
+            with suppress(psycopg.Error):
+                connection.cancel_safe(timeout=CANCEL_SECONDS)
+            left.wait(CANCEL_AGAIN_SECONDS)
 
     try:
-        cancellation.enter(stop)
+        cancellation.enter(threading.Thread(target=insist, daemon=True).start)
         yield
     finally:
+        left.set()
         cancellation.leave()
 
 

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -150,6 +150,24 @@ class DuckDBBackend:
             _LOG.error("engine answer could not be read: %s", type(error).__name__)
             raise BackendFailure() from None
         return ExactRows(cells, rows)
+
+    def count(self, sql: str, names: Sequence[str]) -> tuple[int, ...]:
+        """Count for the data owner; see Backend."""
+        try:
+            with _cursor(self._database, Cancellation(), STATEMENT_SECONDS) as cursor:
+                found = cursor.execute(f"SELECT {', '.join(names)} FROM ({sql})").fetchall()
+        except duckdb.Error as error:
+            _LOG.error("engine query failed: %s", type(error).__name__)
+            raise BackendFailure() from None
+        return tuple(map(int, found[0]))
+
+    def warnings(self) -> tuple[str, ...]:
+        """What the data owner should know: nothing, for a file is opened for reading alone; see Backend."""
+        return ()
+
+    def advice(self) -> tuple[str, ...]:
+        """Statements that make queries faster: none, for DuckDB's own indexes do not; see Backend."""
+        return ()
 
     def _public(self, read: PublicRead, cancellation: Cancellation) -> PublicRows:
         with _cursor(self._database, cancellation, STATEMENT_SECONDS) as cursor:

@@ -23,6 +23,7 @@ from psycopg.pq import Format
 from dpsql.backends.backend import NO_INPUTS, Cancellation, ExactCells, ExactRows, Inputs, PublicRows, Texts
 from dpsql.backends.connections import Connections, Transaction, Unreachable
 from dpsql.backends.fit import TablePath, fitted, needed_columns, path_of
+from dpsql.backends.postgres_advice import excess_rights, missing_indexes, unenforced
 from dpsql.backends.postgres_facts import Facts, read_facts
 from dpsql.compiler.engines.dialect import quote_name
 from dpsql.compiler.plan import PlannedRelease, PublicRead
@@ -80,6 +81,7 @@ class PostgresBackend:
             InvalidPolicy: The server cannot be reached or used, or a table or column of the policy is not in the
                 database, of another type, or not to be read by this role.
         """
+        self._policy = policy
         self._connections = Connections(url, policy.dataset.timezone)
         self._needed = {path_of(table, policy): needed_columns(table, policy) for table in policy.tables}
         try:
@@ -157,6 +159,33 @@ class PostgresBackend:
             _LOG.error("engine answer could not be had: %s", type(error).__name__)
             raise BackendFailure() from None
         return ExactRows(cells, rows)
+
+    def count(self, sql: str, names: Sequence[str]) -> tuple[int, ...]:
+        """Count for the data owner; see Backend."""
+        statement = self._statement(sql, names)
+        try:
+            with self._connections.transaction(Cancellation(), STATEMENT_SECONDS) as transaction:
+                _, columns = _run(transaction, statement, [])
+            return tuple(int(_integers(column)[0]) for column in columns)
+        except (psycopg.Error, Unreachable, ValueError, TypeError) as error:
+            _LOG.error("engine query failed: %s", type(error).__name__)
+            raise BackendFailure() from None
+
+    def warnings(self) -> tuple[str, ...]:
+        """What the data owner should know; see Backend."""
+        try:
+            with self._connections.transaction(Cancellation(), CHECK_SECONDS) as transaction:
+                return (*excess_rights(transaction, self._needed), *unenforced(self._facts))
+        except (psycopg.Error, Unreachable) as error:
+            raise _unavailable(type(error).__name__) from None
+
+    def advice(self) -> tuple[str, ...]:
+        """Indexes that make queries faster; see Backend."""
+        try:
+            with self._connections.transaction(Cancellation(), CHECK_SECONDS) as transaction:
+                return missing_indexes(transaction, self._policy, self._facts)
+        except (psycopg.Error, Unreachable) as error:
+            raise _unavailable(type(error).__name__) from None
 
     def close(self) -> None:
         """Close the connections."""

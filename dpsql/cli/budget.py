@@ -7,20 +7,24 @@ import click
 
 from dpsql.cli.command import Group
 from dpsql.cli.options import existing_ledger, finding_ledger, ledger_option
+from dpsql.cli.owner import freeze, grant, lower, reset, unfreeze
 from dpsql.cli.table import table_lines
 from dpsql.errors import InvalidParameter
-from dpsql.ledger import BudgetStatus, ChargeRecord, Ledger
+from dpsql.ledger import BudgetStatus, ChargeRecord, Ledger, OwnerRecord, Scope
 from dpsql.policy import Policy, load_policy
 from dpsql.privacy.accounting import Spent, group_privacy
-from dpsql.system import decimal_text
+from dpsql.system import RESETS_ADD_UP, WINDOWS_ADD_UP, decimal_text
 
-_COLUMNS = ("budget of", "accountant", "epsilon", "spent", "left", "delta", "for keys, left", "queries", "renews")
+_COLUMNS = (
+    *("budget of", "accountant", "epsilon", "spent", "left", "delta", "for keys, left", "queries", "renews"),
+    "resets",
+)
 _GROUP_COLUMNS = ("epsilon for {k}", "delta for {k}")
 
 
-@click.group(cls=Group)
+@click.group(cls=Group, commands=[grant, lower, reset, freeze, unfreeze])
 def budget() -> None:
-    """Show budgets and what they were spent on.
+    """Show budgets and what they were spent on, and change them.
 
     Example:
       dpsql budget show --policy clinic.toml
@@ -30,10 +34,11 @@ def budget() -> None:
 @budget.command()
 @click.option("--policy", required=True, metavar="POLICY", type=click.Path(path_type=Path), help="Whose budgets.")
 @click.option("--user", metavar="NAME", help="This user's alone.")
+@click.option("--user-group", metavar="NAME", help="The shared budget of this group of users alone.")
 @click.option("--group", metavar="K", type=click.IntRange(1, 10**6), help="Also what K units together are guaranteed.")
 @ledger_option
-def show(policy: Path, user: str | None, group: int | None, ledger: str | None) -> None:
-    """Show each user's budget, and the cap over all users.
+def show(policy: Path, user: str | None, user_group: str | None, group: int | None, ledger: str | None) -> None:
+    """Show each user's budget, those that groups of users share, and the cap over all users.
 
     Under zcdp, "spent" is the share of the budget that is spent, times epsilon. What is left of the cap is for the
     data owner: users are never told.
@@ -43,12 +48,25 @@ def show(policy: Path, user: str | None, group: int | None, ledger: str | None) 
     """
     loaded = load_policy(policy)
     with existing_ledger(ledger, policy) as opened:
-        rows = [_row(name, status, group) for name, status in _statuses(opened, loaded, user)]
+        statuses = _statuses(opened, loaded, user, user_group)
+    rows = [_row(name, status, group) for name, status in statuses]
     names = _COLUMNS + (() if group is None else tuple(name.format(k=group) for name in _GROUP_COLUMNS))
-    click.echo("\n".join(table_lines(names, rows, right=(2, 3, 4, 5, 6, 7, 9, 10))))
+    click.echo("\n".join(table_lines(names, rows, right=(2, 3, 4, 5, 6, 7, 9, 10, 11))))
+    if any(status.window is not None for _, status in statuses):
+        click.echo(f"A budget that renews bounds one window: {WINDOWS_ADD_UP}. The cap never renews.")
+    if any(status.resets for _, status in statuses):
+        click.echo(f"A budget that was reset bounds what came after: {RESETS_ADD_UP}. The cap counts both.")
 
 
-def _statuses(ledger: Ledger, policy: Policy, user: str | None) -> list[tuple[str, BudgetStatus]]:
+def _statuses(
+    ledger: Ledger, policy: Policy, user: str | None, user_group: str | None
+) -> list[tuple[str, BudgetStatus]]:
+    if user_group is not None:
+        if policy.group(user_group) is None:
+            raise InvalidParameter(
+                f'"{policy.dataset.name}" has no group "{user_group}"', hint=f"dpsql policy show {policy.path}"
+            )
+        return [(f"group {user_group}", ledger.group_budget(user_group, policy))]
     users = [account.name for account in ledger.accounts() if policy.role(account.role) is not None]
     if user is not None:
         if user not in users:
@@ -56,7 +74,11 @@ def _statuses(ledger: Ledger, policy: Policy, user: str | None) -> list[tuple[st
                 f'"{user}" has no budget for "{policy.dataset.name}"', hint="dpsql user list shows the users."
             )
         return [(user, ledger.budget(user, policy))]
-    return [*((name, ledger.budget(name, policy)) for name in users), ("all users", ledger.cap(policy))]
+    return [
+        *((name, ledger.budget(name, policy)) for name in users),
+        *((f"group {group.name}", ledger.group_budget(group.name, policy)) for group in policy.groups),
+        ("all users", ledger.cap(policy)),
+    ]
 
 
 def _row(name: str, status: BudgetStatus, group: int | None) -> list[str | None]:
@@ -71,6 +93,7 @@ def _row(name: str, status: BudgetStatus, group: int | None) -> list[str | None]
         decimal_text(left.delta),
         str(status.charges),
         _moment(status.window_end),
+        str(status.resets),
     ]
     if group is not None:
         row += [decimal_text(value, 4) for value in group_privacy(limit, group)]
@@ -81,7 +104,7 @@ def _row(name: str, status: BudgetStatus, group: int | None) -> list[str | None]
 @click.option("--user", metavar="NAME", help="This user's alone.")
 @finding_ledger
 def history(user: str | None, ledger: str | None, policy: Path | None) -> None:
-    """List the charges with their queries, oldest first.
+    """List the charges with their queries, and what the owner changed with the reasons, oldest first.
 
     Queries are shown as they were asked, with the constants in them.
 
@@ -89,15 +112,43 @@ def history(user: str | None, ledger: str | None, policy: Path | None) -> None:
       dpsql budget history --user ana --policy clinic.toml
     """
     with existing_ledger(ledger, policy) as opened:
-        rows = [_charge(record) for record in opened.history(user)]
-    names = ("record", "at", "user", "dataset", "rho", "epsilon, if pure", "delta", "query")
+        lines = {record.id: _charge(record) for record in opened.history(user)}
+        lines |= {record.id: _change(record) for record in opened.owner_history() if _concerns(record, user)}
+    rows = [lines[number] for number in sorted(lines)]
+    names = ("record", "at", "user", "dataset", "rho", "epsilon, if pure", "delta", "what", "query or reason")
     click.echo("\n".join(table_lines(names, rows, right=(0, 4, 5, 6))))
+
+
+def _concerns(record: OwnerRecord, user: str | None) -> bool:
+    """Whether a change is of this user: by name, or as one of all."""
+    return (
+        user is None
+        or record.holder.scope is Scope.ALL
+        or (record.holder.scope, record.holder.name)
+        == (
+            Scope.USER,
+            user,
+        )
+    )
 
 
 def _charge(record: ChargeRecord) -> list[str | None]:
     spent = Spent.zero().add(record.price)
     prices = [decimal_text(value, 4) for value in (spent.rho, spent.pure_epsilon, spent.delta)]
-    return [str(record.id), _moment(record.at), record.user, record.dataset, *prices, " ".join(record.sql.split())]
+    return [str(record.id), _moment(record.at), record.user, record.dataset, *prices, "charge", _line(record.sql)]
+
+
+def _change(record: OwnerRecord) -> list[str | None]:
+    holder = record.holder
+    who = holder.name if holder.scope is Scope.USER else str(holder)
+    by = "" if record.epsilon is None else f"by epsilon {decimal_text(record.epsilon)}, "
+    by += "" if not record.delta else f"delta {decimal_text(record.delta)}, "
+    why = _line(by + record.reason)
+    return [str(record.id), _moment(record.at), who, record.dataset, None, None, None, record.kind, why]
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _moment(moment: datetime | None) -> str | None:

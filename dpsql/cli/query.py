@@ -17,7 +17,8 @@ from dpsql.dbapi import Connection, connect
 from dpsql.errors import InvalidSyntax
 from dpsql.explain import explanation_json, explanation_lines, price_json, remaining_json
 from dpsql.privacy.accounting import Spent
-from dpsql.session import Result, Statement
+from dpsql.results import Result
+from dpsql.session import Statement
 from dpsql.sqltypes import SqlType
 from dpsql.wire.pgtypes import TEXT, of_type
 

@@ -9,6 +9,7 @@ from dpsql.cli.command import Group
 from dpsql.cli.options import existing_ledger, finding_ledger, opened_ledger
 from dpsql.cli.table import table_lines
 from dpsql.errors import InvalidParameter
+from dpsql.ledger import Holder, Scope
 from dpsql.policy import load_policy
 from dpsql.wire.scram import make_verifier
 
@@ -34,12 +35,20 @@ def user() -> None:
 @user.command()
 @click.argument("name")
 @click.option("--role", required=True, metavar="ROLE", help="A role of the policy.")
+@click.option("--user-group", metavar="GROUP", help="A group of the policy, whose budget its members share.")
 @_password_file
 @finding_ledger
-def add(name: str, role: str, password_file: Path | None, ledger: str | None, policy: Path | None) -> None:
+def add(
+    name: str,
+    role: str,
+    user_group: str | None,
+    password_file: Path | None,
+    ledger: str | None,
+    policy: Path | None,
+) -> None:
     """Add a user with a password.
 
-    A name that was removed comes back with its history and with what it has spent.
+    A name that was removed comes back with its history and with what it has spent, but in no group unless one is named.
 
     Example:
       dpsql user add ana --role analyst --policy clinic.toml
@@ -47,9 +56,10 @@ def add(name: str, role: str, password_file: Path | None, ledger: str | None, po
     """
     if policy is not None:
         _check_role(policy, role)
+        _check_group(policy, user_group)
     with opened_ledger(ledger, policy) as opened:
-        opened.add_account(name, role, _verifier(password_file))
-    click.echo(f'user "{name}" has role "{role}"')
+        opened.add_account(name, role, _verifier(password_file), user_group)
+    click.echo(f'user "{name}" has role "{role}"' + ("" if user_group is None else f' and is in group "{user_group}"'))
 
 
 @user.command()
@@ -82,11 +92,35 @@ def list_(ledger: str | None, policy: Path | None) -> None:
                 account.role,
                 "yes" if account.verifier else "no",
                 "frozen" if account.frozen else "active",
+                account.group,
                 account.created.isoformat(sep=" ", timespec="seconds"),
             )
             for account in opened.accounts()
         ]
-    click.echo("\n".join(table_lines(("user", "role", "password", "state", "created"), rows)))
+    click.echo("\n".join(table_lines(("user", "role", "password", "state", "group", "created"), rows)))
+
+
+@user.command()
+@click.argument("name")
+@click.option("--user-group", metavar="GROUP", help="A group of the policy, whose budget its members share.")
+@click.option("--none", "none", is_flag=True, help="Out of the group.")
+@finding_ledger
+def group(name: str, user_group: str | None, none: bool, ledger: str | None, policy: Path | None) -> None:
+    """Put a user into a group, or out of it.
+
+    From then on what the user is handed is charged to the group too; what was charged to a former group stays there.
+
+    Example:
+      dpsql user group ana --none --policy clinic.toml
+      dpsql user group ana --user-group team --policy clinic.toml
+    """
+    if none == (user_group is not None):
+        raise click.UsageError("which group? Give --user-group GROUP, or --none.")
+    if policy is not None:
+        _check_group(policy, user_group)
+    with existing_ledger(ledger, policy) as opened:
+        opened.set_group(name, user_group)
+    click.echo(f'user "{name}" is in ' + ("no group" if user_group is None else f'group "{user_group}"'))
 
 
 @user.command()
@@ -110,13 +144,14 @@ def remove(name: str, ledger: str | None, policy: Path | None) -> None:
 def unfreeze(name: str, reason: str, ledger: str | None, policy: Path | None) -> None:
     """Let a frozen user ask again.
 
-    A user is frozen after three queries that failed on private data: find out why first.
+    A user is frozen after three queries that failed on private data: find out why first. The same as
+    `dpsql budget unfreeze --user NAME`.
 
     Example:
       dpsql user unfreeze ana --reason "disk was full" --policy clinic.toml
     """
     with existing_ledger(ledger, policy) as opened:
-        opened.unfreeze(name, reason)
+        opened.unfreeze(Holder(Scope.USER, name), reason)
     click.echo(f'user "{name}" may ask again')
 
 
@@ -125,6 +160,15 @@ def _check_role(policy: Path, role: str) -> None:
     if loaded.role(role) is None:
         names = ", ".join(known.name for known in loaded.roles)
         raise InvalidParameter(f'the policy has no role "{role}"', hint=f"It has: {names}")
+
+
+def _check_group(policy: Path, group: str | None) -> None:
+    loaded = load_policy(policy)
+    if group is not None and loaded.group(group) is None:
+        names = ", ".join(known.name for known in loaded.groups)
+        raise InvalidParameter(
+            f'the policy has no group "{group}"', hint=f"It has: {names}" if names else "Add [groups.NAME]"
+        )
 
 
 def _verifier(password_file: Path | None) -> str:

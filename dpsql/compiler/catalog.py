@@ -32,6 +32,8 @@ SYSTEM_TABLES = {
                 ("queries_that_fit", SqlType.BIGINT),
                 ("window_start", SqlType.TIMESTAMPTZ),
                 ("window_end", SqlType.TIMESTAMPTZ),
+                ("last_query_fits", SqlType.BIGINT),
+                ("note", SqlType.TEXT),
             ),
         ),
         SystemTable(

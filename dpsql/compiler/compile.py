@@ -9,9 +9,10 @@ from dpsql.compiler.literals import Parameters
 from dpsql.compiler.lower import lower
 from dpsql.compiler.lowering import Constants
 from dpsql.compiler.margins import with_margins
-from dpsql.compiler.parse import QueryStatement, parse_query
+from dpsql.compiler.parse import parse_query
 from dpsql.compiler.plan import CompiledQuery, plan
 from dpsql.compiler.settings import QuerySettings
+from dpsql.compiler.statements import QueryStatement
 from dpsql.compiler.verify import verify
 from dpsql.errors import Error, QueryTooComplex, UnsupportedQuery
 from dpsql.sqltypes import SqlType

@@ -5,7 +5,6 @@ Rule 2: a statement is known by its first word; what is not known is refused by 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import sqlglot
@@ -14,7 +13,9 @@ from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from dpsql.compiler.commands import command
 from dpsql.compiler.dialect import PlainPostgres
+from dpsql.compiler.statements import QUERY_WORDS, EmptyStatement, ExplainStatement, QueryStatement, Statement
 from dpsql.errors import InvalidSyntax, QueryTooComplex, UnsupportedQuery
 
 MAX_CHARACTERS = 100_000
@@ -27,102 +28,6 @@ class _Words(Postgres.Tokenizer):
     """PostgreSQL's lexical structure, without the words after which sqlglot takes all text as one."""
 
     COMMANDS: ClassVar[set[TokenType]] = set()
-
-
-_QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "("})
-_BEGIN_WORDS = frozenset({"BEGIN", "START"})
-_COMMIT_WORDS = frozenset({"COMMIT", "END"})
-_ROLLBACK_WORDS = frozenset({"ROLLBACK", "ABORT"})
-
-
-@dataclass(frozen=True)
-class QueryStatement:
-    """A query; `sql` is its own text and `offset` where that starts in what was sent."""
-
-    sql: str
-    offset: int = 0
-
-
-@dataclass(frozen=True)
-class ExplainStatement:
-    """EXPLAIN of a query."""
-
-    query: QueryStatement
-    sql: str
-
-
-@dataclass(frozen=True)
-class SetStatement:
-    """SET name = value; value is None for DEFAULT, and `local` is true for SET LOCAL."""
-
-    name: str
-    value: str | None
-    sql: str
-    local: bool = False
-
-
-@dataclass(frozen=True)
-class ShowStatement:
-    """SHOW name."""
-
-    name: str
-    sql: str
-
-
-@dataclass(frozen=True)
-class ResetStatement:
-    """RESET name, or RESET ALL where name is None."""
-
-    name: str | None
-    sql: str
-
-
-@dataclass(frozen=True)
-class TransactionStatement:
-    """A transaction command; `action` is begin, commit, rollback, savepoint, release or rollback to.
-
-    `name` is that of the savepoint, in the last three.
-    """
-
-    action: str
-    sql: str
-    name: str = ""
-
-
-@dataclass(frozen=True)
-class DiscardStatement:
-    """DISCARD ALL and its lesser forms."""
-
-    what: str
-    sql: str
-
-
-@dataclass(frozen=True)
-class DeallocateStatement:
-    """DEALLOCATE name, or ALL where name is None."""
-
-    name: str | None
-    sql: str
-
-
-@dataclass(frozen=True)
-class EmptyStatement:
-    """Nothing but blanks and comments."""
-
-    sql: str = ""
-
-
-Statement = (
-    QueryStatement
-    | ExplainStatement
-    | SetStatement
-    | ShowStatement
-    | ResetStatement
-    | TransactionStatement
-    | DiscardStatement
-    | DeallocateStatement
-    | EmptyStatement
-)
 
 
 def parse(sql: str) -> tuple[Statement, ...]:
@@ -220,13 +125,13 @@ def _statement(sql: str, tokens: list[Token]) -> Statement:
     first = words[0].upper()
     if tokens[0].token_type in (TokenType.STRING, TokenType.IDENTIFIER):
         raise InvalidSyntax(f'syntax error at or near "{words[0]}"', position=start + 1)
-    if first in _QUERY_WORDS:
+    if first in QUERY_WORDS:
         return QueryStatement(text, start)
     if first == "EXPLAIN":
         return _explain(sql, tokens, text)
-    session = _session_statement(first, words, tokens, text)
-    if session is not None:
-        return session
+    other = command(sql, tokens)
+    if other is not None:
+        return other
     raise UnsupportedQuery(
         f"{first} is not supported: dpsql answers queries only",
         hint="SELECT COUNT(*) FROM …; SELECT * FROM dpsql.columns; shows the tables and columns.",
@@ -236,80 +141,9 @@ def _statement(sql: str, tokens: list[Token]) -> Statement:
 
 def _explain(sql: str, tokens: list[Token], text: str) -> ExplainStatement:
     rest = tokens[1:]
-    if not rest or rest[0].text.upper() not in _QUERY_WORDS - {"("}:
+    if not rest or rest[0].text.upper() not in QUERY_WORDS - {"("}:
         raise UnsupportedQuery(
             "EXPLAIN takes a query and no options", hint="EXPLAIN SELECT COUNT(*) FROM …", position=tokens[0].start + 1
         )
     inner = sql[rest[0].start : rest[-1].end + 1]
     return ExplainStatement(QueryStatement(inner, rest[0].start), text)
-
-
-def _session_statement(first: str, words: list[str], tokens: list[Token], text: str) -> Statement | None:
-    upper = [word.upper() for word in words]
-    if first == "SET":
-        statement = _set(words, tokens, text)
-        return replace(statement, local=upper[1:2] == ["LOCAL"])
-    if first == "SHOW":
-        return ShowStatement(_name(upper, words, 1, text), text)
-    if first == "RESET":
-        name = _name(upper, words, 1, text)
-        return ResetStatement(None if name == "all" else name, text)
-    if first in _BEGIN_WORDS:
-        return TransactionStatement("begin", text)
-    if first in _COMMIT_WORDS:
-        return TransactionStatement("commit", text)
-    if first in _ROLLBACK_WORDS:
-        return TransactionStatement("rollback to" if "TO" in upper else "rollback", text, words[-1].lower())
-    if first in ("SAVEPOINT", "RELEASE"):
-        return TransactionStatement(first.lower(), text, words[-1].lower())
-    if first == "DISCARD":
-        return DiscardStatement(_name(upper, words, 1, text), text)
-    if first == "DEALLOCATE":
-        at = 2 if upper[1:2] == ["PREPARE"] else 1
-        quoted = len(tokens) == at + 1 and tokens[at].token_type == TokenType.IDENTIFIER
-        name = words[at] if quoted else _name(upper, words, at, text)
-        return DeallocateStatement(None if name == "all" and not quoted else name, text)
-    return None
-
-
-def _name(upper: list[str], words: list[str], at: int, text: str) -> str:
-    """The setting that words[at:] name, in lower case: `dpsql . epsilon`, TIME ZONE and the like joined."""
-    rest = upper[at:]
-    special = {
-        ("TIME", "ZONE"): "timezone",
-        ("TRANSACTION", "ISOLATION", "LEVEL"): "transaction_isolation",
-        ("SESSION", "AUTHORIZATION"): "session_authorization",
-    }
-    if tuple(rest) in special:
-        return special[tuple(rest)]
-    name = "".join(words[at:]).lower()
-    if not name or not name.replace(".", "").replace("_", "").isalnum():
-        raise InvalidSyntax(f"{upper[0]} needs one name", hint=f"{upper[0]} dpsql.epsilon", position=len(text))
-    return name
-
-
-def _set(words: list[str], tokens: list[Token], text: str) -> SetStatement:
-    upper = [word.upper() for word in words]
-    at = 2 if upper[1:2] in (["SESSION"], ["LOCAL"]) and upper[2:3] != ["CHARACTERISTICS"] else 1
-    if upper[at : at + 1] == ["TRANSACTION"] or upper[at : at + 2] == ["SESSION", "CHARACTERISTICS"]:
-        return SetStatement("transaction_characteristics", " ".join(words[at:]), text)
-    if upper[at : at + 2] == ["TIME", "ZONE"]:
-        return _set_value("timezone", words[at + 2 :], tokens[at + 2 :], text)
-    if upper[at : at + 1] == ["NAMES"]:
-        return _set_value("client_encoding", words[at + 1 :], tokens[at + 1 :], text)
-    for index in range(at, len(words)):
-        if words[index] == "=" or upper[index] == "TO":
-            name = _name(upper[:index], words[:index], at, text)
-            return _set_value(name, words[index + 1 :], tokens[index + 1 :], text)
-    raise InvalidSyntax("SET needs a name and a value", hint="SET dpsql.epsilon = 0.2", position=len(text))
-
-
-def _set_value(name: str, words: list[str], tokens: list[Token], text: str) -> SetStatement:
-    if not words:
-        raise InvalidSyntax(f"SET {name} needs a value", hint=f"SET {name} = DEFAULT", position=len(text))
-    quoted = tokens[0].token_type in (TokenType.STRING, TokenType.IDENTIFIER)
-    if len(words) == 1 and not quoted and words[0].upper() == "DEFAULT":
-        return SetStatement(name, None, text)
-    # A sign stands against its number and list items are joined as PostgreSQL prints them.
-    value = "".join(word + " " if word == "," else word for word in words)
-    return SetStatement(name, value, text)

@@ -9,9 +9,13 @@ from dpsql.ledger.ledger import (
     Charge,
     ChargeRecord,
     GrantedRelease,
+    Holder,
     Ledger,
+    OwnerRecord,
     ReleaseRecord,
     ReleaseRequest,
+    Scope,
+    UserBudgets,
     VerifyReport,
 )
 from dpsql.ledger.sqlite import SqliteLedger
@@ -22,10 +26,14 @@ __all__ = [
     "Charge",
     "ChargeRecord",
     "GrantedRelease",
+    "Holder",
     "Ledger",
+    "OwnerRecord",
     "ReleaseRecord",
     "ReleaseRequest",
+    "Scope",
     "SqliteLedger",
+    "UserBudgets",
     "VerifyReport",
     "open_ledger",
 ]

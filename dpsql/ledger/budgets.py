@@ -2,6 +2,7 @@
 
 Rule 1: a change of limit, accountant, window or cap applies to what is already spent; it is a record, no new budget.
 Rule 2: a cap never renews, and two caps that one dataset was ever under are one cap from then on.
+Rule 3: what the owner grants or takes away is kept as a difference to what the policy says, which stays the policy's.
 """
 
 import json
@@ -10,19 +11,22 @@ from datetime import datetime
 from fractions import Fraction
 from functools import lru_cache
 from sqlite3 import Connection
+from typing import Any
 
 from dpsql.errors import InvalidPolicy, PolicyViolation
 from dpsql.ledger.chain import canonical
-from dpsql.ledger.ledger import BudgetStatus
+from dpsql.ledger.ledger import BudgetStatus, Holder, Scope
 from dpsql.ledger.projection import load_spent
 from dpsql.ledger.transaction import Transaction
 from dpsql.ledger.windows import moment, stamp, window_end, window_start
 from dpsql.policy import Budget, Dataset, Policy, Window
+from dpsql.policy.budgets import changed
 from dpsql.privacy.accounting import Limit, Spent, create_limit
 from dpsql.privacy.cost import ZERO
 
 _STATE = (
-    "SELECT b.id, b.anchor, b.window_start, b.spent, b.charges, t.terms, t.fixed "
+    "SELECT b.id, b.anchor, b.window_start, b.spent, b.charges, b.last_charge, b.resets, b.granted_epsilon, "
+    "b.granted_delta, t.terms, t.fixed "
     "FROM budgets b LEFT JOIN terms t ON t.budget = b.id AND t.dataset = ?"
 )
 
@@ -37,6 +41,10 @@ class BudgetState:
         start: When the present window began.
         spent: What was charged in it, as JSON.
         charges: How often.
+        last_charge: Number of the record that charged it last; None if none did.
+        resets: How often the owner set it to nothing spent.
+        granted_epsilon: What the owner gave on top of the policy's epsilon, or took away from it.
+        granted_delta: The same of delta.
         terms: The policy's budget as it was adopted; None before the dataset's first charge.
         fixed: The limit made from them, as JSON.
     """
@@ -46,6 +54,10 @@ class BudgetState:
     start: datetime
     spent: str
     charges: int
+    last_charge: int | None
+    resets: int
+    granted_epsilon: Fraction
+    granted_delta: Fraction
     terms: str | None
     fixed: str | None
 
@@ -53,6 +65,12 @@ class BudgetState:
     def limit(self) -> Limit:
         """The limit that was fixed when the terms were adopted."""
         return load_limit(str(self.fixed))
+
+    def granted(self, budget: Budget) -> Budget:
+        """Return a policy's budget with what the owner gave or took."""
+        if self.granted_epsilon == self.granted_delta == 0:
+            return budget
+        return changed(budget, self.granted_epsilon, self.granted_delta)
 
 
 def role_budget(policy: Policy, role: str) -> Budget:
@@ -66,12 +84,24 @@ def role_budget(policy: Policy, role: str) -> Budget:
     return found.budget
 
 
-def open_user_budget(transaction: Transaction, user: str, dataset: Dataset, budget: Budget) -> BudgetState:
-    """Return a user's budget for a dataset, brought up to date with the time and the policy."""
-    state = _find_user_budget(transaction.connection, user, dataset.name)
+def group_budget(policy: Policy, group: str) -> Budget:
+    """Return the budget that a policy gives a group of users."""
+    found = policy.group(group)
+    if found is None:
+        raise PolicyViolation(
+            f'the policy of "{policy.dataset.name}" has no group "{group}"',
+            hint=f"the data owner adds [groups.{group}] with its budget, or: dpsql user group NAME --none",
+        )
+    return found.budget
+
+
+def open_budget(transaction: Transaction, holder: Holder, dataset: Dataset, budget: Budget) -> BudgetState:
+    """Return the budget of a user or a group for a dataset, brought up to date with the time and the policy."""
+    state = _find_budget(transaction.connection, holder, dataset.name)
     if state is None:
         number = _next_number(transaction)
-        transaction.append("budget.created", {"id": number, "user": user, "dataset": dataset.name})
+        body = {"id": number, holder.scope.value: holder.name, "dataset": dataset.name}
+        transaction.append("budget.created", body)
         state = _find(transaction.connection, number, dataset.name)
     start = renewal(state, transaction.now)
     if start is not None:
@@ -93,12 +123,15 @@ def open_cap(transaction: Transaction, dataset: Dataset) -> BudgetState:
     return _adopt(transaction, _find(transaction.connection, number, dataset.name), dataset, dataset.budget)
 
 
-def user_status(connection: Connection, user: str, dataset: Dataset, budget: Budget, now: datetime) -> BudgetStatus:
-    """Return a user's budget as a charge would find it now; nothing is written."""
-    state = _find_user_budget(connection, user, dataset.name)
-    terms = write_terms(budget, dataset.timezone)
+def budget_status(
+    connection: Connection, holder: Holder, dataset: Dataset, budget: Budget, now: datetime
+) -> BudgetStatus:
+    """Return the budget of a user or a group as a charge would find it now; nothing is written."""
+    state = _find_budget(connection, holder, dataset.name)
     if state is None:
-        return BudgetStatus(_fix(budget), Spent.zero(), None, None, 0)
+        return BudgetStatus(_fix(budget), Spent.zero(), None, None, 0, budget.window, 0)
+    budget = state.granted(budget)
+    terms = write_terms(budget, dataset.timezone)
     limit = state.limit if state.terms == terms else _fix(budget, _order(state))
     start = renewal(state, now)
     spent, charges = (load_spent(state.spent), state.charges) if start is None else (Spent.zero(), 0)
@@ -106,18 +139,24 @@ def user_status(connection: Connection, user: str, dataset: Dataset, budget: Bud
     if _window(terms) != _window(state.terms):
         begun = now  # the new window begins with the next charge
     end = None if budget.window is None else window_end(budget.window, begun, dataset.timezone)
-    return BudgetStatus(limit, spent, begun, end, charges)
+    return BudgetStatus(limit, spent, begun, end, charges, budget.window, state.resets)
 
 
 def cap_status(connection: Connection, dataset: Dataset) -> BudgetStatus:
     """Return a dataset's cap as it stands; nothing is written."""
     row = connection.execute("SELECT budget FROM caps WHERE name = ?", (dataset.cap,)).fetchone()
     if row is None:
-        return BudgetStatus(_fix(dataset.budget), Spent.zero(), None, None, 0)
+        return BudgetStatus(_fix(dataset.budget), Spent.zero(), None, None, 0, None, 0)
     state = _find(connection, row[0], dataset.name)
     known = state.terms == write_terms(dataset.budget, dataset.timezone)
     limit = state.limit if known else _fix(dataset.budget, _order(state))
-    return BudgetStatus(limit, load_spent(state.spent), state.start, None, state.charges)
+    return BudgetStatus(limit, load_spent(state.spent), state.start, None, state.charges, None, 0)
+
+
+def last_charge(connection: Connection, user: str, dataset: Dataset) -> int | None:
+    """Return the number of the record that charged a user last for a dataset; None if none did."""
+    state = _find_budget(connection, Holder(Scope.USER, user), dataset.name)
+    return None if state is None else state.last_charge
 
 
 def renewal(state: BudgetState, now: datetime) -> datetime | None:
@@ -129,8 +168,11 @@ def renewal(state: BudgetState, now: datetime) -> datetime | None:
     return start if start > state.start else None
 
 
-def _find_user_budget(connection: Connection, user: str, dataset: str) -> BudgetState | None:
-    row = connection.execute(f"{_STATE} WHERE b.user = ? AND b.dataset = ?", (dataset, user, dataset)).fetchone()
+def _find_budget(connection: Connection, holder: Holder, dataset: str) -> BudgetState | None:
+    row = connection.execute(
+        f"{_STATE} WHERE b.scope = ? AND b.holder = ? AND b.dataset = ?",
+        (dataset, holder.scope.value, holder.name, dataset),
+    ).fetchone()
     return None if row is None else _state(row)
 
 
@@ -138,9 +180,21 @@ def _find(connection: Connection, number: int, dataset: str) -> BudgetState:
     return _state(connection.execute(f"{_STATE} WHERE b.id = ?", (dataset, number)).fetchone())
 
 
-def _state(row: tuple[int, str, str, str, int, str | None, str | None]) -> BudgetState:
-    number, anchor, start, spent, charges, terms, fixed = row
-    return BudgetState(number, moment(anchor), moment(start), spent, charges, terms, fixed)
+def _state(row: tuple[Any, ...]) -> BudgetState:
+    number, anchor, start, spent, charges, last, resets, epsilon, delta, terms, fixed = row
+    return BudgetState(
+        number,
+        moment(anchor),
+        moment(start),
+        spent,
+        charges,
+        last,
+        resets,
+        Fraction(epsilon),
+        Fraction(delta),
+        terms,
+        fixed,
+    )
 
 
 def _next_number(transaction: Transaction) -> int:
@@ -149,7 +203,8 @@ def _next_number(transaction: Transaction) -> int:
 
 
 def _adopt(transaction: Transaction, state: BudgetState, dataset: Dataset, budget: Budget) -> BudgetState:
-    """Put a budget under the policy's terms if they are not those it is under."""
+    """Put a budget under the policy's terms, with what was granted, if they are not those it is under."""
+    budget = state.granted(budget)
     terms = write_terms(budget, dataset.timezone)
     if state.terms == terms:
         return state

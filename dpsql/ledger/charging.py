@@ -1,14 +1,26 @@
-"""The decision on a charge: who pays what, and whether it fits; nothing is kept of a refusal."""
+"""The decision on a charge: who pays what, and whether it fits; nothing is kept of a refusal.
+
+Rule 1: users pay for each release that they are handed and have not paid for; the cap pays for each that is made.
+Rule 2: a group pays for each release that a member pays for, once in a window of the group's budget.
+
+Guarantee: in one window, what the members of a group are handed while they are members is together (ε, δ)-DP, given
+    what each of them had been handed before: a further copy of the same noisy cells, for another member, tells them
+    together nothing new. In a new window, and after a reset, a copy is charged again: the members may be others by
+    then, and w windows are to add up whoever they are. What a member brings along was charged elsewhere: handed to
+    the same user again it costs the group nothing; handed to another member it is charged to the group.
+Assumes: for the group as for one user, that what users outside ask does not depend on what its members are told.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dpsql.errors import PolicyViolation
-from dpsql.ledger.budgets import open_cap, open_user_budget, role_budget
+from dpsql.ledger.accounts import active_account
+from dpsql.ledger.budgets import BudgetState, group_budget, open_budget, open_cap, role_budget
 from dpsql.ledger.chain import canonical, sha256
-from dpsql.ledger.ledger import Charge, GrantedRelease, ReleaseRequest
+from dpsql.ledger.ledger import Charge, GrantedRelease, Holder, ReleaseRequest, Scope
 from dpsql.ledger.projection import Body, charged, joined, load_spent, price
-from dpsql.ledger.refusals import budget_exhausted, cap_exhausted
+from dpsql.ledger.refusals import budget_exhausted, cap_exhausted, group_exhausted
 from dpsql.ledger.transaction import Transaction
 from dpsql.policy import Policy
 from dpsql.privacy.accounting import admits
@@ -30,24 +42,29 @@ class _Grant:
 def charge(
     transaction: Transaction, user: str, policy: Policy, requests: Sequence[ReleaseRequest], sql: str, reuse: bool
 ) -> Charge:
-    """Charge what is not free to the user's budget, and what is fresh to the dataset's cap."""
-    role = _active_role(transaction, user)
+    """Charge what is not free to the user and to the user's group, and what is fresh to the dataset's cap."""
+    role, group = active_account(transaction, user)
     _check_quarantine(transaction, requests)
     dataset = policy.dataset
-    budget = open_user_budget(transaction, user, dataset, role_budget(policy, role))
+    budget = open_budget(transaction, Holder(Scope.USER, user), dataset, role_budget(policy, role))
+    shared = None
+    if group is not None:
+        shared = open_budget(transaction, Holder(Scope.GROUP, group), dataset, group_budget(policy, group))
     cap = open_cap(transaction, dataset)
 
     grants = _grants(transaction, user, dataset.name, requests, reuse)
     distinct = {grant.release.release_id: grant for grant in grants}.values()
     paid = [grant for grant in distinct if not grant.release.reused]
+    new = [] if shared is None else [grant for grant in paid if not _is_shared(transaction, shared, grant)]
     asked = joined(grant.events for grant in paid)
-    if paid and not admits(budget.limit, charged(budget.spent, asked)):
+    if not _fits(budget, paid):
         raise budget_exhausted(user, budget.limit, load_spent(budget.spent), price(asked))
-    fresh = [grant.events for grant in paid if grant.fresh]
-    if fresh and not admits(cap.limit, charged(cap.spent, joined(fresh))):
+    if shared is not None and not _fits(shared, new):
+        raise group_exhausted(str(group), shared.limit, load_spent(shared.spent), budget.limit, price(asked))
+    if not _fits(cap, [grant for grant in paid if grant.fresh]):
         raise cap_exhausted(dataset.name, budget.limit, price(asked))
 
-    body = {
+    body: Body = {
         "user": user,
         "dataset": dataset.name,
         "sql": sql,
@@ -56,24 +73,22 @@ def charge(
         "releases": [grant.body for grant in paid],
         "reused": [grant.release.release_id for grant in distinct if grant.release.reused],
     }
+    if shared is not None and new:
+        body["group"] = {"name": group, "budget": shared.id, "releases": [grant.release.release_id for grant in new]}
     number = transaction.append("charge" if paid else "reuse", body)
     releases = tuple(grant.release for grant in grants)
     return Charge(number, user, releases, price(asked), budget.limit, charged(budget.spent, asked))
 
 
-def _active_role(transaction: Transaction, user: str) -> str:
-    row = transaction.one("SELECT role, frozen FROM accounts WHERE name = ? AND removed = 0", user)
-    if row is None:
-        raise PolicyViolation(
-            f'the ledger has no account "{user}"', hint="the data owner adds it: dpsql user add NAME --role ROLE"
-        )
-    role, frozen = row
-    if frozen:
-        raise PolicyViolation(
-            f'the account "{user}" is frozen: too many of its queries failed while they read private data',
-            hint="ask the data owner, who can unfreeze it",
-        )
-    return str(role)
+def _fits(budget: BudgetState, grants: Sequence[_Grant]) -> bool:
+    """Return whether a budget covers these releases; what costs nothing it covers though it be exhausted."""
+    return not grants or admits(budget.limit, charged(budget.spent, joined(grant.events for grant in grants)))
+
+
+def _is_shared(transaction: Transaction, shared: BudgetState, grant: _Grant) -> bool:
+    """Return whether a group has paid for a release in this window."""
+    query = "SELECT 1 FROM shared WHERE budget = ? AND origin = ?"
+    return transaction.one(query, shared.id, grant.body["origin"]) is not None
 
 
 def _check_quarantine(transaction: Transaction, requests: Sequence[ReleaseRequest]) -> None:

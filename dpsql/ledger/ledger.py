@@ -3,14 +3,17 @@
 Rule 1: a charge is decided and written in one durable transaction; what follows it never gives anything back.
 Rule 2: another user's release is charged to whom it is handed, and nothing tells it from a fresh one.
 Rule 3: what is left of a dataset's cap is never told to users.
+Rule 4: whatever the owner changes in a budget, a group or a freeze is a record with the owner's reason.
 """
 
+import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from fractions import Fraction
 from typing import Any, Protocol
 
-from dpsql.policy import Policy
+from dpsql.policy import Policy, Window
 from dpsql.privacy.accounting import Limit, Remaining, Spent, remaining
 from dpsql.privacy.cost import Event
 
@@ -23,8 +26,9 @@ class Account:
         name: 1 to 63 printable characters.
         role: Name of a role of the policy.
         verifier: SCRAM verifier, or None for a user without a password.
-        frozen: Charges are refused until the data owner acts.
+        frozen: Charges are refused until the data owner acts: the user, the group or everybody is frozen.
         created: When the name was first used.
+        group: Name of a group of the policy, whose budget the user's queries are charged to as well; or None.
     """
 
     name: str
@@ -32,6 +36,26 @@ class Account:
     verifier: str | None
     frozen: bool
     created: datetime
+    group: str | None = None
+
+
+class Scope(enum.StrEnum):
+    """Whose budget or freeze is meant."""
+
+    USER = "user"
+    GROUP = "group"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A user, a group of users, or all users, who have no name."""
+
+    scope: Scope
+    name: str = ""
+
+    def __str__(self) -> str:
+        return "everybody" if self.scope is Scope.ALL else f'{self.scope} "{self.name}"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +132,8 @@ class BudgetStatus:
         window_start: When the window began; None before the first charge.
         window_end: When the budget renews; None if it does not, or before the first charge.
         charges: How many charges the window has seen.
+        window: How often it renews; None if it does not.
+        resets: How often the data owner has set it to nothing spent.
     """
 
     limit: Limit
@@ -115,6 +141,8 @@ class BudgetStatus:
     window_start: datetime | None
     window_end: datetime | None
     charges: int
+    window: Window | None
+    resets: int
 
     @property
     def remaining(self) -> Remaining:
@@ -165,6 +193,48 @@ class ChargeRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class UserBudgets:
+    """All that a user may know of budgets, at one moment.
+
+    Attributes:
+        own: The user's own budget.
+        group: Name of the user's group; None if there is none.
+        shared: The group's budget; None without a group.
+        last: The last charge of this user and dataset; None before the first.
+    """
+
+    own: BudgetStatus
+    group: str | None
+    shared: BudgetStatus | None
+    last: ChargeRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerRecord:
+    """What the data owner changed, or the gateway by the owner's rules.
+
+    Attributes:
+        id: Number of its record.
+        at: When.
+        kind: Kind of the record, such as "budget.granted".
+        holder: Whom it concerns.
+        dataset: Of which dataset the budget is; None where it concerns all of them.
+        epsilon: By how much a budget was raised or lowered; None for other changes.
+        delta: The same of delta.
+        reason: Why, in the owner's words, or what happened.
+    """
+
+    id: int
+    at: datetime
+    kind: str
+    holder: Holder
+    dataset: str | None
+    epsilon: Fraction | None
+    delta: Fraction | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class VerifyReport:
     """What `verify` found.
 
@@ -203,8 +273,8 @@ class Ledger(Protocol):
             reuse: Whether earlier releases may answer; otherwise each request is a fresh, paid release.
 
         Raises:
-            BudgetExhausted: The user's budget or the dataset's cap does not cover it.
-            PolicyViolation: No such account or role, a frozen account, or a quarantined query.
+            BudgetExhausted: The user's budget, that of the user's group, or the dataset's cap does not cover it.
+            PolicyViolation: No such account, role or group, a frozen one, or a quarantined query.
         """
 
     def store(self, release_id: int, payload: bytes) -> None:
@@ -213,14 +283,17 @@ class Ledger(Protocol):
     def record_failure(self, user: str, keys: Sequence[str]) -> None:
         """Quarantine what failed on private data, and freeze the user at the third failure."""
 
-    def add_account(self, name: str, role: str, verifier: str | None = None) -> None:
-        """Add a user; a name used before comes back with its history and its spent budgets."""
+    def add_account(self, name: str, role: str, verifier: str | None = None, group: str | None = None) -> None:
+        """Add a user; a name used before comes back with its history and its spent budgets, but not in its group."""
 
     def set_verifier(self, name: str, verifier: str | None) -> None:
         """Change a user's SCRAM verifier."""
 
     def set_role(self, name: str, role: str) -> None:
         """Change a user's role; what was spent stays spent."""
+
+    def set_group(self, name: str, group: str | None) -> None:
+        """Put a user into a group, or into none; what was spent stays spent, in both groups."""
 
     def remove_account(self, name: str) -> None:
         """Remove a user; history and budgets stay."""
@@ -231,11 +304,33 @@ class Ledger(Protocol):
     def accounts(self) -> tuple[Account, ...]:
         """Return all users by name."""
 
-    def unfreeze(self, name: str, reason: str) -> None:
-        """Let a frozen user ask again; the reason is recorded."""
+    def freeze(self, holder: Holder, reason: str) -> None:
+        """Refuse every charge of a user, of a group's members, or of everybody; the reason is recorded."""
+
+    def unfreeze(self, holder: Holder, reason: str) -> None:
+        """Let those who were frozen ask again; the reason is recorded."""
+
+    def grant(self, holder: Holder, policy: Policy, epsilon: Fraction, delta: Fraction, reason: str) -> BudgetStatus:
+        """Give a user or a group more than the policy says, from now on, and return the budget; with the reason.
+
+        Raises:
+            InvalidParameter: Nobody of that name, a number out of range, no reason, or the cap: that is the policy's.
+        """
+
+    def lower(self, holder: Holder, policy: Policy, epsilon: Fraction, delta: Fraction, reason: str) -> BudgetStatus:
+        """Give a user or a group less than before, as `grant` gives more; what is spent stays spent."""
+
+    def reset(self, holder: Holder, policy: Policy, reason: str) -> BudgetStatus:
+        """Let a user or a group spend the whole budget again; what was spent before adds to the loss."""
 
     def budget(self, user: str, policy: Policy) -> BudgetStatus:
-        """Return a user's budget as it stands now."""
+        """Return a user's own budget as it stands now."""
+
+    def budgets(self, user: str, policy: Policy) -> UserBudgets:
+        """Return all that a user may know of budgets: the own, the group's, and the last charge."""
+
+    def group_budget(self, group: str, policy: Policy) -> BudgetStatus:
+        """Return a group's budget as it stands now."""
 
     def cap(self, policy: Policy) -> BudgetStatus:
         """Return the dataset's cap over all users: for the data owner, never for users."""
@@ -245,6 +340,9 @@ class Ledger(Protocol):
 
     def history(self, user: str | None = None) -> list[ChargeRecord]:
         """Return the charges of a user, or of all, oldest first."""
+
+    def owner_history(self) -> list[OwnerRecord]:
+        """Return all grants, resets, freezes and changes of group, oldest first."""
 
     def verify(self) -> VerifyReport:
         """Recompute the hash chain, and every balance from the records."""

@@ -6,6 +6,7 @@ not the sum of its records has been tampered with.
 
 import json
 from collections.abc import Callable, Iterable
+from fractions import Fraction
 from functools import lru_cache
 from sqlite3 import Connection
 from typing import Any
@@ -54,14 +55,16 @@ def joined(events: Iterable[str]) -> str:
 def _account_added(connection: Connection, record: Record, body: Body) -> None:
     # A name that comes back keeps its failures, and stays frozen if it was.
     connection.execute(
-        "INSERT INTO accounts VALUES (?, ?, ?, ?, 0, 0, 0) ON CONFLICT (name) DO UPDATE "
+        "INSERT INTO accounts VALUES (?, ?, ?, ?, 0, 0, NULL) ON CONFLICT (name) DO UPDATE "
         "SET role = excluded.role, verifier_digest = excluded.verifier_digest, removed = 0",
         (body["name"], body["role"], body["verifier"], record.at),
     )
 
 
 def _account_removed(connection: Connection, record: Record, body: Body) -> None:
-    connection.execute("UPDATE accounts SET removed = 1, verifier_digest = NULL WHERE name = ?", (body["name"],))
+    connection.execute(
+        "UPDATE accounts SET removed = 1, verifier_digest = NULL, user_group = NULL WHERE name = ?", (body["name"],)
+    )
 
 
 def _account_role(connection: Connection, record: Record, body: Body) -> None:
@@ -72,29 +75,66 @@ def _account_verifier(connection: Connection, record: Record, body: Body) -> Non
     connection.execute("UPDATE accounts SET verifier_digest = ? WHERE name = ?", (body["verifier"], body["name"]))
 
 
+def _account_group(connection: Connection, record: Record, body: Body) -> None:
+    connection.execute("UPDATE accounts SET user_group = ? WHERE name = ?", (body["group"], body["name"]))
+
+
 def _account_frozen(connection: Connection, record: Record, body: Body) -> None:
-    connection.execute("UPDATE accounts SET frozen = 1 WHERE name = ?", (body["name"],))
+    _freeze(connection, "user", body["name"], "owner" if "reason" in body else "failures")
 
 
 def _account_unfrozen(connection: Connection, record: Record, body: Body) -> None:
-    connection.execute("UPDATE accounts SET frozen = 0, failures = 0 WHERE name = ?", (body["name"],))
+    _unfreeze(connection, "user", body["name"])
+    connection.execute("UPDATE accounts SET failures = 0 WHERE name = ?", (body["name"],))
+
+
+def _group_frozen(connection: Connection, record: Record, body: Body) -> None:
+    _freeze(connection, "group", body["name"], "owner")
+
+
+def _group_unfrozen(connection: Connection, record: Record, body: Body) -> None:
+    _unfreeze(connection, "group", body["name"])
+
+
+def _all_frozen(connection: Connection, record: Record, body: Body) -> None:
+    _freeze(connection, "all", "", "owner")
+
+
+def _all_unfrozen(connection: Connection, record: Record, body: Body) -> None:
+    _unfreeze(connection, "all", "")
+
+
+def _freeze(connection: Connection, scope: str, holder: str, cause: str) -> None:
+    connection.execute("INSERT INTO freezes VALUES (?, ?, ?)", (scope, holder, cause))
+
+
+def _unfreeze(connection: Connection, scope: str, holder: str) -> None:
+    connection.execute("DELETE FROM freezes WHERE scope = ? AND holder = ?", (scope, holder))
 
 
 def _failure(connection: Connection, record: Record, body: Body) -> None:
     connection.execute("UPDATE accounts SET failures = failures + 1 WHERE name = ?", (body["user"],))
-    connection.executemany("INSERT OR IGNORE INTO quarantine VALUES (?)", [(key,) for key in body["keys"]])
+    connection.executemany("INSERT INTO quarantine VALUES (?) ON CONFLICT DO NOTHING", [(key,) for key in body["keys"]])
 
 
 def _budget_created(connection: Connection, record: Record, body: Body) -> None:
+    scope, holder = ("group", body["group"]) if "group" in body else ("user", body["user"])
+    _new_budget(connection, record, body["id"], scope, holder, body["dataset"])
+
+
+def _new_budget(
+    connection: Connection, record: Record, number: int, scope: str, holder: str | None, dataset: str | None
+) -> None:
     connection.execute(
-        "INSERT INTO budgets VALUES (?, ?, ?, ?, ?, ?, 0)",
-        (body["id"], body["user"], body["dataset"], record.at, record.at, canonical(Spent.zero().to_json())),
+        "INSERT INTO budgets VALUES (?, ?, ?, ?, ?, ?, ?, 0, NULL, 0, '0', '0')",
+        (number, scope, holder, dataset, record.at, record.at, canonical(Spent.zero().to_json())),
     )
 
 
 def _budget_terms(connection: Connection, record: Record, body: Body) -> None:
     connection.execute(
-        "INSERT OR REPLACE INTO terms VALUES (?, ?, ?, ?)",
+        "INSERT INTO terms VALUES (?, ?, ?, ?) ON CONFLICT (budget, dataset) DO UPDATE "
+        "SET terms = excluded.terms, fixed = excluded.fixed",
         (body["budget"], body["dataset"], canonical(body["terms"]), canonical(body["limit"])),
     )
     order = Limit.from_json(body["limit"]).order
@@ -109,15 +149,42 @@ def _budget_terms(connection: Connection, record: Record, body: Body) -> None:
 
 
 def _budget_renewed(connection: Connection, record: Record, body: Body) -> None:
-    (spent,) = connection.execute("SELECT spent FROM budgets WHERE id = ?", (body["budget"],)).fetchone()
+    connection.execute("UPDATE budgets SET window_start = ? WHERE id = ?", (body["start"], body["budget"]))
+    _clear(connection, body["budget"])
+
+
+def _budget_reset(connection: Connection, record: Record, body: Body) -> None:
+    connection.execute("UPDATE budgets SET resets = resets + 1 WHERE id = ?", (body["budget"],))
+    _clear(connection, body["budget"])
+
+
+def _clear(connection: Connection, budget: int) -> None:
+    """Begin at nothing spent; what a group paid for counts anew too, for its members may be others by now."""
+    (spent,) = connection.execute("SELECT spent FROM budgets WHERE id = ?", (budget,)).fetchone()
+    cleared = canonical(load_spent(spent).cleared().to_json())
+    connection.execute("UPDATE budgets SET spent = ?, charges = 0 WHERE id = ?", (cleared, budget))
+    connection.execute("DELETE FROM shared WHERE budget = ?", (budget,))
+
+
+def _budget_granted(connection: Connection, record: Record, body: Body) -> None:
+    _grant(connection, body["budget"], Fraction(body["epsilon"]), Fraction(body["delta"]))
+
+
+def _budget_lowered(connection: Connection, record: Record, body: Body) -> None:
+    _grant(connection, body["budget"], -Fraction(body["epsilon"]), -Fraction(body["delta"]))
+
+
+def _grant(connection: Connection, budget: int, epsilon: Fraction, delta: Fraction) -> None:
+    query = "SELECT granted_epsilon, granted_delta FROM budgets WHERE id = ?"
+    granted = connection.execute(query, (budget,)).fetchone()
     connection.execute(
-        "UPDATE budgets SET window_start = ?, spent = ?, charges = 0 WHERE id = ?",
-        (body["start"], canonical(load_spent(spent).cleared().to_json()), body["budget"]),
+        "UPDATE budgets SET granted_epsilon = ?, granted_delta = ? WHERE id = ?",
+        (str(Fraction(granted[0]) + epsilon), str(Fraction(granted[1]) + delta), budget),
     )
 
 
 def _cap_created(connection: Connection, record: Record, body: Body) -> None:
-    _budget_created(connection, record, {"id": body["budget"], "user": None, "dataset": None})
+    _new_budget(connection, record, body["budget"], "cap", None, None)
     connection.execute("INSERT INTO caps VALUES (?, ?, ?)", (body["cap"], body["budget"], body["adjacency"]))
 
 
@@ -136,14 +203,18 @@ def _cap_merged(connection: Connection, record: Record, body: Body) -> None:
 
 
 def _dataset_joined(connection: Connection, record: Record, body: Body) -> None:
-    connection.execute("INSERT OR REPLACE INTO datasets VALUES (?, ?)", (body["dataset"], body["cap"]))
+    connection.execute(
+        "INSERT INTO datasets VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET cap = excluded.cap",
+        (body["dataset"], body["cap"]),
+    )
 
 
 def _charge(connection: Connection, record: Record, body: Body) -> None:
-    paid, fresh = [], []
+    paid: dict[int, str] = {}
+    fresh = []
     for release in body["releases"]:
         events = canonical(release["events"])
-        paid.append(events)
+        paid[release["id"]] = events
         if release["origin"] == release["id"]:  # another user's release was charged to the cap when it was made
             fresh.append(events)
         connection.execute(
@@ -158,18 +229,24 @@ def _charge(connection: Connection, record: Record, body: Body) -> None:
                 sha256(events),
             ),
         )
-    _spend(connection, body["budget"], paid)
-    _spend(connection, body["cap"], fresh)
+    _spend(connection, record, body["budget"], list(paid.values()))
+    _spend(connection, record, body["cap"], fresh)
+    if "group" in body:
+        _spend(connection, record, body["group"]["budget"], [paid[number] for number in body["group"]["releases"]])
+        connection.executemany(
+            "INSERT INTO shared SELECT ?, origin FROM releases WHERE id = ?",
+            [(body["group"]["budget"], number) for number in body["group"]["releases"]],
+        )
     _reuse(connection, record, body)
 
 
-def _spend(connection: Connection, budget: int, events: list[str]) -> None:
+def _spend(connection: Connection, record: Record, budget: int, events: list[str]) -> None:
     if not events:
         return
     (spent,) = connection.execute("SELECT spent FROM budgets WHERE id = ?", (budget,)).fetchone()
     connection.execute(
-        "UPDATE budgets SET spent = ?, charges = charges + 1 WHERE id = ?",
-        (canonical(charged(spent, joined(events)).to_json()), budget),
+        "UPDATE budgets SET spent = ?, charges = charges + 1, last_charge = ? WHERE id = ?",
+        (canonical(charged(spent, joined(events)).to_json()), record.seq, budget),
     )
 
 
@@ -198,12 +275,20 @@ _PROJECTIONS: dict[str, Callable[[Connection, Record, Body], None]] = {
     "account.removed": _account_removed,
     "account.role": _account_role,
     "account.verifier": _account_verifier,
+    "account.group": _account_group,
     "account.frozen": _account_frozen,
     "account.unfrozen": _account_unfrozen,
+    "group.frozen": _group_frozen,
+    "group.unfrozen": _group_unfrozen,
+    "all.frozen": _all_frozen,
+    "all.unfrozen": _all_unfrozen,
     "failure": _failure,
     "budget.created": _budget_created,
     "budget.terms": _budget_terms,
     "budget.renewed": _budget_renewed,
+    "budget.granted": _budget_granted,
+    "budget.lowered": _budget_lowered,
+    "budget.reset": _budget_reset,
     "cap.created": _cap_created,
     "cap.merged": _cap_merged,
     "dataset.joined": _dataset_joined,

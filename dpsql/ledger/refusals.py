@@ -22,10 +22,39 @@ def budget_exhausted(user: str, limit: Limit, spent: Spent, asked: Spent) -> Bud
         spent: Its totals before the charge.
         asked: What the query costs.
     """
+    epsilon = asked_epsilon(limit, asked)
+    return _exhausted(f'the budget of "{user}"', epsilon, _affordable(limit, spent, asked), limit, spent, asked)
+
+
+def group_exhausted(group: str, limit: Limit, spent: Spent, own: Limit, asked: Spent) -> BudgetExhausted:
+    """Return the refusal of a charge that does not fit the shared budget of the user's group.
+
+    Epsilon is told in the currency of the user's own budget: that is what SET dpsql.epsilon means to the user.
+
+    Args:
+        group: Whose budget.
+        limit: The group's limit.
+        spent: The group's totals before the charge.
+        own: The user's own limit.
+        asked: What the query costs, releases that the group has paid for already included: at another epsilon they
+            would be others.
+    """
+    epsilon, shared = asked_epsilon(own, asked), asked_epsilon(limit, asked)
+    # In another currency the parts of a price grow with it, if not quite alike under Gaussian noise: a good guess.
+    affordable = _affordable(limit, spent, asked) * epsilon / shared if shared else Fraction(0)
+    return _exhausted(f'the budget of group "{group}"', epsilon, affordable, limit, spent, asked)
+
+
+def _affordable(limit: Limit, spent: Spent, asked: Spent) -> Fraction:
     epsilon, delta = asked_epsilon(limit, asked), _asked_delta(limit, asked)
     pure_ratio = asked.pure_epsilon / epsilon if asked.pure_epsilon and epsilon else None
-    affordable = affordable_epsilon(limit, spent, selection_delta=delta, pure_ratio=pure_ratio)
-    left = remaining(limit, spent).delta
+    return affordable_epsilon(limit, spent, selection_delta=delta, pure_ratio=pure_ratio)
+
+
+def _exhausted(
+    whose: str, epsilon: Fraction, affordable: Fraction, limit: Limit, spent: Spent, asked: Spent
+) -> BudgetExhausted:
+    delta, left = _asked_delta(limit, asked), remaining(limit, spent).delta
     if delta > left:
         message = f"asks delta {_rounded(delta)} for private keys, and {_down(left)} is left"
         hint = "group by columns with a declared domain: they need no delta"
@@ -37,7 +66,7 @@ def budget_exhausted(user: str, limit: Limit, spent: Spent, asked: Spent) -> Bud
         if affordable >= _LEAST:
             hint = f"SET dpsql.epsilon = {_down(affordable)};"
     return BudgetExhausted(
-        f'the budget of "{user}" does not cover this query: it {message}',
+        f"{whose} does not cover this query: it {message}",
         requested=epsilon,
         remaining=affordable,
         hint=hint,

@@ -8,7 +8,7 @@ content the records know by its digest.
 APPLICATION_ID = 0x6470736C
 """Marks a SQLite file as a dpsql ledger ("dpsl")."""
 
-VERSION = 1
+VERSION = 2
 """Layout of the tables; a file of another version is refused."""
 
 RECORDS = """
@@ -37,17 +37,28 @@ CREATE TABLE accounts (
     created TEXT NOT NULL,
     removed INTEGER NOT NULL,
     failures INTEGER NOT NULL,
-    frozen INTEGER NOT NULL
+    user_group TEXT
+) WITHOUT ROWID;
+CREATE TABLE freezes (
+    scope TEXT NOT NULL,
+    holder TEXT NOT NULL,
+    cause TEXT NOT NULL,
+    PRIMARY KEY (scope, holder)
 ) WITHOUT ROWID;
 CREATE TABLE budgets (
     id INTEGER PRIMARY KEY,
-    user TEXT,
+    scope TEXT NOT NULL,
+    holder TEXT,
     dataset TEXT,
     anchor TEXT NOT NULL,
     window_start TEXT NOT NULL,
     spent TEXT NOT NULL,
     charges INTEGER NOT NULL,
-    UNIQUE (user, dataset)
+    last_charge INTEGER,
+    resets INTEGER NOT NULL,
+    granted_epsilon TEXT NOT NULL,
+    granted_delta TEXT NOT NULL,
+    UNIQUE (scope, holder, dataset)
 );
 CREATE TABLE terms (
     budget INTEGER NOT NULL,
@@ -55,6 +66,11 @@ CREATE TABLE terms (
     terms TEXT NOT NULL,
     fixed TEXT NOT NULL,
     PRIMARY KEY (budget, dataset)
+) WITHOUT ROWID;
+CREATE TABLE shared (
+    budget INTEGER NOT NULL,
+    origin INTEGER NOT NULL,
+    PRIMARY KEY (budget, origin)
 ) WITHOUT ROWID;
 CREATE TABLE caps (
     name TEXT PRIMARY KEY,
@@ -111,8 +127,10 @@ TABLES = RECORDS + DERIVED + CONTENT
 
 DERIVED_TABLES = (
     "accounts",
+    "freezes",
     "budgets",
     "terms",
+    "shared",
     "caps",
     "datasets",
     "releases",

@@ -7,31 +7,35 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from dpsql.errors import InvalidParameter
-from dpsql.ledger.budgets import cap_status, role_budget, user_status
-from dpsql.ledger.chain import canonical, sha256
+from dpsql.ledger.accounts import check_name, freeze, freeze_after_failures, set_group, unfreeze, unknown
+from dpsql.ledger.budgets import budget_status, cap_status, group_budget, last_charge, role_budget
+from dpsql.ledger.chain import sha256
 from dpsql.ledger.charging import charge
 from dpsql.ledger.file import open_file, open_snapshot, translated
+from dpsql.ledger.grants import grant, lower, reset
+from dpsql.ledger.history import OWNER_KINDS, charge_record, owner_record, release_record
 from dpsql.ledger.ledger import (
     Account,
     BudgetStatus,
     Charge,
     ChargeRecord,
+    Holder,
+    OwnerRecord,
     ReleaseRecord,
     ReleaseRequest,
+    Scope,
+    UserBudgets,
     VerifyReport,
 )
-from dpsql.ledger.projection import Body, load_events
 from dpsql.ledger.transaction import Transaction, latest
 from dpsql.ledger.verification import records, verify
 from dpsql.ledger.windows import moment
 from dpsql.policy import Policy
-
-MAX_NAME = 63
-"""Characters of a name, as in Postgres."""
 
 MAX_FAILURES = 3
 """So many queries of a user may fail on private data before the account is frozen."""
@@ -40,7 +44,9 @@ MAX_STORED_BYTES = 256 * 2**20
 """The oldest releases are dropped beyond it; to have one again then costs a new charge."""
 
 _ACCOUNT = (
-    "SELECT name, role, verifier, frozen, created FROM accounts LEFT JOIN verifiers USING (name) WHERE removed = 0"
+    "SELECT a.name, a.role, v.verifier, EXISTS (SELECT 1 FROM freezes f WHERE f.scope = 'all' "
+    "OR f.scope = 'user' AND f.holder = a.name OR f.scope = 'group' AND f.holder = a.user_group), a.created, "
+    "a.user_group FROM accounts a LEFT JOIN verifiers v ON v.name = a.name WHERE a.removed = 0"
 )
 
 
@@ -100,19 +106,19 @@ class SqliteLedger:
         """Quarantine what failed on private data, and freeze the user at the third failure."""
         with self._writing() as transaction:
             transaction.append("failure", {"user": user, "keys": list(keys)})
-            row = transaction.one("SELECT failures, frozen FROM accounts WHERE name = ?", user)
-            if row is not None and row[0] >= MAX_FAILURES and not row[1]:
-                transaction.append("account.frozen", {"name": user})
+            freeze_after_failures(transaction, user, MAX_FAILURES)
 
-    def add_account(self, name: str, role: str, verifier: str | None = None) -> None:
-        """Add a user; a name used before comes back with its history and its spent budgets."""
-        _check_name("user", name)
-        _check_name("role", role)
+    def add_account(self, name: str, role: str, verifier: str | None = None, group: str | None = None) -> None:
+        """Add a user; a name used before comes back with its history and its spent budgets, but not in its group."""
+        check_name("user", name)
+        check_name("role", role)
         with self._writing() as transaction:
             if transaction.one("SELECT 1 FROM accounts WHERE name = ? AND removed = 0", name) is not None:
                 raise InvalidParameter(f'the account "{name}" exists', hint="choose another name, or remove it first")
             transaction.append("account.added", {"name": name, "role": role, "verifier": _digest(verifier)})
             _put_verifier(transaction, name, verifier)
+            if group is not None:
+                set_group(transaction, name, group)
 
     def set_verifier(self, name: str, verifier: str | None) -> None:
         """Change a user's SCRAM verifier."""
@@ -123,10 +129,15 @@ class SqliteLedger:
 
     def set_role(self, name: str, role: str) -> None:
         """Change a user's role; what was spent stays spent."""
-        _check_name("role", role)
+        check_name("role", role)
         with self._writing() as transaction:
             _require(transaction, name)
             transaction.append("account.role", {"name": name, "role": role})
+
+    def set_group(self, name: str, group: str | None) -> None:
+        """Put a user into a group, or into none; what was spent stays spent, in both groups."""
+        with self._writing() as transaction:
+            set_group(transaction, name, group)
 
     def remove_account(self, name: str) -> None:
         """Remove a user; history and budgets stay."""
@@ -135,35 +146,78 @@ class SqliteLedger:
             transaction.append("account.removed", {"name": name})
             _put_verifier(transaction, name, None)
 
-    def unfreeze(self, name: str, reason: str) -> None:
-        """Let a frozen user ask again; the reason is recorded."""
-        if not reason.strip():
-            raise InvalidParameter("unfreezing an account needs a reason", hint="say what was found and mended")
+    def freeze(self, holder: Holder, reason: str) -> None:
+        """Refuse every charge of a user, of a group's members, or of everybody; the reason is recorded."""
         with self._writing() as transaction:
-            if not _require(transaction, name):
-                raise InvalidParameter(f'the account "{name}" is not frozen')
-            transaction.append("account.unfrozen", {"name": name, "reason": reason})
+            freeze(transaction, holder, reason)
+
+    def unfreeze(self, holder: Holder, reason: str) -> None:
+        """Let those who were frozen ask again; the reason is recorded."""
+        with self._writing() as transaction:
+            unfreeze(transaction, holder, reason)
+
+    def grant(self, holder: Holder, policy: Policy, epsilon: Fraction, delta: Fraction, reason: str) -> BudgetStatus:
+        """Give a user or a group more than the policy says, and return the budget."""
+        with self._writing() as transaction:
+            grant(transaction, holder, policy, epsilon, delta, reason)
+        return self._status(holder, policy)
+
+    def lower(self, holder: Holder, policy: Policy, epsilon: Fraction, delta: Fraction, reason: str) -> BudgetStatus:
+        """Give a user or a group less than before, and return the budget."""
+        with self._writing() as transaction:
+            lower(transaction, holder, policy, epsilon, delta, reason)
+        return self._status(holder, policy)
+
+    def reset(self, holder: Holder, policy: Policy, reason: str) -> BudgetStatus:
+        """Let a user or a group spend the whole budget again, and return it."""
+        with self._writing() as transaction:
+            reset(transaction, holder, policy, reason)
+        return self._status(holder, policy)
+
+    def _status(self, holder: Holder, policy: Policy) -> BudgetStatus:
+        if holder.scope is Scope.GROUP:
+            return self.group_budget(holder.name, policy)
+        return self.budget(holder.name, policy)
 
     def account(self, name: str) -> Account | None:
         """Return a user, or None if there is none of that name."""
         with self._reading() as connection:
-            row = connection.execute(f"{_ACCOUNT} AND name = ?", (name,)).fetchone()
+            row = connection.execute(f"{_ACCOUNT} AND a.name = ?", (name,)).fetchone()
         return None if row is None else _account(row)
 
     def accounts(self) -> tuple[Account, ...]:
         """Return all users by name."""
         with self._reading() as connection:
-            return tuple(map(_account, connection.execute(f"{_ACCOUNT} ORDER BY name")))
+            return tuple(map(_account, connection.execute(f"{_ACCOUNT} ORDER BY a.name")))
 
     def budget(self, user: str, policy: Policy) -> BudgetStatus:
-        """Return a user's budget as it stands now."""
+        """Return a user's own budget as it stands now."""
+        return self.budgets(user, policy).own
+
+    def budgets(self, user: str, policy: Policy) -> UserBudgets:
+        """Return all that a user may know of budgets: the own, the group's, and the last charge."""
+        query = "SELECT role, user_group FROM accounts WHERE name = ? AND removed = 0"
         with self._reading() as connection:
-            row = connection.execute("SELECT role FROM accounts WHERE name = ? AND removed = 0", (user,)).fetchone()
+            row = connection.execute(query, (user,)).fetchone()
             if row is None:
-                raise _unknown(user)
-            budget = role_budget(policy, row[0])
-            last = connection.execute("SELECT at FROM records ORDER BY seq DESC LIMIT 1").fetchone()[0]
-            return user_status(connection, user, policy.dataset, budget, latest(self._clock, last))
+                raise unknown(user)
+            role, group = row
+            now = self._latest(connection)
+            holder, budget = Holder(Scope.USER, user), role_budget(policy, role)
+            own = budget_status(connection, holder, policy.dataset, budget, now)
+            shared = None if group is None else _group_status(connection, group, policy, now)
+            charge = last_charge(connection, user, policy.dataset)
+            record = connection.execute("SELECT seq, at, body FROM records WHERE seq = ?", (charge,)).fetchone()
+        return UserBudgets(own, group, shared, None if record is None else charge_record(*record))
+
+    def group_budget(self, group: str, policy: Policy) -> BudgetStatus:
+        """Return a group's budget as it stands now."""
+        with self._reading() as connection:
+            return _group_status(connection, group, policy, self._latest(connection))
+
+    def _latest(self, connection: sqlite3.Connection) -> datetime:
+        row = connection.execute("SELECT at FROM records ORDER BY seq DESC LIMIT 1").fetchone()
+        return latest(self._clock, None if row is None else row[0])
 
     def cap(self, policy: Policy) -> BudgetStatus:
         """Return the dataset's cap over all users: for the data owner, never for users."""
@@ -178,7 +232,7 @@ class SqliteLedger:
                 "WHERE r.user = ? ORDER BY r.id",
                 (user,),
             ).fetchall()
-        return [_release(*row) for row in rows]
+        return [release_record(*row) for row in rows]
 
     def history(self, user: str | None = None) -> list[ChargeRecord]:
         """Return the charges of a user, or of all, oldest first."""
@@ -189,7 +243,15 @@ class SqliteLedger:
                 charges = connection.execute("SELECT DISTINCT charge FROM releases WHERE user = ?", (user,))
             query = "SELECT seq, at, body FROM records WHERE seq = ?"
             rows = [connection.execute(query, charge).fetchone() for charge in sorted(charges)]
-        return [_charge_record(*row) for row in rows]
+        return [charge_record(*row) for row in rows]
+
+    def owner_history(self) -> list[OwnerRecord]:
+        """Return all grants, resets, freezes and changes of group, oldest first."""
+        places = ", ".join("?" * len(OWNER_KINDS))
+        query = f"SELECT seq, at, kind, body FROM records WHERE kind IN ({places}) ORDER BY seq"  # noqa: S608
+        with self._reading() as connection:
+            rows = connection.execute(query, OWNER_KINDS).fetchall()
+        return [owner_record(*row) for row in rows]
 
     def verify(self) -> VerifyReport:
         """Recompute the hash chain, and every balance from the records, while charges go on."""
@@ -232,23 +294,13 @@ class SqliteLedger:
                     self._connection.execute("ROLLBACK")
 
 
-def _check_name(what: str, name: str) -> None:
-    if not 1 <= len(name) <= MAX_NAME or not name.isprintable():
-        raise InvalidParameter(
-            f"{name!r} cannot be the name of a {what}", hint=f"use 1 to {MAX_NAME} printable characters"
-        )
+def _require(transaction: Transaction, name: str) -> None:
+    if transaction.one("SELECT 1 FROM accounts WHERE name = ? AND removed = 0", name) is None:
+        raise unknown(name)
 
 
-def _unknown(name: str) -> InvalidParameter:
-    return InvalidParameter(f'the ledger has no account "{name}"', hint="`dpsql user list` shows the accounts")
-
-
-def _require(transaction: Transaction, name: str) -> bool:
-    """Return whether an account is frozen; there must be one."""
-    row = transaction.one("SELECT frozen FROM accounts WHERE name = ? AND removed = 0", name)
-    if row is None:
-        raise _unknown(name)
-    return bool(row[0])
+def _group_status(connection: sqlite3.Connection, group: str, policy: Policy, now: datetime) -> BudgetStatus:
+    return budget_status(connection, Holder(Scope.GROUP, group), policy.dataset, group_budget(policy, group), now)
 
 
 def _digest(verifier: str | None) -> str | None:
@@ -262,18 +314,6 @@ def _put_verifier(transaction: Transaction, name: str, verifier: str | None) -> 
         transaction.connection.execute("INSERT INTO verifiers VALUES (?, ?)", (name, verifier))
 
 
-def _account(row: tuple[str, str, str | None, int, str]) -> Account:
-    name, role, verifier, frozen, created = row
-    return Account(name, role, verifier, bool(frozen), moment(created))
-
-
-def _release(number: int, key: str, reused: int, at: str, body: str) -> ReleaseRecord:
-    charged: Body = json.loads(body)
-    entry = next(entry for entry in charged["releases"] if entry["id"] == number)
-    return ReleaseRecord(number, key, charged["sql"], moment(at), load_events(canonical(entry["events"])), reused)
-
-
-def _charge_record(seq: int, at: str, body: str) -> ChargeRecord:
-    charged: Body = json.loads(body)
-    price = tuple(event for entry in charged["releases"] for event in load_events(canonical(entry["events"])))
-    return ChargeRecord(seq, charged["user"], charged["dataset"], charged["sql"], moment(at), price)
+def _account(row: tuple[str, str, str | None, int, str, str | None]) -> Account:
+    name, role, verifier, frozen, created, group = row
+    return Account(name, role, verifier, bool(frozen), moment(created), group)

@@ -1,10 +1,20 @@
-"""`[roles.NAME]` and `[dataset] budget`: what may be lost, and what one query costs."""
+"""`[roles.NAME]`, `[groups.NAME]` and `[dataset] budget`: what may be lost, and what one query costs."""
 
 import re
 from dataclasses import replace
 from fractions import Fraction
 
-from dpsql.policy.model import Budget, Column, MechanismChoice, QueryDefaults, Role, Table, Window, can_be_key
+from dpsql.policy.model import (
+    Budget,
+    Column,
+    MechanismChoice,
+    QueryDefaults,
+    Role,
+    Table,
+    UserGroup,
+    Window,
+    can_be_key,
+)
 from dpsql.policy.node import Node, Shape, did_you_mean, spelled
 from dpsql.policy.source import quoted
 from dpsql.privacy.cost import Accountant
@@ -38,8 +48,9 @@ _ROLE: Shape = {
     "query": "query = { epsilon = 0.1, delta = 1e-9, max_epsilon = 1.0 }",
     "tables": 'tables = ["patients", "visits"]',
 }
-# An event of a role must have a price in the cap's currency: a Gaussian priced in ρ has none in (ε, δ), and the δ of a
-# selection has none in a Rényi divergence.
+_GROUP: Shape = {"budget": "budget = { epsilon = 8, delta = 1e-6 }", "description": 'description = "The team"'}
+# An event of a role must have a price in the currency of the cap and of a group: a Gaussian priced in ρ has none in
+# (ε, δ), and the δ of a selection has none in a Rényi divergence.
 _ROLE_ACCOUNTANTS = {
     Accountant.PURE: (Accountant.PURE,),
     Accountant.BASIC: (Accountant.BASIC, Accountant.ADVANCED, Accountant.PURE),
@@ -65,6 +76,24 @@ def read_roles(node: Node, tables: tuple[Table, ...], cap: Budget) -> tuple[Role
     return roles
 
 
+def read_groups(node: Node, tables: tuple[Table, ...], roles: tuple[Role, ...], cap: Budget) -> tuple[UserGroup, ...]:
+    """Return the groups of users; a user of any role may be in any of them, so each must account for every role."""
+    return tuple(_group(name, member, tables, roles, cap) for name, member in node.members("group").items())
+
+
+def _group(name: str, node: Node, tables: tuple[Table, ...], roles: tuple[Role, ...], cap: Budget) -> UserGroup:
+    keys = node.fields(_GROUP, required=("budget",))
+    budget = _budget(keys["budget"], _BUDGET, tables)
+    for role in roles:
+        if role.budget.accountant not in _ROLE_ACCOUNTANTS[budget.accountant]:
+            raise keys["budget"].wrong(
+                f'accountant "{budget.accountant.value}" for users of role {quoted(role.name)}, '
+                f'which has accountant "{role.budget.accountant.value}"',
+                f'write: accountant = "{cap.accountant.value}", as the cap: it accounts for every role',
+            )
+    return UserGroup(name, budget, keys["description"].text() if "description" in keys else None)
+
+
 def _role(name: str, node: Node, tables: tuple[Table, ...], cap: Budget) -> Role:
     keys = node.fields(_ROLE, required=("budget", "query"))
     visible = _visible(keys["tables"], tables) if "tables" in keys else tables
@@ -77,6 +106,20 @@ def _role(name: str, node: Node, tables: tuple[Table, ...], cap: Budget) -> Role
         )
     query = _query(keys["query"], budget, visible)
     return Role(name, budget, query, frozenset(table.name for table in visible))
+
+
+def changed(budget: Budget, epsilon: Fraction, delta: Fraction) -> Budget:
+    """Return a budget with so much more (or less, if negative), within what a policy could say.
+
+    A budget of the pure accountant has no delta, whatever is added.
+    """
+    most = Fraction(0) if budget.accountant is Accountant.PURE else Fraction(MOST_DELTA)
+    least = Fraction(0) if budget.delta == 0 else Fraction(LEAST_DELTA)
+    return replace(
+        budget,
+        epsilon=min(max(budget.epsilon + epsilon, Fraction(LEAST_EPSILON)), Fraction(MOST_EPSILON)),
+        delta=min(max(budget.delta + delta, least), most),
+    )
 
 
 def _visible(node: Node, tables: tuple[Table, ...]) -> tuple[Table, ...]:

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from dpsql.policy.budgets import read_roles
+from dpsql.policy.budgets import read_groups, read_roles
 from dpsql.policy.dataset import dataset_fields, read_dataset, read_schema, read_timezone
 from dpsql.policy.model import Policy
 from dpsql.policy.node import Node, Shape
@@ -16,8 +16,10 @@ _POLICY: Shape = {
     "version": f"version = {VERSION}",
     "dataset": "[dataset] with name, url, privacy_unit and budget",
     "roles": "[roles.analyst] with budget and query",
+    "groups": "[groups.team] with budget",
     "tables": "[tables.patients] with unit_key and max_rows",
 }
+_REQUIRED = ("version", "dataset", "roles", "tables")
 
 
 def load_policy(path: str | os.PathLike[str]) -> Policy:
@@ -36,12 +38,13 @@ def load_policy(path: str | os.PathLike[str]) -> Policy:
     source = read_source(file)
     root = Node(source, (), source.data, "")
     _check_version(root)
-    keys = root.fields(_POLICY, required=_POLICY)
+    keys = root.fields(_POLICY, required=_REQUIRED)
     dataset_keys = dataset_fields(keys["dataset"])
     tables = read_tables(keys["tables"], read_schema(dataset_keys), read_timezone(dataset_keys))
     dataset = read_dataset(dataset_keys, tables, file.absolute().parent)
     roles = read_roles(keys["roles"], tables, dataset.budget)
-    return Policy(dataset, roles, tables, file)
+    groups = read_groups(keys["groups"], tables, roles, dataset.budget) if "groups" in keys else ()
+    return Policy(dataset, roles, tables, file, groups)
 
 
 def _check_version(root: Node) -> None:

@@ -103,6 +103,15 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True)
+class UserGroup:
+    """Users who share a budget: what a member is handed is charged to it, and to the member's own budget."""
+
+    name: str
+    budget: Budget
+    description: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """A column that analysts may name.
 
@@ -221,6 +230,7 @@ class Policy:
     roles: tuple[Role, ...]
     tables: tuple[Table, ...]
     path: Path
+    groups: tuple[UserGroup, ...] = ()
 
     def table(self, name: str) -> Table | None:
         """Return the table of exactly this name, or None."""
@@ -229,6 +239,10 @@ class Policy:
     def role(self, name: str) -> Role | None:
         """Return the role of exactly this name, or None."""
         return next((role for role in self.roles if role.name == name), None)
+
+    def group(self, name: str) -> UserGroup | None:
+        """Return the group of users of exactly this name, or None."""
+        return next((group for group in self.groups if group.name == name), None)
 
     @cached_property
     def fingerprint(self) -> str:

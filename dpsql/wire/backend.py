@@ -280,6 +280,48 @@ class PortalSuspended(BackendMessage):
 
 
 @dataclass(frozen=True, slots=True)
+class CopyOutResponse(BackendMessage):
+    """Rows follow as CopyRow: `format` and the format of each of `columns` is 0 for text, 1 for binary."""
+
+    code: ClassVar[bytes] = b"H"
+    format: int
+    columns: int
+
+    def _body(self) -> bytes:
+        return bytes([self.format]) + uint16(self.columns) + self.columns * uint16(self.format)
+
+    @classmethod
+    def _read(cls, reader: Reader) -> Self:
+        (kind,) = reader.take(1)
+        formats = [reader.uint16() for _ in range(reader.uint16())]
+        if any(each != kind for each in formats):
+            raise ProtocolViolation("a copy of mixed formats")
+        return cls(kind, len(formats))
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRow(BackendMessage):
+    """CopyData from the server: one row."""
+
+    code: ClassVar[bytes] = b"d"
+    data: bytes
+
+    def _body(self) -> bytes:
+        return self.data
+
+    @classmethod
+    def _read(cls, reader: Reader) -> Self:
+        return cls(reader.rest())
+
+
+@dataclass(frozen=True, slots=True)
+class CopyEnd(BackendMessage):
+    """CopyDone from the server: no row follows."""
+
+    code: ClassVar[bytes] = b"c"
+
+
+@dataclass(frozen=True, slots=True)
 class _Report(BackendMessage):
     """The fields that errors and notices share."""
 

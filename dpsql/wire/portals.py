@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from dpsql.errors import Error, ProtocolViolation, QueryTooComplex, UnknownPortal, UnknownStatement
-from dpsql.session import Description, Result, ResultColumn, Statement
+from dpsql.results import Description, Result, ResultColumn
+from dpsql.session import Statement
 from dpsql.wire.backend import Field
 from dpsql.wire.pgtypes import PgType, of_type
 

@@ -27,6 +27,9 @@ from dpsql.wire.backend import (
     BindComplete,
     CloseComplete,
     CommandComplete,
+    CopyEnd,
+    CopyOutResponse,
+    CopyRow,
     DataRow,
     EmptyQueryResponse,
     ErrorResponse,
@@ -130,7 +133,8 @@ RECEIVED: Final[dict[State, dict[type[FrontendMessage], State]]] = {
 }
 
 _ANY_TIME: Final = (NoticeResponse, ParameterStatus)
-_RESULTS: Final = (RowDescription, DataRow, CommandComplete, EmptyQueryResponse)
+_COPY: Final = (CopyOutResponse, CopyRow, CopyEnd)
+_RESULTS: Final = (RowDescription, DataRow, CommandComplete, EmptyQueryResponse, *_COPY)
 _REPLIES: Final = (ParseComplete, BindComplete, CloseComplete, NoData, ParameterDescription, PortalSuspended)
 
 SENT: Final[dict[State, dict[type[BackendMessage], State]]] = {

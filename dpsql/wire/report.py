@@ -9,7 +9,7 @@ import traceback
 from typing import Final
 
 from dpsql.errors import Error
-from dpsql.session import Notice
+from dpsql.results import Notice
 from dpsql.wire.backend import ErrorResponse, NoticeResponse
 
 ERROR: Final = "ERROR"

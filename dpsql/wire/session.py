@@ -11,20 +11,25 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from dpsql.compiler.parse import DeallocateStatement
+from dpsql.compiler.statements import CloseStatement, CopyOptions, DeallocateStatement, FetchStatement
+from dpsql.cursors import Place
 from dpsql.errors import (
     InvalidSyntax,
     ProtocolViolation,
     UnknownPortal,
     UnsupportedQuery,
 )
-from dpsql.session import Description, Result, ResultColumn, Session, Statement
+from dpsql.results import Description, Result, ResultColumn
+from dpsql.session import Session, Statement
 from dpsql.sqltypes import SqlType
 from dpsql.wire.backend import (
     BackendMessage,
     BindComplete,
     CloseComplete,
     CommandComplete,
+    CopyEnd,
+    CopyOutResponse,
+    CopyRow,
     DataRow,
     EmptyQueryResponse,
     NoData,
@@ -36,6 +41,7 @@ from dpsql.wire.backend import (
     RowDescription,
 )
 from dpsql.wire.client import Client, Disconnected
+from dpsql.wire.copyformat import copy_rows, format_code
 from dpsql.wire.frontend import Bind, Close, Describe, Execute, Flush, FrontendMessage, FunctionCall, Parse, Query, Sync
 from dpsql.wire.pgtypes import PgType, of_parameter, of_type, spread_formats
 from dpsql.wire.portals import (
@@ -121,7 +127,9 @@ class WireSession:
             self._send(EmptyQueryResponse())
         for statement in statements:
             result = await self._run(statement, ())
-            if result.columns is not None:
+            if result.copy is not None:
+                await self._send_copy(result, result.copy)
+            elif result.columns is not None:
                 formats = spread_formats((), len(result.columns))
                 self._send(RowDescription(row_fields(result.columns, formats)))
                 await self._send_rows(result.columns, formats, result.rows)
@@ -171,11 +179,14 @@ class WireSession:
         if message.kind == b"S":
             prepared = self._statements[message.name]
             self._send(ParameterDescription(tuple(kind.oid for kind in prepared.parameters)))
-            formats = spread_formats((), len(prepared.description.columns or ()))
-        else:
+            columns = prepared.description.columns
+            formats = spread_formats((), len(columns or ()))
+        elif message.name in self._portals:
             portal = self._portals[message.name]
-            prepared, formats = portal.prepared, portal.formats
-        columns = prepared.description.columns
+            columns, formats = portal.prepared.description.columns, portal.formats
+        else:  # a cursor that SQL has declared is a portal too
+            columns = self._session.describe_cursor(read_text(message.name))
+            formats = spread_formats((), len(columns))
         self._send(NoData() if columns is None else RowDescription(row_fields(columns, formats)))
 
     async def _execute(self, message: Execute) -> None:
@@ -184,17 +195,23 @@ class WireSession:
         if statement is None:
             self._send(EmptyQueryResponse())
             return
+        if portal.result is not None and _row_columns(portal.result) is None:
+            raise UnknownPortal("portal has already been run", hint="Bind the statement again.")
+        await self._send_portal(portal, await self._result(portal, statement), message.max_rows)
+
+    async def _result(self, portal: Portal, statement: Statement) -> Result:
+        """Return a portal's result; the first time, the statement is run."""
         if portal.result is None:
             await self._check_shape(portal, statement)
             types = tuple(kind.type for kind in portal.prepared.parameters)
             portal.result = await self._run(statement, portal.parameters, types)
-            _check_columns(portal.prepared.description, portal.result.columns)
-        elif portal.result.columns is None:
-            raise UnknownPortal("portal has already been run", hint="Bind the statement again.")
-        await self._send_portal(portal, portal.result, message.max_rows)
+            _check_columns(portal.prepared.description, _row_columns(portal.result))
+        return portal.result
 
     async def _send_portal(self, portal: Portal, result: Result, max_rows: int) -> None:
-        if result.columns is None:
+        if result.copy is not None:
+            await self._send_copy(result, result.copy)
+        if result.copy is not None or result.columns is None:
             self._complete(result.tag)
             return
         batch = portal.take(result, max_rows)
@@ -215,9 +232,9 @@ class WireSession:
 
     async def _run(self, statement: Statement, parameters: Sequence[object], types: Sequence[SqlType] = ()) -> Result:
         """Return a statement's result; its notices and changed settings are on their way to the client."""
-        deallocated = self._deallocate(statement)
-        if deallocated is not None:
-            return deallocated
+        named = self._deallocate(statement) or await self._move(statement)
+        if named is not None:
+            return named
         begun = time.monotonic()
         try:
             result = await self._client.call(partial(self._session.execute, statement, parameters, types))
@@ -250,6 +267,42 @@ class WireSession:
         self._statements.discard(name)
         return Result("DEALLOCATE")
 
+    async def _move(self, statement: Statement) -> Result | None:
+        """Fetch from, move in or close what SQL names and the protocol has opened: a portal is a cursor."""
+        parsed = statement.parsed
+        if not isinstance(parsed, FetchStatement | CloseStatement) or parsed.name is None:
+            return None
+        name = parsed.name.encode()
+        if name not in self._portals or self._session.transaction == "E":
+            return None
+        if isinstance(parsed, CloseStatement):
+            self._portals.discard(name)
+            return Result("CLOSE CURSOR")
+        portal = self._portals[name]
+        if portal.prepared.statement is None or portal.prepared.description.columns is None:
+            raise UnknownPortal(f'portal "{parsed.name}" returns no rows')
+        result = await self._result(portal, portal.prepared.statement)
+        place = Place(result.rows, portal.sent)
+        rows = place.read(parsed.direction, parsed.count)
+        portal.sent = min(place.at, len(result.rows))
+        if parsed.move:
+            return Result(f"MOVE {len(rows)}")
+        return Result(f"FETCH {len(rows)}", result.columns, rows)
+
+    async def _send_copy(self, result: Result, options: CopyOptions) -> None:
+        columns = result.columns or ()
+        self._send(CopyOutResponse(format_code(options), len(columns)))
+        for data in copy_rows(options, columns, result.rows):
+            self._send(CopyRow(data))
+            await self._breathe()
+        self._send(CopyEnd())
+
+    async def _breathe(self) -> None:
+        """Send on what has piled up; writing may not have to wait at all, and others get their turn all the same."""
+        if len(self._pending) >= _CHUNK:
+            await self._flush()
+            await asyncio.sleep(0)
+
     async def _send_rows(
         self, columns: Sequence[ResultColumn], formats: Sequence[int], rows: Sequence[tuple[object, ...]]
     ) -> None:
@@ -257,10 +310,7 @@ class WireSession:
         for row in rows:
             pairs = zip(writers, row, strict=True)
             self._send(DataRow(tuple(None if value is None else write(value) for write, value in pairs)))
-            if len(self._pending) >= _CHUNK:
-                await self._flush()
-                # Writing may not have to wait at all; others get their turn all the same.
-                await asyncio.sleep(0)
+            await self._breathe()
 
     def _complete(self, tag: str) -> None:
         self._send(CommandComplete(tag) if tag else EmptyQueryResponse())
@@ -299,6 +349,11 @@ def _check_columns(description: Description, columns: Sequence[ResultColumn] | N
             "cached plan must not change result type",
             hint="A setting has changed the columns of this statement: prepare it again.",
         )
+
+
+def _row_columns(result: Result) -> Sequence[ResultColumn] | None:
+    """Return the columns of the rows that a client is told of; what COPY sends is told by CopyOutResponse."""
+    return None if result.copy is not None else result.columns
 
 
 def _counted(tag: str, rows: int) -> str:

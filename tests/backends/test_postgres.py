@@ -1,8 +1,7 @@
 """PostgreSQL as the engine: read only, bounded, cancellable; typed failures that tell nothing; back after a restart."""
 
 import logging
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,9 +24,9 @@ from dpsql.errors import (
 )
 from dpsql.policy import load_policy
 from dpsql.sqltypes import SqlType
-from tests.postgres import OwnServer, Server, url_of
+from tests.postgres import PASSWORD as SECRET
+from tests.postgres import OwnServer, Server, role_of, url_of, wait_for
 
-SECRET = "s3cret-Pa55"
 TABLES = (
     """
     CREATE TABLE people (id int PRIMARY KEY, born date, city text NOT NULL, note text);
@@ -71,15 +70,11 @@ public = true
 columns = {{ name = {{ type = "text" }} }}
 """
 GRANTS = (
-    "REVOKE ALL ON DATABASE {name} FROM PUBLIC",
-    "GRANT CONNECT ON DATABASE {name} TO {role}",
-    "GRANT SELECT (id, born, city) ON people TO {role}",
-    "GRANT SELECT ON poisoned, colours TO {role}",
-    'GRANT USAGE ON SCHEMA "Other Sales" TO {role}',
-    'GRANT SELECT ON ALL TABLES IN SCHEMA "Other Sales" TO {role}',
+    "GRANT SELECT (id, born, city) ON people TO {reader}",
+    "GRANT SELECT ON poisoned, colours TO {reader}",
+    'GRANT USAGE ON SCHEMA "Other Sales" TO {reader}',
+    'GRANT SELECT ON ALL TABLES IN SCHEMA "Other Sales" TO {reader}',
 )
-
-Open = Callable[..., PostgresBackend]
 
 
 def write_policy(folder: Path, url: str, **changes: str) -> Path:
@@ -94,20 +89,13 @@ def write_policy(folder: Path, url: str, **changes: str) -> Path:
 @contextmanager
 def people(server: Server) -> Iterator[str]:
     """A database with a role that may read just what the policy needs; gives the role's URL."""
-    with server.database(*TABLES) as name:
-        role = f"reader_{name}"
-        server.run(f"CREATE ROLE {role} LOGIN PASSWORD '{SECRET}'")
-        try:
-            server.run(*(grant.format(name=name, role=role) for grant in GRANTS), database=name)
-            yield url_of(server.url, dbname=name, user=role, password=SECRET)
-        finally:
-            server.run(f"DROP OWNED BY {role}", database=name)
-            server.run(f"DROP ROLE {role}")
+    with server.database(*TABLES) as name, server.reader(name, *GRANTS) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
-def url(postgres: Server) -> Iterator[str]:
-    with people(postgres) as found:
+def url(postgres_server: Server) -> Iterator[str]:
+    with people(postgres_server) as found:
         yield found
 
 
@@ -141,17 +129,9 @@ COUNT = release('SELECT count(*) AS units, coalesce(sum("id"), 0) AS p0 FROM "2.
 
 def sessions(server: Server, url: str) -> list[str]:
     """What the sessions of a role do."""
-    role = url.partition("user=")[2].partition("&")[0]
+    role = role_of(url)
     rows = server.run(f"SELECT query FROM pg_stat_activity WHERE usename = '{role}' AND state <> 'idle'")
     return [row[0] for row in rows]
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    for _ in range(400):
-        if condition():
-            return
-        threading.Event().wait(0.05)
-    raise AssertionError("it did not come to pass")
 
 
 # What is read
@@ -224,8 +204,10 @@ def test_inputs_are_parameters(backend: PostgresBackend) -> None:
     assert cells.cells[0].tolist() == [3, 3, 3]
 
 
-def test_what_sql_means_does_not_hang_on_the_defaults_of_a_role(postgres: Server, url: str, tmp_path: Path) -> None:
-    role = url.partition("user=")[2].partition("&")[0]
+def test_what_sql_means_does_not_hang_on_the_defaults_of_a_role(
+    postgres_server: Server, url: str, tmp_path: Path
+) -> None:
+    role = role_of(url)
     hostile = {
         "search_path": '"Other Sales"',
         "DateStyle": "German",
@@ -241,7 +223,7 @@ def test_what_sql_means_does_not_hang_on_the_defaults_of_a_role(postgres: Server
         "jit": "on",
     }
     changes = [f"ALTER ROLE {role} SET {name} = {value!r}" for name, value in hostile.items()]
-    postgres.run(*(change.replace("'\"", '"').replace("\"'", '"') for change in changes))
+    postgres_server.run(*(change.replace("'\"", '"').replace("\"'", '"') for change in changes))
     backend = open_backend(load_policy(write_policy(tmp_path, url)))
     try:
         sql = r"""SELECT concat_ws(' ', DATE '2024-02-01', '1 day'::interval, TIMESTAMPTZ '2024-02-01 12:00:00Z',
@@ -251,27 +233,27 @@ def test_what_sql_means_does_not_hang_on_the_defaults_of_a_role(postgres: Server
         assert read(backend, sql).columns[0].tolist() == [f"{values} é off read committed "]
     finally:
         backend.close()
-        postgres.run(f"ALTER ROLE {role} RESET ALL")
+        postgres_server.run(f"ALTER ROLE {role} RESET ALL")
 
 
 # What is not to be
 
 
-def test_nothing_is_written_though_the_role_might(postgres: Server, tmp_path: Path) -> None:
-    with postgres.database(*TABLES) as name:
-        backend = open_backend(load_policy(write_policy(tmp_path, url_of(postgres.url, dbname=name))))
+def test_nothing_is_written_though_the_role_might(postgres_server: Server, tmp_path: Path) -> None:
+    with postgres_server.database(*TABLES) as name:
+        backend = open_backend(load_policy(write_policy(tmp_path, url_of(postgres_server.url, dbname=name))))
         for sql in (
             "WITH gone AS (DELETE FROM public.people RETURNING 1) SELECT 'a' AS v0",
             "SELECT setval('public.counter', 7)::text AS v0",
             "SELECT lo_create(0)::text AS v0",
             "SELECT set_config('transaction_read_only', 'off', false) AS v0",
         ):
-            postgres.run("CREATE SEQUENCE IF NOT EXISTS counter", database=name)
+            postgres_server.run("CREATE SEQUENCE IF NOT EXISTS counter", database=name)
             with pytest.raises(BackendFailure):
                 read(backend, sql)
             with pytest.raises(UnsupportedQuery):
                 backend.check((), (public(sql),), Cancellation())
-        assert postgres.run("SELECT count(*) FROM people", database=name) == [(30,)]
+        assert postgres_server.run("SELECT count(*) FROM people", database=name) == [(30,)]
         backend.close()
 
 
@@ -357,16 +339,16 @@ def test_too_many_public_rows(backend: PostgresBackend, monkeypatch: pytest.Monk
 # Time
 
 
-def test_a_cancel_reaches_the_server(postgres: Server, url: str, backend: PostgresBackend) -> None:
+def test_a_cancel_reaches_the_server(postgres_server: Server, url: str, backend: PostgresBackend) -> None:
     cancellation = Cancellation()
     sleeping = release("SELECT length(pg_sleep(60)::text)::bigint AS units, 1::bigint AS p0")
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(backend.fetch, {0: sleeping}, (), cancellation, {0: ()})
-        wait_for(lambda: any("pg_sleep" in query for query in sessions(postgres, url)))
+        wait_for(lambda: any("pg_sleep" in query for query in sessions(postgres_server, url)))
         cancellation.cancel()
         with pytest.raises(QueryCanceled):
             running.result(20)
-    wait_for(lambda: not sessions(postgres, url))
+    wait_for(lambda: not sessions(postgres_server, url))
     assert fetched(backend, COUNT).units.tolist() == [30]
     with pytest.raises(QueryCanceled):
         backend.fetch({0: COUNT}, (), cancellation, {0: ()})
@@ -384,20 +366,20 @@ def test_statements_are_limited_in_time(backend: PostgresBackend, monkeypatch: p
 
 
 def test_connections_are_shared_by_more_threads_than_there_are(
-    postgres: Server, url: str, backend: PostgresBackend
+    postgres_server: Server, url: str, backend: PostgresBackend
 ) -> None:
     napping = release('SELECT length(pg_sleep(0.05)::text)::bigint AS units, count(*) AS p0 FROM "2.people"')
     most = []
     with ThreadPoolExecutor(3 * MAX_CONNECTIONS) as pool:
         results = [pool.submit(fetched, backend, napping) for _ in range(3 * MAX_CONNECTIONS)]
-        most.append(len(sessions(postgres, url)))
+        most.append(len(sessions(postgres_server, url)))
         assert {result.result(60).cells[0].tolist()[0] for result in results} == {30}
     assert max(most) <= MAX_CONNECTIONS
-    role = url.partition("user=")[2].partition("&")[0]
-    (count,) = postgres.run(f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{role}'")[0]
+    role = role_of(url)
+    (count,) = postgres_server.run(f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{role}'")[0]
     assert 1 <= count <= MAX_CONNECTIONS
     backend.close()
-    wait_for(lambda: postgres.run(f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{role}'") == [(0,)])
+    wait_for(lambda: postgres_server.run(f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{role}'") == [(0,)])
 
 
 def test_who_waits_for_a_connection_can_be_cancelled(backend: PostgresBackend) -> None:
@@ -421,23 +403,23 @@ def test_who_waits_for_a_connection_can_be_cancelled(backend: PostgresBackend) -
 # Servers that go and come
 
 
-def test_a_connection_that_died_idle_is_replaced(postgres: Server, url: str, backend: PostgresBackend) -> None:
+def test_a_connection_that_died_idle_is_replaced(postgres_server: Server, url: str, backend: PostgresBackend) -> None:
     assert fetched(backend, COUNT).units.tolist() == [30]
-    role = url.partition("user=")[2].partition("&")[0]
-    ended = postgres.run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'")
+    role = role_of(url)
+    ended = postgres_server.run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'")
     assert ended
     assert fetched(backend, COUNT).units.tolist() == [30]
 
 
 def test_a_session_that_is_ended_while_it_reads_is_a_failure(
-    postgres: Server, url: str, backend: PostgresBackend, caplog: pytest.LogCaptureFixture
+    postgres_server: Server, url: str, backend: PostgresBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
-    role = url.partition("user=")[2].partition("&")[0]
+    role = role_of(url)
     with ThreadPoolExecutor(1) as pool:
         sleeping = release("SELECT length(pg_sleep(60)::text)::bigint AS units, 1::bigint AS p0")
         running = pool.submit(fetched, backend, sleeping)
-        wait_for(lambda: any("pg_sleep" in query for query in sessions(postgres, url)))
-        postgres.run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'")
+        wait_for(lambda: any("pg_sleep" in query for query in sessions(postgres_server, url)))
+        postgres_server.run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'")
         with pytest.raises(BackendFailure):
             running.result(20)
     assert caplog.messages == ["engine query failed: AdminShutdown"]
@@ -475,18 +457,18 @@ def test_a_server_that_goes_and_comes_back(
 # A schema that changes
 
 
-def test_a_fact_that_is_gone_is_noticed_before_anything_leaves(postgres: Server, tmp_path: Path) -> None:
-    with postgres.database(*TABLES) as name:
-        backend = open_backend(load_policy(write_policy(tmp_path, url_of(postgres.url, dbname=name))))
+def test_a_fact_that_is_gone_is_noticed_before_anything_leaves(postgres_server: Server, tmp_path: Path) -> None:
+    with postgres_server.database(*TABLES) as name:
+        backend = open_backend(load_policy(write_policy(tmp_path, url_of(postgres_server.url, dbname=name))))
         backend.check((COUNT,), (), Cancellation())
-        postgres.run("ALTER TABLE people ADD further int", "CREATE INDEX ON people (city)", database=name)
+        postgres_server.run("ALTER TABLE people ADD further int", "CREATE INDEX ON people (city)", database=name)
         assert fetched(backend, COUNT).units.tolist() == [30]
-        postgres.run("ALTER TABLE people DROP CONSTRAINT people_pkey", database=name)
+        postgres_server.run("ALTER TABLE people DROP CONSTRAINT people_pkey", database=name)
         with pytest.raises(BackendFailure):
             fetched(backend, COUNT)
         with pytest.raises(DatabaseUnavailable, match="have changed"):
             backend.check((COUNT,), (), Cancellation())
-        postgres.run("ALTER TABLE people ADD PRIMARY KEY (id)", database=name)
+        postgres_server.run("ALTER TABLE people ADD PRIMARY KEY (id)", database=name)
         backend.check((COUNT,), (), Cancellation())
         assert fetched(backend, COUNT).units.tolist() == [30]
         for change, back in (
@@ -495,13 +477,13 @@ def test_a_fact_that_is_gone_is_noticed_before_anything_leaves(postgres: Server,
             ("ALTER TABLE people RENAME TO persons", "ALTER TABLE persons RENAME TO people"),
             ("CREATE TABLE young () INHERITS (people)", "DROP TABLE young"),
         ):
-            postgres.run(change, database=name)
+            postgres_server.run(change, database=name)
             with pytest.raises(BackendFailure):
                 fetched(backend, COUNT)
-            postgres.run(back, database=name)
+            postgres_server.run(back, database=name)
             assert fetched(backend, COUNT).units.tolist() == [30]
         # What was never tried is looked at before a charge.
-        postgres.run("ALTER TABLE people DROP CONSTRAINT people_pkey", database=name)
+        postgres_server.run("ALTER TABLE people DROP CONSTRAINT people_pkey", database=name)
         with pytest.raises(DatabaseUnavailable, match="have changed"):
             backend.check((replace(COUNT, sql=COUNT.sql + " WHERE true"),), (), Cancellation())
         backend.close()
@@ -572,7 +554,7 @@ def test_a_policy_that_does_not_fit(url: str, tmp_path: Path, before: str, after
     assert caught.value.hint
 
 
-def test_a_unit_must_have_one_spelling(postgres: Server, tmp_path: Path) -> None:
+def test_a_unit_must_have_one_spelling(postgres_server: Server, tmp_path: Path) -> None:
     loose = (
         'CREATE COLLATION loose FROM "C"',
         "SET allow_system_table_mods = on",
@@ -583,21 +565,21 @@ def test_a_unit_must_have_one_spelling(postgres: Server, tmp_path: Path) -> None
         POLICY[POLICY.index("[tables.people]") : POLICY.index("[tables.'Other")].replace("{{", "{").replace("}}", "}")
     )
     changes = {before: '[tables.members]\nunit_key = "name"\nmax_rows = 1\n'}
-    with postgres.database(*TABLES, *loose) as name:
-        policy = load_policy(write_policy(tmp_path, url_of(postgres.url, dbname=name), **changes))
+    with postgres_server.database(*TABLES, *loose) as name:
+        policy = load_policy(write_policy(tmp_path, url_of(postgres_server.url, dbname=name), **changes))
         with pytest.raises(InvalidPolicy, match=r"tables\.members\.unit_key: a text cannot be the unit"):
             open_backend(policy)
 
 
-def test_an_encoding_other_than_utf8_is_refused(postgres: Server, tmp_path: Path) -> None:
-    with postgres.database() as name:
+def test_an_encoding_other_than_utf8_is_refused(postgres_server: Server, tmp_path: Path) -> None:
+    with postgres_server.database() as name:
         other = f"{name}_latin"
-        postgres.run(f"CREATE DATABASE {other} TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'")
+        postgres_server.run(f"CREATE DATABASE {other} TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'")
         try:
             with pytest.raises(InvalidPolicy, match="encoding is LATIN1, not UTF8"):
-                open_backend(load_policy(write_policy(tmp_path, url_of(postgres.url, dbname=other))))
+                open_backend(load_policy(write_policy(tmp_path, url_of(postgres_server.url, dbname=other))))
         finally:
-            postgres.run(f"DROP DATABASE {other} WITH (FORCE)")
+            postgres_server.run(f"DROP DATABASE {other} WITH (FORCE)")
 
 
 def test_a_server_of_unknown_version_is_refused(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,3 +91,120 @@ def test_an_empty_ledger_is_exported(run: Run, spent: Path, tmp_path: Path) -> N
     url = f"sqlite:///{tmp_path / 'empty.sqlite'}"
     run("user", "add", "a\nb", "--role", "analyst", "--ledger", url, status=1, stdin="secret\n")
     assert json.loads(run("ledger", "export", "--ledger", url).stdout) == []
+
+
+# Groups of users, and what the owner changes
+
+REASON = ("--reason", "the board said so")
+
+
+@pytest.fixture
+def team(run: Run, policy: Path) -> Path:
+    """Return the policy with a group in it, whose budget renews, after its member ana has asked once."""
+    text = policy.read_text()
+    group = '[groups.team]\nbudget = { epsilon = 2, delta = 1e-6, window = "30 days" }\ndescription = "The team"\n\n'
+    policy.write_text(text.replace("[tables.patients]", group + "[tables.patients]", 1))
+    for name, *group_of in (("ana", "--user-group", "team"), ("ben",)):
+        run("user", "add", name, "--role", "analyst", *group_of, "--policy", policy, stdin="secret\n")
+    run("query", policy, BY_SEX, "--user", "ana")
+    return policy
+
+
+def test_groups_are_shown_with_what_windows_and_resets_mean(run: Run, team: Path) -> None:
+    shown = run("budget", "show", "--policy", team).stdout.splitlines()
+    assert [cells(line)[0] for line in shown[2:6]] == ["ana", "ben", "group team", "all users"]
+    assert cells(shown[4])[1:3] == ["zcdp", "2"]
+    assert cells(shown[4])[7] == "1"
+    assert len(cells(shown[4])[8]) == len("2026-01-01 00:00:00+00:00")
+    assert shown[6].startswith("A budget that renews bounds one window: windows add up")
+    assert len(shown) == 7
+    run("budget", "reset", "--user", "ana", *REASON, "--policy", team)
+    shown = run("budget", "show", "--policy", team).stdout.splitlines()
+    assert [cells(line)[9] for line in shown[2:6]] == ["1", "0", "0", "0"]
+    assert shown[7].startswith("A budget that was reset bounds what came after")
+
+
+def test_a_groups_budget_is_shown_alone(run: Run, team: Path) -> None:
+    lines = run("budget", "show", "--policy", team, "--user-group", "team", "--group", "2").stdout.splitlines()
+    assert cells(lines[2])[0] == "group team"
+    assert cells(lines[2])[-2] == "4"
+    refused = run("budget", "show", "--policy", team, "--user-group", "staff", status=1)
+    assert '"clinic" has no group "staff"' in refused.stderr
+
+
+def test_a_budget_is_granted_lowered_and_reset(run: Run, team: Path) -> None:
+    granted = run("budget", "grant", "--user", "ana", "--epsilon", "1.5", "--delta", "1e-7", *REASON, "--policy", team)
+    assert granted.stdout.startswith('the budget of user "ana" for "clinic" is epsilon 6.5 and delta 1.1e-06, of which')
+    lowered = run("budget", "lower", "--user-group", "team", "--epsilon", "0.5", *REASON, "--policy", team)
+    assert lowered.stdout.startswith('the budget of group "team" for "clinic" is epsilon 1.5 and delta 1e-06, of which')
+    reset = run("budget", "reset", "--user", "ana", *REASON, "--policy", team).stdout.splitlines()
+    assert reset[0].endswith("of which epsilon 6.5 is left")
+    assert reset[1] == (
+        "reset once: what was guaranteed before and what is guaranteed from now on ADD UP, to 2 budgets"
+    )
+    assert run("ledger", "verify", "--policy", team).stdout.startswith("1")
+
+
+def test_freezes_are_set_and_lifted(run: Run, team: Path) -> None:
+    for whose in (("--user", "ana"), ("--user-group", "team"), ("--all-users",)):
+        run("budget", "freeze", *whose, *REASON, "--policy", team)
+        assert "frozen by the data owner" in run("query", team, BY_SEX, "--user", "ana", status=1).stderr
+        assert "frozen" in run("user", "list", "--policy", team).stdout
+        assert "frozen already" in run("budget", "freeze", *whose, *REASON, "--policy", team, status=1).stderr
+        run("budget", "unfreeze", *whose, *REASON, "--policy", team)
+        run("query", team, BY_SEX, "--user", "ana")
+
+
+def test_history_tells_what_was_changed_and_why(run: Run, team: Path) -> None:
+    run("budget", "grant", "--user", "ana", "--epsilon", "1", "--delta", "1e-7", *REASON, "--policy", team)
+    run("budget", "freeze", "--user-group", "team", "--reason", "line one\nline two", "--policy", team)
+    run("budget", "freeze", "--all-users", *REASON, "--policy", team)
+    run("budget", "freeze", "--user", "ben", *REASON, "--policy", team)
+    lines = [cells(line) for line in run("budget", "history", "--policy", team).stdout.splitlines()[2:]]
+    assert [(line[2], line[3], *line[-2:]) for line in lines] == [
+        ("ana", "", "account.group", 'now in group "team"'),
+        ("ana", "clinic", "charge", " ".join(BY_SEX.split())),
+        ("ana", "clinic", "budget.granted", "by epsilon 1, delta 1e-07, the board said so"),
+        ('group "team"', "", "group.frozen", "line one line two"),
+        ("everybody", "", "all.frozen", "the board said so"),
+        ("ben", "", "account.frozen", "the board said so"),
+    ]
+    assert [int(line[0]) for line in lines] == sorted(int(line[0]) for line in lines)
+    ana = [cells(line) for line in run("budget", "history", "--policy", team, "--user", "ana").stdout.splitlines()[2:]]
+    assert [line[-2] for line in ana] == ["account.group", "charge", "budget.granted", "all.frozen"]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--user", "zoe", "--epsilon", "1"), 'no account "zoe"'),
+        (("--user-group", "staff", "--epsilon", "1"), 'the policy has no group "staff"'),
+        (("--all-users", "--epsilon", "1"), "the cap over all users is not changed by a command"),
+        (("--user", "ana", "--epsilon", "0"), "epsilon must lie between"),
+        (("--user", "ana", "--epsilon", "-1"), "epsilon must lie between"),
+        (("--user", "ana", "--epsilon", "NaN"), "not a number that can be epsilon"),
+        (("--user", "ana", "--epsilon", "much"), "not a number that can be epsilon"),
+        (("--user", "ana", "--epsilon", "1e308"), "not a number that can be epsilon"),
+        (("--user", "ana", "--epsilon", "1e-400"), "not a number that can be epsilon"),
+        (("--user", "ana", "--epsilon", "1." + 40 * "1"), "not a number that can be epsilon"),
+        (("--user", "ana", "--epsilon", "5e-324"), "not a number that can be epsilon"),
+        (("--user", "ana", "--epsilon", "1", "--delta", "-1e-7"), "delta must be 0"),
+        (("--user", "ana", "--epsilon", "1", "--delta", "Infinity"), "not a number that can be delta"),
+        (("--user", "ana", "--epsilon", "1", "--reason", ""), "needs a reason"),
+    ],
+)
+def test_nonsense_is_refused_and_writes_nothing(run: Run, team: Path, options: tuple[str, ...], told: str) -> None:
+    before = run("ledger", "export", "--policy", team).stdout
+    for command in ("grant", "lower"):
+        assert told in run("budget", command, *REASON, *options, "--policy", team, status=1).stderr
+    assert run("ledger", "export", "--policy", team).stdout == before
+
+
+def test_a_change_says_of_whom_and_why(run: Run, team: Path) -> None:
+    for command in ("grant", "lower", "reset", "freeze", "unfreeze"):
+        amount = ("--epsilon", "1") if command in ("grant", "lower") else ()
+        nobody = run("budget", command, *amount, *REASON, "--policy", team, status=2)
+        assert "who is meant?" in nobody.stderr
+        both = ("--user", "ana", "--user-group", "team")
+        assert "who is meant?" in run("budget", command, *both, *amount, *REASON, "--policy", team, status=2).stderr
+        assert "--reason" in run("budget", command, "--user", "ana", *amount, "--policy", team, status=2).stderr

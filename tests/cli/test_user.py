@@ -99,3 +99,42 @@ def test_the_ledger_must_be_told_and_exist(run: Run, policy: Path, ledger: Path)
     ):
         assert "there is no ledger" in run(*arguments, "--policy", policy, status=1).stderr
     assert not ledger.exists()
+
+
+def test_users_are_put_into_groups_and_out_of_them(run: Run, policy: Path) -> None:
+    policy.write_text(f"{policy.read_text()}\n[groups.team]\nbudget = {{ epsilon = 2, delta = 1e-6 }}\n")
+
+    def groups() -> list[str]:
+        lines = run("user", "list", "--policy", policy).stdout.splitlines()[2:]
+        return [line.split("|")[4].strip() for line in lines]
+
+    added = run(
+        *("user", "add", "ana", "--role", "analyst", "--user-group", "team", "--policy", policy), stdin="secret\n"
+    )
+    assert added.stdout == 'user "ana" has role "analyst" and is in group "team"\n'
+    run("user", "add", "ben", "--role", "analyst", "--policy", policy, stdin="secret\n")
+    assert groups() == ["team", ""]
+    assert "in no group" in run("user", "group", "ana", "--none", "--policy", policy).stdout
+    run("user", "group", "ben", "--user-group", "team", "--policy", policy)
+    assert groups() == ["", "team"]
+    for wrong in ((), ("--none", "--user-group", "team")):
+        assert "which group?" in run("user", "group", "ana", *wrong, "--policy", policy, status=2).stderr
+    refused = run("user", "group", "ana", "--user-group", "staff", "--policy", policy, status=1)
+    assert 'the policy has no group "staff"' in refused.stderr
+    assert "It has: team" in refused.stderr
+    refused = run(
+        *("user", "add", "eva", "--role", "analyst", "--user-group", "staff", "--policy", policy),
+        status=1,
+        stdin="secret\n",
+    )
+    assert 'the policy has no group "staff"' in refused.stderr
+
+
+def test_a_policy_without_groups_says_so(run: Run, policy: Path) -> None:
+    run("user", "add", "ana", "--role", "analyst", "--policy", policy, stdin="secret\n")
+    refused = run("user", "group", "ana", "--user-group", "team", "--policy", policy, status=1)
+    assert "hint: Add [groups.NAME]" in refused.stderr
+    ledger = f"sqlite:///{policy.parent / 'dpsql-ledger.sqlite'}"
+    run("user", "group", "ana", "--user-group", "team", "--ledger", ledger)  # which has no policy to check
+    refused = run("query", policy, "SELECT COUNT(*) FROM patients", "--user", "ana", status=1)
+    assert 'has no group "team"' in refused.stderr

@@ -10,10 +10,10 @@ from dpsql.backends import open_backend
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.compile import compile_query
 from dpsql.compiler.lowering import Constants
-from dpsql.compiler.parse import QueryStatement
 from dpsql.compiler.plan import CompiledQuery
 from dpsql.compiler.schema import Engine, EngineColumn, EngineSchema
 from dpsql.compiler.settings import QuerySettings
+from dpsql.compiler.statements import QueryStatement
 from dpsql.policy import Policy
 from dpsql.settings import Settings
 from dpsql.sqltypes import SqlType

@@ -15,8 +15,10 @@ import pytest
 
 from dpsql.engine import Engine
 from dpsql.privacy.accounting import Spent
-from dpsql.session import Result, Session
+from dpsql.results import Result
+from dpsql.session import Session
 from tests.fixtures.load import HERE, Case, load
+from tests.postgres import Server
 from tests.world import postgres_oracle
 
 FIXTURE = "accepted.sql"
@@ -27,9 +29,11 @@ Rows = list[tuple[Any, ...]]
 
 @pytest.fixture(scope="module")
 def oracle(
-    wide_policy: Path, tmp_path_factory: pytest.TempPathFactory
+    wide_policy: Path, postgres_server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-    with postgres_oracle(wide_policy.with_suffix(".duckdb"), tmp_path_factory.mktemp("oracle")) as connection:
+    with postgres_oracle(
+        wide_policy.with_suffix(".duckdb"), tmp_path_factory.mktemp("oracle"), postgres_server
+    ) as connection:
         yield connection
 
 

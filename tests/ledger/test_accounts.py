@@ -6,8 +6,8 @@ from fractions import Fraction
 import pytest
 
 from dpsql.errors import InvalidParameter, PolicyViolation
-from dpsql.ledger import Account, SqliteLedger
-from tests.ledger.world import SQL, Clock, policy, requests
+from dpsql.ledger import Account, Holder, Scope, SqliteLedger
+from tests.ledger.world import ANA, SQL, Clock, policy, requests
 
 POLICY = policy()
 VERIFIER = "SCRAM-SHA-256$4096:c2FsdA==$c3RvcmVk:c2VydmVy"
@@ -98,7 +98,7 @@ def test_what_concerns_no_account_is_refused(ledger: SqliteLedger) -> None:
         lambda: ledger.set_verifier("eve", VERIFIER),
         lambda: ledger.set_role("eve", "guest"),
         lambda: ledger.remove_account("eve"),
-        lambda: ledger.unfreeze("eve", "why"),
+        lambda: ledger.unfreeze(Holder(Scope.USER, "eve"), "why"),
     )
     for act in acts:
         with pytest.raises(InvalidParameter, match='no account "eve"'):
@@ -107,6 +107,6 @@ def test_what_concerns_no_account_is_refused(ledger: SqliteLedger) -> None:
 
 def test_only_a_frozen_account_is_unfrozen_and_for_a_reason(ledger: SqliteLedger) -> None:
     with pytest.raises(InvalidParameter, match="not frozen"):
-        ledger.unfreeze("ana", "why")
+        ledger.unfreeze(ANA, "why")
     with pytest.raises(InvalidParameter, match="reason"):
-        ledger.unfreeze("ana", " ")
+        ledger.unfreeze(ANA, " ")

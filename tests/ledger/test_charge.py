@@ -9,6 +9,7 @@ from dpsql.ledger import SqliteLedger
 from dpsql.privacy.accounting import Accountant, Spent, create_limit
 from dpsql.privacy.cost import Event, Mechanism
 from tests.ledger.world import (
+    ANA,
     SQL,
     UNIT,
     budget,
@@ -343,7 +344,7 @@ def test_three_failures_freeze_the_user_until_unfrozen(ledger: SqliteLedger) -> 
     with pytest.raises(PolicyViolation, match="frozen"):
         ledger.charge("ana", POLICY, requests("a"), sql=SQL)
     assert ledger.charge("ben", POLICY, requests("a"), sql=SQL)
-    ledger.unfreeze("ana", "a cast in the view, mended")
+    ledger.unfreeze(ANA, "a cast in the view, mended")
     ledger.record_failure("ana", ["4"])
     assert ledger.charge("ana", POLICY, requests("b"), sql=SQL)
     assert [record["body"]["reason"] for record in ledger.export() if record["kind"] == "account.unfrozen"] == [

@@ -5,13 +5,16 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
-from dpsql.ledger import SqliteLedger, VerifyReport
-from dpsql.ledger.chain import ORIGIN, link
-from tests.ledger.world import SQL, Clock, new_ledger, policy, requests
+from dpsql.ledger import Holder, Scope, SqliteLedger, VerifyReport
+from dpsql.ledger.chain import ORIGIN, Record, canonical, flaw, link
+from dpsql.ledger.projection import project
+from dpsql.ledger.schema import TABLES
+from tests.ledger.world import SQL, TEAM, Clock, new_ledger, policy, requests
 
 POLICY = policy()
 TRIGGERS = ("records_keep_updates", "records_keep_deletes", "records_keep_replaces")
@@ -29,6 +32,13 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for release in ledger.charge(user, POLICY, requests(key), sql=SQL).releases:
             if release.payload is None:
                 ledger.store(release.release_id, f"rows of {key}".encode())
+    eva = Holder(Scope.USER, "eva")
+    ledger.add_account("eva", "analyst", None, "team")
+    ledger.charge("eva", POLICY, requests("d"), sql=SQL)
+    ledger.grant(eva, POLICY, Fraction(1, 3), Fraction(0), "more")
+    ledger.lower(eva, POLICY, Fraction(1, 4), Fraction(0), "less")
+    ledger.reset(eva, POLICY, "anew")
+    ledger.freeze(TEAM, "stop")
     ledger.record_failure("ben", ["c"])
     assert ledger.verify().ok
     ledger.close()
@@ -134,11 +144,18 @@ def test_all_records_cut_off_are_found(copy: sqlite3.Connection) -> None:
         ("UPDATE budgets SET spent = replace(spent, '1/5', '1/10')", "budgets"),
         ("UPDATE budgets SET charges = 0", "budgets"),
         ("UPDATE budgets SET window_start = '2030-01-01T00:00:00.000000+00:00'", "budgets"),
-        ("DELETE FROM budgets WHERE user = 'ana'", "budgets"),
+        ("DELETE FROM budgets WHERE holder = 'ana'", "budgets"),
         ('UPDATE terms SET fixed = replace(fixed, \'"epsilon":"1"\', \'"epsilon":"9"\')', "terms"),
         ("UPDATE accounts SET role = 'owner' WHERE name = 'ana'", "accounts"),
         ("UPDATE accounts SET failures = 0", "accounts"),
-        ("INSERT INTO accounts VALUES ('eve', 'analyst', NULL, '2026', 0, 0, 0)", "accounts"),
+        ("UPDATE accounts SET user_group = NULL WHERE name = 'eva'", "accounts"),
+        ("DELETE FROM freezes", "freezes"),
+        ("INSERT INTO freezes VALUES ('all', '', 'owner')", "freezes"),
+        ("DELETE FROM shared", "shared"),
+        ("UPDATE budgets SET resets = 0 WHERE holder = 'eva'", "budgets"),
+        ("UPDATE budgets SET granted_epsilon = '5' WHERE holder = 'eva'", "budgets"),
+        ("UPDATE budgets SET last_charge = NULL", "budgets"),
+        ("INSERT INTO accounts VALUES ('eve', 'analyst', NULL, '2026', 0, 0, NULL)", "accounts"),
         ("INSERT INTO caps VALUES ('more', 9, 'add_remove')", "caps"),
         ("UPDATE datasets SET cap = 'more'", "datasets"),
         ("INSERT INTO releases VALUES (9, 9, 'ben', 2, 'clinic', 'b', '', 0)", "releases"),
@@ -229,6 +246,9 @@ def test_a_forged_record_from_the_past_is_found(copy: sqlite3.Connection) -> Non
         ("budget.forgiven", {}),
         ("charge", {}),
         ("failure", {"user": "ana", "keys": 7}),
+        ("budget.granted", {"budget": 1, "epsilon": "much", "delta": "0"}),
+        ("budget.reset", {"budget": 77}),
+        ("group.frozen", {"name": "team", "reason": "again"}),
         ("account.added", {"name": "eve", "role": None, "verifier": None}),
     ],
 )
@@ -256,3 +276,29 @@ def test_charges_go_on_while_a_ledger_is_verified(ledger: SqliteLedger, monkeypa
 def test_records_chain_canonical_json(copy: sqlite3.Connection) -> None:
     for (body,) in copy.execute("SELECT body FROM records"):
         assert body == json.dumps(json.loads(body), sort_keys=True, separators=(",", ":"))
+
+
+def test_records_of_layout_1_mean_what_they_meant() -> None:
+    """They were written by the first layout's dpsql: the present tables follow from them unchanged."""
+    before = None
+    with closing(sqlite3.connect(":memory:")) as replay:
+        replay.executescript(TABLES)
+        for line in Path(__file__).with_name("layout1.jsonl").read_text().splitlines():
+            fields = json.loads(line)
+            record = Record(**{**fields, "body": canonical(fields["body"])})
+            assert flaw(record, before) is None
+            project(replay, record, fields["body"])
+            before = record
+        budgets = replay.execute("SELECT scope, holder, dataset, spent, charges, resets, last_charge FROM budgets")
+        found = {row[:3]: (json.loads(row[3])["pure_epsilon"], *row[4:]) for row in budgets}
+        assert found == {
+            ("user", "ana", "clinic"): ("1/10", 1, 0, 25),
+            ("user", "ben", "clinic"): ("1/10", 1, 0, 15),
+            ("user", "ana", "lab"): ("1/5", 2, 0, 36),
+            ("cap", None, None): ("1/2", 5, 0, 36),
+        }
+        accounts = replay.execute("SELECT name, role, failures, removed, user_group FROM accounts ORDER BY name")
+        assert accounts.fetchall() == [("ana", "analyst", 1, 0, None), ("ben", "analyst", 3, 0, None)]
+        assert replay.execute("SELECT * FROM freezes").fetchall() == [("user", "ben", "failures")]
+        assert replay.execute("SELECT count(*) FROM shared").fetchone() == (0,)
+        assert replay.execute("SELECT count(*) FROM quarantine").fetchone() == (3,)

@@ -7,14 +7,15 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from dpsql.ledger import ReleaseRequest, SqliteLedger
-from dpsql.policy import Budget, Dataset, MechanismChoice, Policy, QueryDefaults, Role, Window
+from dpsql.ledger import Holder, ReleaseRequest, Scope, SqliteLedger
+from dpsql.policy import Budget, Dataset, MechanismChoice, Policy, QueryDefaults, Role, UserGroup, Window
 from dpsql.privacy.accounting import Accountant
 from dpsql.privacy.cost import Event, Mechanism
 from dpsql.privacy.sensitivity import Adjacency, Sensitivity
 
 ROOT = Path(__file__).parent.parent.parent
 SQL = "SELECT sex, COUNT(*) FROM patients GROUP BY sex"
+ANA, BEN, TEAM = Holder(Scope.USER, "ana"), Holder(Scope.USER, "ben"), Holder(Scope.GROUP, "team")
 UNIT = Sensitivity(l0=1, linf=1, l1=1, l2_squared=1)
 
 
@@ -41,9 +42,17 @@ def budget(
 
 
 def policy(
-    user: Budget | None = None, cap: Budget | None = None, *, cap_name: str = "people", **dataset: Any
+    user: Budget | None = None,
+    cap: Budget | None = None,
+    *,
+    team: Budget | None = None,
+    cap_name: str = "people",
+    **dataset: Any,
 ) -> Policy:
-    """Return a policy with the roles analyst (the given budget) and guest (epsilon 1/10)."""
+    """Return a policy with the roles analyst (the given budget) and guest (epsilon 1/10), and the groups team and lab.
+
+    The groups' budget is epsilon 3/10 unless one is given.
+    """
     facts = Dataset(
         name="clinic",
         url="duckdb:///clinic.duckdb",
@@ -61,7 +70,8 @@ def policy(
         Role("analyst", user or budget(), query, frozenset()),
         Role("guest", budget(Fraction(1, 10)), query, frozenset()),
     )
-    return Policy(replace(facts, **dataset), roles, (), Path("clinic.toml"))
+    groups = tuple(UserGroup(name, team or budget(Fraction(3, 10)), None) for name in ("team", "lab"))
+    return Policy(replace(facts, **dataset), roles, (), Path("clinic.toml"), groups)
 
 
 def laplace(epsilon: Fraction | int) -> Event:

@@ -1,6 +1,7 @@
 """A valid policy file, read: exact numbers, defaults, paths, fingerprint; and files that are no policy at all."""
 
 import re
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from dpsql.cli import clinic
 from dpsql.errors import InvalidPolicy
-from dpsql.policy import MechanismChoice, Policy, Table, UnitVia, Window, load_policy
+from dpsql.policy import Budget, MechanismChoice, Policy, Table, UnitVia, Window, budgets, load_policy
 from dpsql.privacy.cost import Accountant
 from dpsql.privacy.sensitivity import Adjacency
 from dpsql.sqltypes import SqlType, parse_type
@@ -376,3 +377,52 @@ def test_a_byte_order_mark_and_windows_lines(tmp_path: Path) -> None:
     file.write_bytes(SMALL.replace("max_rows = 25", "max_rows = 0").replace("\n", "\r\n").encode())
     with pytest.raises(InvalidPolicy, match=re.escape('policy.toml:16: tables."sales.orders".max_rows: 0 is not')):
         load_policy(file)
+
+
+GROUPS = """
+[groups.team]
+budget = { epsilon = 2, delta = 1e-7, window = "30 days" }
+description = "The team"
+[groups."the others"]
+budget = { epsilon = 3, delta = 1e-6 }
+"""
+
+
+def test_groups_of_users(tmp_path: Path) -> None:
+    policy = load(tmp_path, SMALL + GROUPS)
+    team, others = policy.groups
+    assert (team.name, team.description, team.budget.epsilon, team.budget.window) == (
+        "team",
+        "The team",
+        Fraction(2),
+        Window(30),
+    )
+    assert (team.budget.accountant, team.budget.selection_share) == (Accountant.ZCDP, Fraction(1, 2))
+    assert (policy.group("the others"), others.description, policy.group("x")) == (others, None, None)
+    assert load(tmp_path, SMALL).groups == ()
+    assert policy.fingerprint == load(tmp_path, SMALL).fingerprint  # who pays changes no answer
+
+
+def test_a_group_accounts_for_every_role(tmp_path: Path) -> None:
+    pure = SMALL.replace("budget = { epsilon = 1, delta = 1e-6 }", 'budget = { epsilon = 1, accountant = "pure" }')
+    for accountant in ("pure", "basic", "advanced", "zcdp", "rdp"):
+        delta = "" if accountant == "pure" else ", delta = 1e-6"
+        group = f'[groups.team]\nbudget = {{ epsilon = 2{delta}, accountant = "{accountant}" }}\n'
+        assert load(tmp_path, pure + group).groups[0].budget.accountant.value == accountant
+        if accountant != "zcdp":
+            with pytest.raises(InvalidPolicy, match='users of role "clerk", which has accountant "zcdp"'):
+                load(tmp_path, SMALL + group)
+
+
+def test_a_budget_is_changed_within_what_a_policy_could_say() -> None:
+    zcdp = Budget(Fraction(5), Fraction(1, 10**6), Accountant.ZCDP, Window(30), Fraction(1, 2))
+    assert budgets.changed(zcdp, Fraction(0), Fraction(0)) == zcdp
+    more = budgets.changed(zcdp, Fraction(1, 2), Fraction(1, 10**6))
+    assert more == replace(zcdp, epsilon=Fraction(11, 2), delta=Fraction(2, 10**6))
+    least = budgets.changed(zcdp, Fraction(-7), Fraction(-1))
+    assert (least.epsilon, least.delta) == (Fraction(1, 10**9), Fraction(1, 10**20))
+    most = budgets.changed(zcdp, Fraction(10**5), Fraction(1))
+    assert (most.epsilon, most.delta) == (Fraction(10**4), Fraction(1, 10))
+    none = replace(zcdp, accountant=Accountant.BASIC, delta=Fraction(0))
+    assert budgets.changed(none, Fraction(1), Fraction(-1)).delta == 0
+    assert budgets.changed(replace(none, accountant=Accountant.PURE), Fraction(1), Fraction(1)).delta == 0

@@ -13,9 +13,9 @@ from dpsql.backends import Cancellation, DuckDBBackend, ExactCells, PublicRows
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.compile import compile_query
 from dpsql.compiler.lowering import Constants
-from dpsql.compiler.parse import QueryStatement
 from dpsql.compiler.plan import CompiledQuery, PlannedInput, PlannedRelease
 from dpsql.compiler.settings import QuerySettings
+from dpsql.compiler.statements import QueryStatement
 from dpsql.policy import load_policy
 from dpsql.sqltypes import SqlType
 

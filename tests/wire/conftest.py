@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpsql.errors import PolicyViolation
+from dpsql.session import Session
 from dpsql.wire.scram import make_verifier
 from dpsql.wire.server import GatewayServer, Limits
 from dpsql.wire.tls import load_tls
@@ -30,7 +31,9 @@ class RunningServer:
         require_tls: bool = False,
         workers: int = 4,
         decoy_secret: bytes | None = None,
+        open_session: Callable[[str, str], Session] | None = None,
     ) -> None:
+        self._open_session = open_session or self._open
         self.sessions: list[ScriptedSession] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
@@ -51,7 +54,7 @@ class RunningServer:
     ) -> GatewayServer:
         server = GatewayServer(
             lookup=_VERIFIERS.get,
-            open_session=self._open,
+            open_session=self._open_session,
             databases=["clinic"],
             port=0,
             tls=tls,  # type: ignore[arg-type]

@@ -7,16 +7,18 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from uuid import UUID
 
-from dpsql.compiler.parse import DeallocateStatement, EmptyStatement
+from dpsql.compiler.statements import DeallocateStatement, EmptyStatement
 from dpsql.errors import (
     FailedTransaction,
     InvalidParameter,
     InvalidSyntax,
     QueryCanceled,
     UndefinedTable,
+    UnknownPortal,
     UnknownStatement,
 )
-from dpsql.session import Description, Notice, Result, ResultColumn, Session, Statement
+from dpsql.results import Description, Notice, Result, ResultColumn
+from dpsql.session import Session, Statement
 from dpsql.sqltypes import SqlType
 
 ROW: dict[SqlType, object] = {
@@ -170,6 +172,9 @@ class ScriptedSession(Session):
     def fail(self) -> None:
         if self._status == "T":
             self._status = "E"
+
+    def describe_cursor(self, name: str) -> tuple[ResultColumn, ...]:
+        raise UnknownPortal(f'portal "{name}" does not exist')
 
     def cancel(self) -> None:
         self.cancels += 1

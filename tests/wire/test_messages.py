@@ -79,6 +79,9 @@ BACKEND: dict[type[BackendMessage], st.SearchStrategy[BackendMessage]] = {
     backend.CloseComplete: st.just(backend.CloseComplete()),
     backend.NoData: st.just(backend.NoData()),
     backend.PortalSuspended: st.just(backend.PortalSuspended()),
+    backend.CopyOutResponse: st.builds(backend.CopyOutResponse, st.integers(0, 1), st.integers(0, 20)),
+    backend.CopyRow: st.builds(backend.CopyRow, blobs),
+    backend.CopyEnd: st.just(backend.CopyEnd()),
     backend.ErrorResponse: st.builds(backend.ErrorResponse, **reports),
     backend.NoticeResponse: st.builds(backend.NoticeResponse, **reports),
 }

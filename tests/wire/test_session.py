@@ -8,7 +8,8 @@ from typing import TypeVar
 import pytest
 
 from dpsql.errors import BackendFailure
-from dpsql.session import Result, Statement
+from dpsql.results import Result
+from dpsql.session import Statement
 from dpsql.wire.backend import (
     BackendMessage,
     BindComplete,

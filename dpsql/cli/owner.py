@@ -1,0 +1,159 @@
+"""What the data owner does to budgets: grant, lower, reset, freeze and unfreeze; each is a record with its reason."""
+
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from dpsql.cli.command import Command
+from dpsql.cli.options import existing_ledger, finding_ledger, ledger_option
+from dpsql.errors import InvalidParameter
+from dpsql.ledger import BudgetStatus, Holder, Scope
+from dpsql.policy import Policy, load_policy
+from dpsql.system import decimal_text, times
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_MAX_EXPONENT = 30
+_MAX_DIGITS = 30
+
+_user = click.option("--user", metavar="NAME", help="Of this user.")
+_user_group = click.option("--user-group", metavar="NAME", help="Of this group of users.")
+_everybody = click.option("--all-users", is_flag=True, help="Of everybody, in every dataset of the ledger.")
+_cap = click.option("--all-users", is_flag=True, hidden=True, help="Refused: the cap is changed in the policy.")
+_policy = click.option(
+    "--policy", required=True, metavar="POLICY", type=click.Path(path_type=Path), help="Whose budget it is."
+)
+_reason = click.option("--reason", required=True, metavar="TEXT", help="Why; it is recorded.")
+_delta = click.option("--delta", metavar="D", default="0", show_default=True, help="Delta, in the same direction.")
+
+
+def _of_a_budget(command: F) -> F:
+    """Give a command the options that say whose budget of which policy is changed, and why."""
+    for option in (ledger_option, _reason, _policy, _cap, _user_group, _user):
+        command = option(command)
+    return command
+
+
+def _of_a_freeze(command: F) -> F:
+    """Give a command the options that say who is frozen, and why."""
+    for option in (finding_ledger, _reason, _everybody, _user_group, _user):
+        command = option(command)
+    return command
+
+
+@click.command(cls=Command)
+@_of_a_budget
+@click.option("--epsilon", required=True, metavar="E", help="So much more than now.")
+@_delta
+def grant(epsilon: str, delta: str, reason: str, policy: Path, ledger: str | None, **whose: Any) -> None:
+    """Give a user or a group more than the policy says.
+
+    What is granted is kept beside the policy's budget: where the policy changes, the difference stays. The cap over all
+    users is changed in the policy alone.
+
+    Example:
+      dpsql budget grant --user ana --epsilon 1 --reason "asked for one more table" --policy clinic.toml
+    """
+    holder, loaded = _holder(**whose), load_policy(policy)
+    amounts = _number("epsilon", epsilon), _number("delta", delta)
+    with existing_ledger(ledger, policy) as opened:
+        status = opened.grant(holder, loaded, *amounts, reason)
+    click.echo(_now(holder, loaded, status))
+
+
+@click.command(cls=Command)
+@_of_a_budget
+@click.option("--epsilon", required=True, metavar="E", help="So much less than now.")
+@_delta
+def lower(epsilon: str, delta: str, reason: str, policy: Path, ledger: str | None, **whose: Any) -> None:
+    """Give a user or a group less than now; what is spent stays spent.
+
+    Example:
+      dpsql budget lower --user-group team --epsilon 2 --reason "two have left" --policy clinic.toml
+    """
+    holder, loaded = _holder(**whose), load_policy(policy)
+    amounts = _number("epsilon", epsilon), _number("delta", delta)
+    with existing_ledger(ledger, policy) as opened:
+        status = opened.lower(holder, loaded, *amounts, reason)
+    click.echo(_now(holder, loaded, status))
+
+
+@click.command(cls=Command)
+@_of_a_budget
+def reset(reason: str, policy: Path, ledger: str | None, **whose: Any) -> None:
+    """Let a user or a group spend the whole budget again.
+
+    What is guaranteed before and after a reset ADDS UP: after n resets, n + 1 budgets may be lost. The cap over all
+    users goes on counting.
+
+    Example:
+      dpsql budget reset --user ana --reason "a new study, approved" --policy clinic.toml
+    """
+    holder, loaded = _holder(**whose), load_policy(policy)
+    with existing_ledger(ledger, policy) as opened:
+        status = opened.reset(holder, loaded, reason)
+    click.echo(_now(holder, loaded, status))
+    click.echo(
+        f"reset {times(status.resets)}: what was guaranteed before and what is guaranteed from now on ADD UP, "
+        f"to {status.resets + 1} budgets"
+    )
+
+
+@click.command(cls=Command)
+@_of_a_freeze
+def freeze(reason: str, ledger: str | None, policy: Path | None, **whose: Any) -> None:
+    """Refuse every query of a user, of a group's members or of everybody, until they are let go.
+
+    Example:
+      dpsql budget freeze --all-users --reason "the release is being checked" --policy clinic.toml
+    """
+    holder = _holder(**whose)
+    with existing_ledger(ledger, policy) as opened:
+        opened.freeze(holder, reason)
+    click.echo(f"{holder}: frozen")
+
+
+@click.command(cls=Command)
+@_of_a_freeze
+def unfreeze(reason: str, ledger: str | None, policy: Path | None, **whose: Any) -> None:
+    """Let those who were frozen ask again, whoever froze them.
+
+    Example:
+      dpsql budget unfreeze --all-users --reason "checked" --policy clinic.toml
+    """
+    holder = _holder(**whose)
+    with existing_ledger(ledger, policy) as opened:
+        opened.unfreeze(holder, reason)
+    click.echo(f"{holder}: may ask again")
+
+
+def _holder(user: str | None, user_group: str | None, all_users: bool) -> Holder:
+    named = [Holder(Scope.USER, user)] if user is not None else []
+    named += [Holder(Scope.GROUP, user_group)] if user_group is not None else []
+    named += [Holder(Scope.ALL)] if all_users else []
+    if len(named) != 1:
+        raise click.UsageError("who is meant? Give one of --user NAME and --user-group NAME.")
+    return named[0]
+
+
+def _number(name: str, text: str) -> Fraction:
+    try:
+        value = Decimal(text.strip())
+    except InvalidOperation:
+        value = Decimal("NaN")
+    # The exponent is looked at first: Fraction(Decimal("1e999999")) would compute the million digits.
+    if not value.is_finite() or abs(value.adjusted()) > _MAX_EXPONENT or len(value.as_tuple().digits) > _MAX_DIGITS:
+        raise InvalidParameter(f'"{text[:40]}" is not a number that can be {name}', hint=f"--{name} 0.5, for example")
+    return Fraction(value)
+
+
+def _now(holder: Holder, policy: Policy, status: BudgetStatus) -> str:
+    limit, left = status.limit, status.remaining
+    return (
+        f'the budget of {holder} for "{policy.dataset.name}" is epsilon {decimal_text(limit.epsilon)} and delta '
+        f"{decimal_text(limit.delta)}, of which epsilon {decimal_text(left.epsilon, 4)} is left"
+    )

@@ -1,0 +1,117 @@
+"""What the owner may change in a budget by command: raise it, lower it, set it to nothing spent; each with a reason.
+
+Rule 1: what is spent stays spent, but for a reset: then the guarantees of before and after add up.
+Rule 2: the cap over all users is changed in the policy alone.
+"""
+
+from fractions import Fraction
+
+from dpsql.errors import InvalidParameter
+from dpsql.ledger.accounts import check_holder, check_reason
+from dpsql.ledger.budgets import BudgetState, group_budget, open_budget, role_budget
+from dpsql.ledger.ledger import Holder, Scope
+from dpsql.ledger.projection import load_spent
+from dpsql.ledger.transaction import Transaction
+from dpsql.policy import Budget, Policy
+from dpsql.policy.budgets import LEAST_DELTA, LEAST_EPSILON, MOST_DELTA, MOST_EPSILON, changed
+from dpsql.privacy.accounting import Spent
+
+
+def grant(
+    transaction: Transaction, holder: Holder, policy: Policy, epsilon: Fraction, delta: Fraction, reason: str
+) -> None:
+    """Raise a budget above what the policy says."""
+    _change(transaction, holder, policy, 1, epsilon, delta, reason)
+
+
+def lower(
+    transaction: Transaction, holder: Holder, policy: Policy, epsilon: Fraction, delta: Fraction, reason: str
+) -> None:
+    """Lower a budget below what it was; more may be spent by now than it then allows."""
+    _change(transaction, holder, policy, -1, epsilon, delta, reason)
+
+
+def reset(transaction: Transaction, holder: Holder, policy: Policy, reason: str) -> None:
+    """Let a whole budget be spent again.
+
+    Guarantee: n resets let n + 1 budgets be spent, whose losses add up; the cap counts them all, and is not reset.
+    """
+    check_reason(reason)
+    budget = _policy_budget(transaction, holder, policy)
+    state = open_budget(transaction, holder, policy.dataset, budget)
+    if load_spent(state.spent) == Spent.zero():
+        raise InvalidParameter(f"nothing is spent of the budget of {holder}", hint="there is nothing to reset")
+    transaction.append("budget.reset", _body(holder, policy, state, reason))
+
+
+def _change(
+    transaction: Transaction,
+    holder: Holder,
+    policy: Policy,
+    sign: int,
+    epsilon: Fraction,
+    delta: Fraction,
+    reason: str,
+) -> None:
+    check_reason(reason)
+    _check_amounts(epsilon, delta)
+    budget = _policy_budget(transaction, holder, policy)
+    state = open_budget(transaction, holder, policy.dataset, budget)
+    granted = state.granted_epsilon + sign * epsilon, state.granted_delta + sign * delta
+    after = changed(budget, *granted)
+    if (after.epsilon, after.delta) != (budget.epsilon + granted[0], budget.delta + granted[1]):
+        raise _beyond(holder, state.granted(budget))
+    body = {**_body(holder, policy, state, reason), "epsilon": str(epsilon), "delta": str(delta)}
+    transaction.append("budget.granted" if sign > 0 else "budget.lowered", body)
+    open_budget(transaction, holder, policy.dataset, budget)
+
+
+def _policy_budget(transaction: Transaction, holder: Holder, policy: Policy) -> Budget:
+    """Return what a policy gives a holder whom the ledger knows."""
+    if holder.scope is Scope.ALL:
+        raise InvalidParameter(
+            "the cap over all users is not changed by a command",
+            hint="change [dataset] budget in the policy: the next charge makes a record of it",
+        )
+    if holder.scope is Scope.GROUP:
+        if policy.group(holder.name) is None:
+            names = ", ".join(group.name for group in policy.groups)
+            raise InvalidParameter(
+                f'the policy has no group "{holder.name}"', hint=f"It has: {names}" if names else "It has no groups"
+            )
+        return group_budget(policy, holder.name)
+    check_holder(transaction.connection, holder)
+    (role,) = transaction.one("SELECT role FROM accounts WHERE name = ?", holder.name)
+    return role_budget(policy, role)
+
+
+def _check_amounts(epsilon: Fraction, delta: Fraction) -> None:
+    if not Fraction(LEAST_EPSILON) <= epsilon <= Fraction(MOST_EPSILON):
+        raise InvalidParameter(
+            f"epsilon must lie between {LEAST_EPSILON} and {MOST_EPSILON}", hint="--epsilon 0.5, for example"
+        )
+    if delta != 0 and not Fraction(LEAST_DELTA) <= delta <= Fraction(MOST_DELTA):
+        raise InvalidParameter(
+            f"delta must be 0, or lie between {LEAST_DELTA} and {MOST_DELTA}", hint="--delta 1e-7, for example"
+        )
+
+
+def _beyond(holder: Holder, budget: Budget) -> InvalidParameter:
+    epsilon, delta = float(budget.epsilon), float(budget.delta)
+    return InvalidParameter(
+        f"the budget of {holder} is epsilon {epsilon:g} and delta {delta:g} ({budget.accountant.value}): the change "
+        "would leave the range that a budget can have",
+        detail=f"Epsilon lies between {LEAST_EPSILON} and {MOST_EPSILON}, delta between {LEAST_DELTA} and "
+        f"{MOST_DELTA}; the pure accountant has no delta.",
+        hint="to let nothing more be asked: dpsql budget freeze",
+    )
+
+
+def _body(holder: Holder, policy: Policy, state: BudgetState, reason: str) -> dict[str, object]:
+    return {
+        "budget": state.id,
+        "scope": holder.scope.value,
+        "name": holder.name,
+        "dataset": policy.dataset.name,
+        "reason": reason,
+    }
