@@ -14,7 +14,7 @@ Error:
    ├─ NotSupportedError           UnsupportedQuery 0A000
    ├─ DataError                   InvalidParameter 22023 · InvalidText 22P02 · NumberOutOfRange 22003
    ├─ OperationalError            BudgetExhausted 53400 · InvalidPolicy F0000 · LedgerUnavailable 58030
-   │                              BackendFailure 58000
+   │                              BackendFailure 58000 · DatabaseUnavailable 57P03
    │                              QueryCanceled 57014 · AuthenticationFailed 28P01 · ProtocolViolation 08P01
    │                              QueryTooComplex 54001 · TooManyConnections 53300 · ServerShutdown 57P01
    │                              UnknownSavepoint 3B001 · CursorState 55000
@@ -222,6 +222,10 @@ class BackendFailure(OperationalError, code="58000"):
 
     def __init__(self) -> None:
         super().__init__(self.SENTENCE)
+
+
+class DatabaseUnavailable(OperationalError, code="57P03"):
+    """The engine cannot be reached, or is not what it was at the start; nothing was charged."""
 
 
 class QueryCanceled(OperationalError, code="57014"):

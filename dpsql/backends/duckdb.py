@@ -1,9 +1,8 @@
 """DuckDB as the engine: one read-only file, locked down, queries cancellable and bounded in time."""
 
 import logging
-import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.backends.backend import NO_INPUTS, Cancellation, ExactCells, ExactRows, Inputs, PublicRows, Texts
+from dpsql.backends.fit import TablePath, fitted
+from dpsql.compiler.engines.dialect import quote_name
 from dpsql.compiler.plan import PlannedRelease, PublicRead
-from dpsql.compiler.render import quote_name
-from dpsql.compiler.schema import EngineColumn, EngineSchema, EngineTable
+from dpsql.compiler.schema import Engine, EngineColumn, EngineSchema, EngineTable
 from dpsql.errors import (
     BackendFailure,
     CardinalityViolation,
@@ -24,7 +24,7 @@ from dpsql.errors import (
     QueryTooComplex,
     UnsupportedQuery,
 )
-from dpsql.policy import Policy, Table
+from dpsql.policy import Policy
 from dpsql.sqltypes import SqlType
 
 _LOG = logging.getLogger("dpsql.backend")
@@ -150,6 +150,24 @@ class DuckDBBackend:
             _LOG.error("engine answer could not be read: %s", type(error).__name__)
             raise BackendFailure() from None
         return ExactRows(cells, rows)
+
+    def count(self, sql: str, names: Sequence[str]) -> tuple[int, ...]:
+        """Count for the data owner; see Backend."""
+        try:
+            with _cursor(self._database, Cancellation(), STATEMENT_SECONDS) as cursor:
+                found = cursor.execute(f"SELECT {', '.join(names)} FROM ({sql})").fetchall()
+        except duckdb.Error as error:
+            _LOG.error("engine query failed: %s", type(error).__name__)
+            raise BackendFailure() from None
+        return tuple(map(int, found[0]))
+
+    def warnings(self) -> tuple[str, ...]:
+        """What the data owner should know: nothing, for a file is opened for reading alone; see Backend."""
+        return ()
+
+    def advice(self) -> tuple[str, ...]:
+        """Statements that make queries faster: none, for DuckDB's own indexes do not; see Backend."""
+        return ()
 
     def _public(self, read: PublicRead, cancellation: Cancellation) -> PublicRows:
         with _cursor(self._database, cancellation, STATEMENT_SECONDS) as cursor:
@@ -288,14 +306,14 @@ def _integers(column: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _read_schema(database: duckdb.DuckDBPyConnection, policy: Policy) -> EngineSchema:
-    columns: dict[tuple[str, str], dict[str, EngineColumn]] = {}
+    columns: dict[TablePath, dict[str, EngineColumn]] = {}
     listed = database.execute(
         "SELECT schema_name, table_name, column_name, data_type, is_nullable FROM duckdb_columns() "
         "WHERE database_name = current_database()"
     ).fetchall()
     for schema, table, column, type_name, nullable in listed:
         columns.setdefault((schema, table), {})[column] = EngineColumn(type_name, sql_type(type_name), not nullable)
-    unique: dict[tuple[str, str], set[frozenset[str]]] = {}
+    unique: dict[TablePath, set[frozenset[str]]] = {}
     constraints = database.execute(
         "SELECT schema_name, table_name, constraint_column_names FROM duckdb_constraints() "
         "WHERE database_name = current_database() AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')"
@@ -303,70 +321,12 @@ def _read_schema(database: duckdb.DuckDBPyConnection, policy: Policy) -> EngineS
     for schema, table, names in constraints:
         if not any(columns[schema, table][name].type_name in _ROUNDED for name in names):
             unique.setdefault((schema, table), set()).add(frozenset(names))
-    tables = {}
-    for table in policy.tables:
-        path = (table.schema or policy.dataset.schema, table.relation)
-        if path not in columns:
-            raise InvalidPolicy(
-                f'{policy.path}: tables.{table.name}: the database has no table "{".".join(path)}"',
-                hint='Tables are named as in the database; another schema\'s as [tables."schema.table"].',
-            )
-        engine = EngineTable(path, columns[path], frozenset(unique.get(path, ())))
-        _check_columns(table, engine, policy)
-        tables[table.name] = engine
-    return EngineSchema(tables)
-
-
-def _check_columns(table: Table, engine: EngineTable, policy: Policy) -> None:
-    """Every column the policy names is there, with a type that can hold what the policy says."""
-    via = [pair[0] for pair in table.unit_via.on] if table.unit_via is not None else []
-    for name in [*(column.name for column in table.columns), *([table.unit_key] if table.unit_key else []), *via]:
-        if name not in engine.columns:
-            raise InvalidPolicy(
-                f'{policy.path}: tables.{table.name}: the database\'s table has no column "{name}"',
-                hint="It has: " + ", ".join(engine.columns),
-            )
-    for column in table.columns:
-        found = engine.columns[column.name]
-        if not _holds(column.type, found.sql_type):
-            raise InvalidPolicy(
-                f"{policy.path}: tables.{table.name}.columns.{column.name}: the database's type is "
-                f"{found.type_name}, not {column.type.value}",
-                hint=f'type = "{re.sub(" .*", "", found.sql_type.value)}"',
-            )
-    if table.unit_key is not None:
-        _check_unit(table, table.unit_key, engine, policy)
-
-
-def _check_unit(table: Table, name: str, engine: EngineTable, policy: Policy) -> None:
-    """Two units never become one: the key's declared type tells apart whatever the engine's tells apart."""
-    found, column = engine.columns[name], table.column(name)
-    declared = column.type if column is not None else found.sql_type
-    alike = (
-        declared is found.sql_type
-        or (declared.is_integer and found.sql_type.is_integer)
-        or (declared.is_text and found.sql_type.is_text)
-    )
-    if found.sql_type in _NOT_UNITS or found.type_name in _ROUNDED or not alike:
-        raise InvalidPolicy(
-            f"{policy.path}: tables.{table.name}.unit_key: a {found.type_name} cannot be the unit as {declared.value}",
-            hint="A unit key is an integer, text, uuid, numeric, date or timestamp, declared with its own type.",
-        )
+    tables = {path: EngineTable(path, listed, frozenset(unique.get(path, ()))) for path, listed in columns.items()}
+    rounded = {
+        (path, name) for path, listed in columns.items() for name in listed if listed[name].type_name in _ROUNDED
+    }
+    return EngineSchema(Engine.DUCKDB, fitted(policy, tables, frozenset(rounded)))
 
 
 _ROUNDED = frozenset({"TIMESTAMP_NS", "TIME_NS"})
 """Types whose values are read to the microsecond: two that the engine tells apart may become one."""
-
-_NOT_UNITS = frozenset(
-    {SqlType.REAL, SqlType.DOUBLE, SqlType.INTERVAL, SqlType.JSON, SqlType.BYTEA, SqlType.ARRAY, SqlType.BOOLEAN}
-)
-
-
-def _holds(declared: SqlType, found: SqlType) -> bool:
-    if declared.is_number:
-        return found.is_number
-    if declared.is_text:
-        return found.is_text
-    if declared.is_moment:
-        return found.is_moment
-    return declared is found

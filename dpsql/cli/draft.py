@@ -1,23 +1,20 @@
-"""Drafts a policy from a DuckDB schema.
+"""Drafts a policy from the outline of a database.
 
 Rule 1: nothing but the schema is read: limits or domains taken from values would leak what they are to protect.
-Rule 2: what a person must decide is left out, so that an unfinished draft is no valid policy.
+Rule 2: what a person must decide is left out, so that an unfinished draft is no valid policy; whom the rows are about
+    is said by a person, and foreign keys lead from there.
 """
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-import duckdb
-
-from dpsql.backends.duckdb import sql_type
+from dpsql.backends import read_outline
+from dpsql.backends.outline import ColumnOutline, ForeignKey, Outline, TableOutline
 from dpsql.errors import InvalidParameter
 from dpsql.sqltypes import SqlType
 
-_DUCKDB = "duckdb:///"
-_HINT = "dpsql policy init duckdb:///clinic.duckdb"
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _SHORT = {SqlType.DOUBLE: "double", SqlType.NUMERIC: "decimal", SqlType.VARCHAR: "varchar", SqlType.CHAR: "char"}
 
@@ -42,108 +39,152 @@ query = {{ epsilon = 0.1, delta = 1e-9, max_epsilon = 1 }}
 _UNIT = """\
 # TODO: whose row is it? One of:
 #   unit_key = "…"                 the column that names the person
-#   unit_via = {{ table = "…", on = {{ column_here = "column_there" }} }}
-#   public = true                  the rows are about nobody (then without max_rows)
-# {unique}
-max_rows = 10                      # TODO: at most so many rows of one person count
-"""
+#   unit_via = { table = "…", on = { column_here = "column_there" } }
+#   public = true                  the rows are about nobody (then without max_rows)"""
+_MAX_ROWS = "max_rows = 10                      # TODO: at most so many rows of one person count"
 
 
 @dataclass(frozen=True)
-class _Column:
-    name: str
-    type_name: str
+class _Way:
+    """How a table's rows lead to a person: by a column of theirs, or by way of another table."""
+
+    unit_key: str | None
+    via: ForeignKey | None
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns that lead there."""
+        here = [column for column, _ in self.via.on] if self.via is not None else []
+        return frozenset([*here, *([self.unit_key] if self.unit_key is not None else [])])
 
 
 @dataclass(frozen=True)
-class _Table:
-    schema: str
-    name: str
-    columns: tuple[_Column, ...]
-    unique: tuple[tuple[str, ...], ...]
+class _Draft:
+    outline: Outline
+    ways: Mapping[tuple[str, str], _Way]
+    people: TableOutline | None
+
+    def name(self, table: tuple[str, str]) -> str:
+        """A table's name in the policy."""
+        return table[1] if table[0] == self.outline.schema else f"{table[0]}.{table[1]}"
+
+    def lines(self, table: TableOutline) -> Iterator[str]:
+        """The section of one table."""
+        key = _key(self.name(table.path))
+        way = self.ways.get(table.path)
+        yield f"[tables.{key}]"
+        if table.comment and table.comment.strip():
+            yield f"description = {_quoted(_line(table.comment))}"
+        yield from self._unfound(table) if way is None else self._found(table, way)
+        yield f"\n[tables.{key}.columns]"
+        yield "# A column that is removed here does not exist for analysts."
+        for column in table.columns:
+            if way is not None and column.name in way.columns:
+                yield f"# {_quoted(column.name)} leads to the person: analysts join and count by it unlisted."
+            else:
+                yield _column_line(column, self._domain(table, column))
+
+    def _found(self, table: TableOutline, way: _Way) -> Iterator[str]:
+        if way.via is not None:
+            pairs = ", ".join(f"{_key(here)} = {_quoted(there)}" for here, there in way.via.on)
+            yield f"unit_via = {{ table = {_quoted(self.name(way.via.table))}, on = {{ {pairs} }} }}"
+            return  # max_rows is that of the table it leads to, unless said otherwise
+        yield f"unit_key = {_quoted(way.unit_key or '')}"
+        yield "max_rows = 1" if table is self.people else _MAX_ROWS
+
+    def _unfound(self, table: TableOutline) -> Iterator[str]:
+        yield _UNIT
+        keys = "; ".join(", ".join(map(_quoted, names)) for names in table.keys)
+        yield f"# The schema has as unique: {keys}." if keys else "# No column is unique by the schema."
+        if any(other.table == table.path for path in self.ways for other in self.outline.table(path).foreign_keys):
+            yield "# Rows of persons refer to it, and it refers to no person: it may well be public."
+        yield _MAX_ROWS
+
+    def _domain(self, table: TableOutline, column: ColumnOutline) -> str | None:
+        """The column elsewhere that a column's values are from, where that is about no person."""
+        found = (key for key in table.foreign_keys if len(key.on) == 1 and key.on[0][0] == column.name)
+        return next((f"{self.name(key.table)}.{key.on[0][1]}" for key in found if key.table not in self.ways), None)
 
 
-def draft_policy(url: str) -> str:
+def draft_policy(url: str, people: str | None = None) -> str:
     """Return the TOML text of a policy for a database, to be finished by hand.
 
+    Args:
+        url: Of the database.
+        people: The table that has one row a person, if somebody said which.
+
     Raises:
-        InvalidParameter: The URL names no DuckDB file that can be read.
+        InvalidParameter: The URL names no database that can be read, or people no table with a key of one column.
     """
-    path = _path(url)
-    tables = _read_schema(path)
-    if not tables:
-        raise InvalidParameter(f"{path} has no tables", hint=_HINT)
-    schemas = [table.schema for table in tables]
-    schema = "main" if "main" in schemas else schemas[0]
-    head = _HEAD.format(name=_quoted(path.stem), url=_quoted(f"{_DUCKDB}{path}"), schema=_quoted(schema))
-    return "\n".join([head, *("\n".join(_table_lines(table, schema)) + "\n" for table in tables)])
-
-
-def _path(url: str) -> Path:
-    scheme, separator, _ = url.partition("://")
-    if separator and scheme in ("postgresql", "postgres"):
-        raise InvalidParameter("drafting a policy from PostgreSQL is not available yet", hint=_HINT)
-    if not url.startswith(_DUCKDB) or url == _DUCKDB:
-        raise InvalidParameter("the URL names no DuckDB file", hint=_HINT)
-    path = Path(url.removeprefix(_DUCKDB)).resolve()
-    if not path.is_file():
-        raise InvalidParameter(f"there is no file {path}", hint=_HINT)
-    return path
-
-
-def _read_schema(path: Path) -> list[_Table]:
-    try:
-        with duckdb.connect(str(path), read_only=True, config={"enable_external_access": False}) as database:
-            columns = database.execute(
-                "SELECT schema_name, table_name, column_name, data_type FROM duckdb_columns() "
-                "WHERE database_name = current_database() AND NOT internal "
-                "ORDER BY schema_name, table_name, column_index"
-            ).fetchall()
-            keys = database.execute(
-                "SELECT schema_name, table_name, constraint_column_names FROM duckdb_constraints() "
-                "WHERE database_name = current_database() AND constraint_type IN ('PRIMARY KEY', 'UNIQUE') "
-                "ORDER BY ALL"
-            ).fetchall()
-    except duckdb.Error:
-        raise InvalidParameter(f"{path} is not a DuckDB file that can be read now", hint=_HINT) from None
-    names = list(dict.fromkeys((schema, table) for schema, table, _, _ in columns))
-    return [
-        _Table(
-            *name,
-            tuple(_Column(column, type_name) for *path, column, type_name in columns if tuple(path) == name),
-            tuple(tuple(unique) for *path, unique in keys if tuple(path) == name),
+    outline = read_outline(url)
+    table = _people(outline, people) if people is not None else None
+    draft = _Draft(outline, _ways(outline, table) if table is not None else {}, table)
+    head = _HEAD.format(name=_quoted(outline.name), url=_quoted(outline.url), schema=_quoted(outline.schema))
+    if table is None and (roots := _referred(outline)):
+        named = ", ".join(draft.name(path) for path in roots)
+        head += (
+            f"\n# Foreign keys lead to: {named}.\n# Run again with --unit TABLE, and they show the way to the person.\n"
         )
-        for name in names
-    ]
+    return "\n".join([head, *("\n".join(draft.lines(each)) + "\n" for each in outline.tables)])
 
 
-def _table_lines(table: _Table, schema: str) -> Iterator[str]:
-    key = _key(table.name if table.schema == schema else f"{table.schema}.{table.name}")
-    unique = "; ".join(", ".join(map(_quoted, names)) for names in table.unique)
-    yield f"[tables.{key}]"
-    yield _UNIT.format(
-        unique=f"The schema has as unique: {unique}." if unique else "No column is unique by the schema."
-    )
-    yield f"[tables.{key}.columns]"
-    yield "# A column that is removed here does not exist for analysts."
-    yield from map(_column_line, table.columns)
+def _people(outline: Outline, name: str) -> TableOutline:
+    schema, _, relation = name.rpartition(".")
+    path = (schema or outline.schema, relation)
+    table = next((table for table in outline.tables if table.path == path), None)
+    if table is None:
+        raise InvalidParameter(
+            f'there is no table "{name}"', hint="It has: " + ", ".join(t.name for t in outline.tables)
+        )
+    if not any(len(key) == 1 for key in table.keys):
+        raise InvalidParameter(f'"{name}" has no key of one column', hint="Name the table with one row a person.")
+    return table
 
 
-def _column_line(column: _Column) -> str:
-    kind = sql_type(column.type_name)
-    if kind in (SqlType.ARRAY, SqlType.UNKNOWN):
+def _ways(outline: Outline, people: TableOutline) -> dict[tuple[str, str], _Way]:
+    """The shortest way of each table to the person, along foreign keys."""
+    unit = next(key[0] for key in people.keys if len(key) == 1)
+    ways = {people.path: _Way(unit, None)}
+    for table in outline.tables:
+        named = (key.on[0][0] for key in table.foreign_keys if key.table == people.path and key.on[0][1:] == (unit,))
+        if table is not people and (column := next(named, None)) is not None:
+            ways[table.path] = _Way(column, None)
+    reached = set[tuple[str, str]]()
+    while reached != ways.keys():
+        reached = set(ways)
+        for table in outline.tables:
+            via = next((key for key in table.foreign_keys if key.table in reached), None)
+            if table.path not in ways and via is not None:
+                ways[table.path] = _Way(None, via)
+    return ways
+
+
+def _referred(outline: Outline) -> list[tuple[str, str]]:
+    """Tables that others refer to."""
+    return sorted({key.table for table in outline.tables for key in table.foreign_keys})
+
+
+def _column_line(column: ColumnOutline, domain: str | None) -> str:
+    if column.type in (SqlType.ARRAY, SqlType.UNKNOWN):
         return f"# {_quoted(column.name)}: type {_quoted(column.type_name)} is not supported"
-    name = _SHORT.get(kind, kind.value.removesuffix(" without time zone"))
+    name = _SHORT.get(column.type, column.type.value.removesuffix(" without time zone"))
     name = name.replace("timestamp with time zone", "timestamptz")
-    return f"{_key(column.name)} = {{ type = {_quoted(name)} }}{_todo(kind)}"
+    told = f", description = {_quoted(_line(column.comment))}" if column.comment and column.comment.strip() else ""
+    return f"{_key(column.name)} = {{ type = {_quoted(name)}{told} }}{_todo(column.type, domain)}"
 
 
-def _todo(kind: SqlType) -> str:
+def _todo(kind: SqlType, domain: str | None) -> str:
+    if domain is not None:
+        return f"    # TODO: values_from = {_quoted(domain)} if that table is public"
     if kind.is_integer or kind.is_moment:
         return "    # TODO: lower = …, upper = …"
     if kind.is_number:
         return "    # TODO: lower = …, upper = …, step = …"
     return '    # TODO: values = ["…"] if the domain is known to all' if kind.is_text else ""
+
+
+def _line(comment: str) -> str:
+    return " ".join(comment.split())
 
 
 def _key(name: str) -> str:

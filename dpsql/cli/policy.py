@@ -11,6 +11,7 @@ from dpsql.backends import open_backend
 from dpsql.cli.command import Group
 from dpsql.cli.draft import draft_policy
 from dpsql.cli.options import policy_argument
+from dpsql.cli.survey import TableSurvey, survey
 from dpsql.cli.table import table_lines
 from dpsql.compiler.domain import MAX_SOURCE
 from dpsql.policy import Bound, Budget, Column, Policy, Role, Table, can_be_key, load_policy
@@ -29,31 +30,63 @@ def policy() -> None:
 
 @policy.command()
 @click.argument("database_url")
-def init(database_url: str) -> None:
-    """Draft a policy from the schema of a DuckDB file, for you to finish.
+@click.option("--unit", metavar="TABLE", help="The table with one row a person; foreign keys lead there from others.")
+def init(database_url: str, unit: str | None) -> None:
+    """Draft a policy from the schema of a database, for you to finish.
 
     Only the schema is read, never the values: limits and domains read off the data would tell about the people in it.
-    Every table is protected, and what cannot be known is marked TODO.
+    Every table is protected, and what cannot be known is marked TODO. A password belongs in PGPASSWORD or in a password
+    file, not in the URL, which other users of the machine can see.
 
     Example:
       dpsql policy init duckdb:///clinic.duckdb > clinic.toml
+      dpsql policy init postgresql://reader@host/clinic --unit patients > clinic.toml
     """
-    click.echo(draft_policy(database_url), nl=False)
+    click.echo(draft_policy(database_url, unit), nl=False)
 
 
 @policy.command()
 @policy_argument
-def check(policy: Path) -> None:
-    """Check a policy, and that its database has the tables and columns that it names.
+@click.option("--advise", is_flag=True, help="Name the indexes that would make queries faster.")
+@click.option("--schema-only", is_flag=True, help="Read no rows.")
+def check(policy: Path, advise: bool, schema_only: bool) -> None:
+    """Check a policy, and compare it with its database.
+
+    The database must have the tables and columns that the policy names. Then the rows are counted that the policy's
+    bounds cut off. These counts are exact: they are for the data owner, and a bound that is chosen by them tells about
+    the people in the data.
 
     Example:
-      dpsql policy check clinic.toml
+      dpsql policy check clinic.toml --advise
     """
     loaded = load_policy(policy)
-    open_backend(loaded).close()
-    protected = sum(not table.public for table in loaded.tables)
-    public = len(loaded.tables) - protected
-    click.echo(f'{policy}: valid; dataset "{loaded.dataset.name}" has {protected} protected and {public} public tables')
+    backend = open_backend(loaded)
+    try:
+        protected = sum(not table.public for table in loaded.tables)
+        counted = f"{protected} protected and {len(loaded.tables) - protected} public tables"
+        click.echo(f'{policy}: valid; dataset "{loaded.dataset.name}" has {counted}')
+        for warning in backend.warnings():
+            click.echo(f"warning: {warning}")
+        if not schema_only:
+            for found in survey(loaded, backend):
+                click.echo("\n".join(_surveyed(found, loaded.dataset.privacy_unit)))
+        if advise:
+            click.echo("\n".join(["", *(backend.advice() or ["no index would make queries faster"])]))
+    finally:
+        backend.close()
+
+
+def _surveyed(found: TableSurvey, unit: str) -> Iterator[str]:
+    table = found.table
+    key = f"PRIMARY KEY or UNIQUE NOT NULL ({table.unit_key})"
+    bounds = f"max_rows = {table.max_rows} is enforced in SQL"
+    if found.one_row:
+        bounds = f"{key} allows one row each, so bounding is left out"
+    elif table.max_rows == 1 and table.unit_key is not None:
+        bounds += f"; {key} would let it be left out"
+    yield f"\n{table.name}: {found.rows:,} rows, {found.units:,} units ({unit}); {bounds}"
+    for finding in found.findings:
+        yield f"  {f'{finding.column}: ' if finding.column is not None else ''}{finding.count:,} {finding.what}"
 
 
 @policy.command()

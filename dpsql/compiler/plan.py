@@ -15,6 +15,8 @@ from dpsql.compiler.canonical import Canonical
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.cuts import cuts, made_first
 from dpsql.compiler.domain import enumerate_keys
+from dpsql.compiler.engines import DIALECTS, POST_PROCESSING
+from dpsql.compiler.engines.dialect import Dialect
 from dpsql.compiler.ir import Call, Cast, Expr, Field, Relation, Release, SystemScan
 from dpsql.compiler.lowered import Lowered
 from dpsql.compiler.lowering import Fields
@@ -230,15 +232,20 @@ class Planner:
         limited = self.lowered.limited
         return CompiledQuery(self.sql, columns, releases, tuple(public), tuple(system), post_sql, price, limited)
 
-    def _renderer(self, leaves: Mapping[Relation, Leaf] | None = None) -> Renderer:
-        return Renderer(self.catalog.schema, self.catalog.policy, leaves)
+    @property
+    def dialect(self) -> Dialect:
+        """The SQL of the engine that holds the data."""
+        return DIALECTS[self.catalog.schema.engine]
+
+    def _renderer(self, dialect: Dialect, leaves: Mapping[Relation, Leaf] | None = None) -> Renderer:
+        return Renderer(dialect, self.catalog.schema, self.catalog.policy, leaves)
 
     def _public_read(self, relation: Relation, table: str) -> PublicRead:
-        renderer = self._renderer()
+        renderer = self._renderer(self.dialect)
         inner = renderer.relation(relation, frozenset(relation.fields))
-        names = [renderer.name(field) for field in relation.fields]
-        casts = ", ".join(f"CAST({name} AS VARCHAR) AS v{i}" for i, name in enumerate(names)) or "1 AS one"
-        return PublicRead(table, f"SELECT {casts} FROM ({inner})", len(relation.fields))
+        texts = [self.dialect.as_text(renderer.name(field), field.type) for field in relation.fields]
+        casts = ", ".join(f"{text} AS v{i}" for i, text in enumerate(texts)) or "1 AS one"
+        return PublicRead(table, f"SELECT {casts} FROM {self.dialect.derived(inner)}", len(relation.fields))
 
     # Bounding
 
@@ -259,7 +266,7 @@ class Planner:
         fine = any(_is_fine(key, bounds) for key in aggregate.keys)
         bounding = Bounding(protected, aggregate.keys, parts, contribution, listed, fine)
         unpriced = Unpriced(parts, contribution, grouped and domain is None)
-        draft = _Draft(rewrite(bounding, self._renderer(leaves)), inputs, len(aggregate.keys), unpriced)
+        draft = _Draft(rewrite(bounding, self._renderer(self.dialect, leaves)), inputs, len(aggregate.keys), unpriced)
         # Equal releases are one: made once, paid once, the same wherever the query names it.
         alike = (i for i, other in enumerate(self.drafts) if (other.sql, other.inputs) == (draft.sql, inputs))
         index = next(alike, len(self.drafts))
@@ -276,8 +283,9 @@ class Planner:
         for relation, single in relations.items():
             draft = self._input(relation)
             inputs[draft] = single or inputs.get(draft, False)
-            name = _input_name(list(inputs).index(draft))
-            leaves[relation] = input_leaf(relation.fields, f'temp.main."{name}"')
+            index = list(inputs).index(draft)
+            table = self.dialect.input_table(index, sum(map(_width_of, list(inputs)[:index])), len(draft.types))
+            leaves[relation] = input_leaf(relation.fields, self.dialect, table)
         return tuple(inputs.items()), leaves
 
     def _input(self, relation: Relation) -> _InputDraft:
@@ -290,7 +298,7 @@ class Planner:
             else:
                 public.append(self._public_read(cut, f"q{len(public)}"))
                 leaves[cut] = text_leaf(cut.fields, public[-1].table)
-        renderer = self._renderer(leaves)
+        renderer = self._renderer(POST_PROCESSING, leaves)
         text = renderer.relation(relation, frozenset(relation.fields))
         items = [f"{to_text(renderer.name(f), f.type)} AS v{i}" for i, f in enumerate(relation.fields)]
         sql = f"SELECT {', '.join(items) or '1 AS one'} FROM ({text})"
@@ -365,7 +373,7 @@ class Planner:
     # Output
 
     def _post_sql(self, leaves: Mapping[Relation, Leaf]) -> str:
-        renderer = self._renderer(leaves)
+        renderer = self._renderer(POST_PROCESSING, leaves)
         fields = [field for _, field in self.lowered.columns]
         text = renderer.relation(self.lowered.relation, frozenset(fields))
         items = [f"{_outgoing(renderer.name(field), field.type)} AS o{index}" for index, field in enumerate(fields)]
@@ -386,6 +394,11 @@ class Planner:
 def _width(error: ColumnError) -> float:
     """What the least exact arm of a union is found by; of a mean it is not known beforehand."""
     return float("inf") if error.plus_minus_95 is None else error.plus_minus_95
+
+
+def _width_of(draft: _InputDraft) -> int:
+    """How many columns an input is handed over in; one tells its number of rows where it has none."""
+    return max(1, len(draft.types))
 
 
 def _input_name(index: int) -> str:

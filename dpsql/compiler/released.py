@@ -7,10 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from dpsql.compiler.engines import POST_PROCESSING
+from dpsql.compiler.engines.dialect import Dialect
 from dpsql.compiler.ir import Field, Release
 from dpsql.compiler.parts import CountOutput, MeanOutput, Output, SumOutput, decimal_places, output_type
 from dpsql.compiler.pricing import Noise
-from dpsql.compiler.render import DUCKDB_TYPES, Leaf, canonical
+from dpsql.compiler.render import Leaf
 from dpsql.compiler.schema import EngineColumn
 from dpsql.privacy.mechanisms import DiscreteLaplace
 from dpsql.sqltypes import SqlType
@@ -93,19 +95,19 @@ def text_leaf(fields: Iterable[Field], table: str) -> Leaf:
     return Leaf(table, tuple(from_text(f"v{i}", field.type) for i, field in enumerate(fields)))
 
 
-def input_leaf(fields: Iterable[Field], table: str) -> Leaf:
+def input_leaf(fields: Iterable[Field], dialect: Dialect, table: str) -> Leaf:
     """A table of texts v0, v1 … in the engine that holds the data: total for every text, as any table is."""
-    return Leaf(table, tuple(canonical(f"v{i}", _TEXT, field.type) for i, field in enumerate(fields)))
+    return Leaf(table, tuple(dialect.canonical(f"v{i}", _TEXT, field.type) for i, field in enumerate(fields)))
 
 
 def from_text(name: str, sql_type: SqlType) -> str:
     """A value that travelled as text; numerics keep the digits they came with as far as a decimal can."""
-    return f"CAST({name} AS {DUCKDB_TYPES[sql_type]})" if not sql_type.is_text else f"CAST({name} AS VARCHAR)"
+    return f"CAST({name} AS {POST_PROCESSING.types[sql_type]})" if not sql_type.is_text else f"CAST({name} AS VARCHAR)"
 
 
 def to_text(name: str, sql_type: SqlType) -> str:
     """A value as the text from which it is read again; one that has no place in its type is told here, not there."""
-    return f"CAST(CAST({name} AS {DUCKDB_TYPES[sql_type]}) AS VARCHAR)"
+    return f"CAST(CAST({name} AS {POST_PROCESSING.types[sql_type]}) AS VARCHAR)"
 
 
 # Values and margins

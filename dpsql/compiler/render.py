@@ -1,4 +1,4 @@
-"""render: relations and expressions into the SQL of DuckDB; text is made from the closed form, never spliced.
+"""render: relations and expressions into an engine's SQL; text is made from the closed form, never spliced.
 
 Rule 1: a column is named by the order in which it is rendered, so equal relations give equal text.
 Rule 2: values leave a table canonical for their type: finite numbers, years 1 to 9999, binary collation.
@@ -7,12 +7,8 @@ Rule 3: only the columns that are needed are rendered.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date, datetime, time
-from decimal import Decimal
-from fractions import Fraction
-from uuid import UUID
 
-from dpsql.compiler.functions import FUNCTIONS, WINDOW_FUNCTIONS, Function
+from dpsql.compiler.engines.dialect import Dialect, quote_name
 from dpsql.compiler.ir import (
     Aggregate,
     AggregateCall,
@@ -26,7 +22,6 @@ from dpsql.compiler.ir import (
     Field,
     Filter,
     Frame,
-    Grid,
     InList,
     InRelation,
     Join,
@@ -43,12 +38,11 @@ from dpsql.compiler.ir import (
     SystemScan,
     UnitScan,
     UnitWindows,
-    Value,
     Values,
     Window,
 )
-from dpsql.compiler.schema import EngineColumn, EngineSchema
-from dpsql.compiler.walk import fields_in, free_fields, relations_in
+from dpsql.compiler.schema import EngineSchema
+from dpsql.compiler.walk import fields_in, free_fields
 from dpsql.errors import QueryTooComplex
 from dpsql.policy import Column as PolicyColumn
 from dpsql.policy import Policy, Table
@@ -56,72 +50,6 @@ from dpsql.sqltypes import SqlType
 
 MAX_SQL = 1_000_000
 """Characters of generated SQL; guards repeat what they guard, so text may outgrow the query."""
-
-DUCKDB_TYPES = {
-    SqlType.BOOLEAN: "BOOLEAN",
-    SqlType.SMALLINT: "SMALLINT",
-    SqlType.INTEGER: "INTEGER",
-    SqlType.BIGINT: "BIGINT",
-    SqlType.NUMERIC: "DECIMAL(38, 10)",
-    SqlType.REAL: "DOUBLE",
-    SqlType.DOUBLE: "DOUBLE",
-    SqlType.TEXT: "VARCHAR",
-    SqlType.VARCHAR: "VARCHAR",
-    SqlType.CHAR: "VARCHAR",
-    SqlType.DATE: "DATE",
-    SqlType.TIME: "TIME",
-    SqlType.TIMESTAMP: "TIMESTAMP",
-    SqlType.TIMESTAMPTZ: "TIMESTAMPTZ",
-    SqlType.INTERVAL: "INTERVAL",
-    SqlType.UUID: "UUID",
-    SqlType.JSON: "VARCHAR",
-    SqlType.BYTEA: "BLOB",
-    SqlType.ARRAY: "VARCHAR",
-    SqlType.UNKNOWN: "VARCHAR",
-}
-
-_FIRST, _LAST = "0001-01-01", "9999-12-31"
-
-
-def quote_name(name: str) -> str:
-    """An identifier, quoted."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def quote_text(text: str) -> str:
-    """A string constant, quoted."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def constant(value: Value, sql_type: SqlType) -> str:
-    """A typed constant in DuckDB's SQL."""
-    target = DUCKDB_TYPES.get(sql_type, "VARCHAR")
-    if value is None:
-        # A NULL of some scale would make its scale that of the values beside it, and not all of them fit.
-        return "NULL" if sql_type is SqlType.NUMERIC else f"CAST(NULL AS {target})"
-    if isinstance(value, bool):
-        return "TRUE" if value else "FALSE"
-    if isinstance(value, float | Decimal) and value == 0:
-        value = type(value)(0)  # -0 is equal to 0, and must not be told from it
-    if isinstance(value, Decimal) and sql_type is SqlType.NUMERIC:
-        return _decimal_constant(value)
-    if isinstance(value, int | Decimal | float):
-        return f"CAST({quote_text(str(value))} AS {target})"
-    if isinstance(value, str):
-        return quote_text(value) if sql_type.is_text else f"CAST({quote_text(value)} AS {target})"
-    if isinstance(value, date | datetime | time | UUID):
-        return f"CAST({quote_text(str(value))} AS {target})"
-    raise TypeError(f"no constant of type {type(value).__name__}")
-
-
-def _decimal_constant(value: Decimal) -> str:
-    """A decimal of just its digits, or a double where it has more than a decimal can."""
-    exponent = value.as_tuple().exponent
-    scale = max(0, -exponent) if isinstance(exponent, int) else 0
-    precision = scale + max(value.adjusted() + 1, 1)
-    if precision > 38:
-        return f"CAST({quote_text(str(value))} AS DOUBLE)"
-    return f"CAST({value:f} AS DECIMAL({precision}, {scale}))"
 
 
 @dataclass(frozen=True)
@@ -133,14 +61,32 @@ class Leaf:
 
 
 class Renderer:
-    """Renders one query; `leaves` are the relations that are there already."""
+    """Renders one query.
 
-    def __init__(self, schema: EngineSchema, policy: Policy, leaves: Mapping[Relation, Leaf] | None = None) -> None:
+    Attributes:
+        dialect: The SQL it is rendered in.
+    """
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        schema: EngineSchema,
+        policy: Policy,
+        leaves: Mapping[Relation, Leaf] | None = None,
+    ) -> None:
+        """Begin a query.
+
+        Args:
+            dialect: The SQL it is rendered in.
+            schema: The tables.
+            policy: What they are to the query.
+            leaves: The relations that are there ready made.
+        """
+        self.dialect = dialect
         self._schema = schema
         self._policy = policy
         self._leaves = leaves or {}
         self._names: dict[Field, str] = {}
-        self._tried_names = 0
 
     def name(self, field: Field) -> str:
         """The column name of a field, given at its first use."""
@@ -153,23 +99,19 @@ class Renderer:
         text = self._raw(expression)
         if len(text) > MAX_SQL:
             raise QueryTooComplex("the query's expressions are too large")
-        if not _is_raw(expression):
-            return text
-        if expression.type.is_moment:
-            kind = DUCKDB_TYPES[expression.type]
-            return f"CASE WHEN {text} BETWEEN {kind} '{_FIRST}' AND {kind} '{_LAST}' THEN {text} END"
-        return f"CASE WHEN isfinite({text}) THEN {text} + 0::DOUBLE END"
+        return self.dialect.guarded(text, expression.type) if self.dialect.is_raw(expression) else text
 
     def _raw(self, expression: Expr) -> str:
         match expression:
             case Column():
                 return self.name(expression.field)
             case Literal():
-                return constant(expression.value, expression.type)
+                return self.dialect.constant(expression.value, expression.type)
             case Call():
                 return self._call(expression)
             case Cast():
-                return self._cast(expression)
+                inner = self.expression(expression.argument)
+                return self.dialect.cast(inner, expression.argument.type, expression.type, expression.scale)
             case Case():
                 branches = " ".join(
                     f"WHEN {self.expression(condition)} THEN {self.expression(value)}"
@@ -180,7 +122,7 @@ class Renderer:
                 items = ", ".join(self.expression(item) for item in expression.items)
                 return f"({self.expression(expression.argument)} IN ({items}))"
             case Exists():
-                return f"EXISTS ({self.relation(expression.relation, frozenset())})"
+                return f"EXISTS ({self.relation(self._beneath_projections(expression.relation), frozenset())})"
             case InRelation():
                 rows = self.relation(expression.relation, frozenset(expression.relation.fields))
                 return f"({self.expression(expression.argument)} IN ({rows}))"
@@ -189,37 +131,28 @@ class Renderer:
             case _:
                 return self._window(expression, ())
 
+    def _beneath_projections(self, relation: Relation) -> Relation:
+        """What has rows just where a relation has; its condition then stands where PostgreSQL makes a join of it."""
+        while isinstance(relation, Project) and relation not in self._leaves:
+            relation = relation.input
+        return relation
+
     def _call(self, call: Call) -> str:
-        function = FUNCTIONS[call.function]
-        render = self._raw if function.passes_raw else self.expression
+        call = self.dialect.adapted(call)
+        spelling = self.dialect.functions[call.function]
+        render = self._raw if spelling.passes_raw else self.expression
         arguments = [render(argument) for argument in call.arguments]
-        if "TRY(" in function.duckdb and any(relations_in(argument) for argument in call.arguments):
-            return self._tried(function, arguments)
-        return function.duckdb.format(*arguments, all=function.joiner.join(arguments))
-
-    def _tried(self, function: Function, arguments: list[str]) -> str:
-        """A call within TRY, which takes no subqueries: they are named beside it."""
-        names = [f"t{self._tried_names + index}" for index in range(len(arguments))]
-        self._tried_names += len(names)
-        text = function.duckdb.format(*names, all=function.joiner.join(names))
-        given = ", ".join(f"{argument} AS {name}" for argument, name in zip(arguments, names, strict=True))
-        return f"(SELECT {text} FROM (SELECT {given}))"
-
-    def _cast(self, cast: Cast) -> str:
-        inner = self.expression(cast.argument)
-        if cast.type is SqlType.NUMERIC and cast.scale is not None:
-            # PostgreSQL makes a numeric of the digits that a float surely has; halves are rounded in decimals.
-            floating = cast.argument.type in (SqlType.REAL, SqlType.DOUBLE)
-            number = f"printf('%.15g', TRY_CAST({inner} AS DOUBLE))" if floating else inner
-            return f"TRY_CAST({number} AS DECIMAL(38, {cast.scale}))"
-        return f"TRY_CAST({inner} AS {DUCKDB_TYPES[cast.type]})"
+        # The same names everywhere: what they stand for holds none of them free, and equal calls are equal texts.
+        names = {place: f"t{place}" for place in sorted(self.dialect.named_arguments(call))}
+        if not names:
+            return spelling.sql(arguments)
+        given = [f"{arguments[place]} AS {name}" for place, name in names.items()]
+        text = spelling.sql([names.get(place, argument) for place, argument in enumerate(arguments)])
+        return self.dialect.with_names(text, given)
 
     def _window(self, window: Window, ties: tuple[Field, ...]) -> str:
         """A window function; `ties` are the fields that decide what its own order leaves open."""
         arguments = [self.expression(argument) for argument in window.arguments]
-        if window.grid is not None:
-            arguments = [on_grid(arguments[0], window.arguments[0].type, window.grid)]
-        call = WINDOW_FUNCTIONS[window.function].format(*arguments, all=", ".join(arguments))
         parts = []
         if window.partition:
             parts.append("PARTITION BY " + ", ".join(self.expression(part) for part in window.partition))
@@ -230,17 +163,26 @@ class Renderer:
             parts.append("ORDER BY " + ", ".join(order))
         if window.frame is not None:
             parts.append(_frame(window.frame))
-        text = f"{call} OVER ({' '.join(parts)})"
-        if window.grid is not None:
-            return _off_grid(text, window.grid)
-        if window.function == "sum" and window.type.is_integer:
-            return f"TRY_CAST({text} AS {DUCKDB_TYPES[window.type]})"
-        return text
+        over = f" OVER ({' '.join(parts)})"
+        if window.function == "count_rows":
+            return f"count(*){over}"
+        if window.function not in _AGGREGATES:
+            return f"{window.function}({', '.join(arguments)}){over}"
+        return self._aggregated(window, window.arguments[0], over)
+
+    def _aggregated(self, call: AggregateCall | Window, argument: Expr, behind: str) -> str:
+        """An aggregate, of grid values where it must be exact."""
+        text = self.expression(argument)
+        if call.grid is not None:
+            text = self.dialect.on_grid(text, argument.type, call.grid)
+        if isinstance(call, AggregateCall) and call.distinct:
+            text = f"DISTINCT {text}"
+        return self.dialect.aggregate(call, text, behind)
 
     def _decisive(self, field: Field) -> str:
         """What tells values of a field apart: a month and 30 days are equal, and are not the same."""
         name = self.name(field)
-        return f"CAST({name} AS VARCHAR)" if field.type is SqlType.INTERVAL else name
+        return self.dialect.as_text(name, field.type) if field.type is SqlType.INTERVAL else name
 
     def order(self, terms: tuple[Order, ...]) -> str:
         """ORDER BY terms with their directions written out."""
@@ -279,7 +221,7 @@ class Renderer:
             case Filter():
                 inner = self.relation(relation.input, needed | fields_in(relation.condition))
                 kept = self._columns(_kept(relation, needed))
-                return f"SELECT {kept} FROM ({inner}) WHERE {self.expression(relation.condition)}"
+                return f"SELECT {kept} FROM {self.dialect.derived(inner)} WHERE {self.expression(relation.condition)}"
             case Project():
                 return self._project(relation, needed)
             case Aggregate():
@@ -290,7 +232,7 @@ class Renderer:
                 return self._join(relation, needed)
             case Distinct():
                 inner = self.relation(relation.input, frozenset(relation.fields))
-                return f"SELECT DISTINCT {self._columns(relation.fields)} FROM ({inner})"
+                return f"SELECT DISTINCT {self._columns(relation.fields)} FROM {self.dialect.derived(inner)}"
             case SetOperation():
                 return self._set_operation(relation)
             case _:
@@ -311,7 +253,7 @@ class Renderer:
         used = frozenset[Field]().union(*(fields_in(expression) for _, expression in pairs))
         inner = self.relation(relation.input, used)
         items = ", ".join(self._as(expression, field) for field, expression in pairs) or "1 AS one"
-        return f"SELECT {items} FROM ({inner})"
+        return f"SELECT {items} FROM {self.dialect.derived(inner)}"
 
     def _aggregate(self, relation: Aggregate, needed: frozenset[Field]) -> str:
         calls = [
@@ -328,20 +270,11 @@ class Renderer:
         items = keys + [f"{self._aggregate_call(call)} AS {self.name(field)}" for field, call in calls]
         places = ", ".join(str(place) for place in range(1, len(relation.keys) + 1))
         grouping = f" GROUP BY {places}" if places else ""
-        return f"SELECT {', '.join(items) or 'count(*) AS one'} FROM ({inner}){grouping}"
+        return f"SELECT {', '.join(items) or 'count(*) AS one'} FROM {self.dialect.derived(inner)}{grouping}"
 
     def _aggregate_call(self, call: AggregateCall) -> str:
-        argument = "*" if call.argument is None else self.expression(call.argument)
-        if call.argument is not None and call.grid is not None:
-            argument = on_grid(argument, call.argument.type, call.grid)
-        text = f"{call.function}({'DISTINCT ' if call.distinct else ''}{argument})"
-        if call.filter is not None:
-            text += f" FILTER (WHERE {self.expression(call.filter)})"
-        if call.grid is not None:
-            return _off_grid(text, call.grid)
-        if call.function == "sum" and call.type.is_integer:
-            return f"TRY_CAST({text} AS {DUCKDB_TYPES[call.type]})"
-        return text
+        behind = f" FILTER (WHERE {self.expression(call.filter)})" if call.filter is not None else ""
+        return f"count(*){behind}" if call.argument is None else self._aggregated(call, call.argument, behind)
 
     def _unit_windows(self, relation: UnitWindows, needed: frozenset[Field]) -> str:
         pairs = [(f, w) for f, w in zip(relation.window_fields, relation.windows, strict=True) if f in needed]
@@ -351,19 +284,22 @@ class Renderer:
         ties = _kept(relation.input, used)
         items = [self.name(field) for field in _kept(relation.input, needed)]
         items += [f"{self._window(window, ties)} AS {self.name(field)}" for field, window in pairs]
-        return f"SELECT {', '.join(items) or '1 AS one'} FROM ({inner})"
+        return f"SELECT {', '.join(items) or '1 AS one'} FROM {self.dialect.derived(inner)}"
 
     def _join(self, relation: Join, needed: frozenset[Field]) -> str:
+        self.dialect.check_join(relation)
+        free = free_fields(relation.right)
         used = needed | (fields_in(relation.condition) if relation.condition is not None else frozenset())
-        used |= free_fields(relation.right)  # LATERAL
-        left = self.relation(relation.left, used & frozenset(relation.left.fields))
+        used |= free  # LATERAL
+        left = self.dialect.derived(self.relation(relation.left, used & frozenset(relation.left.fields)), "l")
         right = self.relation(relation.right, used & frozenset(relation.right.fields))
+        right = self.dialect.derived(right, "r", lateral=not free.isdisjoint(relation.left.fields))
         kept = self._columns(_kept(relation, needed))
         if relation.condition is None:
-            return f"SELECT {kept} FROM ({left}) CROSS JOIN ({right})"
+            return f"SELECT {kept} FROM {left} CROSS JOIN {right}"
         condition = self.expression(relation.condition)
         kind = "INNER" if relation.kind == "matched" else relation.kind.upper()
-        return f"SELECT {kept} FROM ({left}) {kind} JOIN ({right}) ON {condition}"
+        return f"SELECT {kept} FROM {left} {kind} JOIN {right} ON {condition}"
 
     def _set_operation(self, relation: SetOperation) -> str:
         left = self.relation(relation.left, frozenset(relation.left.fields))
@@ -374,7 +310,8 @@ class Renderer:
 
     def _sort(self, relation: Sort, needed: frozenset[Field]) -> str:
         used = needed.union(*(fields_in(term.expression) for term in relation.order))
-        text = f"SELECT {self._columns(_kept(relation, needed))} FROM ({self.relation(relation.input, used)})"
+        inner = self.relation(relation.input, used)
+        text = f"SELECT {self._columns(_kept(relation, needed))} FROM {self.dialect.derived(inner)}"
         if relation.order:
             text += f" ORDER BY {self.order(relation.order)}"
         if relation.limit is not None:
@@ -392,15 +329,8 @@ class Renderer:
 
     def _series(self, relation: Series) -> str:
         (field,) = relation.fields
-        target = DUCKDB_TYPES[field.type]
-        step = "1" if relation.unit is None else f"INTERVAL 1 {relation.unit}"
-        start, stop = (
-            str(end) if relation.unit is None else f"TIMESTAMP '{end}'" for end in (relation.start, relation.stop)
-        )
-        name = self.name(field)
-        return (
-            f"SELECT CAST(s AS {target}) AS {name} FROM (SELECT unnest(generate_series({start}, {stop}, {step})) AS s)"
-        )
+        table = self.dialect.series(relation.start, relation.stop, relation.unit)
+        return f"SELECT CAST(s AS {self.dialect.types[field.type]}) AS {self.name(field)} FROM {table}"
 
     # Tables
 
@@ -419,7 +349,7 @@ class Renderer:
         engine = self._schema.tables[table.name].columns
         pairs = [(column.name, field) for column, field in zip(columns, fields, strict=True) if field in needed]
         return [
-            f"{canonical(prefix + quote_name(name), engine[name], field.type)} AS {self.name(field)}"
+            f"{self.dialect.canonical(prefix + quote_name(name), engine[name], field.type)} AS {self.name(field)}"
             for name, field in pairs
         ]
 
@@ -428,7 +358,7 @@ class Renderer:
         unit = self.name(relation.unit_field)
         engine = self._schema.tables[table.name]
         if table.unit_key is not None:
-            key = canonical(quote_name(table.unit_key), engine.columns[table.unit_key], unit_type)
+            key = self.dialect.canonical(quote_name(table.unit_key), engine.columns[table.unit_key], unit_type)
             items = ", ".join(
                 [f"{key} AS {unit}", *self._scanned(table, relation.columns, relation.column_fields, needed)]
             )
@@ -449,7 +379,7 @@ class Renderer:
             raise TypeError("the policy loader lets no path lead nowhere")
         engine, own = self._schema.tables[parent.name], self._schema.tables[table.name]
         keys = [
-            canonical(
+            self.dialect.canonical(
                 f"{'t.' if parent.unit_via else ''}{quote_name(there)}",
                 engine.columns[there],
                 engine.columns[there].sql_type,
@@ -462,19 +392,20 @@ class Renderer:
         present = " AND ".join(f"{key} IS NOT NULL" for key in keys)
         source = _table_name(parent, self._schema)
         if parent.unit_key is not None:
-            unit = canonical(quote_name(parent.unit_key), engine.columns[parent.unit_key], unit_type)
+            unit = self.dialect.canonical(quote_name(parent.unit_key), engine.columns[parent.unit_key], unit_type)
             pairs = f"SELECT {distinct}{columns}, {unit} AS unit FROM {source} WHERE {unit} IS NOT NULL AND {present}"
         else:
             upper, join = self._unit_path(parent, unit_type)
             joined = f"{source} AS t JOIN ({upper}) AS p ON {join}"
             pairs = f"SELECT {distinct}{columns}, p.unit AS unit FROM {joined} WHERE {present}"
         here = [
-            canonical(f"t.{quote_name(column)}", own.columns[column], engine.columns[there].sql_type)
+            self.dialect.canonical(f"t.{quote_name(column)}", own.columns[column], engine.columns[there].sql_type)
             for column, there in via.on
         ]
         return pairs, " AND ".join(f"{left} = p.{name}" for left, name in zip(here, names, strict=True))
 
 
+_AGGREGATES = frozenset({"count", "sum", "avg", "min", "max"})
 _BY_PLACE = frozenset({"row_number", "ntile", "lag", "lead", "first_value", "last_value", "nth_value"})
 """Window functions whose value depends on the order of rows that the analyst's order does not tell apart."""
 
@@ -495,63 +426,3 @@ def _table_name(table: Table, schema: EngineSchema) -> str:
 
 def _kept(relation: Relation, needed: frozenset[Field]) -> tuple[Field, ...]:
     return tuple(field for field in relation.fields if field in needed)
-
-
-def _is_raw(expression: Expr) -> bool:
-    if isinstance(expression, Call):
-        return FUNCTIONS[expression.function].raw
-    if isinstance(expression, Cast):
-        from_text = expression.argument.type.is_text
-        return (expression.type in (SqlType.DOUBLE, SqlType.REAL) and from_text) or (
-            expression.type.is_moment and from_text
-        )
-    return False
-
-
-def canonical(column: str, engine: EngineColumn, target: SqlType) -> str:
-    """A table's column as the one value its type gives it, NULL where it has none."""
-    if target.is_text:
-        return f'CAST({column} AS VARCHAR) COLLATE "C"'
-    if target in (SqlType.ARRAY, SqlType.JSON):
-        return f"CAST({column} AS VARCHAR)"
-    kind = DUCKDB_TYPES[target] if target is not SqlType.NUMERIC else engine.type_name
-    if target is SqlType.NUMERIC and engine.sql_type is not SqlType.NUMERIC:
-        kind = DUCKDB_TYPES[target]
-    value = column if engine.type_name == kind else f"TRY_CAST({column} AS {kind})"
-    if target in (SqlType.DOUBLE, SqlType.REAL):
-        return f"CASE WHEN isfinite({value}) THEN {value} + 0::DOUBLE END"
-    if target.is_moment:
-        return f"CASE WHEN {value} BETWEEN {kind} '{_FIRST}' AND {kind} '{_LAST}' THEN {value} END"
-    return value
-
-
-def on_grid(text: str, sql_type: SqlType, grid: Grid) -> str:
-    """A number as a grid value within the grid's limits; NULL stays NULL.
-
-    Limits are below 2^50, so the nearest double of a limit rounds to that limit: clamping first is enough.
-    """
-    if sql_type.is_integer and grid.step == 1:
-        return _inside(text, whole(grid.lower), whole(grid.upper))
-    low, high = (_double(end * grid.step) for end in (grid.lower, grid.upper))
-    return f"CAST(round({_inside(f'CAST({text} AS DOUBLE)', low, high)} * {_double(1 / grid.step)}) AS BIGINT)"
-
-
-def _inside(text: str, low: str, high: str) -> str:
-    return f"CASE WHEN {text} < {low} THEN {low} WHEN {text} > {high} THEN {high} ELSE {text} END"
-
-
-def _double(value: Fraction) -> str:
-    return f"CAST('{float(value)!r}' AS DOUBLE)"
-
-
-def whole(value: int) -> str:
-    """A bigint constant."""
-    return f"CAST({value} AS BIGINT)"
-
-
-def _off_grid(text: str, grid: Grid) -> str:
-    """A sum or mean of grid values as a double; the sum itself was exact."""
-    multiplied = (
-        f"CAST({text} AS DOUBLE)" if grid.step.numerator == 1 else f"CAST({text} AS DOUBLE) * {grid.step.numerator}"
-    )
-    return multiplied if grid.step.denominator == 1 else f"{multiplied} / {_double(Fraction(grid.step.denominator))}"

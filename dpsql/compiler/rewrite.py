@@ -19,8 +19,9 @@ from dataclasses import dataclass
 
 from dpsql.compiler.ir import Expr, Protected, Relation
 from dpsql.compiler.parts import Contribution, Part, PartKind
-from dpsql.compiler.render import Renderer, on_grid, whole
+from dpsql.compiler.render import Renderer
 from dpsql.compiler.walk import fields_in
+from dpsql.sqltypes import SqlType
 
 MAX_TOTAL = 2**62
 SALT = 0x6470_7371_6C
@@ -65,8 +66,11 @@ class _Rewrite:
     def __init__(self, bounding: Bounding, renderer: Renderer) -> None:
         self._b = bounding
         self._renderer = renderer
+        self._dialect = renderer.dialect
         self._keys = [f"k{index}" for index in range(len(bounding.keys))]
         self._grouping = ["unit", *self._keys]
+        self._types = {"unit": bounding.protected.unit.type}
+        self._types |= {name: key.type for name, key in zip(self._keys, bounding.keys, strict=True)}
         self._columns: dict[str, str] = {}
         self._ctes: list[str] = []
         self._coded: dict[str, str] = {}
@@ -85,7 +89,11 @@ class _Rewrite:
             self._collect(part)
         columns = [f"{text} AS {name}" for text, name in self._columns.items()]
         once = sum(part.kind is PartKind.DISTINCT for part in b.parts) < 2
-        self._cte("rows", f"SELECT {', '.join([f'{unit} AS unit', *keys, *columns])} FROM ({source})", lazy=once)
+        self._cte(
+            "rows",
+            f"SELECT {', '.join([f'{unit} AS unit', *keys, *columns])} FROM {self._dialect.derived(source)}",
+            lazy=once,
+        )
         cells = self._one_row() if b.contribution.one_row else self._many_rows()
         answer = self._enumerated(self._decoded(cells))
         return f"WITH {', '.join(self._ctes)} {answer}"
@@ -110,7 +118,8 @@ class _Rewrite:
         """The argument on its grid, clamped; NULL stays NULL."""
         if part.argument is None or part.grid is None:
             raise TypeError("a sum has an argument and a grid")
-        return self._column(on_grid(self._renderer.expression(part.argument), part.argument.type, part.grid))
+        text = self._renderer.expression(part.argument)
+        return self._column(self._dialect.on_grid(text, part.argument.type, part.grid))
 
     def _argument(self, part: Part) -> str:
         """What a count counts; a grid value is NULL just where its argument is, so one column serves both."""
@@ -143,7 +152,7 @@ class _Rewrite:
         total = f"coalesce(sum({self._value(part)}){self._where(part)}, 0)"
         if part.kind is PartKind.MEAN and part.grid is not None:
             # Wider than the cells: how many rows there are has no bound.
-            total += f" - CAST({part.grid.centre} AS HUGEINT) * {self._count(part)}"
+            total += f" - {self._dialect.wide(part.grid.centre)} * {self._count(part)}"
         return _total(total)
 
     # Units with several rows
@@ -163,15 +172,8 @@ class _Rewrite:
     def _ranked_rows(self) -> str:
         """Rows of the groups that each unit keeps, ranked before anything is summed."""
         sources = {key: f"rows.{key}" for key in self._keys}
-        joins = ""
-        for key, expression in zip(self._keys, self._b.keys, strict=True):
-            if expression.type.is_text:
-                codes = f"row_number() OVER (ORDER BY {key} NULLS LAST)"
-                self._cte(f"code_{key}", f"SELECT {key}, {codes} AS code FROM (SELECT DISTINCT {key} FROM rows)")
-                joins += f" JOIN code_{key} ON rows.{key} IS NOT DISTINCT FROM code_{key}.{key}"
-                self._coded[key] = f"code_{key}"
-                sources[key] = f"code_{key}.code"
-        hashed = _keyed_hash(["unit", *(f"rows.{key}" for key in self._keys)])
+        joins = "".join(self._code(key, sources) for key in self._keys if self._is_coded(key))
+        hashed = self._hash("unit", *(f"rows.{key}" for key in self._keys))
         keys = [f"{source} AS {key}" for key, source in sources.items()]
         self._cte(
             "coded", f"SELECT {', '.join(['unit', *keys, f'{hashed} AS h', *self._columns.values()])} FROM rows{joins}"
@@ -180,6 +182,22 @@ class _Rewrite:
         rank = f"dense_rank() OVER (PARTITION BY unit ORDER BY {order})"
         self._cte("ranked", f"SELECT *, {rank} AS r FROM coded")
         return f"ranked WHERE r <= {self._b.contribution.max_groups}"
+
+    def _is_coded(self, key: str) -> bool:
+        return self._dialect.codes_text and self._types[key].is_text
+
+    def _code(self, key: str, sources: dict[str, str]) -> str:
+        """Number a key's values, and return the join that puts the numbers in their place."""
+        codes = f"row_number() OVER (ORDER BY {key} NULLS LAST)"
+        self._cte(f"code_{key}", f"SELECT {key}, {codes} AS code FROM (SELECT DISTINCT {key} FROM rows)")
+        self._coded[key], sources[key] = f"code_{key}", f"code_{key}.code"
+        return f" JOIN code_{key} ON {self._dialect.same(f'rows.{key}', f'code_{key}.{key}', self._types[key])}"
+
+    def _hash(self, *columns: str) -> str:
+        """The keyed hash of columns, which are named with or without their table."""
+        return self._dialect.keyed_hash(
+            [(column, self._types[column.removeprefix("rows.")]) for column in columns], SALT
+        )
 
     def _per_unit(self, rows: str) -> str:
         sums: dict[str, str] = {}
@@ -194,9 +212,10 @@ class _Rewrite:
         ]
         aggregates = [f"{text} AS {name}" for text, name in sums.items()]
         names = ", ".join(self._grouping)
-        self._cte("summed", f"SELECT {', '.join([names, *aggregates])} FROM {rows} GROUP BY {names}")
-        hashes = self._b.contribution.ranked and not self._b.fine
-        hashed = [f"{_keyed_hash(self._grouping)} AS h"] if hashes else []
+        ranks_groups = self._b.contribution.ranked and not self._b.fine
+        order = f" ORDER BY {names}" if ranks_groups and self._dialect.orders_groups else ""
+        self._cte("summed", f"SELECT {', '.join([names, *aggregates])} FROM {rows} GROUP BY {names}{order}")
+        hashed = [f"{self._hash(*self._grouping)} AS h"] if ranks_groups else []
         self._cte("per_unit", f"SELECT {', '.join([names, *hashed, *bounded])} FROM summed")
         return "per_unit"
 
@@ -206,12 +225,13 @@ class _Rewrite:
             return f"least({inner(self._count(part))}, {part.cap})"
         total = f"coalesce({inner(f'sum({self._value(part)}){self._where(part)}')}, 0)"
         if part.kind is PartKind.SUM:
-            return f"CAST({clamp(total, whole(part.lower), whole(part.upper))} AS BIGINT)"
+            return f"CAST({clamp(total, self._dialect.whole(part.lower), self._dialect.whole(part.upper))} AS BIGINT)"
         rows = inner(self._count(part))
         counted = f"least({rows}, {part.cap})"
-        scaled = f"CASE WHEN {rows} > {part.cap} THEN {total} * {part.cap} // greatest({rows}, 1) ELSE {total} END"
-        low, high = (f"{counted} * {whole(end)}" for end in (part.grid.lower, part.grid.upper))
-        return f"CAST({clamp(scaled, low, high)} - {counted} * {whole(part.grid.centre)} AS BIGINT)"
+        quotient = self._dialect.share(total, part.cap, f"greatest({rows}, 1)")
+        scaled = f"CASE WHEN {rows} > {part.cap} THEN {quotient} ELSE {total} END"
+        low, high = (f"{counted} * {self._dialect.whole(end)}" for end in (part.grid.lower, part.grid.upper))
+        return f"CAST({clamp(scaled, low, high)} - {counted} * {self._dialect.whole(part.grid.centre)} AS BIGINT)"
 
     def _ranked_groups(self) -> str:
         """Groups that each unit keeps, ranked after its rows are summed."""
@@ -229,7 +249,7 @@ class _Rewrite:
         joins = ""
         for index, part in distinct:
             self._distinct_part(index, part, rows, kept)
-            joins += f" LEFT JOIN distinct{index} ON {_same(f'distinct{index}', 'totals', self._keys)}"
+            joins += f" LEFT JOIN distinct{index} ON {self._match(f'distinct{index}', 'totals', self._keys)}"
             columns[f"p{index}"] = f"coalesce(distinct{index}.n, 0)"
         keys = [f"totals.{key} AS {key}" for key in self._keys]
         cells_in_order = [f"{columns[f'p{index}']} AS p{index}" for index in range(len(self._b.parts))]
@@ -240,16 +260,22 @@ class _Rewrite:
         where = [f"{value} IS NOT NULL"]
         if part.filter is not None:
             where.append(self._column(self._renderer.expression(part.filter)))
-        listed = f"SELECT DISTINCT {names}, {value} AS v FROM (SELECT * FROM {rows}) WHERE {' AND '.join(where)}"
+        source = self._dialect.derived(f"SELECT * FROM {rows}")
+        listed = f"SELECT DISTINCT {names}, {value} AS v FROM {source} WHERE {' AND '.join(where)}"
         self._cte(f"values{index}", listed)
-        order = f"{_keyed_hash(['unit', 'v'])}, v"
+        self._types["v"] = part.argument.type if part.argument is not None else SqlType.BIGINT
+        order = f"{self._hash('unit', 'v')}, v"
         rank = f"row_number() OVER (PARTITION BY {names} ORDER BY {order})"
         self._cte(f"chosen{index}", f"SELECT {names}, v, {rank} AS r FROM values{index}")
         picked = [f"c.{key}" for key in self._keys]
         counted = ", ".join([*picked, "count(DISTINCT v) AS n"])
-        match = _same("c", kept, self._grouping)
+        match = self._match("c", kept, self._grouping)
         joined = f"chosen{index} AS c JOIN {kept} ON {match} WHERE c.r <= {part.cap}"
         self._cte(f"distinct{index}", f"SELECT {counted} FROM {joined}{_group_by(picked)}")
+
+    def _match(self, left: str, right: str, names: list[str]) -> str:
+        pairs = (self._dialect.same(f"{left}.{name}", f"{right}.{name}", self._types[name]) for name in names)
+        return " AND ".join(pairs) or "TRUE"
 
     # All groups
 
@@ -268,13 +294,16 @@ class _Rewrite:
         domain = self._b.domain
         parts = [f"p{index}" for index in range(len(self._b.parts))]
         if domain is None:
-            keys = [f"CAST({key} AS VARCHAR) AS {key}" for key in self._keys]
-            return f"SELECT {', '.join([*keys, 'units', *parts])} FROM ({cells})"
+            keys = [f"{self._dialect.as_text(key, self._types[key])} AS {key}" for key in self._keys]
+            return f"SELECT {', '.join([*keys, 'units', *parts])} FROM {self._dialect.derived(cells)}"
         names = [self._renderer.name(field) for field in domain.fields]
         listed = self._renderer.relation(domain, frozenset(domain.fields))
-        columns = [f"CAST(d.{name} AS VARCHAR) AS k{index}" for index, name in enumerate(names)]
+        columns = [
+            f"{self._dialect.as_text(f'd.{f}', self._types[k])} AS {k}" for k, f in zip(self._keys, names, strict=True)
+        ]
         columns += [f"coalesce(b.{cell}, 0) AS {cell}" for cell in ("units", *parts)]
-        match = " AND ".join(f"b.k{index} IS NOT DISTINCT FROM d.{name}" for index, name in enumerate(names))
+        pairs = zip(self._keys, names, strict=True)
+        match = " AND ".join(self._dialect.same(f"b.{key}", f"d.{name}", self._types[key]) for key, name in pairs)
         order = ", ".join(f"d.{name} NULLS LAST" for name in names)
         return f"SELECT {', '.join(columns)} FROM ({listed}) AS d LEFT JOIN ({cells}) AS b ON {match} ORDER BY {order}"
 
@@ -282,15 +311,6 @@ class _Rewrite:
 def _total(text: str) -> str:
     """A total as a bigint; a sum of bigints is wider, and totals beyond the clamp are not told apart."""
     return f"CAST({clamp(text, -MAX_TOTAL, MAX_TOTAL)} AS BIGINT)"
-
-
-def _keyed_hash(columns: list[str]) -> str:
-    """Twice, for DuckDB's hash of several columns mixes the last one too little to be uniform over salts."""
-    return f"hash(hash({', '.join(columns)}, {SALT}))"
-
-
-def _same(left: str, right: str, names: list[str]) -> str:
-    return " AND ".join(f"{left}.{name} IS NOT DISTINCT FROM {right}.{name}" for name in names) or "TRUE"
 
 
 def _group_by(keys: list[str]) -> str:

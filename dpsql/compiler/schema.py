@@ -1,9 +1,17 @@
 """What an engine's own schema enforces: column types, NOT NULL and unique keys, never a value."""
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpsql.sqltypes import SqlType
+
+
+class Engine(enum.Enum):
+    """The engines that may hold the data."""
+
+    DUCKDB = "duckdb"
+    POSTGRES = "postgresql"
 
 
 @dataclass(frozen=True)
@@ -44,4 +52,5 @@ class EngineTable:
 class EngineSchema:
     """The tables of a policy as the engine declares them, by their policy names."""
 
+    engine: Engine
     tables: Mapping[str, EngineTable]

@@ -1,4 +1,4 @@
-"""Accepted queries, without noise, mean what they mean in PostgreSQL; and what each costs.
+"""Accepted queries, without noise, mean what they mean in PostgreSQL, whichever engine answers; and what each costs.
 
 DPSQL_UPDATE_FIXTURES=1 pytest tests/compiler/test_accepted.py writes the prices in tests/fixtures/accepted.sql anew.
 """
@@ -18,6 +18,7 @@ from dpsql.privacy.accounting import Spent
 from dpsql.results import Result
 from dpsql.session import Session
 from tests.fixtures.load import HERE, Case, load
+from tests.postgres import Server
 from tests.world import postgres_oracle
 
 FIXTURE = "accepted.sql"
@@ -28,15 +29,22 @@ Rows = list[tuple[Any, ...]]
 
 @pytest.fixture(scope="module")
 def oracle(
-    wide_policy: Path, tmp_path_factory: pytest.TempPathFactory
+    wide_policy: Path, postgres_server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-    with postgres_oracle(wide_policy.with_suffix(".duckdb"), tmp_path_factory.mktemp("oracle")) as connection:
+    with postgres_oracle(
+        wide_policy.with_suffix(".duckdb"), tmp_path_factory.mktemp("oracle"), postgres_server
+    ) as connection:
         yield connection
 
 
 @pytest.fixture(scope="module")
 def analyst(wide_engine: Engine) -> Session:
     return Session(wide_engine, "ana")
+
+
+@pytest.fixture(scope="module")
+def postgres_analyst(wide_postgres_engine: Engine) -> Session:
+    return Session(wide_postgres_engine, "ana")
 
 
 def test_the_fixture_is_as_long_as_it_should_be() -> None:
@@ -46,7 +54,11 @@ def test_the_fixture_is_as_long_as_it_should_be() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_accepted(
-    case: Case, analyst: Session, oracle: psycopg.Connection[tuple[Any, ...]], updates: dict[int, str]
+    case: Case,
+    analyst: Session,
+    postgres_analyst: Session,
+    oracle: psycopg.Connection[tuple[Any, ...]],
+    updates: dict[int, str],
 ) -> None:
     values = ast.literal_eval(case.marks.get("parameters", "[]"))
     (statement,) = analyst.parse(case.sql)
@@ -64,6 +76,10 @@ def test_accepted(
         updates[case.line] = price(result)
     else:
         assert case.marks["price"] == price(result)
+    # The engines add up the same integers.
+    again = postgres_analyst.execute(statement, values)
+    assert (again.columns, price(again)) == (result.columns, price(result))
+    assert_same(list(again.rows), list(result.rows), 1e-14, "ordered" in case.marks)
     # Describe tells what executing gives.
     if not values:
         assert analyst.describe(statement).columns == result.columns

@@ -9,11 +9,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from dpsql.engine import Engine
 from dpsql.session import Session
 from dpsql.sqltypes import SqlType
 from tests.compiler.test_accepted import is_same
 from tests.fixtures.load import HERE
+from tests.postgres import Server
 from tests.world import postgres_oracle
 
 MARK = " -- postgres: "
@@ -49,15 +49,17 @@ BATCHES = [EXPRESSIONS[start : start + AT_ONCE] for start in range(0, len(EXPRES
 
 @pytest.fixture(scope="module")
 def oracle(
-    wide_policy: Path, tmp_path_factory: pytest.TempPathFactory
+    wide_policy: Path, postgres_server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-    with postgres_oracle(wide_policy.with_suffix(".duckdb"), tmp_path_factory.mktemp("oracle")) as connection:
+    with postgres_oracle(
+        wide_policy.with_suffix(".duckdb"), tmp_path_factory.mktemp("oracle"), postgres_server
+    ) as connection:
         yield connection
 
 
-@pytest.fixture(scope="module")
-def analyst(wide_engine: Engine) -> Session:
-    return Session(wide_engine, "ana")
+@pytest.fixture(scope="module", params=["wide_engine", "wide_postgres_engine"])
+def analyst(request: pytest.FixtureRequest) -> Session:
+    return Session(request.getfixturevalue(request.param), "ana")
 
 
 def test_there_are_as_many_as_there_should_be() -> None:

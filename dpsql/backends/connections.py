@@ -1,0 +1,199 @@
+"""Connections to a PostgreSQL server, kept and handed out one a transaction.
+
+Rule 1: every transaction is read only, and sets for itself whatever could change the meaning of SQL: it depends on no
+    default of the role, of the database or of the pooler in between.
+Rule 2: a connection that is found dead before anything was asked is replaced; one on which anything failed or was
+    cancelled is never used again, so that a late cancel hits nobody else.
+Rule 3: no message holds the URL or what libpq says of it, for either may hold a password.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from dpsql.backends.backend import Cancellation
+from dpsql.errors import InvalidPolicy
+
+Transaction = psycopg.Connection[tuple[Any, ...]]
+
+MAX_CONNECTIONS: Final = 16
+CANCEL_SECONDS: Final = 5.0
+"""How long a cancel may take to reach the server."""
+CANCEL_AGAIN_SECONDS: Final = 0.2
+
+_DEFAULTS: Final = {
+    "connect_timeout": "5",
+    "application_name": "dpsql",
+    # A server that is gone without a word is noticed within a minute.
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+"""Parameters of a connection that a URL may say otherwise."""
+
+_SETTINGS: Final = {
+    "search_path": "pg_catalog, pg_temp",
+    "DateStyle": "'ISO, MDY'",
+    "IntervalStyle": "postgres",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    "standard_conforming_strings": "on",
+    "transform_null_equals": "off",
+    "lc_numeric": "'C'",
+    "lc_time": "'C'",
+    "lc_monetary": "'C'",
+    "jit": "off",
+    "random_page_cost": "1.1",  # with the default of 4, an index of (unit, key, value) is passed over
+}
+
+_MEND_LOGIN: Final = 'url = "postgresql://reader:${PASSWORD}@host/db"; or a password file, by PGPASSFILE'
+_REASONS: Final = (
+    ("starting up", "the server is still starting", "try again in a moment"),
+    ("shutting down", "the server is shutting down", "try again in a moment"),
+    ("password authentication failed", "the server does not accept the password", _MEND_LOGIN),
+    ("no password supplied", "the server asks for a password", _MEND_LOGIN),
+    ("pg_hba.conf", "the server lets no such user in from here", "add a line to its pg_hba.conf"),
+    ("FATAL:  role", "the server has no such role, or it may not log in", "CREATE ROLE reader LOGIN PASSWORD '…'"),
+    ("FATAL:  database", "the server has no such database", "check the last part of the URL"),
+    ("permission denied for database", "the role may not connect to the database", "GRANT CONNECT ON DATABASE …"),
+    ("closed the connection", "the server closed the connection", "look into its log, and try again"),
+    ("too many", "the server has no connection left", "raise its max_connections, or the role's CONNECTION LIMIT"),
+    ("remaining connection slots", "the server has no connection left", "raise its max_connections"),
+    ("certificate", "the server's certificate is not trusted", "check sslmode and sslrootcert of the URL"),
+    ("SSL", "TLS fails", "check sslmode and sslrootcert of the URL"),
+    ("resolve host", "the name of the host is unknown", "in a password, @ is written %40, / is %2F and : is %3A"),
+    ("refused", "nothing listens there", "check host and port, and that the server runs"),
+    ("No such file", "nothing listens there", "check the directory of the socket, and that the server runs"),
+    ("timeout", "the server does not answer", "check host and port, and the firewall"),
+)
+"""What a part of libpq's message means, and its mend."""
+
+
+class Unreachable(Exception):
+    """There is no connection to be had.
+
+    Attributes:
+        what: Why.
+        mend: What the data owner can do about it.
+    """
+
+    def __init__(self, what: str, mend: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.mend = mend
+
+
+class Connections:
+    """The connections to one database."""
+
+    def __init__(self, url: str, timezone: str) -> None:
+        """Read the URL; nothing is connected yet.
+
+        Raises:
+            InvalidPolicy: libpq cannot read the URL.
+        """
+        try:
+            parameters = _DEFAULTS | conninfo_to_dict(url) | {"client_encoding": "UTF8"}
+            self._target = make_conninfo("", **parameters)
+        except psycopg.ProgrammingError:
+            hint = 'url = "postgresql://reader:${PASSWORD}@host:5432/db?sslmode=verify-full"'
+            raise InvalidPolicy("dataset.url: libpq cannot read it", hint=hint) from None
+        settings = _SETTINGS | {"TimeZone": f"'{timezone}'"}
+        self._settings = "; ".join(f"SET LOCAL {name} = {value}" for name, value in settings.items())
+        self._idle: list[Transaction] = []
+        self._lock = threading.Lock()
+        self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
+
+    @contextmanager
+    def transaction(self, cancellation: Cancellation, seconds: float) -> Iterator[Transaction]:
+        """A read-only transaction that the user can cancel, each statement of it limited in time.
+
+        Raises:
+            Unreachable: There is no connection to be had.
+            QueryCanceled: It was cancelled before it began.
+        """
+        while not self._free.acquire(timeout=0.05):
+            cancellation.check()
+        try:
+            connection = self._begun(f"{self._settings}; SET LOCAL statement_timeout = {round(seconds * 1000)}")
+            try:
+                with _stoppable(connection, cancellation):
+                    yield connection
+                    connection.execute("COMMIT")
+            finally:
+                self._give_back(connection, cancellation)
+        finally:
+            self._free.release()
+
+    def close(self) -> None:
+        """Close what is idle."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _begun(self, settings: str) -> Transaction:
+        """A connection on which a transaction has begun: one at hand that still lives, or else a new one."""
+        begin = f"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; {settings}"
+        while True:
+            with self._lock:
+                connection = self._idle.pop() if self._idle else None
+            is_new = connection is None
+            connection = connection or self._connect()
+            try:
+                connection.execute(begin.encode())
+                return connection
+            except psycopg.Error as error:
+                connection.close()
+                if is_new:
+                    raise _reason(error) from None
+
+    def _connect(self) -> Transaction:
+        try:
+            return psycopg.connect(
+                self._target,
+                autocommit=True,
+                prepare_threshold=None,  # a plan that was kept would outlive the settings it was made under
+                cursor_factory=psycopg.RawCursor,
+            )
+        except psycopg.Error as error:
+            raise _reason(error) from None
+
+    def _give_back(self, connection: Transaction, cancellation: Cancellation) -> None:
+        idle = psycopg.pq.TransactionStatus.IDLE
+        if connection.info.transaction_status is not idle or cancellation.is_cancelled:
+            connection.close()
+            return
+        with self._lock:
+            self._idle.append(connection)
+
+
+@contextmanager
+def _stoppable(connection: Transaction, cancellation: Cancellation) -> Iterator[None]:
+    """Let the user stop what runs on a connection."""
+    left = threading.Event()
+
+    def insist() -> None:
+        """Cancel until it is over: a cancel that comes between two statements, or before the first, is lost."""
+        while not left.is_set():
+            with suppress(psycopg.Error):
+                connection.cancel_safe(timeout=CANCEL_SECONDS)
+            left.wait(CANCEL_AGAIN_SECONDS)
+
+    try:
+        cancellation.enter(threading.Thread(target=insist, daemon=True).start)
+        yield
+    finally:
+        left.set()
+        cancellation.leave()
+
+
+def _reason(error: psycopg.Error) -> Unreachable:
+    text = str(error)
+    known = ((what, mend) for part, what, mend in _REASONS if part in text)
+    return Unreachable(*next(known, ("it cannot be connected to", "try the same URL with psql, which tells more")))

@@ -1,0 +1,55 @@
+"""The outline of a DuckDB file."""
+
+from pathlib import Path
+from typing import Final
+
+import duckdb
+
+from dpsql.backends.duckdb import sql_type
+from dpsql.backends.outline import ColumnOutline, ForeignKey, Outline, TableOutline, default_schema
+from dpsql.errors import InvalidParameter
+
+_COLUMNS: Final = """
+    SELECT schema_name, table_name, column_name, data_type, comment FROM duckdb_columns()
+    WHERE database_name = current_database() AND NOT internal ORDER BY schema_name, table_name, column_index"""
+_COMMENTS: Final = """
+    SELECT schema_name, table_name, comment FROM duckdb_tables() WHERE database_name = current_database()
+    UNION ALL SELECT schema_name, view_name, comment FROM duckdb_views() WHERE database_name = current_database()"""
+_KEYS: Final = """
+    SELECT schema_name, table_name, constraint_column_names, referenced_table, referenced_column_names
+    FROM duckdb_constraints() WHERE database_name = current_database()
+    AND constraint_type IN ('PRIMARY KEY', 'UNIQUE', 'FOREIGN KEY') ORDER BY ALL"""
+
+
+def outline_of_duckdb(path: Path) -> Outline:
+    """Read the outline of a file.
+
+    Raises:
+        InvalidParameter: It cannot be read.
+    """
+    if not path.is_file():
+        raise InvalidParameter(f"there is no file {path}")
+    try:
+        with duckdb.connect(str(path), read_only=True, config={"enable_external_access": False}) as database:
+            columns, comments, keys = (database.execute(sql).fetchall() for sql in (_COLUMNS, _COMMENTS, _KEYS))
+    except duckdb.Error:
+        raise InvalidParameter(f"{path} is not a DuckDB file that can be read now") from None
+    told = {(schema, table): comment for schema, table, comment in comments}
+    tables = []
+    for place in dict.fromkeys((schema, table) for schema, table, *_ in columns):
+        listed = [row[2:] for row in columns if row[:2] == place]
+        found = [row[2:] for row in keys if row[:2] == place]
+        tables.append(
+            TableOutline(
+                *place,
+                told.get(place),
+                tuple(ColumnOutline(name, sql_type(kind), kind, comment) for name, kind, comment in listed),
+                tuple(tuple(here) for here, other, _ in found if other is None),
+                tuple(
+                    ForeignKey((place[0], other), tuple(zip(here, there, strict=True)))
+                    for here, other, there in found
+                    if other is not None
+                ),
+            )
+        )
+    return Outline(path.stem, f"duckdb:///{path}", default_schema(tables, "main"), tuple(tables))

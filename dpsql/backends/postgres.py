@@ -1,0 +1,341 @@
+"""PostgreSQL as the engine: read-only transactions on a live server, cancellable and bounded in time.
+
+Rule 1: engine SQL names tables as the backend names them, and the backend puts in front what each name stands for:
+    the columns that the policy needs, and under check the same without a row. So the role needs SELECT on them alone.
+Rule 2: what the server enforces is read again at the end of the transaction that read private rows, and must be what
+    the query was planned by. PostgreSQL locks the tables of a query before it takes the query's snapshot, and none of
+    their constraints can go while they are locked: what holds at the end held when the rows were read.
+Rule 3: an answer is one row of arrays, in the order of the SQL: its columns come as blocks of bytes, not row by row.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import psycopg
+from numpy.typing import NDArray
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+from psycopg.pq import Format
+
+from dpsql.backends.backend import NO_INPUTS, Cancellation, ExactCells, ExactRows, Inputs, PublicRows, Texts
+from dpsql.backends.connections import Connections, Transaction, Unreachable
+from dpsql.backends.fit import TablePath, fitted, needed_columns, path_of
+from dpsql.backends.postgres_advice import excess_rights, missing_indexes, unenforced
+from dpsql.backends.postgres_facts import Facts, read_facts
+from dpsql.compiler.engines.dialect import quote_name
+from dpsql.compiler.plan import PlannedRelease, PublicRead
+from dpsql.compiler.schema import Engine, EngineSchema
+from dpsql.errors import (
+    BackendFailure,
+    CardinalityViolation,
+    DatabaseUnavailable,
+    Error,
+    InvalidPolicy,
+    QueryCanceled,
+    QueryTooComplex,
+    UnsupportedQuery,
+)
+from dpsql.policy import Policy
+
+_LOG = logging.getLogger("dpsql.backend")
+
+VERSIONS: Final = range(13, 19)
+"""Major versions of the server whose catalog is understood."""
+STATEMENT_SECONDS: Final = 300.0
+"""How long one engine query may run."""
+CHECK_SECONDS: Final = 10.0
+MAX_CHECKED: Final = 10_000
+"""Statements remembered as runnable."""
+MAX_PUBLIC_ROWS: Final = 1_000_000
+"""Rows that a query may read of public tables."""
+
+_SERVER: Final = (
+    b"SELECT version(), current_setting('server_version_num')::int / 10000, current_setting('server_encoding')"
+)
+_NAME_BYTES: Final = 63
+_TEXTS: Final = psycopg.postgres.types["text"].array_oid
+_BIGINTS: Final = psycopg.postgres.types["int8"].array_oid
+_CELL: Final = np.dtype([("size", ">i4"), ("value", ">i8")])
+_NOW: Final = ("08", "53", "57", "58")
+"""Classes of SQLSTATE that say how the server is, and nothing of the statement."""
+
+
+class _Changed(Exception):
+    """The server does not enforce any more what queries were planned by."""
+
+
+class PostgresBackend:
+    """A PostgreSQL database."""
+
+    def __init__(self, url: str, policy: Policy) -> None:
+        """Connect, and read the schema.
+
+        Args:
+            url: Of the database, as libpq reads it.
+            policy: Whose tables it must have.
+
+        Raises:
+            InvalidPolicy: The server cannot be reached or used, or a table or column of the policy is not in the
+                database, of another type, or not to be read by this role.
+        """
+        self._policy = policy
+        self._connections = Connections(url, policy.dataset.timezone)
+        self._needed = {path_of(table, policy): needed_columns(table, policy) for table in policy.tables}
+        try:
+            with self._connections.transaction(Cancellation(), CHECK_SECONDS) as transaction:
+                _check_server(transaction)
+                found = read_facts(transaction, self._needed)
+            fitted(policy, found.tables, found.blurred)
+            self._facts = found.narrowed(self._needed)
+            _check_readable(self._facts)
+        except Unreachable as error:
+            raise InvalidPolicy(f"dataset.url: {error.what}", hint=error.mend) from None
+        except psycopg.Error as error:
+            self._connections.close()
+            what = f"dataset.url: the server's catalog cannot be read: {type(error).__name__}"
+            raise InvalidPolicy(
+                what, hint="dpsql needs PostgreSQL itself, whose catalog every role may read."
+            ) from None
+        except InvalidPolicy:
+            self._connections.close()
+            raise
+        paths = {table.name: path_of(table, policy) for table in sorted(policy.tables, key=lambda table: table.name)}
+        names = {name: _name(index, path) for index, (name, path) in enumerate(paths.items())}
+        self._sources = {quote_name(names[name]): self._source(path) for name, path in paths.items()}
+        tables = {name: replace(self._facts.tables[path], path=(names[name],)) for name, path in paths.items()}
+        self.schema = EngineSchema(Engine.POSTGRES, tables)
+        self._checked: frozenset[str] = frozenset()
+        self._has_changed = False
+
+    def check(
+        self, releases: tuple[PlannedRelease, ...], public: tuple[PublicRead, ...], cancellation: Cancellation
+    ) -> None:
+        """Run engine SQL on empty tables of the same schema; see Backend.
+
+        Raises:
+            DatabaseUnavailable: The server cannot be reached, or its tables have changed.
+        """
+        statements = {read.sql: (_public_names(read), 0) for read in public}
+        statements |= {planned.sql: (_cell_names(planned), _width(planned)) for planned in releases}
+        unknown = {sql: asked for sql, asked in statements.items() if sql not in self._checked}
+        try:
+            with self._connections.transaction(cancellation, CHECK_SECONDS) as transaction:
+                if unknown or self._has_changed:
+                    self._verify(transaction)
+                for sql, (names, width) in unknown.items():
+                    _run(transaction, self._statement(sql, names, empty=True), [[]] * width)
+        except _Changed:
+            raise DatabaseUnavailable(
+                "the database's tables have changed since the gateway was started; nothing was charged",
+                hint="The data owner checks the policy and starts the gateway again.",
+            ) from None
+        except Unreachable as error:
+            raise _unavailable(error.what) from None
+        except (psycopg.Error, ValueError, TypeError) as error:
+            raise _refusal(error, cancellation) from None
+        self._checked = self._checked.union(unknown) if len(self._checked) < MAX_CHECKED else frozenset(unknown)
+
+    def fetch(
+        self,
+        releases: Mapping[int, PlannedRelease],
+        public: tuple[PublicRead, ...],
+        cancellation: Cancellation,
+        inputs: Inputs = NO_INPUTS,
+    ) -> ExactRows:
+        """Run engine queries of one plan; see Backend."""
+        try:
+            rows = {read.sql: self._public(read, cancellation) for read in public}
+            cells = {i: self._cells(planned, inputs.get(i, ()), cancellation) for i, planned in releases.items()}
+        except psycopg.Error as error:
+            if cancellation.is_cancelled or isinstance(error, psycopg.errors.QueryCanceled):
+                raise QueryCanceled("canceling statement due to user request or time limit") from None
+            # The server's own text may quote a row: only its kind is logged.
+            _LOG.error("engine query failed: %s", type(error).__name__)
+            raise BackendFailure() from None
+        except (Unreachable, _Changed, ValueError, TypeError, OverflowError, MemoryError) as error:
+            _LOG.error("engine answer could not be had: %s", type(error).__name__)
+            raise BackendFailure() from None
+        return ExactRows(cells, rows)
+
+    def count(self, sql: str, names: Sequence[str]) -> tuple[int, ...]:
+        """Count for the data owner; see Backend."""
+        statement = self._statement(sql, names)
+        try:
+            with self._connections.transaction(Cancellation(), STATEMENT_SECONDS) as transaction:
+                _, columns = _run(transaction, statement, [])
+            return tuple(int(_integers(column)[0]) for column in columns)
+        except (psycopg.Error, Unreachable, ValueError, TypeError) as error:
+            _LOG.error("engine query failed: %s", type(error).__name__)
+            raise BackendFailure() from None
+
+    def warnings(self) -> tuple[str, ...]:
+        """What the data owner should know; see Backend."""
+        try:
+            with self._connections.transaction(Cancellation(), CHECK_SECONDS) as transaction:
+                return (*excess_rights(transaction, self._needed), *unenforced(self._facts))
+        except (psycopg.Error, Unreachable) as error:
+            raise _unavailable(type(error).__name__) from None
+
+    def advice(self) -> tuple[str, ...]:
+        """Indexes that make queries faster; see Backend."""
+        try:
+            with self._connections.transaction(Cancellation(), CHECK_SECONDS) as transaction:
+                return missing_indexes(transaction, self._policy, self._facts)
+        except (psycopg.Error, Unreachable) as error:
+            raise _unavailable(type(error).__name__) from None
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._connections.close()
+
+    def _public(self, read: PublicRead, cancellation: Cancellation) -> PublicRows:
+        statement = self._statement(read.sql, _public_names(read), limit=MAX_PUBLIC_ROWS + 1)
+        try:
+            with self._connections.transaction(cancellation, STATEMENT_SECONDS) as transaction:
+                count, columns = _run(transaction, statement, [])
+        except psycopg.errors.CardinalityViolation:
+            raise CardinalityViolation() from None
+        if count > MAX_PUBLIC_ROWS:
+            raise QueryTooComplex(
+                f"the query reads more than {MAX_PUBLIC_ROWS:,} rows of public tables",
+                hint="Filter, aggregate or LIMIT them.",
+            )
+        return PublicRows(tuple(map(_texts, columns)), count)
+
+    def _cells(self, planned: PlannedRelease, inputs: tuple[PublicRows, ...], cancellation: Cancellation) -> ExactCells:
+        statement = self._statement(planned.sql, _cell_names(planned))
+        with self._connections.transaction(cancellation, STATEMENT_SECONDS) as transaction:
+            _, columns = _run(transaction, statement, _parameters(planned, inputs))
+            self._verify(transaction)
+        numbers = [_integers(column) for column in columns[planned.keys :]]
+        return ExactCells(tuple(map(_texts, columns[: planned.keys])), numbers[0], tuple(numbers[1:]))
+
+    def _statement(self, sql: str, names: Sequence[str], *, empty: bool = False, limit: int | None = None) -> bytes:
+        """A statement whose one row has the number of rows of some SQL, and each of its columns as an array."""
+        sources = [
+            f"{name} AS NOT MATERIALIZED ({source}{' WHERE false' if empty else ''})"
+            for name, source in self._sources.items()
+            if name in sql
+        ]
+        # Kept apart, for the rows of what is merged into an outer query may come in another order.
+        answer = f"answer AS MATERIALIZED ({sql})"
+        columns = ", ".join(["count(*)", *(f"array_agg({name})" for name in names)])
+        rows = "answer" if limit is None else f"(SELECT * FROM answer LIMIT {limit}) AS a"
+        return f"WITH {', '.join([*sources, answer])} SELECT {columns} FROM {rows}".encode()
+
+    def _source(self, path: TablePath) -> str:
+        columns = ", ".join(map(quote_name, sorted(self._needed[path])))
+        return f"SELECT {columns} FROM {'.'.join(map(quote_name, path))}"
+
+    def _verify(self, transaction: Transaction) -> None:
+        """Rule 2."""
+        self._has_changed = read_facts(transaction, self._needed).narrowed(self._needed) != self._facts
+        if self._has_changed:
+            raise _Changed
+
+
+class _Bigints(Loader):
+    """Reads an array of bigint as the bytes it is."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> NDArray[np.int64]:
+        """The array, which has no NULL in it."""
+        dimensions, has_null = np.frombuffer(data, dtype=">i4", count=2)
+        if dimensions != 1 or has_null:
+            raise ValueError("a cell is NULL")
+        cells: NDArray[np.int64] = np.frombuffer(data, dtype=_CELL, offset=20)["value"].astype(np.int64)
+        return cells
+
+
+def _run(transaction: Transaction, statement: bytes, parameters: Sequence[object]) -> tuple[int, tuple[object, ...]]:
+    """The number of rows, and each column."""
+    with transaction.cursor(binary=True) as cursor:
+        cursor.adapters.register_loader(_BIGINTS, _Bigints)
+        row = cursor.execute(statement, parameters).fetchone()
+        if row is None or any(column.type_code not in (_TEXTS, _BIGINTS) for column in (cursor.description or ())[1:]):
+            raise TypeError("a column is neither text nor bigint")
+    return row[0], row[1:]
+
+
+def _texts(column: object) -> Texts:
+    texts = np.array(column if column is not None else [], dtype=object)
+    if isinstance(column, np.ndarray) or texts.ndim != 1:
+        raise TypeError("a key is not text")
+    return texts
+
+
+def _integers(column: object) -> NDArray[np.int64]:
+    if column is None:
+        return np.array([], dtype=np.int64)
+    if not isinstance(column, np.ndarray):
+        raise TypeError("a cell is not a bigint")
+    return column
+
+
+def _cell_names(planned: PlannedRelease) -> list[str]:
+    keys, parts = range(planned.keys), range(len(planned.parts))
+    return [*(f"k{index}" for index in keys), "units", *(f"p{index}" for index in parts)]
+
+
+def _public_names(read: PublicRead) -> list[str]:
+    return [f"v{index}" for index in range(read.width)]
+
+
+def _width(planned: PlannedRelease) -> int:
+    """The number of parameters that engine SQL has: one an input's column, and one an input without columns."""
+    return sum(max(1, len(made.types)) for made in planned.inputs)
+
+
+def _parameters(planned: PlannedRelease, inputs: tuple[PublicRows, ...]) -> list[list[str | None]]:
+    """The inputs' columns; of an input that has none, just as many texts as it has rows."""
+    given = zip(planned.inputs, inputs, strict=True)
+    return [column for _, rows in given for column in ([list(c) for c in rows.columns] or [[""] * rows.count])]
+
+
+def _name(index: int, path: TablePath) -> str:
+    """A table's name in engine SQL: unlike that of any other table, and of anything that SQL itself names."""
+    return f"{index}.{path[1]}".encode()[:_NAME_BYTES].decode(errors="ignore")
+
+
+def _check_server(transaction: Transaction) -> None:
+    row = transaction.execute(_SERVER).fetchone()
+    version, major, encoding = row or ("", 0, "")
+    if not version.startswith("PostgreSQL ") or major not in VERSIONS:
+        known = f"PostgreSQL {VERSIONS[0]} to {VERSIONS[-1]}"
+        raise InvalidPolicy(f"dataset.url: the server is {version.partition(' on ')[0]}", hint=f"dpsql knows {known}.")
+    if encoding != "UTF8":
+        hint = "Copy it to one made by: CREATE DATABASE … TEMPLATE template0 ENCODING 'UTF8'"
+        raise InvalidPolicy(f"dataset.url: the database's encoding is {encoding}, not UTF8", hint=hint)
+
+
+def _check_readable(facts: Facts) -> None:
+    for path, column in sorted(facts.unreadable):
+        schema, table = map(quote_name, path)
+        raise InvalidPolicy(
+            f'dataset.url: the role may not read column "{column}" of {".".join(path)}',
+            hint=f"GRANT USAGE ON SCHEMA {schema} TO reader; GRANT SELECT ON {schema}.{table} TO reader;",
+        )
+
+
+def _refusal(error: Exception, cancellation: Cancellation) -> Error:
+    """What to tell where a statement could not be tried out on empty tables."""
+    if cancellation.is_cancelled or isinstance(error, psycopg.errors.QueryCanceled):
+        return QueryCanceled("canceling statement due to user request or time limit")
+    if isinstance(error, psycopg.errors.CardinalityViolation):
+        return CardinalityViolation()
+    if isinstance(error, psycopg.Error) and (error.sqlstate is None or error.sqlstate.startswith(_NOW)):
+        return _unavailable(type(error).__name__)
+    _LOG.error("generated SQL cannot run: %s", type(error).__name__)
+    return UnsupportedQuery(
+        "the engine cannot run this query; nothing was charged",
+        hint="Write it more simply, and tell dpsql's developers: it should have been refused with a reason.",
+    )
+
+
+def _unavailable(what: str) -> DatabaseUnavailable:
+    _LOG.error("the database cannot be reached: %s", what)
+    return DatabaseUnavailable("the database cannot be reached now; nothing was charged", hint="Try again in a moment.")

@@ -1,0 +1,171 @@
+"""What a policy's bounds cut off the data it is about: exact counts, for the eyes of the data owner alone.
+
+Rule: these counts are printed where the command was given, and go nowhere else: no client, ledger or log sees them.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+
+from dpsql.backends import Backend
+from dpsql.compiler.catalog import Catalog
+from dpsql.compiler.engines import DIALECTS
+from dpsql.compiler.ir import Aggregate, AggregateCall, Call, Expr, Literal, Project, Relation, Scan, UnitScan
+from dpsql.compiler.ir import Column as FieldColumn
+from dpsql.compiler.ir import InRelation as In
+from dpsql.compiler.lowering import Fields
+from dpsql.compiler.render import Renderer
+from dpsql.compiler.sources import Lister, is_null, negated
+from dpsql.compiler.tables import Tables
+from dpsql.policy import Bound, Column, Policy, Table
+from dpsql.sqltypes import SqlType
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that a table's rows show about the policy.
+
+    Attributes:
+        column: Where; None for the table as a whole.
+        count: How many rows or units.
+        what: What is the matter with them.
+    """
+
+    column: str | None
+    count: int
+    what: str
+
+
+@dataclass(frozen=True)
+class TableSurvey:
+    """What was counted in one protected table.
+
+    Attributes:
+        table: The table.
+        rows: Its rows.
+        units: The units that they lead to.
+        one_row: True where the engine itself enforces that a unit has one row.
+        findings: What is cut off, or looks wrong.
+    """
+
+    table: Table
+    rows: int
+    units: int
+    one_row: bool
+    findings: tuple[Finding, ...]
+
+
+def survey(policy: Policy, backend: Backend) -> Iterator[TableSurvey]:
+    """Count, table by table, what the policy's bounds cut off.
+
+    Raises:
+        BackendFailure: The engine failed.
+    """
+    everything = replace(policy.roles[0], tables=frozenset(table.name for table in policy.tables))
+    surveyor = _Surveyor(policy, backend, Catalog(policy, backend.schema, everything), Fields())
+    for table in policy.tables:
+        if not table.public:
+            yield surveyor.survey(table)
+
+
+@dataclass(frozen=True)
+class _Surveyor:
+    policy: Policy
+    backend: Backend
+    catalog: Catalog
+    fields: Fields
+
+    def survey(self, table: Table) -> TableSurvey:
+        """Count in one table."""
+        scan = Tables(self.catalog, self.fields).find(None, table.name, None).relation
+        if not isinstance(scan, UnitScan):
+            raise TypeError("a protected table is scanned with its unit")
+        (rows,) = self._counted(Scan(table, (), ()), ())
+        units, above = self._units(scan, table)
+        tests, scan = self._tests(scan, table)
+        reached, *counts = self._counted(scan, [condition for _, _, condition in tests])
+        findings = [Finding(name, count, what) for (name, what, _), count in zip(tests, counts, strict=True)]
+        unit = self.policy.dataset.privacy_unit
+        whole = [
+            Finding(None, max(rows - reached, 0), f"rows lead to no {unit}: they never count"),
+            Finding(None, max(reached - rows, 0), f"rows count again, for they lead to more than one {unit}"),
+            Finding(None, above, f"units have more rows than {table.max_rows}: of each, only so many count"),
+        ]
+        unique = table.unit_key is not None and self.catalog.schema.tables[table.name].is_unique(
+            frozenset({table.unit_key})
+        )
+        return TableSurvey(table, rows, units, unique, tuple(found for found in (*whole, *findings) if found.count))
+
+    def _units(self, scan: UnitScan, table: Table) -> Sequence[int]:
+        """The units, and those of them that have more rows than count."""
+        key, number = self.fields.new(scan.unit_field.type), self.fields.new(SqlType.BIGINT)
+        by_unit = Aggregate(scan, (key,), (FieldColumn(scan.unit_field),), (number,), (_count(None),))
+        most = Literal(table.max_rows, SqlType.BIGINT)
+        return self._counted(by_unit, [Call("gt", (FieldColumn(number), most), SqlType.BOOLEAN)])
+
+    def _tests(self, scan: UnitScan, table: Table) -> tuple[list[tuple[str, str, Expr]], UnitScan]:
+        """Conditions that rows should not fulfil, each with its column and what it says; and the rows they are over."""
+        tests: list[tuple[str, str, Expr]] = []
+        columns, fields = list(scan.columns), list(scan.column_fields)
+        for column in table.columns:
+            if column.name == table.unit_key:
+                continue
+            field = scan.column_fields[scan.columns.index(column)]
+            # The same column as a text, which it is whatever its value.
+            columns.append(replace(column, type=SqlType.TEXT))
+            fields.append(self.fields.new(SqlType.TEXT))
+            value, text = FieldColumn(field), FieldColumn(fields[-1])
+            lost = _both(negated(is_null(text)), is_null(value))
+            tests.append((column.name, "values are no finite value of their type: they count as NULL", lost))
+            tests += [(column.name, what, condition) for what, condition in self._of_column(table, column, value)]
+        return tests, replace(scan, columns=tuple(columns), column_fields=tuple(fields))
+
+    def _of_column(self, table: Table, column: Column, value: FieldColumn) -> Iterator[tuple[str, Expr]]:
+        if not column.nullable:
+            yield "rows have no value, in spite of nullable = false", is_null(value)
+        if column.lower is not None and column.upper is not None:
+            outside = [
+                Call(name, (value, _literal(limit, column.type)), SqlType.BOOLEAN)
+                for name, limit in (("lt", column.lower), ("gt", column.upper))
+            ]
+            yield (
+                "values lie outside lower and upper: they are moved there",
+                Call("or", tuple(outside), SqlType.BOOLEAN),
+            )
+        if column.values is not None or column.values_from is not None:
+            domain = Lister(self.catalog, self.fields).column(table, replace(column, nullable=False), column.type)
+            if domain is not None:
+                foreign = negated(In(value, domain.relation))
+                yield (
+                    "values are not in the domain: their rows are in no group",
+                    _both(negated(is_null(value)), foreign),
+                )
+
+    def _counted(self, relation: Relation, conditions: Sequence[Expr]) -> tuple[int, ...]:
+        """The number of rows, and of those that fulfil each condition."""
+        flags = tuple(self.fields.new(SqlType.BOOLEAN) for _ in conditions)
+        tested = Project(relation, flags, tuple(conditions))
+        calls = (_count(None), *(_count(FieldColumn(flag)) for flag in flags))
+        numbers = tuple(self.fields.new(SqlType.BIGINT) for _ in calls)
+        counts = Aggregate(tested, (), (), numbers, calls)
+        renderer = Renderer(DIALECTS[self.catalog.schema.engine], self.catalog.schema, self.policy)
+        sql = renderer.relation(counts, frozenset(numbers))
+        return self.backend.count(sql, [renderer.name(number) for number in numbers])
+
+
+def _count(condition: Expr | None) -> AggregateCall:
+    return AggregateCall("count", None, False, condition, SqlType.BIGINT)
+
+
+def _both(one: Expr, other: Expr) -> Expr:
+    return Call("and", (one, other), SqlType.BOOLEAN)
+
+
+def _literal(limit: Bound, sql_type: SqlType) -> Literal:
+    if not isinstance(limit, Fraction):
+        return Literal(limit, sql_type)
+    if sql_type.is_integer:
+        return Literal(int(limit), sql_type)
+    exact = Decimal(limit.numerator) / Decimal(limit.denominator)
+    return Literal(exact if sql_type is SqlType.NUMERIC else float(limit), sql_type)

@@ -1,0 +1,155 @@
+"""dialect: what an engine's SQL must be able to say of the intermediate form, and how much of it all engines share.
+
+Rule 1: what a dialect writes is total for every value of its arguments' types, and the same number on every engine.
+Rule 2: a constant is quoted here, and nowhere else is text put into SQL.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from datetime import date
+from fractions import Fraction
+
+from dpsql.compiler.engines.spelling import Spelling
+from dpsql.compiler.ir import AggregateCall, Call, Cast, Expr, Grid, Join, Value, Window
+from dpsql.compiler.schema import EngineColumn
+from dpsql.sqltypes import SqlType
+
+FIRST_DAY, LAST_DAY = "0001-01-01", "9999-12-31"
+"""Moments outside these days are NULL, and so are those of the last day after its midnight."""
+
+
+def quote_name(name: str) -> str:
+    """An identifier, quoted."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_text(text: str) -> str:
+    """A string constant, quoted."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+class Dialect(ABC):
+    """The SQL of one engine.
+
+    Attributes:
+        types: The engine's names of types.
+        functions: The allow-list in the engine's words.
+        codes_text: True where fine text keys are ranked by codes in their place.
+        orders_groups: True where a unit's groups are best made in their order.
+    """
+
+    types: Mapping[SqlType, str]
+    functions: Mapping[str, Spelling]
+    codes_text: bool
+    orders_groups: bool
+
+    # Expressions
+
+    @abstractmethod
+    def constant(self, value: Value, sql_type: SqlType) -> str:
+        """A typed constant."""
+
+    @abstractmethod
+    def guarded(self, text: str, sql_type: SqlType) -> str:
+        """A raw number or moment, NULL where it is none that a value may be."""
+
+    @abstractmethod
+    def cast(self, text: str, source: SqlType, target: SqlType, scale: int | None) -> str:
+        """A conversion that gives NULL where the value does not fit."""
+
+    @abstractmethod
+    def as_text(self, text: str, sql_type: SqlType) -> str:
+        """A value as the text from which it is read again."""
+
+    def is_raw(self, expression: Expr) -> bool:
+        """True where a value must be guarded."""
+        if isinstance(expression, Call):
+            return self.functions[self.adapted(expression).function].raw
+        if isinstance(expression, Cast):
+            of_floats = expression.type in (SqlType.DOUBLE, SqlType.REAL)
+            return expression.argument.type.is_text and (of_floats or expression.type.is_moment)
+        return False
+
+    def adapted(self, call: Call) -> Call:
+        """A call as the engine's spellings take it: its constants in the engine's words."""
+        return call
+
+    @abstractmethod
+    def named_arguments(self, call: Call) -> frozenset[int]:
+        """The arguments that must have a name before the call is written."""
+
+    @abstractmethod
+    def with_names(self, text: str, given: Sequence[str]) -> str:
+        """A value in which some expressions have names: each given as `expression AS name`."""
+
+    # Numbers on their grid
+
+    @abstractmethod
+    def on_grid(self, text: str, sql_type: SqlType, grid: Grid) -> str:
+        """A number as a grid value within the grid's limits; NULL stays NULL."""
+
+    def off_grid(self, text: str, grid: Grid) -> str:
+        """A sum or mean of grid values as a double; the sum itself was exact."""
+        number = f"CAST({text} AS {self.types[SqlType.DOUBLE]})"
+        if grid.step.numerator != 1:
+            number = f"{number} * {grid.step.numerator}"
+        denominator = Fraction(grid.step.denominator)
+        return number if denominator == 1 else f"{number} / {self.double(denominator)}"
+
+    def whole(self, value: int) -> str:
+        """A constant as a bigint."""
+        return f"CAST({value} AS BIGINT)"
+
+    def double(self, value: Fraction) -> str:
+        """A constant in double precision."""
+        return f"CAST('{float(value)!r}' AS {self.types[SqlType.DOUBLE]})"
+
+    # Aggregates
+
+    @abstractmethod
+    def aggregate(self, call: AggregateCall | Window, argument: str, behind: str) -> str:
+        """An aggregate of an argument, with its FILTER or OVER behind it."""
+
+    @abstractmethod
+    def wide(self, value: int) -> str:
+        """A whole constant of a type in which its product with any count is exact."""
+
+    @abstractmethod
+    def share(self, total: str, part: int, count: str) -> str:
+        """A part of a sum of grid values in a number of them, exact and cut towards zero, as far as cells go."""
+
+    # Relations
+
+    @abstractmethod
+    def derived(self, select: str, alias: str = "s", *, lateral: bool = False) -> str:
+        """A SELECT as a table of FROM."""
+
+    @abstractmethod
+    def check_join(self, join: Join) -> None:
+        """Refuse a join that the engine has not.
+
+        Raises:
+            UnsupportedQuery: It has no such join.
+        """
+
+    @abstractmethod
+    def input_table(self, index: int, first: int, width: int) -> str:
+        """What was made first, as a table of texts v0, v1 …; `first` is how many texts come with the inputs before."""
+
+    @abstractmethod
+    def series(self, start: int | date, stop: int | date, unit: str | None) -> str:
+        """A table of whole numbers, or of the first moments of a unit, as its only column s."""
+
+    @abstractmethod
+    def canonical(self, column: str, engine: EngineColumn, target: SqlType) -> str:
+        """A table's column as the one value its type gives it, NULL where it has none."""
+
+    # Groups
+
+    @abstractmethod
+    def keyed_hash(self, columns: Sequence[tuple[str, SqlType]], salt: int) -> str:
+        """A number that looks random, of the values of columns and a salt."""
+
+    @abstractmethod
+    def same(self, left: str, right: str, sql_type: SqlType) -> str:
+        """A condition of a join: equal, or both NULL."""

@@ -1,0 +1,229 @@
+"""DuckDB's functions: how each entry of the allow-list is written there, total for every value.
+
+TRY gives NULL where an error would be. NaN and infinities are silent, and moments may leave the years 1 to 9999:
+such a value is `raw` until it is guarded.
+"""
+
+from dpsql.compiler.engines.spelling import Spelling
+from dpsql.compiler.functions import EXTRACT_PARTS, MAX_TEXT, OTHER_UNITS, TRUNC_UNITS
+
+
+def _float(template: str) -> Spelling:
+    return Spelling(template, raw=True)
+
+
+def _arithmetic(template: str) -> Spelling:
+    return Spelling(template, raw=True, passes_raw=True)
+
+
+def _tried(template: str) -> Spelling:
+    return Spelling(f"TRY({template})")
+
+
+def _moment(template: str) -> Spelling:
+    return Spelling(f"TRY({template})", raw=True)
+
+
+def _text(template: str) -> Spelling:
+    return Spelling(f"left({template}, {MAX_TEXT})")
+
+
+def _searched(template: str) -> Spelling:
+    """A regular expression, over so much text that its time is bounded."""
+    return Spelling(template.replace("SUBJECT", f"left({{0}}, {MAX_TEXT})"))
+
+
+_BLANKS = r"[ \t\n\r\f\v]*"
+
+
+def _readable(pattern: str) -> Spelling:
+    """Text that PostgreSQL reads as a value of some type, NULL where it is anything else."""
+    escaped = pattern.replace("{", "{{").replace("}", "}}")
+    guard = f"regexp_full_match({{0}}, '{_BLANKS}{escaped}{_BLANKS}')"
+    return Spelling(
+        f"CASE WHEN {guard} THEN trim({{0}}, chr(32) || chr(9) || chr(10) || chr(11) || chr(12) || chr(13)) END"
+    )
+
+
+_FRACTION_PARTS = {
+    "second": "(TRY(extract(microsecond FROM {0})) / 1e6)",
+    "milliseconds": "(TRY(extract(microsecond FROM {0})) / 1e3)",
+    "epoch": "TRY(extract(epoch FROM {0}))",
+}
+
+_UNITS = {
+    **{unit: f"date_trunc('{unit}', {{0}})" for unit in OTHER_UNITS},
+    # The first year of a century and of a millennium ends in 01.
+    "millennium": "date_trunc('year', {0}) - to_years(CAST((extract(year FROM {0}) - 1) % 1000 AS INTEGER))",
+    "century": "date_trunc('year', {0}) - to_years(CAST((extract(year FROM {0}) - 1) % 100 AS INTEGER))",
+    "microseconds": "{0}",
+}
+
+_UNIT_DAYS = 86_400_000_000
+_MICROSECONDS = "(epoch_us({0}) - epoch_us({1}))"
+
+_DOUBLE_DIGITS = (
+    # PostgreSQL turns to an exponent at 1e15, DuckDB at 1e16.
+    "CASE WHEN abs({0}) >= 1e15 AND abs({0}) < 1e16 THEN regexp_replace(regexp_replace("
+    r"replace(CAST({0} AS VARCHAR), '.', ''), '^(-?[0-9])([0-9]*?)0*$', '\1.\2'), '\.$', '') || 'e+15' "
+    r"ELSE regexp_replace(CAST({0} AS VARCHAR), '\.0$', '') END"
+)
+
+_TRUE_WORDS = "('t', 'tr', 'tru', 'true', 'y', 'ye', 'yes', 'on', '1')"
+_FALSE_WORDS = "('f', 'fa', 'fal', 'fals', 'false', 'n', 'no', 'of', 'off', '0')"
+_WORD = "lower(trim({0}, chr(32) || chr(9) || chr(10) || chr(11) || chr(12) || chr(13)))"
+
+FUNCTIONS: dict[str, Spelling] = {
+    "and": Spelling("({all})", joiner=" AND "),
+    "or": Spelling("({all})", joiner=" OR "),
+    "not": Spelling("(NOT {0})"),
+    "is_null": Spelling("({0} IS NULL)"),
+    "is_true": Spelling("({0} IS TRUE)"),
+    "is_false": Spelling("({0} IS FALSE)"),
+    "eq": Spelling("({0} = {1})"),
+    "ne": Spelling("({0} <> {1})"),
+    "lt": Spelling("({0} < {1})"),
+    "le": Spelling("({0} <= {1})"),
+    "gt": Spelling("({0} > {1})"),
+    "ge": Spelling("({0} >= {1})"),
+    "distinct_from": Spelling("({0} IS DISTINCT FROM {1})"),
+    "between": Spelling("({0} BETWEEN {1} AND {2})"),
+    "coalesce": Spelling("coalesce({all})"),
+    "nullif": Spelling("nullif({0}, {1})"),
+    "least": Spelling("least({all})"),
+    "greatest": Spelling("greatest({all})"),
+    # Numbers
+    "int_add": _tried("{0} + {1}"),
+    "int_subtract": _tried("{0} - {1}"),
+    "int_multiply": _tried("{0} * {1}"),
+    "int_divide": _tried("{0} // {1}"),
+    "int_modulo": _tried("{0} % {1}"),
+    "int_negate": _tried("-{0}"),
+    "int_abs": _tried("abs({0})"),
+    "gcd": _tried("gcd({0}, {1})"),
+    "lcm": _tried("lcm({0}, {1})"),
+    "bit_and": Spelling("({0} & {1})"),
+    "bit_or": Spelling("({0} | {1})"),
+    "bit_xor": Spelling("xor({0}, {1})"),
+    "bit_not": Spelling("(~{0})"),
+    "shift_right": Spelling("({0} >> {1})"),
+    "add": _arithmetic("({0} + {1})"),
+    "subtract": _arithmetic("({0} - {1})"),
+    "multiply": _arithmetic("({0} * {1})"),
+    "divide": _float("({0} / {1})"),
+    "modulo": _float("({0} % {1})"),
+    "negate": _arithmetic("(-{0})"),
+    "abs": _float("abs({0})"),
+    "sqrt": _float("sqrt({0})"),
+    "cbrt": _float("cbrt({0})"),
+    "exp": _float("exp({0})"),
+    "ln": _float("ln({0})"),
+    "log10": _float("log10({0})"),
+    "log": _float("TRY(log(nullif({0}, 0), {1}))"),
+    "power": _float("pow({0}, {1})"),
+    "sign": _float("CAST(sign({0}) AS DOUBLE)"),
+    "floor": _float("floor({0})"),
+    "ceil": _float("ceil({0})"),
+    "trunc": _float("trunc({0})"),
+    "round": _float("round_even({0}, 0)"),
+    "round_digits": _tried("round({0}, {1})"),
+    "trunc_digits": _tried("trunc({0}, {1})"),
+    "numeric_within": Spelling("CASE WHEN {0} > -{1} AND {0} < {1} THEN {0} END"),
+    **{name: _float(f"{name}({{0}})") for name in ("sin", "cos", "tan", "cot", "asin", "acos", "atan")},
+    **{name: _float(f"{name}({{0}})") for name in ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh")},
+    "atan2": _float("atan2({0}, {1})"),
+    "degrees": _float("degrees({0})"),
+    "radians": _float("radians({0})"),
+    "width_bucket": _tried(
+        "CASE WHEN {0} IS NULL THEN NULL WHEN {0} < {1} THEN 0 WHEN {0} >= {2} THEN {3} + 1 "
+        "ELSE least(TRY_CAST(floor({3} * (({0} - {1}) / ({2} - {1}))) AS BIGINT), {3} - 1) + 1 END",
+    ),
+    # Text
+    "like": Spelling("({0} LIKE {1})"),
+    "like_pattern": Spelling("regexp_matches({0}, {1})"),
+    "regexp_like": _searched("regexp_matches(SUBJECT, {1})"),
+    "regexp_count": _searched("len(regexp_extract_all(SUBJECT, {1}))"),
+    "regexp_substring": _searched("CASE WHEN regexp_matches(SUBJECT, {1}) THEN regexp_extract(SUBJECT, {1}, {2}) END"),
+    "regexp_replace": _text(f"regexp_replace(left({{0}}, {MAX_TEXT}), {{1}}, {{2}}, {{3}})"),
+    "lower": Spelling("lower({0})"),
+    "upper": Spelling("upper({0})"),
+    "initcap": _text(
+        f"array_to_string(list_transform(regexp_extract_all(left({{0}}, {MAX_TEXT}), '[\\pL\\pN]+|[^\\pL\\pN]+'), "
+        "lambda word: upper(left(word, 1)) || lower(substring(word, 2))), '')"
+    ),
+    "length": Spelling("length({0})"),
+    "octet_length": Spelling("strlen({0})"),
+    "bit_length": Spelling("bit_length({0})"),
+    "reverse": Spelling("array_to_string(list_reverse(string_split({0}, '')), '')"),
+    "left": Spelling("left({0}, {1})"),
+    "right": Spelling("right({0}, {1})"),
+    "substring": Spelling("substring({all})"),
+    "substring_from": Spelling("CASE WHEN {1} IS NOT NULL THEN substring({0}, greatest({1}, 1)) END"),
+    "substring_for": Spelling(
+        "CASE WHEN {1} IS NOT NULL AND {2} >= 0 "
+        "THEN substring({0}, greatest({1}, 1), greatest({1} + {2} - greatest({1}, 1), 0)) END",
+    ),
+    "trim": Spelling("trim({0}, {1})"),
+    "ltrim": Spelling("ltrim({0}, {1})"),
+    "rtrim": Spelling("rtrim({0}, {1})"),
+    "lpad": Spelling("lpad({0}, {1}, {2})"),
+    "rpad": Spelling("rpad({0}, {1}, {2})"),
+    "repeat": Spelling(
+        f"TRY(rpad({{0}}, CAST(least({{1}} * length({{0}}), {MAX_TEXT}) AS INTEGER), {{0}}))",
+    ),
+    "replace": _text(f"replace(left({{0}}, {MAX_TEXT}), {{1}}, {{2}})"),
+    "translate": Spelling("translate({0}, {1}, {2})"),
+    "concat": _text("concat({all})"),
+    "concat_ws": _text("concat_ws({all})"),
+    "concat_operator": _text("({0} || {1})"),
+    "strpos": Spelling("strpos({0}, {1})"),
+    "starts_with": Spelling("starts_with({0}, {1})"),
+    "split_part": Spelling("split_part({0}, {1}, {2})"),
+    "ascii": Spelling("ascii({0})"),
+    "md5": Spelling("md5({0})"),
+    "number_digits": Spelling("printf({1}, TRY_CAST({0} AS DOUBLE))"),
+    # Conversions
+    "integer_text": _readable("[+-]?[0-9]+"),
+    "number_text": _readable("[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?"),
+    "date_text": _readable("[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([ T][0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6})?)?)?"),
+    "time_text": _readable("[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6})?)?"),
+    "text_to_boolean": Spelling(
+        f"CASE WHEN {_WORD} IN {_TRUE_WORDS} THEN true WHEN {_WORD} IN {_FALSE_WORDS} THEN false END"
+    ),
+    "float_to_text": Spelling(_DOUBLE_DIGITS),
+    # Dates, times and intervals
+    "date_add": _moment("{0} + {1}"),
+    "date_subtract": _moment("{0} - {1}"),
+    "days_between": _tried("{0} - {1}"),
+    "date_at": _moment("{0} + {1}"),
+    "moment_add": _moment("{0} + {1}"),
+    "moment_subtract": _moment("{0} - {1}"),
+    "moments_between": _tried(
+        f"to_days(CAST({_MICROSECONDS} // {_UNIT_DAYS} AS INTEGER)) + to_microseconds({_MICROSECONDS} % {_UNIT_DAYS})"
+    ),
+    "times_between": _tried(f"to_microseconds{_MICROSECONDS}"),
+    "time_add": _tried("{0} + {1}"),
+    "time_subtract": _tried("{0} - {1}"),
+    "age": _tried("age({0}, {1})"),
+    "interval_add": _tried("{0} + {1}"),
+    "interval_subtract": _tried("{0} - {1}"),
+    "interval_negate": _tried("-{0}"),
+    "interval_multiply": _tried("{0} * {1}"),
+    "interval_divide": _tried("{0} / {1}"),
+    "make_date": _moment("make_date({0}, {1}, {2})"),
+    "make_time": _tried("make_time({0}, {1}, {2})"),
+    "make_timestamp": _moment("make_timestamp({0}, {1}, {2}, {3}, {4}, {5})"),
+    "from_epoch": _moment("to_timestamp({0})"),
+    "read_moment": _moment(
+        "CASE WHEN regexp_full_match({0}, {2}) THEN TRY_STRPTIME({0}, {1}) END",
+    ),
+    "at_zone": _moment("timezone({1}, {0})"),
+    "date_bin": _moment("time_bucket({0}, {1}, {2})"),
+    "is_finite": Spelling("({0} IS NOT NULL OR NULL)"),
+    "month_name": _tried("monthname({0})"),
+    "day_name": _tried("dayname({0})"),
+    **{f"extract_{part}": _tried(f"extract({part} FROM {{0}})") for part in EXTRACT_PARTS},
+    **{f"extract_{part}": Spelling(template) for part, template in _FRACTION_PARTS.items()},
+    **{f"date_trunc_{unit}": _moment(f"date_trunc('{unit}', {{0}})") for unit in TRUNC_UNITS},
+    **{f"trunc_to_{unit}": _moment(template) for unit, template in _UNITS.items()},
+}
