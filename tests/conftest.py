@@ -21,6 +21,7 @@ from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeome
 from dpsql.session import Session
 from examples.load_german_health import load as load_german_health
 from tests.copies import copied
+from tests.faults.forks import Forks
 from tests.postgres import VERSIONS, Connection, OwnServer, Server, own_server, served_clinic
 from tests.world import WIDE_POLICY, add_events
 
@@ -183,6 +184,13 @@ def silent_engine(policy: Path, folder: Path) -> Iterator[Engine]:
         yield engine
         engine.close()
         engine.ledger.close()
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    """Where processes are forked from that are killed, or that meet other faults."""
+    with Forks() as started:
+        yield started
 
 
 @pytest.fixture(scope="module")

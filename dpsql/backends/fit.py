@@ -84,8 +84,8 @@ def _check_unit(table: Table, name: str, engine: EngineTable, policy: Policy, is
     declared = column.type if column is not None else found.sql_type
     if is_blurred:
         raise InvalidPolicy(
-            f'{policy.path}: tables.{table.name}.unit_key: two spellings in "{name}" may be one unit to the database, or '
-            f"two units one spelling: that is how its type ({found.type_name}) or collation compares",
+            f'{policy.path}: tables.{table.name}.unit_key: two spellings in "{name}" may be one unit to the database, '
+            f"or two units one spelling: that is how its type ({found.type_name}) or collation compares",
             hint="Name another column, or one of a view that has one spelling for each unit.",
         )
     if found.sql_type in _NOT_UNITS or not _is_alike(declared, found):

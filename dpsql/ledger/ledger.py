@@ -134,6 +134,7 @@ class BudgetStatus:
         charges: How many charges the window has seen.
         window: How often it renews; None if it does not.
         resets: How often the data owner has set it to nothing spent.
+        number: What the records call it; None before the first charge.
     """
 
     limit: Limit
@@ -143,6 +144,7 @@ class BudgetStatus:
     charges: int
     window: Window | None
     resets: int
+    number: int | None = None
 
     @property
     def remaining(self) -> Remaining:
@@ -235,6 +237,19 @@ class OwnerRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Noted:
+    """What a report of `verify` said, kept where nobody who can write the ledger can write.
+
+    Attributes:
+        head: Hash of the last record then.
+        records: How many there were then; None to look for the hash anywhere.
+    """
+
+    head: str
+    records: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class VerifyReport:
     """What `verify` found.
 
@@ -276,6 +291,9 @@ class Ledger(Protocol):
             BudgetExhausted: The user's budget, that of the user's group, or the dataset's cap does not cover it.
             PolicyViolation: No such account, role or group, a frozen one, or a quarantined query.
         """
+
+    def held(self, user: str, policy: Policy, requests: Sequence[ReleaseRequest]) -> tuple[bool, ...]:
+        """Tell which of the requests this user has already and would not be charged for; nothing is written."""
 
     def store(self, release_id: int, payload: bytes) -> None:
         """Keep a release durably, so that it may answer again; the first one stored for a key stays."""
@@ -344,8 +362,8 @@ class Ledger(Protocol):
     def owner_history(self) -> list[OwnerRecord]:
         """Return all grants, resets, freezes and changes of group, oldest first."""
 
-    def verify(self) -> VerifyReport:
-        """Recompute the hash chain, and every balance from the records."""
+    def verify(self, noted: Noted | None = None) -> VerifyReport:
+        """Recompute the hash chain, and every balance from the records; look for what was noted elsewhere."""
 
     def export(self) -> Iterator[dict[str, Any]]:
         """Yield every record, oldest first, with its hash."""

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from dpsql.privacy.cost import ZERO, Event, loss
+from dpsql.privacy.exact import read_exact, reading
 from dpsql.privacy.renyi import renyi
 
 GRID = 10**30
@@ -57,15 +58,15 @@ class Spent:
 
     def merge(self, other: "Spent") -> "Spent":
         """Return the sum of two totals; what either cannot express in a currency, the sum cannot."""
-        orders = sorted({order for order, _ in (*self.renyi, *other.renyi)})
+        orders = {order for order, _ in (*self.renyi, *other.renyi)}
         return Spent(
             _sum(self.pure_epsilon, other.pure_epsilon),
-            self.rho + other.rho,
-            self.delta + other.delta,
+            _plus(self.rho, other.rho),
+            _plus(self.delta, other.delta),
             _sum(self.basic_epsilon, other.basic_epsilon),
-            self.basic_delta + other.basic_delta,
+            _plus(self.basic_delta, other.basic_delta),
             _sum(self.squares, other.squares),
-            tuple((order, _sum(self.at(order), other.at(order))) for order in orders),
+            tuple((order, _sum(self.at(order), other.at(order))) for order in sorted(orders)),
         )
 
     def at(self, order: Fraction) -> Fraction | None:
@@ -98,15 +99,16 @@ class Spent:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Spent":
         """Return the totals that to_json wrote."""
-        return cls(
-            _number(fields["pure_epsilon"]),
-            Fraction(fields["rho"]),
-            Fraction(fields["delta"]),
-            _number(fields["basic_epsilon"]),
-            Fraction(fields["basic_delta"]),
-            _number(fields["squares"]),
-            tuple(sorted((Fraction(order), _number(total)) for order, total in fields["renyi"].items())),
-        )
+        with reading("totals"):
+            return cls(
+                _number(fields["pure_epsilon"]),
+                read_exact(fields["rho"]),
+                read_exact(fields["delta"]),
+                _number(fields["basic_epsilon"]),
+                read_exact(fields["basic_delta"]),
+                _number(fields["squares"]),
+                tuple(sorted((read_exact(order), _number(total)) for order, total in fields["renyi"].items())),
+            )
 
 
 def up(value: Fraction) -> Fraction:
@@ -130,7 +132,12 @@ def _add(total: Fraction | None, costs: Iterable[Fraction | None]) -> Fraction |
 
 
 def _sum(one: Fraction | None, other: Fraction | None) -> Fraction | None:
-    return None if one is None or other is None else one + other
+    return None if one is None or other is None else _plus(one, other)
+
+
+def _plus(one: Fraction, other: Fraction) -> Fraction:
+    """Return the sum; most charges have no delta, and a sum of fractions takes its time."""
+    return one + other if other else one
 
 
 def _text(value: Fraction | None) -> str | None:
@@ -138,4 +145,4 @@ def _text(value: Fraction | None) -> str | None:
 
 
 def _number(text: str | None) -> Fraction | None:
-    return None if text is None else Fraction(text)
+    return None if text is None else read_exact(text)
