@@ -281,6 +281,7 @@ class Renderer:
         return f"SELECT {', '.join(items) or '1 AS one'} FROM {self.dialect.derived(inner)}"
 
     def _join(self, relation: Join, needed: frozenset[Field]) -> str:
+        self.dialect.check_join(relation)
         free = free_fields(relation.right)
         used = needed | (fields_in(relation.condition) if relation.condition is not None else frozenset())
         used |= free  # LATERAL

@@ -228,7 +228,7 @@ class _Rewrite:
             return f"CAST({clamp(total, self._dialect.whole(part.lower), self._dialect.whole(part.upper))} AS BIGINT)"
         rows = inner(self._count(part))
         counted = f"least({rows}, {part.cap})"
-        quotient = self._dialect.integer_division.format(f"{total} * {part.cap}", f"greatest({rows}, 1)")
+        quotient = self._dialect.share(total, part.cap, f"greatest({rows}, 1)")
         scaled = f"CASE WHEN {rows} > {part.cap} THEN {quotient} ELSE {total} END"
         low, high = (f"{counted} * {self._dialect.whole(end)}" for end in (part.grid.lower, part.grid.upper))
         return f"CAST({clamp(scaled, low, high)} - {counted} * {self._dialect.whole(part.grid.centre)} AS BIGINT)"

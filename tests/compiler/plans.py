@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.compile import compile_query
 from dpsql.compiler.lowering import Constants
 from dpsql.compiler.plan import CompiledQuery
+from dpsql.compiler.schema import Engine, EngineColumn, EngineSchema
 from dpsql.compiler.settings import QuerySettings
 from dpsql.compiler.statements import QueryStatement
 from dpsql.policy import Policy
@@ -22,10 +24,11 @@ NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 class Planner:
     """Compiles under one policy."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, engine: Engine = Engine.DUCKDB) -> None:
         self.policy = policy
         backend = open_backend(policy)
-        self.catalog = Catalog(policy, backend.schema, policy.roles[0])
+        schema = backend.schema if engine is Engine.DUCKDB else _in_postgres(backend.schema)
+        self.catalog = Catalog(policy, schema, policy.roles[0])
         backend.close()
 
     def settings(self, **changes: str) -> QuerySettings:
@@ -47,6 +50,21 @@ class Planner:
     def constants(self) -> Constants:
         """What now() and CURRENT_USER mean."""
         return Constants(NOW, "ana", self.policy.dataset.name, "PostgreSQL 15.0 (dpsql)")
+
+
+def _in_postgres(schema: EngineSchema) -> EngineSchema:
+    """The same tables as PostgreSQL would declare them."""
+    names = {"VARCHAR": "text", "DOUBLE": "double precision"}
+
+    def column(found: EngineColumn) -> EngineColumn:
+        name = names.get(found.type_name, found.type_name.lower().replace("decimal", "numeric"))
+        return replace(found, type_name=name)
+
+    tables = {
+        name: replace(table, columns={each: column(found) for each, found in table.columns.items()})
+        for name, table in schema.tables.items()
+    }
+    return EngineSchema(Engine.POSTGRES, tables)
 
 
 @contextmanager

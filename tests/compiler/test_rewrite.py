@@ -1,6 +1,6 @@
 """The bounded SQL of some sixty shapes, side by side with the query, so that a change of it is seen in review.
 
-DPSQL_UPDATE_FIXTURES=1 pytest tests/compiler/test_rewrite.py writes tests/fixtures/rewrite.sql anew.
+DPSQL_UPDATE_FIXTURES=1 pytest tests/compiler/test_rewrite.py writes tests/fixtures/rewrite*.sql anew.
 """
 
 import os
@@ -11,18 +11,22 @@ from pathlib import Path
 import pytest
 
 from dpsql.compiler.plan import CompiledQuery
+from dpsql.compiler.schema import Engine
 from dpsql.policy import load_policy
 from tests.compiler.plans import Planner
 from tests.fixtures.load import HERE, Case, load, parse
 
-FIXTURE = "rewrite.sql"
-CASES = load(FIXTURE)
+FIXTURES = {Engine.DUCKDB: "rewrite.sql", Engine.POSTGRES: "rewrite_postgres.sql"}
+CASES = [(engine, case) for engine, fixture in FIXTURES.items() for case in load(fixture)]
+Planners = dict[Engine, Planner]
+Updates = dict[tuple[Engine, str], str]
 _CLAUSE = re.compile(r"(?<=\)), (?=\w+ AS (?:NOT MATERIALIZED )?\()|(?<=\)) (?=SELECT )")
 
 
 @pytest.fixture(scope="module")
-def planner(clinic_policy: Path) -> Planner:
-    return Planner(load_policy(clinic_policy))
+def planners(clinic_policy: Path) -> Planners:
+    policy = load_policy(clinic_policy)
+    return {engine: Planner(policy, engine) for engine in FIXTURES}
 
 
 def written(query: CompiledQuery) -> str:
@@ -45,14 +49,15 @@ def settings(case: Case) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def updates() -> Iterator[dict[str, str]]:
-    """SQL by query, written into the fixture at the end."""
-    found: dict[str, str] = {}
+def updates() -> Iterator[Updates]:
+    """SQL by query, written into the fixtures at the end."""
+    found: Updates = {}
     yield found
-    if found:
-        text = (HERE / FIXTURE).read_text(encoding="utf-8")
-        blocks = [_updated(block.strip("\n"), found) for block in text.split("\n\n")]
-        (HERE / FIXTURE).write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
+    for engine in {engine for engine, _ in found}:
+        path = HERE / FIXTURES[engine]
+        known = {sql: text for (other, sql), text in found.items() if other is engine}
+        blocks = [_updated(block.strip("\n"), known) for block in path.read_text(encoding="utf-8").split("\n\n")]
+        path.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
 
 
 def _updated(block: str, found: dict[str, str]) -> str:
@@ -61,16 +66,16 @@ def _updated(block: str, found: dict[str, str]) -> str:
     return f"{head}\n-- engine: {found[sql].replace(chr(10), chr(10) + '--   ')}" if sql else head
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_rewrite(case: Case, planner: Planner, updates: dict[str, str]) -> None:
-    text = written(planner.compile(case.sql, **settings(case)))
+@pytest.mark.parametrize(("engine", "case"), CASES, ids=str)
+def test_rewrite(engine: Engine, case: Case, planners: Planners, updates: Updates) -> None:
+    text = written(planners[engine].compile(case.sql, **settings(case)))
     if "DPSQL_UPDATE_FIXTURES" in os.environ:
-        updates[case.sql] = text
+        updates[engine, case.sql] = text
     else:
         assert text == case.marks["engine"]
 
 
-def test_equal_queries_have_equal_sql(planner: Planner) -> None:
-    for case in CASES:
-        one, two = (planner.compile(case.sql, **settings(case)) for _ in range(2))
+def test_equal_queries_have_equal_sql(planners: Planners) -> None:
+    for engine, case in CASES:
+        one, two = (planners[engine].compile(case.sql, **settings(case)) for _ in range(2))
         assert [release.key for release in one.releases] == [release.key for release in two.releases]

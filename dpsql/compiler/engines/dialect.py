@@ -10,7 +10,7 @@ from datetime import date
 from fractions import Fraction
 
 from dpsql.compiler.engines.spelling import Spelling
-from dpsql.compiler.ir import AggregateCall, Call, Cast, Expr, Grid, Value, Window
+from dpsql.compiler.ir import AggregateCall, Call, Cast, Expr, Grid, Join, Value, Window
 from dpsql.compiler.schema import EngineColumn
 from dpsql.sqltypes import SqlType
 
@@ -34,14 +34,12 @@ class Dialect(ABC):
     Attributes:
         types: The engine's names of types.
         functions: The allow-list in the engine's words.
-        integer_division: Template of a quotient of exact integers, cut towards zero.
         codes_text: True where fine text keys are ranked by codes in their place.
         orders_groups: True where a unit's groups are best made in their order.
     """
 
     types: Mapping[SqlType, str]
     functions: Mapping[str, Spelling]
-    integer_division: str
     codes_text: bool
     orders_groups: bool
 
@@ -116,11 +114,23 @@ class Dialect(ABC):
     def wide(self, value: int) -> str:
         """A whole constant of a type in which its product with any count is exact."""
 
+    @abstractmethod
+    def share(self, total: str, part: int, count: str) -> str:
+        """A part of a sum of grid values in a number of them, exact and cut towards zero, as far as cells go."""
+
     # Relations
 
     @abstractmethod
     def derived(self, select: str, alias: str = "s", *, lateral: bool = False) -> str:
         """A SELECT as a table of FROM."""
+
+    @abstractmethod
+    def check_join(self, join: Join) -> None:
+        """Refuse a join that the engine has not.
+
+        Raises:
+            UnsupportedQuery: It has no such join.
+        """
 
     @abstractmethod
     def input_table(self, index: int, first: int, width: int) -> str:

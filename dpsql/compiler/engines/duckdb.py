@@ -7,7 +7,7 @@ from uuid import UUID
 
 from dpsql.compiler.engines.dialect import FIRST_DAY, LAST_DAY, Dialect, quote_text
 from dpsql.compiler.engines.duckdb_functions import FUNCTIONS
-from dpsql.compiler.ir import AggregateCall, Call, Grid, Value, Window
+from dpsql.compiler.ir import AggregateCall, Call, Grid, Join, Value, Window
 from dpsql.compiler.schema import EngineColumn
 from dpsql.compiler.walk import relations_in
 from dpsql.sqltypes import SqlType
@@ -42,7 +42,6 @@ class DuckDB(Dialect):
 
     types = TYPES
     functions = FUNCTIONS
-    integer_division = "{0} // {1}"
     codes_text = True
     orders_groups = False
 
@@ -127,11 +126,18 @@ class DuckDB(Dialect):
         """A whole constant of a type in which its product with any count is exact."""
         return f"CAST({value} AS HUGEINT)"
 
+    def share(self, total: str, part: int, count: str) -> str:
+        """A part of a sum of grid values, cut towards zero."""
+        return f"{total} * {part} // {count}"
+
     # Relations
 
     def derived(self, select: str, alias: str = "s", *, lateral: bool = False) -> str:
         """A SELECT as a table of FROM, which may always refer to what stands left of it."""
         return f"({select})"
+
+    def check_join(self, join: Join) -> None:
+        """Refuse a join that the engine has not: it has them all."""
 
     def input_table(self, index: int, first: int, width: int) -> str:
         """What was made first: no table of a policy has a dot in its name."""

@@ -31,8 +31,10 @@ from dpsql.compiler.engines.postgres_guards import (
     widens,
     within_years,
 )
-from dpsql.compiler.ir import AggregateCall, Call, Cast, Column, Expr, Grid, Literal, Value, Window
+from dpsql.compiler.ir import AggregateCall, Call, Cast, Column, Expr, Grid, Join, Literal, Value, Window
 from dpsql.compiler.schema import EngineColumn
+from dpsql.compiler.walk import conjuncts, fields_in
+from dpsql.errors import UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
 _FLOATS = (SqlType.REAL, SqlType.DOUBLE)
@@ -52,6 +54,8 @@ _DECLARED = re.compile(r"numeric\((\d+),(\d+)\)")
 _ROUNDING = "0.49999999999999994"
 """The greatest number below a half: added to a number, it is cut to what the number is rounded to, halves up."""
 
+_SMALL = 2**24
+"""Below it 2^39 values have a sum that is a bigint: more than there are rows."""
 _LONG = 200
 """Characters from which on an expression is computed once and named, which costs as much as a subquery does."""
 
@@ -61,7 +65,6 @@ class Postgres(Dialect):
 
     types = TYPES
     functions = FUNCTIONS
-    integer_division = "div({0}, {1})"
     codes_text = False
     orders_groups = True
 
@@ -142,14 +145,16 @@ class Postgres(Dialect):
         """
         if len(text) > _LONG:
             return self.with_names(self.on_grid("v", sql_type, grid), [f"{text} AS v"])
+        # Integers are added up as bigints, bigints as numerics, which takes longer.
+        kind = "integer" if max(abs(grid.lower), abs(grid.upper)) < _SMALL else "bigint"
         if sql_type.is_integer and grid.step == 1:
-            low, high = self.whole(grid.lower), self.whole(grid.upper)
-            return f"CASE WHEN {text} IS NOT NULL THEN least(greatest({text}, {low}), {high}) END"
+            inside = f"CAST(least(greatest({text}, {grid.lower}), {grid.upper}) AS {kind})"
+            return f"CASE WHEN {text} IS NOT NULL THEN {inside} END"
         low, high = (self.double(end * grid.step) for end in (grid.lower, grid.upper))
         number = f"least(greatest(CAST({text} AS float8), {low}), {high})"
         # Beside wide steps a number may be so small that their quotient would vanish, which is an error.
         product = f"{number if grid.step <= 1 else f'({number} + 1e-200)'} * {self.double(1 / grid.step)}"
-        return f"CASE WHEN {text} IS NOT NULL THEN CAST(trunc({product} + sign({number}) * {_ROUNDING}) AS bigint) END"
+        return f"CASE WHEN {text} IS NOT NULL THEN CAST(trunc({product} + sign({number}) * {_ROUNDING}) AS {kind}) END"
 
     # Aggregates
 
@@ -170,11 +175,25 @@ class Postgres(Dialect):
         """A whole constant of a type in which its product with any count is exact."""
         return f"CAST({value} AS numeric)"
 
+    def share(self, total: str, part: int, count: str) -> str:
+        """A part of a sum of grid values, cut towards zero; cells end long before 2^62."""
+        quotient = f"div(CAST({total} AS numeric) * {part}, {count})"
+        return f"CAST(least(greatest({quotient}, {-(2**62)}), {2**62}) AS bigint)"
+
     # Relations
 
     def derived(self, select: str, alias: str = "s", *, lateral: bool = False) -> str:
         """A SELECT as a table of FROM."""
         return f"{'LATERAL ' if lateral else ''}({select}) AS {alias}"
+
+    def check_join(self, join: Join) -> None:
+        """Refuse a FULL JOIN without an equation of both sides, as PostgreSQL does once it plans one."""
+        terms = conjuncts(join.condition) if join.condition is not None else ()
+        if join.kind == "full" and not any(_equates(term, join) for term in terms):
+            raise UnsupportedQuery(
+                "FULL JOIN is only supported with merge-joinable or hash-joinable join conditions",
+                hint="ON a.key = b.key, with what else is asked in WHERE, or in subqueries for a and b.",
+            )
 
     def input_table(self, index: int, first: int, width: int) -> str:
         """What was made first, as arrays of texts that come as parameters."""
@@ -213,8 +232,9 @@ class Postgres(Dialect):
         """One column after the other, each with the hash of those before it as its seed."""
         found = str(salt)
         for name, sql_type in columns:
-            if sql_type.is_integer:
-                found = f"hashint8extended(coalesce({name}, 0), {found})"
+            if sql_type.is_integer or sql_type is SqlType.DATE:
+                number = name if sql_type.is_integer else f"{name} - {_ZERO[sql_type]}"
+                found = f"hashint8extended(coalesce({number}, 0), {found})"
             else:
                 text = name if sql_type.is_text else self.as_text(name, sql_type)
                 found = f"hashtextextended(coalesce({text}, ''), {found})"
@@ -224,6 +244,14 @@ class Postgres(Dialect):
         """A condition of a join: equal, or both NULL; IS NOT DISTINCT FROM would compare every pair of rows."""
         zero = _ZERO[sql_type]
         return f"({left} IS NULL) = ({right} IS NULL) AND coalesce({left}, {zero}) = coalesce({right}, {zero})"
+
+
+def _equates(term: Expr, join: Join) -> bool:
+    if not isinstance(term, Call) or term.function != "eq":
+        return False
+    sides = [fields_in(argument) for argument in term.arguments]
+    left, right = frozenset(join.left.fields), frozenset(join.right.fields)
+    return all(sides) and any(one <= left and other <= right for one, other in (sides, sides[::-1]))
 
 
 def _is_atom(expression: Expr) -> bool:

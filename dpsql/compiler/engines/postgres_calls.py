@@ -112,19 +112,12 @@ def _pattern(call: Call) -> Call:
     return _with(call, call.arguments[0], _plain(found), *call.arguments[2:])
 
 
-_OPTIONS = re.compile(r"\(\?[is]+\)")
-
-
 def _regexp_substring(call: Call) -> Call:
     """PostgreSQL gives the first group, so the whole match is made one where it is asked for."""
-    options, pattern = "", _text(call, 1) or ""
-    found = _OPTIONS.match(pattern)
-    if found is not None:
-        options, pattern = found[0], pattern[found.end() :]
-    group = call.arguments[2]
+    pattern, group = _text(call, 1) or "", call.arguments[2]
     if isinstance(group, Literal) and not group.value:
-        pattern = f"({pattern})"
-    return _with(call, call.arguments[0], _plain(_regular(options + pattern)))
+        pattern = f"(?s)({pattern.removeprefix('(?s)')})"
+    return _with(call, call.arguments[0], _plain(_regular(pattern)))
 
 
 def _regexp_replace(call: Call) -> Call:

@@ -1,0 +1,121 @@
+"""Each engine has every function of the allow-list; what one has not is refused; sizes of numbers are never guessed."""
+
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from dpsql.compiler.engines import DIALECTS
+from dpsql.compiler.engines.magnitude import FULL, magnitude, stays_normal
+from dpsql.compiler.functions import FUNCTIONS
+from dpsql.compiler.ir import Call, Case, Cast, Column, Expr, Field, Grid, Literal
+from dpsql.compiler.schema import Engine
+from dpsql.errors import UnsupportedQuery
+from dpsql.policy import load_policy
+from dpsql.sqltypes import SqlType
+from tests.compiler.plans import Planner
+
+
+@pytest.fixture(scope="module")
+def elephant(clinic_policy: Path) -> Planner:
+    return Planner(load_policy(clinic_policy), Engine.POSTGRES)
+
+
+def test_every_engine_has_a_dialect_of_its_own() -> None:
+    assert set(DIALECTS) == set(Engine)
+    assert set(DIALECTS[Engine.DUCKDB].functions) == set(FUNCTIONS)
+    # What PostgreSQL's table has not by the same name is one of its own, by type or in terms of others.
+    assert set(FUNCTIONS) - set(DIALECTS[Engine.POSTGRES].functions) == {"degrees", "radians"}
+
+
+# Full joins
+
+JOINED = "SELECT COUNT(*) FROM doctors AS a FULL JOIN doctors AS b ON {on}"
+
+
+@pytest.mark.parametrize(
+    "on", ["a.doctor_id = b.doctor_id", "b.city = a.city AND a.doctor_id < 3", "a.doctor_id + 1 = b.doctor_id"]
+)
+def test_a_full_join_on_an_equation(elephant: Planner, on: str) -> None:
+    assert elephant.compile(JOINED.format(on=on)).public_reads
+
+
+@pytest.mark.parametrize("on", ["a.doctor_id < b.doctor_id", "a.doctor_id = 3", "a.doctor_id = a.doctor_id", "true"])
+def test_a_full_join_on_anything_else_is_refused(elephant: Planner, clinic_policy: Path, on: str) -> None:
+    with pytest.raises(UnsupportedQuery, match="FULL JOIN is only supported"):
+        elephant.compile(JOINED.format(on=on))
+    assert Planner(load_policy(clinic_policy)).compile(JOINED.format(on=on)).public_reads
+
+
+# Sizes
+
+N = Cast(Column(Field(1, SqlType.INTEGER)), SqlType.DOUBLE)
+PRICE = Cast(Column(Field(2, SqlType.NUMERIC)), SqlType.DOUBLE)
+X = Column(Field(3, SqlType.DOUBLE))
+HALF, NONE = Literal(Decimal("0.5"), SqlType.DOUBLE), Literal(None, SqlType.DOUBLE)
+
+
+def of(function: str, *arguments: Expr) -> Call:
+    return Call(function, arguments, SqlType.DOUBLE)
+
+
+@pytest.mark.parametrize(
+    ("expression", "found"),
+    [
+        (N, (0, 31)),
+        (PRICE, (-130, 130)),
+        (X, FULL),
+        (HALF, (-1, 0)),
+        (NONE, (0, 0)),
+        (of("add", N, HALF), (-54, 32)),
+        (of("multiply", N, HALF), (-2, 32)),
+        (of("divide", N, PRICE), (-131, 162)),
+        (of("floor", PRICE), (0, 131)),
+        (of("coalesce", N, HALF), (-1, 31)),
+        (of("ln", N), FULL),
+        (of("multiply", X, X), FULL),
+        (Case(((Literal(True, SqlType.BOOLEAN), N),), HALF, SqlType.DOUBLE), (-1, 31)),
+        (Literal("?", SqlType.TEXT), (0, 0)),
+    ],
+)
+def test_sizes_follow_from_types_and_constants(expression: Expr, found: tuple[int, int]) -> None:
+    assert magnitude(expression) == found
+
+
+def test_only_what_surely_fits_has_no_guard() -> None:
+    assert stays_normal(of("multiply", N, PRICE))
+    assert stays_normal(of("add", PRICE, PRICE))
+    assert not stays_normal(of("add", X, N))
+    assert not stays_normal(of("multiply", X, HALF))  # it may vanish
+    assert not stays_normal(of("divide", N, X))
+
+
+# Constants and grids
+
+
+def test_constants_of_no_type_have_no_words() -> None:
+    for dialect in DIALECTS.values():
+        with pytest.raises(TypeError):
+            dialect.constant(object(), SqlType.TEXT)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "constant"),
+    [
+        ("1 months -2 days -3723000004 microseconds", "1 months -2 days -1 hours -2 minutes -3.000004 seconds"),
+        ("240001 months 0 days 0 microseconds", None),
+        ("0 months 8000001 days 0 microseconds", None),
+        ("0 months 0 days 9000000000000000000 microseconds", None),
+    ],
+)
+def test_an_interval_is_written_in_fields_that_every_version_reads(text: str, constant: str | None) -> None:
+    found = DIALECTS[Engine.POSTGRES].constant(text, SqlType.INTERVAL)
+    assert found == (f"CAST('{constant}' AS interval)" if constant is not None else "CAST(NULL AS interval)")
+
+
+def test_a_wide_step_cannot_make_a_small_number_vanish() -> None:
+    dialect = DIALECTS[Engine.POSTGRES]
+    assert "1e-200" in dialect.on_grid("x", SqlType.DOUBLE, Grid(Fraction(10), 0, 10))
+    assert "1e-200" not in dialect.on_grid("x", SqlType.DOUBLE, Grid(Fraction(1, 10), 0, 10))
+    assert dialect.off_grid("x", Grid(Fraction(10), 0, 10)) == "CAST(x AS float8) * 10"
