@@ -1,12 +1,15 @@
 # make demo    install into .venv, generate the demo clinic, start the gateway, print how to connect
 # make test    install with the test tools, then format, lint, types, tests and the coverage gate
 #
-# PYTHON=python3.12 chooses the interpreter of a new .venv; ARGS="--port 6544" goes to `dpsql demo` and to pytest.
+# PYTHON=python3.12 chooses the interpreter of a new .venv; ARGS="--port 6544" goes to `dpsql demo` and to pytest;
+# make demo ENGINE=postgres has the clinic in a PostgreSQL server that it brings along.
 
 VENV := .venv
 BIN  := $(VENV)/bin
 PIP  := $(BIN)/python -m pip --disable-pip-version-check -qq
 CODE := dpsql tests benchmarks examples
+
+ENGINE := duckdb
 
 # Every branch of what carries the guarantee is tested.
 GATED := dpsql/privacy/*,dpsql/compiler/*,dpsql/ledger/*,dpsql/release.py,dpsql/wire/protocol.py
@@ -15,10 +18,10 @@ GATED := dpsql/privacy/*,dpsql/compiler/*,dpsql/ledger/*,dpsql/release.py,dpsql/
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n '1,4s/^# *//p' Makefile
+	@sed -n '1,5s/^# *//p' Makefile
 
-demo: $(VENV)/installed
-	@$(BIN)/dpsql demo $(ARGS)
+demo: $(VENV)/installed$(if $(filter postgres,$(ENGINE)),-postgres)
+	@$(BIN)/dpsql demo --engine $(ENGINE) $(ARGS)
 
 # The report of the gate is printed only if it fails, so that the summary of pytest closes the run.
 test: lint
@@ -47,6 +50,11 @@ $(VENV)/installed: pyproject.toml | $(BIN)/python
 	@echo 'installing dpsql into $(VENV) …'
 	@$(PIP) install --editable .
 	@touch $@
+
+$(VENV)/installed-postgres: pyproject.toml | $(BIN)/python
+	@echo 'installing dpsql and a PostgreSQL server into $(VENV) …'
+	@$(PIP) install --editable '.[postgres-demo]'
+	@touch $@ $(VENV)/installed
 
 $(VENV)/installed-test: pyproject.toml | $(BIN)/python
 	@echo 'installing dpsql and its test tools into $(VENV) …'

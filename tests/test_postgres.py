@@ -16,7 +16,7 @@ from dpsql.policy import load_policy
 from dpsql.privacy.accounting import Spent
 from dpsql.session import Session
 from tests.conftest import MakeEngine, open_engine
-from tests.postgres import OwnServer, Server, served_clinic, wait_for
+from tests.postgres import OwnServer, Server, served_clinic, url_of, wait_for
 from tests.test_engine import BY_SEX, COUNT, cap, compiled, run, spent
 
 USERS = tuple(f"user{index}" for index in range(32))
@@ -53,6 +53,73 @@ def test_the_answers_are_those_of_duckdb(
         "SELECT code, title FROM icd10 ORDER BY code",
     ):
         assert run(engine, sql).rows == run(other, sql).rows, sql
+
+
+KINDS = """
+    CREATE TYPE mood AS ENUM ('sad', 'glad');
+    CREATE DOMAIN cents AS numeric(9, 2) CHECK (VALUE >= 0);
+    CREATE TABLE visits (id int, person int, day date, mood mood, paid cents, tags text[], extra jsonb)
+        PARTITION BY RANGE (day);
+    CREATE TABLE visits_old PARTITION OF visits FOR VALUES FROM (MINVALUE) TO ('2025-01-01');
+    CREATE TABLE visits_new PARTITION OF visits DEFAULT;
+    INSERT INTO visits SELECT i, i % 10, DATE '2024-12-01' + i, (ARRAY['sad', 'glad'])[i % 2 + 1]::mood, i,
+        ARRAY['a'], '{}' FROM generate_series(1, 60) AS i;
+    CREATE SCHEMA "Other World";
+    CREATE VIEW "Other World"."The View" AS SELECT person AS "Who ""else", mood, paid FROM visits;
+    CREATE MATERIALIZED VIEW stored AS SELECT person, mood, paid FROM visits;
+"""
+KINDS_POLICY = """
+version = 1
+[dataset]
+name = "kinds"
+url = "{url}"
+privacy_unit = "person"
+budget = {{ epsilon = 1000, delta = 1e-3 }}
+[roles.analyst]
+budget = {{ epsilon = 1000, delta = 1e-3 }}
+query = {{ epsilon = 1, delta = 1e-9, max_epsilon = 10 }}
+[tables.visits]
+unit_key = "person"
+max_rows = 100
+max_groups = 100
+max_rows_per_group = 100
+[tables.visits.columns]
+day = {{ type = "date", lower = 2024-01-01, upper = 2026-12-31 }}
+mood = {{ type = "text", values = ["sad", "glad", "mad"] }}
+paid = {{ type = "decimal", lower = 0, upper = 100, step = 0.01 }}
+tags = {{ type = "text[]" }}
+extra = {{ type = "json" }}
+[tables.'Other World.The View']
+unit_key = 'Who "else'
+max_rows = 100
+max_groups = 100
+max_rows_per_group = 100
+columns = {{ mood = {{ type = "text" }}, paid = {{ type = "decimal", lower = 0, upper = 100, step = 0.01 }} }}
+[tables.stored]
+unit_key = "person"
+max_rows = 100
+max_groups = 100
+max_rows_per_group = 100
+columns = {{ mood = {{ type = "text" }}, paid = {{ type = "decimal", lower = 0, upper = 100, step = 0.01 }} }}
+"""
+
+
+def test_partitions_views_enums_and_domains(
+    no_noise: None, make_engine: MakeEngine, postgres_server: Server, tmp_path: Path
+) -> None:
+    with postgres_server.database(KINDS) as name:
+        policy = tmp_path / "kinds.toml"
+        policy.write_text(KINDS_POLICY.format(url=url_of(postgres_server.url, dbname=name)))
+        engine = make_engine(policy)
+        for table in ("visits", '"Other World"."The View"', "stored"):
+            found = run(engine, f"SELECT mood, COUNT(*), SUM(paid) FROM {table} GROUP BY mood HAVING COUNT(*) > 0")
+            assert {row[0]: tuple(map(int, row[1:])) for row in found.rows.rows} == {
+                "sad": (30, 930),
+                "glad": (30, 900),
+            }
+        in_year = run(engine, "SELECT COUNT(*) FROM visits WHERE day >= '2025-01-01' AND tags IS NOT NULL")
+        assert in_year.rows.rows == ((30,),)
+        engine.close()
 
 
 def test_what_a_cancelled_query_was_charged_stands(

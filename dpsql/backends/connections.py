@@ -69,6 +69,7 @@ _REASONS: Final = (
     ("resolve host", "the name of the host is unknown", "in a password, @ is written %40, / is %2F and : is %3A"),
     ("refused", "nothing listens there", "check host and port, and that the server runs"),
     ("No such file", "nothing listens there", "check the directory of the socket, and that the server runs"),
+    ('parameter "TimeZone"', "the server knows no such time zone", "set dataset.timezone, or update its tzdata"),
     ("timeout", "the server does not answer", "check host and port, and the firewall"),
 )
 """What a part of libpq's message means, and its mend."""
@@ -106,6 +107,7 @@ class Connections:
         settings = _SETTINGS | {"TimeZone": f"'{timezone}'"}
         self._settings = "; ".join(f"SET LOCAL {name} = {value}" for name, value in settings.items())
         self._idle: list[Transaction] = []
+        self._is_closed = False
         self._lock = threading.Lock()
         self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
 
@@ -131,9 +133,9 @@ class Connections:
             self._free.release()
 
     def close(self) -> None:
-        """Close what is idle."""
+        """Close what is idle, and what is given back from now on."""
         with self._lock:
-            idle, self._idle = self._idle, []
+            idle, self._idle, self._is_closed = self._idle, [], True
         for connection in idle:
             connection.close()
 
@@ -165,12 +167,12 @@ class Connections:
             raise _reason(error) from None
 
     def _give_back(self, connection: Transaction, cancellation: Cancellation) -> None:
-        idle = psycopg.pq.TransactionStatus.IDLE
-        if connection.info.transaction_status is not idle or cancellation.is_cancelled:
-            connection.close()
-            return
+        is_idle = connection.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
         with self._lock:
-            self._idle.append(connection)
+            if is_idle and not cancellation.is_cancelled and not self._is_closed:
+                self._idle.append(connection)
+                return
+        connection.close()
 
 
 @contextmanager

