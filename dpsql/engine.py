@@ -77,7 +77,7 @@ class Explanation:
         query: The query.
         quotation: What it would be charged now.
         target: What dpsql.target_error asks for; None where it asks for nothing.
-        rounds: The dearest queries that may follow one another until the target is met; the query alone if it meets it.
+        rounds: The dearest queries that there may be until the target is met; none where the query is all there is.
         most: What these would be charged now.
     """
 
@@ -86,6 +86,11 @@ class Explanation:
     target: str | None
     rounds: tuple[CompiledQuery, ...]
     most: Quotation
+
+    @property
+    def charged(self) -> tuple[CompiledQuery, ...]:
+        """What is charged at the most, one after another."""
+        return self.rounds or (self.query,)
 
     @property
     def spends(self) -> Spent:
@@ -178,7 +183,7 @@ class Engine:
         """Tell what a planned query would cost, and what further rounds to a target would; nothing is read."""
         quotation = self.quote(user, [[query]], reuse=reuse)
         most = self.quote(user, [rounds], reuse=reuse) if rounds else quotation
-        return Explanation(query, quotation, target, rounds or (query,), most)
+        return Explanation(query, quotation, target, rounds, most)
 
     def quote(self, user: str, statements: Sequence[Sequence[CompiledQuery]], *, reuse: bool = True) -> Quotation:
         """Tell what statements would be charged one after another, each for its queries; nothing is read."""

@@ -53,9 +53,9 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
 
 
 def _target_json(explanation: Explanation) -> dict[str, Any]:
-    most, rounds = explanation.most, explanation.rounds
-    cost = explanation.cost if len(rounds) == 1 else most.cost
-    return {"error": explanation.target, "rounds": len(rounds), "most": cost_json(cost), "fits": most.refused is None}
+    most = explanation.most.cost if explanation.rounds else explanation.cost
+    fits, rounds = explanation.most.refused is None, len(explanation.charged)
+    return {"error": explanation.target, "rounds": rounds, "most": cost_json(most), "fits": fits}
 
 
 def joint_json(joint: Quotation) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def explanation_lines(explanation: Explanation) -> list[str]:
 def joint_lines(explanations: Sequence[Explanation], joint: Quotation) -> list[str]:
     """What several statements would be charged together, and whether the budget covers them all."""
     asked = "nothing" if joint.cost.free else cost_text(joint.cost)
-    if any(len(explanation.rounds) > 1 for explanation in explanations):
+    if any(explanation.rounds for explanation in explanations):
         asked = f"at most {asked}"
     fits = "which the budget covers"
     if joint.refused is not None:
@@ -133,10 +133,10 @@ def _price_text(explanation: Explanation) -> str:
 def _target_lines(explanation: Explanation) -> list[str]:
     if explanation.target is None:
         return []
-    if len(explanation.rounds) == 1:
+    if not explanation.rounds:
         return [f"Target {explanation.target}: met, by the least epsilon that meets it"]
-    most = explanation.most
-    cost = "nothing" if most.cost.free else f"{cost_text(most.cost)} in {len(explanation.rounds)} rounds"
+    most, rounds = explanation.most, len(explanation.rounds)
+    cost = "nothing" if most.cost.free else f"{cost_text(most.cost)} in {rounds} round{'s' if rounds > 1 else ''}"
     fits = "" if most.refused is None else ", more than the budget covers"
     return [
         f"Target {explanation.target}: in rounds, each of at least twice the epsilon of the one before; "

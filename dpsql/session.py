@@ -221,7 +221,7 @@ class Session:
 
     def quote(self, explanations: Sequence[Explanation]) -> Quotation:
         """Tell what explained queries would be charged one after another; nothing is read and nothing is spent."""
-        statements = [explanation.rounds for explanation in explanations]
+        statements = [explanation.charged for explanation in explanations]
         return self._engine.quote(self._user, statements, reuse=self._settings.is_on("dpsql.reuse"))
 
     def fail(self) -> None:

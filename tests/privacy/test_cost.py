@@ -4,7 +4,7 @@ import json
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.errors import InvalidParameter
@@ -45,6 +45,7 @@ def test_a_price_out_of_range_is_refused(wrong: Fraction) -> None:
         Price(Accountant.ZCDP, TENTH, wrong)
 
 
+@settings(deadline=None)
 @given(PRICES, st.lists(POSITIVE, min_size=1, max_size=6), st.data())
 def test_shares_never_exceed_the_price(price: Price, weights: list[Fraction], data: st.DataObject) -> None:
     zero_or_more = st.one_of(st.just(Fraction(0)), POSITIVE)
