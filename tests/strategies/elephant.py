@@ -11,9 +11,9 @@ import psycopg
 from dpsql.backends import Cancellation, ExactCells, PostgresBackend, PublicRows
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.compile import compile_query
-from dpsql.compiler.parse import QueryStatement
 from dpsql.compiler.plan import CompiledQuery, PlannedRelease
 from dpsql.compiler.settings import QuerySettings
+from dpsql.compiler.statements import QueryStatement
 from dpsql.policy import load_policy
 from tests.postgres import Connection, Server, url_of
 from tests.strategies.world import CONSTANTS, POLICY, SETTINGS, TABLES, Rows, any_rows, create
