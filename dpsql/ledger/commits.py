@@ -101,7 +101,10 @@ class GroupCommit:
                 if self._lock.locked():
                     work.bell.acquire(timeout=PATIENCE)
                 else:
-                    self._take_lead(work)
+                    with self._lock:
+                        if not work.settled:
+                            self._lead(work)
+                    self._wake_next()
         except BaseException:
             work.over = True
             self._wake_next()
@@ -129,12 +132,6 @@ class GroupCommit:
         """Close the connection; what still waits fails."""
         with self._lock:
             self._connection.close()
-        self._wake_next()
-
-    def _take_lead(self, work: _Work[Any]) -> None:
-        with self._lock:
-            if not work.settled:
-                self._lead(work)
         self._wake_next()
 
     def _lead(self, own: _Work[Any]) -> None:
@@ -177,6 +174,7 @@ class GroupCommit:
 
     def _wake_next(self) -> None:
         """Wake the thread that waits longest, to lead."""
-        waiting = next((work for work in list(self._queue) if not work.over), None)
-        if waiting is not None:
-            waiting.wake()
+        for work in list(self._queue):
+            if not work.over:
+                work.wake()
+                return

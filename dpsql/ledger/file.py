@@ -36,14 +36,19 @@ def translated(path: Path) -> Iterator[None]:
     """Raise LedgerUnavailable for whatever SQLite or the file system refuses."""
     try:
         yield
-    except sqlite3.ProgrammingError as error:
-        raise LedgerUnavailable(f'ledger "{path}" is closed', hint="open it again") from error
-    except sqlite3.Error as error:
-        name = getattr(error, "sqlite_errorname", "")
-        mend = next((mend for prefix, mend in _MENDS.items() if name.startswith(prefix)), _DAMAGED)
-        raise LedgerUnavailable(f'ledger "{path}" failed: {error}', hint=mend) from error
-    except OSError as error:
-        raise LedgerUnavailable(f'ledger "{path}" failed: {error.strerror}', hint=_WRITABLE) from error
+    except (sqlite3.Error, OSError) as error:
+        raise unavailable(path, error) from error
+
+
+def unavailable(path: Path, error: sqlite3.Error | OSError) -> LedgerUnavailable:
+    """Return what a refusal of SQLite or of the file system means for the ledger."""
+    if isinstance(error, OSError):
+        return LedgerUnavailable(f'ledger "{path}" failed: {error.strerror}', hint=_WRITABLE)
+    if isinstance(error, sqlite3.ProgrammingError):
+        return LedgerUnavailable(f'ledger "{path}" is closed', hint="open it again")
+    name = getattr(error, "sqlite_errorname", "")
+    mend = next((mend for prefix, mend in _MENDS.items() if name.startswith(prefix)), _DAMAGED)
+    return LedgerUnavailable(f'ledger "{path}" failed: {error}', hint=mend)
 
 
 def open_file(path: Path) -> sqlite3.Connection:

@@ -163,6 +163,7 @@ class ReleaseRecord:
         created: When that was.
         price: The events that this user was charged.
         reused: How often this user had it again, free.
+        kept: True as long as the ledger keeps it: until then the same question is free.
     """
 
     release_id: int
@@ -171,6 +172,7 @@ class ReleaseRecord:
     created: datetime
     price: tuple[Event, ...]
     reused: int
+    kept: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,8 +355,8 @@ class Ledger(Protocol):
     def cap(self, policy: Policy) -> BudgetStatus:
         """Return the dataset's cap over all users: for the data owner, never for users."""
 
-    def releases(self, user: str) -> list[ReleaseRecord]:
-        """Return the releases that a user has paid for, oldest first."""
+    def releases(self, user: str, dataset: str) -> list[ReleaseRecord]:
+        """Return the releases of a dataset that a user has paid for, oldest first."""
 
     def history(self, user: str | None = None) -> list[ChargeRecord]:
         """Return the charges of a user, or of all, oldest first."""

@@ -17,7 +17,7 @@ from dpsql.ledger.budgets import budget_status, cap_status, group_budget, last_c
 from dpsql.ledger.chain import sha256
 from dpsql.ledger.charging import charge, held
 from dpsql.ledger.commits import GroupCommit
-from dpsql.ledger.file import open_file, open_reader, open_snapshot, translated
+from dpsql.ledger.file import open_file, open_reader, open_snapshot, translated, unavailable
 from dpsql.ledger.grants import grant, lower, reset
 from dpsql.ledger.history import OWNER_KINDS, charge_record, owner_record, release_record
 from dpsql.ledger.ledger import (
@@ -236,13 +236,13 @@ class SqliteLedger:
         with self._reading() as connection:
             return cap_status(connection, policy.dataset)
 
-    def releases(self, user: str) -> list[ReleaseRecord]:
-        """Return the releases that a user has paid for, oldest first."""
+    def releases(self, user: str, dataset: str) -> list[ReleaseRecord]:
+        """Return the releases of a dataset that a user has paid for, oldest first."""
         with self._reading() as connection:
             rows = connection.execute(
-                "SELECT r.id, r.key, r.reused, c.at, c.body FROM releases r JOIN records c ON c.seq = r.charge "
-                "WHERE r.user = ? ORDER BY r.id",
-                (user,),
+                "SELECT r.id, r.key, r.reused, EXISTS (SELECT 1 FROM stored WHERE release = r.origin), c.at, c.body "
+                "FROM releases r JOIN records c ON c.seq = r.charge WHERE r.user = ? AND r.dataset = ? ORDER BY r.id",
+                (user, dataset),
             ).fetchall()
         return [release_record(*row) for row in rows]
 
@@ -288,8 +288,10 @@ class SqliteLedger:
 
     def _grouped(self, act: Callable[[Transaction], T]) -> T:
         """Write together with what other threads ask for; it is on the disk when this ends, or never was."""
-        with translated(self._path):
+        try:
             return self._commits.run(act)
+        except (sqlite3.Error, OSError) as error:
+            raise unavailable(self._path, error) from error
 
     @contextmanager
     def _writing(self) -> Iterator[Transaction]:

@@ -115,8 +115,10 @@ def test_a_missing_directory_is_told(tmp_path: Path) -> None:
 def test_an_empty_file_is_no_new_ledger(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     path.touch()
-    assert "restore it from a backup" in refusal(path)
+    assert "is an empty file; restore it from a backup" in refusal(path)
     assert path.stat().st_size == 0
+    path.write_bytes(b"SQLite format 3")
+    assert "is cut short; restore it from a backup" in refusal(path)
 
 
 def test_another_file_is_refused_and_left_alone(tmp_path: Path) -> None:

@@ -157,6 +157,27 @@ def test_where_the_commit_fails_everybody_fails_refusals_too(ledger: SqliteLedge
     assert ledger.charge("ana", POLICY, [request("b")], sql=SQL)  # "a" was not charged
 
 
+def test_a_write_in_which_the_transaction_ended_fails_all_of_them(ledger: SqliteLedger) -> None:
+    """SQLite ends it itself where it cannot undo a statement."""
+
+    def ends(transaction: Transaction) -> Charge:
+        transaction.connection.execute("ROLLBACK")
+        raise sqlite3.OperationalError("the disk is full")
+
+    before = list(ledger.export())
+    outcomes = together(ledger, asks(ledger, "a"), lambda: ledger._grouped(ends), asks(ledger, "b"))
+    assert ["the disk is full" in str(each) for each in outcomes] == [True] * 3
+    assert list(ledger.export()) == before
+
+
+def test_each_thread_raises_an_error_of_its_own(ledger: SqliteLedger) -> None:
+    clock, ledger._clock = ledger._clock, lambda: 1 / 0  # type: ignore[assignment, return-value]
+    outcomes = together(ledger, asks(ledger, "a"), asks(ledger, "b"))
+    ledger._clock = clock
+    assert [type(each) for each in outcomes] == [ZeroDivisionError] * 2
+    assert outcomes[0] is not outcomes[1]
+
+
 FULL_DISK = """
 import resource, sys
 from concurrent.futures import ThreadPoolExecutor
@@ -343,6 +364,25 @@ def test_interrupts_at_any_moment_lose_nothing_and_leave_nobody_waiting(ledger: 
     assert set(told) <= charges
     assert len(charges) - len(told) <= interrupts  # an interrupted charge may stand, another may not be there twice
     assert ledger.verify().ok
+
+
+def test_a_transaction_that_an_interrupted_leader_left_open_is_not_committed(ledger: SqliteLedger) -> None:
+    for write in (asks(ledger, "a"), lambda: ledger.add_account("eve", "analyst")):
+        ledger._connection.execute("BEGIN IMMEDIATE")
+        ledger._connection.execute("DELETE FROM accounts WHERE name = 'ben'")
+        write()
+    assert {account.name for account in ledger.accounts()} == {"ana", "ben", "eve"}
+    assert ledger.verify().ok
+
+
+def test_who_waits_is_woken_when_the_owner_has_written(ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpsql.ledger.commits.PATIENCE", 600)
+    with ThreadPoolExecutor(1) as pool:
+        with ledger._writing():
+            future = pool.submit(asks(ledger, "a"))
+            waits(ledger, 1)
+            time.sleep(0.05)  # until it sleeps, most likely
+        assert isinstance(outcome(future), Charge)
 
 
 def test_a_wake_up_that_was_lost_only_costs_patience(ledger: SqliteLedger) -> None:
