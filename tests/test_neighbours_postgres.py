@@ -21,14 +21,14 @@ from tests.test_neighbours import ASKED, CROWD, UNIT, profile, simple_forms
 
 
 @pytest.fixture(scope="module")
-def survey(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elephant]:
-    with open_elephant(postgres, tmp_path_factory.mktemp("survey"), "add_remove") as opened:
+def survey(postgres_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elephant]:
+    with open_elephant(postgres_server, tmp_path_factory.mktemp("survey"), "add_remove") as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def substituted(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elephant]:
-    with open_elephant(postgres, tmp_path_factory.mktemp("survey"), "substitute") as opened:
+def substituted(postgres_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elephant]:
+    with open_elephant(postgres_server, tmp_path_factory.mktemp("survey"), "substitute") as opened:
         yield opened
 
 

@@ -122,7 +122,7 @@ class Renderer:
                 items = ", ".join(self.expression(item) for item in expression.items)
                 return f"({self.expression(expression.argument)} IN ({items}))"
             case Exists():
-                return f"EXISTS ({self.relation(expression.relation, frozenset())})"
+                return f"EXISTS ({self.relation(self._beneath_projections(expression.relation), frozenset())})"
             case InRelation():
                 rows = self.relation(expression.relation, frozenset(expression.relation.fields))
                 return f"({self.expression(expression.argument)} IN ({rows}))"
@@ -130,6 +130,12 @@ class Renderer:
                 return f"({self.relation(expression.relation, frozenset(expression.relation.fields))})"
             case _:
                 return self._window(expression, ())
+
+    def _beneath_projections(self, relation: Relation) -> Relation:
+        """What has rows just where a relation has; its condition then stands where PostgreSQL makes a join of it."""
+        while isinstance(relation, Project) and relation not in self._leaves:
+            relation = relation.input
+        return relation
 
     def _call(self, call: Call) -> str:
         call = self.dialect.adapted(call)

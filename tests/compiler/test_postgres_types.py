@@ -79,11 +79,11 @@ ODD = '"Odd"."The ""Odd"" One"'
 
 
 @pytest.fixture(scope="module")
-def analyst(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+def analyst(postgres_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     folder: Path = tmp_path_factory.mktemp("odd")
-    with postgres.database("SET TimeZone = 'UTC'", TABLES) as name:
+    with postgres_server.database("SET TimeZone = 'UTC'", TABLES) as name:
         policy = folder / "odd.toml"
-        policy.write_text(POLICY.replace("URL", url_of(postgres.url, dbname=name)), encoding="utf-8")
+        policy.write_text(POLICY.replace("URL", url_of(postgres_server.url, dbname=name)), encoding="utf-8")
         with silent_engine(policy, folder) as engine:
             yield Session(engine, "ana")
 
