@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dpsql.compiler.assembling import Assembled, Rows, assembled
-from dpsql.compiler.engines.duckdb_functions import FUNCTIONS
+from dpsql.compiler.engines import POST_PROCESSING
 from dpsql.compiler.folding import spelled
 from dpsql.compiler.ir import (
     Aggregate,
@@ -322,5 +322,5 @@ def _weight(expression: Expr) -> int:
     """How long an expression is as text: a guard names what it guards twice."""
     items = len(expression.items) if isinstance(expression, InList) else 0
     whole = 1 + items + sum(map(_weight, operands(expression)))
-    spelling = FUNCTIONS.get(expression.function) if isinstance(expression, Call) else None
+    spelling = POST_PROCESSING.functions[expression.function] if isinstance(expression, Call) else None
     return 2 * whole if spelling is not None and spelling.raw and not spelling.passes_raw else whole
