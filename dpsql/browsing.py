@@ -36,9 +36,7 @@ class Visit:
 class Browser(Protocol):
     """Answers catalog queries; None stands for a query that is none."""
 
-    def describe(
-        self, statement: QueryStatement, types: Sequence[SqlType | None], visit: Visit
-    ) -> Description | None:
+    def describe(self, statement: QueryStatement, types: Sequence[SqlType | None], visit: Visit) -> Description | None:
         """Tell what a catalog query takes and returns; nothing is executed."""
 
     def execute(

@@ -13,8 +13,8 @@ from typing import Any, Self
 
 from dpsql.backends import open_backend
 from dpsql.engine import Answer, Engine
-from dpsql.errors import InterfaceError, PolicyViolation, ProgrammingError
-from dpsql.explain import price_json, remaining_json
+from dpsql.errors import InterfaceError, InvalidParameter, PolicyViolation, ProgrammingError
+from dpsql.explain import cost_json, remaining_json
 from dpsql.ledger import Ledger, open_ledger
 from dpsql.policy import Policy, load_policy
 from dpsql.results import Result
@@ -53,6 +53,7 @@ def connect(
     epsilon: float | str | None = None,
     delta: float | str | None = None,
     mechanism: str | None = None,
+    target_error: float | str | None = None,
 ) -> "Connection":
     """Open a policy's database for one user, in this process.
 
@@ -64,6 +65,7 @@ def connect(
         epsilon: Price of a query, instead of the role's.
         delta: δ for private group keys, instead of the role's.
         mechanism: "auto", "laplace" or "gaussian".
+        target_error: How exact answers are to be, such as "5 %" or 50: the least price that gives it is charged.
 
     Raises:
         InvalidPolicy: The policy or its database is not usable.
@@ -80,12 +82,20 @@ def connect(
         raise
     connection = Connection(engine, user)
     try:
-        given = {"epsilon": epsilon, "delta": delta, "mechanism": mechanism}
-        connection.configure({f"dpsql.{name}": str(value) for name, value in given.items() if value is not None})
+        given = {"epsilon": epsilon, "delta": delta, "mechanism": mechanism, "target_error": target_error}
+        connection.configure({f"dpsql.{name}": _text(value) for name, value in given.items() if value is not None})
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _text(value: object) -> str:
+    """What SET would be given."""
+    try:
+        return str(value)
+    except ValueError:  # a whole number of thousands of digits
+        raise InvalidParameter("a setting has too many digits", hint="connect(…, epsilon=0.1), for example") from None
 
 
 def default_ledger(policy: Policy) -> str:
@@ -300,9 +310,8 @@ def _release(answer: Answer) -> Release:
     charge = answer.charge
     if charge is None:
         raise InterfaceError("nothing was released")
-    price = price_json(None if charge.free else answer.query.price, charge.price)
     errors = {column.name: column.error.stderr for column in answer.columns if column.error is not None}
-    return Release(price, remaining_json(charge.remaining), errors, answer.reused)
+    return Release(cost_json(answer.cost), remaining_json(charge.remaining), errors, answer.reused)
 
 
 def bind(operation: str, parameters: Sequence[object] | Mapping[str, object] | None) -> tuple[str, tuple[object, ...]]:

@@ -21,9 +21,10 @@ from dpsql.compiler.plan import CompiledQuery, OutputColumn, PlannedInput, Plann
 from dpsql.compiler.settings import QuerySettings
 from dpsql.compiler.statements import QueryStatement
 from dpsql.errors import BackendFailure, CardinalityViolation, PolicyViolation, QueryCanceled, QueryTooComplex
-from dpsql.ledger import BudgetStatus, Charge, GrantedRelease, Ledger, ReleaseRequest
+from dpsql.ledger import BudgetStatus, Charge, GrantedRelease, Ledger
 from dpsql.policy import Policy, Role
-from dpsql.privacy.accounting import Remaining, Spent
+from dpsql.prices import Cost, Quotation, of_query, quote, request, together
+from dpsql.privacy.accounting import Spent
 from dpsql.release import PostProcessor, ReleasedCells, ReleasedRows, release
 from dpsql.sqltypes import SqlType
 from dpsql.system import budget_columns, column_columns, release_columns
@@ -42,27 +43,69 @@ class Answer:
         rows: The rows.
         query: The plan they came from.
         charge: What was charged; None where nothing was released.
+        earlier: What was charged before for less exact answers to the same question.
     """
 
     columns: tuple[OutputColumn, ...]
     rows: ReleasedRows
     query: CompiledQuery
     charge: Charge | None
+    earlier: tuple[Charge, ...] = ()
+
+    @property
+    def cost(self) -> Cost | None:
+        """What was charged, for the earlier answers too; None where nothing was released."""
+        if self.charge is None:
+            return None
+        if self.earlier:
+            return together(self.charge.limit, [charge.price for charge in (*self.earlier, self.charge)])
+        return of_query(self.query, self.charge.price, self.charge.limit)
 
     @property
     def reused(self) -> bool:
         """True where every release is one that this user had already."""
-        return self.charge is not None and all(granted.reused for granted in self.charge.releases)
+        return self.charge is not None and all(
+            granted.reused for charge in (*self.earlier, self.charge) for granted in charge.releases
+        )
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a query would do and cost; nothing was read and nothing spent."""
+    """What a query would do and cost; nothing was read and nothing spent.
+
+    Attributes:
+        query: The query.
+        quotation: What it would be charged now.
+        target: What dpsql.target_error asks for; None where it asks for nothing.
+        rounds: The dearest queries that may follow one another until the target is met; the query alone if it meets it.
+        most: What these would be charged now.
+    """
 
     query: CompiledQuery
-    spends: Spent
-    remaining: Remaining
-    status: BudgetStatus
+    quotation: Quotation
+    target: str | None
+    rounds: tuple[CompiledQuery, ...]
+    most: Quotation
+
+    @property
+    def spends(self) -> Spent:
+        """What the query's releases cost one who has none of them."""
+        return Spent.zero().add(event for planned in self.query.releases for event in planned.events)
+
+    @property
+    def reused(self) -> bool:
+        """True where the user would have earlier releases again, for nothing."""
+        return self.cost.free and self.spends != Spent.zero()
+
+    @property
+    def cost(self) -> Cost:
+        """What the query would be charged."""
+        return of_query(self.query, self.quotation.charges[0].spent, self.status.limit)
+
+    @property
+    def status(self) -> BudgetStatus:
+        """The budget as it is."""
+        return self.quotation.status
 
 
 class Engine:
@@ -127,11 +170,23 @@ class Engine:
         """Plan a query; nothing is read."""
         return compile_query(statement, self._catalog(user), settings, self._constants(user), values, types)
 
-    def explain(self, user: str, query: CompiledQuery) -> Explanation:
-        """Tell what a planned query would cost and what is left; nothing is read."""
-        status = self.ledger.budget(user, self.policy)
-        events = [event for planned in query.releases for event in planned.events]
-        return Explanation(query, Spent.zero().add(events), status.remaining, status)
+    def explain(
+        self,
+        user: str,
+        query: CompiledQuery,
+        *,
+        reuse: bool = True,
+        target: str | None = None,
+        rounds: tuple[CompiledQuery, ...] = (),
+    ) -> Explanation:
+        """Tell what a planned query would cost, and what further rounds to a target would; nothing is read."""
+        quotation = self.quote(user, [[query]], reuse=reuse)
+        most = self.quote(user, [rounds], reuse=reuse) if rounds else quotation
+        return Explanation(query, quotation, target, rounds or (query,), most)
+
+    def quote(self, user: str, statements: Sequence[Sequence[CompiledQuery]], *, reuse: bool = True) -> Quotation:
+        """Tell what statements would be charged one after another, each for its queries; nothing is read."""
+        return quote(self.ledger, user, self.policy, statements, reuse=reuse)
 
     def execute(self, user: str, query: CompiledQuery, cancellation: Cancellation, *, reuse: bool = True) -> Answer:
         """Answer a planned query.
@@ -151,7 +206,7 @@ class Engine:
         with ExitStack() as held:
             for key in sorted({planned.key for planned in query.releases}):
                 held.enter_context(self._making_alone(key, cancellation))
-            requests = [_request(planned) for planned in query.releases]
+            requests = [request(planned) for planned in query.releases]
             charge = self.ledger.charge(user, self.policy, requests, sql=query.sql, reuse=reuse)
             rows = self._read(user, query, charge.releases, cancellation)
         return Answer(query.columns, rows, query, charge)
@@ -241,11 +296,6 @@ class Engine:
             if len(self._making) > 10_000:
                 self._making = {name: lock for name, lock in self._making.items() if lock.locked()}
             return self._making.setdefault(key, threading.Lock())
-
-
-def _request(planned: PlannedRelease) -> ReleaseRequest:
-    inner = dict.fromkeys(release.key for made in planned.inputs for release in made.releases)
-    return ReleaseRequest(planned.key, planned.events, tuple(inner))
 
 
 def _failure(error: Exception) -> BackendFailure:

@@ -1,15 +1,17 @@
 """explain: plans, prices and errors in words and as JSON; from policy, plan and ledger alone."""
 
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 from dpsql.compiler.parts import MeanOutput
 from dpsql.compiler.plan import CompiledQuery, OutputColumn, PlannedInput, PlannedRelease
 from dpsql.engine import Answer, Explanation
-from dpsql.privacy.accounting import Remaining, Spent
-from dpsql.privacy.cost import Price
+from dpsql.prices import Cost, Quotation
+from dpsql.privacy.accounting import Limit, Remaining
 from dpsql.privacy.selection import Threshold
 from dpsql.system import decimal_text
+from dpsql.target import ErrorTarget, Measure, Pursuit
 
 
 def number(value: float) -> str:
@@ -17,12 +19,11 @@ def number(value: float) -> str:
     return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
 
 
-def price_json(price: Price | None, spent: Spent) -> dict[str, float | None]:
-    """A price as JSON: what is asked in the budget's currency, and what the events come to."""
-    if price is None:
+def cost_json(cost: Cost | None) -> dict[str, float | None]:
+    """A cost as JSON: ε in the budget's currency, and what the charge comes to."""
+    if cost is None or cost.free:
         return {"epsilon": 0.0, "delta": 0.0, "rho": 0.0}
-    delta = spent.basic_delta if price.accountant.converts else spent.delta
-    return {"epsilon": float(price.epsilon), "delta": float(delta), "rho": float(spent.rho)}
+    return {"epsilon": float(cost.epsilon), "delta": float(cost.delta), "rho": float(cost.spent.rho)}
 
 
 def remaining_json(remaining: Remaining) -> dict[str, float]:
@@ -31,11 +32,15 @@ def remaining_json(remaining: Remaining) -> dict[str, float]:
 
 
 def explanation_json(explanation: Explanation) -> dict[str, Any]:
-    """The shape of `dpsql explain --format json`."""
+    """The shape of `dpsql explain --format json`, and of EXPLAIN (FORMAT JSON)."""
     query = explanation.query
+    target = {"target": _target_json(explanation)} if explanation.target is not None else {}
     return {
-        "price": price_json(query.price, explanation.spends),
-        "remaining": remaining_json(explanation.remaining),
+        "price": cost_json(explanation.cost),
+        "remaining": remaining_json(explanation.status.remaining),
+        "reused": explanation.reused,
+        "fits": explanation.quotation.refused is None,
+        **target,
         "columns": [_column_json(column) for column in query.columns],
         "engine_sql": [planned.sql for planned in query.releases] + [read.sql for read in query.reads(query.releases)],
         "made_first": [
@@ -44,6 +49,22 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
             for made in planned.inputs
         ],
         "post_sql": query.post_sql,
+    }
+
+
+def _target_json(explanation: Explanation) -> dict[str, Any]:
+    most, rounds = explanation.most, explanation.rounds
+    cost = explanation.cost if len(rounds) == 1 else most.cost
+    return {"error": explanation.target, "rounds": len(rounds), "most": cost_json(cost), "fits": most.refused is None}
+
+
+def joint_json(joint: Quotation) -> dict[str, Any]:
+    """What several statements would be charged together; `first_refused` counts from 1."""
+    return {
+        "price": cost_json(joint.cost),
+        "remaining": remaining_json(joint.remaining),
+        "fits": joint.refused is None,
+        "first_refused": None if joint.refused is None else joint.refused + 1,
     }
 
 
@@ -63,12 +84,8 @@ def _column_json(column: OutputColumn) -> dict[str, Any]:
 def explanation_lines(explanation: Explanation) -> list[str]:
     """A plan for people, a line an item."""
     query = explanation.query
-    lines = [f"Price: {price_text(query.price, explanation.spends)}"]
-    left = explanation.remaining
-    lines.append(
-        f"Remaining: epsilon {decimal_text(left.epsilon)} of {decimal_text(explanation.status.limit.epsilon)}, "
-        f"delta for private keys {decimal_text(left.delta)}"
-    )
+    lines = [f"Price: {_price_text(explanation)}", *_target_lines(explanation)]
+    lines.append(f"Remaining: {_left(explanation.status.remaining, explanation.status.limit)}")
     for column in query.columns:
         lines.append(f"Column {column.name} ({column.type.value}): {_error_text(column)}")
     for index, planned in enumerate(query.releases):
@@ -79,6 +96,53 @@ def explanation_lines(explanation: Explanation) -> list[str]:
     for read in query.reads(query.releases):
         lines += _wrapped("Public SQL:", read.sql)
     return lines + _wrapped("Post-processing SQL:", query.post_sql)
+
+
+def joint_lines(explanations: Sequence[Explanation], joint: Quotation) -> list[str]:
+    """What several statements would be charged together, and whether the budget covers them all."""
+    asked = "nothing" if joint.cost.free else cost_text(joint.cost)
+    if any(len(explanation.rounds) > 1 for explanation in explanations):
+        asked = f"at most {asked}"
+    fits = "which the budget covers"
+    if joint.refused is not None:
+        fits = f"which the budget does not cover; statement {joint.refused + 1} is the first that does not fit"
+    return [
+        f"All {len(joint.charges)} statements together: {asked}, {fits}",
+        f"Remaining after them: {_left(joint.remaining, joint.status.limit)}",
+    ]
+
+
+def _left(left: Remaining, limit: Limit) -> str:
+    return (
+        f"epsilon {decimal_text(left.epsilon)} of {decimal_text(limit.epsilon)}, "
+        f"delta for private keys {decimal_text(left.delta)}"
+    )
+
+
+def _price_text(explanation: Explanation) -> str:
+    if not explanation.query.releases:
+        return "nothing, no private row is read"
+    if explanation.cost.free:
+        return "free, your earlier release" if explanation.reused else "nothing, there is no noise"
+    text = cost_text(explanation.cost)
+    if explanation.cost.spent != explanation.spends:
+        text += "; the rest is in your earlier releases"
+    return text if explanation.quotation.refused is None else f"{text}, which the budget does not cover"
+
+
+def _target_lines(explanation: Explanation) -> list[str]:
+    if explanation.target is None:
+        return []
+    if len(explanation.rounds) == 1:
+        return [f"Target {explanation.target}: met, by the least epsilon that meets it"]
+    most = explanation.most
+    cost = "nothing" if most.cost.free else f"{cost_text(most.cost)} in {len(explanation.rounds)} rounds"
+    fits = "" if most.refused is None else ", more than the budget covers"
+    return [
+        f"Target {explanation.target}: in rounds, each of at least twice the epsilon of the one before; "
+        "the price and the plan are those of the first",
+        f"All rounds together: at most {cost}{fits}",
+    ]
 
 
 def _wrapped(title: str, sql: str) -> list[str]:
@@ -124,37 +188,55 @@ def _indexes(query: CompiledQuery, made: PlannedInput) -> list[int]:
     return [keys.index(planned.key) for planned in made.releases]
 
 
-def price_text(price: Price | None, spent: Spent) -> str:
-    """A price for people."""
-    if price is None:
-        return "nothing, no private row is read"
-    text = f"epsilon {decimal_text(price.epsilon)}"
-    if price.accountant.shares_rho:
-        text += f" (rho {decimal_text(spent.rho)})"
-    delta = spent.basic_delta if price.accountant.converts else spent.delta
-    return text + (f", delta {decimal_text(delta)}" if delta else "")
+def cost_text(cost: Cost) -> str:
+    """A cost for people."""
+    text = f"epsilon {decimal_text(cost.epsilon)}"
+    if cost.accountant.shares_rho:
+        text += f" (rho {decimal_text(cost.spent.rho)})"
+    return text + (f", delta {decimal_text(cost.delta)}" if cost.delta else "")
 
 
-def answer_notice(answer: Answer, *, intervals: bool) -> str | None:
+def answer_notice(answer: Answer, pursuit: Pursuit | None = None, *, intervals: bool) -> str | None:
     """What an answer cost, what is left and how exact it is; None where nothing was released.
 
     Args:
         answer: The answer.
+        pursuit: The rounds it is the last of, if there was a target.
         intervals: Whether the rows say themselves how exact they are.
     """
-    charge = answer.charge
-    if charge is None:
+    charge, cost = answer.charge, answer.cost
+    if charge is None or cost is None:
         return None
-    price = "free, your earlier release" if charge.free else price_text(answer.query.price, charge.price)
+    price = cost_text(cost)
+    if cost.free:
+        price = "free, your earlier release" if answer.reused else "nothing, there is no noise"
+    price += f" for {len(answer.earlier) + 1} rounds" if answer.earlier else ""
     left = decimal_text(charge.remaining.epsilon, 4)
     errors = [f"{c.name} ± {number(e.plus_minus_95)}" for c in answer.columns if (e := c.error) and e.plus_minus_95]
     means = [c.name for c in answer.columns if c.error is not None and isinstance(c.error.output, MeanOutput)]
     parts = [f"price: {price}", f"remaining: epsilon {left} of {decimal_text(charge.limit.epsilon)}"]
     if errors:
         parts.append("95 % of noise within: " + ", ".join(errors))
+    if pursuit is not None:
+        parts.append(target_text(pursuit))
     if means and not intervals:
         parts.append(f"{', '.join(means)}: more exact in larger groups (SET dpsql.intervals = on)")
     return "; ".join(parts)
+
+
+def target_text(pursuit: Pursuit) -> str:
+    """How the announced intervals stand to the target, column by column."""
+    told = ", ".join(f"{measure.name} {_reached(measure, pursuit.target)}" for measure in pursuit.measures)
+    of_what = " of the median size" if pursuit.target.relative else ""
+    return f"target {pursuit.target.text}{of_what} {'met' if pursuit.failure is None else 'missed'}: {told}"
+
+
+def _reached(measure: Measure, target: ErrorTarget) -> str:
+    if measure.margin is None or measure.size is None:
+        return "without a value"
+    if not target.relative:
+        return f"± {number(measure.margin)}"
+    return f"± {number(100 * target.bound * measure.ratio)} %" if measure.size else f"± {number(measure.margin)} of 0"
 
 
 def bounding_notice(query: CompiledQuery) -> str | None:

@@ -81,6 +81,10 @@ class ReleasedRows:
 
     rows: tuple[tuple[Any, ...], ...]
 
+    def only(self, places: Sequence[int]) -> "ReleasedRows":
+        """The same rows with some of their columns."""
+        return ReleasedRows(tuple(tuple(row[place] for place in places) for row in self.rows))
+
 
 def release(planned: PlannedRelease, exact: ExactCells) -> ReleasedCells:
     """Select groups and add noise: the only door through which cells leave.

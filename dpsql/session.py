@@ -4,14 +4,15 @@ Rule 1: describing never executes and never charges.
 Rule 2: a transaction holds nothing but settings: a charge that was made stands, whatever ROLLBACK says.
 """
 
+import itertools
+import json
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.backends import Cancellation
 from dpsql.browsing import Browser, NoBrowser, Visit
 from dpsql.compiler.parse import parse
-from dpsql.compiler.plan import CompiledQuery
 from dpsql.compiler.statements import (
     CloseStatement,
     CopyStatement,
@@ -41,27 +42,37 @@ from dpsql.errors import (
     UnknownSavepoint,
     UnsupportedQuery,
 )
-from dpsql.explain import answer_notice, bounding_notice, explanation_lines
+from dpsql.explain import (
+    answer_notice,
+    bounding_notice,
+    explanation_json,
+    explanation_lines,
+    joint_json,
+    joint_lines,
+    target_text,
+)
 from dpsql.prepared import Prepared, PreparedStatements, arguments_query
+from dpsql.prices import Quotation
+from dpsql.question import Parameters, Question
 from dpsql.results import Description, Notice, Result, ResultColumn
 from dpsql.settings import Settings
 from dpsql.sqltypes import SqlType
+from dpsql.target import Pursuit
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement, parsed but not looked into."""
+    """A statement, parsed but not looked into.
+
+    Attributes:
+        sql: Its text.
+        parsed: What it is.
+        before: Of the last EXPLAIN of several in a row: the others' queries, which it is priced together with.
+    """
 
     sql: str
     parsed: ParsedStatement
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """Values of placeholders, and their types as far as they were described."""
-
-    values: Sequence[object]
-    types: Sequence[SqlType | None]
+    before: tuple[QueryStatement, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -73,6 +84,7 @@ class _Savepoint:
 
 
 _PLAN_COLUMNS = (ResultColumn("QUERY PLAN", SqlType.TEXT),)
+_JSON_PLAN_COLUMNS = (ResultColumn("QUERY PLAN", SqlType.JSON),)
 _SHOW_ALL = (ResultColumn("name", SqlType.TEXT), ResultColumn("setting", SqlType.TEXT))
 
 
@@ -139,7 +151,8 @@ class Session:
         Raises:
             Error: It cannot be read, is too long, or holds a statement of a kind that is not run.
         """
-        return tuple(Statement(parsed.sql, parsed) for parsed in parse(sql))
+        statements = parse(sql)
+        return tuple(Statement(one.sql, one, _explained_before(statements, at)) for at, one in enumerate(statements))
 
     def describe(self, statement: Statement, parameter_types: Sequence[SqlType | None] = ()) -> Description:
         """Tell what a statement takes and returns; nothing is executed, charged or read.
@@ -153,7 +166,7 @@ class Session:
                 return self._describe(query, parameter_types)
             case ExplainStatement() as explained:
                 described = self._engine.describe(self._user, explained.query, parameter_types)
-                return Description(described.parameters, _PLAN_COLUMNS)
+                return Description(described.parameters, _JSON_PLAN_COLUMNS if explained.json else _PLAN_COLUMNS)
             case ShowStatement() as shown:
                 return Description((), self._show_columns(shown.name))
             case DeclareStatement() as declared:
@@ -199,7 +212,7 @@ class Session:
         """
         self._check_transaction(statement)
         try:
-            return self._run(statement.parsed, Parameters(parameters, types))
+            return self._run(statement, Parameters(parameters, types))
         except Error:
             self.fail()
             raise
@@ -214,7 +227,12 @@ class Session:
         query = parsed.query if isinstance(parsed, ExplainStatement) else parsed
         if not isinstance(query, QueryStatement):
             raise UnsupportedQuery("only a query can be explained", hint="EXPLAIN SELECT COUNT(*) FROM …")
-        return self._engine.explain(self._user, self._compile(query, Parameters(parameters, ())))
+        return self._question(query, Parameters(parameters)).explain()
+
+    def quote(self, explanations: Sequence[Explanation]) -> Quotation:
+        """Tell what explained queries would be charged one after another; nothing is read and nothing is spent."""
+        statements = [explanation.rounds for explanation in explanations]
+        return self._engine.quote(self._user, statements, reuse=self._settings.is_on("dpsql.reuse"))
 
     def fail(self) -> None:
         """Note that something went wrong: a transaction that is open has failed."""
@@ -244,13 +262,12 @@ class Session:
                 "current transaction is aborted, commands ignored until end of transaction block", hint="ROLLBACK"
             )
 
-    def _run(self, parsed: ParsedStatement, parameters: Parameters) -> Result:
-        match parsed:
+    def _run(self, statement: Statement, parameters: Parameters) -> Result:
+        match parsed := statement.parsed:
             case QueryStatement():
                 return self._query(parsed, parameters)
             case ExplainStatement():
-                lines = explanation_lines(self._engine.explain(self._user, self._compile(parsed.query, parameters)))
-                return Result("EXPLAIN", _PLAN_COLUMNS, [(line,) for line in lines])
+                return self._explain(parsed, parameters, statement.before)
             case SetStatement():
                 return self._set(parsed)
             case ShowStatement():
@@ -306,7 +323,7 @@ class Session:
         query = arguments_query(parsed, prepared)
         if query is None:
             return ()
-        compiled = self._compile(query, Parameters((), ()))
+        compiled = self._question(query, Parameters()).compile()
         if compiled.releases or compiled.public_reads or compiled.system_reads:
             raise UnsupportedQuery("cannot use subquery in EXECUTE parameter", hint=f"EXECUTE {parsed.name} (40)")
         return self._engine.execute(self._user, compiled, Cancellation()).rows.rows[0]
@@ -328,9 +345,19 @@ class Session:
                 self._cursors.close(parsed.name)
                 return Result("CLOSE CURSOR" if parsed.name is not None else "CLOSE CURSOR ALL")
 
-    def _compile(self, statement: QueryStatement, parameters: Parameters) -> CompiledQuery:
-        settings = self._settings.query(self._engine.now())
-        return self._engine.compile(self._user, statement, settings, parameters.values, parameters.types)
+    def _question(self, query: QueryStatement, parameters: Parameters) -> Question:
+        return Question(self._engine, self._user, self._settings, query, parameters)
+
+    def _explain(
+        self, statement: ExplainStatement, parameters: Parameters, before: tuple[QueryStatement, ...]
+    ) -> Result:
+        explained = [self._question(query, parameters).explain() for query in (*before, statement.query)]
+        joint = self.quote(explained) if before else None
+        if statement.json:
+            told = explanation_json(explained[-1]) | ({"joint": joint_json(joint)} if joint is not None else {})
+            return Result("EXPLAIN", _JSON_PLAN_COLUMNS, [(json.dumps(told, ensure_ascii=False),)])
+        lines = explanation_lines(explained[-1]) + (joint_lines(explained, joint) if joint is not None else [])
+        return Result("EXPLAIN", _PLAN_COLUMNS, [(line,) for line in lines])
 
     def _query(self, statement: QueryStatement, parameters: Parameters) -> Result:
         cancellation = Cancellation()
@@ -344,9 +371,7 @@ class Session:
             browsed = self._browse(statement, parameters, cancellation)
             if browsed is not None:
                 return browsed
-            query = self._compile(statement, parameters)
-            reuse = self._settings.is_on("dpsql.reuse")
-            answer = self._engine.execute(self._user, query, cancellation, reuse=reuse)
+            answer, pursuit = self._question(statement, parameters).answer(cancellation)
         finally:
             if timer is not None:
                 timer.cancel()
@@ -354,11 +379,9 @@ class Session:
                 self._cancellation = None
         rows = answer.rows.rows
         columns = self._columns((column.name, column.type) for column in answer.columns)
-        return Result(f"SELECT {len(rows)}", columns, rows, self._notices(answer), answer=answer)
+        return Result(f"SELECT {len(rows)}", columns, rows, tuple(self._notices(answer, pursuit)), answer=answer)
 
-    def _browse(
-        self, statement: QueryStatement, parameters: Parameters, cancellation: Cancellation
-    ) -> Result | None:
+    def _browse(self, statement: QueryStatement, parameters: Parameters, cancellation: Cancellation) -> Result | None:
         """Answer a query over the catalog; it may have changed a setting by set_config."""
         before = self._settings.reported()
         visit = self._visit()
@@ -381,11 +404,14 @@ class Session:
         self._settings.set(name, value)
         return self._settings.show(name)
 
-    def _notices(self, answer: Answer) -> tuple[Notice, ...]:
-        if not self._settings.is_on("dpsql.notices"):
-            return ()
-        message = answer_notice(answer, intervals=self._settings.is_on("dpsql.intervals"))
-        return (Notice(message, detail=bounding_notice(answer.query)),) if message is not None else ()
+    def _notices(self, answer: Answer, pursuit: Pursuit | None) -> Iterator[Notice]:
+        if self._settings.is_on("dpsql.notices"):
+            message = answer_notice(answer, pursuit, intervals=self._settings.is_on("dpsql.intervals"))
+            if message is not None:
+                yield Notice(message, detail=bounding_notice(answer.query))
+        if pursuit is not None and pursuit.failure is not None:
+            # Nothing switches this off: the answer is less exact than was asked.
+            yield _warning(target_text(pursuit), "01000", pursuit.failure)
 
     def _show_columns(self, name: str) -> tuple[ResultColumn, ...]:
         return _SHOW_ALL if name == "all" else (ResultColumn(name, SqlType.TEXT),)
@@ -464,5 +490,14 @@ class Session:
         return tuple(ResultColumn(name, sql_type) for name, sql_type in columns)
 
 
-def _warning(message: str, sqlstate: str) -> Notice:
-    return Notice(message, severity="WARNING", sqlstate=sqlstate)
+def _explained_before(statements: Sequence[ParsedStatement], at: int) -> tuple[QueryStatement, ...]:
+    """What is explained right before the last EXPLAIN of several in a row; nothing for any other statement."""
+    queries = [one.query if isinstance(one, ExplainStatement) else None for one in statements]
+    if queries[at] is None or (at + 1 < len(queries) and queries[at + 1] is not None):
+        return ()
+    before = list(itertools.takewhile(lambda query: query is not None, reversed(queries[:at])))
+    return tuple(query for query in reversed(before) if query is not None)
+
+
+def _warning(message: str, sqlstate: str, detail: str | None = None) -> Notice:
+    return Notice(message, severity="WARNING", sqlstate=sqlstate, detail=detail)

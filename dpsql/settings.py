@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from dpsql.compiler.settings import QuerySettings
 from dpsql.errors import InvalidParameter, UndefinedSetting
 from dpsql.policy import Policy, Role
+from dpsql.target import ErrorTarget
 
 REPORTED = (
     *("client_encoding", "DateStyle", "IntervalStyle", "TimeZone", "application_name", "standard_conforming_strings"),
@@ -61,6 +62,7 @@ _CHOICES = {
 }
 _BOOLEANS = {"dpsql.intervals": "off", "dpsql.reuse": "on", "dpsql.notices": "on"}
 _BOUNDS = ("dpsql.max_rows", "dpsql.max_groups", "dpsql.max_rows_per_group")
+_TARGET = "dpsql.target_error"
 _MECHANISMS = ("auto", "laplace", "gaussian")
 
 
@@ -79,7 +81,7 @@ class Settings:
 
     def names(self) -> tuple[str, ...]:
         """Every setting there is."""
-        own = ("dpsql.epsilon", "dpsql.delta", "dpsql.mechanism", *_BOOLEANS, *_BOUNDS)
+        own = ("dpsql.epsilon", "dpsql.delta", "dpsql.mechanism", _TARGET, *_BOOLEANS, *_BOUNDS)
         return tuple(sorted((*own, "TimeZone", *_FIXED, *_FREE, *_CHOICES), key=str.lower))
 
     def show(self, name: str) -> str:
@@ -135,6 +137,15 @@ class Settings:
         number = text.removesuffix(unit).strip()
         return min(float(number[:9]) * units.get(unit, 1e-3), 86_400.0) if number.isdecimal() else 0.0
 
+    @property
+    def target_error(self) -> ErrorTarget | None:
+        """How exact answers are to be; None to ask the price that is set."""
+        text = self.show(_TARGET)
+        if text == "off":
+            return None
+        bound = float(text.removesuffix(" %"))
+        return ErrorTarget(text, bound / 100, True) if text.endswith("%") else ErrorTarget(text, bound, False)
+
     def query(self, now: datetime) -> QuerySettings:
         """The settings that a query is compiled under."""
         bounds = [int(self._values[name]) if name in self._values else None for name in _BOUNDS]
@@ -163,6 +174,7 @@ class Settings:
             "dpsql.epsilon": _decimal_text(query.epsilon),
             "dpsql.delta": _decimal_text(query.delta),
             "dpsql.mechanism": str(query.mechanism),
+            _TARGET: "off",
             "TimeZone": self.policy.dataset.timezone,
             "standard_conforming_strings": "on",
             "client_encoding": "UTF8",
@@ -180,6 +192,8 @@ class Settings:
             return self._delta(value)
         if name == "dpsql.mechanism":
             return _one_of(name, value.lower(), _MECHANISMS)
+        if name == _TARGET:
+            return _target(value)
         if name in _BOOLEANS:
             return _boolean(name, value)
         if name in _BOUNDS:
@@ -225,6 +239,25 @@ def _number(name: str, text: str) -> Fraction:
     if not value.is_finite() or abs(value.adjusted()) > 100 or len(value.as_tuple().digits) > 30:
         raise InvalidParameter(f'invalid value for parameter "{name}": "{text[:40]}"', hint=f"SET {name} = 0.1")
     return Fraction(value)
+
+
+def _target(value: str) -> str:
+    """The canonical spelling of a target: off, a number, or a percentage."""
+    text = value.strip().lower()
+    if text == "off":
+        return text
+    percent = text.endswith("%")
+    try:
+        number = _number(_TARGET, text.removesuffix("%"))
+    except InvalidParameter:
+        number = Fraction(0)
+    if not Fraction(1, 10**30) <= number <= (100 if percent else 10**30):
+        raise InvalidParameter(
+            f'invalid value for parameter "{_TARGET}": "{value[:40]}"',
+            detail="It is half the width of a 95 % interval: in the column's unit, or up to 100 % of its median size.",
+            hint=f"SET {_TARGET} = '5 %'; SET {_TARGET} = '50'; SET {_TARGET} = off",
+        )
+    return f"{_decimal_text(number)} %" if percent else _decimal_text(number)
 
 
 def _decimal_text(value: Fraction) -> str:

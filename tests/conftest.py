@@ -21,6 +21,7 @@ from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
 from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric
 from dpsql.session import Session
 from examples.load_german_health import load as load_german_health
+from tests.faults.forks import Forks
 from tests.world import WIDE_POLICY, add_events
 
 ROOT = Path(__file__).parent.parent
@@ -137,6 +138,13 @@ def wide_engine(wide_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         yield engine
         engine.close()
         engine.ledger.close()
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    """Where processes are forked from that are killed, or that meet other faults."""
+    with Forks() as started:
+        yield started
 
 
 @pytest.fixture(scope="session")

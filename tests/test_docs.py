@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 import dpsql
+from benchmarks import accounting
 from dpsql.cli import main
 from dpsql.compiler.functions import FUNCTIONS
 from dpsql.dbapi import connect
@@ -112,6 +113,11 @@ def test_every_command_is_documented_and_has_help_with_an_example(path: str) -> 
 @pytest.mark.parametrize("page", generated.PARTS)
 def test_generated_tables_are_up_to_date(page: str) -> None:
     assert generated.updated(page) == text(page), "python -m tests.generated"
+
+
+def test_the_figures_of_accounting_are_those_of_the_code() -> None:
+    for table in (accounting.queries_that_fit, accounting.what_queries_amount_to):
+        assert "\n\n" + "\n".join(table()) + "\n\n" in text("docs/accounting.md"), "python -m benchmarks.accounting"
 
 
 def test_every_function_is_in_the_table() -> None:

@@ -9,6 +9,7 @@ import pytest
 from dpsql.errors import InvalidParameter, UndefinedSetting
 from dpsql.policy import Policy, load_policy
 from dpsql.settings import REPORTED, Settings
+from dpsql.target import ErrorTarget
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -35,6 +36,14 @@ ACCEPTED = [
     ("dpsql.delta", "0.001", "0.001"),
     ("dpsql.mechanism", "laplace", "laplace"),
     ("dpsql.mechanism", "GAUSSIAN", "gaussian"),
+    ("dpsql.target_error", "5 %", "5 %"),
+    ("dpsql.target_error", " 5%", "5 %"),
+    ("dpsql.target_error", "0.50 %", "0.5 %"),
+    ("dpsql.target_error", "100%", "100 %"),
+    ("dpsql.target_error", "50", "50"),
+    ("dpsql.target_error", "2.5e3", "2500"),
+    ("dpsql.target_error", "1e-30", "0.000000000000000000000000000001"),
+    ("dpsql.target_error", "OFF", "off"),
     ("dpsql.intervals", "on", "on"),
     ("dpsql.intervals", "TRUE", "on"),
     ("dpsql.intervals", "yes", "on"),
@@ -78,6 +87,22 @@ REFUSED = [
     ("dpsql.delta", "x"),
     ("dpsql.mechanism", "none"),
     ("dpsql.mechanism", ""),
+    ("dpsql.target_error", "-1"),
+    ("dpsql.target_error", "0"),
+    ("dpsql.target_error", "0 %"),
+    ("dpsql.target_error", "NaN"),
+    ("dpsql.target_error", "inf %"),
+    ("dpsql.target_error", "1e999"),
+    ("dpsql.target_error", "1e31"),
+    ("dpsql.target_error", "1e-31"),
+    ("dpsql.target_error", "1e-31 %"),
+    ("dpsql.target_error", "200 %"),
+    ("dpsql.target_error", "100.1 %"),
+    ("dpsql.target_error", "%"),
+    ("dpsql.target_error", ""),
+    ("dpsql.target_error", "5 percent"),
+    ("dpsql.target_error", "5 % 5"),
+    ("dpsql.target_error", "exact"),
     ("dpsql.intervals", "perhaps"),
     ("dpsql.reuse", ""),
     ("dpsql.max_groups", "0"),
@@ -152,6 +177,25 @@ def test_what_is_set_reaches_the_query_exactly(settings: Settings) -> None:
     assert query.delta == Fraction(3, 10**12)
     assert (query.mechanism, query.intervals) == ("laplace", True)
     assert (query.max_rows, query.max_groups, query.max_rows_per_group) == (7, 3, 2)
+
+
+def test_a_target_is_a_number_or_a_share(settings: Settings) -> None:
+    assert settings.target_error is None
+    settings.set("dpsql.target_error", "2.5 %")
+    assert settings.target_error == ErrorTarget("2.5 %", 0.025, True)
+    settings.set("dpsql.target_error", "2.5")
+    assert settings.target_error == ErrorTarget("2.5", 2.5, False)
+    settings.set("dpsql.target_error", None)
+    assert settings.target_error is None
+
+
+def test_what_is_no_target_is_refused_with_those_there_are(settings: Settings) -> None:
+    with pytest.raises(InvalidParameter) as caught:
+        settings.set("dpsql.target_error", "200 %")
+    assert caught.value.sqlstate == "22023"
+    assert caught.value.hint is not None
+    for example in caught.value.hint.split("; "):
+        settings.set("dpsql.target_error", example.partition(" = ")[2].strip("'"))
 
 
 def test_defaults_come_back(settings: Settings) -> None:

@@ -1,11 +1,13 @@
 """`dpsql budget`: what was spent, what is left and who spent it; for the data owner."""
 
 from datetime import datetime
+from fractions import Fraction
 from pathlib import Path
 
 import click
 
 from dpsql.cli.command import Group
+from dpsql.cli.compare import Comparison, compared, comparing
 from dpsql.cli.options import existing_ledger, finding_ledger, ledger_option
 from dpsql.cli.owner import freeze, grant, lower, reset, unfreeze
 from dpsql.cli.table import table_lines
@@ -36,19 +38,34 @@ def budget() -> None:
 @click.option("--user", metavar="NAME", help="This user's alone.")
 @click.option("--user-group", metavar="NAME", help="The shared budget of this group of users alone.")
 @click.option("--group", metavar="K", type=click.IntRange(1, 10**6), help="Also what K units together are guaranteed.")
+@comparing
 @ledger_option
-def show(policy: Path, user: str | None, user_group: str | None, group: int | None, ledger: str | None) -> None:
+def show(
+    policy: Path,
+    user: str | None,
+    user_group: str | None,
+    group: int | None,
+    compare: bool,
+    delta: Fraction | None,
+    plot: Path | None,
+    ledger: str | None,
+) -> None:
     """Show each user's budget, those that groups of users share, and the cap over all users.
 
     Under zcdp, "spent" is the share of the budget that is spent, times epsilon. What is left of the cap is for the
     data owner: users are never told.
 
+    --compare reports what the same queries would amount to under other analyses, and --plot draws it for the budget
+    shown last: all users together, or the one named. No report gates anything.
+
     Example:
       dpsql budget show --policy clinic.toml --group 4
+      dpsql budget show --policy clinic.toml --user ana --compare --plot ana.png
     """
     loaded = load_policy(policy)
     with existing_ledger(ledger, policy) as opened:
         statuses = _statuses(opened, loaded, user, user_group)
+        report = list(compared(opened, statuses, Comparison(compare, delta, group, plot)))
     rows = [_row(name, status, group) for name, status in statuses]
     names = _COLUMNS + (() if group is None else tuple(name.format(k=group) for name in _GROUP_COLUMNS))
     click.echo("\n".join(table_lines(names, rows, right=(2, 3, 4, 5, 6, 7, 9, 10, 11))))
@@ -56,6 +73,8 @@ def show(policy: Path, user: str | None, user_group: str | None, group: int | No
         click.echo(f"A budget that renews bounds one window: {WINDOWS_ADD_UP}. The cap never renews.")
     if any(status.resets for _, status in statuses):
         click.echo(f"A budget that was reset bounds what came after: {RESETS_ADD_UP}. The cap counts both.")
+    for line in report:
+        click.echo(line)
 
 
 def _statuses(

@@ -1,8 +1,9 @@
-"""`dpsql query` and `dpsql explain`: one statement, in this process."""
+"""`dpsql query`, one statement, and `dpsql explain`, one or several: in this process."""
 
 import csv
 import io
 import json
+from collections.abc import Sequence
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
@@ -14,9 +15,10 @@ from dpsql.cli.command import Command
 from dpsql.cli.options import ledger_option, policy_argument
 from dpsql.cli.table import table_lines
 from dpsql.dbapi import Connection, connect
+from dpsql.engine import Explanation
 from dpsql.errors import InvalidSyntax
-from dpsql.explain import explanation_json, explanation_lines, price_json, remaining_json
-from dpsql.privacy.accounting import Spent
+from dpsql.explain import cost_json, explanation_json, explanation_lines, joint_json, joint_lines, remaining_json
+from dpsql.prices import Quotation
 from dpsql.results import Result
 from dpsql.session import Statement
 from dpsql.sqltypes import SqlType
@@ -27,6 +29,9 @@ _role = click.option("--role", metavar="ROLE", help="The role of a user that the
 _epsilon = click.option("--epsilon", metavar="E", help="The query's price, instead of the role's.")
 _delta = click.option("--delta", metavar="D", help="δ for private group keys, instead of the role's.")
 _mechanism = click.option("--mechanism", metavar="M", help="auto, laplace or gaussian.")
+_target_error = click.option(
+    "--target-error", metavar="T", help="How exact, as in '5 %' or 50: asks the least price that gives it."
+)
 _settings = click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Another setting, as in dpsql.intervals=on."
 )
@@ -40,6 +45,7 @@ _settings = click.option(
 @_epsilon
 @_delta
 @_mechanism
+@_target_error
 @_settings
 @ledger_option
 @click.option("--format", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
@@ -71,21 +77,26 @@ def query(sql: str, format: str, **options: Any) -> None:
 @_epsilon
 @_delta
 @_mechanism
+@_target_error
 @_settings
 @ledger_option
 @click.option("--format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def explain(sql: str, format: str, **options: Any) -> None:
     """Tell what a query would cost, how exact it would be and what it would run; nothing is read or spent.
 
+    Of several queries, also what they cost together, and whether the budget covers them.
+
     Example:
       dpsql explain clinic.toml "SELECT city, COUNT(*) FROM patients GROUP BY city" --user ana
     """
     with closing(_connect(**options)) as connection:
-        explanation = connection.session.explain(_statement(connection, sql))
+        session = connection.session
+        explanations = [session.explain(statement) for statement in session.parse(sql)]
+        joint = session.quote(explanations) if len(explanations) > 1 else None
         if format == "json":
-            click.echo(json.dumps(explanation_json(explanation), ensure_ascii=False))
+            click.echo(json.dumps(_explained_json(explanations, joint), ensure_ascii=False))
         else:
-            click.echo("\n".join(explanation_lines(explanation)))
+            click.echo("\n".join(_explained_lines(explanations, joint)))
 
 
 def _connect(
@@ -95,19 +106,44 @@ def _connect(
     epsilon: str | None,
     delta: str | None,
     mechanism: str | None,
+    target_error: str | None,
     settings: tuple[str, ...],
     ledger: str | None,
 ) -> Connection:
     pairs = [setting.partition("=") for setting in settings]
     if not all(equals for _, equals, _ in pairs):
         raise click.UsageError("--set takes NAME=VALUE")
-    connection = connect(policy, user=user, role=role, ledger=ledger, epsilon=epsilon, delta=delta, mechanism=mechanism)
+    connection = connect(
+        policy,
+        user=user,
+        role=role,
+        ledger=ledger,
+        epsilon=epsilon,
+        delta=delta,
+        mechanism=mechanism,
+        target_error=target_error,
+    )
     try:
         connection.configure({name.strip(): value for name, _, value in pairs})
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _explained_json(explanations: Sequence[Explanation], joint: Quotation | None) -> dict[str, Any]:
+    """The shape of `dpsql explain --format json`, of one query or of several."""
+    statements = [explanation_json(explanation) for explanation in explanations]
+    return statements[0] if joint is None else {"statements": statements, "joint": joint_json(joint)}
+
+
+def _explained_lines(explanations: Sequence[Explanation], joint: Quotation | None) -> list[str]:
+    if joint is None:
+        return explanation_lines(explanations[0])
+    lines: list[str] = []
+    for number, explanation in enumerate(explanations, 1):
+        lines += [f"Statement {number}: {' '.join(explanation.query.sql.split())}", *explanation_lines(explanation), ""]
+    return lines + joint_lines(explanations, joint)
 
 
 def _statement(connection: Connection, sql: str) -> Statement:
@@ -148,11 +184,9 @@ def _result_json(connection: Connection, result: Result) -> dict[str, Any]:
     answer, columns = result.answer, result.columns or ()
     charge = answer.charge if answer is not None else None
     errors = [column.error for column in answer.columns] if answer is not None else [None] * len(columns)
-    if answer is not None and charge is not None:
-        cost = price_json(None if charge.free else answer.query.price, charge.price)
+    if charge is not None:
         left = charge.remaining
     else:
-        cost = price_json(None, Spent.zero())
         engine = connection.engine
         left = engine.ledger.budget(connection.session.user, engine.policy).remaining
     return {
@@ -161,7 +195,7 @@ def _result_json(connection: Connection, result: Result) -> dict[str, Any]:
             for column, error in zip(columns, errors, strict=True)
         ],
         "rows": [[_json(c.type, value) for c, value in zip(columns, row, strict=True)] for row in result.rows],
-        "cost": cost,
+        "cost": cost_json(answer.cost if answer is not None else None),
         "remaining": remaining_json(left),
         "reused": answer.reused if answer is not None else False,
         "notices": [notice.message for notice in result.notices],

@@ -31,12 +31,14 @@ def with_margins(lowered: Lowered, fields: Fields) -> Lowered:
     relation = lowered.relation
     columns: list[tuple[str, Field]] = []
     limits: dict[Field, Expr] = {}
+    limited: list[int] = []
     for name, field in lowered.columns:
         columns.append((name, field))
         carried = _carry(relation, field, fields)
         if carried is None:
             continue
         relation, margin = carried
+        limited.append(len(columns) - 1)
         value = Cast(Column(field), SqlType.DOUBLE)
         for suffix, function in (("low", "subtract"), ("high", "add")):
             limit = fields.new(SqlType.DOUBLE)
@@ -45,7 +47,7 @@ def with_margins(lowered: Lowered, fields: Fields) -> Lowered:
     kept = dict.fromkeys(field for _, field in lowered.columns)
     written = {field: Column(field) for field in kept} | limits
     projected = Project(relation, tuple(written), tuple(written.values()))
-    return Lowered(replace(lowered.status, relation=projected), tuple(columns))
+    return Lowered(replace(lowered.status, relation=projected), tuple(columns), limited=tuple(limited))
 
 
 def _carry(relation: Relation, field: Field, fields: Fields) -> tuple[Relation, Field] | None:

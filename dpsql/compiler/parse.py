@@ -30,6 +30,15 @@ class _Words(Postgres.Tokenizer):
     COMMANDS: ClassVar[set[TokenType]] = set()
 
 
+_OFF = frozenset({"OFF", "FALSE", "0"})
+_OPTIONS = {
+    "FORMAT": frozenset({"TEXT", "JSON"}),
+    **dict.fromkeys(("VERBOSE", "COSTS", "SUMMARY"), _OFF | {"", "ON", "TRUE", "1"}),
+    **dict.fromkeys(("ANALYZE", "BUFFERS", "GENERIC_PLAN", "MEMORY", "SERIALIZE", "SETTINGS", "TIMING", "WAL"), _OFF),
+}
+"""What each option of EXPLAIN may be: what is told, or off."""
+
+
 def parse(sql: str) -> tuple[Statement, ...]:
     """Split text into statements.
 
@@ -140,10 +149,32 @@ def _statement(sql: str, tokens: list[Token]) -> Statement:
 
 
 def _explain(sql: str, tokens: list[Token], text: str) -> ExplainStatement:
-    rest = tokens[1:]
-    if not rest or rest[0].text.upper() not in QUERY_WORDS - {"("}:
+    words = [token.text.upper() for token in tokens]
+    at, json = 1, False
+    if words[1:2] == ["("] and words[2:3] and words[2] not in QUERY_WORDS:
+        at = words.index(")") + 1 if ")" in words else len(words)
+        json = _explain_options(words[2 : at - 1], tokens[2].start + 1)
+    if words[at : at + 1] == [] or words[at] not in QUERY_WORDS:
         raise UnsupportedQuery(
-            "EXPLAIN takes a query and no options", hint="EXPLAIN SELECT COUNT(*) FROM …", position=tokens[0].start + 1
+            "EXPLAIN takes a query", hint="EXPLAIN SELECT COUNT(*) FROM …", position=tokens[0].start + 1
         )
-    inner = sql[rest[0].start : rest[-1].end + 1]
-    return ExplainStatement(QueryStatement(inner, rest[0].start), text)
+    inner = sql[tokens[at].start : tokens[-1].end + 1]
+    return ExplainStatement(QueryStatement(inner, tokens[at].start), text, json)
+
+
+def _explain_options(words: list[str], position: int) -> bool:
+    """Whether the options of EXPLAIN ask for JSON.
+
+    Raises:
+        UnsupportedQuery: One asks for what is not told.
+    """
+    options = " ".join(words).split(" , ")
+    for option in options:
+        name, _, value = option.partition(" ")
+        if value not in _OPTIONS.get(name, ()):
+            raise UnsupportedQuery(
+                f"EXPLAIN does not take the option {option}",
+                hint="EXPLAIN (FORMAT JSON) SELECT COUNT(*) FROM …",
+                position=position,
+            )
+    return "FORMAT JSON" in options

@@ -129,6 +129,7 @@ class CompiledQuery:
         system_reads: Relations of schema dpsql.
         post_sql: What is run on all of these, in an engine that has no data; release i is table ri there.
         price: What the user is asked for; None where nothing is released.
+        limited: Places of the columns that are followed by the two limits of their 95 % interval.
     """
 
     sql: str
@@ -138,6 +139,7 @@ class CompiledQuery:
     system_reads: tuple[SystemRead, ...]
     post_sql: str
     price: Price | None
+    limited: tuple[int, ...] = ()
 
     def reads(self, releases: Iterable[PlannedRelease]) -> tuple[PublicRead, ...]:
         """Engine queries over public tables, each once: for post-processing, and for what these releases need."""
@@ -223,7 +225,8 @@ class Planner:
                 leaves[cut] = text_leaf(cut.fields, public[-1].table)
         post_sql = self._post_sql(leaves)
         columns = self._columns(releases)
-        return CompiledQuery(self.sql, columns, releases, tuple(public), tuple(system), post_sql, price)
+        limited = self.lowered.limited
+        return CompiledQuery(self.sql, columns, releases, tuple(public), tuple(system), post_sql, price, limited)
 
     def _renderer(self, leaves: Mapping[Relation, Leaf] | None = None) -> Renderer:
         return Renderer(self.catalog.schema, self.catalog.policy, leaves)

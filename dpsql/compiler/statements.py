@@ -18,10 +18,11 @@ class QueryStatement:
 
 @dataclass(frozen=True)
 class ExplainStatement:
-    """EXPLAIN of a query."""
+    """EXPLAIN of a query; `json` is true for (FORMAT JSON)."""
 
     query: QueryStatement
     sql: str
+    json: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,14 @@ from typing import Any
 from dpsql.errors import InvalidPolicy, PolicyViolation
 from dpsql.ledger.chain import canonical
 from dpsql.ledger.ledger import BudgetStatus, Holder, Scope
-from dpsql.ledger.projection import load_spent
+from dpsql.ledger.projection import load_spent, read
 from dpsql.ledger.transaction import Transaction
 from dpsql.ledger.windows import moment, stamp, window_end, window_start
 from dpsql.policy import Budget, Dataset, Policy, Window
 from dpsql.policy.budgets import changed
 from dpsql.privacy.accounting import Limit, Spent, create_limit
 from dpsql.privacy.cost import ZERO
+from dpsql.privacy.exact import read_signed
 
 _STATE = (
     "SELECT b.id, b.anchor, b.window_start, b.spent, b.charges, b.last_charge, b.resets, b.granted_epsilon, "
@@ -139,7 +140,7 @@ def budget_status(
     if _window(terms) != _window(state.terms):
         begun = now  # the new window begins with the next charge
     end = None if budget.window is None else window_end(budget.window, begun, dataset.timezone)
-    return BudgetStatus(limit, spent, begun, end, charges, budget.window, state.resets)
+    return BudgetStatus(limit, spent, begun, end, charges, budget.window, state.resets, state.id)
 
 
 def cap_status(connection: Connection, dataset: Dataset) -> BudgetStatus:
@@ -150,7 +151,7 @@ def cap_status(connection: Connection, dataset: Dataset) -> BudgetStatus:
     state = _find(connection, row[0], dataset.name)
     known = state.terms == write_terms(dataset.budget, dataset.timezone)
     limit = state.limit if known else _fix(dataset.budget, _order(state))
-    return BudgetStatus(limit, load_spent(state.spent), state.start, None, state.charges, None, 0)
+    return BudgetStatus(limit, load_spent(state.spent), state.start, None, state.charges, None, 0, state.id)
 
 
 def last_charge(connection: Connection, user: str, dataset: Dataset) -> int | None:
@@ -190,8 +191,8 @@ def _state(row: tuple[Any, ...]) -> BudgetState:
         charges,
         last,
         resets,
-        Fraction(epsilon),
-        Fraction(delta),
+        read(read_signed, epsilon),
+        read(read_signed, delta),
         terms,
         fixed,
     )
@@ -269,14 +270,14 @@ def write_terms(budget: Budget, timezone: str) -> str:
 
 @lru_cache(maxsize=256)
 def _window(terms: str | None) -> tuple[Window | None, str]:
-    window = None if terms is None else json.loads(terms)["window"]
+    window = None if terms is None else read(lambda known: json.loads(known)["window"], terms)
     return (None, "UTC") if window is None else (Window(window["days"]), window["timezone"])
 
 
 @lru_cache(maxsize=256)
 def load_limit(text: str) -> Limit:
     """Return the limit that a budget's terms were fixed to."""
-    return Limit.from_json(json.loads(text))
+    return read(lambda known: Limit.from_json(json.loads(known)), text)
 
 
 @lru_cache(maxsize=256)

@@ -80,6 +80,12 @@ def charge(
     return Charge(number, user, releases, price(asked), budget.limit, charged(budget.spent, asked))
 
 
+def held(transaction: Transaction, user: str, policy: Policy, requests: Sequence[ReleaseRequest]) -> tuple[bool, ...]:
+    """Tell which requests a charge would find the user to have already; another user's release is none of them."""
+    grants = _grants(transaction, user, policy.dataset.name, requests, reuse=True)
+    return tuple(grant.release.reused for grant in grants)
+
+
 def _fits(budget: BudgetState, grants: Sequence[_Grant]) -> bool:
     """Return whether a budget covers these releases; what costs nothing it covers though it be exhausted."""
     return not grants or admits(budget.limit, charged(budget.spent, joined(grant.events for grant in grants)))

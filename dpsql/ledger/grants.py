@@ -15,6 +15,7 @@ from dpsql.ledger.transaction import Transaction
 from dpsql.policy import Budget, Policy
 from dpsql.policy.budgets import LEAST_DELTA, LEAST_EPSILON, MOST_DELTA, MOST_EPSILON, changed
 from dpsql.privacy.accounting import Spent
+from dpsql.privacy.exact import check_exact
 
 
 def grant(
@@ -86,6 +87,7 @@ def _policy_budget(transaction: Transaction, holder: Holder, policy: Policy) -> 
 
 
 def _check_amounts(epsilon: Fraction, delta: Fraction) -> None:
+    check_exact(epsilon, delta)
     if not Fraction(LEAST_EPSILON) <= epsilon <= Fraction(MOST_EPSILON):
         raise InvalidParameter(
             f"epsilon must lie between {LEAST_EPSILON} and {MOST_EPSILON}", hint="--epsilon 0.5, for example"

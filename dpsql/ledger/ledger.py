@@ -134,6 +134,7 @@ class BudgetStatus:
         charges: How many charges the window has seen.
         window: How often it renews; None if it does not.
         resets: How often the data owner has set it to nothing spent.
+        number: What the records call it; None before the first charge.
     """
 
     limit: Limit
@@ -143,6 +144,7 @@ class BudgetStatus:
     charges: int
     window: Window | None
     resets: int
+    number: int | None = None
 
     @property
     def remaining(self) -> Remaining:
@@ -276,6 +278,9 @@ class Ledger(Protocol):
             BudgetExhausted: The user's budget, that of the user's group, or the dataset's cap does not cover it.
             PolicyViolation: No such account, role or group, a frozen one, or a quarantined query.
         """
+
+    def held(self, user: str, policy: Policy, requests: Sequence[ReleaseRequest]) -> tuple[bool, ...]:
+        """Tell which of the requests this user has already and would not be charged for; nothing is written."""
 
     def store(self, release_id: int, payload: bytes) -> None:
         """Keep a release durably, so that it may answer again; the first one stored for a key stays."""

@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from functools import lru_cache
 from sqlite3 import Connection
-from typing import Any
+from typing import Any, TypeVar
 
+from dpsql.errors import InvalidParameter, LedgerUnavailable
 from dpsql.ledger.chain import Record, canonical, sha256
 from dpsql.privacy.accounting import Limit, Spent
 from dpsql.privacy.cost import Event
+from dpsql.privacy.exact import read_exact, read_signed
 
 Body = dict[str, Any]
+T = TypeVar("T")
 
 
 def project(connection: Connection, record: Record, body: Body) -> None:
@@ -23,16 +26,31 @@ def project(connection: Connection, record: Record, body: Body) -> None:
     _PROJECTIONS[record.kind](connection, record, body)
 
 
+def read(make: Callable[[str], T], text: str) -> T:
+    """Return what is made of a text that a derived table holds.
+
+    Raises:
+        LedgerUnavailable: It is not what this dpsql writes.
+    """
+    try:
+        return make(text)
+    except (InvalidParameter, LookupError, RecursionError, TypeError, ValueError):
+        raise LedgerUnavailable(
+            "the ledger holds what this dpsql never writes",
+            hint="`dpsql ledger verify` tells where; restore the ledger from a backup",
+        ) from None
+
+
 @lru_cache(maxsize=256)
 def load_spent(text: str) -> Spent:
     """Return the running total that a budget's row holds."""
-    return Spent.from_json(json.loads(text))
+    return read(lambda known: Spent.from_json(json.loads(known)), text)
 
 
 @lru_cache(maxsize=4096)
 def load_events(text: str) -> tuple[Event, ...]:
     """Return the events of a canonical text; queries repeat, so most texts were seen before."""
-    return tuple(Event.from_json(fields) for fields in json.loads(text))
+    return read(lambda known: tuple(map(Event.from_json, json.loads(known))), text)
 
 
 @lru_cache(maxsize=4096)
@@ -167,19 +185,19 @@ def _clear(connection: Connection, budget: int) -> None:
 
 
 def _budget_granted(connection: Connection, record: Record, body: Body) -> None:
-    _grant(connection, body["budget"], Fraction(body["epsilon"]), Fraction(body["delta"]))
+    _grant(connection, body["budget"], read_exact(body["epsilon"]), read_exact(body["delta"]))
 
 
 def _budget_lowered(connection: Connection, record: Record, body: Body) -> None:
-    _grant(connection, body["budget"], -Fraction(body["epsilon"]), -Fraction(body["delta"]))
+    _grant(connection, body["budget"], -read_exact(body["epsilon"]), -read_exact(body["delta"]))
 
 
 def _grant(connection: Connection, budget: int, epsilon: Fraction, delta: Fraction) -> None:
     query = "SELECT granted_epsilon, granted_delta FROM budgets WHERE id = ?"
-    granted = connection.execute(query, (budget,)).fetchone()
+    granted = [read(read_signed, text) for text in connection.execute(query, (budget,)).fetchone()]
     connection.execute(
         "UPDATE budgets SET granted_epsilon = ?, granted_delta = ? WHERE id = ?",
-        (str(Fraction(granted[0]) + epsilon), str(Fraction(granted[1]) + delta), budget),
+        (str(granted[0] + epsilon), str(granted[1] + delta), budget),
     )
 
 

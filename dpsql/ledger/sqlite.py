@@ -15,7 +15,7 @@ from dpsql.errors import InvalidParameter
 from dpsql.ledger.accounts import check_name, freeze, freeze_after_failures, set_group, unfreeze, unknown
 from dpsql.ledger.budgets import budget_status, cap_status, group_budget, last_charge, role_budget
 from dpsql.ledger.chain import sha256
-from dpsql.ledger.charging import charge
+from dpsql.ledger.charging import charge, held
 from dpsql.ledger.file import open_file, open_snapshot, translated
 from dpsql.ledger.grants import grant, lower, reset
 from dpsql.ledger.history import OWNER_KINDS, charge_record, owner_record, release_record
@@ -80,6 +80,11 @@ class SqliteLedger:
         """Charge a query durably, or raise and write nothing."""
         with self._writing() as transaction:
             return charge(transaction, user, policy, requests, sql, reuse)
+
+    def held(self, user: str, policy: Policy, requests: Sequence[ReleaseRequest]) -> tuple[bool, ...]:
+        """Tell which of the requests this user has already and would not be charged for; nothing is written."""
+        with self._reading() as connection:
+            return held(Transaction(connection, self._clock), user, policy, requests)
 
     def store(self, release_id: int, payload: bytes) -> None:
         """Keep a release durably; the first one stored for a key stays, one beyond the bound is not kept at all."""

@@ -5,14 +5,23 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from dpsql.errors import LedgerUnavailable
 from dpsql.ledger.chain import ORIGIN, link
 from dpsql.ledger.projection import project
 from dpsql.ledger.windows import moment, stamp
 
+LAST_YEAR = 2200
+"""A clock beyond it is wrong: what it dates would be the ledger's time for ever, and windows could not end."""
+
 
 def latest(clock: Callable[[], datetime], last: str | None) -> datetime:
     """Return the time, never before that of the last record: a clock that moved back renews nothing."""
-    now = moment(stamp(clock()))
+    told = clock()
+    if told.year > LAST_YEAR:
+        raise LedgerUnavailable(
+            f"the clock says year {told.year}", hint="set the clock of this machine, then ask again"
+        )
+    now = moment(stamp(told))
     return now if last is None else max(now, moment(last))
 
 

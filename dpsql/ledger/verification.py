@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 
+from dpsql.errors import Error
 from dpsql.ledger.chain import ORIGIN, Record, flaw, sha256
 from dpsql.ledger.ledger import VerifyReport
 from dpsql.ledger.projection import project
@@ -61,7 +62,7 @@ def _replay(connection: sqlite3.Connection, replay: sqlite3.Connection) -> tuple
 def _apply(replay: sqlite3.Connection, record: Record) -> str | None:
     try:
         project(replay, record, json.loads(record.body))
-    except (ValueError, LookupError, TypeError, sqlite3.Error):
+    except (Error, AttributeError, LookupError, RecursionError, TypeError, ValueError, sqlite3.Error):
         return f"record {record.seq} says what this dpsql never writes"
     return None
 

@@ -28,6 +28,8 @@ from dpsql.privacy.conversion import (
     root_up,
 )
 from dpsql.privacy.cost import ZERO, Accountant
+from dpsql.privacy.exact import check_exact, check_whole, read_exact, reading
+from dpsql.privacy.renyi import check_order
 from dpsql.privacy.totals import GRID, Spent, down, up
 
 __all__ = [
@@ -100,16 +102,17 @@ class Limit:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Limit":
         """Return the limit that to_json wrote, today's or that of ledgers of layout 1, which named ρ* alone."""
-        accountant, epsilon = Accountant(fields["accountant"]), Fraction(fields["epsilon"])
-        former = fields["rho"] if accountant is Accountant.ZCDP and "rho" in fields else epsilon
-        return cls(
-            accountant,
-            epsilon,
-            Fraction(fields["delta_conversion"]),
-            Fraction(fields["delta_selection"]),
-            Fraction(fields.get("capacity", former)),
-            Fraction(fields.get("order", 0)),
-        )
+        with reading("a limit"):
+            accountant = Accountant(fields["accountant"])
+            former = fields["rho"] if accountant is Accountant.ZCDP and "rho" in fields else fields["epsilon"]
+            return cls(
+                accountant,
+                read_exact(fields["epsilon"]),
+                read_exact(fields["delta_conversion"]),
+                read_exact(fields["delta_selection"]),
+                read_exact(fields.get("capacity", former)),
+                read_exact(fields.get("order", "0")),
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,7 @@ def create_limit(
         order: rdp: the order that the budget was created with; 0 to choose the best one for Gaussian noise.
     """
     check_epsilon(epsilon)
+    check_exact(delta, selection_share, order)
     if not 0 <= selection_share < 1:
         raise InvalidParameter("selection_share is out of range", hint="use a number from 0 up to, not including, 1")
     if accountant is Accountant.PURE:
@@ -171,6 +175,7 @@ def _squares(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 def _rdp_limit(epsilon: Fraction, delta: Fraction, order: Fraction) -> Limit:
     order = order or best_order(epsilon, delta)
+    check_order(order)
     capacity = down(epsilon - order_offset(order, delta))
     if capacity <= 0:
         raise InvalidParameter(
@@ -260,15 +265,17 @@ def group_privacy(limit: Limit, k: int) -> tuple[Fraction, Fraction]:
         its δ may grow faster than that of an (ε′, δ′)-DP selection; the whole budget's (ε, δ) bounds both.
     Reference: Vadhan 2017, lemma 2.2, with the geometric sum kept; Bun & Steinke 2016, proposition 1.9.
     """
+    check_whole(k)
     if not 1 <= k <= 10**6:
         raise InvalidParameter("the size of a group is out of range", hint="use a number from 1 to 1000000")
     if limit.accountant is Accountant.ZCDP and limit.delta_selection == 0:
         epsilon = rho_to_epsilon(k * k * limit.capacity, limit.delta_conversion)
         return max(epsilon, k * limit.epsilon), limit.delta_conversion
-    return k * limit.epsilon, _grown_delta(limit.epsilon, limit.delta, k)
+    return k * limit.epsilon, grown_delta(limit.epsilon, limit.delta, k)
 
 
-def _grown_delta(epsilon: Fraction, delta: Fraction, k: int) -> Fraction:
+def grown_delta(epsilon: Fraction, delta: Fraction, k: int) -> Fraction:
+    """Return the δ, rounded up and at most 1, with which k units together have kε where one unit has (ε, δ)."""
     if delta == 0 or k == 1:
         return delta
     if (k - 1) * epsilon > 100:

@@ -11,6 +11,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from dpsql.errors import InvalidParameter
+from dpsql.privacy.exact import check_exact
 
 MIN_EPSILON = Fraction(1, 10**12)
 MAX_EPSILON = Fraction(10**6)
@@ -23,12 +24,14 @@ DOWN = Context(prec=60, rounding=ROUND_FLOOR, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 def check_epsilon(epsilon: Fraction) -> None:
     """Refuse an ε that is not between 10⁻¹² and 10⁶."""
+    check_exact(epsilon)
     if not MIN_EPSILON <= epsilon <= MAX_EPSILON:
         raise InvalidParameter("epsilon is out of range", hint="use an epsilon between 1e-12 and 1e6, such as 0.1")
 
 
 def check_delta(delta: Fraction) -> None:
     """Refuse a δ that is not between 10⁻³⁰ and 1."""
+    check_exact(delta)
     if not MIN_DELTA <= delta < 1:
         raise InvalidParameter("delta is out of range", hint="use a delta between 1e-30 and 1, such as 1e-6")
 
@@ -71,7 +74,6 @@ def _outward(value: Decimal, context: Context) -> Decimal:
     return value.next_plus(context) if context is UP else value.next_minus(context)
 
 
-@lru_cache(maxsize=1024)
 def rho_to_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
     """Return an ε, rounded up, such that ρ-zCDP implies (ε, δ)-DP.
 
@@ -80,8 +82,14 @@ def rho_to_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
     Reference: Canonne, Kamath & Steinke 2020, proposition 12 with corollary 13.
     """
     check_delta(delta)
+    check_exact(rho)
     if not 0 <= rho <= _MAX_RHO:
         raise InvalidParameter("rho is out of range", hint="rho lies between 0 and 1e14")
+    return _rho_to_epsilon(rho, delta)
+
+
+@lru_cache(maxsize=1024)
+def _rho_to_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
     if rho == 0:
         return Fraction(0)
     order = _order(lambda a: float(rho) * a * a + math.log1p(a), -_log(delta), delta)
@@ -90,7 +98,6 @@ def rho_to_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
         return max(Fraction(0), Fraction(epsilon.quantize(Decimal("1e-25"))))
 
 
-@lru_cache(maxsize=1024)
 def epsilon_to_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
     """Return the largest ρ, rounded down, such that rho_to_epsilon(ρ, δ) ≤ ε.
 
@@ -100,6 +107,11 @@ def epsilon_to_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
     """
     check_epsilon(epsilon)
     check_delta(delta)
+    return _epsilon_to_rho(epsilon, delta)
+
+
+@lru_cache(maxsize=1024)
+def _epsilon_to_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
     order = _best_order(epsilon, delta)
     numerator = DOWN.subtract(decimal(epsilon, DOWN), _offset(order, delta))
     rho = Fraction(Context(prec=15, rounding=ROUND_FLOOR).divide(numerator, UP.add(1, order)))

@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 from dpsql.errors import InvalidParameter
 from dpsql.privacy.conversion import check_delta, check_epsilon, rho_to_epsilon
+from dpsql.privacy.exact import check_exact, read_exact, reading
 from dpsql.privacy.sensitivity import Sensitivity
 
 ZERO = Fraction(0)
@@ -65,6 +67,7 @@ class Price:
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
+        check_exact(self.delta)
         if self.delta != 0:
             check_delta(self.delta)
 
@@ -91,6 +94,7 @@ class Share:
     delta: Fraction
 
     def __post_init__(self) -> None:
+        check_exact(self.epsilon, self.rho, self.delta)
         spent, unused = (self.rho, self.epsilon) if self.accountant.shares_rho else (self.epsilon, self.rho)
         if spent <= 0 or unused != 0 or not 0 <= self.delta < 1:
             raise InvalidParameter(f"{self} is not a share", hint="a share is positive, in its accountant's currency")
@@ -107,6 +111,7 @@ def split(
         delta_weights: Not negative, one a share; parts of δ. All 0: no share gets any. By default as the weights.
     """
     parts = weights if delta_weights is None else delta_weights
+    check_exact(*weights, *parts)
     if not weights or min(weights) <= 0 or len(parts) != len(weights) or min(parts) < 0:
         raise InvalidParameter("a price is shared by positive weights, one a primitive")
     total, total_parts = sum(weights, ZERO), sum(parts, ZERO)
@@ -139,6 +144,7 @@ class Event:
     conversion_delta: Fraction = ZERO
 
     def __post_init__(self) -> None:
+        check_exact(self.scale, self.delta, self.conversion_delta)
         has_scale = self.mechanism is not Mechanism.THRESHOLD
         has_delta = self.mechanism in (Mechanism.SELECTION, Mechanism.THRESHOLD)
         converts = self.mechanism is Mechanism.GAUSSIAN and self.conversion_delta > 0
@@ -164,16 +170,16 @@ class Event:
         }
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, object]) -> "Event":
+    def from_json(cls, fields: Mapping[str, Any]) -> "Event":
         """Return the event that to_json wrote."""
-        l0, linf, l1, l2_squared = (int(str(fields[name])) for name in ("l0", "linf", "l1", "l2_squared"))
-        return cls(
-            mechanism=Mechanism(fields["mechanism"]),
-            sensitivity=Sensitivity(l0, linf, l1, l2_squared),
-            scale=Fraction(str(fields["scale"])),
-            delta=Fraction(str(fields["delta"])),
-            conversion_delta=Fraction(str(fields["conversion_delta"])),
-        )
+        with reading("an event"):
+            return cls(
+                mechanism=Mechanism(fields["mechanism"]),
+                sensitivity=Sensitivity(fields["l0"], fields["linf"], fields["l1"], fields["l2_squared"]),
+                scale=read_exact(fields["scale"]),
+                delta=read_exact(fields["delta"]),
+                conversion_delta=read_exact(fields["conversion_delta"]),
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,14 @@ from functools import lru_cache
 from dpsql.errors import InvalidParameter
 from dpsql.privacy.conversion import DOWN, UP, decimal, exp, ln
 from dpsql.privacy.cost import ZERO, Event, Mechanism, loss
+from dpsql.privacy.exact import check_exact
 
 LEAST_ORDER, MOST_ORDER = 1 + Fraction(1, 10**12), Fraction(10**15)
 
 
 def check_order(order: Fraction) -> None:
     """Refuse an order that is not above 1, by 10⁻¹² at least, and at most 10¹⁵."""
+    check_exact(order)
     if not LEAST_ORDER <= order <= MOST_ORDER:
         raise InvalidParameter("the order is out of range", hint="use an order above 1, such as 16")
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InvalidParameter, QueryTooComplex
+from dpsql.privacy.exact import check_exact
 
 MAX_SCALE = 2**56
 MIN_SCALE = Fraction(1, 2**6)
@@ -43,6 +44,7 @@ def check_scale(scale: Fraction, *, power: int = 1) -> None:
 
     Above, 2⁷ times it would not fit 64 bits; below, there is no noise to speak of.
     """
+    check_exact(scale)
     if scale < MIN_SCALE**power:
         raise InvalidParameter("the scale of the noise is below 1/64 of a grid unit", hint="use a smaller epsilon")
     if scale > MAX_SCALE**power:

@@ -22,6 +22,7 @@ from dpsql.errors import InvalidParameter, PolicyViolation, QueryTooComplex
 from dpsql.privacy import sampling
 from dpsql.privacy.conversion import DOWN, decimal, exp, root_down
 from dpsql.privacy.cost import ZERO, Event, Mechanism, Share
+from dpsql.privacy.exact import check_exact
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, gaussian
 from dpsql.privacy.sensitivity import Sensitivity
 
@@ -66,6 +67,8 @@ class TruncatedGeometric:
     delta: Fraction
 
     def __post_init__(self) -> None:
+        unit_counts(self.l0)  # which refuses what is no number of groups
+        check_exact(self.epsilon, self.delta)
         self.probabilities()
 
     def probabilities(self) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ import enum
 from dataclasses import dataclass
 
 from dpsql.errors import InvalidParameter
+from dpsql.privacy.exact import check_whole
 
 
 class Adjacency(enum.Enum):
@@ -33,6 +34,7 @@ class Sensitivity:
     l2_squared: int
 
     def __post_init__(self) -> None:
+        check_whole(self.l0, self.linf, self.l1, self.l2_squared)
         if self.l0 < 1 or min(self.linf, self.l1, self.l2_squared) < 0:
             raise InvalidParameter(f"{self} is not a sensitivity", hint="l0 is at least 1, the norms are not negative")
 
@@ -57,6 +59,7 @@ def cell_sensitivity(adjacency: Adjacency, *, l0: int, lower: int, upper: int, g
         upper: Greatest such value.
         grouped: False if the query has one cell, whoever is in it.
     """
+    check_whole(l0, lower, upper)
     if l0 < 1 or (not grouped and l0 != 1):
         raise InvalidParameter(f"a unit cannot touch {l0} groups here", hint="l0 is at least 1, and 1 if ungrouped")
     if lower > upper:

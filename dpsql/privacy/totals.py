@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from dpsql.privacy.cost import ZERO, Event, loss
+from dpsql.privacy.exact import read_exact, reading
 from dpsql.privacy.renyi import renyi
 
 GRID = 10**30
@@ -98,15 +99,16 @@ class Spent:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Spent":
         """Return the totals that to_json wrote."""
-        return cls(
-            _number(fields["pure_epsilon"]),
-            Fraction(fields["rho"]),
-            Fraction(fields["delta"]),
-            _number(fields["basic_epsilon"]),
-            Fraction(fields["basic_delta"]),
-            _number(fields["squares"]),
-            tuple(sorted((Fraction(order), _number(total)) for order, total in fields["renyi"].items())),
-        )
+        with reading("totals"):
+            return cls(
+                _number(fields["pure_epsilon"]),
+                read_exact(fields["rho"]),
+                read_exact(fields["delta"]),
+                _number(fields["basic_epsilon"]),
+                read_exact(fields["basic_delta"]),
+                _number(fields["squares"]),
+                tuple(sorted((read_exact(order), _number(total)) for order, total in fields["renyi"].items())),
+            )
 
 
 def up(value: Fraction) -> Fraction:
@@ -138,4 +140,4 @@ def _text(value: Fraction | None) -> str | None:
 
 
 def _number(text: str | None) -> Fraction | None:
-    return None if text is None else Fraction(text)
+    return None if text is None else read_exact(text)

@@ -163,3 +163,42 @@ def test_explain_tells_price_and_plan_and_spends_nothing(run: Run, policy: Path)
     assert len(plan["engine_sql"]) == 1
     assert plan["post_sql"].startswith("SELECT")
     run("explain", policy, "SHOW ALL", "--user", "ana", status=1)
+
+
+def test_explain_of_several_tells_what_they_cost_together(run: Run, policy: Path) -> None:
+    several = f"{BY_SEX}; SELECT COUNT(*) FROM doctors;\nSELECT COUNT(*)\nFROM patients; {BY_SEX}"
+    told = json.loads(run("explain", policy, several, "--user", "ana", "--format", "json").stdout)
+    assert set(told) == {"statements", "joint"}
+    assert [statement["price"]["rho"] for statement in told["statements"]] == [0.005, 0.0, 0.005, 0.005]
+    assert told["joint"]["price"] == {"epsilon": pytest.approx(0.02**0.5), "delta": 0.0, "rho": 0.01}
+    assert (told["joint"]["fits"], told["joint"]["first_refused"]) == (True, None)
+    assert told["joint"]["remaining"]["epsilon"] < told["statements"][0]["remaining"]["epsilon"]
+    lines = run("explain", policy, several, "--user", "ana").stdout.splitlines()
+    titles = [line for line in lines if line.startswith("Statement ")]
+    assert titles[2] == "Statement 3: SELECT COUNT(*) FROM patients"
+    assert lines[-2] == "All 4 statements together: epsilon 0.141421 (rho 0.01), which the budget covers"
+    dear = json.loads(run("explain", policy, several, "--user", "ana", "--epsilon", "0.8", "--format", "json").stdout)
+    assert (dear["joint"]["fits"], dear["joint"]["first_refused"]) == (False, 3)
+    run("explain", policy, f"{BY_SEX}; SHOW ALL", "--user", "ana", status=1)
+
+
+def test_a_target_is_an_option_and_the_price_of_all_rounds_is_told(run: Run, policy: Path) -> None:
+    target = ("--user", "ana", "--target-error", "40 %")
+    plan = json.loads(run("explain", policy, BY_SEX, *target, "--format", "json").stdout)
+    assert plan["target"]["error"] == "40 %"
+    answer = json.loads(run("query", policy, BY_SEX, *target, "--format", "json").stdout)
+    assert plan["price"]["rho"] <= answer["cost"]["rho"] <= plan["target"]["most"]["rho"]
+    assert answer["cost"]["epsilon"] == pytest.approx((2 * answer["cost"]["rho"]) ** 0.5)
+    assert "for " in answer["notices"][0] and "target 40 % of the median size met: " in answer["notices"][0]
+    refused = run("query", policy, BY_SEX, "--user", "ana", "--target-error", "0.1", status=1)
+    assert "(22023)" in refused.stderr and "SET dpsql.target_error = '" in refused.stderr
+    missed = run(
+        "query",
+        policy,
+        "SELECT COUNT(*) FROM patients WHERE age > 109",
+        "--user",
+        "ana",
+        "--set",
+        "dpsql.target_error=1 %",
+    )
+    assert "WARNING: target 1 % of the median size missed: " in missed.stderr

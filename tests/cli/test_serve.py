@@ -70,6 +70,44 @@ def test_json_lines_have_neither_queries_nor_data(policy: Path, ledger: str, sta
     assert "canary" not in "".join(program.err)
 
 
+def test_a_target_over_the_network(policy: Path, ledger: str, start: Start) -> None:
+    program = start("serve", policy, "--port", 0, "--ledger", ledger)
+    sql = "SELECT sex, COUNT(*) FROM patients GROUP BY sex"
+    notices: list[str | None] = []
+    with connect(program) as connection:
+        connection.add_notice_handler(lambda notice: notices.append(notice.message_primary))
+        connection.execute("SET dpsql.target_error = '30 %'")
+        assert connection.execute("SHOW dpsql.target_error").fetchone() == ("30 %",)
+        first = connection.execute(sql).fetchall()
+        assert (
+            notices[-1] is not None
+            and " rounds; " in notices[-1]
+            and "; target 30 % of the median size met: count ± " in notices[-1]
+        )
+        # By the extended protocol, prepared, in binary: the same rounds are free.
+        for _ in range(2):
+            again = connection.execute(f"{sql} HAVING %s", (True,), prepare=True, binary=True).fetchall()
+            assert again == first
+            assert notices[-1] is not None and notices[-1].startswith("price: free, your earlier release for ")
+        with pytest.raises(psycopg.errors.InvalidParameterValue):
+            connection.execute("SET dpsql.target_error = '-1'")
+        connection.execute("SET dpsql.target_error = '0.5'")
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match="no answer is as exact"):
+            connection.execute(sql)
+        connection.execute("SET dpsql.target_error = '1 %'")
+        connection.execute(f"{sql} HAVING COUNT(*) > 1000000")
+        assert notices[-1] == "target 1 % of the median size missed: count without a value"
+        connection.execute("RESET dpsql.target_error")
+        (plan,) = connection.execute(f"EXPLAIN (FORMAT JSON) {sql}").fetchone() or ()
+        assert isinstance(plan, dict) and plan["price"]["rho"] == 0.005
+        cursor = connection.execute(f"EXPLAIN {sql}; EXPLAIN {sql}; EXPLAIN SELECT COUNT(*) FROM patients".encode())
+        while cursor.nextset():
+            pass
+        lines = [str(line) for (line,) in cursor.fetchall()]
+        assert lines[-2].startswith("All 3 statements together: epsilon 0.141421 (rho 0.01), which the budget ")
+    assert program.stop() == 0
+
+
 def test_with_a_certificate_tls_is_required(policy: Path, ledger: str, start: Start) -> None:
     tls = ("--tls-cert", WIRE / "server.crt", "--tls-key", WIRE / "server.key")
     program = start("serve", policy, "--port", 0, "--ledger", ledger, *tls)

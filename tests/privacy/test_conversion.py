@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.errors import InvalidParameter
+from dpsql.privacy import conversion
 from dpsql.privacy.conversion import DOWN, UP, decimal, epsilon_to_rho, exp, ln, rho_to_epsilon, root_down, root_up
 
 EPSILONS = (
@@ -84,13 +85,13 @@ def test_rho_converts_back_below_epsilon_and_is_nearly_the_largest(epsilon: Frac
 
 
 def test_rho_shrinks_until_it_converts_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    epsilon_to_rho.cache_clear()
+    conversion._epsilon_to_rho.cache_clear()
     honest = epsilon_to_rho(Fraction(3), Fraction(1, 10**5))
-    epsilon_to_rho.cache_clear()
+    conversion._epsilon_to_rho.cache_clear()
     answers = iter([Fraction(4), Fraction(2)])
     monkeypatch.setattr("dpsql.privacy.conversion.rho_to_epsilon", lambda rho, delta: next(answers))
     assert epsilon_to_rho(Fraction(3), Fraction(1, 10**5)) == honest * (10**12 - 1) / 10**12
-    epsilon_to_rho.cache_clear()
+    conversion._epsilon_to_rho.cache_clear()
 
 
 def test_nothing_spent_is_nothing_lost() -> None:

@@ -10,10 +10,10 @@ from decimal import Decimal
 from typing import Any, Final
 
 from dpsql.backends import Cancellation
+from dpsql.browsing import Visit
 from dpsql.compiler.statements import QueryStatement
 from dpsql.engine import VERSION_TEXT, Engine
 from dpsql.errors import Error
-from dpsql.browsing import Visit
 from dpsql.policy import Role
 from dpsql.results import Description, ObjectName, Result, ResultColumn
 from dpsql.sqltypes import SqlType
@@ -48,7 +48,7 @@ class Catalogs:
 
     def __init__(self, engines: Mapping[str, Engine]) -> None:
         self._engines = engines
-        self._made: dict[tuple[str, str], "_RoleCatalog"] = {}
+        self._made: dict[tuple[str, str], _RoleCatalog] = {}
         self._lock = threading.Lock()
 
     def browser(self, database: str, user: str) -> "Catalog":
@@ -127,9 +127,7 @@ class Catalog:
         self._role = role
         self._databases = databases
 
-    def describe(
-        self, statement: QueryStatement, types: Sequence[SqlType | None], visit: Visit
-    ) -> Description | None:
+    def describe(self, statement: QueryStatement, types: Sequence[SqlType | None], visit: Visit) -> Description | None:
         """Tell what a catalog query takes and returns; nothing is executed."""
         query = catalog_query(statement.sql, self._role.own)
         if query is None:

@@ -137,23 +137,23 @@ class CatalogEngine:
         )
         rows = [tuple(row.values()) for row in typed_rows("keywords")]
         parts = ", ".join(f"unnest(${place})" for place in range(1, 6))
-        self._database.execute(f'INSERT INTO "keywords" SELECT {parts}', [list(part) for part in zip(*rows, strict=True)])
+        self._database.execute(
+            f'INSERT INTO "keywords" SELECT {parts}', [list(part) for part in zip(*rows, strict=True)]
+        )
 
     def _insert(self, table: str, columns: Sequence[tuple[str, Kind]], rows: Sequence[Row]) -> None:
         if not rows:
             return
-        parts = ", ".join(
-            f"unnest(CAST(${place} AS {kind.storage}[]))" for place, (_, kind) in enumerate(columns, 1)
-        )
+        parts = ", ".join(f"unnest(CAST(${place} AS {kind.storage}[]))" for place, (_, kind) in enumerate(columns, 1))
         values = [[row[name] for row in rows] for name, _ in columns]
         self._database.execute(f"INSERT INTO {table} SELECT {parts}", values)
 
     # Functions in Python
 
-    def _guarded(self, function: Callable[..., object], arity: int) -> Callable[..., object]:
+    def _guarded(self, function: Callable[..., object], arity: int) -> Callable[..., Any]:
         """A function of so many arguments, whose errors come out of DuckDB as they went in."""
 
-        def call(*args: object) -> object:
+        def call(*args: object) -> Any:
             try:
                 return function(*args)
             except Error as error:
@@ -268,7 +268,9 @@ def _array_out(parts: Sequence[str | None]) -> str:
 def _join(parts: Sequence[str | None] | None, separator: str | None, null: str | None) -> str | None:
     if parts is None or separator is None:
         return None
-    return separator.join(str(part if part is not None else null) for part in parts if part is not None or null is not None)
+    return separator.join(
+        str(part if part is not None else null) for part in parts if part is not None or null is not None
+    )
 
 
 def _split(text: str | None, separator: str | None) -> list[str] | None:

@@ -94,6 +94,7 @@ _PATTERNS: Final = {"~": (False, False), "~*": (True, False), "!~": (False, True
 _LIKES: Final = {"~~": (False, False), "~~*": (True, False), "!~~": (False, True), "!~~*": (True, True)}
 _NUMBERS: Final = ("int2", "int4", "int8", "numeric", "float4", "float8")
 _EXPANDED: Final = record(("x", named("int2")), ("n", INT4))
+_HINT: Final = "matches the given name and argument types. You might need to add explicit type casts."
 _LONG: Final = {
     **{"int2": "smallint", "int4": "integer", "int8": "bigint", "bool": "boolean", "varchar": "character varying"},
     **{"bpchar": "character", "float8": "double precision", "char": '"char"', "float4": "real"},
@@ -204,7 +205,9 @@ class Expressions(ABC):
         Raises:
             DatatypeMismatch: It is none.
         """
-        typed = coerced(self.statement, self.expr(node, scope), BOOL) if isinstance(node, Parameter | Constant) else None
+        typed = (
+            coerced(self.statement, self.expr(node, scope), BOOL) if isinstance(node, Parameter | Constant) else None
+        )
         typed = typed or self.expr(node, scope)
         if typed.kind == UNKNOWN:
             typed = coerced(self.statement, typed, BOOL)
@@ -292,14 +295,16 @@ class Expressions(ABC):
     def _prefix(self, operator: str, operand: Typed, at: int) -> Typed:
         if operator not in ("-", "~", "@") or operand.kind.name not in _NUMBERS:
             raise self._no_operator(operator, [operand], at)
-        return Typed({"-": f"(-{operand.sql})", "~": f"(~{operand.sql})", "@": f"abs({operand.sql})"}[operator], operand.kind)
+        return Typed(
+            {"-": f"(-{operand.sql})", "~": f"(~{operand.sql})", "@": f"abs({operand.sql})"}[operator], operand.kind
+        )
 
     def _no_operator(self, operator: str, operands: Sequence[Typed], at: int) -> UndefinedFunction:
         sides = [shown_kind(one.kind) for one in operands]
         text = f"{sides[0]} {operator} {sides[1]}" if len(sides) == 2 else f"{operator} {sides[0]}"
         return UndefinedFunction(
             f"operator does not exist: {text}",
-            hint="No operator matches the given name and argument types. You might need to add explicit type casts.",
+            hint=f"No operator {_HINT}",
             position=at + 1,
         )
 
@@ -365,7 +370,9 @@ class Expressions(ABC):
     def _arithmetic(self, operator: str, left: Typed, right: Typed, at: int) -> Typed:
         if {left.kind.category, right.kind.category} & {"D", "T"}:
             return self._moments(operator, left, right, at)
-        kinds = [kind if kind != UNKNOWN else other for kind, other in ((left.kind, right.kind), (right.kind, left.kind))]
+        kinds = [
+            kind if kind != UNKNOWN else other for kind, other in ((left.kind, right.kind), (right.kind, left.kind))
+        ]
         if any(kind.name not in (*_NUMBERS, "oid") for kind in kinds) or UNKNOWN in kinds:
             raise self._no_operator(operator, [left, right], at)
         kind = common_kind(kinds, operator)
@@ -475,7 +482,9 @@ class Expressions(ABC):
     def _subscript(self, node: Subscript, scope: Scope) -> Typed:
         array = self.expr(node.expr, scope)
         if not array.kind.is_array:
-            raise DatatypeMismatch(f"cannot subscript type {shown_kind(array.kind)} because it does not support subscripting")
+            raise DatatypeMismatch(
+                f"cannot subscript type {shown_kind(array.kind)} because it does not support subscripting"
+            )
         shift = 1 if array.kind.is_vector else 0
         low, high = (
             None if one is None else coerced(self.statement, self.expr(one, scope), INT4).sql
@@ -571,13 +580,11 @@ class Expressions(ABC):
             shown = ", ".join(shown_kind(kind) for kind in kinds)
             raise UndefinedFunction(
                 f"function {'.'.join(node.parts)}({shown}) does not exist",
-                hint="No function matches the given name and argument types. You might need to add explicit type casts.",
+                hint=f"No function {_HINT}",
                 position=node.at + 1,
             )
         wanted = argument_kinds(function, kinds)
-        return function, [
-            self._argument(function, arg, kind) for arg, kind in zip(args, wanted, strict=True)
-        ]
+        return function, [self._argument(function, arg, kind) for arg, kind in zip(args, wanted, strict=True)]
 
     def _argument(self, function: Function, arg: Typed, kind: Kind) -> Typed:
         if kind.name == "regclass" and arg.kind.name in ("int2", "int4", "int8"):
@@ -607,7 +614,8 @@ class Expressions(ABC):
             "rest": ", ".join(texts[1:]),
         }
         if array is not None:
-            words["subscripts"] = f"range({'0' if array.kind.is_vector else '1'}, len({array.sql}){'' if array.kind.is_vector else ' + 1'})"
+            first_index, last_index = (0, "") if array.kind.is_vector else (1, " + 1")
+            words["subscripts"] = f"range({first_index}, len({array.sql}){last_index})"
             words["texts"] = self._texts(array)
         if function.name == "current_setting":
             words["setting"] = self._setting(args)
@@ -630,12 +638,16 @@ class Expressions(ABC):
     def _set_config(self, node: Call) -> Typed:
         if len(node.args) != 3:
             raise UndefinedFunction("function set_config does not exist", position=node.at + 1)
-        name, value, local = (self._plain_value(arg, kind) for arg, kind in zip(node.args, (TEXT, TEXT, BOOL), strict=True))
+        name, value, local = (
+            self._plain_value(arg, kind) for arg, kind in zip(node.args, (TEXT, TEXT, BOOL), strict=True)
+        )
         if self.statement.values is None:
             return Typed(null(TEXT), TEXT)
         if name is None:
             raise InvalidParameter("SET requires parameter name")
-        now = self.statement.visitor.change(str(name), "" if value is None else str(value), local in (True, "t", "true"))
+        now = self.statement.visitor.change(
+            str(name), "" if value is None else str(value), local in (True, "t", "true")
+        )
         return Typed(quote(now), TEXT)
 
     def _plain_value(self, node: Expr, kind: Kind) -> object:
@@ -665,7 +677,9 @@ class Expressions(ABC):
     def _json_object(self, node: Call, scope: Scope) -> Typed:
         args = [settled(self.statement, self.expr(arg, scope)) for arg in node.args]
         parts = [
-            f"CAST({as_text(self.statement, arg)} AS VARCHAR)" if number % 2 == 0 else f"CAST(to_json({arg.sql}) AS VARCHAR)"
+            f"CAST({as_text(self.statement, arg)} AS VARCHAR)"
+            if number % 2 == 0
+            else f"CAST(to_json({arg.sql}) AS VARCHAR)"
             for number, arg in enumerate(args)
         ]
         return Typed(f"catalog_json_object([{', '.join(parts)}])", named(node.name.removesuffix("_build_object")))

@@ -40,11 +40,11 @@ def _figured(expr: Expr) -> tuple[str | None, int]:
         case Subscript(inner) | Collate(inner):
             return _figured(inner)
         case Cast(inner, to):
-            name, strength = _figured(inner)
-            return (name, strength) if strength == _STRONG else (to.parts[-1], _WEAK)
+            figured = _figured(inner)
+            return figured if figured[1] == _STRONG else (to.parts[-1], _WEAK)
         case Case(_, _, default):
-            name, strength = (None, _NONE) if default is None else _figured(default)
-            return (name, strength) if strength == _STRONG else ("case", _WEAK)
+            figured = (None, _NONE) if default is None else _figured(default)
+            return figured if figured[1] == _STRONG else ("case", _WEAK)
         case Exists():
             return "exists", _STRONG
         case ArrayOf() | ArrayRows():

@@ -251,19 +251,22 @@ class PolicyObjects:
     def _relation_rows(self, shown: Shown) -> Iterator[tuple[str, Row]]:
         oid, namespace = self.table_oid(shown.path), self.schema_oid(shown.schema)
         row_type, array_type = self.oids[f"type {shown.path}"], self.oids[f"array {shown.path}"]
-        yield "pg_class", {
-            **_CLASS,
-            "oid": oid,
-            "relname": shown.name,
-            "relnamespace": namespace,
-            "reltype": row_type,
-            "relkind": shown.relkind,
-            "relam": _HEAP if shown.relkind == "r" else 0,
-            "relnatts": len(shown.columns),
-            "relhasindex": any(key.kind == "p" for key in shown.keys),
-            "relhasrules": shown.relkind == "v",
-            "relreplident": "d" if shown.relkind == "r" else "n",
-        }
+        yield (
+            "pg_class",
+            {
+                **_CLASS,
+                "oid": oid,
+                "relname": shown.name,
+                "relnamespace": namespace,
+                "reltype": row_type,
+                "relkind": shown.relkind,
+                "relam": _HEAP if shown.relkind == "r" else 0,
+                "relnatts": len(shown.columns),
+                "relhasindex": any(key.kind == "p" for key in shown.keys),
+                "relhasrules": shown.relkind == "v",
+                "relreplident": "d" if shown.relkind == "r" else "n",
+            },
+        )
         for type_row in _row_types(shown.name, namespace, oid, row_type, array_type):
             yield "pg_type", type_row
         for column in shown.columns:
@@ -279,36 +282,42 @@ class PolicyObjects:
         index = self._index_oid(shown, key)
         if key.kind == "p":
             columns = [shown.columns[number - 1] for number in key.columns]
-            yield "pg_class", {
-                **_CLASS,
-                "oid": index,
-                "relname": key.name,
-                "relnamespace": namespace,
-                "relkind": "i",
-                "relam": _BTREE,
-                "relnatts": len(columns),
-                "relreplident": "n",
-            }
+            yield (
+                "pg_class",
+                {
+                    **_CLASS,
+                    "oid": index,
+                    "relname": key.name,
+                    "relnamespace": namespace,
+                    "relkind": "i",
+                    "relam": _BTREE,
+                    "relnatts": len(columns),
+                    "relreplident": "n",
+                },
+            )
             for number, column in enumerate(columns, 1):
                 yield "pg_attribute", _attribute(index, number, column.name, column.kind, False)
             yield "pg_index", _index(index, oid, columns)
-        yield "pg_constraint", {
-            "oid": self.oids[f"constraint {shown.path} {key.name}"],
-            "conname": key.name,
-            "connamespace": namespace,
-            "contype": key.kind,
-            "convalidated": True,
-            "conrelid": oid,
-            "conindid": index,
-            "confrelid": self.table_oid(key.refers) if key.refers is not None else 0,
-            "confupdtype": "a" if key.kind == "f" else " ",
-            "confdeltype": "a" if key.kind == "f" else " ",
-            "confmatchtype": "s" if key.kind == "f" else " ",
-            "conislocal": True,
-            "connoinherit": True,
-            "conkey": list(key.columns),
-            "confkey": list(key.there) if key.kind == "f" else None,
-        }
+        yield (
+            "pg_constraint",
+            {
+                "oid": self.oids[f"constraint {shown.path} {key.name}"],
+                "conname": key.name,
+                "connamespace": namespace,
+                "contype": key.kind,
+                "convalidated": True,
+                "conrelid": oid,
+                "conindid": index,
+                "confrelid": self.table_oid(key.refers) if key.refers is not None else 0,
+                "confupdtype": "a" if key.kind == "f" else " ",
+                "confdeltype": "a" if key.kind == "f" else " ",
+                "confmatchtype": "s" if key.kind == "f" else " ",
+                "conislocal": True,
+                "connoinherit": True,
+                "conkey": list(key.columns),
+                "confkey": list(key.there) if key.kind == "f" else None,
+            },
+        )
 
     def _index_oid(self, shown: Shown, key: Key) -> int:
         """The OID of the index that a key has, or that its foreign key leads to."""

@@ -128,9 +128,7 @@ class Queries(Expressions):
         word = body.word.upper()
         if len(sides[0].columns) != len(sides[1].columns):
             raise InvalidSyntax(f"each {word} query must have the same number of columns")
-        kinds = [
-            common_kind([a.kind, b.kind], word) for a, b in zip(sides[0].columns, sides[1].columns, strict=True)
-        ]
+        kinds = [common_kind([a.kind, b.kind], word) for a, b in zip(sides[0].columns, sides[1].columns, strict=True)]
         left, right = (self._typed(side, kinds) for side in sides)
         # The columns get names of their own: those of the sides may stand for something outside.
         columns = tuple(replace(column, sql=self.statement.fresh("c")) for column in left.columns)
@@ -150,9 +148,7 @@ class Queries(Expressions):
         shown = [
             "(" + ", ".join(self._cell(cell, kind) for cell, kind in zip(row, kinds, strict=True)) + ")" for row in rows
         ]
-        columns = tuple(
-            Out(f"column{number}", kind, self.statement.fresh("c")) for number, kind in enumerate(kinds, 1)
-        )
+        columns = tuple(Out(f"column{number}", kind, self.statement.fresh("c")) for number, kind in enumerate(kinds, 1))
         listed, alias = ", ".join(column.sql for column in columns), self.statement.fresh("v")
         return Rendered(f"SELECT * FROM (VALUES {', '.join(shown)}) AS {alias}({listed})", columns)
 
@@ -312,7 +308,9 @@ class Queries(Expressions):
         alias = replace(source.alias, name=name)
         if call.name in _ROW_FUNCTIONS:
             sql, fields = _ROW_FUNCTIONS[call.name]
-            return self._bound(sql, [Out(field, kind_of(oid), quote_name(field)) for field, oid in fields], alias, scope)
+            return self._bound(
+                sql, [Out(field, kind_of(oid), quote_name(field)) for field, oid in fields], alias, scope
+            )
         listed = self.listed(call, scope)
         value = self.statement.fresh("c")
         sql = f"SELECT unnest({listed.sql}) AS {value}"
@@ -321,7 +319,9 @@ class Queries(Expressions):
             sql += f", unnest(range(1, len({listed.sql}) + 1)) AS ordinality"
         if listed.kind.fields:
             columns = [Out(field, kind, quote_name(field)) for field, kind in listed.kind.fields]
-            parts = [f"struct_extract({value}, {quote(field)}) AS {quote_name(field)}" for field, _ in listed.kind.fields]
+            parts = [
+                f"struct_extract({value}, {quote(field)}) AS {quote_name(field)}" for field, _ in listed.kind.fields
+            ]
             sql = f"SELECT {', '.join(parts)}{', ordinality' if source.ordinality else ''} FROM ({sql})"
         if source.ordinality:
             columns.append(Out("ordinality", INT8, "ordinality"))

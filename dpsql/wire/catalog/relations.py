@@ -125,5 +125,3 @@ def _value(text: str | None, kind: Kind) -> Value:
     if kind.storage in ("BIGINT", "INTEGER", "SMALLINT"):
         return int(text)
     return float(text) if kind.storage in ("FLOAT", "DOUBLE") else text
-
-

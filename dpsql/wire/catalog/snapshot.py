@@ -1,4 +1,4 @@
-"""snapshot: all rows of pg_catalog that one role sees: PostgreSQL's own and the policy's; and what names mean in them."""
+"""snapshot: all rows of pg_catalog that a role sees, PostgreSQL's own and the policy's, and what names mean in them."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -129,7 +129,7 @@ class Snapshot:
         }
 
     def of_class(self, what: str) -> Mapping[int, Named]:
-        """The named objects of a kind: table, type, function, collation …"""
+        """The named objects of a kind: table, type, function, collation and so on."""
         known = {"table": self.classes, "type": self.types, "function": self.functions, **self._others}
         return known.get(what, {})
 
@@ -424,5 +424,3 @@ def _with_modifier(name: str, shown: str, modifier: int) -> str:
         first, _, rest = shown.partition(" ")
         return f"{first}({modifier}) {rest}".strip()
     return shown
-
-

@@ -130,7 +130,7 @@ def _cut(sql: str, kind: Kind, modifier: int) -> str:
 
 def _cast(statement: Statement, typed: Typed, kind: Kind) -> str:
     source = typed.kind
-    if source == kind or source.storage == kind.storage and not _prints_otherwise(source, kind):
+    if source == kind or (source.storage == kind.storage and not _prints_otherwise(source, kind)):
         return typed.sql
     if kind.is_array:
         return _cast_to_array(typed, kind)
@@ -191,7 +191,8 @@ def literal(statement: Statement, text: str, kind: Kind) -> str:
         items = [null(element) if part is None else literal(statement, part, element) for part in parts]
         return f"CAST([{', '.join(items)}] AS {kind.storage})"
     if kind.name in REG_TYPES:
-        return f"CAST({statement.snapshot.oid_of(kind.name, text, statement.visitor.path_text(statement.snapshot))} AS BIGINT)"
+        searched = statement.visitor.path_text(statement.snapshot)
+        return f"CAST({statement.snapshot.oid_of(kind.name, text, searched)} AS BIGINT)"
     if kind.name == "oid" or kind.name in _RANGES:
         return f"CAST({_integer(text, kind)} AS {kind.storage})"
     if kind == BOOL:

@@ -1,0 +1,213 @@
+"""`dpsql budget show --compare` and `--plot`: what was asked, under other analyses; reports, which gate nothing."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context, Decimal, InvalidOperation
+from fractions import Fraction
+from math import nan
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from dpsql.cli.plot import Curve, Drawing, check_plot, draw
+from dpsql.cli.table import table_lines
+from dpsql.errors import InvalidParameter, LedgerUnavailable
+from dpsql.ledger import BudgetStatus, Ledger
+from dpsql.ledger.spending import spending
+from dpsql.privacy.cost import Event
+from dpsql.privacy.reports import ANALYSES, Dash, epsilon_of_group, gate, history
+from dpsql.privacy.totals import Spent
+
+_GATES_NOTHING = "Reports, which gate nothing: what the same queries would amount to under other analyses, rounded up."
+_CAVEAT = "Reports hold for prices fixed beforehand. Where answers decided what was asked next, the gate alone does."
+_POINTS = 40
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _parse_delta(ctx: click.Context, param: click.Parameter, text: str | None) -> Fraction | None:
+    """Return a δ exactly as it is written."""
+    if text is None:
+        return None
+    try:
+        delta = Decimal(text)
+        possible = Decimal("1e-30") <= delta < 1
+    except InvalidOperation:
+        possible = False
+    if not possible:
+        raise click.BadParameter(f'"{text}" is not a delta from 1e-30 to 1, such as 1e-6')
+    return Fraction(delta)
+
+
+def comparing(command: F) -> F:
+    """Give a command the options of a `Comparison`."""
+    options = (
+        click.option("--compare", is_flag=True, help="Also what the queries amount to under other analyses."),
+        click.option("--delta", metavar="D", callback=_parse_delta, help="Compare at this delta, not at the budget's."),
+        click.option("--plot", metavar="FILE", type=click.Path(path_type=Path), help="Draw it: .png or .svg."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What was asked for.
+
+    Attributes:
+        table: Whether all budgets are compared in writing.
+        delta: At which δ; None for each budget's own.
+        units: For so many privacy units together too; None for one alone.
+        plot: Where the last of the budgets is drawn; None for nowhere.
+    """
+
+    table: bool
+    delta: Fraction | None
+    units: int | None
+    plot: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetHistory:
+    """A budget with what its total is made of.
+
+    Attributes:
+        name: Whose it is.
+        status: The budget.
+        charges: The events of each charge, oldest first.
+        delta: At which δ it is reported on.
+    """
+
+    name: str
+    status: BudgetStatus
+    charges: Sequence[Sequence[Event]]
+    delta: Fraction
+
+
+def compared(ledger: Ledger, statuses: Sequence[tuple[str, BudgetStatus]], asked: Comparison) -> Iterator[str]:
+    """Yield the lines of the comparison that was asked for, and draw what is to be drawn; nothing if nothing is.
+
+    Args:
+        ledger: Where the charges are.
+        statuses: The budgets as they are shown, each with its name; what is drawn is the last.
+        asked: What is wanted.
+    """
+    if asked.plot is not None:
+        check_plot(asked.plot)
+    elif not asked.table:
+        if asked.delta is not None:
+            raise click.UsageError("--delta says where to compare: give --compare or --plot too.")
+        return
+    histories = read_histories(ledger, statuses if asked.table else statuses[-1:], asked.delta)
+    if asked.table:
+        yield from ("", _GATES_NOTHING, _CAVEAT)
+        for budget in histories:
+            yield ""
+            yield from comparison(budget, asked.units)
+    if asked.plot is not None:
+        draw(drawing(histories[-1]), asked.plot)
+        yield f"drawn: {asked.plot}"
+
+
+def read_histories(
+    ledger: Ledger, statuses: Sequence[tuple[str, BudgetStatus]], delta: Fraction | None
+) -> list[BudgetHistory]:
+    """Return the budgets with their charges.
+
+    Args:
+        ledger: Where the charges are.
+        statuses: The budgets as they were shown, each with its name.
+        delta: At which δ to report; None for each budget's own.
+
+    Raises:
+        LedgerUnavailable: The charges do not add up to what the budgets have spent.
+    """
+    charges = spending(ledger.export())
+    histories = []
+    for name, status in statuses:
+        # What came after the status was read is left out.
+        found = charges.get(status.number, [])[: status.charges] if status.number is not None else []
+        if not _adds_up(found, status.spent):
+            raise LedgerUnavailable(
+                f'the charges of "{name}" do not add up to what is spent: the ledger changed while it was read',
+                hint="Run it again; if that does not help, dpsql ledger verify.",
+            )
+        histories.append(BudgetHistory(name, status, found, status.limit.delta if delta is None else delta))
+    return histories
+
+
+def _adds_up(charges: Sequence[Sequence[Event]], spent: Spent) -> bool:
+    total = Spent.zero()
+    for events in charges:
+        total = total.add(events)
+    return (total.rho, total.pure_epsilon, total.delta) == (spent.rho, spent.pure_epsilon, spent.delta)
+
+
+def comparison(budget: BudgetHistory, units: int | None) -> Iterator[str]:
+    """Yield the lines of a budget's report, also for so many privacy units together if that is given."""
+    queries = len(budget.charges)
+    yield f"{budget.name}, {queries} {'query' if queries == 1 else 'queries'}, at delta = {float(budget.delta):g}:"
+    names = ["kind", "analysis", "epsilon", *([] if units is None else [f"epsilon for {units}"]), "remark"]
+    yield from table_lines(names, list(_rows(budget, units)), right=range(2, len(names) - 1))
+
+
+def _rows(budget: BudgetHistory, units: int | None) -> Iterator[list[str | None]]:
+    limit = budget.status.limit
+    counted = gate(limit, budget.status.spent)
+    told = counted.reason if isinstance(counted, Dash) else f"refuses beyond {shown(limit.epsilon)}"
+    yield ["gate", limit.accountant.value, shown(counted), *([] if units is None else [None]), told]
+    events = Counter(event for charge in budget.charges for event in charge)
+    for analysis in ANALYSES:
+        found = [epsilon_of_group(analysis, events, budget.delta, each) for each in (1, units) if each is not None]
+        reasons = dict.fromkeys(each.reason for each in found if isinstance(each, Dash))
+        yield ["report", analysis.name, *map(shown, found), "; ".join(reasons)]
+
+
+def shown(epsilon: Fraction | Dash) -> str:
+    """Return ε to four digits, rounded up."""
+    if isinstance(epsilon, Dash):
+        return "–"
+    digits = Context(prec=4, rounding=ROUND_CEILING).divide(Decimal(epsilon.numerator), Decimal(epsilon.denominator))
+    return f"{float(digits):.4g}"
+
+
+def drawing(budget: BudgetHistory) -> Drawing:
+    """Return what to draw of a budget: ε after each query, or after about 40 of them.
+
+    Raises:
+        InvalidParameter: Nothing was charged.
+    """
+    if not budget.charges:
+        raise InvalidParameter(
+            f'"{budget.name}" has been charged nothing yet: there is nothing to draw',
+            hint="--user NAME draws another budget.",
+        )
+    last = len(budget.charges)
+    places = {1, *(-(-last * point // _POINTS) for point in range(1, _POINTS + 1))}
+    limit = budget.status.limit
+    counted = [(0, 0.0)]
+    reported = {analysis.name: [(0, 0.0)] for analysis in ANALYSES}
+    spent, events = budget.status.spent.cleared(), Counter[Event]()
+    for place, charge in enumerate(budget.charges, start=1):
+        spent = spent.add(charge)
+        events.update(charge)
+        if place in places:
+            counted.append((place, _height(gate(limit, spent))))
+            ran = history(events)
+            for analysis in ANALYSES:
+                reported[analysis.name].append((place, _height(analysis.epsilon(ran, budget.delta))))
+    return Drawing(
+        title=f"{budget.name}: ε against the number of queries",
+        height=f"ε at δ = {float(budget.delta):g}",
+        note=_CAVEAT,
+        limit=float(limit.epsilon),
+        gate=Curve(limit.accountant.value, counted),
+        reports=[Curve(name, points) for name, points in reported.items()],
+    )
+
+
+def _height(epsilon: Fraction | Dash) -> float:
+    return nan if isinstance(epsilon, Dash) else float(epsilon)

@@ -1,0 +1,89 @@
+"""question: one query of a user, under the settings of a session: explained or answered."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from dpsql.backends import Cancellation
+from dpsql.compiler.plan import CompiledQuery
+from dpsql.compiler.settings import QuerySettings
+from dpsql.compiler.statements import QueryStatement
+from dpsql.engine import Answer, Engine, Explanation
+from dpsql.settings import Settings
+from dpsql.sqltypes import SqlType
+from dpsql.target import Course, Pursuit, chart, without_limits
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Values of placeholders, and their types as far as they were described."""
+
+    values: Sequence[object] = ()
+    types: Sequence[SqlType | None] = ()
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query, who asks it, and the settings it is asked under."""
+
+    engine: Engine
+    user: str
+    settings: Settings
+    statement: QueryStatement
+    parameters: Parameters
+
+    def compile(self) -> CompiledQuery:
+        """Plan it at the price that is set, without a target.
+
+        Raises:
+            Error: As `Engine.compile`.
+        """
+        return self._compile(self._asked())
+
+    def answer(self, cancellation: Cancellation) -> tuple[Answer, Pursuit | None]:
+        """Answer it; under a target round by round, and then with what came of the target.
+
+        Raises:
+            Error: As `Engine.compile`, `Engine.execute` and `chart`.
+        """
+
+        def execute(query: CompiledQuery) -> Answer:
+            return self.engine.execute(self.user, query, cancellation, reuse=self.settings.is_on("dpsql.reuse"))
+
+        course = self._course()
+        if course is None:
+            return execute(self.compile()), None
+        pursuit = course.pursue(execute)
+        with_limits = self.settings.is_on("dpsql.intervals")
+        return pursuit.answer if with_limits else without_limits(pursuit.answer), pursuit
+
+    def explain(self) -> Explanation:
+        """Tell what it would do and cost; nothing is read and nothing is spent.
+
+        Raises:
+            Error: As `Engine.compile` and `chart`.
+        """
+        course, reuse = self._course(), self.settings.is_on("dpsql.reuse")
+        if course is None:
+            return self.engine.explain(self.user, self.compile(), reuse=reuse)
+        query = self._compile(replace(self._asked(), epsilon=course.epsilon))
+        target, rounds = course.target.text, () if course.settled else course.rounds()
+        return self.engine.explain(self.user, query, reuse=reuse, target=target, rounds=rounds)
+
+    def _course(self) -> Course | None:
+        """The way to dpsql.target_error; None where it is off, or nothing has noise."""
+        target = self.settings.target_error
+        if target is None:
+            return None
+        asked = replace(self._asked(), intervals=True)
+
+        def compile(epsilon: Fraction) -> CompiledQuery:
+            return self._compile(replace(asked, epsilon=epsilon))
+
+        return chart(target, self.settings.role.query.max_epsilon, compile)
+
+    def _asked(self) -> QuerySettings:
+        return self.settings.query(self.engine.now())
+
+    def _compile(self, settings: QuerySettings) -> CompiledQuery:
+        return self.engine.compile(self.user, self.statement, settings, self.parameters.values, self.parameters.types)
