@@ -14,7 +14,9 @@ FACTS = Path(__file__).parent.parent / "dpsql" / "wire" / "catalog" / "facts"
 
 _SYSTEM = "oid < 16384"
 _OFFERED = """
-    oid IN (SELECT unnest(ARRAY[typinput, typoutput, typreceive, typsend, typmodin, typmodout]::oid[]) FROM pg_type)
+    oid IN (SELECT unnest(ARRAY[typinput, typoutput, typreceive, typsend, typmodin, typmodout,
+        typsubscript, typanalyze]::oid[]) FROM pg_type)
+    OR oid IN (SELECT amhandler FROM pg_am)
     OR pronamespace = 11 AND (prokind = 'a' AND proname IN ('count', 'sum', 'avg', 'min', 'max', 'stddev', 'variance',
        'percentile_cont', 'percentile_disc', 'mode', 'bool_and', 'bool_or', 'string_agg', 'array_agg')
     OR proname IN ('abs', 'ceil', 'floor', 'round', 'sqrt', 'exp', 'ln', 'power', 'lower', 'upper', 'length', 'substr',
@@ -25,7 +27,7 @@ _OFFERED = """
 """
 QUERIES = {
     "pg_type": f"SELECT * FROM pg_type WHERE {_SYSTEM} ORDER BY oid",
-    "pg_namespace": "SELECT * FROM pg_namespace WHERE oid < 16384 ORDER BY oid",
+    "pg_namespace": "SELECT oid, nspname, 10 AS nspowner FROM pg_namespace WHERE oid < 16384 ORDER BY oid",
     "pg_am": "SELECT * FROM pg_am ORDER BY oid",
     "pg_language": "SELECT * FROM pg_language WHERE oid < 16384 AND lanname <> 'plpgsql' ORDER BY oid",
     "pg_collation": "SELECT * FROM pg_collation WHERE collname IN ('default', 'C', 'POSIX') ORDER BY oid",
@@ -42,7 +44,7 @@ QUERIES = {
     "pg_class": f"""SELECT oid, relname, relnamespace, reltype, relam, relhasindex, relisshared, relkind, relnatts,
         relhasrules, relhastriggers, relreplident FROM pg_class WHERE {_SYSTEM} AND relkind IN ('r', 'v', 'i')
         AND relnamespace <> 99 ORDER BY oid""",
-    "pg_attribute": f"""SELECT attrelid, attnum, attname, atttypid, atttypmod, attnotnull, attndims, attcollation
+    "pg_attribute": """SELECT attrelid, attnum, attname, atttypid, atttypmod, attnotnull, attndims, attcollation
         FROM pg_attribute JOIN pg_class c ON c.oid = attrelid WHERE attrelid < 16384 AND relkind IN ('r', 'v', 'i')
         AND relnamespace <> 99 AND attnum > 0 ORDER BY attrelid, attnum""",
     "pg_index": """SELECT i.* FROM pg_index i JOIN pg_class c ON c.oid = indrelid

@@ -21,7 +21,7 @@ LAYERS = (
     {"prices", "release", "system"},
     {"engine"},
     {"results", "target"},
-    {"cursors", "explain", "prepared", "settings"},
+    {"browsing", "cursors", "explain", "prepared", "settings"},
     {"question"},
     {"session"},
     {"dbapi", "wire"},
@@ -32,7 +32,7 @@ LAYERS = (
 # The other files of dpsql/wire are bytes in, bytes out.
 GATEWAY = {
     *("dpsql.wire.server", "dpsql.wire.connection", "dpsql.wire.login", "dpsql.wire.session", "dpsql.wire.portals"),
-    *("dpsql.wire.copyformat", "dpsql.wire.report", "dpsql.wire.tls"),
+    *("dpsql.wire.catalog", "dpsql.wire.oidtypes", "dpsql.wire.copyformat", "dpsql.wire.report", "dpsql.wire.tls"),
 }
 
 RANDOMNESS = {

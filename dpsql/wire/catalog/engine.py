@@ -12,6 +12,7 @@ from inspect import Parameter, Signature
 from typing import Any, Final
 
 import duckdb
+from duckdb.func import SPECIAL
 
 from dpsql.backends.backend import Cancellation
 from dpsql.errors import (
@@ -77,7 +78,7 @@ class CatalogEngine:
         self._load_keywords()
         for name, (function, arguments, result) in self._functions().items():
             guarded = self._guarded(function, len(arguments))
-            self._database.create_function(name, guarded, list(arguments), result, null_handling="special")
+            self._database.create_function(name, guarded, list[Any](arguments), result, null_handling=SPECIAL)
         self._database.execute("SET temp_directory = ''")
         self._database.execute("SET enable_external_access = false")
         self._database.execute("SET lock_configuration = true")
@@ -199,7 +200,7 @@ class CatalogEngine:
             "catalog_substring": (_substring, (text, number, number), text),
             "catalog_series": (_strict(_series), (big, big, big), "BIGINT[]"),
             "catalog_size": (_strict(_size), (big,), text),
-            "catalog_json_object": (_strict(_json_object), (texts,), text),
+            "catalog_json_object": (_json_object, (texts,), text),
         }
 
     def _privilege(self, what: str, oid: int | None, privileges: str | None) -> bool | None:
@@ -327,6 +328,6 @@ def _size(size: int) -> str:
     return f"{number} {_SIZES[unit]}"
 
 
-def _json_object(parts: Sequence[str]) -> str:
+def _json_object(parts: Sequence[str | None]) -> str:
     pairs = zip(parts[::2], parts[1::2], strict=True)
-    return "{" + ", ".join(f'"{name}" : {value}' for name, value in pairs) + "}"
+    return "{" + ", ".join(f'"{name}" : {"null" if value is None else value}' for name, value in pairs) + "}"

@@ -78,6 +78,7 @@ from dpsql.wire.catalog.typed import (
     as_text,
     coerced,
     common_kind,
+    element_texts,
     integer_kind,
     is_text,
     null,
@@ -88,7 +89,7 @@ from dpsql.wire.catalog.typed import (
 )
 
 _COMPARISONS: Final = frozenset({"=", "<>", "<", ">", "<=", ">="})
-_ARITHMETIC: Final = frozenset({"+", "-", "*", "/", "%"})
+_ARITHMETIC: Final = frozenset({"+", "-", "*", "/", "%", "^"})
 _BITS: Final = {"&": "&", "|": "|", "#": "xor", "<<": "<<", ">>": ">>"}
 _PATTERNS: Final = {"~": (False, False), "~*": (True, False), "!~": (False, True), "!~*": (True, True)}
 _LIKES: Final = {"~~": (False, False), "~~*": (True, False), "!~~": (False, True), "!~~*": (True, True)}
@@ -377,8 +378,10 @@ class Expressions(ABC):
             raise self._no_operator(operator, [left, right], at)
         kind = common_kind(kinds, operator)
         a, b = (coerced(self.statement, one, kind).sql for one in (left, right))
-        if kind.name == "float4":
+        if kind.name == "float4" or operator == "^":
             kind = FLOAT8
+        if operator == "^":
+            return Typed(f"pow({a}, {b})", FLOAT8)
         sign = "//" if operator == "/" and kind.name in ("int2", "int4", "int8") else operator
         # The wider type, so that an overflow is none of the engine's; the result is cut back to its own.
         return Typed(f"CAST(({a} {sign} {b}) AS {kind.storage})", kind)
@@ -453,16 +456,19 @@ class Expressions(ABC):
         element = Typed("e", kind_of(over.kind.element))
         test = self._operation(node.operator, [left, element], node.at)
         tests = f"list_transform({over.sql}, lambda e: {test.sql})"
-        whole = f"list_bool_{'and' if node.every else 'or'}({tests})"
-        empty = "TRUE" if node.every else "FALSE"
-        return Typed(f"(CASE WHEN len({over.sql}) = 0 THEN {empty} ELSE {whole} END)", BOOL)
+        decided, decides, otherwise = ("and", "FALSE", "TRUE") if node.every else ("or", "TRUE", "FALSE")
+        unknown = f"WHEN list_count({tests}) < len({tests}) THEN NULL"
+        sql = f"WHEN list_bool_{decided}({tests}) = {decides} THEN {decides} {unknown} ELSE {otherwise}"
+        return Typed(f"(CASE WHEN {over.sql} IS NULL THEN NULL {sql} END)", BOOL)
 
     # Values made of values
 
     def _case(self, node: Case, scope: Scope) -> Typed:
         results = [self.expr(result, scope) for _, result in node.branches]
         results += [] if node.default is None else [self.expr(node.default, scope)]
-        kind = common_kind([result.kind for result in results], "CASE")
+        # ELSE comes first where it is about the type.
+        kinds = [result.kind for result in results]
+        kind = common_kind(kinds if node.default is None else [kinds[-1], *kinds[:-1]], "CASE")
         values = [coerced(self.statement, result, kind).sql for result in results]
         if node.operand is None:
             conditions = [self.condition(condition, scope, "CASE/WHEN") for condition, _ in node.branches]
@@ -616,14 +622,10 @@ class Expressions(ABC):
         if array is not None:
             first_index, last_index = (0, "") if array.kind.is_vector else (1, " + 1")
             words["subscripts"] = f"range({first_index}, len({array.sql}){last_index})"
-            words["texts"] = self._texts(array)
+            words["texts"] = element_texts(self.statement, array)
         if function.name == "current_setting":
             words["setting"] = self._setting(args)
         return function.sql.format(*(arg.sql for arg in args), **words)
-
-    def _texts(self, array: Typed) -> str:
-        element = as_text(self.statement, Typed("e", kind_of(array.kind.element)))
-        return array.sql if element == "e" else f"list_transform({array.sql}, lambda e: {element})"
 
     def _role(self, oid: str) -> str:
         cases = " ".join(f"WHEN {known} THEN {quote(name)}" for known, name in self.statement.visitor.roles.items())

@@ -155,6 +155,11 @@ class PolicyObjects:
         """The schemas that hold something; public is always there."""
         return tuple(sorted({"public"} | {shown.schema for shown in self.shown}))
 
+    @cached_property
+    def _referred_to(self) -> frozenset[str]:
+        """The tables that foreign keys lead to."""
+        return frozenset(key.refers for shown in self.shown for key in shown.keys if key.refers is not None)
+
     def _visible(self) -> Iterator[Table]:
         return (table for table in self._policy.tables if table.name in self._role.tables)
 
@@ -264,6 +269,8 @@ class PolicyObjects:
                 "relnatts": len(shown.columns),
                 "relhasindex": any(key.kind == "p" for key in shown.keys),
                 "relhasrules": shown.relkind == "v",
+                # Foreign keys are kept by triggers; psql looks for the keys only where there are some.
+                "relhastriggers": shown.path in self._referred_to or any(key.kind == "f" for key in shown.keys),
                 "relreplident": "d" if shown.relkind == "r" else "n",
             },
         )

@@ -370,8 +370,8 @@ _ROW_FUNCTIONS: Final = {
         (("word", 25), ("catcode", 18), ("barelabel", 16), ("catdesc", 25), ("baredesc", 25)),
     ),
     "aclexplode": (
-        "(SELECT CAST(NULL AS BIGINT) AS grantor, CAST(NULL AS BIGINT) AS grantee, CAST(NULL AS VARCHAR) AS privilege_type,"
-        " CAST(NULL AS BOOLEAN) AS is_grantable WHERE FALSE)",
+        "(SELECT CAST(NULL AS BIGINT) AS grantor, CAST(NULL AS BIGINT) AS grantee,"
+        " CAST(NULL AS VARCHAR) AS privilege_type, CAST(NULL AS BOOLEAN) AS is_grantable WHERE FALSE)",
         (("grantor", 26), ("grantee", 26), ("privilege_type", 25), ("is_grantable", 16)),
     ),
     "pg_options_to_table": (

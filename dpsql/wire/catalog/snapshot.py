@@ -30,6 +30,10 @@ _LONG_NAMES: Final = {
     "timestamp": "timestamp without time zone",
     "timestamptz": "timestamp with time zone",
 }
+_WORDS: Final = frozenset({"bit", "interval", "numeric"})
+"""Types whose names are words of the grammar, and stand unquoted all the same."""
+_WITHOUT_LENGTH: Final = {"bpchar": "bpchar", "bit": '"bit"'}
+"""How types are shown whose name alone means a length of 1."""
 _SHORT_NAMES: Final = {
     **{long: short for short, long in _LONG_NAMES.items() if short != "char"},
     **{"int": "int4", "decimal": "numeric", "dec": "numeric", "float": "float8", "char": "bpchar"},
@@ -244,7 +248,9 @@ class Snapshot:
                 return self._shown("function", oid, path)
             case "regprocedure":
                 shown = self._shown("function", oid, path)
-                return f"{shown}({self.function_arguments(oid, path)})" if oid in self.functions else shown
+                if oid not in self.functions:
+                    return shown
+                return f"{shown}({str(self.function_arguments(oid, path)).replace(', ', ',')})"
             case "regnamespace":
                 return quote_identifier(self.schemas[oid]) if oid in self.schemas else str(oid)
             case "regrole":
@@ -276,11 +282,9 @@ class Snapshot:
             return "???"
         if found.schema != "pg_catalog":
             return self._shown("type", oid, path)
-        name = _LONG_NAMES.get(found.name)
-        if name is None:
-            name = quote_identifier(found.name) if found.name not in ("numeric", "time", "interval") else found.name
+        name = _LONG_NAMES.get(found.name) or (found.name if found.name in _WORDS else quote_identifier(found.name))
         if modifier is None or modifier < 0:
-            return name if (found.name, modifier) != ("bpchar", -1) else "bpchar"
+            return name if modifier is None else _WITHOUT_LENGTH.get(found.name, name)
         return _with_modifier(found.name, name, modifier)
 
     @cached_property

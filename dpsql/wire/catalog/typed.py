@@ -162,15 +162,20 @@ def as_text(statement: Statement, typed: Typed) -> str:
     if is_text(kind):
         return sql
     if kind.is_array:
-        element = kind_of(kind.element)
-        texts = as_text(statement, Typed("e", element))
-        listed = sql if texts == "e" else f"list_transform({sql}, lambda e: {texts})"
-        return f"catalog_{'vector' if kind.is_vector else 'array'}_out({listed})"
+        return f"catalog_{'vector' if kind.is_vector else 'array'}_out({element_texts(statement, typed)})"
     if kind.name in REG_TYPES:
         return f"catalog_name({quote(kind.name)}, {sql}, {path(statement)})"
     if kind.name == "timestamptz":
         return f"(CAST({sql} AS VARCHAR) || '+00')"
     return f"CAST({sql} AS VARCHAR)"
+
+
+def element_texts(statement: Statement, typed: Typed) -> str:
+    """The elements of an array as texts; a boolean is t or f there."""
+    element = kind_of(typed.kind.element)
+    shown = "CASE e WHEN TRUE THEN 't' WHEN FALSE THEN 'f' END"
+    texts = shown if element == BOOL else as_text(statement, Typed("e", element))
+    return typed.sql if texts == "e" else f"list_transform({typed.sql}, lambda e: {texts})"
 
 
 def path(statement: Statement) -> str:

@@ -51,7 +51,8 @@ _INFORMATION_SCHEMA: Final = {
         SELECT current_database() AS table_catalog, n.nspname AS table_schema, c.relname AS table_name,
             CASE c.relkind WHEN 'r' THEN 'BASE TABLE' ELSE 'VIEW' END AS table_type,
             'NO' AS is_insertable_into, 'NO' AS is_typed
-        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE {_SHOWN}""",
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE {_SHOWN} AND c.relname NOT LIKE '\\_pg%'""",
     "views": """
         SELECT current_database() AS table_catalog, n.nspname AS table_schema, c.relname AS table_name,
             NULL AS view_definition, 'NONE' AS check_option, 'NO' AS is_updatable, 'NO' AS is_insertable_into,
@@ -63,8 +64,9 @@ _INFORMATION_SCHEMA: Final = {
             CASE WHEN a.attnotnull OR (t.typtype = 'd' AND t.typnotnull) THEN 'NO' ELSE 'YES' END AS is_nullable,
             CASE WHEN b.typelem <> 0 AND b.typlen = -1 THEN 'ARRAY'
                 WHEN bn.nspname = 'pg_catalog' THEN format_type(b.oid, NULL) ELSE 'USER-DEFINED' END AS data_type,
-            CASE WHEN a.atttypmod > 4 AND b.oid IN (1042, 1043) THEN a.atttypmod - 4 END AS character_maximum_length,
-            CASE WHEN b.oid IN (25, 1042, 1043) THEN 1073741824 END AS character_octet_length,
+            CASE WHEN b.oid IN (1042, 1043) AND t.typtypmod > 4 THEN t.typtypmod - 4 END AS character_maximum_length,
+            CASE WHEN b.oid IN (1042, 1043) AND t.typtypmod > 4 THEN 4 * (t.typtypmod - 4)
+                WHEN b.oid IN (25, 1042, 1043) THEN 1073741824 END AS character_octet_length,
             CASE b.oid WHEN 21 THEN 16 WHEN 23 THEN 32 WHEN 20 THEN 64 WHEN 700 THEN 24 WHEN 701 THEN 53 END
                 AS numeric_precision,
             CASE WHEN b.oid IN (21, 23, 20, 700, 701) THEN 2 WHEN b.oid = 1700 THEN 10 END AS numeric_precision_radix,
@@ -85,7 +87,7 @@ _INFORMATION_SCHEMA: Final = {
             JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
             JOIN pg_namespace bn ON bn.oid = b.typnamespace
             LEFT JOIN pg_collation co ON co.oid = a.attcollation
-        WHERE a.attnum > 0 AND NOT a.attisdropped AND {_SHOWN}""",
+        WHERE a.attnum > 0 AND NOT a.attisdropped AND {_SHOWN} AND c.relname NOT LIKE '\\_pg%'""",
     "table_constraints": f"""
         SELECT current_database() AS constraint_catalog, k.nspname AS constraint_schema, k.conname AS constraint_name,
             current_database() AS table_catalog, k.nspname AS table_schema, k.relname AS table_name,
