@@ -48,7 +48,7 @@ class Catalogs:
 
     def __init__(self, engines: Mapping[str, Engine]) -> None:
         self._engines = engines
-        self._made: dict[tuple[str, str], _RoleCatalog] = {}
+        self._made: dict[tuple[str, str], RoleCatalog] = {}
         self._lock = threading.Lock()
 
     def browser(self, database: str, user: str) -> "Catalog":
@@ -78,16 +78,16 @@ class Catalogs:
             found.append(name)
         return tuple(found)
 
-    def _of_role(self, database: str, role: Role) -> "_RoleCatalog":
+    def _of_role(self, database: str, role: Role) -> "RoleCatalog":
         with self._lock:
             key = (database, role.name)
             if key not in self._made:
                 engine = self._engines[database]
-                self._made[key] = _RoleCatalog(PolicyObjects(engine.policy, role, engine.key_type))
+                self._made[key] = RoleCatalog(PolicyObjects(engine.policy, role, engine.key_type))
             return self._made[key]
 
 
-class _RoleCatalog:
+class RoleCatalog:
     """A role's catalog; it is read into an engine of its own when the first query needs it."""
 
     def __init__(self, objects: PolicyObjects) -> None:
@@ -123,7 +123,7 @@ class _RoleCatalog:
 class Catalog:
     """A Browser over one role's catalog for one user."""
 
-    def __init__(self, role: _RoleCatalog, databases: tuple[str, ...]) -> None:
+    def __init__(self, role: RoleCatalog, databases: tuple[str, ...]) -> None:
         self._role = role
         self._databases = databases
 

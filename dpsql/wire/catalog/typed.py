@@ -282,7 +282,8 @@ def common_kind(kinds: Sequence[Kind], what: str) -> Kind:
         elif {kind.name, chosen.name} <= {*OID_TYPES, "int2", "int4", "int8"}:
             chosen = OID
         elif is_text(kind) and is_text(chosen):
-            chosen = kind if chosen.name == "char" else chosen  # only "char" gives way, as casts to it are not implicit
+            # A type gives way where it casts to the other implicitly, and the other not to it.
+            chosen = kind if chosen.name == "char" or (chosen.name != "text" and kind.name == "name") else chosen
         elif kind.is_array and chosen.is_array:
             chosen = array_of(common_kind([kind_of(kind.element), kind_of(chosen.element)], what))
         elif kind.storage != chosen.storage:
