@@ -225,6 +225,14 @@ def test_the_protocol_knows_no_sockets_no_sql_and_no_privacy() -> None:
     assert used_inside(ROOT, protocol, {"dpsql", "sqlglot"}, but=protocol | {"dpsql.errors", "dpsql.sqltypes"}) == []
 
 
+def test_the_catalog_asks_neither_ledger_nor_data() -> None:
+    catalog = {"dpsql.wire.catalog"}
+    forbidden = {"dpsql.ledger", "dpsql.release", "dpsql.system", "psycopg", "sqlite3", "socket"}
+    assert used_inside(ROOT, catalog, forbidden) == []
+    assert used_inside(ROOT, catalog, {"dpsql.backends"}, but={"dpsql.backends.backend", "dpsql.backends"}) == []
+    assert used_outside(ROOT, {"dpsql.wire.catalog"}, {"dpsql.wire.catalog", "dpsql.cli.serve"}) == []
+
+
 def test_noise_is_drawn_in_one_file() -> None:
     keys_and_passwords = {"dpsql.wire.scram", "dpsql.wire.server", "dpsql.cli"}
     assert used_outside(ROOT, RANDOMNESS - {"numpy.random"}, {"dpsql.privacy.sampling", *keys_and_passwords}) == []

@@ -100,6 +100,7 @@ class RoleCatalog:
 
     @property
     def snapshot(self) -> Snapshot:
+        """The rows, and what names mean in them."""
         with self._lock:
             if self._snapshot is None:
                 self._snapshot = Snapshot(self._objects)
@@ -107,6 +108,7 @@ class RoleCatalog:
 
     @property
     def engine(self) -> CatalogEngine:
+        """What runs queries over the rows."""
         snapshot = self.snapshot
         with self._lock:
             if self._engine is None:
@@ -114,6 +116,7 @@ class RoleCatalog:
             return self._engine
 
     def close(self) -> None:
+        """Let go of the memory."""
         with self._lock:
             if self._engine is not None:
                 self._engine.close()

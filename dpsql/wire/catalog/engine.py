@@ -14,7 +14,7 @@ from typing import Any, Final
 import duckdb
 from duckdb.func import SPECIAL
 
-from dpsql.backends.backend import Cancellation
+from dpsql.backends import Cancellation
 from dpsql.errors import (
     CardinalityViolation,
     Error,

@@ -82,7 +82,6 @@ mod(int4, int4) int4 = ({0} % {1})
 mod(int8, int8) int8 = ({0} % {1})
 sqrt(float8) float8 = sqrt({0})
 power(float8, float8) float8 = power({0}, {1})
-random() float8 = 0.5::DOUBLE
 """
 _ARRAYS: Final = """
 array_length(anyarray, int4) int4 = CASE WHEN {1} = 1 AND len({0}) > 0 THEN CAST(len({0}) AS INTEGER) END

@@ -89,9 +89,8 @@ def test_asyncpg_introspects(gateway: RunningServer) -> None:
     async def browse() -> list[Any]:
         connection = await asyncpg.connect(gateway.dsn)
         try:
-            kind = await connection.fetch(
-                "SELECT oid, typname, typarray FROM pg_type WHERE oid = ANY($1::oid[])", [16, 23]
-            )
+            sql = "SELECT oid, typname, typarray FROM pg_type WHERE oid = ANY($1::oid[])"
+            kind = await connection.fetch(sql, [16, 23])
             name = await connection.fetchval("SELECT $1::regclass::text", "public.patients")
             keys = await connection.fetchval("SELECT conkey FROM pg_constraint WHERE conname = 'patients_pkey'")
             return [[tuple(row) for row in kind], name, keys]
