@@ -1,12 +1,13 @@
-"""How long a durable charge takes beside a bare durable insert on the same disk, and with a long history.
+"""What a durable charge costs beside a bare durable insert on the same disk: alone, among sessions, after a history.
 
-Run: python -m benchmarks.ledger [--history 100000] [--directory DIR]
+Run: python -m benchmarks.ledger [--history 100000] [--sessions 32] [--directory DIR]
 """
 
 import argparse
 import sqlite3
 import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -21,6 +22,8 @@ from dpsql.privacy.cost import Event, Mechanism
 from dpsql.privacy.sensitivity import Adjacency, Sensitivity
 
 ROUNDS = 1000
+TURNS = 7
+SECONDS = 0.5
 EVENT = Event(Mechanism.LAPLACE, Sensitivity(1, 1, 1, 1), Fraction(10**4))
 BUDGET = Budget(Fraction(1000), Fraction(1, 10**6), Accountant.ZCDP, None, Fraction(1, 2))
 QUERY = QueryDefaults(Fraction(1, 10), Fraction(1, 10**9), MechanismChoice.AUTO, Fraction(1))
@@ -32,8 +35,10 @@ POLICY = Policy(
     Path("clinic.toml"),
 )
 
+Act = Callable[[], object]
 
-def milliseconds(acts: list[Callable[[], object]]) -> list[float]:
+
+def milliseconds(*acts: Act) -> list[float]:
     """Return the median time of each act; they take turns, so that a slow moment of the disk hits all of them."""
     taken: list[list[float]] = [[] for _ in acts]
     for _ in range(ROUNDS):
@@ -44,47 +49,100 @@ def milliseconds(acts: list[Callable[[], object]]) -> list[float]:
     return [statistics.median(times) for times in taken]
 
 
-def bare(connection: sqlite3.Connection) -> None:
-    """Insert one row of a record's size, durably."""
-    connection.execute("BEGIN IMMEDIATE")
-    connection.execute("INSERT INTO records (body) VALUES (?)", ("x" * 700,))
-    connection.execute("COMMIT")
-
-
-def measure(directory: Path, history: int) -> None:
-    """Print the medians at the start and after a history of so many charges."""
-    keys = count()
-    ledger = SqliteLedger(directory / "ledger.sqlite")
-    ledger.add_account("ana", "analyst")
-
-    def charge() -> None:
-        ledger.charge("ana", POLICY, [ReleaseRequest(f"{next(keys):064x}", (EVENT,))], sql=SQL)
-
-    with closing(sqlite3.connect(directory / "bare.sqlite", isolation_level=None)) as connection:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("CREATE TABLE records (seq INTEGER PRIMARY KEY, body TEXT)")
-        for length in (0, history):
-            ledger._connection.execute("PRAGMA synchronous = OFF")  # filling needs no disk
-            for _ in range(length):
-                charge()
-            ledger._connection.execute("PRAGMA synchronous = FULL")
-            insert, paid = milliseconds([lambda: bare(connection), charge])
-            print(f"history {length:>7}: insert {insert:.3f} ms, charge {paid:.3f} ms, {paid / insert:.2f}x")
+def rate(*acts: Act) -> float:
+    """Return how often a second the acts are done together, one a thread."""
+    done = [0] * len(acts)
     start = time.perf_counter()
-    report = ledger.verify()
-    print(f"verify: {report.records} records in {time.perf_counter() - start:.1f} s, ok: {report.ok}")
-    ledger.close()
+
+    def repeat(number: int) -> None:
+        while time.perf_counter() < start + SECONDS:
+            acts[number]()
+            done[number] += 1
+
+    threads = [threading.Thread(target=repeat, args=(number,)) for number in range(len(acts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(done) / (time.perf_counter() - start)
+
+
+def inserting(path: Path) -> tuple[sqlite3.Connection, Act]:
+    """Return an act that inserts one row of a record's size, durably."""
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("CREATE TABLE records (seq INTEGER PRIMARY KEY, body TEXT)")
+
+    def insert() -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("INSERT INTO records (body) VALUES (?)", ("x" * 700,))
+        connection.execute("COMMIT")
+
+    return connection, insert
+
+
+def charging(ledger: SqliteLedger, user: str) -> Act:
+    """Return an act that charges a user for a query that nobody has asked."""
+    keys = count()
+    ledger.add_account(user, "analyst")
+    return lambda: ledger.charge(user, POLICY, [ReleaseRequest(f"{user}{next(keys):060x}", (EVENT,))], sql=SQL)
+
+
+def fill(ledger: SqliteLedger, charge: Act, history: int) -> None:
+    """Make so many charges, without waiting for the disk."""
+    ledger._connection.execute("PRAGMA synchronous = OFF")
+    for _ in range(history):
+        charge()
+    ledger._connection.execute("PRAGMA synchronous = FULL")
+
+
+def latency(ledger: SqliteLedger, insert: Act, charge: Act, history: int) -> None:
+    """Print what a charge alone takes at the start and after the history."""
+    for length in (0, history):
+        fill(ledger, charge, length)
+        inserted, charged = milliseconds(insert, charge)
+        print(
+            f"history {length:>7}: insert {inserted:.3f} ms, charge {charged:.3f} ms, {charged / inserted:.2f}x",
+            flush=True,
+        )
+
+
+def throughput(ledger: SqliteLedger, insert: Act, charge: Act, sessions: int) -> None:
+    """Print how many charges a second all sessions together make; the three measurements take turns."""
+    charges = [charging(ledger, f"user{number}") for number in range(sessions)]
+    turns = [(rate(insert), rate(charge), rate(*charges)) for _ in range(TURNS)]
+    inserted, alone, together = (statistics.median(each) for each in zip(*turns, strict=True))
+    of_insert = statistics.median(turn[2] / turn[0] for turn in turns)
+    of_alone = statistics.median(turn[2] / turn[1] for turn in turns)
+    print(
+        f"a second: {inserted:.0f} inserts, {alone:.0f} charges alone, {together:.0f} charges of {sessions} sessions: "
+        f"{of_insert:.1f}x the inserts, {of_alone:.1f}x a charge alone"
+    )
+
+
+def measure(directory: Path, history: int, sessions: int) -> None:
+    """Print latency, throughput, and how long the whole takes to verify."""
+    with closing(SqliteLedger(directory / "ledger.sqlite")) as ledger:
+        connection, insert = inserting(directory / "bare.sqlite")
+        with closing(connection):
+            charge = charging(ledger, "ana")
+            latency(ledger, insert, charge, history)
+            throughput(ledger, insert, charge, sessions)
+        start = time.perf_counter()
+        report = ledger.verify()
+        print(f"verify: {report.records} records in {time.perf_counter() - start:.1f} s, ok: {report.ok}")
 
 
 def main() -> None:
     """Measure in a new directory on the disk in question."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--history", type=int, default=100_000)
+    parser.add_argument("--sessions", type=int, default=32)
     parser.add_argument("--directory", default=".")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.directory) as directory:
-        measure(Path(directory), arguments.history)
+        measure(Path(directory), arguments.history, arguments.sessions)
 
 
 if __name__ == "__main__":

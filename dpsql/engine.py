@@ -281,9 +281,13 @@ class Engine:
         makers = {
             "budget": lambda: budget_columns(self.ledger.budgets(user, self.policy), self.role(user)),
             "columns": lambda: column_columns(self.policy, self.role(user)),
-            "releases": lambda: release_columns(self.ledger.releases(user)),
+            "releases": lambda: self._releases(user),
         }
         return {read.name: makers[read.name]() for read in query.system_reads}
+
+    def _releases(self, user: str) -> Sequence[Sequence[str | None]]:
+        records = self.ledger.releases(user, self.policy.dataset.name)
+        return release_columns(records, self.ledger.budgets(user, self.policy).own.limit)
 
     def _catalog(self, user: str) -> Catalog:
         return Catalog(self.policy, self._backend.schema, self.role(user))

@@ -290,10 +290,16 @@ class PostProcessor:
         )
 
     def _moment(self, value: int) -> datetime:
-        instant = _EPOCH + timedelta(microseconds=value)
+        span = timedelta(microseconds=value)
+        try:
+            instant = _EPOCH + span
+        except OverflowError:  # at the ends of time, where UTC's year does not exist
+            end = datetime.min if value < 0 else datetime.max
+            offset = self._zone.utcoffset(end) or timedelta()
+            return (_EPOCH.replace(tzinfo=None) + (span + offset)).replace(tzinfo=self._zone)
         try:
             return instant.astimezone(self._zone)
-        except OverflowError:  # at the ends of time, where the zone's own year does not exist
+        except OverflowError:  # … or the zone's own
             return instant
 
     def close(self) -> None:

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from dpsql.ledger import BudgetStatus, ReleaseRecord, UserBudgets
+from dpsql.ledger.refusals import asked_epsilon
 from dpsql.policy import Column, Policy, Role
-from dpsql.privacy.accounting import Spent, admits
+from dpsql.privacy.accounting import Limit, Spent, admits
 from dpsql.privacy.cost import Event, Mechanism
 from dpsql.privacy.sensitivity import Sensitivity
 
@@ -114,8 +115,8 @@ def column_columns(policy: Policy, role: Role) -> Columns:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-def release_columns(records: Sequence[ReleaseRecord]) -> Columns:
-    """dpsql.releases: a row for each release this user has paid for."""
+def release_columns(records: Sequence[ReleaseRecord], limit: Limit) -> Columns:
+    """dpsql.releases: a row for each release this user has paid for, and its price as this user's budget counts."""
     rows: list[list[str | None]] = []
     for record in records:
         spent = Spent.zero().add(record.price)
@@ -128,9 +129,18 @@ def release_columns(records: Sequence[ReleaseRecord]) -> Columns:
                 decimal_text(spent.rho),
                 decimal_text(spent.delta),
                 str(record.reused),
+                _price(limit, spent),
+                str(record.kept).lower(),
             ]
         )
-    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(7)]
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(9)]
+
+
+def _price(limit: Limit, spent: Spent) -> str:
+    """What is set as dpsql.epsilon and dpsql.delta to be charged as much."""
+    delta = limit.total_delta(spent)
+    text = f"epsilon {decimal_text(asked_epsilon(limit, spent))}"
+    return f"{text}, delta {decimal_text(delta)}" if delta else text
 
 
 def _bound(value: object) -> str | None:

@@ -54,6 +54,20 @@ def test_the_same_question_twice_in_one_query_has_one_answer_and_one_price(sessi
     assert spent(engine) == pytest.approx(0.005)
 
 
+def test_averaging_over_spellings_gives_one_answer_at_one_price(session: Session, engine: Engine) -> None:
+    spellings = [
+        "SELECT COUNT(*) FROM visits v JOIN patients p USING (patient_id) WHERE p.age > 40 "
+        "AND v.cost BETWEEN 10 AND 20",
+        "SELECT COUNT(1) FROM patients a, visits b WHERE a.patient_id = b.patient_id AND 40.0 < age AND 1 = 1 "
+        "AND NOT (b.cost < 10 OR 20 < b.cost)",
+        "WITH old AS (SELECT patient_id AS who FROM patients WHERE NOT age <= 40) SELECT n FROM (SELECT COUNT(*) AS n "
+        "FROM visits JOIN old ON who = patient_id WHERE 20 >= cost AND cost >= 10.00) t",
+    ]
+    answers = {run(session, sql).rows for sql in spellings * 3}
+    assert len(answers) == 1
+    assert spent(engine) == pytest.approx(0.005)
+
+
 @pytest.mark.parametrize(
     "sql",
     [

@@ -30,6 +30,7 @@ from dpsql.policy import load_policy
 from dpsql.privacy.accounting import Spent
 from dpsql.session import Session
 from dpsql.settings import Settings
+from tests.compiler.plans import changed_policy
 from tests.conftest import ROOT, MakeEngine
 
 COUNT = "SELECT COUNT(*) FROM patients"
@@ -224,11 +225,15 @@ def test_another_user_pays_for_it_and_is_not_told(watched: Engine, backend: Watc
 
 
 def test_without_reuse_the_answer_is_fresh_and_paid(watched: Engine, backend: WatchedBackend) -> None:
-    run(watched, BY_SEX)
+    first = run(watched, BY_SEX)
     once = spent(watched).rho
     fresh = run(watched, BY_SEX, reuse=False)
     assert not fresh.reused
+    assert fresh.rows != first.rows
     assert spent(watched).rho == 2 * once
+    assert backend.reads == 2
+    # The first answer remains the one that is given again.
+    assert run(watched, BY_SEX).rows == first.rows
     assert backend.reads == 2
 
 
@@ -240,6 +245,30 @@ def test_other_settings_are_another_release(watched: Engine, backend: WatchedBac
     run(watched, sql, mechanism="gaussian")
     assert not run(watched, sql, **({"mechanism": "gaussian"} | changes)).reused
     assert backend.reads == 2
+
+
+def test_other_data_or_another_policy_are_another_release(
+    make_engine: MakeEngine, clinic_policy: Path, tmp_path: Path
+) -> None:
+    ledger = tmp_path / "kept.sqlite"
+    first = run(make_engine(clinic_policy, ledger=ledger), BY_SEX)
+    for before, after in (
+        ('data_version = "', 'data_version = "after '),
+        ("lower = 0, upper = 110", "lower = 0, upper = 100"),
+        ("[roles.analyst]", "# a comment\n[roles.analyst]"),
+    ):
+        with changed_policy(clinic_policy, "changed", {before: after}) as changed:
+            again = run(make_engine(changed, ledger=ledger), BY_SEX)
+        assert again.reused == after.startswith("#")
+        assert (again.rows == first.rows) == again.reused
+
+
+def test_rows_come_in_the_order_of_the_keys_as_they_are_written(engine: Engine, no_noise: None) -> None:
+    """In the form that is run keys stand in the order of their names."""
+    for keys in ("sex, city", "city, sex", "sex, age > 50", "age > 50, sex"):
+        rows = run(engine, f"SELECT {keys}, COUNT(*) FROM patients GROUP BY {keys}").rows.rows
+        found = [tuple((value is None, value) for value in row[:2]) for row in rows]
+        assert found == sorted(found)
 
 
 def test_a_release_outlives_the_engine(make_engine: MakeEngine, clinic_policy: Path, tmp_path: Path) -> None:

@@ -302,6 +302,20 @@ def test_moments_at_the_ends_of_time() -> None:
         processor.close()
 
 
+def test_moments_of_a_year_that_utc_does_not_have() -> None:
+    for zone, text in (
+        ("Europe/Berlin", "0001-01-01 00:00:00+00:53:28"),
+        ("America/New_York", "9999-12-31 23:00:00-05:00"),
+    ):
+        moment, offset = datetime.fromisoformat(text), datetime.fromisoformat(text).utcoffset()
+        assert offset is not None
+        micros = (moment.replace(tzinfo=None) - datetime(1970, 1, 1) - offset) // timedelta(microseconds=1)
+        processor = PostProcessor(zone)
+        ((found,),) = post(processor, f"SELECT {micros}", (SqlType.TIMESTAMPTZ,))
+        assert str(found) == text
+        processor.close()
+
+
 def test_what_cannot_be_computed_is_told(processor: PostProcessor) -> None:
     with pytest.raises(InvalidParameter, match="the result cannot be computed"):
         post(processor, "SELECT CAST('x' AS INTEGER)")

@@ -435,10 +435,13 @@ def test_releases(engine: Engine, session: Session) -> None:
     run(session, COUNT)
     run(session, COUNT)
     run(Session(engine, "ben"), f"{COUNT} WHERE age > 7")
-    found = run(session, "SELECT query, reused, epsilon, rho, delta FROM dpsql.releases")
-    ((query, reused, _, rho, delta),) = found.rows
-    assert (query, reused, delta) == (COUNT, 1, 0.0)
+    found = run(session, "SELECT query, reused, price, kept, epsilon, rho, delta FROM dpsql.releases")
+    ((query, reused, price, kept, _, rho, delta),) = found.rows
+    assert (query, reused, price, kept, delta) == (COUNT, 1, "epsilon 0.1", True, 0.0)
     assert rho == pytest.approx(0.005)
+    run(session, "SELECT city, COUNT(*) FROM visits GROUP BY city")
+    prices = run(session, "SELECT price FROM dpsql.releases ORDER BY release").rows
+    assert prices[1] == ("epsilon 0.1, delta 1e-09",)
 
 
 def test_columns(session: Session) -> None:

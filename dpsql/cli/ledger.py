@@ -1,21 +1,31 @@
-"""`dpsql ledger`: is the record whole, and a copy of it; for the data owner."""
+"""`dpsql ledger`: is the record whole, and copies of it; for the data owner."""
 
 import csv
 import json
+import re
 import sys
 from pathlib import Path
 
 import click
 
 from dpsql.cli.command import Group
-from dpsql.cli.options import existing_ledger, finding_ledger
+from dpsql.cli.options import existing_file, existing_ledger, finding_ledger
+from dpsql.ledger import Noted, VerifyReport
+from dpsql.ledger import backup as back_up
+from dpsql.ledger import migrate as migrate_file
 
 _FIELDS = ("seq", "at", "kind", "body", "previous", "hash")
 
 
+def _hash(ctx: click.Context, option: click.Parameter, text: str | None) -> str | None:
+    if text is not None and not re.fullmatch("[0-9a-fA-F]{64}", text):
+        raise click.BadParameter("a hash has 64 digits from 0 to f, as `dpsql ledger verify` prints it")
+    return text and text.lower()
+
+
 @click.group(cls=Group)
 def ledger() -> None:
-    """Check the ledger and copy its records.
+    """Check the ledger, copy it, and bring it to this version.
 
     Example:
       dpsql ledger verify --ledger sqlite:///dpsql-ledger.sqlite
@@ -24,20 +34,24 @@ def ledger() -> None:
 
 @ledger.command()
 @finding_ledger
+@click.option("--head", metavar="HASH", callback=_hash, help="The hash that an earlier check printed, kept elsewhere.")
+@click.option("--records", metavar="N", type=click.IntRange(0), help="How many records there were then.")
 @click.pass_context
-def verify(ctx: click.Context, ledger: str | None, policy: Path | None) -> None:
+def verify(ctx: click.Context, head: str | None, records: int | None, ledger: str | None, policy: Path | None) -> None:
     """Recompute the hash chain, and every balance from the records; status 1 if something does not fit.
 
-    The hash of the last record, kept elsewhere, proves later that none was cut off.
+    The hash of the last record, kept elsewhere and given again as --head, proves that no record was cut off since.
 
     Example:
       dpsql ledger verify --policy clinic.toml
     """
+    if records is not None and head is None:
+        raise click.UsageError("--records says where the hash --head was: give both")
     with existing_ledger(ledger, policy) as opened:
-        report = opened.verify()
+        report = opened.verify(None if head is None else Noted(head, records))
     for problem in report.problems:
         click.echo(f"error: {problem}", err=True)
-    click.echo(f"{report.records} records, {'whole' if report.ok else 'NOT whole'}; the last has hash {report.head}")
+    click.echo(_told(report))
     ctx.exit(0 if report.ok else 1)
 
 
@@ -45,7 +59,7 @@ def verify(ctx: click.Context, ledger: str | None, policy: Path | None) -> None:
 @finding_ledger
 @click.option("--format", type=click.Choice(["json", "csv"]), default="json", show_default=True)
 def export(format: str, ledger: str | None, policy: Path | None) -> None:
-    """Write every record to standard output: a JSON array with a record a line, or CSV.
+    """Write every record to standard output, oldest first: one JSON object a line, or CSV.
 
     The records hold users' queries; of passwords they hold hashes of the verifiers only.
 
@@ -53,15 +67,48 @@ def export(format: str, ledger: str | None, policy: Path | None) -> None:
       dpsql ledger export --format csv --policy clinic.toml > ledger.csv
     """
     with existing_ledger(ledger, policy) as opened:
-        if format == "csv":
-            writer = csv.writer(sys.stdout, lineterminator="\n")
-            writer.writerow(_FIELDS)
+        if format == "json":
             for record in opened.export():
-                texts = {**record, "body": json.dumps(record["body"], separators=(",", ":"), sort_keys=True)}
-                writer.writerow([texts[name] for name in _FIELDS])
+                sys.stdout.write(json.dumps(record, sort_keys=True) + "\n")
             return
-        separator = "[\n"
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(_FIELDS)
         for record in opened.export():
-            sys.stdout.write(separator + json.dumps(record, sort_keys=True))
-            separator = ",\n"
-        sys.stdout.write("[]\n" if separator == "[\n" else "\n]\n")
+            texts = {**record, "body": json.dumps(record["body"], separators=(",", ":"), sort_keys=True)}
+            writer.writerow([texts[name] for name in _FIELDS])
+
+
+@ledger.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@finding_ledger
+def backup(file: Path, ledger: str | None, policy: Path | None) -> None:
+    """Copy the ledger, in use or not, to the new FILE, and verify the copy.
+
+    Putting an old copy back gives back the budget spent since: note the hash that is printed, for `verify --head`.
+
+    Example:
+      dpsql ledger backup ledger-monday.sqlite --policy clinic.toml
+    """
+    click.echo(f'"{file}": {_told(back_up(existing_file(ledger, policy), file))}')
+
+
+@ledger.command()
+@finding_ledger
+def migrate(ledger: str | None, policy: Path | None) -> None:
+    """Bring a ledger that an older dpsql wrote to this version; nothing else may have it open.
+
+    The records stay as they are. A copy of the ledger as it was stays beside it.
+
+    Example:
+      dpsql ledger migrate --ledger sqlite:///dpsql-ledger.sqlite
+    """
+    path = existing_file(ledger, policy)
+    done = migrate_file(path)
+    if done is None:
+        click.echo(f'"{path}" has the layout of this version')
+    else:
+        click.echo(f'"{path}": {_told(done.report)}\nas it was, with layout {done.layout}: "{done.backup}"')
+
+
+def _told(report: VerifyReport) -> str:
+    return f"{report.records} records, {'whole' if report.ok else 'NOT whole'}; the last has hash {report.head}"

@@ -9,7 +9,7 @@ import click
 
 from dpsql.dbapi import default_ledger
 from dpsql.errors import LedgerUnavailable
-from dpsql.ledger import Ledger, open_ledger
+from dpsql.ledger import Ledger, ledger_file, open_ledger
 from dpsql.policy import Policy, load_policy
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -66,9 +66,18 @@ def opened_ledger(ledger: str | None, policy: Path | None) -> Iterator[Ledger]:
 @contextmanager
 def existing_ledger(ledger: str | None, policy: Path | None) -> Iterator[Ledger]:
     """Open the ledger that the options name; a new, empty one would say nothing about what was spent."""
+    with opened_ledger(_existing(ledger, policy), None) as opened:
+        yield opened
+
+
+def existing_file(ledger: str | None, policy: Path | None) -> Path:
+    """Return the file of the ledger that the options name."""
+    return ledger_file(_existing(ledger, policy))
+
+
+def _existing(ledger: str | None, policy: Path | None) -> str:
     url = ledger_url(ledger, [] if ledger or policy is None else [load_policy(policy)])
     path = Path(url.removeprefix(_SQLITE))
     if url.startswith(_SQLITE) and not path.exists():
         raise LedgerUnavailable(f'there is no ledger "{path}"', hint="Name the one that `dpsql serve` was given.")
-    with opened_ledger(url, None) as opened:
-        yield opened
+    return url

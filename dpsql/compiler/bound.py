@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
+from typing import TypeGuard
 
 from dpsql.compiler.functions import EXTRACT_PARTS
 from dpsql.compiler.ir import (
@@ -22,6 +23,7 @@ from dpsql.compiler.ir import (
     Field,
     Filter,
     Grid,
+    InList,
     Join,
     Literal,
     Project,
@@ -34,7 +36,7 @@ from dpsql.compiler.ir import (
     UnitWindows,
     Window,
 )
-from dpsql.compiler.walk import conjuncts
+from dpsql.compiler.walk import conjuncts, relations_in
 from dpsql.policy import Column as PolicyColumn
 from dpsql.sqltypes import SqlType
 
@@ -63,19 +65,21 @@ class Interval:
 
 
 UNBOUNDED = Interval()
-Bounds = Mapping[Field, Interval]
+Bounded = Field | Call | Case
+"""What conditions say something of: a column, or what a query computes."""
+Bounds = Mapping[Bounded, Interval]
 
 
 def as_fraction(value: object) -> Fraction | None:
     """The number a constant is, or None."""
     if isinstance(value, bool) or value is None:
         return None
-    if isinstance(value, int | Fraction | Decimal | float):
-        return Fraction(value)
-    return None
+    if isinstance(value, float):
+        return Fraction(repr(value))  # the digits that it is written with
+    return Fraction(value) if isinstance(value, int | Fraction | Decimal) else None
 
 
-def bounds_of(relation: Relation) -> dict[Field, Interval]:
+def bounds_of(relation: Relation) -> dict[Bounded, Interval]:
     """The interval of every numeric field of a relation, as far as policy and query tell."""
     match relation:
         case UnitScan():
@@ -107,22 +111,24 @@ def bounds_of(relation: Relation) -> dict[Field, Interval]:
             return {}
 
 
-def _joined(relation: Join) -> dict[Field, Interval]:
+def _joined(relation: Join) -> dict[Bounded, Interval]:
     bounds = bounds_of(relation.left) | bounds_of(relation.right)
     holds = relation.condition is not None and relation.kind in ("inner", "matched")
     return narrow(bounds, relation.condition) if holds and relation.condition is not None else bounds
 
 
-def _combined(relation: SetOperation) -> dict[Field, Interval]:
+def _combined(relation: SetOperation) -> dict[Bounded, Interval]:
     left, right = bounds_of(relation.left), bounds_of(relation.right)
     pairs = zip(relation.fields, relation.left.fields, relation.right.fields, strict=True)
     return {field: left.get(a, UNBOUNDED).hull(right.get(b, UNBOUNDED)) for field, a, b in pairs}
 
 
-def _aggregated(relation: Aggregate) -> dict[Field, Interval]:
+def _aggregated(relation: Aggregate) -> dict[Bounded, Interval]:
     """Bounds of keys, and of aggregates over the rows of one unit."""
     inner = bounds_of(relation.input)
-    found = {field: interval(key, inner) for field, key in zip(relation.key_fields, relation.keys, strict=True)}
+    found: dict[Bounded, Interval] = {
+        field: interval(key, inner) for field, key in zip(relation.key_fields, relation.keys, strict=True)
+    }
     for field, call in zip(relation.aggregate_fields, relation.aggregates, strict=True):
         bounds = narrow(inner, call.filter) if call.filter is not None else inner
         least = 1 if relation.keys and call.argument is None and call.filter is None else 0
@@ -169,31 +175,35 @@ def declared(column: PolicyColumn) -> Interval:
     return UNBOUNDED
 
 
-def narrow(bounds: Bounds, condition: Expr) -> dict[Field, Interval]:
+def narrow(bounds: Bounds, condition: Expr) -> dict[Bounded, Interval]:
     """The bounds of the rows for which a condition is true."""
     narrowed = dict(bounds)
     for term in conjuncts(condition):
-        for field, allowed in _allowed(term):
-            narrowed[field] = narrowed.get(field, UNBOUNDED).intersect(allowed)
+        for subject, allowed in _allowed(term):
+            narrowed[subject] = narrowed.get(subject, UNBOUNDED).intersect(allowed)
     return narrowed
 
 
-def _allowed(term: Expr) -> list[tuple[Field, Interval]]:
-    """What one true comparison with constants says about the field it compares."""
+def _allowed(term: Expr) -> list[tuple[Bounded, Interval]]:
+    """What one true comparison with constants says about what it compares."""
+    if isinstance(term, InList):
+        subject = _compared(term.argument)
+        numbers = [number for number in (as_fraction(item.value) for item in term.items) if number is not None]
+        return [(subject, Interval(min(numbers), max(numbers)))] if isinstance(subject, Bounded) and numbers else []
     if not isinstance(term, Call):
         return []
     if term.function == "between":
-        subject, low, high = (_constant_or_field(part) for part in term.arguments)
-        if isinstance(subject, Field) and isinstance(low, Fraction) and isinstance(high, Fraction):
+        subject, low, high = (_compared(part) for part in term.arguments)
+        if isinstance(subject, Bounded) and isinstance(low, Fraction) and isinstance(high, Fraction):
             return [(subject, Interval(low, high))]
         return []
     if term.function not in _COMPARISONS:
         return []
-    left, right = (_constant_or_field(part) for part in term.arguments)
+    left, right = (_compared(part) for part in term.arguments)
     function = term.function
-    if isinstance(right, Field) and isinstance(left, Fraction):
+    if isinstance(right, Bounded) and isinstance(left, Fraction):
         left, right, function = right, left, _MIRRORED[function]
-    if isinstance(left, Field) and isinstance(right, Fraction):
+    if isinstance(left, Bounded) and isinstance(right, Fraction):
         lower = right if function in ("eq", "gt", "ge") else None
         upper = right if function in ("eq", "lt", "le") else None
         return [(left, Interval(lower, upper))]
@@ -204,18 +214,29 @@ _COMPARISONS = frozenset({"eq", "lt", "le", "gt", "ge"})
 _MIRRORED = {"eq": "eq", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
-def _constant_or_field(expression: Expr) -> Field | Fraction | None:
+def _compared(expression: Expr) -> Bounded | Fraction | None:
+    """What is compared, whatever number type it is converted to, or the constant it is compared with."""
     while isinstance(expression, Cast) and expression.type.is_number and expression.argument.type.is_number:
         expression = expression.argument
     if isinstance(expression, Column):
         return expression.field
     if isinstance(expression, Literal):
         return as_fraction(expression.value)
-    return None
+    return expression if _is_known(expression) else None
+
+
+def _is_known(expression: Expr) -> TypeGuard[Call | Case]:
+    """True where conditions on an expression are looked up; one that holds subqueries is too large to be."""
+    return isinstance(expression, Call | Case) and not relations_in(expression)
 
 
 def interval(expression: Expr, bounds: Bounds) -> Interval:
     """The interval that contains an expression's value wherever it is not NULL."""
+    found = _interval(expression, bounds)
+    return found.intersect(bounds.get(expression, UNBOUNDED)) if _is_known(expression) else found
+
+
+def _interval(expression: Expr, bounds: Bounds) -> Interval:
     match expression:
         case Column():
             return bounds.get(expression.field, UNBOUNDED)

@@ -59,6 +59,8 @@ SYSTEM_TABLES = {
                 ("rho", SqlType.DOUBLE),
                 ("delta", SqlType.DOUBLE),
                 ("reused", SqlType.BIGINT),
+                ("price", SqlType.TEXT),
+                ("kept", SqlType.BOOLEAN),
             ),
         ),
     )

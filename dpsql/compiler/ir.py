@@ -28,6 +28,10 @@ class Field:
     number: int
     type: SqlType
 
+    def __hash__(self) -> int:
+        """Of the number alone: sets of fields are in one order in every process."""
+        return self.number
+
 
 @dataclass(frozen=True, slots=True)
 class Grid:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from dpsql.compiler.bound import Interval, interval, narrow
+from dpsql.compiler.bound import Bounded, Interval, interval, narrow
 from dpsql.compiler.equal import bare, constants, converted
 from dpsql.compiler.instants import UNITS, finest_units, narrow_moments, unit_of
 from dpsql.compiler.ir import Call, Case, Cast, Column, Exists, Expr, Field, InRelation, Literal, Scalar, Window
@@ -31,7 +31,7 @@ class Leaves:
         lister: Makes sources.
         add: Takes note of a new source.
         is_listed: Tells whether all fields of an expression are listed, and few enough to try one by one.
-        bounds: Intervals of numeric fields.
+        bounds: Intervals of numeric fields, and of what conditions compare.
         moments: Limits of dates and timestamps that are not listed themselves.
         constants: Expressions that are among constants.
         units: The unit that tells all functions of a moment that the keys have.
@@ -40,7 +40,7 @@ class Leaves:
     lister: Lister
     add: Callable[[Source], None]
     is_listed: Callable[[Expr], bool]
-    bounds: dict[Field, Interval]
+    bounds: dict[Bounded, Interval]
     moments: dict[Field, Moments]
     constants: dict[Expr, tuple[tuple[Literal, ...], tuple[SqlType, ...]]]
     units: dict[Field, str]

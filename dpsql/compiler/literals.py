@@ -164,9 +164,16 @@ def _integer(text: str) -> int:
     return int(text)
 
 
+_DAY = re.compile(r"(\d{4})-(\d\d?)-(\d\d?)(?!\d)", re.ASCII)
+
+
+def _moment(text: str) -> datetime:
+    """A day, and a time perhaps; a month or a day may be written with one digit."""
+    return datetime.fromisoformat(_DAY.sub(lambda day: f"{day[1]}-{day[2]:0>2}-{day[3]:0>2}", text.strip(), count=1))
+
+
 def _timestamp(text: str) -> datetime:
-    moment = datetime.fromisoformat(text.strip())
-    return moment.replace(tzinfo=None)  # a zone is passed over, as in PostgreSQL
+    return _moment(text).replace(tzinfo=None)  # a zone is passed over, as in PostgreSQL
 
 
 def _finite(text: str) -> float:
@@ -183,10 +190,10 @@ _READERS: dict[SqlType, Callable[[str], Value]] = {
     SqlType.BIGINT: _integer,
     SqlType.REAL: _finite,
     SqlType.DOUBLE: _finite,
-    SqlType.DATE: lambda text: date.fromisoformat(text.strip()[:10]) if len(text.strip()) == 10 else _timestamp(text),
+    SqlType.DATE: _timestamp,
     SqlType.TIME: lambda text: time.fromisoformat(text.strip()),
     SqlType.TIMESTAMP: _timestamp,
-    SqlType.TIMESTAMPTZ: lambda text: datetime.fromisoformat(text.strip()),
+    SqlType.TIMESTAMPTZ: _moment,
     SqlType.INTERVAL: intervals.read,
     SqlType.UUID: lambda text: UUID(text.strip()),
 }

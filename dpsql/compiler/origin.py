@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 
-from dpsql.compiler.bound import UNBOUNDED, Bounds, Interval, bounds_of, declared, moment_bounds
+from dpsql.compiler.bound import UNBOUNDED, Bounded, Bounds, Interval, bounds_of, declared, moment_bounds
 from dpsql.compiler.ir import (
     Aggregate,
     AggregateCall,
@@ -116,7 +116,7 @@ class _Tracer:
     beneath: list[Expr] = field(default_factory=list)
     matches: list[Expr] = field(default_factory=list)
     kept: set[Field] = field(default_factory=set)
-    bounds: dict[Field, Interval] = field(default_factory=dict)
+    bounds: dict[Bounded, Interval] = field(default_factory=dict)
     moments: dict[Field, Moments] = field(default_factory=dict)
     _nodes: int = 0
     _weights: dict[Field, int] = field(default_factory=dict)

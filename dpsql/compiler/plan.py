@@ -1,4 +1,4 @@
-"""plan: cut a lowered query at its release boundaries, bound and price every release, and write the SQL.
+"""plan: cut a lowered query at its release boundaries, form, bound and price every release, and write the SQL.
 
 Rule 1: a price is fixed here, before any data is read, and depends on SQL, policy and settings alone.
 Rule 2: above the boundary everything is post-processing, run on released cells and public rows.
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from dpsql.compiler.bound import Bounds, bounds_of, interval
+from dpsql.compiler.canonical import Canonical
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.cuts import cuts, made_first
 from dpsql.compiler.domain import enumerate_keys
@@ -190,7 +191,7 @@ class Planner:
 
     Attributes:
         drafts: The engine queries bounded so far, each after those it needs.
-        leaves: The releases bounded so far, each with the index of its draft.
+        leaves: The releases bounded so far, each in its canonical form, with the index of its draft.
     """
 
     sql: str
@@ -204,9 +205,10 @@ class Planner:
     def plan(self) -> CompiledQuery:
         """Cut, bound, price, and write."""
         found = cuts(self.lowered.relation)
-        for cut in found:
-            if isinstance(cut, Release):
-                self._bound(cut)
+        canonical = Canonical(self.fields)
+        formed = {cut: canonical.release(cut) for cut in found if isinstance(cut, Release)}
+        for release in formed.values():
+            self._bound(release)
         accountant = self.catalog.role.budget.accountant
         price = Price(accountant, self.settings.epsilon, self.settings.delta) if self.drafts else None
         releases = self._priced(price) if price is not None else ()
@@ -215,8 +217,8 @@ class Planner:
         system: list[SystemRead] = []
         for cut in found:
             if isinstance(cut, Release):
-                index, leaf = self.leaves[cut]
-                leaves[cut] = leaf.at(f"r{index}", [part.noise for part in releases[index].parts])
+                index, leaf = self.leaves[formed[cut]]
+                leaves[cut] = leaf.at(f"r{index}", [part.noise for part in releases[index].parts], cut)
             elif isinstance(cut, SystemScan):
                 system.append(SystemRead(f"s{len(system)}", cut.name, len(cut.fields)))
                 leaves[cut] = text_leaf(cut.fields, system[-1].table)
@@ -300,7 +302,7 @@ class Planner:
         index = self._bound(release)
         if index not in releases:
             releases.append(index)
-        return self.leaves[release][1].at(f"r{releases.index(index)}", None)
+        return self.leaves[release][1].at(f"r{releases.index(index)}", None, release)
 
     def _contribution(self, release: Release, groups: int | None) -> Contribution:
         protected, settings = release.protected, self.settings

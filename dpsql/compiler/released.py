@@ -53,7 +53,7 @@ class ReleasedLeaf:
     """A release as post-processing reads it, from a table of its cells.
 
     Attributes:
-        release: The release.
+        release: The release, in its canonical form.
         outputs: The formulas of its aggregates.
         private_keys: True where its rows come in no order that SQL gives them.
     """
@@ -62,16 +62,25 @@ class ReleasedLeaf:
     outputs: tuple[Output, ...]
     private_keys: bool
 
-    def at(self, table: str, noises: Sequence[Noise] | None) -> Leaf:
-        """The leaf over a table of cells; without their noises there are no margins."""
+    def at(self, table: str, noises: Sequence[Noise] | None, written: Release) -> Leaf:
+        """The leaf over a table of cells.
+
+        Args:
+            table: Its name.
+            noises: The noise of each cell; without it there are no margins.
+            written: The release as the query writes it: its fields are the leaf's, and its keys order the rows.
+        """
         aggregate = self.release.aggregate
-        keys = tuple(from_text(f"k{i}", field.type) for i, field in enumerate(aggregate.key_fields))
-        pairs = zip(aggregate.aggregates, self.outputs, strict=True)
-        values = tuple(_formula(output, output_type(call, output)) for call, output in pairs)
-        order = ", ".join(f"{key} NULLS LAST" for key in keys)
-        source = f"(SELECT * FROM {table} ORDER BY {order})" if self.private_keys else table
-        margins = tuple("CAST(NULL AS DOUBLE)" if noises is None else _margin(o, noises) for o in self.outputs)
-        return Leaf(source, keys + values + margins)
+        columns = {field: from_text(f"k{i}", field.type) for i, field in enumerate(aggregate.key_fields)}
+        calls = zip(aggregate.aggregate_fields, aggregate.aggregates, self.outputs, strict=True)
+        columns |= {field: _formula(output, output_type(call, output)) for field, call, output in calls}
+        margins = ("CAST(NULL AS DOUBLE)" if noises is None else _margin(o, noises) for o in self.outputs)
+        columns |= dict(zip(self.release.margins, margins, strict=True))
+        keys = written.aggregate.key_fields
+        order = ", ".join(f"{columns[field]} NULLS LAST" for field in keys)
+        is_ordered = not self.private_keys and keys == aggregate.key_fields
+        source = table if is_ordered else f"(SELECT * FROM {table} ORDER BY {order})"
+        return Leaf(source, tuple(columns[field] for field in written.fields))
 
     def errors(self, noises: Sequence[Noise], index: int) -> dict[Field, ColumnError]:
         """The error of each aggregate; `index` is the release's among those of its query."""

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from dpsql.errors import InvalidParameter
+from dpsql.ledger.backup import backup
 from dpsql.ledger.ledger import (
     Account,
     BudgetStatus,
@@ -11,6 +12,7 @@ from dpsql.ledger.ledger import (
     GrantedRelease,
     Holder,
     Ledger,
+    Noted,
     OwnerRecord,
     ReleaseRecord,
     ReleaseRequest,
@@ -18,6 +20,7 @@ from dpsql.ledger.ledger import (
     UserBudgets,
     VerifyReport,
 )
+from dpsql.ledger.migration import Migration, migrate
 from dpsql.ledger.sqlite import SqliteLedger
 
 __all__ = [
@@ -28,6 +31,8 @@ __all__ = [
     "GrantedRelease",
     "Holder",
     "Ledger",
+    "Migration",
+    "Noted",
     "OwnerRecord",
     "ReleaseRecord",
     "ReleaseRequest",
@@ -35,6 +40,9 @@ __all__ = [
     "SqliteLedger",
     "UserBudgets",
     "VerifyReport",
+    "backup",
+    "ledger_file",
+    "migrate",
     "open_ledger",
 ]
 
@@ -49,10 +57,19 @@ def open_ledger(url: str) -> Ledger:
         InvalidParameter: The URL names no kind of ledger that dpsql has.
         LedgerUnavailable: The file cannot be a ledger, or not now.
     """
+    return SqliteLedger(ledger_file(url))
+
+
+def ledger_file(url: str) -> Path:
+    """Return the file of the ledger that a URL names.
+
+    Raises:
+        InvalidParameter: The URL names no kind of ledger that dpsql has.
+    """
     if url.startswith(("postgresql:", "postgres:")):
         raise InvalidParameter("a ledger in Postgres is not available yet", hint=_HINT)
     path = url.removeprefix(_PREFIX)
     if not url.startswith(_PREFIX) or not path or path.endswith("/") or path.startswith(":memory:") or "\0" in path:
         # Neither the scheme nor the path is repeated: a URL may hold a password.
         raise InvalidParameter("the ledger's URL names no ledger file", hint=_HINT)
-    return SqliteLedger(Path(path))
+    return Path(path)

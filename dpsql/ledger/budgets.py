@@ -169,6 +169,12 @@ def renewal(state: BudgetState, now: datetime) -> datetime | None:
     return start if start > state.start else None
 
 
+def renews(state: BudgetState) -> datetime | None:
+    """Return when the window ends that a budget is in; None if it does not."""
+    window, timezone = _window(state.terms)
+    return None if window is None else window_end(window, state.start, timezone)
+
+
 def _find_budget(connection: Connection, holder: Holder, dataset: str) -> BudgetState | None:
     row = connection.execute(
         f"{_STATE} WHERE b.scope = ? AND b.holder = ? AND b.dataset = ?",

@@ -16,23 +16,49 @@ from dataclasses import dataclass
 
 from dpsql.errors import PolicyViolation
 from dpsql.ledger.accounts import active_account
-from dpsql.ledger.budgets import BudgetState, group_budget, open_budget, open_cap, role_budget
+from dpsql.ledger.budgets import BudgetState, group_budget, open_budget, open_cap, renews, role_budget
 from dpsql.ledger.chain import canonical, sha256
 from dpsql.ledger.ledger import Charge, GrantedRelease, Holder, ReleaseRequest, Scope
-from dpsql.ledger.projection import Body, charged, joined, load_spent, price
+from dpsql.ledger.memory import Total
+from dpsql.ledger.projection import charged, joined, price, read_total
+from dpsql.ledger.receipt import GroupShare, Item, Receipt, price_digest, write_events
 from dpsql.ledger.refusals import budget_exhausted, cap_exhausted, group_exhausted
 from dpsql.ledger.transaction import Transaction
+from dpsql.ledger.windows import stamp
 from dpsql.policy import Policy
 from dpsql.privacy.accounting import admits
+
+_LAST_RELEASE, _FAILED = "last release", "failed"
+"""What is remembered beside payers: the highest number of a release, and whether any query is in quarantine."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Payers:
+    """Who pays for what a user asks, found once and remembered until the budgets, the policy or the window change.
+
+    Attributes:
+        policy: The policy that they were found under.
+        own: The user's budget.
+        group: Name of the user's group; None if there is none.
+        shared: The group's budget; None without a group.
+        cap: The dataset's cap.
+        until: Stamp of the moment at which one of the budgets renews; None if none does.
+    """
+
+    policy: Policy
+    own: BudgetState
+    group: str | None
+    shared: BudgetState | None
+    cap: BudgetState
+    until: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Grant:
-    """A release, and what the record of the charge says of it; a fresh one is its own origin."""
+    """A release, and what the record of the charge says of it."""
 
     release: GrantedRelease
-    events: str
-    body: Body
+    item: Item
 
     @property
     def fresh(self) -> bool:
@@ -43,41 +69,53 @@ def charge(
     transaction: Transaction, user: str, policy: Policy, requests: Sequence[ReleaseRequest], sql: str, reuse: bool
 ) -> Charge:
     """Charge what is not free to the user and to the user's group, and what is fresh to the dataset's cap."""
-    role, group = active_account(transaction, user)
+    payers = _payers(transaction, user, policy)
     _check_quarantine(transaction, requests)
+    own, shared, cap = payers.own, payers.shared, payers.cap
+    dataset = policy.dataset.name
+    grants = _grants(transaction, user, dataset, requests, reuse)
+    distinct = {grant.release.release_id: grant for grant in grants}.values()
+    paid = [grant for grant in distinct if not grant.release.reused]
+    new = [] if shared is None else [grant for grant in paid if not _is_shared(transaction, shared, grant)]
+    asked = joined([grant.item.events for grant in paid])
+    spent = _total(transaction, own)
+    if not _fits(transaction, own, paid):
+        raise budget_exhausted(user, own.limit, spent.spent, price(asked))
+    if shared is not None and not _fits(transaction, shared, new):
+        left = _total(transaction, shared).spent
+        raise group_exhausted(str(payers.group), shared.limit, left, own.limit, price(asked))
+    if not _fits(transaction, cap, [grant for grant in paid if grant.fresh]):
+        raise cap_exhausted(dataset, own.limit, price(asked))
+
+    group = None
+    if shared is not None and new:
+        group = GroupShare(str(payers.group), shared.id, tuple(grant.item.id for grant in new))
+    reused = tuple(grant.item.id for grant in distinct if grant.release.reused)
+    receipt = Receipt(user, dataset, sql, own.id, cap.id, tuple(grant.item for grant in paid), reused, group)
+    number = transaction.append("charge" if paid else "reuse", receipt)
+    if paid:
+        transaction.memory.facts[_LAST_RELEASE] = paid[-1].item.id
+    releases = tuple(grant.release for grant in grants)
+    return Charge(number, user, releases, price(asked), own.limit, charged(spent, asked).spent)
+
+
+def _payers(transaction: Transaction, user: str, policy: Policy) -> _Payers:
+    """Return whose budgets are charged, brought up to date with the time and the policy."""
     dataset = policy.dataset
-    budget = open_budget(transaction, Holder(Scope.USER, user), dataset, role_budget(policy, role))
+    facts = transaction.memory.facts
+    known: _Payers | None = facts.get((user, dataset.name))
+    if known is not None and known.policy is policy and (known.until is None or transaction.at < known.until):
+        return known
+    role, group = active_account(transaction, user)
+    own = open_budget(transaction, Holder(Scope.USER, user), dataset, role_budget(policy, role))
     shared = None
     if group is not None:
         shared = open_budget(transaction, Holder(Scope.GROUP, group), dataset, group_budget(policy, group))
     cap = open_cap(transaction, dataset)
-
-    grants = _grants(transaction, user, dataset.name, requests, reuse)
-    distinct = {grant.release.release_id: grant for grant in grants}.values()
-    paid = [grant for grant in distinct if not grant.release.reused]
-    new = [] if shared is None else [grant for grant in paid if not _is_shared(transaction, shared, grant)]
-    asked = joined(grant.events for grant in paid)
-    if not _fits(budget, paid):
-        raise budget_exhausted(user, budget.limit, load_spent(budget.spent), price(asked))
-    if shared is not None and not _fits(shared, new):
-        raise group_exhausted(str(group), shared.limit, load_spent(shared.spent), budget.limit, price(asked))
-    if not _fits(cap, [grant for grant in paid if grant.fresh]):
-        raise cap_exhausted(dataset.name, budget.limit, price(asked))
-
-    body: Body = {
-        "user": user,
-        "dataset": dataset.name,
-        "sql": sql,
-        "budget": budget.id,
-        "cap": cap.id,
-        "releases": [grant.body for grant in paid],
-        "reused": [grant.release.release_id for grant in distinct if grant.release.reused],
-    }
-    if shared is not None and new:
-        body["group"] = {"name": group, "budget": shared.id, "releases": [grant.release.release_id for grant in new]}
-    number = transaction.append("charge" if paid else "reuse", body)
-    releases = tuple(grant.release for grant in grants)
-    return Charge(number, user, releases, price(asked), budget.limit, charged(budget.spent, asked))
+    ends = [end for end in map(renews, [own] if shared is None else [own, shared]) if end is not None]
+    found = _Payers(policy, own, group, shared, cap, min(map(stamp, ends), default=None))
+    facts[user, dataset.name] = found
+    return found
 
 
 def held(transaction: Transaction, user: str, policy: Policy, requests: Sequence[ReleaseRequest]) -> tuple[bool, ...]:
@@ -86,24 +124,40 @@ def held(transaction: Transaction, user: str, policy: Policy, requests: Sequence
     return tuple(grant.release.reused for grant in grants)
 
 
-def _fits(budget: BudgetState, grants: Sequence[_Grant]) -> bool:
+def _total(transaction: Transaction, budget: BudgetState) -> Total:
+    return read_total(transaction.connection, budget.id, transaction.memory)
+
+
+def _fits(transaction: Transaction, budget: BudgetState, grants: Sequence[_Grant]) -> bool:
     """Return whether a budget covers these releases; what costs nothing it covers though it be exhausted."""
-    return not grants or admits(budget.limit, charged(budget.spent, joined(grant.events for grant in grants)))
+    if not grants:
+        return True
+    after = charged(_total(transaction, budget), joined([grant.item.events for grant in grants]))
+    return admits(budget.limit, after.spent)
 
 
 def _is_shared(transaction: Transaction, shared: BudgetState, grant: _Grant) -> bool:
     """Return whether a group has paid for a release in this window."""
     query = "SELECT 1 FROM shared WHERE budget = ? AND origin = ?"
-    return transaction.one(query, shared.id, grant.body["origin"]) is not None
+    return transaction.one(query, shared.id, grant.item.origin) is not None
 
 
 def _check_quarantine(transaction: Transaction, requests: Sequence[ReleaseRequest]) -> None:
+    if not _anything_failed(transaction):
+        return
     for request in requests:
         if transaction.one("SELECT 1 FROM quarantine WHERE key = ?", request.key) is not None:
             raise PolicyViolation(
                 "this query failed before while it read private data, and is not run again; nothing was charged",
                 hint="change the query, for example its filter or its grouping; the data owner's log has the cause",
             )
+
+
+def _anything_failed(transaction: Transaction) -> bool:
+    facts = transaction.memory.facts
+    if _FAILED not in facts:
+        facts[_FAILED] = transaction.one("SELECT 1 FROM quarantine LIMIT 1") is not None
+    return bool(facts[_FAILED])
 
 
 def _grants(
@@ -113,27 +167,30 @@ def _grants(
     grants: dict[tuple[str, str], _Grant] = {}
     origins: dict[str, int] = {}
     asked = []
-    (number,) = transaction.one("SELECT coalesce(max(id), 0) FROM releases")
+    number = _last_release(transaction)
     for request in requests:
-        events = [event.to_json() for event in request.events]
-        text = canonical(events)
+        events = write_events(request.events)
         key = _identity(request, origins)
-        what = (key, text)
+        what = (key, events)
         asked.append(what)
         if what in grants:
             continue
-        stored = _stored(transaction, user, dataset, key, sha256(text)) if reuse else None
+        stored = _stored(transaction, user, dataset, key, events) if reuse else None
         origin, payload, held = stored or (None, None, None)
         if held is None:
             number += 1
         identifier = number if held is None else held
         origins[request.key] = origin or identifier
-        grants[what] = _Grant(
-            GrantedRelease(request.key, identifier, payload, held is not None),
-            text,
-            {"id": identifier, "key": key, "origin": origins[request.key], "events": events},
-        )
+        release = GrantedRelease(request.key, identifier, payload, held is not None)
+        grants[what] = _Grant(release, Item(identifier, key, origins[request.key], events))
     return [grants[what] for what in asked]
+
+
+def _last_release(transaction: Transaction) -> int:
+    known: int | None = transaction.memory.facts.get(_LAST_RELEASE)
+    if known is None:
+        (known,) = transaction.one("SELECT coalesce(max(id), 0) FROM releases")
+    return int(known)
 
 
 def _identity(request: ReleaseRequest, origins: Mapping[str, int]) -> str:
@@ -144,7 +201,7 @@ def _identity(request: ReleaseRequest, origins: Mapping[str, int]) -> str:
 
 
 def _stored(
-    transaction: Transaction, user: str, dataset: str, key: str, digest: str
+    transaction: Transaction, user: str, dataset: str, key: str, events: str
 ) -> tuple[int, bytes, int | None] | None:
     """Return the stored release for a key, its payload, and the user's own number for it if paid for.
 
@@ -157,6 +214,6 @@ def _stored(
         user,
         dataset,
         key,
-        digest,
+        price_digest(events),
     )
     return row

@@ -4,16 +4,18 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from dpsql.errors import LedgerUnavailable
+from dpsql.ledger.damage import damage, missing_tables
 from dpsql.ledger.schema import APPLICATION_ID, TABLES, VERSION
 
 BUSY_SECONDS = 30
 """How long one process waits for another's transaction before it gives up."""
 
 _WRITABLE = "the directory must exist, and the gateway must be able to write to it and to the ledger file"
+_FOREIGN = "name a dpsql ledger, or a path at which one can be made; if this was one, restore it from a backup"
 _MENDS = {
     "SQLITE_BUSY": "another process holds the ledger: end it, or try again",
     "SQLITE_FULL": "the disk is full: make room, then ask again",
@@ -21,8 +23,11 @@ _MENDS = {
     "SQLITE_CANTOPEN": _WRITABLE,
     "SQLITE_PERM": _WRITABLE,
     "SQLITE_IOERR": "check the disk: the operating system refused to read or write",
-    "SQLITE_NOTADB": "name a dpsql ledger, or a path at which one can be made",
+    "SQLITE_NOTADB": _FOREIGN,
 }
+_LEAST = 512
+"""Bytes of the smallest SQLite file."""
+
 _DAMAGED = "the file is damaged: stop the gateway, restore the ledger from a backup and run `dpsql ledger verify`"
 
 
@@ -31,14 +36,19 @@ def translated(path: Path) -> Iterator[None]:
     """Raise LedgerUnavailable for whatever SQLite or the file system refuses."""
     try:
         yield
-    except sqlite3.ProgrammingError as error:
-        raise LedgerUnavailable(f'ledger "{path}" is closed', hint="open it again") from error
-    except sqlite3.Error as error:
-        name = getattr(error, "sqlite_errorname", "")
-        mend = next((mend for prefix, mend in _MENDS.items() if name.startswith(prefix)), _DAMAGED)
-        raise LedgerUnavailable(f'ledger "{path}" failed: {error}', hint=mend) from error
-    except OSError as error:
-        raise LedgerUnavailable(f'ledger "{path}" failed: {error.strerror}', hint=_WRITABLE) from error
+    except (sqlite3.Error, OSError) as error:
+        raise unavailable(path, error) from error
+
+
+def unavailable(path: Path, error: sqlite3.Error | OSError) -> LedgerUnavailable:
+    """Return what a refusal of SQLite or of the file system means for the ledger."""
+    if isinstance(error, OSError):
+        return LedgerUnavailable(f'ledger "{path}" failed: {error.strerror}', hint=_WRITABLE)
+    if isinstance(error, sqlite3.ProgrammingError):
+        return LedgerUnavailable(f'ledger "{path}" is closed', hint="open it again")
+    name = getattr(error, "sqlite_errorname", "")
+    mend = next((mend for prefix, mend in _MENDS.items() if name.startswith(prefix)), _DAMAGED)
+    return LedgerUnavailable(f'ledger "{path}" failed: {error}', hint=mend)
 
 
 def open_file(path: Path) -> sqlite3.Connection:
@@ -46,19 +56,12 @@ def open_file(path: Path) -> sqlite3.Connection:
     with translated(path):
         if not path.exists():
             _create(path)
-        if path.stat().st_size == 0:
-            # SQLite would take it for a new database: fresh budgets after a truncation.
-            raise LedgerUnavailable(
-                f'ledger "{path}" is an empty file',
-                hint="restore it from a backup; or delete it to begin a ledger in which nothing is spent",
-            )
-        if not (os.access(path, os.R_OK | os.W_OK) and os.access(path.parent, os.W_OK)):
-            # SQLite would open it read-only, and leave files beside it that stay unwritable once this is mended.
-            raise LedgerUnavailable(f'ledger "{path}" cannot be written', hint=_WRITABLE)
-        connection = _connect(path, "rw")
+        check_file(path)
+        connection = connect(path, "rw")
         try:
-            _check_version(connection, path)
-            _make_durable(connection)
+            check_layout(connection, path)
+            _check_whole(connection, path)
+            make_durable(connection)
             connection.execute("BEGIN IMMEDIATE")  # a file that cannot be written is refused now, not at a charge
             connection.execute("ROLLBACK")
         except BaseException:
@@ -67,74 +70,126 @@ def open_file(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def open_reader(path: Path) -> sqlite3.Connection:
+    """Return a connection that only reads, to a ledger that `open_file` has accepted."""
+    with translated(path):
+        return connect(path, "ro")
+
+
 def open_snapshot(path: Path) -> sqlite3.Connection:
     """Return a connection that reads one unchanging state, whatever is written meanwhile."""
-    connection = _connect(path, "ro")
+    connection = connect(path, "rw")  # it only reads, but tidies up if it is closed last
     connection.execute("BEGIN")
     return connection
 
 
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
+def connect(path: Path, mode: str, patience: float | None = None) -> sqlite3.Connection:
+    """Return a connection of one mode, "rw" or "ro"; it waits so many seconds for another's transaction."""
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}",
         uri=True,
-        timeout=BUSY_SECONDS,
+        timeout=BUSY_SECONDS if patience is None else patience,
         isolation_level=None,
         check_same_thread=False,
     )
 
 
-def _create(path: Path) -> None:
-    """Make a whole ledger under another name and link it into place: no process ever meets half a ledger."""
+@contextmanager
+def made_whole(path: Path) -> Iterator[str]:
+    """Yield a name to make a file under, private; when it is whole and on the disk it gets its own, if that is free.
+
+    No process ever meets half a file, and none is overwritten.
+
+    Raises:
+        FileExistsError: Something has the name.
+    """
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600: it will hold verifiers
     os.close(handle)
     try:
-        with closing(sqlite3.connect(name, isolation_level=None)) as connection:
-            _make_durable(connection)
-            connection.executescript(
-                f"BEGIN;{TABLES}PRAGMA application_id = {APPLICATION_ID};PRAGMA user_version = {VERSION};COMMIT"
-            )
-        try:
-            os.link(name, path)
-        except FileExistsError:
-            return  # another process was first; its ledger is as good
+        yield name
+        _sync(Path(name))
+        os.link(name, path)
     finally:
         os.unlink(name)
-    _sync_directory(path.parent)
+    _sync(path.parent)  # the new name survives a power cut
 
 
-def _sync_directory(directory: Path) -> None:
-    """Make the new name survive a power cut."""
-    handle = os.open(directory, os.O_RDONLY)
+def _create(path: Path) -> None:
+    pragmas = f"PRAGMA application_id = {APPLICATION_ID};PRAGMA user_version = {VERSION};"
+    with (
+        suppress(FileExistsError),  # another process was first: its ledger is as good
+        made_whole(path) as name,
+        closing(sqlite3.connect(name, isolation_level=None)) as connection,
+    ):
+        make_durable(connection)
+        connection.executescript(f"BEGIN;{TABLES}{pragmas}COMMIT")
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
 
 
-def _check_version(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse what is not this version's ledger, before anything in it is changed."""
+def check_file(path: Path) -> None:
+    """Refuse what SQLite would take for something else than it is."""
+    if path.is_dir():
+        raise LedgerUnavailable(f'ledger "{path}" is a directory', hint="name a file in it")
+    size = path.stat().st_size
+    if size < _LEAST:
+        # SQLite would take it for a new database: fresh budgets after a truncation.
+        raise LedgerUnavailable(
+            f'ledger "{path}" is {"cut short" if size else "an empty file"}',
+            hint="restore it from a backup; or delete it to begin a ledger in which nothing is spent",
+        )
+    if not (os.access(path, os.R_OK | os.W_OK) and os.access(path.parent, os.W_OK)):
+        # SQLite would open it read-only, and leave files beside it that stay unwritable once this is mended.
+        raise LedgerUnavailable(f'ledger "{path}" cannot be written', hint=_WRITABLE)
+
+
+def layout(connection: sqlite3.Connection, path: Path) -> int:
+    """Return the version of a ledger's tables; refuse what is no ledger, or one that this dpsql cannot know."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
-        raise LedgerUnavailable(
-            f'"{path}" is a database, but not a dpsql ledger',
-            hint="name a dpsql ledger, or a path at which one can be made",
-        )
-    if version < VERSION:
-        raise LedgerUnavailable(
-            f'ledger "{path}" has layout {version}, older than layout {VERSION} of this dpsql',
-            hint="serve it with the dpsql that wrote it, or begin a new ledger elsewhere",
-        )
+        raise LedgerUnavailable(f'"{path}" is a database, but not a dpsql ledger', hint=_FOREIGN)
     if version > VERSION:
         raise LedgerUnavailable(
             f'ledger "{path}" has layout {version}, newer than layout {VERSION} of this dpsql', hint="upgrade dpsql"
         )
+    return int(version)
 
 
-def _make_durable(connection: sqlite3.Connection) -> None:
-    """A commit returns only once it is on the disk, on macOS too."""
-    connection.execute("PRAGMA journal_mode = WAL")
+def check_layout(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a ledger that an older dpsql wrote, before anything in it is changed."""
+    version = layout(connection, path)
+    if version < VERSION:
+        raise LedgerUnavailable(
+            f'ledger "{path}" has layout {version}, older than layout {VERSION} of this dpsql',
+            hint=f"stop whatever uses it, then run: dpsql ledger migrate --ledger sqlite:///{path}",
+        )
+
+
+def _check_whole(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a damaged file now, not at a charge; the log of another file beside it damages it too.
+
+    What somebody changed on purpose is found by `verify`, which takes longer.
+    """
+    problems = [*damage(connection), *missing_tables(connection)]
+    if problems:
+        raise LedgerUnavailable(f'ledger "{path}" is not whole: {problems[0]}', hint=_DAMAGED)
+
+
+def make_durable(connection: sqlite3.Connection) -> None:
+    """See to it that a commit returns only once it is on the disk, on macOS too."""
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":  # a network's file system, for one
+        raise LedgerUnavailable(
+            "the ledger's file system has no memory to share: its commits would not be durable",
+            hint="put the ledger on a disk of this machine",
+        )
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA fullfsync = ON")
     connection.execute("PRAGMA checkpoint_fullfsync = ON")

@@ -18,11 +18,12 @@ OWNER_KINDS = (
 """The kinds of records that tell what the owner changed."""
 
 
-def release_record(number: int, key: str, reused: int, at: str, body: str) -> ReleaseRecord:
+def release_record(number: int, key: str, reused: int, kept: int, at: str, body: str) -> ReleaseRecord:
     """Return a release from its number, key and use, and from the record of the charge that paid for it."""
     said: Body = json.loads(body)
     entry = next(entry for entry in said["releases"] if entry["id"] == number)
-    return ReleaseRecord(number, key, said["sql"], moment(at), load_events(canonical(entry["events"])), reused)
+    price = load_events(canonical(entry["events"]))
+    return ReleaseRecord(number, key, said["sql"], moment(at), price, reused, bool(kept))
 
 
 def charge_record(seq: int, at: str, body: str) -> ChargeRecord:

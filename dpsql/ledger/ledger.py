@@ -163,6 +163,7 @@ class ReleaseRecord:
         created: When that was.
         price: The events that this user was charged.
         reused: How often this user had it again, free.
+        kept: True as long as the ledger keeps it: until then the same question is free.
     """
 
     release_id: int
@@ -171,6 +172,7 @@ class ReleaseRecord:
     created: datetime
     price: tuple[Event, ...]
     reused: int
+    kept: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +236,19 @@ class OwnerRecord:
     epsilon: Fraction | None
     delta: Fraction | None
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What a report of `verify` said, kept where nobody who can write the ledger can write.
+
+    Attributes:
+        head: Hash of the last record then.
+        records: How many there were then; None to look for the hash anywhere.
+    """
+
+    head: str
+    records: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,8 +355,8 @@ class Ledger(Protocol):
     def cap(self, policy: Policy) -> BudgetStatus:
         """Return the dataset's cap over all users: for the data owner, never for users."""
 
-    def releases(self, user: str) -> list[ReleaseRecord]:
-        """Return the releases that a user has paid for, oldest first."""
+    def releases(self, user: str, dataset: str) -> list[ReleaseRecord]:
+        """Return the releases of a dataset that a user has paid for, oldest first."""
 
     def history(self, user: str | None = None) -> list[ChargeRecord]:
         """Return the charges of a user, or of all, oldest first."""
@@ -349,8 +364,8 @@ class Ledger(Protocol):
     def owner_history(self) -> list[OwnerRecord]:
         """Return all grants, resets, freezes and changes of group, oldest first."""
 
-    def verify(self) -> VerifyReport:
-        """Recompute the hash chain, and every balance from the records."""
+    def verify(self, noted: Noted | None = None) -> VerifyReport:
+        """Recompute the hash chain, and every balance from the records; look for what was noted elsewhere."""
 
     def export(self) -> Iterator[dict[str, Any]]:
         """Yield every record, oldest first, with its hash."""

@@ -5,25 +5,42 @@ not the sum of its records has been tampered with.
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from sqlite3 import Connection
 from typing import Any, TypeVar
 
 from dpsql.errors import InvalidParameter, LedgerUnavailable
-from dpsql.ledger.chain import Record, canonical, sha256
+from dpsql.ledger.chain import Record, canonical
+from dpsql.ledger.memory import CARRIED, Memory, Total
+from dpsql.ledger.receipt import Receipt, price_digest
 from dpsql.privacy.accounting import Limit, Spent
-from dpsql.privacy.cost import Event
+from dpsql.privacy.cost import ZERO, Event
 from dpsql.privacy.exact import read_exact, read_signed
 
 Body = dict[str, Any]
 T = TypeVar("T")
 
 
-def project(connection: Connection, record: Record, body: Body) -> None:
-    """Apply a record to the derived tables."""
-    _PROJECTIONS[record.kind](connection, record, body)
+def project(connection: Connection, record: Record, body: Body | Receipt, memory: Memory) -> None:
+    """Apply a record to the derived tables, and to what is remembered of them.
+
+    Args:
+        connection: To the tables.
+        record: What is applied.
+        body: The record's body, or the receipt that it was written from.
+        memory: What is known of these tables.
+    """
+    if record.kind not in CARRIED:
+        memory.forget()
+    if isinstance(body, Receipt):
+        _CHARGES[record.kind](connection, record, body, memory)
+    elif record.kind in _CHARGES:
+        _CHARGES[record.kind](connection, record, Receipt.read(body), memory)
+    else:
+        _PROJECTIONS[record.kind](connection, record, body)
 
 
 def read(make: Callable[[str], T], text: str) -> T:
@@ -54,19 +71,36 @@ def load_events(text: str) -> tuple[Event, ...]:
 
 
 @lru_cache(maxsize=4096)
-def price(events: str) -> Spent:
-    """Return what the events of a canonical text cost in every currency."""
-    return Spent.zero().add(load_events(events))
+def price(events: str, orders: tuple[Fraction, ...] = ()) -> Spent:
+    """Return what the events of a canonical text cost in every currency, and at the given Rényi orders."""
+    return replace(Spent.zero(), renyi=tuple((order, ZERO) for order in orders)).add(load_events(events))
 
 
 @lru_cache(maxsize=256)
-def charged(spent: str, events: str) -> Spent:
-    """Return the running total after a charge; it is asked for by the decision and again by the projection."""
-    return load_spent(spent).add(load_events(events))
+def charged(total: Total, events: str) -> Total:
+    """Return a total after a charge; it is asked for by the decision, again by the projection, and for the cap."""
+    cost = price(events, tuple(order for order, _ in total.spent.renyi))
+    return write_total(total.spent.merge(cost))
 
 
-def joined(events: Iterable[str]) -> str:
+def write_total(spent: Spent) -> Total:
+    """Return totals as a budget's row holds them."""
+    return Total(canonical(spent.to_json()), spent)
+
+
+def read_total(connection: Connection, budget: int, memory: Memory) -> Total:
+    """Return what a budget holds."""
+    known = memory.totals.get(budget)
+    if known is None:
+        (text,) = connection.execute("SELECT spent FROM budgets WHERE id = ?", (budget,)).fetchone()
+        known = memory.totals[budget] = Total(text, load_spent(text))
+    return known
+
+
+def joined(events: Sequence[str]) -> str:
     """Return the canonical text of several lists of events as one list."""
+    if len(events) == 1:
+        return events[0]
     return f"[{','.join(text[1:-1] for text in events if text != '[]')}]"
 
 
@@ -227,51 +261,50 @@ def _dataset_joined(connection: Connection, record: Record, body: Body) -> None:
     )
 
 
-def _charge(connection: Connection, record: Record, body: Body) -> None:
-    paid: dict[int, str] = {}
-    fresh = []
-    for release in body["releases"]:
-        events = canonical(release["events"])
-        paid[release["id"]] = events
-        if release["origin"] == release["id"]:  # another user's release was charged to the cap when it was made
-            fresh.append(events)
-        connection.execute(
-            "INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
-            (
-                release["id"],
-                record.seq,
-                body["user"],
-                release["origin"],
-                body["dataset"],
-                release["key"],
-                sha256(events),
-            ),
-        )
-    _spend(connection, record, body["budget"], list(paid.values()))
-    _spend(connection, record, body["cap"], fresh)
-    if "group" in body:
-        _spend(connection, record, body["group"]["budget"], [paid[number] for number in body["group"]["releases"]])
+def _charge(connection: Connection, record: Record, receipt: Receipt, memory: Memory) -> None:
+    connection.executemany(
+        "INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
+        [
+            (item.id, record.seq, receipt.user, item.origin, receipt.dataset, item.key, price_digest(item.events))
+            for item in receipt.paid
+        ],
+    )
+    events = {item.id: item.events for item in receipt.paid}
+    # Another user's release was charged to the cap when it was made.
+    fresh = [item.events for item in receipt.paid if item.origin == item.id]
+    _spend(connection, record, receipt.budget, list(events.values()), memory)
+    _spend(connection, record, receipt.cap, fresh, memory)
+    if receipt.group is not None:
+        _spend(connection, record, receipt.group.budget, [events[number] for number in receipt.group.releases], memory)
         connection.executemany(
             "INSERT INTO shared SELECT ?, origin FROM releases WHERE id = ?",
-            [(body["group"]["budget"], number) for number in body["group"]["releases"]],
+            [(receipt.group.budget, number) for number in receipt.group.releases],
         )
-    _reuse(connection, record, body)
+    _reuse(connection, record, receipt, memory)
 
 
-def _spend(connection: Connection, record: Record, budget: int, events: list[str]) -> None:
+def _spend(connection: Connection, record: Record, budget: int, events: list[str], memory: Memory) -> None:
     if not events:
         return
-    (spent,) = connection.execute("SELECT spent FROM budgets WHERE id = ?", (budget,)).fetchone()
-    connection.execute(
-        "UPDATE budgets SET spent = ?, charges = charges + 1, last_charge = ? WHERE id = ?",
-        (canonical(charged(spent, joined(events)).to_json()), record.seq, budget),
+    before = read_total(connection, budget, memory)
+    after = charged(before, joined(events))
+    changed = connection.execute(
+        "UPDATE budgets SET spent = ?, charges = charges + 1, last_charge = ? WHERE id = ? AND spent = ?",
+        (after.text, record.seq, budget, before.text),
     )
+    if changed.rowcount != 1:
+        raise LedgerUnavailable(
+            f"budget {budget} of the ledger was changed by something that left no record",
+            hint="stop the gateway and run `dpsql ledger verify`",
+        )
+    memory.totals[budget] = after
 
 
-def _reuse(connection: Connection, record: Record, body: Body) -> None:
-    connection.executemany(
-        "UPDATE releases SET reused = reused + 1 WHERE id = ?", [(release,) for release in body["reused"]]
-    )
+def _reuse(connection: Connection, record: Record, receipt: Receipt, memory: Memory) -> None:
+    if receipt.reused:
+        connection.executemany(
+            "UPDATE releases SET reused = reused + 1 WHERE id = ?", [(release,) for release in receipt.reused]
+        )
 
 
 def _release_stored(connection: Connection, record: Record, body: Body) -> None:
@@ -310,8 +343,8 @@ _PROJECTIONS: dict[str, Callable[[Connection, Record, Body], None]] = {
     "cap.created": _cap_created,
     "cap.merged": _cap_merged,
     "dataset.joined": _dataset_joined,
-    "charge": _charge,
-    "reuse": _reuse,
     "release.stored": _release_stored,
     "release.dropped": _release_dropped,
 }
+
+_CHARGES: dict[str, Callable[[Connection, Record, Receipt, Memory], None]] = {"charge": _charge, "reuse": _reuse}

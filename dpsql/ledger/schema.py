@@ -9,7 +9,7 @@ APPLICATION_ID = 0x6470736C
 """Marks a SQLite file as a dpsql ledger ("dpsl")."""
 
 VERSION = 2
-"""Layout of the tables; a file of another version is refused."""
+"""Layout of the tables; an older file is migrated (migration.py), a newer one is refused."""
 
 RECORDS = """
 CREATE TABLE records (
@@ -124,6 +124,9 @@ CREATE TABLE payloads (
 
 TABLES = RECORDS + DERIVED + CONTENT
 """The whole of a new ledger."""
+
+KEPT_TABLES = ("records", "verifiers", "payloads")
+"""What a migration keeps; it derives the others again."""
 
 DERIVED_TABLES = (
     "accounts",

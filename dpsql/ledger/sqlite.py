@@ -9,14 +9,15 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dpsql.errors import InvalidParameter
 from dpsql.ledger.accounts import check_name, freeze, freeze_after_failures, set_group, unfreeze, unknown
 from dpsql.ledger.budgets import budget_status, cap_status, group_budget, last_charge, role_budget
 from dpsql.ledger.chain import sha256
 from dpsql.ledger.charging import charge, held
-from dpsql.ledger.file import open_file, open_snapshot, translated
+from dpsql.ledger.commits import GroupCommit
+from dpsql.ledger.file import open_file, open_reader, open_snapshot, translated, unavailable
 from dpsql.ledger.grants import grant, lower, reset
 from dpsql.ledger.history import OWNER_KINDS, charge_record, owner_record, release_record
 from dpsql.ledger.ledger import (
@@ -25,6 +26,7 @@ from dpsql.ledger.ledger import (
     Charge,
     ChargeRecord,
     Holder,
+    Noted,
     OwnerRecord,
     ReleaseRecord,
     ReleaseRequest,
@@ -32,10 +34,13 @@ from dpsql.ledger.ledger import (
     UserBudgets,
     VerifyReport,
 )
+from dpsql.ledger.memory import Memory
 from dpsql.ledger.transaction import Transaction, latest
 from dpsql.ledger.verification import records, verify
 from dpsql.ledger.windows import moment
 from dpsql.policy import Policy
+
+T = TypeVar("T")
 
 MAX_FAILURES = 3
 """So many queries of a user may fail on private data before the account is frozen."""
@@ -57,7 +62,7 @@ def _now() -> datetime:
 class SqliteLedger:
     """A Ledger in a SQLite file.
 
-    Threads share one connection under a lock: SQLite lets one write at a time anyhow.
+    Threads share one connection that writes and one that reads: SQLite lets one write at a time anyhow.
 
     Args:
         path: The file; it is made if nothing is there.
@@ -71,35 +76,37 @@ class SqliteLedger:
         self._path = path
         self._clock = clock
         self._max_stored_bytes = max_stored_bytes
-        self._lock = threading.Lock()
         self._connection = open_file(path)
+        self._memory = Memory()
+        self._commits = GroupCommit(self._connection, self._begin)
+        self._reader = open_reader(path)
+        self._reader_lock = threading.Lock()
 
     def charge(
         self, user: str, policy: Policy, requests: Sequence[ReleaseRequest], *, sql: str, reuse: bool = True
     ) -> Charge:
         """Charge a query durably, or raise and write nothing."""
-        with self._writing() as transaction:
-            return charge(transaction, user, policy, requests, sql, reuse)
+        return self._grouped(lambda transaction: charge(transaction, user, policy, requests, sql, reuse))
 
     def held(self, user: str, policy: Policy, requests: Sequence[ReleaseRequest]) -> tuple[bool, ...]:
         """Tell which of the requests this user has already and would not be charged for; nothing is written."""
         with self._reading() as connection:
-            return held(Transaction(connection, self._clock), user, policy, requests)
+            return held(Transaction(connection, self._clock, Memory()), user, policy, requests)
 
     def store(self, release_id: int, payload: bytes) -> None:
         """Keep a release durably; the first one stored for a key stays, one beyond the bound is not kept at all."""
-        with self._writing() as transaction:
-            row = transaction.one("SELECT dataset, key, price FROM releases WHERE id = ? AND origin = id", release_id)
-            if row is None:
-                raise InvalidParameter(f"no release {release_id} was charged to be made")
-            taken = transaction.one("SELECT 1 FROM stored WHERE dataset = ? AND key = ? AND price = ?", *row)
-            if taken is not None or len(payload) > self._max_stored_bytes:
-                return
-            self._make_room(transaction, len(payload))
-            transaction.connection.execute("INSERT INTO payloads VALUES (?, ?)", (release_id, payload))
-            transaction.append(
-                "release.stored", {"release": release_id, "digest": sha256(payload), "size": len(payload)}
-            )
+        self._grouped(lambda transaction: self._store(transaction, release_id, payload))
+
+    def _store(self, transaction: Transaction, release_id: int, payload: bytes) -> None:
+        row = transaction.one("SELECT dataset, key, price FROM releases WHERE id = ? AND origin = id", release_id)
+        if row is None:
+            raise InvalidParameter(f"no release {release_id} was charged to be made")
+        taken = transaction.one("SELECT 1 FROM stored WHERE dataset = ? AND key = ? AND price = ?", *row)
+        if taken is not None or len(payload) > self._max_stored_bytes:
+            return
+        self._make_room(transaction, len(payload))
+        transaction.connection.execute("INSERT INTO payloads VALUES (?, ?)", (release_id, payload))
+        transaction.append("release.stored", {"release": release_id, "digest": sha256(payload), "size": len(payload)})
 
     def _make_room(self, transaction: Transaction, size: int) -> None:
         while transaction.one("SELECT stored_bytes FROM totals")[0] + size > self._max_stored_bytes:
@@ -222,20 +229,20 @@ class SqliteLedger:
 
     def _latest(self, connection: sqlite3.Connection) -> datetime:
         row = connection.execute("SELECT at FROM records ORDER BY seq DESC LIMIT 1").fetchone()
-        return latest(self._clock, None if row is None else row[0])
+        return moment(latest(self._clock, None if row is None else row[0]))
 
     def cap(self, policy: Policy) -> BudgetStatus:
         """Return the dataset's cap over all users: for the data owner, never for users."""
         with self._reading() as connection:
             return cap_status(connection, policy.dataset)
 
-    def releases(self, user: str) -> list[ReleaseRecord]:
-        """Return the releases that a user has paid for, oldest first."""
+    def releases(self, user: str, dataset: str) -> list[ReleaseRecord]:
+        """Return the releases of a dataset that a user has paid for, oldest first."""
         with self._reading() as connection:
             rows = connection.execute(
-                "SELECT r.id, r.key, r.reused, c.at, c.body FROM releases r JOIN records c ON c.seq = r.charge "
-                "WHERE r.user = ? ORDER BY r.id",
-                (user,),
+                "SELECT r.id, r.key, r.reused, EXISTS (SELECT 1 FROM stored WHERE release = r.origin), c.at, c.body "
+                "FROM releases r JOIN records c ON c.seq = r.charge WHERE r.user = ? AND r.dataset = ? ORDER BY r.id",
+                (user, dataset),
             ).fetchall()
         return [release_record(*row) for row in rows]
 
@@ -258,10 +265,10 @@ class SqliteLedger:
             rows = connection.execute(query, OWNER_KINDS).fetchall()
         return [owner_record(*row) for row in rows]
 
-    def verify(self) -> VerifyReport:
+    def verify(self, noted: Noted | None = None) -> VerifyReport:
         """Recompute the hash chain, and every balance from the records, while charges go on."""
         with translated(self._path), closing(open_snapshot(self._path)) as connection:
-            return verify(connection)
+            return verify(connection, noted)
 
     def export(self) -> Iterator[dict[str, Any]]:
         """Yield every record, oldest first, with its hash."""
@@ -270,33 +277,38 @@ class SqliteLedger:
                 yield {**asdict(record), "body": json.loads(record.body)}
 
     def close(self) -> None:
-        """Close the ledger's file."""
-        with self._lock:
-            self._connection.close()
+        """Close the ledger's file; what waits to be written fails."""
+        with self._reader_lock:
+            self._reader.close()
+        self._commits.close()  # last: the last connection to a file that may write tidies up beside it
+
+    def _begin(self) -> Transaction:
+        self._connection.execute("BEGIN IMMEDIATE")
+        return Transaction(self._connection, self._clock, self._memory)
+
+    def _grouped(self, act: Callable[[Transaction], T]) -> T:
+        """Write together with what other threads ask for; it is on the disk when this ends, or never was."""
+        try:
+            return self._commits.run(act)
+        except (sqlite3.Error, OSError) as error:
+            raise unavailable(self._path, error) from error
 
     @contextmanager
     def _writing(self) -> Iterator[Transaction]:
         """Hold the ledger alone; what was written is on the disk when this ends, or never was."""
-        with self._lock, translated(self._path):
-            try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                yield Transaction(self._connection, self._clock)
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:  # SQLite itself ends it when the disk is full
-                    self._connection.execute("ROLLBACK")
-                raise
+        with translated(self._path), self._commits.alone() as transaction:
+            yield transaction
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """Read one state of the ledger."""
-        with self._lock, translated(self._path):
+        """Read one state of the ledger, without waiting for a commit."""
+        with self._reader_lock, translated(self._path):
             try:
-                self._connection.execute("BEGIN")
-                yield self._connection
+                self._reader.execute("BEGIN")
+                yield self._reader
             finally:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
+                if self._reader.in_transaction:
+                    self._reader.execute("ROLLBACK")
 
 
 def _require(transaction: Transaction, name: str) -> None:

@@ -6,23 +6,25 @@ from datetime import datetime
 from typing import Any
 
 from dpsql.errors import LedgerUnavailable
-from dpsql.ledger.chain import ORIGIN, link
+from dpsql.ledger.chain import ORIGIN, canonical, link
+from dpsql.ledger.memory import Memory
 from dpsql.ledger.projection import project
+from dpsql.ledger.receipt import Receipt
 from dpsql.ledger.windows import moment, stamp
 
 LAST_YEAR = 2200
 """A clock beyond it is wrong: what it dates would be the ledger's time for ever, and windows could not end."""
 
 
-def latest(clock: Callable[[], datetime], last: str | None) -> datetime:
-    """Return the time, never before that of the last record: a clock that moved back renews nothing."""
+def latest(clock: Callable[[], datetime], last: str | None) -> str:
+    """Return the time's stamp, never before that of the last record: a clock that moved back renews nothing."""
     told = clock()
     if told.year > LAST_YEAR:
         raise LedgerUnavailable(
             f"the clock says year {told.year}", hint="set the clock of this machine, then ask again"
         )
-    now = moment(stamp(told))
-    return now if last is None else max(now, moment(last))
+    now = stamp(told)
+    return now if last is None else max(now, last)
 
 
 class Transaction:
@@ -30,28 +32,54 @@ class Transaction:
 
     Attributes:
         connection: For reading.
-        now: The time of all that is written.
+        memory: What need not be read.
+        at: The stamp of all that is written.
     """
 
-    def __init__(self, connection: sqlite3.Connection, clock: Callable[[], datetime]) -> None:
+    def __init__(self, connection: sqlite3.Connection, clock: Callable[[], datetime], memory: Memory) -> None:
         self.connection = connection
+        self.memory = memory
         row = connection.execute("SELECT seq, hash, at FROM records ORDER BY seq DESC LIMIT 1").fetchone()
         self._seq: int
         self._head: str
         self._seq, self._head, last = row or (0, ORIGIN, None)
-        self.now = latest(clock, last)
+        self.at = latest(clock, last)
+        memory.meet(self._head)
+
+    @property
+    def now(self) -> datetime:
+        """The time of all that is written."""
+        return moment(self.at)
 
     def one(self, sql: str, *values: object) -> Any:
         """Return the first row of a query, or None."""
         return self.connection.execute(sql, values).fetchone()
 
-    def append(self, kind: str, body: dict[str, Any]) -> int:
+    def mark(self) -> tuple[int, str]:
+        """Begin a part of the transaction that can be undone alone; return where the records stand."""
+        self.connection.execute("SAVEPOINT part")
+        return self._seq, self._head
+
+    def keep(self) -> None:
+        """End the part that `mark` began."""
+        self.connection.execute("RELEASE part")
+
+    def undo(self, before: tuple[int, str]) -> None:
+        """Take back all that was written since `mark` returned this."""
+        self.connection.execute("ROLLBACK TO part")
+        self.keep()
+        self._seq, self._head = before
+        self.memory.forget()
+
+    def append(self, kind: str, body: dict[str, Any] | Receipt) -> int:
         """Write a record and what follows from it; return its number."""
-        record = link(self._seq + 1, stamp(self.now), kind, body, self._head)
+        text = body.text() if isinstance(body, Receipt) else canonical(body)
+        record = link(self._seq + 1, self.at, kind, text, self._head)
         self.connection.execute(
             "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?)",
             (record.seq, record.at, record.kind, record.body, record.previous, record.hash),
         )
-        project(self.connection, record, body)
+        project(self.connection, record, body, self.memory)
         self._seq, self._head = record.seq, record.hash
+        self.memory.head = record.hash
         return record.seq

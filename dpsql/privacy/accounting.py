@@ -76,13 +76,17 @@ class Limit:
 
     def total(self, spent: Spent) -> Fraction | None:
         """Return what was spent of the capacity; None if it has no price here."""
-        totals = {
-            Accountant.PURE: spent.pure_epsilon,
-            Accountant.BASIC: spent.basic_epsilon,
-            Accountant.ADVANCED: spent.squares,
-            Accountant.ZCDP: spent.rho,
-        }
-        return spent.at(self.order) if self.accountant is Accountant.RDP else totals[self.accountant]
+        match self.accountant:
+            case Accountant.PURE:
+                return spent.pure_epsilon
+            case Accountant.BASIC:
+                return spent.basic_epsilon
+            case Accountant.ADVANCED:
+                return spent.squares
+            case Accountant.ZCDP:
+                return spent.rho
+            case Accountant.RDP:
+                return spent.at(self.order)
 
     def total_delta(self, spent: Spent) -> Fraction:
         """Return what was spent of delta_selection."""

@@ -1,6 +1,7 @@
 import asyncio
 import json
 import logging
+import re
 import shutil
 import signal
 import socket
@@ -14,6 +15,7 @@ import pytest
 
 from dpsql.cli import serve as serve_module
 from tests.cli.conftest import Program, Run
+from tests.cli.test_demo import psql
 
 WIRE = Path(__file__).parent.parent / "wire"
 Start = Callable[..., Program]
@@ -193,3 +195,21 @@ def test_the_log_has_the_kind_of_an_exception_and_not_its_text(caplog: pytest.Lo
         assert "canary" not in line
     assert "unexpected KeyError" in caplog.text
     assert "canary" not in caplog.text
+
+
+def test_past_releases_are_shown_to_psycopg_and_psql(policy: Path, ledger: str, start: Start) -> None:
+    program = start("serve", policy, "--port", 0, "--ledger", ledger)
+    with connect(program) as connection:
+        for sql in ("SELECT COUNT(*) FROM patients WHERE age > 3", "SELECT COUNT(1) FROM patients WHERE 3.0 < age"):
+            connection.execute(sql)
+        shown = connection.execute("SELECT query, price, kept, reused FROM dpsql.releases").fetchall()
+    assert shown == [("SELECT COUNT(*) FROM patients WHERE age > 3", "epsilon 0.1", True, 1)]
+    url = f"postgresql://ana:secret@127.0.0.1:{program.port}/clinic"
+    printed = subprocess.run(
+        [psql(), "-X", url, "-At", "-c", "SELECT * FROM dpsql.releases"], capture_output=True, text=True, check=True
+    )
+    assert re.fullmatch(
+        r"1\|2\d{3}-[^|]+\|SELECT COUNT\(\*\) FROM patients WHERE age > 3\|[^|]*\|0\.005\|0\|1\|epsilon 0\.1\|t\n",
+        printed.stdout,
+    )
+    assert program.stop() == 0

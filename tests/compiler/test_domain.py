@@ -415,7 +415,7 @@ SAME_ROWS = [
      "AND EXTRACT(DOY FROM visited_on) < duration_min GROUP BY 1, 2",
      "SELECT * FROM (VALUES (2020), (2021)) AS a(y) CROSS JOIN (VALUES (0), (1), (NULL)) AS b(d)"),
     ("SELECT v.doctor_id, COUNT(*) FROM visits AS v JOIN (SELECT n, n + 1 AS m FROM generate_series(5, 50000) AS g(n)) "
-     "AS t ON t.n = v.doctor_id AND t.m > 9 GROUP BY 1", "SELECT doctor_id FROM doctors UNION ALL SELECT NULL"),
+     "AS t ON t.n = v.doctor_id AND t.m > 9 GROUP BY 1", "SELECT doctor_id FROM doctors WHERE doctor_id > 8"),
     # Released rows are as good as a table.
     ("WITH top AS (SELECT sex AS s, COUNT(*) AS n FROM patients WHERE sex <> 'X' GROUP BY 1 ORDER BY n DESC, s "
      "LIMIT 2) SELECT s, COUNT(*) FROM patients JOIN top ON top.s = sex GROUP BY 1", "VALUES ('F'), ('M')"),
@@ -511,8 +511,9 @@ def test_many_equations(clinic_policy: Path) -> None:
     """Each of so many costs time: those beyond a limit are passed over, and the key is private."""
     planner = Planner(load_policy(clinic_policy))
     for number, private in ((10, False), (MAX_EQUATIONS + 1, True)):
-        equations = " AND ".join(f"left(p.city, {n}) = d.city" for n in range(1, number + 1))
-        sql = f"SELECT left(p.city, {number}), COUNT(*) FROM patients AS p, doctors AS d WHERE {equations} GROUP BY 1"
+        equations = " AND ".join(f"left(p.city, {n}) = d.city" for n in range(101, number + 101))
+        key = f"left(p.city, {number + 100})"  # the last by its label
+        sql = f"SELECT {key}, COUNT(*) FROM patients AS p, doctors AS d WHERE {equations} GROUP BY 1"
         (release,) = planner.compile(sql).releases
         assert release.private_keys is private
 

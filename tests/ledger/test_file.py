@@ -1,21 +1,23 @@
 """The ledger's file: made once, private, and refused when it is anything but a ledger that can be written."""
 
 import os
+import random
 import shutil
 import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dpsql.errors import InvalidParameter, LedgerUnavailable
 from dpsql.ledger import SqliteLedger, open_ledger
-from dpsql.ledger.schema import VERSION
+from dpsql.ledger.schema import DERIVED_TABLES, VERSION
 from tests.ledger.world import ROOT, SQL, new_ledger, policy, requests
 
 POLICY = policy()
@@ -113,8 +115,10 @@ def test_a_missing_directory_is_told(tmp_path: Path) -> None:
 def test_an_empty_file_is_no_new_ledger(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     path.touch()
-    assert "restore it from a backup" in refusal(path)
+    assert "is an empty file; restore it from a backup" in refusal(path)
     assert path.stat().st_size == 0
+    path.write_bytes(b"SQLite format 3")
+    assert "is cut short; restore it from a backup" in refusal(path)
 
 
 def test_another_file_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -133,28 +137,73 @@ def test_another_layout_is_refused(tmp_path: Path, version: int, mend: str) -> N
     assert mend in refusal(path)
 
 
-def test_a_damaged_file_answers_nothing(tmp_path: Path) -> None:
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "cut in a page": lambda content: content[:5000],
+    "cut by half": lambda content: content[: len(content) // 8192 * 4096],
+    "cut by a page": lambda content: content[:-4096],
+    "cut to nearly nothing": lambda content: content[:99],
+    "random bytes": lambda content: random.Random(4).randbytes(len(content)),
+    "another header": lambda content: b"\0" * 16 + content[16:],
+    "a schema of ones": lambda content: content[:100] + b"\xff" * 3996 + content[4096:],
+    "a page of zeros": lambda content: content[: 2 * 4096] + bytes(4096) + content[3 * 4096 :],
+    "a page of ones": lambda content: content[: 2 * 4096] + b"\xff" * 4096 + content[3 * 4096 :],
+    "nothing but its header": lambda content: content[:4096] + b"\xff" * (len(content) - 4096),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_file_is_refused_at_the_start(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     path = closed_ledger(tmp_path / "ledger.sqlite")
-    content = bytearray(path.read_bytes())
-    content[4096:] = b"\xff" * (len(content) - 4096)  # the header is whole, the tables are not
+    content = damage(path.read_bytes())
     path.write_bytes(content)
-    ledger = SqliteLedger(path)
-    with pytest.raises(LedgerUnavailable, match="malformed") as error:
-        ledger.charge("ana", POLICY, requests("a"), sql=SQL)
-    assert "restore the ledger from a backup" in str(error.value.hint)
-    assert not ledger.verify().ok
-    ledger.close()
+    assert "from a backup" in refusal(path)
+    assert path.read_bytes() == content
 
 
-def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
+def test_every_page_is_looked_at(tmp_path: Path) -> None:
     path = closed_ledger(tmp_path / "ledger.sqlite")
-    os.truncate(path, 5000)
-    with pytest.raises(LedgerUnavailable):
-        SqliteLedger(path).charge("ana", POLICY, requests("a"), sql=SQL)
+    content = path.read_bytes()
+    for start in range(0, len(content), 4096):
+        path.write_bytes(content[:start] + bytes(4096) + content[start + 4096 :])
+        assert "from a backup" in refusal(path)
+
+
+@pytest.mark.parametrize("table", ["records", "payloads", *DERIVED_TABLES])
+def test_a_missing_or_altered_table_is_refused_at_the_start(tmp_path: Path, table: str) -> None:
+    path = change(closed_ledger(tmp_path / "ledger.sqlite"), f"ALTER TABLE {table} ADD COLUMN more TEXT")
+    assert f"the table {table} is missing or altered" in refusal(path)
+    change(path, f"DROP TABLE {table}")
+    assert f"the table {table} is missing or altered" in refusal(path)
+
+
+def test_the_log_of_another_ledger_is_refused_at_the_start(tmp_path: Path) -> None:
+    path, other = tmp_path / "ledger.sqlite", tmp_path / "other.sqlite"
+    ledger = new_ledger(path)
+    for key in range(60):
+        ledger.charge("ana", POLICY, requests(key)[:0], sql=SQL * 20)
+    ledger._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    for key in range(10):
+        ledger.charge("ana", POLICY, requests(key), sql=SQL * 20)
+    log = path.with_name("ledger.sqlite-wal").read_bytes()
+    ledger.close()
+    closed_ledger(other)
+    other.with_name("other.sqlite-wal").write_bytes(log)
+    assert "from a backup" in refusal(other)
 
 
 def test_a_directory_is_no_ledger(tmp_path: Path) -> None:
-    assert "able to write" in refusal(tmp_path)
+    assert "name a file in it" in refusal(tmp_path)
+
+
+def test_a_file_system_that_cannot_commit_durably_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = change(closed_ledger(tmp_path / "ledger.sqlite"), "PRAGMA journal_mode = DELETE")
+    connect = sqlite3.connect
+
+    def without_shared_memory(name: str, **options: Any) -> object:
+        return connect(f"{name}&vfs=unix-dotfile", **options)
+
+    monkeypatch.setattr(sqlite3, "connect", without_shared_memory)
+    assert "a disk of this machine" in refusal(path)
 
 
 def test_a_closed_ledger_says_so(tmp_path: Path) -> None:

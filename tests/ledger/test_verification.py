@@ -5,15 +5,21 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import astuple, replace
 from fractions import Fraction
+from itertools import combinations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from dpsql.ledger import Holder, Scope, SqliteLedger, VerifyReport
+from dpsql.ledger import Holder, Noted, Scope, SqliteLedger, VerifyReport
 from dpsql.ledger.chain import ORIGIN, Record, canonical, flaw, link
+from dpsql.ledger.memory import Memory
 from dpsql.ledger.projection import project
 from dpsql.ledger.schema import TABLES
+from dpsql.ledger.verification import verify
 from tests.ledger.world import SQL, TEAM, Clock, new_ledger, policy, requests
 
 POLICY = policy()
@@ -55,11 +61,12 @@ def copy(original: Path, tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def checked(connection: sqlite3.Connection) -> VerifyReport:
-    path = Path(connection.execute("PRAGMA database_list").fetchone()[2])
-    ledger = SqliteLedger(path)
-    report = ledger.verify()
-    ledger.close()
-    return report
+    with closing(SqliteLedger(path_of(connection))) as ledger:
+        return ledger.verify()
+
+
+def path_of(connection: sqlite3.Connection) -> Path:
+    return Path(connection.execute("PRAGMA database_list").fetchone()[2])
 
 
 def forced(connection: sqlite3.Connection, *statements: str) -> VerifyReport:
@@ -130,6 +137,106 @@ def test_changed_records_are_found(copy: sqlite3.Connection, statements: list[st
     report = forced(copy, *statements)
     assert not report.ok
     assert problem in report.problems[0]
+
+
+def chain(connection: sqlite3.Connection) -> list[Record]:
+    query = "SELECT seq, at, kind, body, previous, hash FROM records ORDER BY seq"
+    return [Record(*row) for row in connection.execute(query)]
+
+
+def test_every_edit_of_every_character_of_every_record_is_found(original: Path) -> None:
+    with closing(sqlite3.connect(original)) as connection:
+        records = chain(connection)
+    for before, record in zip([None, *records], records, strict=False):
+        assert flaw(record, before) is None
+        for name in ("at", "kind", "body", "previous", "hash"):
+            text = getattr(record, name)
+            for place, old in enumerate(text):
+                for new in ("", chr(ord(old) ^ 1), old + old):
+                    changed = replace(record, **{name: text[:place] + new + text[place + 1 :]})
+                    assert flaw(changed, before) is not None
+        for seq in (record.seq - 1, record.seq + 1, -record.seq):
+            assert flaw(replace(record, seq=seq), before) is not None
+
+
+def flawed(records: list[Record]) -> bool:
+    return any(flaw(record, before) for before, record in zip([None, *records], records, strict=False))
+
+
+def numbered(records: list[Record]) -> list[Record]:
+    return [replace(record, seq=seq) for seq, record in enumerate(records, 1)]
+
+
+def test_every_removal_and_every_swap_of_records_is_found(original: Path) -> None:
+    """With the numbers as they were, or closed up; but for the last record, for which its hash must be noted."""
+    with closing(sqlite3.connect(original)) as connection:
+        records = chain(connection)
+    assert not flawed(records)
+    for place in range(len(records) - 1):
+        left = records[:place] + records[place + 1 :]
+        assert flawed(left)
+        assert flawed(numbered(left))
+    for one, other in combinations(range(len(records)), 2):
+        swapped = list(records)
+        swapped[one], swapped[other] = swapped[other], swapped[one]
+        assert flawed(swapped)
+        assert flawed(numbered(swapped))
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_chain_that_was_written_anew_is_found_by_the_noted_hash(original: Path, data: st.DataObject) -> None:
+    """Whoever can write the file can compute hashes; what a report said, kept elsewhere, he cannot change."""
+    with closing(sqlite3.connect(original)) as source, closing(sqlite3.connect(":memory:")) as forged:
+        source.backup(forged)
+        records = chain(forged)
+        noted = Noted(records[-1].hash, data.draw(st.sampled_from([None, len(records)])))
+        assert verify(forged, noted).ok
+        first = data.draw(st.integers(0, len(records) - 1))
+        cut = data.draw(st.booleans())
+        forged.executescript("".join(f"DROP TRIGGER {name};" for name in TRIGGERS))
+        head, rest = records[first - 1].hash if first else ORIGIN, []
+        for seq, record in enumerate(records[first + cut :], first + 1):
+            body = json.loads(record.body)
+            if not cut and seq == first + 1:
+                body["forged"] = data.draw(st.text(max_size=3))
+            rest.append(link(seq, record.at, record.kind, body, head))
+            head = rest[-1].hash
+        forged.execute("DELETE FROM records WHERE seq > ?", (first,))
+        forged.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?)", map(astuple, rest))
+        source.rollback()
+        triggers = source.execute("SELECT sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        forged.executescript("".join(f"{sql};" for (sql,) in triggers))
+        assert not verify(forged, noted).ok
+
+
+NOT_THERE = ("the record that was noted as the last is not there: records were cut off or replaced",)
+
+
+def test_a_noted_record_is_looked_for(copy: sqlite3.Connection) -> None:
+    records = chain(copy)
+    with closing(SqliteLedger(path_of(copy))) as ledger:
+        for number, record in enumerate(records, 1):
+            assert ledger.verify(Noted(record.hash)).ok
+            assert ledger.verify(Noted(record.hash, number)).ok
+            assert ledger.verify(Noted(record.hash, number - 1)).problems == NOT_THERE
+        assert ledger.verify(Noted(ORIGIN)).ok
+        assert ledger.verify(Noted(ORIGIN, 0)).ok
+        assert ledger.verify(Noted(ORIGIN, 1)).problems == NOT_THERE
+        assert ledger.verify(Noted(records[-1].hash, len(records) + 1)).problems == NOT_THERE
+        assert ledger.verify(Noted("f" * 64)).problems == NOT_THERE
+
+
+def test_records_cut_off_with_all_that_followed_from_them_are_found_by_the_noted_hash(
+    original: Path, tmp_path: Path
+) -> None:
+    """As by one who puts an older copy back."""
+    path = tmp_path / "older.sqlite"
+    with closing(new_ledger(path, Clock())) as ledger, closing(SqliteLedger(original)) as whole:
+        report = whole.verify()
+        assert ledger.verify().ok
+        assert ledger.verify(Noted(report.head, report.records)).problems == NOT_THERE
+        assert whole.verify(Noted(ledger.verify().head, 2)).ok
 
 
 def test_all_records_cut_off_are_found(copy: sqlite3.Connection) -> None:
@@ -203,8 +310,9 @@ def test_tampered_content_is_found(copy: sqlite3.Connection, statement: str, pro
     ],
 )
 def test_an_altered_schema_is_found(copy: sqlite3.Connection, statement: str, problem: str) -> None:
-    copy.execute(statement)
-    assert checked(copy).problems == (problem,)
+    with closing(SqliteLedger(path_of(copy))) as ledger:
+        copy.execute(statement)
+        assert ledger.verify().problems == (problem,)
 
 
 def test_damage_is_found(copy: sqlite3.Connection, tmp_path: Path) -> None:
@@ -213,10 +321,9 @@ def test_damage_is_found(copy: sqlite3.Connection, tmp_path: Path) -> None:
     path = tmp_path / "copy.sqlite"
     content = bytearray(path.read_bytes())
     content[(page - 1) * 4096 + 3 : (page - 1) * 4096 + 5] = b"\0\0"  # an index without its entries
-    path.write_bytes(content)
-    ledger = SqliteLedger(path)
-    report = ledger.verify()
-    ledger.close()
+    with closing(SqliteLedger(path)) as ledger:
+        path.write_bytes(content)
+        report = ledger.verify()
     assert report.problems
     assert all(problem.startswith("the file is damaged") for problem in report.problems)
 
@@ -269,7 +376,7 @@ def test_charges_go_on_while_a_ledger_is_verified(ledger: SqliteLedger, monkeypa
         ledger.charge("ana", POLICY, requests("b"), sql=SQL)
         return []
 
-    monkeypatch.setattr("dpsql.ledger.verification._damage", charge)
+    monkeypatch.setattr("dpsql.ledger.verification.damage", charge)
     assert ledger.verify().ok
 
 
@@ -280,14 +387,14 @@ def test_records_chain_canonical_json(copy: sqlite3.Connection) -> None:
 
 def test_records_of_layout_1_mean_what_they_meant() -> None:
     """They were written by the first layout's dpsql: the present tables follow from them unchanged."""
-    before = None
+    before, memory = None, Memory()
     with closing(sqlite3.connect(":memory:")) as replay:
         replay.executescript(TABLES)
         for line in Path(__file__).with_name("layout1.jsonl").read_text().splitlines():
             fields = json.loads(line)
             record = Record(**{**fields, "body": canonical(fields["body"])})
             assert flaw(record, before) is None
-            project(replay, record, fields["body"])
+            project(replay, record, fields["body"], memory)
             before = record
         budgets = replay.execute("SELECT scope, holder, dataset, spent, charges, resets, last_charge FROM budgets")
         found = {row[:3]: (json.loads(row[3])["pure_epsilon"], *row[4:]) for row in budgets}

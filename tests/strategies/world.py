@@ -1,5 +1,6 @@
 """A small world in which everything that can go wrong does: its tables, its policy, and the engines that hold it."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -223,18 +224,23 @@ def survey_file(folder: Path, rows: Rows) -> Path:
     return path
 
 
-def policy_file(folder: Path, adjacency: str) -> Path:
-    """The policy of the survey, beside its database."""
+def policy_file(folder: Path, adjacency: str, most: int | None = None) -> Path:
+    """The policy of the survey, beside its database; with `most` rows and groups of a unit in place of its own."""
     path = folder / f"{adjacency}.toml"
-    path.write_text(POLICY.format(file="survey.duckdb", adjacency=adjacency), encoding="utf-8")
+    text = POLICY.format(file="survey.duckdb", adjacency=adjacency)
+    if most is not None:
+        limits = f"max_rows = {most}\nmax_groups = {most}\nmax_rows_per_group = {most}"
+        text = re.sub(r"^max_\w+ = \d+\n", "", text, flags=re.MULTILINE)
+        text = re.sub(r"^(unit_(?:key|via) = .*)$", rf"\1\n{limits}", text, flags=re.MULTILINE)
+    path.write_text(text, encoding="utf-8")
     return path
 
 
-def open_survey(folder: Path, adjacency: str) -> Survey:
+def open_survey(folder: Path, adjacency: str, most: int | None = None) -> Survey:
     """The survey over an engine in memory."""
     if not (folder / "survey.duckdb").exists():
         survey_file(folder, {})
-    policy = load_policy(policy_file(folder, adjacency))
+    policy = load_policy(policy_file(folder, adjacency, most))
     backend = DuckDBBackend(str(folder / "survey.duckdb"), policy)
     memory = duckdb.connect(":memory:")
     for name in _SETTINGS:

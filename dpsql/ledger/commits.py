@@ -1,0 +1,180 @@
+"""Group commit: writes that threads ask for at once share one durable commit.
+
+Rule 1: nobody is told anything before the commit that holds his write is on the disk, a refusal neither: it was
+decided on what was written before it.
+Rule 2: a write that is refused is undone alone; where the commit fails, every write in it fails.
+Rule 3: to lead is to hold the lock, so the lead cannot be lost with an interrupted thread; a wake-up can, and costs
+a moment's patience then.
+"""
+
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from copy import copy
+from typing import Any, Generic, TypeVar
+
+from dpsql.errors import LedgerUnavailable
+from dpsql.ledger.transaction import Transaction
+
+T = TypeVar("T")
+
+LARGEST_BATCH = 128
+"""So many writes share a commit at most: the first in it waits for all of them."""
+
+PATIENCE = 0.25
+"""Seconds after which a waiting thread looks for itself whether anybody leads."""
+
+
+class _Work(Generic[T]):
+    """One write and what became of it.
+
+    Attributes:
+        act: What it does.
+        settled: Its thread may be told.
+        over: No leader may begin it: it is about to be committed, or its thread is gone.
+        result: What `act` returned, if it did.
+        error: What is to be raised instead.
+        bell: Held but while its thread is to wake up.
+    """
+
+    __slots__ = ("act", "bell", "error", "over", "result", "settled")
+
+    def __init__(self, act: Callable[[Transaction], T]) -> None:
+        self.act = act
+        self.settled = False
+        self.over = False
+        self.result: T
+        self.error: Exception | None = None
+        self.bell = threading.Lock()
+        self.bell.acquire()
+
+    def attempt(self, transaction: Transaction) -> None:
+        """Do it in a transaction with others; undo it alone if it raises."""
+        self.error = None
+        before = transaction.mark()
+        try:
+            self.result = self.act(transaction)
+        except Exception as error:
+            if not transaction.connection.in_transaction:  # SQLite has ended it, so all of it fails
+                raise
+            transaction.undo(before)
+            self.error = error
+        else:
+            transaction.keep()
+
+    def wake(self) -> None:
+        """Let the thread look again."""
+        with suppress(RuntimeError):  # it rings already
+            self.bell.release()
+
+
+class GroupCommit:
+    """The one way in which a connection is written through.
+
+    A thread that finds nobody leading takes all that wait, in their order, into one transaction, each write under its
+    own savepoint, commits and wakes the others.
+
+    Args:
+        connection: Used for nothing else.
+        begin: Begins a transaction on it.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, begin: Callable[[], Transaction]) -> None:
+        self._connection = connection
+        self._begin = begin
+        self._lock = threading.Lock()
+        self._queue: deque[_Work[Any]] = deque()
+
+    def run(self, act: Callable[[Transaction], T]) -> T:
+        """Return what `act` returns, or raise what it raises, once that is on the disk.
+
+        Raises:
+            LedgerUnavailable: Another thread was interrupted in the commit; it may stand.
+            sqlite3.Error: Nothing was written.
+        """
+        work = _Work(act)
+        try:
+            self._queue.append(work)
+            while not work.settled:
+                if self._lock.locked():
+                    work.bell.acquire(timeout=PATIENCE)
+                else:
+                    with self._lock:
+                        if not work.settled:
+                            self._lead(work)
+                    self._wake_next()
+        except BaseException:
+            work.over = True
+            self._wake_next()
+            raise
+        if work.error is not None:
+            raise work.error
+        return work.result
+
+    @contextmanager
+    def alone(self) -> Iterator[Transaction]:
+        """Hold the ledger alone; what was written is on the disk when this ends, or never was."""
+        try:
+            with self._lock:
+                self._roll_back()
+                try:
+                    yield self._begin()
+                    self._connection.execute("COMMIT")
+                except BaseException:
+                    self._roll_back()
+                    raise
+        finally:
+            self._wake_next()
+
+    def close(self) -> None:
+        """Close the connection; what still waits fails."""
+        with self._lock:
+            self._connection.close()
+        self._wake_next()
+
+    def _lead(self, own: _Work[Any]) -> None:
+        """Commit what waits; unless the queue is long, the leader's own write is in it."""
+        if own.over:
+            raise LedgerUnavailable(
+                "another thread was interrupted while it wrote this to the ledger; it may stand",
+                hint="look for it with `dpsql budget history`, or ask again",
+            )
+        batch = [work for work in list(self._queue)[:LARGEST_BATCH] if not work.over]
+        try:
+            self._commit(batch)
+        except Exception as error:
+            for work in batch:
+                work.over, work.error = True, copy(error)  # each thread raises its own
+        for work in batch:
+            work.settled = True
+            if work is not own:
+                work.wake()
+        while self._queue and self._queue[0].over:
+            self._queue.popleft()
+
+    def _commit(self, batch: list[_Work[Any]]) -> None:
+        self._roll_back()
+        try:
+            transaction = self._begin()
+            for work in batch:
+                work.attempt(transaction)
+            for work in batch:
+                work.over = True  # whatever happens now, it may be on the disk: nobody may begin it again
+            self._connection.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _roll_back(self) -> None:
+        """End the transaction, if one is open: a leader who was interrupted twice may have left his."""
+        if self._connection.in_transaction:  # SQLite itself ends it when the disk is full
+            self._connection.execute("ROLLBACK")
+
+    def _wake_next(self) -> None:
+        """Wake the thread that waits longest, to lead."""
+        for work in list(self._queue):
+            if not work.over:
+                work.wake()
+                return

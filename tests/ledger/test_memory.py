@@ -1,0 +1,307 @@
+"""What a process remembers of the ledger is what it would read: the same acts end in the same records without it."""
+
+import json
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpsql.errors import BudgetExhausted, Error, LedgerUnavailable, PolicyViolation
+from dpsql.ledger import Charge, Holder, Scope, SqliteLedger
+from dpsql.ledger.chain import canonical, digest, sha256
+from dpsql.ledger.memory import MOST, Memory, Total
+from dpsql.ledger.projection import charged, price, write_total
+from dpsql.ledger.receipt import GroupShare, Item, Receipt, write_events
+from dpsql.policy import Window
+from dpsql.privacy.accounting import Accountant
+from dpsql.privacy.totals import Spent
+from tests.ledger.test_group_commit import no_commits
+from tests.ledger.world import SQL, Clock, budget, gaussian, laplace, new_ledger, policy, request, requests, selection
+
+POLICY = policy()
+DELTA = Fraction(1, 10**6)
+
+
+def zcdp(epsilon: Fraction | int, window: Window | None = None) -> Any:
+    return budget(epsilon, Accountant.ZCDP, DELTA, window)
+
+
+POLICIES = (
+    policy(zcdp(1, Window(20)), zcdp(3), team=zcdp(1, Window(None))),
+    policy(zcdp(Fraction(1, 2)), zcdp(3), team=zcdp(1)),
+    policy(budget(2, Accountant.RDP, DELTA), zcdp(2), name="lab"),
+)
+EVENTS = (laplace(Fraction(1, 10)), gaussian(Fraction(1, 50)), selection(Fraction(1, 20), DELTA / 100))
+
+
+class Forgetful(SqliteLedger):
+    """A ledger that reads everything again for each transaction."""
+
+    def _begin(self) -> Any:
+        self._memory.forget()
+        return super()._begin()
+
+
+Act = Callable[[SqliteLedger], object]
+USERS = st.sampled_from(["ana", "ana", "ben", "eva"])
+HOLDERS = st.one_of(
+    st.builds(Holder, st.just(Scope.USER), USERS),
+    st.builds(Holder, st.just(Scope.GROUP), st.just("team")),
+    st.just(Holder(Scope.ALL)),
+)
+BUDGETED = HOLDERS.filter(lambda holder: holder.scope is not Scope.ALL)
+
+
+def charging(user: str, number: int, keys: list[int], reuse: bool, store: bool) -> Act:
+    def act(ledger: SqliteLedger) -> Charge:
+        asked = [request(key, EVENTS[key % len(EVENTS)]) for key in keys]
+        charge = ledger.charge(user, POLICIES[number], asked, sql=SQL, reuse=reuse)
+        for release in charge.releases:
+            if store and release.payload is None:
+                ledger.store(release.release_id, b"rows")
+        return charge
+
+    return act
+
+
+ACTS: st.SearchStrategy[Act] = st.one_of(
+    *[
+        st.builds(
+            charging,
+            USERS,
+            st.sampled_from([0, 0, 0, 1, 2]),
+            st.lists(st.integers(0, 5), max_size=3),
+            st.booleans(),
+            st.booleans(),
+        )
+    ]
+    * 4,
+    st.builds(lambda user: lambda ledger: ledger.record_failure(user, ["0"]), USERS),
+    st.builds(lambda holder: lambda ledger: ledger.freeze(holder, "why"), HOLDERS),
+    st.builds(lambda holder: lambda ledger: ledger.unfreeze(holder, "why"), HOLDERS),
+    st.builds(lambda user: lambda ledger: ledger.set_role(user, "guest"), USERS),
+    st.builds(lambda user, group: lambda ledger: ledger.set_group(user, group), USERS, st.sampled_from(["team", None])),
+    st.builds(lambda user: lambda ledger: ledger.remove_account(user), USERS),
+    st.builds(lambda user: lambda ledger: ledger.add_account(user, "analyst"), USERS),
+    st.builds(lambda holder: lambda ledger: ledger.reset(holder, POLICIES[0], "why"), BUDGETED),
+    st.builds(
+        lambda holder: lambda ledger: ledger.grant(holder, POLICIES[0], Fraction(1, 10), Fraction(0), "why"), BUDGETED
+    ),
+)
+
+
+def done(act: Act, ledger: SqliteLedger) -> object:
+    try:
+        return act(ledger)
+    except Error as error:
+        return type(error), error.message, error.hint
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(ACTS, st.sampled_from([0, 0, 0, 0, 1, 24, 500]), st.booleans()), max_size=25))
+def test_memory_changes_nothing(acts: list[tuple[Act, int, bool]]) -> None:
+    """Against a ledger without memory; some acts come from another process, whose memory is another."""
+    with tempfile.TemporaryDirectory() as directory:
+        clock = Clock()
+        path = Path(directory) / "remembering.sqlite"
+        with (
+            closing(new_ledger(path, clock)) as one,
+            closing(SqliteLedger(path, clock=clock)) as other,
+            closing(Forgetful(Path(directory) / "forgetful.sqlite", clock=clock)) as forgetful,
+        ):
+            for name in ("ana", "ben"):
+                forgetful.add_account(name, "analyst")
+            for act, hours, elsewhere in acts:
+                clock.now += timedelta(hours=hours)
+                assert done(act, other if elsewhere else one) == done(act, forgetful)
+            assert list(one.export()) == list(forgetful.export())
+            assert one.verify().ok
+
+
+def test_a_charge_that_is_like_the_last_reads_nothing_but_the_head_and_what_is_stored(ledger: SqliteLedger) -> None:
+    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    statements: list[str] = []
+    ledger._connection.set_trace_callback(statements.append)
+    ledger.charge("ana", POLICY, requests("b"), sql=SQL)
+    ledger._connection.set_trace_callback(None)
+    read = [text for text in statements if text.startswith("SELECT")]
+    assert [text.partition(" FROM ")[2].split()[0] for text in read] == ["records", "stored"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda ledger: ledger.freeze(Holder(Scope.USER, "ana"), "why"),
+        lambda ledger: ledger.freeze(Holder(Scope.ALL), "why"),
+        lambda ledger: ledger.remove_account("ana"),
+        lambda ledger: ledger.record_failure("ben", ["b"]),
+        lambda ledger: ledger.set_role("ana", "nobody"),
+        lambda ledger: ledger.set_group("ana", "no such group"),
+    ],
+)
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_what_anybody_changes_is_known_at_the_next_charge(
+    ledger: SqliteLedger, change: Callable[[SqliteLedger], None], elsewhere: bool
+) -> None:
+    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    with closing(SqliteLedger(ledger._path, clock=ledger._clock)) as other:
+        change(other if elsewhere else ledger)
+    with pytest.raises(PolicyViolation):
+        ledger.charge("ana", POLICY, requests("b"), sql=SQL)
+
+
+def test_what_another_process_spent_is_known(ledger: SqliteLedger) -> None:
+    with closing(SqliteLedger(ledger._path, clock=ledger._clock)) as other:
+        for number in range(10):
+            (other if number % 2 else ledger).charge("ana", POLICY, requests(number), sql=SQL)
+        for each in (ledger, other):
+            with pytest.raises(BudgetExhausted):
+                each.charge("ana", POLICY, requests("one more"), sql=SQL)
+    assert ledger.verify().ok
+
+
+def test_releases_are_numbered_on(ledger: SqliteLedger) -> None:
+    keys = iter("abcdefghi")
+    numbers = []
+    for count in (2, 1, 2, 1):
+        charge = ledger.charge("ana", POLICY, requests(*(next(keys) for _ in range(count))), sql=SQL)
+        numbers += [release.release_id for release in charge.releases]
+        ledger.charge("ana", POLICY, [], sql=SQL)
+    assert numbers == [1, 2, 3, 4, 5, 6]
+
+
+def test_another_policy_is_adopted_at_once(ledger: SqliteLedger) -> None:
+    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    with pytest.raises(BudgetExhausted):
+        ledger.charge("ana", policy(budget(Fraction(1, 10))), requests("b"), sql=SQL)
+    assert ledger.charge("ana", POLICY, requests("b"), sql=SQL).limit.epsilon == 1
+
+
+@pytest.mark.parametrize("window", [Window(30), Window(None)])
+def test_a_window_ends_at_its_very_end(ledger: SqliteLedger, clock: Clock, window: Window) -> None:
+    rules = policy(budget(Fraction(2, 10), window=window))
+    ledger.charge("ana", rules, requests("a"), sql=SQL)
+    end = ledger.budget("ana", rules).window_end
+    assert end is not None
+    clock.now = end - timedelta(microseconds=1)
+    assert ledger.charge("ana", rules, requests("b"), sql=SQL).spent.pure_epsilon == Fraction(2, 10)
+    clock.now = end
+    assert ledger.charge("ana", rules, requests("c"), sql=SQL).spent.pure_epsilon == Fraction(1, 10)
+    assert ledger.verify().ok
+
+
+def test_the_window_of_a_group_ends_too(ledger: SqliteLedger, clock: Clock) -> None:
+    rules = policy(team=budget(Fraction(2, 10), window=Window(30)))
+    ledger.set_group("ana", "team")
+    ledger.charge("ana", rules, requests("a"), sql=SQL)
+    clock.move(days=29)
+    ledger.charge("ana", rules, requests("b"), sql=SQL)
+    clock.move(days=1)
+    ledger.charge("ana", rules, requests("c"), sql=SQL)
+    assert ledger.group_budget("team", rules).spent.pure_epsilon == Fraction(1, 10)
+
+
+def test_nothing_is_remembered_of_a_commit_that_failed(ledger: SqliteLedger) -> None:
+    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    with no_commits(ledger), pytest.raises(LedgerUnavailable):
+        ledger.charge("ana", POLICY, [request("b", laplace(Fraction(9, 10)))], sql=SQL)
+    charge = ledger.charge("ana", POLICY, [request("b", laplace(Fraction(9, 10)))], sql=SQL)
+    assert charge.spent.pure_epsilon == 1
+    assert ledger.verify().ok
+
+
+def test_nothing_is_remembered_of_a_refusal(ledger: SqliteLedger) -> None:
+    with pytest.raises(BudgetExhausted):  # the budget was made, and taken back
+        ledger.charge("ana", POLICY, [request("a", laplace(2))], sql=SQL)
+    assert ledger.charge("ana", POLICY, requests("a"), sql=SQL).spent.pure_epsilon == Fraction(1, 10)
+    assert ledger.verify().ok
+
+
+def test_a_balance_that_was_changed_without_a_record_is_not_charged(ledger: SqliteLedger) -> None:
+    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    before = list(ledger.export())
+    with closing(sqlite3.connect(ledger._path)) as other:
+        other.execute("UPDATE budgets SET spent = replace(spent, '1/10', '1/100') WHERE holder = 'ana'")
+        other.commit()
+    with pytest.raises(LedgerUnavailable, match="left no record") as error:
+        ledger.charge("ana", POLICY, requests("b"), sql=SQL)
+    assert "dpsql ledger verify" in str(error.value.hint)
+    assert list(ledger.export()) == before
+    assert not ledger.verify().ok
+
+
+def test_so_much_is_remembered_and_no_more() -> None:
+    memory = Memory()
+    memory.meet("head")
+    memory.facts.update(dict.fromkeys(range(MOST)))
+    memory.totals[1] = Total("{}", Spent.zero())
+    memory.meet("head")
+    assert len(memory.facts) == MOST
+    memory.facts["one more"] = None
+    memory.meet("head")
+    assert (memory.facts, memory.totals) == ({}, {})
+
+
+ITEMS = st.builds(
+    Item,
+    st.integers(1, 10**9),
+    st.text(max_size=5),
+    st.integers(1, 10**9),
+    st.lists(st.sampled_from(EVENTS), max_size=3).map(lambda events: write_events(tuple(events))),
+)
+NUMBERS = st.lists(st.integers(1, 10**9), max_size=3).map(tuple)
+RECEIPTS = st.builds(
+    Receipt,
+    st.text(max_size=5),
+    st.text(max_size=5),
+    st.text(),
+    st.integers(1, 99),
+    st.integers(1, 99),
+    st.lists(ITEMS, max_size=3).map(tuple),
+    NUMBERS,
+    st.none() | st.builds(GroupShare, st.text(max_size=5), st.integers(1, 99), NUMBERS),
+)
+
+
+@given(RECEIPTS)
+def test_a_receipt_is_canonical_json_and_reads_back(receipt: Receipt) -> None:
+    text = receipt.text()
+    assert text == canonical(json.loads(text))
+    assert Receipt.read(json.loads(text)) == receipt
+
+
+@given(st.integers(1), st.text(), st.text(), st.text(), st.text())
+def test_a_digest_is_of_the_canonical_list(seq: int, at: str, kind: str, body: str, previous: str) -> None:
+    assert digest(seq, at, kind, body, previous) == sha256(canonical([seq, at, kind, body, previous]))
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(EVENTS), max_size=3), max_size=4), st.lists(st.sampled_from([2, 8]), max_size=2)
+)
+def test_a_total_grows_as_the_events_say(charges: list[list[Any]], orders: list[int]) -> None:
+    spent = Spent.zero()
+    for order in orders:
+        spent = spent.keeping(Fraction(order))
+    total = write_total(spent)
+    for events in charges:
+        total = charged(total, write_events(tuple(events)))
+        spent = spent.add(events)
+    assert total.spent == spent
+    assert total.text == canonical(spent.to_json())
+    assert price(write_events(tuple(EVENTS))) == Spent.zero().add(EVENTS)
+
+
+def test_the_clock_of_a_transaction_is_read_once(ledger: SqliteLedger) -> None:
+    moments = iter(datetime(2026, 2, day, tzinfo=UTC) for day in range(1, 9))
+    ledger._clock = lambda: next(moments)
+    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    stamps = {record["at"][:10] for record in ledger.export() if not record["kind"].startswith("account")}
+    assert stamps == {"2026-02-01"}
