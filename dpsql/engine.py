@@ -145,6 +145,10 @@ class Engine:
             )
         return role
 
+    def key_type(self, table: str, column: str) -> SqlType:
+        """The declared type of a column of a table of the policy; it is known since the start, nothing is read."""
+        return self._backend.schema.tables[table].columns[column].sql_type
+
     def now(self) -> datetime:
         """The time in the dataset's zone."""
         return datetime.now(ZoneInfo(self.policy.dataset.timezone))

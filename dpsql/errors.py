@@ -6,7 +6,7 @@ Error:
    ├─ ProgrammingError            InvalidSyntax 42601 · UndefinedTable 42P01 · UndefinedColumn 42703
    │                              AmbiguousColumn 42702
    │                              UndefinedFunction 42883 · UndefinedParameter 42P02
-   │                              DatatypeMismatch 42804 · GroupingError 42803 · UndefinedSetting 42704
+   │                              DatatypeMismatch 42804 · GroupingError 42803 · UndefinedSetting, UndefinedObject 42704
    │                              CardinalityViolation 21000
    │                              PolicyViolation 42501
    │                              UnknownStatement 26000 · UnknownPortal 34000 · UnknownDatabase 3D000
@@ -122,6 +122,10 @@ class UndefinedParameter(ProgrammingError, code="42P02"):
 
 class UndefinedSetting(ProgrammingError, code="42704"):
     """No such setting."""
+
+
+class UndefinedObject(ProgrammingError, code="42704"):
+    """No such type, schema or role."""
 
 
 class DatatypeMismatch(ProgrammingError, code="42804"):

@@ -10,10 +10,30 @@ from dpsql.sqltypes import SqlType
 
 @dataclass(frozen=True)
 class ResultColumn:
-    """A column of a result."""
+    """A column of a result.
+
+    Attributes:
+        name: Its name.
+        type: Its type.
+        oid: PostgreSQL's type, where the catalog knows it better than `type` says; None for that of `type`.
+    """
 
     name: str
     type: SqlType
+    oid: int | None = None
+
+
+class ObjectName(str):
+    """The text of a value of type regclass, regtype and their like, which is an OID as well."""
+
+    oid: int
+
+    @classmethod
+    def of(cls, text: str, oid: int) -> "ObjectName":
+        """A name with the OID that it stands for."""
+        made = cls(text)
+        made.oid = oid
+        return made
 
 
 @dataclass(frozen=True)
@@ -52,7 +72,14 @@ class Result:
 
 @dataclass(frozen=True)
 class Description:
-    """The types of a statement's placeholders, and its columns; None where it returns no rows."""
+    """What a statement takes and returns.
+
+    Attributes:
+        parameters: The types of its placeholders.
+        columns: Its columns; None where it returns no rows.
+        parameter_oids: PostgreSQL's types of the placeholders, where the catalog knows them better; else ().
+    """
 
     parameters: tuple[SqlType, ...]
     columns: tuple[ResultColumn, ...] | None
+    parameter_oids: tuple[int, ...] = ()

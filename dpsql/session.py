@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.backends import Cancellation
+from dpsql.browsing import Browser, NoBrowser, Visit
 from dpsql.compiler.parse import parse
 from dpsql.compiler.statements import (
     CloseStatement,
@@ -90,14 +91,20 @@ _SHOW_ALL = (ResultColumn("name", SqlType.TEXT), ResultColumn("setting", SqlType
 class Session:
     """One user's session; it runs one statement at a time, and may be cancelled from another thread."""
 
-    def __init__(self, engine: Engine, user: str) -> None:
+    def __init__(self, engine: Engine, user: str, browser: Browser | None = None) -> None:
         """Open a session.
+
+        Args:
+            engine: What answers queries over the policy's tables.
+            user: Whose session it is.
+            browser: What answers queries over the catalog; None where there is none.
 
         Raises:
             PolicyViolation: The user has no role in the policy.
         """
         self._engine = engine
         self._user = user
+        self._browser: Browser = browser or NoBrowser()
         self._settings = Settings(engine.policy, engine.role(user))
         self._status = "I"
         self._before: dict[str, str] = {}
@@ -172,6 +179,9 @@ class Session:
                 return Description((), None)
 
     def _describe(self, query: QueryStatement, types: Sequence[SqlType | None]) -> Description:
+        browsed = self._browser.describe(query, types, self._visit())
+        if browsed is not None:
+            return browsed
         intervals = self._settings.is_on("dpsql.intervals")
         described = self._engine.describe(self._user, query, types, intervals=intervals)
         return Description(described.parameters, self._columns(described.columns))
@@ -358,6 +368,9 @@ class Session:
         try:
             if timer is not None:
                 timer.start()
+            browsed = self._browse(statement, parameters, cancellation)
+            if browsed is not None:
+                return browsed
             answer, pursuit = self._question(statement, parameters).answer(cancellation)
         finally:
             if timer is not None:
@@ -367,6 +380,29 @@ class Session:
         rows = answer.rows.rows
         columns = self._columns((column.name, column.type) for column in answer.columns)
         return Result(f"SELECT {len(rows)}", columns, rows, tuple(self._notices(answer, pursuit)), answer=answer)
+
+    def _browse(self, statement: QueryStatement, parameters: Parameters, cancellation: Cancellation) -> Result | None:
+        """Answer a query over the catalog; it may have changed a setting by set_config."""
+        before = self._settings.reported()
+        visit = self._visit()
+        result = self._browser.execute(statement, parameters.values, parameters.types, visit, cancellation)
+        return None if result is None else replace(result, parameters=self._reported_since(before))
+
+    def _visit(self) -> Visit:
+        dataset = self._engine.policy.dataset.name
+        return Visit(self._user, dataset, self._all_settings, self._engine.now(), self._set_config)
+
+    def _all_settings(self) -> dict[str, str]:
+        return {name: self._settings.show(name) for name in self._settings.names()}
+
+    def _set_config(self, name: str, value: str, local: bool) -> str:
+        """set_config: as SET or SET LOCAL, with the value that the setting has then."""
+        if local and self._status == "I":
+            return value
+        if local:
+            self._after = self._after or self._settings.snapshot()
+        self._settings.set(name, value)
+        return self._settings.show(name)
 
     def _notices(self, answer: Answer, pursuit: Pursuit | None) -> Iterator[Notice]:
         if self._settings.is_on("dpsql.notices"):
@@ -403,9 +439,12 @@ class Session:
     def _changed(self, tag: str, change: Callable[[], None]) -> Result:
         before = self._settings.reported()
         change()
+        return Result(tag, parameters=self._reported_since(before))
+
+    def _reported_since(self, before: dict[str, str]) -> tuple[tuple[str, str], ...]:
+        """The settings that clients are told of and that are not what they were."""
         after = self._settings.reported()
-        changed = tuple((name, value) for name, value in after.items() if before[name] != value)
-        return Result(tag, parameters=changed)
+        return tuple((name, value) for name, value in after.items() if before[name] != value)
 
     def _transaction(self, parsed: TransactionStatement) -> Result:
         action = parsed.action

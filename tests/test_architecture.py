@@ -21,7 +21,7 @@ LAYERS = (
     {"prices", "release", "system"},
     {"engine"},
     {"results", "target"},
-    {"cursors", "explain", "prepared", "settings"},
+    {"browsing", "cursors", "explain", "prepared", "settings"},
     {"question"},
     {"session"},
     {"dbapi", "wire"},
@@ -32,7 +32,7 @@ LAYERS = (
 # The other files of dpsql/wire are bytes in, bytes out.
 GATEWAY = {
     *("dpsql.wire.server", "dpsql.wire.connection", "dpsql.wire.login", "dpsql.wire.session", "dpsql.wire.portals"),
-    *("dpsql.wire.copyformat", "dpsql.wire.report", "dpsql.wire.tls"),
+    *("dpsql.wire.catalog", "dpsql.wire.oidtypes", "dpsql.wire.copyformat", "dpsql.wire.report", "dpsql.wire.tls"),
 }
 
 RANDOMNESS = {
@@ -223,6 +223,14 @@ def test_the_protocol_knows_no_sockets_no_sql_and_no_privacy() -> None:
     protocol = sans_io(ROOT)
     assert used_inside(ROOT, protocol, INPUT_AND_OUTPUT) == []
     assert used_inside(ROOT, protocol, {"dpsql", "sqlglot"}, but=protocol | {"dpsql.errors", "dpsql.sqltypes"}) == []
+
+
+def test_the_catalog_asks_neither_ledger_nor_data() -> None:
+    catalog = {"dpsql.wire.catalog"}
+    forbidden = {"dpsql.ledger", "dpsql.release", "dpsql.system", "psycopg", "sqlite3", "socket"}
+    assert used_inside(ROOT, catalog, forbidden) == []
+    assert used_inside(ROOT, catalog, {"dpsql.backends"}, but={"dpsql.backends.backend", "dpsql.backends"}) == []
+    assert used_outside(ROOT, {"dpsql.wire.catalog"}, {"dpsql.wire.catalog", "dpsql.cli.serve"}) == []
 
 
 def test_noise_is_drawn_in_one_file() -> None:

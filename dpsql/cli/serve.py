@@ -26,6 +26,7 @@ from dpsql.errors import InvalidParameter, InvalidPolicy
 from dpsql.ledger import Ledger, open_ledger
 from dpsql.policy import Policy, load_policy
 from dpsql.session import Session
+from dpsql.wire.catalog.catalog import Catalogs
 from dpsql.wire.report import log_bug
 from dpsql.wire.server import GatewayServer
 from dpsql.wire.tls import ServerTls, load_tls
@@ -107,11 +108,14 @@ def serve_gateway(
             stack.callback(engines[name].close)
         if not any(account.verifier for account in ledger.accounts()):
             _LOG.warning("nobody can connect yet: no user has a password; see dpsql user add --help")
-        asyncio.run(_run(engines, ledger, host, port, tls, announce))
+        catalogs = Catalogs(engines)
+        stack.callback(catalogs.close)
+        asyncio.run(_run(engines, catalogs, ledger, host, port, tls, announce))
 
 
 async def _run(
     engines: Mapping[str, Engine],
+    catalogs: Catalogs,
     ledger: Ledger,
     host: str,
     port: int,
@@ -124,7 +128,7 @@ async def _run(
 
     server = GatewayServer(
         lookup=lookup,
-        open_session=lambda user, database: Session(engines[database], user),
+        open_session=lambda user, database: Session(engines[database], user, catalogs.browser(database, user)),
         databases=engines,
         host=host,
         port=port,

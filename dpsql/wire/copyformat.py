@@ -9,7 +9,8 @@ from typing import Final
 
 from dpsql.compiler.statements import CopyOptions
 from dpsql.results import ResultColumn
-from dpsql.wire.pgtypes import BINARY, TEXT, of_type
+from dpsql.wire.oidtypes import of_column
+from dpsql.wire.pgtypes import BINARY, TEXT
 
 Rows = Sequence[tuple[object, ...]]
 
@@ -34,7 +35,7 @@ def copy_rows(options: CopyOptions, columns: Sequence[ResultColumn], rows: Rows)
     forced = [_is_forced(options, name) for name in names]
     if options.header:
         yield _line(options, (write(options, name, False) for name in names))
-    writers = [of_type(column.type).write[TEXT] for column in columns]
+    writers = [of_column(column).write[TEXT] for column in columns]
     for row in rows:
         texts = (None if value is None else writer(value).decode() for writer, value in zip(writers, row, strict=True))
         fields = zip(texts, forced, strict=True)
@@ -67,7 +68,7 @@ def _csv_field(options: CopyOptions, text: str, force: bool) -> str:
 
 
 def _binary(columns: Sequence[ResultColumn], rows: Rows) -> Iterator[bytes]:
-    writers = [of_type(column.type).write[BINARY] for column in columns]
+    writers = [of_column(column).write[BINARY] for column in columns]
     count = struct.pack("!h", len(columns))
     before = _SIGNATURE
     for row in rows:

@@ -200,6 +200,11 @@ def of_type(kind: SqlType) -> PgType:
     return _BY_TYPE[kind]
 
 
+def by_oid(oid: int) -> PgType | None:
+    """Return the type of an OID, or None."""
+    return _BY_OID.get(oid)
+
+
 def of_parameter(oid: int) -> PgType | None:
     """Return the type a client declares for a parameter; None if it leaves the type to be inferred.
 

@@ -8,7 +8,8 @@ from dpsql.errors import Error, ProtocolViolation, QueryTooComplex, UnknownPorta
 from dpsql.results import Description, Result, ResultColumn
 from dpsql.session import Statement
 from dpsql.wire.backend import Field
-from dpsql.wire.pgtypes import PgType, of_type
+from dpsql.wire.oidtypes import of_column
+from dpsql.wire.pgtypes import PgType
 
 T = TypeVar("T")
 
@@ -110,6 +111,6 @@ def portal_register(limit: int) -> Register[Portal]:
 def row_fields(columns: Sequence[ResultColumn], formats: Sequence[int]) -> tuple[Field, ...]:
     """Return the fields of a RowDescription."""
     return tuple(
-        Field(column.name, of_type(column.type).oid, of_type(column.type).size, code)
+        Field(column.name, of_column(column).oid, of_column(column).size, code)
         for column, code in zip(columns, formats, strict=True)
     )

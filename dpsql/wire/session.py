@@ -43,7 +43,8 @@ from dpsql.wire.backend import (
 from dpsql.wire.client import Client, Disconnected
 from dpsql.wire.copyformat import copy_rows, format_code
 from dpsql.wire.frontend import Bind, Close, Describe, Execute, Flush, FrontendMessage, FunctionCall, Parse, Query, Sync
-from dpsql.wire.pgtypes import PgType, of_parameter, of_type, spread_formats
+from dpsql.wire.oidtypes import of_column, of_declared, of_oid
+from dpsql.wire.pgtypes import PgType, of_type, spread_formats
 from dpsql.wire.portals import (
     Portal,
     PreparedStatement,
@@ -137,7 +138,7 @@ class WireSession:
 
     async def _parse(self, message: Parse) -> None:
         self._statements.check_free(message.statement)
-        declared = tuple(map(of_parameter, message.parameter_oids))
+        declared = tuple(map(of_declared, message.parameter_oids))
         sql = read_text(message.sql)
         statement, description = await self._client.call(partial(self._prepare, sql, declared))
         parameters = _parameter_types(declared, description)
@@ -306,7 +307,7 @@ class WireSession:
     async def _send_rows(
         self, columns: Sequence[ResultColumn], formats: Sequence[int], rows: Sequence[tuple[object, ...]]
     ) -> None:
-        writers = [of_type(column.type).write[code] for column, code in zip(columns, formats, strict=True)]
+        writers = [of_column(column).write[code] for column, code in zip(columns, formats, strict=True)]
         for row in rows:
             pairs = zip(writers, row, strict=True)
             self._send(DataRow(tuple(None if value is None else write(value) for write, value in pairs)))
@@ -335,16 +336,18 @@ class WireSession:
 
 def _parameter_types(declared: Sequence[PgType | None], description: Description) -> tuple[PgType, ...]:
     """Return each parameter's type on the wire: the declared one, else that of the description, else text."""
-    inferred: list[SqlType] = list(description.parameters)
-    inferred += [SqlType.TEXT] * (len(declared) - len(inferred))
+    inferred = list(
+        map(of_oid, description.parameter_oids) if description.parameter_oids else map(of_type, description.parameters)
+    )
+    inferred += [of_type(SqlType.TEXT)] * (len(declared) - len(inferred))
     padded = [*declared, *[None] * (len(inferred) - len(declared))]
-    return tuple(kind or of_type(other) for kind, other in zip(padded, inferred, strict=True))
+    return tuple(kind or other for kind, other in zip(padded, inferred, strict=True))
 
 
 def _check_columns(description: Description, columns: Sequence[ResultColumn] | None) -> None:
     """Refuse a result that is not what Describe has said: the client would misread its bytes."""
-    told = None if description.columns is None else [column.type for column in description.columns]
-    if told != (None if columns is None else [column.type for column in columns]):
+    told = None if description.columns is None else [of_column(column).oid for column in description.columns]
+    if told != (None if columns is None else [of_column(column).oid for column in columns]):
         raise UnsupportedQuery(
             "cached plan must not change result type",
             hint="A setting has changed the columns of this statement: prepare it again.",

@@ -1,0 +1,97 @@
+"""routing: which queries are the catalog's: those over its relations, and those over none that use its functions."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Final
+
+from dpsql.compiler.functions import CALLS
+from dpsql.errors import Error, UnsupportedQuery
+from dpsql.wire.catalog.functions import functions
+from dpsql.wire.catalog.kinds import OID_TYPES
+from dpsql.wire.catalog.parser import parse_catalog_query
+from dpsql.wire.catalog.queries import system_relation
+from dpsql.wire.catalog.relations import INFORMATION_SCHEMA, PG_CATALOG, system_relations
+from dpsql.wire.catalog.syntax import Call, Cast, Query, TableSource
+
+_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SPECIAL: Final = frozenset({"set_config", "pg_typeof", "_pg_expandarray", "json_build_object", "jsonb_build_object"})
+_TYPES: Final = frozenset({*OID_TYPES, "name", "char", "int2vector", "oidvector"})
+
+
+@cache
+def _own_functions() -> frozenset[str]:
+    """Functions that the compiler of private queries does not have."""
+    session = {"current_schema", "current_database", "current_catalog", "current_role", "current_user", "session_user"}
+    return (frozenset(functions()) | _SPECIAL | {"pg_get_keywords"}) - (frozenset(CALLS) - session - {"version"})
+
+
+@cache
+def _telling_words() -> frozenset[str]:
+    """Words without one of which no query is the catalog's."""
+    relations = {name for schema, name in system_relations() if schema == PG_CATALOG}
+    return _own_functions() | relations | {PG_CATALOG, INFORMATION_SCHEMA} | _TYPES
+
+
+def catalog_query(sql: str, own: frozenset[str]) -> Query | None:
+    """The tree of a query if it is the catalog's.
+
+    Args:
+        sql: The query.
+        own: The tables that the user may name, with their schema and without.
+
+    Raises:
+        UnsupportedQuery: It mixes relations of the catalog with others.
+    """
+    words = {word.lower() for word in _WORD.findall(sql)}
+    if not words & _telling_words() and not any(word.startswith("pg_") for word in words):
+        return None
+    try:
+        query = parse_catalog_query(sql)
+    except Error:
+        return None
+    named = list(_relations(query, frozenset()))
+    known = [parts for parts in named if system_relation(parts) is not None or _is_system(parts)]
+    others = [".".join(parts) for parts in named if parts not in known]
+    mixed = [name for name in others if name in own]
+    if known and mixed:
+        raise UnsupportedQuery(
+            f'"{mixed[0]}" and relations of the catalog may not stand in one query',
+            hint="Ask the catalog first, then the tables.",
+        )
+    if known:
+        return query
+    return query if not named and _uses_catalog(query) else None
+
+
+def _is_system(parts: tuple[str, ...]) -> bool:
+    return parts[0] in (PG_CATALOG, INFORMATION_SCHEMA) or (len(parts) == 1 and parts[0].startswith("pg_"))
+
+
+def _children(node: object) -> Iterator[object]:
+    if isinstance(node, tuple):
+        yield from node
+    elif is_dataclass(node):
+        for one in fields(node):
+            yield getattr(node, one.name)
+
+
+def _relations(node: object, ctes: frozenset[str]) -> Iterator[tuple[str, ...]]:
+    """The relations that a query names, but for those of WITH."""
+    if isinstance(node, TableSource):
+        if len(node.parts) > 1 or node.parts[0] not in ctes:
+            yield node.parts
+        return
+    if isinstance(node, Query):
+        ctes = ctes | {cte.name for cte in node.ctes}
+    for child in _children(node):
+        yield from _relations(child, ctes)
+
+
+def _uses_catalog(node: object) -> bool:
+    if isinstance(node, Call) and (node.name in _own_functions() or PG_CATALOG in node.parts[:-1]):
+        return True
+    if isinstance(node, Cast) and (node.to.parts[-1] in _TYPES or node.to.parts[0] == PG_CATALOG):
+        return True
+    return any(_uses_catalog(child) for child in _children(node))

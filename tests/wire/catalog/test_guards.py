@@ -1,0 +1,173 @@
+"""What the catalog must never do: show what a role may not see, ask the engine, charge, or reach outside."""
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from dpsql.engine import Engine
+from dpsql.errors import (
+    CardinalityViolation,
+    Error,
+    InvalidSyntax,
+    InvalidText,
+    UndefinedColumn,
+    UndefinedFunction,
+    UndefinedSetting,
+    UndefinedTable,
+    UnsupportedQuery,
+)
+from dpsql.session import Session
+from dpsql.wire.catalog.catalog import Catalogs
+from tests.wire.catalog.shops import Visitors, shop_policy
+
+TABLES = """
+    SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relkind = 'r' AND n.nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1
+"""
+
+
+def test_a_role_sees_its_tables_only(tmp_path: Path) -> None:
+    clerk = Visitors(shop_policy(tmp_path), "clerk")
+    try:
+        assert [name for (name,) in clerk.rows(TABLES)] == ["hr.departments", "sales.orders"]
+        told = [
+            clerk.rows("SELECT attname FROM pg_attribute"),
+            clerk.rows("SELECT conname, confrelid FROM pg_constraint"),
+            clerk.rows("SELECT description FROM pg_description"),
+            clerk.rows("SELECT typname FROM pg_type"),
+            clerk.rows("SELECT table_name, column_name FROM information_schema.columns"),
+        ]
+        for hidden in ("customers", "salary", "employees", "order_totals", "order_id"):
+            assert hidden not in str(told)
+        with pytest.raises(UndefinedTable):
+            clerk.rows("SELECT 'sales.customers'::regclass")
+        assert clerk.rows("SELECT to_regclass('sales.customers')") == [(None,)]
+    finally:
+        clerk.close()
+
+
+def test_oids_are_the_same_for_all_roles(shop: Visitors, tmp_path: Path) -> None:
+    clerk = Visitors(shop_policy(tmp_path), "clerk")
+    try:
+        sql = "SELECT 'sales.orders'::regclass::oid, 'sales'::regnamespace::oid"
+        assert clerk.rows(sql) == shop.rows(sql)
+        assert all(isinstance(oid, int) and oid >= 16384 for oid in shop.rows(sql)[0])
+    finally:
+        clerk.close()
+
+
+def test_nothing_is_charged_and_the_engine_is_not_asked(silent_engine: Engine, catalogs: Catalogs) -> None:
+    session = Session(silent_engine, "ana", catalogs.browser("clinic", "ana"))
+    before = silent_engine.ledger.budget("ana", silent_engine.policy)
+    for sql in (TABLES, "SELECT version()", "SELECT COUNT(*) FROM information_schema.columns", "TABLE pg_type"):
+        if not sql.startswith("TABLE"):
+            (statement,) = session.parse(sql)
+            session.describe(statement)
+            assert session.execute(statement).answer is None
+    assert silent_engine.ledger.budget("ana", silent_engine.policy) == before
+    assert list(silent_engine.ledger.releases("ana")) == []
+
+
+def test_no_sizes_no_counts_no_statistics(shop: Visitors) -> None:
+    assert shop.rows("SELECT DISTINCT reltuples, relpages, relfilenode FROM pg_class") == [(-1.0, 0, 0)]
+    sizes = "pg_relation_size('sales.orders'), pg_total_relation_size('sales.orders'), pg_table_size('sales.orders')"
+    assert shop.rows(f"SELECT {sizes}") == [(None, None, None)]
+    for empty in (
+        "pg_stats",
+        "pg_statistic",
+        "pg_stat_user_tables",
+        "pg_stat_activity",
+        "pg_locks",
+        "pg_hba_file_rules",
+    ):
+        assert shop.rows(f"SELECT * FROM {empty}") == []
+
+
+def test_what_is_the_engines_is_not_the_catalogs(shop: Visitors) -> None:
+    for sql in ("SELECT COUNT(*) FROM sales.orders", "SELECT 1 + 1", "SELECT upper('a')", "SELECT * FROM dpsql.budget"):
+        assert shop.describe(sql) is None
+
+
+@pytest.mark.parametrize("table", ["sales.orders", "dpsql.budget"])
+def test_relations_of_both_kinds_do_not_mix(shop: Visitors, table: str) -> None:
+    with pytest.raises(UnsupportedQuery) as raised:
+        shop.describe(f"SELECT COUNT(*) FROM {table}, pg_catalog.pg_class")
+    assert raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("sql", "error"),
+    [
+        ("SELECT * FROM pg_catalog.nosuch", UndefinedTable),
+        ("SELECT * FROM pg_nosuch", UndefinedTable),
+        ("SELECT x.oid FROM pg_class c", UndefinedTable),
+        ("SELECT nosuch FROM pg_class", UndefinedColumn),
+        ("SELECT c.nosuch FROM pg_class c", UndefinedColumn),
+        ("SELECT pg_nosuch(1) FROM pg_class", UndefinedFunction),
+        ("SELECT relname + 1 FROM pg_class", UndefinedFunction),
+        ("SELECT 'nosuch'::regclass", UndefinedTable),
+        ("SELECT relname::regclass FROM pg_catalog.pg_class WHERE relname = 'orders'", UndefinedTable),
+        ("SELECT current_setting('no.such')", UndefinedSetting),
+        ("SELECT 'x'::oid", InvalidText),
+        ("SELECT (SELECT oid FROM pg_class) FROM pg_am", CardinalityViolation),
+        ("SELECT oid FROM pg_class UNION SELECT oid, relname FROM pg_class", InvalidSyntax),
+        ("SELECT read_text(relname) FROM pg_class", UndefinedFunction),
+        ("SELECT * FROM pg_class, read_csv('/etc/passwd')", UndefinedFunction),
+        ('SELECT * FROM pg_class, "duckdb_settings"()', UndefinedFunction),
+        ("SELECT * FROM information_schema.duckdb_tables", UndefinedTable),
+        ("SELECT getvariable(relname) FROM pg_class", UndefinedFunction),
+    ],
+)
+def test_errors_are_those_of_postgresql(shop: Visitors, sql: str, error: type[Error]) -> None:
+    with pytest.raises(error):
+        shop.rows(sql)
+    assert shop.rows("SELECT 'pg_class'::regclass::oid") == [(1259,)]
+
+
+def test_names_cannot_leave_their_quotes(shop: Visitors) -> None:
+    name = 'x"; DROP TABLE "pg_catalog.pg_class"; --\''
+    quoted = name.replace('"', '""')
+    assert shop.rows(f'SELECT oid AS "{quoted}" FROM pg_am AS "{quoted}" WHERE "{quoted}".oid = 2') == [(2,)]
+    text = name.replace("'", "''")
+    assert shop.rows(f"SELECT '{text}'::name, $1::text", name) == [(name, name)]
+
+
+def test_the_catalogs_engine_is_locked(shop: Visitors) -> None:
+    engine = shop.catalog._role.engine._database  # what the translator never writes, tried beneath it
+    for sql in (
+        "SET threads = 2",
+        "SELECT * FROM read_text('/etc/passwd')",
+        "ATTACH '/tmp/x.duckdb'",
+        "INSTALL httpfs",
+    ):
+        with pytest.raises(duckdb.Error):
+            engine.execute(sql)
+
+
+def test_describing_changes_nothing(shop: Visitors) -> None:
+    sql = "SELECT set_config('application_name', 'told', false)"
+    assert shop.describe(sql) is not None and shop.settings.show("application_name") == ""
+    assert shop.rows(sql) == [("told",)]
+    assert shop.settings.show("application_name") == "told"
+    shop.settings.set("application_name", None)
+
+
+def test_comments_tell_bounds_and_domains(shop: Visitors) -> None:
+    sql = "SELECT col_description(attrelid, attnum) FROM pg_attribute WHERE attname = $1 AND attrelid = $2::regclass"
+    assert shop.rows(sql, "region", "sales.customers") == [("one of APAC, EU, US",)]
+    assert shop.rows(sql, "birth", "sales.customers") == [("between 1900-01-01 and 2030-01-01",)]
+    assert shop.rows("SELECT obj_description('sales.customers'::regclass)") == [("One row per customer; unit key id",)]
+
+
+def test_keys_lead_to_the_unit(shop: Visitors) -> None:
+    sql = """
+        SELECT conrelid::regclass::text, pg_get_constraintdef(oid) FROM pg_constraint
+        WHERE conrelid > 16384 ORDER BY 1, 2
+    """
+    assert shop.rows(sql) == [
+        ("sales.customers", "PRIMARY KEY (id)"),
+        ("sales.items", "FOREIGN KEY (order_id) REFERENCES sales.orders(id)"),
+        ("sales.orders", "FOREIGN KEY (customer_id) REFERENCES sales.customers(id)"),
+        ("sales.orders", "PRIMARY KEY (id)"),
+    ]
