@@ -52,7 +52,8 @@ def test_psql_describes(program: str, gateway: RunningServer) -> None:
 
 def test_psycopg_reads_types_in_both_formats(gateway: RunningServer) -> None:
     query = """
-        SELECT oid, relname, relkind, oid::regclass, array['a', NULL], '{1,2}'::int2[], relnamespace::regnamespace::text,
+        SELECT oid, relname, relkind, oid::regclass, array['a', NULL], '{1,2}'::int2[],
+            relnamespace::regnamespace::text,
             ARRAY(SELECT attname FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 ORDER BY attnum), relhasindex
         FROM pg_class c WHERE relname = %s AND relkind = ANY(%s)
     """

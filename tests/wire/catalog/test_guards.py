@@ -66,7 +66,7 @@ def test_nothing_is_charged_and_the_engine_is_not_asked(silent_engine: Engine, c
             session.describe(statement)
             assert session.execute(statement).answer is None
     assert silent_engine.ledger.budget("ana", silent_engine.policy) == before
-    assert list(silent_engine.ledger.releases("ana")) == []
+    assert list(silent_engine.ledger.releases("ana", "clinic")) == []
 
 
 def test_no_sizes_no_counts_no_statistics(shop: Visitors) -> None:
