@@ -6,8 +6,8 @@ Error:
    ├─ ProgrammingError            InvalidSyntax 42601 · UndefinedTable 42P01 · UndefinedColumn 42703
    │                              AmbiguousColumn 42702
    │                              UndefinedFunction 42883 · UndefinedParameter 42P02
-   │                              DatatypeMismatch 42804 · GroupingError 42803 · UndefinedSetting, UndefinedObject 42704
-   │                              CardinalityViolation 21000
+   │                              DatatypeMismatch 42804 · GroupingError 42803 · UndefinedSetting 42704
+   │                              UndefinedObject 42704 · CardinalityViolation 21000
    │                              PolicyViolation 42501
    │                              UnknownStatement 26000 · UnknownPortal 34000 · UnknownDatabase 3D000
    │                              DuplicateStatement 42P05 · DuplicateCursor 42P03
