@@ -6,7 +6,7 @@ Error:
    ├─ ProgrammingError            InvalidSyntax 42601 · UndefinedTable 42P01 · UndefinedColumn 42703
    │                              AmbiguousColumn 42702
    │                              UndefinedFunction 42883 · UndefinedParameter 42P02
-   │                              DatatypeMismatch 42804 · GroupingError 42803 · UndefinedSetting 42704
+   │                              DatatypeMismatch 42804 · GroupingError 42803
    │                              UndefinedObject 42704 · CardinalityViolation 21000
    │                              PolicyViolation 42501
    │                              UnknownStatement 26000 · UnknownPortal 34000 · UnknownDatabase 3D000
@@ -120,12 +120,8 @@ class UndefinedParameter(ProgrammingError, code="42P02"):
     """A placeholder has no value."""
 
 
-class UndefinedSetting(ProgrammingError, code="42704"):
-    """No such setting."""
-
-
 class UndefinedObject(ProgrammingError, code="42704"):
-    """No such type, schema or role."""
+    """No such setting, type, schema or role."""
 
 
 class DatatypeMismatch(ProgrammingError, code="42804"):

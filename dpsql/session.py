@@ -140,7 +140,7 @@ class Session:
         """Change a setting as SET does, outside any transaction.
 
         Raises:
-            UndefinedSetting: There is no such setting.
+            UndefinedObject: There is no such setting.
             InvalidParameter: The value is out of range.
         """
         self._settings.set(name, value)

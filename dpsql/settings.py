@@ -10,7 +10,7 @@ from fractions import Fraction
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from dpsql.compiler.settings import QuerySettings
-from dpsql.errors import InvalidParameter, UndefinedSetting
+from dpsql.errors import InvalidParameter, UndefinedObject
 from dpsql.policy import Policy, Role
 from dpsql.target import ErrorTarget
 
@@ -88,7 +88,7 @@ class Settings:
         """A setting's value.
 
         Raises:
-            UndefinedSetting: There is no such setting.
+            UndefinedObject: There is no such setting.
         """
         known = self._spelling(name)
         return self._values.get(known, self._default(known))
@@ -97,7 +97,7 @@ class Settings:
         """Change a setting; None is its default.
 
         Raises:
-            UndefinedSetting: There is no such setting.
+            UndefinedObject: There is no such setting.
             InvalidParameter: The value is out of range.
         """
         known = self._spelling(name)
@@ -164,7 +164,7 @@ class Settings:
         for known in self.names():
             if known.lower() == name.lower():
                 return known
-        raise UndefinedSetting(
+        raise UndefinedObject(
             f'unrecognized configuration parameter "{name}"', hint="SHOW ALL lists the settings there are."
         )
 

@@ -19,8 +19,8 @@ from dpsql.errors import (
     PolicyViolation,
     QueryCanceled,
     UndefinedColumn,
+    UndefinedObject,
     UndefinedParameter,
-    UndefinedSetting,
     UnknownStatement,
     UnsupportedQuery,
 )
@@ -296,7 +296,7 @@ def test_settings_from_the_connection(session: Session) -> None:
     assert shown(session, "dpsql.epsilon") == "0.3"
     with pytest.raises(InvalidParameter):
         session.configure("dpsql.epsilon", "3")
-    with pytest.raises(UndefinedSetting):
+    with pytest.raises(UndefinedObject):
         session.configure("nothing", "3")
     assert session.user == "ana"
     assert session.reply_quantum == 0

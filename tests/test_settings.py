@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.errors import InvalidParameter, UndefinedSetting
+from dpsql.errors import InvalidParameter, UndefinedObject
 from dpsql.policy import Policy, load_policy
 from dpsql.settings import REPORTED, Settings
 from dpsql.target import ErrorTarget
@@ -141,10 +141,10 @@ def test_refused(settings: Settings, name: str, value: str) -> None:
 
 def test_what_is_not_there(settings: Settings) -> None:
     for name in ("dpsql.clamping", "dpsql.noise", "dpsql.seed", "", "dpsql"):
-        with pytest.raises(UndefinedSetting) as caught:
+        with pytest.raises(UndefinedObject) as caught:
             settings.show(name)
         assert caught.value.hint == "SHOW ALL lists the settings there are."
-        with pytest.raises(UndefinedSetting):
+        with pytest.raises(UndefinedObject):
             settings.set(name, "1")
 
 

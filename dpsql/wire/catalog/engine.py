@@ -21,7 +21,7 @@ from dpsql.errors import (
     InvalidParameter,
     InvalidText,
     QueryCanceled,
-    UndefinedSetting,
+    UndefinedObject,
     UnsupportedQuery,
 )
 from dpsql.wire.catalog.kinds import Kind
@@ -243,7 +243,7 @@ def _encoding_number(name: str) -> int:
 
 def _no_setting(name: str | None) -> None:
     if name is not None:
-        raise UndefinedSetting(f'unrecognized configuration parameter "{name}"')
+        raise UndefinedObject(f'unrecognized configuration parameter "{name}"')
 
 
 def _quote_literal(text: str) -> str:

@@ -13,7 +13,7 @@ from dpsql.errors import (
     InvalidText,
     UndefinedColumn,
     UndefinedFunction,
-    UndefinedSetting,
+    UndefinedObject,
     UndefinedTable,
     UnsupportedQuery,
 )
@@ -108,7 +108,7 @@ def test_relations_of_both_kinds_do_not_mix(shop: Visitors, table: str) -> None:
         ("SELECT relname + 1 FROM pg_class", UndefinedFunction),
         ("SELECT 'nosuch'::regclass", UndefinedTable),
         ("SELECT relname::regclass FROM pg_catalog.pg_class WHERE relname = 'orders'", UndefinedTable),
-        ("SELECT current_setting('no.such')", UndefinedSetting),
+        ("SELECT current_setting('no.such')", UndefinedObject),
         ("SELECT 'x'::oid", InvalidText),
         ("SELECT (SELECT oid FROM pg_class) FROM pg_am", CardinalityViolation),
         ("SELECT oid FROM pg_class UNION SELECT oid, relname FROM pg_class", InvalidSyntax),
