@@ -39,6 +39,7 @@ MAX_SOURCE = 30_000
 """Values of a domain that are tried one by one to find a key's domain."""
 TYPICAL_TABLE = 200
 """How many values a public table's column is taken to have, as long as the data is not read."""
+MAX_BIGINT = 2**63 - 1
 MAX_WHOLE = 2**53
 """Up to here every whole number is a floating-point number of its own."""
 
@@ -127,7 +128,8 @@ class Lister:
 
     def numbers(self, low: int, high: int, sql_type: SqlType, nulls: bool) -> Source | None:
         """The whole numbers from `low` to `high`, or None where there are too many."""
-        if high - low >= MAX_SOURCE or (not sql_type.is_integer and max(abs(low), abs(high)) > MAX_WHOLE):
+        furthest = MAX_BIGINT if sql_type.is_integer else MAX_WHOLE
+        if high - low >= MAX_SOURCE or max(abs(low), abs(high)) > furthest:
             return None
         kind = sql_type if sql_type.is_integer else SqlType.BIGINT
         relation: Relation = Series((self.fields.new(kind),), low, high, None)
