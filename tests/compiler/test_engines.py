@@ -10,7 +10,7 @@ from dpsql.compiler.engines import DIALECTS
 from dpsql.compiler.engines.magnitude import FULL, magnitude, stays_normal
 from dpsql.compiler.functions import FUNCTIONS
 from dpsql.compiler.ir import Call, Case, Cast, Column, Expr, Field, Grid, Literal
-from dpsql.compiler.schema import Engine
+from dpsql.compiler.schema import Engine, EngineColumn
 from dpsql.errors import UnsupportedQuery
 from dpsql.policy import load_policy
 from dpsql.sqltypes import SqlType
@@ -119,3 +119,29 @@ def test_a_wide_step_cannot_make_a_small_number_vanish() -> None:
     assert "1e-200" in dialect.on_grid("x", SqlType.DOUBLE, Grid(Fraction(10), 0, 10))
     assert "1e-200" not in dialect.on_grid("x", SqlType.DOUBLE, Grid(Fraction(1, 10), 0, 10))
     assert dialect.off_grid("x", Grid(Fraction(10), 0, 10)) == "CAST(x AS float8) * 10"
+
+
+# Columns of another type than the policy says
+
+NAMES = {SqlType.DATE: "date", SqlType.TIMESTAMP: "timestamp without time zone", SqlType.TEXT: "citext"}
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "parts"),
+    [
+        # Beyond what a timestamp can be, a date is NULL before it is converted.
+        (SqlType.DATE, SqlType.TIMESTAMP, ["date '11000-01-01'", "AS timestamp)", "timestamp '9999-12-31 00:00:00"]),
+        (SqlType.TIMESTAMP, SqlType.DATE, ["timestamp '4000-01-01 BC'", "AS date)", "date '10000-01-01'"]),
+        (SqlType.TEXT, SqlType.TEXT, ['lower(CAST("c" AS text) COLLATE "default") COLLATE "C"']),
+    ],
+)
+def test_a_column_is_converted_within_the_limits_of_both_types(
+    source: SqlType, target: SqlType, parts: list[str]
+) -> None:
+    found = DIALECTS[Engine.POSTGRES].canonical('"c"', EngineColumn(NAMES[source], source, not_null=False), target)
+    assert all(part in found for part in parts)
+
+
+def test_a_constant_factor_is_where_the_planner_knows_its_size() -> None:
+    for constant in (HALF, Cast(Literal(2, SqlType.INTEGER), SqlType.DOUBLE)):
+        assert DIALECTS[Engine.POSTGRES].adapted(of("multiply", constant, X)) == of("multiply", X, constant)

@@ -53,7 +53,8 @@ def _of_floats(call: Call) -> Call:
     left, right = call.arguments
     if stays_normal(call):
         return _with(call, left, right, function=f"normal_{call.function}")
-    if call.function == "multiply" and isinstance(left, Literal):
+    constant = left.argument if isinstance(left, Cast) else left
+    if call.function == "multiply" and isinstance(constant, Literal):
         return _with(call, right, left)
     return call
 
