@@ -19,6 +19,7 @@ import pytest
 
 from dpsql.errors import BudgetExhausted, InvalidParameter, LedgerUnavailable, PolicyViolation
 from dpsql.ledger import Charge, SqliteLedger
+from dpsql.ledger import transaction as transaction_module
 from dpsql.ledger.commits import GroupCommit
 from dpsql.ledger.transaction import Transaction
 from tests.ledger.world import ROOT, SQL, laplace, new_ledger, policy, request
@@ -126,6 +127,24 @@ def test_a_refusal_within_a_commit_is_undone_alone(ledger: SqliteLedger) -> None
     assert kinds == [Charge, BudgetExhausted, PolicyViolation, Charge, InvalidParameter, Charge]
     assert recorded(ledger) == ["a", "d", "e"]
     assert ledger.budget("ana", POLICY).spent.pure_epsilon == Fraction(1, 5)
+    assert ledger.verify().ok
+
+
+def test_nothing_is_remembered_of_a_write_that_was_interrupted(
+    ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks(ledger, "a")()
+    project = transaction_module.project
+
+    def interrupted(*arguments: Any) -> None:
+        project(*arguments)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(transaction_module, "project", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        asks(ledger, "b")()
+    assert asks(ledger, "b")().spent.pure_epsilon == Fraction(1, 5)
     assert ledger.verify().ok
 
 
