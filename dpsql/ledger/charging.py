@@ -18,7 +18,7 @@ from dpsql.errors import PolicyViolation
 from dpsql.ledger.accounts import active_account
 from dpsql.ledger.budgets import BudgetState, group_budget, open_budget, open_cap, renews, role_budget
 from dpsql.ledger.chain import canonical, sha256
-from dpsql.ledger.ledger import Charge, GrantedRelease, Holder, ReleaseRequest, Scope
+from dpsql.ledger.ledger import Charge, GrantedRelease, GroupBalance, Holder, ReleaseRequest, Scope
 from dpsql.ledger.memory import Total
 from dpsql.ledger.projection import charged, joined, price, read_total
 from dpsql.ledger.receipt import GroupShare, Item, Receipt, price_digest, write_events
@@ -96,7 +96,10 @@ def charge(
     if paid:
         transaction.memory.facts[_LAST_RELEASE] = paid[-1].item.id
     releases = tuple(grant.release for grant in grants)
-    return Charge(number, user, releases, price(asked), own.limit, charged(spent, asked).spent)
+    balance = (
+        None if shared is None else GroupBalance(str(payers.group), shared.limit, _total(transaction, shared).spent)
+    )
+    return Charge(number, user, releases, price(asked), own.limit, _total(transaction, own).spent, balance)
 
 
 def _payers(transaction: Transaction, user: str, policy: Policy) -> _Payers:

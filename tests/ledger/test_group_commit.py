@@ -19,8 +19,8 @@ import pytest
 
 from dpsql.errors import BudgetExhausted, InvalidParameter, LedgerUnavailable, PolicyViolation
 from dpsql.ledger import Charge, SqliteLedger
-from dpsql.ledger import transaction as transaction_module
 from dpsql.ledger.commits import GroupCommit
+from dpsql.ledger.projection import project
 from dpsql.ledger.transaction import Transaction
 from tests.ledger.world import ROOT, SQL, laplace, new_ledger, policy, request
 
@@ -134,14 +134,13 @@ def test_nothing_is_remembered_of_a_write_that_was_interrupted(
     ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asks(ledger, "a")()
-    project = transaction_module.project
 
     def interrupted(*arguments: Any) -> None:
         project(*arguments)
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(transaction_module, "project", interrupted)
+    monkeypatch.setattr("dpsql.ledger.transaction.project", interrupted)
     with pytest.raises(KeyboardInterrupt):
         asks(ledger, "b")()
     assert asks(ledger, "b")().spent.pure_epsilon == Fraction(1, 5)
