@@ -14,7 +14,7 @@ Assumes: for the group as for one user, that what users outside ask does not dep
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dpsql.errors import PolicyViolation
+from dpsql.errors import LedgerUnavailable, PolicyViolation
 from dpsql.ledger.accounts import active_account
 from dpsql.ledger.budgets import BudgetState, group_budget, open_budget, open_cap, renews, role_budget
 from dpsql.ledger.chain import canonical, sha256
@@ -209,9 +209,12 @@ def _stored(
     """Return the stored release for a key, its payload, and the user's own number for it if paid for.
 
     The digest of its events must agree too: a release made under another currency may have no price in this one.
+
+    Raises:
+        LedgerUnavailable: The payload is not what was stored.
     """
-    row: tuple[int, bytes, int | None] | None = transaction.one(
-        "SELECT s.release, p.payload, r.id FROM stored s JOIN payloads p ON p.release = s.release "
+    row: tuple[int, bytes, int | None, str] | None = transaction.one(
+        "SELECT s.release, p.payload, r.id, s.digest FROM stored s JOIN payloads p ON p.release = s.release "
         "LEFT JOIN releases r ON r.user = ? AND r.origin = s.release "
         "WHERE s.dataset = ? AND s.key = ? AND s.price = ?",
         user,
@@ -219,4 +222,12 @@ def _stored(
         key,
         price_digest(events),
     )
-    return row
+    if row is None:
+        return None
+    release, payload, held, digest = row
+    if sha256(payload) != digest:
+        raise LedgerUnavailable(
+            f"release {release} of the ledger is not what was stored",
+            hint="restore the ledger from a backup; `dpsql ledger verify` tells what else is wrong",
+        )
+    return release, payload, held

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dpsql.errors import LedgerUnavailable
 from dpsql.ledger import Holder, Noted, Scope, SqliteLedger, VerifyReport
 from dpsql.ledger.chain import ORIGIN, Record, flaw, link
 from dpsql.ledger.verification import verify
@@ -375,6 +376,19 @@ def test_charges_go_on_while_a_ledger_is_verified(ledger: SqliteLedger, monkeypa
 
     monkeypatch.setattr("dpsql.ledger.verification.damage", charge)
     assert ledger.verify().ok
+
+
+def test_a_damaged_answer_is_not_given_again(copy: sqlite3.Connection) -> None:
+    """Nobody is charged for it either: another user is refused as well as the one who paid for it."""
+    copy.execute("UPDATE payloads SET payload = substr(payload, 2) WHERE release = 1")
+    copy.commit()
+    (path,) = [row[2] for row in copy.execute("PRAGMA database_list") if row[1] == "main"]
+    with closing(SqliteLedger(Path(path), clock=Clock())) as ledger:
+        before = list(ledger.export())
+        for user in ("ana", "ben"):
+            with pytest.raises(LedgerUnavailable, match="release 1 of the ledger is not what was stored"):
+                ledger.charge(user, POLICY, requests("a"), sql=SQL)
+        assert list(ledger.export()) == before
 
 
 def test_records_chain_canonical_json(copy: sqlite3.Connection) -> None:
