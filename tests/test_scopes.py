@@ -99,6 +99,22 @@ def test_a_session_that_is_open_does_not_outlive_its_roles_limit(
     run(sessions[1], COUNT)
 
 
+def test_who_has_asked_for_laplace_noise_alone_is_told_that_more_of_it_fits(session: Session) -> None:
+    """What the second clause of zcdp admits, the first does not: the default's Gaussian noise no longer fits."""
+    run(session, "SET dpsql.epsilon = 1")
+    run(session, "SET dpsql.mechanism = 'laplace'")
+    run(session, COUNT)
+    run(session, "RESET dpsql.mechanism")
+    run(session, "RESET dpsql.epsilon")
+    with pytest.raises(BudgetExhausted, match="and 0 would still fit") as refusal:
+        run(session, f"{COUNT} WHERE age > 30")
+    hint, _, why = str(refusal.value.hint).partition(";")
+    assert why == " as all noise was so far, epsilon 4 of it still fits"
+    run(session, hint)
+    run(session, f"{COUNT} WHERE age > 30")
+    assert budgets(session)[0]["epsilon_remaining"] == 3.9
+
+
 def test_the_cap_stops_users_who_have_budget_left(make_engine: MakeEngine, clinic_policy: Path, tmp_path: Path) -> None:
     engine = make_engine(written(clinic_policy, tmp_path, CAP, "budget = { epsilon = 1, delta = 1e-6 }"))
     sessions = [Session(engine, user) for user in ("ana", "ben")]

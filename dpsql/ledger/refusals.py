@@ -69,14 +69,24 @@ def _exhausted(
     else:
         message = f"asks epsilon {_rounded(epsilon)}, and {_down(affordable)} would still fit"
         hint = "ask the data owner for a larger budget, or wait until it renews: SELECT * FROM dpsql.budget"
+        pure = _pure_left(limit, spent)
         if affordable >= _LEAST:
             hint = f"SET dpsql.epsilon = {_down(affordable)};"
+        elif asked.pure_epsilon is None and pure >= _LEAST:
+            hint = f"SET dpsql.mechanism = 'laplace'; as all noise was so far, epsilon {_down(pure)} of it still fits"
     return BudgetExhausted(
         f"{whose} does not cover this query: it {message}",
         requested=epsilon,
         remaining=affordable,
         hint=hint,
     )
+
+
+def _pure_left(limit: Limit, spent: Spent) -> Fraction:
+    """Return what the second clause of zcdp leaves to those who ask for Laplace noise alone."""
+    if limit.accountant is not Accountant.ZCDP or spent.pure_epsilon is None:
+        return Fraction(0)
+    return limit.epsilon - spent.pure_epsilon
 
 
 def cap_exhausted(dataset: str, limit: Limit, asked: Spent) -> BudgetExhausted:

@@ -278,6 +278,22 @@ def test_the_hint_of_a_groups_refusal_would_fit(
     assert team.verify().ok
 
 
+def test_laplace_noise_is_named_only_while_nothing_else_was_asked(team: SqliteLedger) -> None:
+    rules = policy(budget(5, Accountant.ZCDP, MICRO), budget(50, Accountant.ZCDP, MICRO), team=budget(50))
+    for noise in (laplace(3), laplace(1)):
+        team.charge("eva", rules, [request(noise, noise)], sql=SQL)
+    with pytest.raises(BudgetExhausted) as refusal:
+        team.charge("eva", rules, [request("b", gaussian(TENTH))], sql=SQL)
+    assert str(refusal.value.hint).startswith("SET dpsql.mechanism = 'laplace'; as all noise was so far, epsilon 1 of")
+    with pytest.raises(BudgetExhausted) as refusal:  # Laplace noise itself is told its number
+        team.charge("eva", rules, [request("b", laplace(2))], sql=SQL)
+    assert refusal.value.hint == "SET dpsql.epsilon = 1;"
+    team.charge("eva", rules, [request("b", laplace(1))], sql=SQL)
+    with pytest.raises(BudgetExhausted) as refusal:
+        team.charge("eva", rules, [request("c", gaussian(TENTH))], sql=SQL)
+    assert "ask the data owner" in str(refusal.value.hint)
+
+
 def test_no_number_is_told_where_the_group_counts_gaussian_noise_otherwise(team: SqliteLedger) -> None:
     """At a smaller epsilon of the same query its rho would not be smaller in proportion."""
     rules = policy(
