@@ -72,7 +72,7 @@ class Settings:
 
     Attributes:
         policy: Whose time zone applies.
-        role: Whose prices apply.
+        role: Whose prices apply, as of the last query.
     """
 
     policy: Policy
@@ -147,7 +147,13 @@ class Settings:
         return ErrorTarget(text, bound / 100, True) if text.endswith("%") else ErrorTarget(text, bound, False)
 
     def query(self, now: datetime) -> QuerySettings:
-        """The settings that a query is compiled under."""
+        """The settings that a query is compiled under.
+
+        Raises:
+            InvalidParameter: The price was set under another role, and this one's limit is lower.
+        """
+        if "dpsql.epsilon" in self._values:
+            self._epsilon(self._values["dpsql.epsilon"])
         bounds = [int(self._values[name]) if name in self._values else None for name in _BOUNDS]
         return QuerySettings(
             epsilon=Fraction(self.show("dpsql.epsilon")),

@@ -20,6 +20,7 @@ import pytest
 from dpsql.errors import BudgetExhausted, InvalidParameter, LedgerUnavailable, PolicyViolation
 from dpsql.ledger import Charge, SqliteLedger
 from dpsql.ledger.commits import GroupCommit
+from dpsql.ledger.projection import project
 from dpsql.ledger.transaction import Transaction
 from tests.ledger.world import ROOT, SQL, laplace, new_ledger, policy, request
 
@@ -126,6 +127,23 @@ def test_a_refusal_within_a_commit_is_undone_alone(ledger: SqliteLedger) -> None
     assert kinds == [Charge, BudgetExhausted, PolicyViolation, Charge, InvalidParameter, Charge]
     assert recorded(ledger) == ["a", "d", "e"]
     assert ledger.budget("ana", POLICY).spent.pure_epsilon == Fraction(1, 5)
+    assert ledger.verify().ok
+
+
+def test_nothing_is_remembered_of_a_write_that_was_interrupted(
+    ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks(ledger, "a")()
+
+    def interrupted(*arguments: Any) -> None:
+        project(*arguments)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dpsql.ledger.transaction.project", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        asks(ledger, "b")()
+    assert asks(ledger, "b")().spent.pure_epsilon == Fraction(1, 5)
     assert ledger.verify().ok
 
 
