@@ -20,6 +20,7 @@ from dpsql.errors import (
     UndefinedColumn,
     UndefinedObject,
     UndefinedParameter,
+    UnknownSavepoint,
     UnknownStatement,
     UnsupportedQuery,
 )
@@ -71,7 +72,7 @@ def test_a_stranger_gets_no_session(engine: Engine) -> None:
         ("SHOW TRANSACTION ISOLATION LEVEL", "SHOW"),
         ("EXPLAIN SELECT COUNT(*) FROM patients", "EXPLAIN"),
         ("BEGIN", "BEGIN"),
-        ("START TRANSACTION", "BEGIN"),
+        ("START TRANSACTION", "START TRANSACTION"),
         ("COMMIT", "COMMIT"),
         ("END", "COMMIT"),
         ("ROLLBACK", "ROLLBACK"),
@@ -547,8 +548,9 @@ def test_savepoints(session: Session) -> None:
     assert run(session, "ROLLBACK TO SAVEPOINT s").tag == "ROLLBACK"
     assert session.transaction == "T"
     assert run(session, "RELEASE s").tag == "RELEASE"
-    assert run(session, "ROLLBACK TO s").tag == "ROLLBACK"
-    assert run(session, "COMMIT").tag == "COMMIT"
+    with pytest.raises(UnknownSavepoint):
+        run(session, "ROLLBACK TO s")
+    assert run(session, "COMMIT").tag == "ROLLBACK"
 
 
 def test_the_wires_own_errors_fail_a_transaction(session: Session) -> None:
