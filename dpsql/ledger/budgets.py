@@ -140,7 +140,7 @@ def budget_status(
     if _window(terms) != _window(state.terms):
         begun = now  # the new window begins with the next charge
     end = None if budget.window is None else window_end(budget.window, begun, dataset.timezone)
-    return BudgetStatus(limit, spent, begun, end, charges, budget.window, state.resets, state.id)
+    return BudgetStatus(limit, spent, begun, end, charges, budget.window, state.resets, (state.id,))
 
 
 def cap_status(connection: Connection, dataset: Dataset) -> BudgetStatus:
@@ -161,7 +161,8 @@ def cap_status(connection: Connection, dataset: Dataset) -> BudgetStatus:
     spent, charges = load_spent(state.spent), state.charges
     for each in former:
         spent, charges = spent.merge(load_spent(each.spent)), charges + each.charges
-    return BudgetStatus(limit, spent, state.start, None, charges, None, 0, state.id)
+    numbers = (state.id, *(each.id for each in former))
+    return BudgetStatus(limit, spent, state.start, None, charges, None, 0, numbers)
 
 
 def last_charge(connection: Connection, user: str, dataset: Dataset) -> int | None:
