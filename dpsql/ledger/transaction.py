@@ -1,6 +1,5 @@
 """One write transaction: it holds the ledger alone, and appends records with their effects."""
 
-import sqlite3
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -10,6 +9,7 @@ from dpsql.ledger.chain import ORIGIN, canonical, link
 from dpsql.ledger.memory import Memory
 from dpsql.ledger.projection import project
 from dpsql.ledger.receipt import Receipt
+from dpsql.ledger.store import Store
 from dpsql.ledger.windows import moment, stamp
 
 LAST_YEAR = 2200
@@ -28,7 +28,7 @@ def latest(clock: Callable[[], datetime], last: str | None) -> str:
 
 
 class Transaction:
-    """The state of the ledger between BEGIN IMMEDIATE and COMMIT.
+    """The state of the ledger between BEGIN and COMMIT.
 
     Attributes:
         connection: For reading.
@@ -36,7 +36,7 @@ class Transaction:
         at: The stamp of all that is written.
     """
 
-    def __init__(self, connection: sqlite3.Connection, clock: Callable[[], datetime], memory: Memory) -> None:
+    def __init__(self, connection: Store, clock: Callable[[], datetime], memory: Memory) -> None:
         self.connection = connection
         self.memory = memory
         row = connection.execute("SELECT seq, hash, at FROM records ORDER BY seq DESC LIMIT 1").fetchone()
