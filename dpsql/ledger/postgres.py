@@ -16,10 +16,12 @@ from dpsql.ledger.schema import APPLICATION_ID, VERSION
 from dpsql.ledger.store import Store
 from dpsql.ledger.stored import MAX_STORED_BYTES, StoredLedger, now
 
-_STATE: Final = f"SELECT to_regclass('{SCHEMA}.layout') IS NOT NULL, current_setting('server_encoding')"
-_FOREIGN: Final = """
-SELECT to_regnamespace(?) IS NOT NULL, EXISTS (SELECT 1 FROM pg_class WHERE relnamespace = to_regnamespace(?))
-"""
+_NAMED: Final = "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = ?"
+_STATE: Final = (
+    f"SELECT EXISTS (SELECT 1 {_NAMED}), EXISTS (SELECT 1 {_NAMED} AND c.relname = 'layout'), "  # noqa: S608 - constants
+    "current_setting('server_encoding')"
+)
+"""Whether there is anything in the schema, and a ledger; asked of the tables, for what a cache says may be old."""
 
 _BUSY: Final = "another gateway holds the ledger: end it, or try again"
 _RIGHTS: Final = "docs/operations.md has the GRANTs that a gateway needs, and how its owner makes the ledger"
@@ -28,6 +30,7 @@ _MENDS: Final = {
     "55P03": ("a lock was not to be had in time", _BUSY),
     "57014": ("a statement was cancelled or took too long", _BUSY),
     "53100": ("the server's disk is full", "make room, then ask again"),
+    "25P03": ("this gateway stood still while it wrote", "ask again"),
     "25006": ("the server cannot be written to", "name the primary, not a standby"),
     "42501": ("the role lacks a right", _RIGHTS),
     "28": ("the server lets this role not in", _LOGIN),
@@ -61,13 +64,14 @@ class PostgresStorage:
         target = conninfo_to_dict(url)
         self._name = f"{target.get('dbname', '')} on {target.get('host', 'this machine')}"
         try:
-            if not self._is_there():
-                self._make(make)
+            self._make_once(make)
             self._check()
         except psycopg.Error as error:
+            self.writer.close()
             raise self.unavailable(error) from error
-        finally:
-            self.writer.rollback()
+        except BaseException:
+            self.writer.close()
+            raise
 
     def begin(self) -> None:
         """Begin a transaction of the writer's in which nobody else writes."""
@@ -116,37 +120,37 @@ class PostgresStorage:
         with self._reader_lock:
             self._reader.close()
 
+    def _make_once(self, wanted: bool) -> None:
+        """Make the tables if they are not there; whoever makes them at the same time comes second."""
+        self.writer.begin(WRITE)
+        if not self._is_there():
+            if not wanted:
+                hint = "Name the one that `dpsql serve` was given."
+                raise LedgerUnavailable(f'there is no ledger in "{self._name}"', hint=hint)
+            self.writer.execute("SELECT pg_advisory_xact_lock(?)", [APPLICATION_ID])
+            if not self._is_there():
+                if self.writer.execute("SELECT 1 FROM pg_namespace WHERE nspname = ?", [SCHEMA]).fetchone() is None:
+                    self.writer.execute(f"CREATE SCHEMA {SCHEMA}")
+                self.writer.execute(tables())
+        self.writer.commit()
+
     def _is_there(self) -> bool:
-        there, encoding = self.writer.begin(f"{WRITE}; {_STATE}")
+        """Return whether there is a ledger; refuse what there cannot be one in."""
+        has_tables, is_there, encoding = self.writer.execute(_STATE, [SCHEMA, SCHEMA]).fetchall()[0]
         if encoding != "UTF8":
             raise LedgerUnavailable(
                 f'ledger "{self._name}": the database\'s encoding is {encoding}, not UTF8',
                 hint="make one by: CREATE DATABASE … TEMPLATE template0 ENCODING 'UTF8'",
             )
-        return bool(there)
-
-    def _make(self, wanted: bool) -> None:
-        """Make the tables, in the transaction that is open; whoever makes them at the same time comes second."""
-        if not wanted:
+        if has_tables and not is_there:
             raise LedgerUnavailable(
-                f'there is no ledger in "{self._name}"', hint="Name the one that `dpsql serve` was given."
+                f'the schema {SCHEMA} of "{self._name}" holds something else than a ledger',
+                hint="name another database: a ledger has a schema of this name for itself",
             )
-        self.writer.execute("SELECT pg_advisory_xact_lock(?)", [APPLICATION_ID])
-        if not self.writer.execute(_STATE).fetchall()[0][0]:
-            has_schema, has_tables = self.writer.execute(_FOREIGN, [SCHEMA, SCHEMA]).fetchall()[0]
-            if has_tables:
-                raise LedgerUnavailable(
-                    f'the schema {SCHEMA} of "{self._name}" holds something else than a ledger',
-                    hint="name another database: a ledger has a schema of this name for itself",
-                )
-            if not has_schema:
-                self.writer.execute(f"CREATE SCHEMA {SCHEMA}")
-            self.writer.execute(tables())
-        self.writer.commit()
+        return bool(is_there)
 
     def _check(self) -> None:
         """Refuse now, not at a charge, what is not whole or cannot be written."""
-        self.writer.rollback()
         self.begin()
         problems = altered(self.writer)
         if problems:
@@ -161,6 +165,7 @@ class PostgresStorage:
                 f'ledger "{self._name}": the role may not {right} on {SCHEMA}.{table}',
                 hint=f"GRANT {right} ON {SCHEMA}.{table} TO …; {_RIGHTS}",
             )
+        self.writer.rollback()
 
     def _check_layout(self, row: Any) -> None:
         version, fsync = row or (0, "on")

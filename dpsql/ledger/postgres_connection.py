@@ -43,18 +43,18 @@ _FIXED: Final = {
     "target_session_attrs": "read-write",
 }
 
-_SETTINGS: Final = f"SET LOCAL search_path = {SCHEMA}, pg_temp; SET LOCAL bytea_output = hex"
+_PLACE: Final = f"SET LOCAL search_path = {SCHEMA}, pg_temp"
 
 WRITE: Final = (
     "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; "  # so that what is read after the lock is what stands then
-    f"{_SETTINGS}; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '{BUSY_SECONDS}s'; "
+    f"{_PLACE}; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '{BUSY_SECONDS}s'; "
     f"SET LOCAL statement_timeout = '{2 * BUSY_SECONDS}s'; "
     f"SET LOCAL idle_in_transaction_session_timeout = '{BUSY_SECONDS}s'"
 )
 """Begins a transaction that writes; one whose gateway stands still is ended."""
 
 READ: Final = (
-    f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_SETTINGS}; SET LOCAL lock_timeout = '{BUSY_SECONDS}s'; "
+    f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_PLACE}; SET LOCAL lock_timeout = '{BUSY_SECONDS}s'; "
     f"SET LOCAL statement_timeout = '{2 * BUSY_SECONDS}s'"
 )
 """Begins a transaction that reads one state."""
@@ -194,6 +194,6 @@ def numbered(sql: str) -> bytes:
 
 def _doubt(what: str) -> LedgerUnavailable:
     return LedgerUnavailable(
-        f"{what}; the charge may stand, and nothing was answered",
+        f"{what}; what was written may stand, and nothing is answered",
         hint="look for it with `dpsql budget history`, or ask again",
     )

@@ -20,6 +20,7 @@ from dpsql.ledger.damage import flaws
 from dpsql.ledger.memory import Memory
 from dpsql.ledger.projection import project
 from dpsql.ledger.schema import TABLES
+from dpsql.ledger.store import Store
 from dpsql.ledger.stored import StoredLedger
 from dpsql.ledger.verification import verify
 from tests.ledger.world import SQL, TEAM, Clock, new_ledger, policy, requests
@@ -374,11 +375,11 @@ def test_a_forged_record_without_its_effect_is_found(copy: sqlite3.Connection) -
 def test_charges_go_on_while_a_ledger_is_verified(ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger.charge("ana", POLICY, requests("a"), sql=SQL)
 
-    def charge(connection: sqlite3.Connection) -> list[str]:
+    def charge(store: Store) -> list[str]:
         ledger.charge("ana", POLICY, requests("b"), sql=SQL)
         return []
 
-    monkeypatch.setattr("dpsql.ledger.verification.damage", charge)
+    monkeypatch.setattr(ledger._storage, "flaws", charge)
     assert ledger.verify().ok
 
 
