@@ -52,7 +52,7 @@ _PREFIX = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")
 _HINT = (
     "use sqlite:///ledger.sqlite for a path from here, sqlite:////var/lib/dpsql/ledger.sqlite, or for several gateways "
-    "postgresql://dpsql_ledger@host/ledger"
+    "postgresql://dpsql_gateway@host/ledger"
 )
 
 
@@ -82,7 +82,7 @@ def ledger_file(url: str, *, make: bool = True) -> Path:
     if url.startswith(_POSTGRES):
         raise InvalidParameter(
             "this command is for a ledger in a file, and this one is in PostgreSQL",
-            hint="pg_dump copies it whole while it is in use: pg_dump --schema=dpsql --file=ledger.sql URL",
+            hint="pg_dump copies it whole while it is in use: pg_dump --schema=dpsql_ledger --file=ledger.sql URL",
         )
     path = url.removeprefix(_PREFIX)
     if not url.startswith(_PREFIX) or not path or path.endswith("/") or path.startswith(":memory:") or "\0" in path:

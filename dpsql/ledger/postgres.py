@@ -18,7 +18,7 @@ from dpsql.ledger.stored import MAX_STORED_BYTES, StoredLedger, now
 
 _NAMED: Final = "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = ?"
 _STATE: Final = (
-    f"SELECT EXISTS (SELECT 1 {_NAMED}), EXISTS (SELECT 1 {_NAMED} AND c.relname = 'layout'), "  # noqa: S608 - constants
+    f"SELECT EXISTS (SELECT 1 {_NAMED}), EXISTS (SELECT 1 {_NAMED} AND c.relname = 'layout'), "
     "current_setting('server_encoding')"
 )
 """Whether there is anything in the schema, and a ledger; asked of the tables, for what a cache says may be old."""

@@ -20,7 +20,7 @@ from psycopg.pq import TransactionStatus
 
 from dpsql.errors import InvalidParameter, LedgerUnavailable
 
-SCHEMA: Final = "dpsql"
+SCHEMA: Final = "dpsql_ledger"
 """The schema of the ledger's tables."""
 
 BUSY_SECONDS: Final = 30
@@ -62,7 +62,7 @@ READ: Final = (
 SNAPSHOT: Final = f"{READ}; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0"
 """The same for as long as it takes."""
 
-_HINT_URL: Final = "postgresql://dpsql_ledger@host:5432/ledger?sslmode=verify-full, and the password in a password file"
+_HINT_URL: Final = "postgresql://dpsql_gateway@host/ledger?sslmode=verify-full, and the password in a password file"
 
 
 class PostgresConnection:

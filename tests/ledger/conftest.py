@@ -29,7 +29,7 @@ def postgres_places(postgres_server: Server, ledger_databases: list[str]) -> lis
         postgres_server.run(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             "WHERE datname = current_database() AND pid <> pg_backend_pid()",
-            "DROP SCHEMA IF EXISTS dpsql CASCADE",
+            "DROP SCHEMA IF EXISTS dpsql_ledger CASCADE",
             database=name,
         )
     return [url_of(postgres_server.url, dbname=name) for name in ledger_databases]

@@ -108,7 +108,7 @@ def test_two_gateways_leave_the_chain_that_sqlite_does(
     clock = Clock()
     path = tmp_path / "forgetful.sqlite"
     path.unlink(missing_ok=True)
-    tamper(url, "DROP SCHEMA IF EXISTS dpsql CASCADE")
+    tamper(url, "DROP SCHEMA IF EXISTS dpsql_ledger CASCADE")
     with (
         closing(PostgresLedger(url, clock=clock)) as one,
         closing(PostgresLedger(url, clock=clock)) as other,
@@ -309,7 +309,7 @@ def test_what_a_transaction_rests_on_is_set_in_it(ledger: PostgresLedger, url: s
         with closing(PostgresLedger(url)) as other, other._writing() as transaction:
             names = ("synchronous_commit", "search_path", "transaction_isolation", "lock_timeout")
             values = [transaction.one("SELECT current_setting(?)", each)[0] for each in names]
-        assert values == ["on", "dpsql, pg_temp", "read committed", "30s"]
+        assert values == ["on", "dpsql_ledger, pg_temp", "read committed", "30s"]
     finally:
         tamper(url, f"ALTER ROLE {role} IN DATABASE {name} RESET ALL")
 
@@ -365,9 +365,9 @@ def test_there_is_no_ledger_unless_one_is_to_be_made(url: str) -> None:
 
 
 def test_a_schema_of_that_name_that_is_empty_is_taken_and_another_is_refused(url: str) -> None:
-    tamper(url, "CREATE SCHEMA dpsql", "CREATE TABLE dpsql.orders (id int)")
+    tamper(url, "CREATE SCHEMA dpsql_ledger", "CREATE TABLE dpsql_ledger.orders (id int)")
     assert "something else than a ledger" in refusal(url)
-    tamper(url, "DROP TABLE dpsql.orders")
+    tamper(url, "DROP TABLE dpsql_ledger.orders")
     PostgresLedger(url).close()
 
 
@@ -477,7 +477,7 @@ def test_records_that_were_lost_are_told_by_the_noted_head(ledger: PostgresLedge
     ask(ledger, "b")
     later = ledger.verify()
     assert ledger.verify(Noted(noted.head, noted.records)).ok
-    tamper(url, "DROP SCHEMA dpsql CASCADE")
+    tamper(url, "DROP SCHEMA dpsql_ledger CASCADE")
     with closing(peopled(PostgresLedger(url, clock=clock))) as behind:
         ask(behind, "a")
         assert behind.verify(Noted(noted.head, noted.records)).ok
@@ -487,14 +487,14 @@ def test_records_that_were_lost_are_told_by_the_noted_head(ledger: PostgresLedge
 def grants() -> list[str]:
     """The GRANTs of the gateway's role, from the documentation."""
     text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-    return re.findall(r"^((?:GRANT|REVOKE) .*(?:dpsql\.|SCHEMA dpsql).*);", text, re.MULTILINE)
+    return re.findall(r"^((?:GRANT|REVOKE) .*(?:dpsql_ledger).*);", text, re.MULTILINE)
 
 
 @pytest.fixture
 def gateway(ledger: PostgresLedger, postgres_server: Server, ledger_databases: list[str]) -> Iterator[str]:
     """The URL of a role that has what the documentation grants on a ledger that is another's."""
     assert len(grants()) == 4
-    given = (text.replace("dpsql_ledger", "{reader}") for text in grants())
+    given = (text.replace("dpsql_gateway", "{reader}") for text in grants())
     with postgres_server.reader(ledger_databases[0], *given) as url:
         yield url
 
@@ -517,10 +517,10 @@ def test_a_role_that_lacks_a_right_is_refused_with_the_grant(
 ) -> None:
     role = psycopg.conninfo.conninfo_to_dict(gateway)["user"]
     tamper(url, f"REVOKE INSERT ON freezes FROM {role}")
-    assert "GRANT INSERT ON dpsql.freezes" in refusal(gateway)
+    assert "GRANT INSERT ON dpsql_ledger.freezes" in refusal(gateway)
     tamper(url, f"REVOKE UPDATE ON layout FROM {role}")
     assert "docs/operations.md" in refusal(gateway)
-    tamper(url, "DROP SCHEMA dpsql CASCADE")
+    tamper(url, "DROP SCHEMA dpsql_ledger CASCADE")
     assert "docs/operations.md" in refusal(gateway)  # it may not make one
 
 

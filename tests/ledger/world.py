@@ -128,7 +128,7 @@ def tamper(place: Place, *statements: str) -> None:
                 file.execute(statement)
         return
     with psycopg.connect(place, autocommit=True) as connection:
-        for statement in ("SET search_path = dpsql", *statements):
+        for statement in ("SET search_path = dpsql_ledger", *statements):
             connection.execute(statement.encode())
 
 
