@@ -1,5 +1,4 @@
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -7,32 +6,11 @@ import pytest
 from dpsql.ledger import SqliteLedger
 from dpsql.ledger.stored import StoredLedger
 from tests.ledger.world import Clock, Place, new_ledger, opened, peopled
-from tests.postgres import Server, url_of
 
 
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
-
-
-@pytest.fixture(scope="session")
-def ledger_databases(postgres_server: Server) -> Iterator[list[str]]:
-    """Two databases for ledgers."""
-    with ExitStack() as stack:
-        yield [stack.enter_context(postgres_server.database()) for _ in range(2)]
-
-
-@pytest.fixture
-def postgres_places(postgres_server: Server, ledger_databases: list[str]) -> list[str]:
-    """The URLs of two databases without a ledger."""
-    for name in ledger_databases:
-        postgres_server.run(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND pid <> pg_backend_pid()",
-            "DROP SCHEMA IF EXISTS dpsql_ledger CASCADE",
-            database=name,
-        )
-    return [url_of(postgres_server.url, dbname=name) for name in ledger_databases]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

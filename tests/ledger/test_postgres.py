@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from dpsql.errors import BudgetExhausted, InvalidParameter, LedgerUnavailable
 from dpsql.ledger import Charge, Noted, PostgresLedger, open_ledger
+from dpsql.ledger.postgres_connection import WRITE
 from dpsql.ledger.postgres_schema import _expected
 from dpsql.ledger.schema import DERIVED_TABLES, VERSION
 from dpsql.ledger.stored import StoredLedger
@@ -316,8 +317,7 @@ def test_what_a_transaction_rests_on_is_set_in_it(ledger: PostgresLedger, url: s
 
 def hasty(patch: pytest.MonkeyPatch) -> None:
     """Wait for others a moment only."""
-    text = __import__("dpsql.ledger.postgres").ledger.postgres.WRITE
-    patch.setattr("dpsql.ledger.postgres.WRITE", text.replace("30s", "100ms"))
+    patch.setattr("dpsql.ledger.postgres.WRITE", WRITE.replace("30s", "100ms"))
 
 
 def test_a_ledger_that_another_gateway_holds_is_unavailable(
