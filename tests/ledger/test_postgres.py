@@ -1,6 +1,7 @@
 """The ledger in PostgreSQL: the chain that SQLite has, one writer at a time, no answer without a durable charge."""
 
 import re
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from contextlib import closing, contextmanager
 from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
+from types import FrameType
 
 import psycopg
 import pytest
@@ -21,6 +23,7 @@ from dpsql.ledger.postgres_connection import WRITE
 from dpsql.ledger.postgres_schema import _expected
 from dpsql.ledger.schema import DERIVED_TABLES, VERSION
 from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.transaction import Transaction
 from tests.faults.forks import SECONDS, Forks
 from tests.ledger.test_group_commit import asks, recorded, together
 from tests.ledger.test_memory import ACTS, Act, Forgetful, done
@@ -204,6 +207,11 @@ def test_a_connection_that_is_lost_in_a_commit_leaves_a_doubt(ledger: PostgresLe
     assert ledger.verify().ok
 
 
+def test_a_notice_at_a_commit_is_no_doubt(ledger: PostgresLedger, url: str) -> None:
+    tamper(url, *(text.replace("{}", "RAISE NOTICE 'by the way';") for text in AT_COMMIT))
+    assert ask(ledger, "a")
+
+
 def test_a_commit_that_the_server_refuses_wrote_nothing(ledger: PostgresLedger, url: str) -> None:
     before = list(ledger.export())
     tamper(url, *(text.replace("{}", "RAISE 'not now';") for text in AT_COMMIT))
@@ -223,6 +231,49 @@ def test_a_transaction_that_the_server_has_given_up_is_not_taken_for_committed(l
     account = ledger.account("ana")
     assert account is not None
     assert not account.frozen
+    assert ledger.verify().ok
+
+
+class Alarm(BaseException):
+    """Stands for KeyboardInterrupt, wherever the main thread is."""
+
+
+@contextmanager
+def alarm(seconds: float) -> Iterator[None]:
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise Alarm
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        with pytest.raises(Alarm):
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_an_interrupt_in_a_statement_leaves_nothing(ledger: PostgresLedger) -> None:
+    before = list(ledger.export())
+
+    def interrupted(transaction: Transaction) -> None:
+        transaction.append("account.frozen", {"name": "ana"})
+        transaction.one("SELECT pg_sleep(9)")
+
+    with alarm(0.2):
+        ledger._grouped(interrupted)
+    assert list(ledger.export()) == before
+    assert ask(ledger, "a")
+    assert ledger.verify().ok
+
+
+def test_an_interrupt_in_a_commit_leaves_what_the_server_makes_of_it(ledger: PostgresLedger, url: str) -> None:
+    tamper(url, *(text.replace("{}", "PERFORM pg_sleep(0.5);") for text in AT_COMMIT))
+    with alarm(0.2):
+        ask(ledger, "a")
+    tamper(url, "DROP TRIGGER at_commit ON records", "DROP FUNCTION at_commit()")  # waits for it
+    assert ask(ledger, "b").spent.pure_epsilon == 2 * CENT  # it stands
+    assert recorded(ledger) == ["a", "b"]
     assert ledger.verify().ok
 
 
