@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dpsql.errors import LedgerUnavailable
 from dpsql.ledger.damage import flaws
-from dpsql.ledger.file import open_file, open_reader, open_snapshot, unavailable
+from dpsql.ledger.file import check_files, open_file, open_reader, open_snapshot, unavailable
 from dpsql.ledger.store import Store
 from dpsql.ledger.stored import MAX_STORED_BYTES, StoredLedger, now
 
@@ -24,14 +24,15 @@ class SqliteStorage:
     errors = (sqlite3.Error, OSError)
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self.writer = open_file(path)
-        self._reader = open_reader(path)
+        self._path = path.absolute()
+        self.writer, self._files = open_file(self._path)
+        self._reader = open_reader(self._path)
         self._reader_lock = threading.Lock()
 
     def begin(self) -> None:
         """Begin a transaction of the writer's in which nobody else writes."""
         self.writer.execute("BEGIN IMMEDIATE")
+        check_files(self._path, self._files)
 
     @contextmanager
     def reading(self) -> Iterator[Store]:
