@@ -120,8 +120,10 @@ class GroupCommit:
             with self._lock:
                 self._roll_back()
                 try:
-                    yield self._begin()
+                    transaction = self._begin()
+                    yield transaction
                     self._connection.commit()
+                    transaction.committed()
                 except BaseException:
                     self._roll_back()
                     raise
@@ -163,6 +165,7 @@ class GroupCommit:
             for work in batch:
                 work.over = True  # whatever happens now, it may be on the disk: nobody may begin it again
             self._connection.commit()
+            transaction.committed()
         except BaseException:
             self._roll_back()
             raise

@@ -253,6 +253,50 @@ def test_a_balance_that_was_changed_without_a_record_is_not_charged(ledger: Stor
     assert not ledger.verify().ok
 
 
+def cut(place: Place, last: int) -> None:
+    """Take records back, as a failover to a standby that lags does, or an old backup."""
+    file = isinstance(place, Path)
+    unguarded = "DROP TRIGGER records_keep_deletes" if file else "SET session_replication_role = replica"
+    tamper(place, unguarded, f"DELETE FROM records WHERE seq > {last}")
+
+
+WRITES: list[Callable[[StoredLedger], object]] = [
+    lambda ledger: ledger.charge("ana", POLICY, requests("b"), sql=SQL),
+    lambda ledger: ledger.set_role("ana", "analyst"),
+]
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_record_that_was_written_must_stay(
+    ledger: StoredLedger, place: Place, write: Callable[[StoredLedger], object]
+) -> None:
+    first = ledger.charge("ana", POLICY, requests("a"), sql=SQL).id
+    write(ledger)
+    cut(place, first)
+    for again in WRITES:
+        with pytest.raises(LedgerUnavailable, match="not in the ledger any more") as error:
+            again(ledger)
+        assert "verify --head" in str(error.value.hint)
+    assert len(list(ledger.export())) == first
+
+
+def test_a_record_of_another_gateway_that_was_met_must_stay(ledger: StoredLedger, place: Place, clock: Clock) -> None:
+    with closing(opened(place, clock)) as other:
+        first = other.charge("ana", POLICY, requests("a"), sql=SQL).id
+        other.charge("ana", POLICY, [], sql=SQL)
+        with pytest.raises(BudgetExhausted):  # it met it, and wrote nothing
+            ledger.charge("ana", POLICY, [request("b", laplace(2))], sql=SQL)
+        cut(place, first)
+        with pytest.raises(LedgerUnavailable, match="not in the ledger any more"):
+            ledger.charge("ana", POLICY, requests("b"), sql=SQL)
+
+
+def test_what_was_only_in_doubt_need_not_stay(ledger: StoredLedger, place: Place) -> None:
+    with no_commits(ledger, place), pytest.raises(LedgerUnavailable):
+        ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    assert ledger.charge("ana", POLICY, requests("b"), sql=SQL)
+
+
 def test_so_much_is_remembered_and_no_more() -> None:
     memory = Memory()
     memory.meet("head")
