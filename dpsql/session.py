@@ -119,6 +119,11 @@ class Session:
         return self._settings.reported()
 
     @property
+    def output_settings(self) -> dict[str, str]:
+        """The settings that say how values are printed."""
+        return self._settings.output()
+
+    @property
     def reply_quantum(self) -> int:
         """Milliseconds to a multiple of which replies are padded; 0 for none."""
         return self._engine.policy.dataset.reply_quantum
