@@ -176,7 +176,7 @@ class Session:
             return browsed
         intervals = self._settings.is_on("dpsql.intervals")
         described = self._engine.describe(self._user, query, types, intervals=intervals)
-        return Description(described.parameters, self._columns(described.columns))
+        return Description(described.parameters, self._columns(described.columns), elements=described.elements)
 
     def _describe_prepared(self, prepared: Prepared) -> Description:
         return self._describe(prepared.query, prepared.types)

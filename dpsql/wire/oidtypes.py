@@ -39,6 +39,11 @@ def of_oid(oid: int, style: Style = PLAIN) -> PgType:
     return _reg_type(oid) if oid in _REG_TYPES else _as_text(oid)
 
 
+def array_of(element: PgType) -> PgType:
+    """Return the type of arrays of a type that has one."""
+    return next(of_oid(oid) for oid, of in _ELEMENTS.items() if of == element.oid)
+
+
 def of_column(column: ResultColumn, style: Style = PLAIN) -> PgType:
     """Return how a column goes over the wire."""
     return styled(of_type(column.type), style) if column.oid is None else of_oid(column.oid, style)

@@ -43,7 +43,7 @@ from dpsql.wire.backend import (
 from dpsql.wire.client import Client, Disconnected
 from dpsql.wire.copyformat import copy_rows, format_code
 from dpsql.wire.frontend import Bind, Close, Describe, Execute, Flush, FrontendMessage, FunctionCall, Parse, Query, Sync
-from dpsql.wire.oidtypes import of_column, of_declared, of_oid
+from dpsql.wire.oidtypes import array_of, of_column, of_declared, of_oid
 from dpsql.wire.pgtypes import PgType, of_type, spread_formats
 from dpsql.wire.portals import (
     Portal,
@@ -341,6 +341,9 @@ def _parameter_types(declared: Sequence[PgType | None], description: Description
     inferred = list(
         map(of_oid, description.parameter_oids) if description.parameter_oids else map(of_type, description.parameters)
     )
+    for index, element in enumerate(description.elements):
+        if element is not None:
+            inferred[index] = array_of(of_type(element))
     inferred += [of_type(SqlType.TEXT)] * (len(declared) - len(inferred))
     padded = [*declared, *[None] * (len(inferred) - len(declared))]
     return tuple(kind or other for kind, other in zip(padded, inferred, strict=True))
