@@ -157,7 +157,8 @@ def _error_text(column: OutputColumn) -> str:
         return "not noisy by itself"
     l2 = f"L0 {error.l0}, L1 {number(error.l1)}, L2 {number(error.l2)}"
     if error.plus_minus_95 is None:
-        return f"{error.mechanism} noise on a centred sum and a count, {l2}; its error falls with the group's size"
+        sums = "a centred sum" if isinstance(error.output, MeanOutput) else "centred sums"
+        return f"{error.mechanism} noise on {sums} and a count, {l2}; its error falls with the group's size"
     return f"± {number(error.plus_minus_95)} at 95 %, {error.mechanism} noise, {l2}"
 
 
@@ -213,7 +214,7 @@ def answer_notice(answer: Answer, pursuit: Pursuit | None = None, *, intervals: 
     price += f" for {len(answer.earlier) + 1} rounds" if answer.earlier else ""
     left = decimal_text(charge.remaining.epsilon, 4)
     errors = [f"{c.name} ± {number(e.plus_minus_95)}" for c in answer.columns if (e := c.error) and e.plus_minus_95]
-    means = [c.name for c in answer.columns if c.error is not None and isinstance(c.error.output, MeanOutput)]
+    means = [c.name for c in answer.columns if c.error is not None and c.error.plus_minus_95 is None]
     parts = [f"price: {price}", f"remaining: epsilon {left} of {decimal_text(charge.limit.epsilon)}"]
     if errors:
         parts.append("95 % of noise within: " + ", ".join(errors))

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from dpsql.compiler.functions import PAIRS, SPREADS, TRUTHS
 from dpsql.compiler.ir import AggregateCall, Call, Column, Expr, Frame, Window
 from dpsql.compiler.lowering import Lowering, Method
 from dpsql.compiler.resolve import identifier
@@ -18,6 +19,25 @@ _AGGREGATES: dict[type[exp.Expr], str] = {
     exp.Avg: "avg",
     exp.Min: "min",
     exp.Max: "max",
+    exp.Variance: "var_samp",
+    exp.VariancePop: "var_pop",
+    exp.Stddev: "stddev_samp",
+    exp.StddevSamp: "stddev_samp",
+    exp.StddevPop: "stddev_pop",
+    exp.CovarPop: "covar_pop",
+    exp.CovarSamp: "covar_samp",
+    exp.Corr: "corr",
+    exp.RegrSlope: "regr_slope",
+    exp.RegrIntercept: "regr_intercept",
+    exp.RegrR2: "regr_r2",
+    exp.RegrCount: "regr_count",
+    exp.RegrAvgx: "regr_avgx",
+    exp.RegrAvgy: "regr_avgy",
+    exp.RegrSxx: "regr_sxx",
+    exp.RegrSyy: "regr_syy",
+    exp.RegrSxy: "regr_sxy",
+    exp.LogicalAnd: "bool_and",
+    exp.LogicalOr: "bool_or",
 }
 _WINDOWS: dict[type[exp.Expr], tuple[str, SqlType]] = {
     exp.RowNumber: ("row_number", SqlType.BIGINT),
@@ -37,6 +57,8 @@ _WINDOW_VALUES: dict[type[exp.Expr], str] = {
 
 def _filtered(lowering: Lowering, node: exp.Filter) -> Expr:
     aggregate: exp.Expr = node.this
+    if isinstance(aggregate, exp.Anonymous) and str(aggregate.this).lower() in BY_NAME:
+        aggregate = _every(aggregate)
     if type(aggregate) not in _AGGREGATES:
         raise UnsupportedQuery("FILTER follows an aggregate", position=lowering.at(node))
     lowering.collected(node)
@@ -49,24 +71,42 @@ def _aggregate(lowering: Lowering, node: exp.Expr, condition: Expr | None = None
     return Column(aggregates.field_of(aggregate_call(lowering.inside_aggregate(), node, condition)))
 
 
+def _every(node: exp.Anonymous) -> exp.LogicalAnd:
+    """EVERY is the standard's name of BOOL_AND."""
+    return exp.LogicalAnd(this=node.expressions[0] if len(node.expressions) == 1 else None)
+
+
 def aggregate_call(lowering: Lowering, node: exp.Expr, condition: Expr | None) -> AggregateCall:
-    """The aggregate call that a node writes, its argument lowered by this lowerer."""
-    lowering.only(node, "this", "big_int")
+    """The aggregate call that a node writes, its arguments lowered by this lowerer."""
     name = _AGGREGATES[type(node)]
+    lowering.only(node, "this", "expression" if name in PAIRS else "big_int")
     if isinstance(node.this, exp.Star) and name == "count":
         lowering.only(node.this)
         return AggregateCall("count", None, False, condition, SqlType.BIGINT)
     distinct = isinstance(node.this, exp.Distinct)
     arguments = node.this.expressions if distinct else [node.this]
-    if len(arguments) != 1 or arguments[0] is None:
-        raise UnsupportedQuery(f"{name.upper()} takes one argument", position=lowering.at(node))
-    argument = lowering.value(arguments[0])
-    return AggregateCall(name, argument, distinct, condition, _aggregate_type(lowering, name, argument, node))
+    arguments = [part for part in (*arguments, node.args.get("expression")) if part is not None]
+    if len(arguments) != (2 if name in PAIRS else 1):
+        count = "two arguments" if name in PAIRS else "one argument"
+        raise UnsupportedQuery(f"{name.upper()} takes {count}", position=lowering.at(node))
+    if distinct and name in SPREADS | PAIRS:
+        raise UnsupportedQuery(
+            f"{name.upper()}(DISTINCT …) is not supported",
+            hint="DISTINCT goes with COUNT, SUM and AVG.",
+            position=lowering.at(node),
+        )
+    argument, *others = map(lowering.condition if name in TRUTHS else lowering.value, arguments)
+    types = [_aggregate_type(lowering, name, each, node) for each in (argument, *others)]
+    other = others[0] if others else None
+    return AggregateCall(name, argument, distinct and name not in TRUTHS, condition, types[0], other=other)
 
 
 def _aggregate_type(lowering: Lowering, name: str, argument: Expr, node: exp.Expr) -> SqlType:
+    """The type of an aggregate's value, if there is one of such an argument."""
     if name == "count":
         return SqlType.BIGINT
+    if name in TRUTHS:
+        return SqlType.BOOLEAN
     if name in ("min", "max"):
         lowering.need_comparable(argument.type, node)
         return argument.type
@@ -76,7 +116,9 @@ def _aggregate_type(lowering: Lowering, name: str, argument: Expr, node: exp.Exp
             hint=f"{name.upper()} is for numbers; a boolean counts as COUNT(*) FILTER (WHERE …).",
             position=lowering.at(node),
         )
-    if name == "avg":
+    if name == "regr_count":
+        return SqlType.BIGINT
+    if name == "avg" or name in SPREADS | PAIRS:
         return SqlType.DOUBLE
     integers = {SqlType.SMALLINT: SqlType.BIGINT, SqlType.INTEGER: SqlType.BIGINT, SqlType.BIGINT: SqlType.NUMERIC}
     return integers.get(argument.type, argument.type)
@@ -117,6 +159,10 @@ def _window_function(lowering: Lowering, node: exp.Expr) -> tuple[str, tuple[Exp
         return name, (), sql_type
     if kind in _AGGREGATES:
         call = aggregate_call(lowering, node, None)
+        if call.function in SPREADS | PAIRS | TRUTHS:
+            raise UnsupportedQuery(
+                f"{call.function.upper()} is not supported as a window function", position=lowering.at(node)
+            )
         if call.distinct:
             raise UnsupportedQuery("DISTINCT is not supported in a window function", position=lowering.at(node))
         if call.argument is None:
@@ -182,6 +228,11 @@ def _grouping(lowering: Lowering, node: exp.Grouping) -> Expr:
     return Call("grouping", tuple(inside.value(part) for part in node.expressions), SqlType.INTEGER)
 
 
+def _named(lowering: Lowering, node: exp.Anonymous) -> Expr:
+    return _aggregate(lowering, _every(node))
+
+
+BY_NAME: dict[str, Method] = {"every": _named}
 METHODS: dict[type[exp.Expr], Method] = {
     exp.Filter: _filtered,
     **dict.fromkeys(_AGGREGATES, _aggregate),

@@ -58,7 +58,7 @@ def _carry(relation: Relation, field: Field, fields: Fields) -> tuple[Relation, 
     match relation:
         case Release():
             found = origins(relation, field)
-            return (relation, found[0].margin) if found else None
+            return (relation, found[0].margin) if found and field.type.is_number else None
         case Project():
             return _projected(relation, field, fields)
         case SetOperation(kind="union", all=True):
@@ -77,7 +77,7 @@ def _is_even(relation: Filter | Sort | Distinct, field: Field) -> bool:
     if not isinstance(relation, Distinct):
         return True
     found = origins(relation, field)
-    return len(found) == 1 and found[0].call.function != "avg"
+    return len(found) == 1 and found[0].call.function in ("count", "sum", "regr_count")
 
 
 def _over(relation: Filter | Sort | Distinct, below: Relation, margin: Field) -> Relation:

@@ -386,7 +386,7 @@ class Planner:
             errors |= leaf.errors([part.noise for part in releases[index].parts], index)
         columns = []
         for name, shown in self.lowered.columns:
-            found = [errors[origin.field] for origin in origins(self.lowered.relation, shown)]
+            found = [errors[origin.field] for origin in origins(self.lowered.relation, shown) if origin.field in errors]
             columns.append(OutputColumn(name, shown.type, max(found, key=_width) if found else None))
         return tuple(columns)
 

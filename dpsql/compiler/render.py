@@ -177,6 +177,8 @@ class Renderer:
             text = self.dialect.on_grid(text, argument.type, call.grid)
         if isinstance(call, AggregateCall) and call.distinct:
             text = f"DISTINCT {text}"
+        if isinstance(call, AggregateCall) and call.other is not None:
+            return self.dialect.pairs(call.function, text, self.expression(call.other), behind)
         return self.dialect.aggregate(call, text, behind)
 
     def _decisive(self, field: Field) -> str:
@@ -263,7 +265,7 @@ class Renderer:
         ]
         used = frozenset[Field]().union(
             *(fields_in(key) for key in relation.keys),
-            *(fields_in(part) for _, call in calls for part in (call.argument, call.filter) if part is not None),
+            *(fields_in(part) for _, call in calls for part in call.operands),
         )
         inner = self.relation(relation.input, used)
         keys = [self._as(key, field) for key, field in zip(relation.keys, relation.key_fields, strict=True)]

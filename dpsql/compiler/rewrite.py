@@ -17,7 +17,7 @@ The steps, each a CTE:
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dpsql.compiler.ir import Expr, Protected, Relation
+from dpsql.compiler.ir import Expr, Grid, Protected, Relation
 from dpsql.compiler.parts import Contribution, Part, PartKind
 from dpsql.compiler.render import Renderer
 from dpsql.compiler.walk import fields_in
@@ -80,7 +80,7 @@ class _Rewrite:
         b = self._b
         used = frozenset({b.protected.unit}).union(
             *(fields_in(key) for key in b.keys),
-            *(fields_in(e) for part in b.parts for e in (part.argument, part.filter) if e is not None),
+            *(fields_in(each) for part in b.parts for each in part.operands),
         )
         source = self._renderer.relation(b.protected.relation, used)
         unit = self._renderer.name(b.protected.unit)
@@ -88,7 +88,7 @@ class _Rewrite:
         for part in b.parts:
             self._collect(part)
         columns = [f"{text} AS {name}" for text, name in self._columns.items()]
-        once = sum(part.kind is PartKind.DISTINCT for part in b.parts) < 2
+        once = sum(part.kind.is_distinct for part in b.parts) < 2
         self._cte(
             "rows",
             f"SELECT {', '.join([f'{unit} AS unit', *keys, *columns])} FROM {self._dialect.derived(source)}",
@@ -105,7 +105,7 @@ class _Rewrite:
 
     def _collect(self, part: Part) -> None:
         """Give the columns of `rows` that a part reads their names."""
-        if part.kind in (PartKind.SUM, PartKind.MEAN):
+        if part.grid is not None:
             self._value(part)
         elif part.argument is not None:
             self._argument(part)
@@ -115,17 +115,28 @@ class _Rewrite:
         return self._columns.setdefault(text, f"x{len(self._columns)}")
 
     def _value(self, part: Part) -> str:
-        """The argument on its grid, clamped; NULL stays NULL."""
+        """The argument on its grid, clamped; NULL stays NULL. A product is that of the distances from two centres."""
         if part.argument is None or part.grid is None:
             raise TypeError("a sum has an argument and a grid")
-        text = self._renderer.expression(part.argument)
-        return self._column(self._dialect.on_grid(text, part.argument.type, part.grid))
+        if part.factors:
+            apart = (
+                f"({self._on_grid(f.argument, f.grid)} - {self._dialect.whole(f.grid.centre)})" for f in part.factors
+            )
+            return " * ".join(apart)
+        return self._on_grid(part.argument, part.grid)
+
+    def _on_grid(self, argument: Expr, grid: Grid) -> str:
+        text = self._renderer.expression(argument)
+        return self._column(self._dialect.on_grid(text, argument.type, grid))
 
     def _argument(self, part: Part) -> str:
         """What a count counts; a grid value is NULL just where its argument is, so one column serves both."""
         if part.argument is None:
             return "*"
-        on_grid = [other for other in self._b.parts if other.grid is not None and other.argument == part.argument]
+        if part.grid is not None:
+            return self._value(part)
+        on_grid = [each for each in self._b.parts if each.grid is not None and each.argument == part.argument]
+        on_grid = [each for each in on_grid if not each.factors]
         if on_grid and part.kind is not PartKind.DISTINCT:
             return self._value(on_grid[0])
         return self._column(self._renderer.expression(part.argument))
@@ -147,12 +158,22 @@ class _Rewrite:
     def _plain_total(self, part: Part) -> str:
         if part.kind is PartKind.COUNT:
             return self._count(part)
-        if part.kind is PartKind.DISTINCT:
-            return f"count(DISTINCT {self._argument(part)}){self._where(part)}"
+        if part.kind.is_distinct:
+            return self._distinct_total(part, self._argument(part), self._where(part))
         total = f"coalesce(sum({self._value(part)}){self._where(part)}, 0)"
         if part.kind is PartKind.MEAN and part.grid is not None:
             # Wider than the cells: how many rows there are has no bound.
             total += f" - {self._dialect.wide(part.grid.centre)} * {self._count(part)}"
+        return _total(total)
+
+    def _distinct_total(self, part: Part, value: str, where: str = "") -> str:
+        """Distinct values counted, or added up."""
+        count = f"count(DISTINCT {value}){where}"
+        if part.kind is PartKind.DISTINCT or part.grid is None:
+            return count
+        total = f"coalesce(sum(DISTINCT {value}){where}, 0)"
+        if part.kind is PartKind.DISTINCT_MEAN:
+            total += f" - {self._dialect.wide(part.grid.centre)} * {count}"
         return _total(total)
 
     # Units with several rows
@@ -163,10 +184,10 @@ class _Rewrite:
         kept = self._per_unit(rows)
         if self._b.contribution.ranked and not ranks_rows:
             kept = self._ranked_groups()
-        plain = [i for i, part in enumerate(self._b.parts) if part.kind is not PartKind.DISTINCT]
+        plain = [i for i, part in enumerate(self._b.parts) if not part.kind.is_distinct]
         totals = [f"{_total(f'coalesce(sum(p{index}), 0)')} AS p{index}" for index in plain]
         cells = f"SELECT {', '.join([*self._keys, 'count(*) AS units', *totals])} FROM {kept}{_group_by(self._keys)}"
-        distinct = [(i, part) for i, part in enumerate(self._b.parts) if part.kind is PartKind.DISTINCT]
+        distinct = [(i, part) for i, part in enumerate(self._b.parts) if part.kind.is_distinct]
         return self._with_distinct(cells, rows, kept, distinct) if distinct else cells
 
     def _ranked_rows(self) -> str:
@@ -208,7 +229,7 @@ class _Rewrite:
         bounded = [
             f"{self._bounded(part, inner)} AS p{index}"
             for index, part in enumerate(self._b.parts)
-            if part.kind is not PartKind.DISTINCT
+            if not part.kind.is_distinct
         ]
         aggregates = [f"{text} AS {name}" for text, name in sums.items()]
         names = ", ".join(self._grouping)
@@ -243,9 +264,7 @@ class _Rewrite:
     def _with_distinct(self, cells: str, rows: str, kept: str, distinct: list[tuple[int, Part]]) -> str:
         """Distinct values: each unit brings `cap` of its own, by keyed hash, to each group that it keeps."""
         self._cte("totals", cells)
-        columns = {
-            f"p{i}": f"totals.p{i}" for i, part in enumerate(self._b.parts) if part.kind is not PartKind.DISTINCT
-        }
+        columns = {f"p{i}": f"totals.p{i}" for i, part in enumerate(self._b.parts) if not part.kind.is_distinct}
         joins = ""
         for index, part in distinct:
             self._distinct_part(index, part, rows, kept)
@@ -263,12 +282,12 @@ class _Rewrite:
         source = self._dialect.derived(f"SELECT * FROM {rows}")
         listed = f"SELECT DISTINCT {names}, {value} AS v FROM {source} WHERE {' AND '.join(where)}"
         self._cte(f"values{index}", listed)
-        self._types["v"] = part.argument.type if part.argument is not None else SqlType.BIGINT
+        self._types["v"] = part.argument.type if part.argument is not None and part.grid is None else SqlType.BIGINT
         order = f"{self._hash('unit', 'v')}, v"
         rank = f"row_number() OVER (PARTITION BY {names} ORDER BY {order})"
         self._cte(f"chosen{index}", f"SELECT {names}, v, {rank} AS r FROM values{index}")
         picked = [f"c.{key}" for key in self._keys]
-        counted = ", ".join([*picked, "count(DISTINCT v) AS n"])
+        counted = ", ".join([*picked, f"{self._distinct_total(part, 'v')} AS n"])
         match = self._match("c", kept, self._grouping)
         joined = f"chosen{index} AS c JOIN {kept} ON {match} WHERE c.r <= {part.cap}"
         self._cte(f"distinct{index}", f"SELECT {counted} FROM {joined}{_group_by(picked)}")

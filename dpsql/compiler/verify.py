@@ -99,9 +99,23 @@ def _cell_range(part: Part) -> tuple[int, int]:
     if part.kind in (PartKind.COUNT, PartKind.DISTINCT) or part.grid is None:
         return 0, part.cap
     lower, upper = part.grid.lower, part.grid.upper
-    if part.kind is PartKind.MEAN:
+    if part.factors:
+        low, high = _product_range(part)
+        if low < lower or high > upper:
+            raise GuaranteeMismatch("products lie outside the grid that their sum is noised for")
+    if part.kind in (PartKind.MEAN, PartKind.DISTINCT_MEAN):
         return part.cap * (lower - part.grid.centre), part.cap * (upper - part.grid.centre)
     ends = [rows * end for rows in (0, part.cap) for end in (lower, upper)]
+    return min(ends), max(ends)
+
+
+def _product_range(part: Part) -> tuple[int, int]:
+    """What a product can be, with each factor measured from its grid's centre, as the rewrite measures it."""
+    one, two = part.factors
+    sides = [[end - each.grid.centre for end in (each.grid.lower, each.grid.upper)] for each in (one, two)]
+    if one == two:
+        return 0, max(end**2 for end in sides[0])
+    ends = [left * right for left in sides[0] for right in sides[1]]
     return min(ends), max(ends)
 
 

@@ -28,6 +28,8 @@ TOTAL = "SELECT COUNT(*), SUM(cost), AVG(duration_min - 100), SUM(-cost) FROM vi
 SINGLE = "SELECT SUM(age - 50), AVG(age), COUNT(*) FROM patients"
 DRUGS = "SELECT drug, COUNT(*), AVG(dose) FROM prescriptions GROUP BY drug"
 DISTINCT = "SELECT city, COUNT(DISTINCT patient_id) FROM visits GROUP BY city"
+SPREAD = "SELECT VAR_POP(cost), COVAR_POP(cost, duration_min) FROM visits"
+OF_DISTINCT = "SELECT SUM(DISTINCT duration_min), AVG(DISTINCT duration_min) FROM visits"
 QUERIES = [PRIVATE, PUBLIC, TOTAL, SINGLE, DRUGS, DISTINCT]
 
 ACCOUNTANTS = {
@@ -171,6 +173,18 @@ def understated(noise: Any) -> Any:
     return UnderstatedLaplace(noise.sensitivity, noise.scale)
 
 
+def narrower(index: int, bound: str) -> Callable[[PlannedRelease], PlannedRelease]:
+    """Products on a grid that ends before they do."""
+
+    def changed(release: PlannedRelease) -> PlannedRelease:
+        part = release.parts[index].part
+        assert part.factors and part.grid is not None
+        grid = replace(part.grid, **{bound: getattr(part.grid, bound) // 2})
+        return with_part(index, grid=grid)(release)
+
+    return changed
+
+
 TAMPERED: dict[str, tuple[str, Callable[[PlannedRelease], PlannedRelease]]] = {
     "half the noise": (PUBLIC, with_noise(0, half_scale)),
     "half the noise of a single cell": (SINGLE, with_noise(0, half_scale)),
@@ -185,6 +199,9 @@ TAMPERED: dict[str, tuple[str, Callable[[PlannedRelease], PlannedRelease]]] = {
     "more groups than are noised for": (PUBLIC, touching(11)),
     "more rows than are noised for": (PUBLIC, with_part(0, cap=6)),
     "more distinct values than are noised for": (PUBLIC, with_part(4, cap=6)),
+    "squares beyond their grid": (SPREAD, narrower(2, "upper")),
+    "products below their grid": (SPREAD, narrower(6, "lower")),
+    "more distinct values than are noised for in a sum": (OF_DISTINCT, with_part(0, cap=51)),
     "no selection": (PRIVATE, lambda release: replace(release, selection=None)),
     "keys that are private after all": (PUBLIC, lambda release: replace(release, private_keys=True)),
     "keys that are public after all": (PRIVATE, lambda release: replace(release, private_keys=False)),
