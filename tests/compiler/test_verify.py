@@ -173,12 +173,14 @@ def understated(noise: Any) -> Any:
     return UnderstatedLaplace(noise.sensitivity, noise.scale)
 
 
-def narrower(index: int, bound: str) -> Callable[[PlannedRelease], PlannedRelease]:
+def narrower(function: str, bound: str) -> Callable[[PlannedRelease], PlannedRelease]:
     """Products on a grid that ends before they do."""
 
     def changed(release: PlannedRelease) -> PlannedRelease:
+        products = [index for index, planned in enumerate(release.parts) if planned.part.factors]
+        index = next(i for i in products if (len(set(release.parts[i].part.factors)) == 1) == (function == "square"))
         part = release.parts[index].part
-        assert part.factors and part.grid is not None
+        assert part.grid is not None
         grid = replace(part.grid, **{bound: getattr(part.grid, bound) // 2})
         return with_part(index, grid=grid)(release)
 
@@ -199,8 +201,8 @@ TAMPERED: dict[str, tuple[str, Callable[[PlannedRelease], PlannedRelease]]] = {
     "more groups than are noised for": (PUBLIC, touching(11)),
     "more rows than are noised for": (PUBLIC, with_part(0, cap=6)),
     "more distinct values than are noised for": (PUBLIC, with_part(4, cap=6)),
-    "squares beyond their grid": (SPREAD, narrower(2, "upper")),
-    "products below their grid": (SPREAD, narrower(6, "lower")),
+    "squares beyond their grid": (SPREAD, narrower("square", "upper")),
+    "products below their grid": (SPREAD, narrower("product", "lower")),
     "more distinct values than are noised for in a sum": (OF_DISTINCT, with_part(0, cap=51)),
     "no selection": (PRIVATE, lambda release: replace(release, selection=None)),
     "keys that are private after all": (PUBLIC, lambda release: replace(release, private_keys=True)),
