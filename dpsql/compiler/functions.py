@@ -165,5 +165,11 @@ PAIRS = frozenset(
 )
 """Aggregates of pairs (y, x), both of which are there."""
 
+PERCENTILES = frozenset({"percentile_cont", "percentile_disc"})
+"""Aggregates of the value that a part of the rows lies below."""
+
+RANKS = PERCENTILES | {"min", "max"}
+"""Aggregates whose value has a rank among the others."""
+
 TRUTHS = frozenset({"bool_and", "bool_or"})
 """Aggregates of conditions."""

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import TypeVar
 
 from dpsql.compiler.bound import Interval, bounds_of, interval, narrow
-from dpsql.compiler.functions import SPREADS, TRUTHS
+from dpsql.compiler.functions import PAIRS, RANKS, SPREADS, TRUTHS
 from dpsql.compiler.ir import (
     Aggregate,
     AggregateCall,
@@ -20,6 +20,7 @@ from dpsql.compiler.ir import (
     Expr,
     Field,
     Grid,
+    Literal,
     Project,
     Protected,
     Relation,
@@ -30,6 +31,7 @@ from dpsql.compiler.ir import (
 from dpsql.compiler.spreads import Moment, SpreadOutput, needs
 from dpsql.compiler.walk import inputs
 from dpsql.errors import PolicyViolation, QueryTooComplex
+from dpsql.privacy.choice import Rank
 from dpsql.sqltypes import SqlType
 
 MAX_CELL = 2**50
@@ -53,6 +55,7 @@ class PartKind(enum.Enum):
     DISTINCT = "distinct"
     DISTINCT_SUM = "distinct sum"
     DISTINCT_MEAN = "distinct mean"
+    RANK = "rank"
 
     @property
     def is_distinct(self) -> bool:
@@ -81,12 +84,14 @@ class Part:
         kind: COUNT: rows of the unit (where `argument` is not NULL), `cap` at most. SUM: grid values of the unit,
             clamped. MEAN: the same scaled to min(rows, cap) rows and measured from the grid's centre. DISTINCT:
             values no other unit brings, `cap` at most; DISTINCT_SUM and DISTINCT_MEAN: such values added up, from 0
-            or from the grid's centre.
+            or from the grid's centre. RANK: how often there is each grid value, `cap` rows of a unit at most; what it
+            adds is what it moves the loss of a value by.
         argument: What is counted or summed; None counts rows.
         filter: Rows for which it is not true add nothing.
         cap: Rows of one unit that count in one group.
         grid: The grid of the argument, for sums and means, and for distinct values that are told apart on it.
         factors: For a MEAN of products: the two numbers, of which the first is the argument.
+        rank: For RANK: the rank of the value that is chosen.
     """
 
     kind: PartKind
@@ -95,6 +100,7 @@ class Part:
     cap: int
     grid: Grid | None = None
     factors: tuple[Factor, ...] = ()
+    rank: Rank | None = None
 
     @property
     def operands(self) -> tuple[Expr, ...]:
@@ -105,6 +111,8 @@ class Part:
     @property
     def lower(self) -> int:
         """The least that one unit adds to a cell."""
+        if self.rank is not None:
+            return -self.cap * self.rank.above
         if self.grid is None or self.kind is PartKind.DISTINCT:
             return 0
         if self.kind in (PartKind.MEAN, PartKind.DISTINCT_MEAN):
@@ -114,6 +122,8 @@ class Part:
     @property
     def upper(self) -> int:
         """The most that one unit adds to a cell."""
+        if self.rank is not None:
+            return self.cap * self.rank.below
         if self.grid is None or self.kind is PartKind.DISTINCT:
             return self.cap
         if self.kind in (PartKind.MEAN, PartKind.DISTINCT_MEAN):
@@ -157,7 +167,15 @@ class TruthOutput:
     other_cell: int
 
 
-Output = CountOutput | SumOutput | MeanOutput | SpreadOutput | TruthOutput
+@dataclass(frozen=True)
+class RankOutput:
+    """A grid value that was chosen by its rank, times the step."""
+
+    cell: int
+    step: Fraction
+
+
+Output = RankOutput | CountOutput | SumOutput | MeanOutput | SpreadOutput | TruthOutput
 
 
 @dataclass(frozen=True)
@@ -200,9 +218,12 @@ class PartList:
             raise TypeError(f"{call.function} has an argument")
         if call.function in TRUTHS:
             return self._truth(call.function == "bool_or", call.argument, call.filter)
-        if call.other is not None:
+        if call.function in PAIRS and call.other is not None:
             return self._of_pairs(call, call.argument, call.other)
         grid = grid_of(call, self.protected.relation, cap)
+        if call.function in RANKS:
+            part = Part(PartKind.RANK, call.argument, call.filter, cap, grid, rank=rank_of(call))
+            return RankOutput(self._cell(part), grid.step)
         if call.function in SPREADS:
             return self._spread(call, {"y": Factor(call.argument, self._spread_grid(grid))})
         if call.function == "sum":
@@ -292,6 +313,13 @@ class PartList:
         if len(self.parts) > MAX_PARTS:
             raise QueryTooComplex(f"a query may have {MAX_PARTS} aggregates", hint="Ask for fewer at a time.")
         return self.parts.index(part)
+
+
+def rank_of(call: AggregateCall) -> Rank:
+    """The rank of the value that an aggregate is."""
+    if isinstance(call.other, Literal):
+        return Rank.quantile(Fraction(str(call.other.value)))
+    return Rank.least() if call.function == "min" else Rank.greatest()
 
 
 def product_grid(one: Factor, two: Factor) -> Grid:
@@ -441,6 +469,6 @@ def decimal_places(step: Fraction) -> int | None:
 
 def output_type(call: AggregateCall, output: Output) -> SqlType:
     """The type of an aggregate's released value."""
-    if isinstance(output, SumOutput) and call.type is SqlType.NUMERIC:
+    if isinstance(output, SumOutput | RankOutput) and call.type is SqlType.NUMERIC:
         return SqlType.NUMERIC if decimal_places(output.step) is not None else SqlType.DOUBLE
     return call.type

@@ -10,15 +10,26 @@ from fractions import Fraction
 from dpsql.compiler.engines import POST_PROCESSING
 from dpsql.compiler.engines.dialect import Dialect
 from dpsql.compiler.ir import Field, Release
-from dpsql.compiler.parts import CountOutput, MeanOutput, Output, SumOutput, TruthOutput, decimal_places, output_type
+from dpsql.compiler.parts import (
+    CountOutput,
+    MeanOutput,
+    Output,
+    RankOutput,
+    SumOutput,
+    TruthOutput,
+    decimal_places,
+    output_type,
+)
 from dpsql.compiler.pricing import Noise
 from dpsql.compiler.render import Leaf
 from dpsql.compiler.schema import EngineColumn
 from dpsql.compiler.spreads import SpreadOutput, statistic
 from dpsql.errors import UnsupportedQuery
+from dpsql.privacy.choice import RankChoice
 from dpsql.privacy.mechanisms import DiscreteLaplace
 from dpsql.sqltypes import SqlType
 
+_Numeric = CountOutput | SumOutput | MeanOutput | SpreadOutput | RankOutput
 _TEXT = EngineColumn("VARCHAR", SqlType.TEXT, not_null=False)
 
 
@@ -27,7 +38,7 @@ class ColumnError:
     """What noise does to one output column, in the column's own unit.
 
     Attributes:
-        mechanism: "laplace" or "gaussian".
+        mechanism: "laplace", "gaussian" or "exponential".
         stderr: Standard deviation of the noise; None where it depends on other released cells (a mean, a spread).
         plus_minus_95: Half the width of a 95 % interval; None likewise.
         l0: Cells that one unit may change.
@@ -36,6 +47,8 @@ class ColumnError:
         l2: The same in the Euclidean norm.
         release: Index of the release the column comes from.
         output: The formula behind it.
+        ranks: How many ranks a value that was chosen lies from the one asked for, at 95 %; then the sensitivities are
+            ranks, too.
     """
 
     mechanism: str
@@ -47,6 +60,7 @@ class ColumnError:
     l2: float
     release: int
     output: Output
+    ranks: int | None = None
 
 
 # Relations that are there ready made
@@ -75,7 +89,7 @@ class ReleasedLeaf:
             written: The release as the query writes it: its fields are the leaf's, and its keys order the rows.
         """
         aggregate = self.release.aggregate
-        widths = [noise.half_width() for noise in noises] if noises is not None else None
+        widths = [_half_width(noise) for noise in noises] if noises is not None else None
         columns = {field: from_text(f"k{i}", field.type) for i, field in enumerate(aggregate.key_fields)}
         first: dict[str, str] = {}
         places = enumerate(zip(aggregate.aggregate_fields, self.release.margins, strict=True))
@@ -132,13 +146,13 @@ def _formula(output: Output, sql_type: SqlType, widths: Sequence[float] | None) 
         return _truth(output, widths)
     if isinstance(output, SpreadOutput):
         raise TypeError("a spread is written with its columns")
-    if isinstance(output, SumOutput):
+    if isinstance(output, SumOutput | RankOutput):
         places = decimal_places(output.step)
         if sql_type is SqlType.NUMERIC and places is not None:
             unit = f"{float(output.step):.{places}f}" if places else str(int(output.step))
             return f"CAST(p{output.cell} AS DECIMAL(20, 0)) * CAST({unit} AS DECIMAL({len(unit)}, {places}))"
-        if sql_type is SqlType.BIGINT:
-            return f"p{output.cell}"
+        if sql_type.is_integer:
+            return f"CAST(p{output.cell} AS {POST_PROCESSING.types[sql_type]})"
         return _times(f"p{output.cell}", output.step)
     grid = output.grid
     mean = f"({grid.centre} + p{output.sum_cell} / CAST(greatest(p{output.count_cell}, 1) AS DOUBLE))"
@@ -166,7 +180,7 @@ def _times(text: str, step: Fraction) -> str:
 
 def _margin(output: Output, widths: Sequence[float] | None) -> str:
     """Half the width of a 95 % interval, of the noise's law and, for a mean, of the released cells."""
-    if widths is None or isinstance(output, TruthOutput | SpreadOutput):
+    if widths is None or isinstance(output, TruthOutput | SpreadOutput | RankOutput):
         return "CAST(NULL AS DOUBLE)"
     if not isinstance(output, MeanOutput):
         step = output.step if isinstance(output, SumOutput) else Fraction(1)
@@ -177,13 +191,13 @@ def _margin(output: Output, widths: Sequence[float] | None) -> str:
     return _times(f"least({spread}, {output.grid.upper - output.grid.lower})", output.grid.step)
 
 
-def _error(
-    output: CountOutput | SumOutput | MeanOutput | SpreadOutput, noises: Sequence[Noise], index: int
-) -> ColumnError:
+def _error(output: _Numeric, noises: Sequence[Noise], index: int) -> ColumnError:
     depends = isinstance(output, MeanOutput | SpreadOutput)
     cell, step = _first_cell(output)
     noise, scale = noises[cell], float(step)
     sensitivity = noise.sensitivity
+    if isinstance(noise, RankChoice):
+        return _rank_error(output, noise, index)
     return ColumnError(
         "laplace" if isinstance(noise, DiscreteLaplace) else "gaussian",
         None if depends else noise.stderr * scale,
@@ -197,11 +211,33 @@ def _error(
     )
 
 
-def _first_cell(output: CountOutput | SumOutput | MeanOutput | SpreadOutput) -> tuple[int, Fraction]:
+def _rank_error(output: _Numeric, choice: RankChoice, index: int) -> ColumnError:
+    """The error of a value that was chosen, in ranks."""
+    sensitivity, weight = choice.sensitivity, choice.rank.total
+    return ColumnError(
+        "exponential",
+        None,
+        None,
+        sensitivity.l0,
+        sensitivity.linf / weight,
+        sensitivity.l1 / weight,
+        float(sensitivity.l2_squared) ** 0.5 / weight,
+        index,
+        output,
+        choice.inset + choice.reach,
+    )
+
+
+def _half_width(noise: Noise) -> float:
+    """Half the width of a 95 % interval of the noise; a choice has none."""
+    return noise.half_width() if not isinstance(noise, RankChoice) else 0.0
+
+
+def _first_cell(output: _Numeric) -> tuple[int, Fraction]:
     """The cell whose noise matters most, and what a step of it is worth."""
     if isinstance(output, SpreadOutput):
         moments = (output.xy, output.yy, output.xx)
         return next((each.cell, each.grid.step) for each in moments if each is not None)
     if isinstance(output, MeanOutput):
         return output.sum_cell, output.grid.step
-    return output.cell, output.step if isinstance(output, SumOutput) else Fraction(1)
+    return output.cell, Fraction(1) if isinstance(output, CountOutput) else output.step

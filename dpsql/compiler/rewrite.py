@@ -88,7 +88,7 @@ class _Rewrite:
         for part in b.parts:
             self._collect(part)
         columns = [f"{text} AS {name}" for text, name in self._columns.items()]
-        once = sum(part.kind.is_distinct for part in b.parts) < 2
+        once = sum(map(_is_apart, b.parts)) < 2
         self._cte(
             "rows",
             f"SELECT {', '.join([f'{unit} AS unit', *keys, *columns])} FROM {self._dialect.derived(source)}",
@@ -152,8 +152,17 @@ class _Rewrite:
     # A unit with one row: nothing to bound but the values
 
     def _one_row(self) -> str:
-        cells = [f"{self._plain_total(part)} AS p{index}" for index, part in enumerate(self._b.parts)]
-        return f"SELECT {', '.join([*self._keys, 'count(*) AS units', *cells])} FROM rows{_group_by(self._keys)}"
+        plain = [(i, part) for i, part in enumerate(self._b.parts) if part.rank is None]
+        totals = [f"{self._plain_total(part)} AS p{index}" for index, part in plain]
+        cells = f"SELECT {', '.join([*self._keys, 'count(*) AS units', *totals])} FROM rows{_group_by(self._keys)}"
+        apart = [(i, part) for i, part in enumerate(self._b.parts) if part.rank is not None]
+        for index, part in apart:
+            value = self._argument(part)
+            where = " AND ".join([f"{value} IS NOT NULL", *self._conditions(part)])
+            self._histogram(
+                index, self._keys, f"(SELECT {', '.join([*self._keys, f'{value} AS v'])} FROM rows WHERE {where})"
+            )
+        return self._with_apart(cells, [index for index, _ in apart])
 
     def _plain_total(self, part: Part) -> str:
         if part.kind is PartKind.COUNT:
@@ -184,11 +193,16 @@ class _Rewrite:
         kept = self._per_unit(rows)
         if self._b.contribution.ranked and not ranks_rows:
             kept = self._ranked_groups()
-        plain = [i for i, part in enumerate(self._b.parts) if not part.kind.is_distinct]
+        plain = [i for i, part in enumerate(self._b.parts) if not _is_apart(part)]
         totals = [f"{_total(f'coalesce(sum(p{index}), 0)')} AS p{index}" for index in plain]
         cells = f"SELECT {', '.join([*self._keys, 'count(*) AS units', *totals])} FROM {kept}{_group_by(self._keys)}"
-        distinct = [(i, part) for i, part in enumerate(self._b.parts) if part.kind.is_distinct]
-        return self._with_distinct(cells, rows, kept, distinct) if distinct else cells
+        apart = [(i, part) for i, part in enumerate(self._b.parts) if _is_apart(part)]
+        for index, part in apart:
+            if part.rank is None:
+                self._distinct_part(index, part, rows, kept)
+            else:
+                self._rank_part(index, part, rows, kept)
+        return self._with_apart(cells, [index for index, _ in apart])
 
     def _ranked_rows(self) -> str:
         """Rows of the groups that each unit keeps, ranked before anything is summed."""
@@ -229,7 +243,7 @@ class _Rewrite:
         bounded = [
             f"{self._bounded(part, inner)} AS p{index}"
             for index, part in enumerate(self._b.parts)
-            if not part.kind.is_distinct
+            if not _is_apart(part)
         ]
         aggregates = [f"{text} AS {name}" for text, name in sums.items()]
         names = ", ".join(self._grouping)
@@ -261,24 +275,32 @@ class _Rewrite:
         self._cte("kept", f"SELECT * FROM ranked WHERE r <= {self._b.contribution.max_groups}")
         return "kept"
 
-    def _with_distinct(self, cells: str, rows: str, kept: str, distinct: list[tuple[int, Part]]) -> str:
-        """Distinct values: each unit brings `cap` of its own, by keyed hash, to each group that it keeps."""
+    def _with_apart(self, cells: str, apart: list[int]) -> str:
+        """The cells with those that were made apart from them."""
+        if not apart:
+            return cells
         self._cte("totals", cells)
-        columns = {f"p{i}": f"totals.p{i}" for i, part in enumerate(self._b.parts) if not part.kind.is_distinct}
+        columns = {f"p{i}": f"totals.p{i}" for i in range(len(self._b.parts)) if i not in apart}
         joins = ""
-        for index, part in distinct:
-            self._distinct_part(index, part, rows, kept)
-            joins += f" LEFT JOIN distinct{index} ON {self._match(f'distinct{index}', 'totals', self._keys)}"
-            columns[f"p{index}"] = f"coalesce(distinct{index}.n, 0)"
+        for index in apart:
+            joins += f" LEFT JOIN apart{index} ON {self._match(f'apart{index}', 'totals', self._keys)}"
+            columns[f"p{index}"] = f"coalesce(apart{index}.n, {self._nothing(index)})"
         keys = [f"totals.{key} AS {key}" for key in self._keys]
         cells_in_order = [f"{columns[f'p{index}']} AS p{index}" for index in range(len(self._b.parts))]
         return f"SELECT {', '.join([*keys, 'totals.units AS units', *cells_in_order])} FROM totals{joins}"
 
+    def _nothing(self, index: int) -> str:
+        """What stands where no row is."""
+        return "''" if self._b.parts[index].rank is not None else "0"
+
+    def _conditions(self, part: Part) -> list[str]:
+        """The condition that rows meet, if there is one."""
+        return [] if part.filter is None else [self._column(self._renderer.expression(part.filter))]
+
     def _distinct_part(self, index: int, part: Part, rows: str, kept: str) -> None:
+        """Distinct values: each unit brings `cap` of its own, by keyed hash, to each group that it keeps."""
         value, names = self._argument(part), ", ".join(self._grouping)
-        where = [f"{value} IS NOT NULL"]
-        if part.filter is not None:
-            where.append(self._column(self._renderer.expression(part.filter)))
+        where = [f"{value} IS NOT NULL", *self._conditions(part)]
         source = self._dialect.derived(f"SELECT * FROM {rows}")
         listed = f"SELECT DISTINCT {names}, {value} AS v FROM {source} WHERE {' AND '.join(where)}"
         self._cte(f"values{index}", listed)
@@ -290,7 +312,30 @@ class _Rewrite:
         counted = ", ".join([*picked, f"{self._distinct_total(part, 'v')} AS n"])
         match = self._match("c", kept, self._grouping)
         joined = f"chosen{index} AS c JOIN {kept} ON {match} WHERE c.r <= {part.cap}"
-        self._cte(f"distinct{index}", f"SELECT {counted} FROM {joined}{_group_by(picked)}")
+        self._cte(f"apart{index}", f"SELECT {counted} FROM {joined}{_group_by(picked)}")
+
+    def _rank_part(self, index: int, part: Part, rows: str, kept: str) -> None:
+        """Grid values: each unit brings `cap` of its rows, by keyed hash, to each group that it keeps."""
+        value, names = self._argument(part), ", ".join(self._grouping)
+        where = " AND ".join([f"{value} IS NOT NULL", *self._conditions(part)])
+        source = self._dialect.derived(f"SELECT * FROM {rows}")
+        # Rows of one value are alike, so it does not matter which of them is which.
+        alike = f"row_number() OVER (PARTITION BY {names}, {value}) AS k"
+        self._cte(f"values{index}", f"SELECT {names}, {value} AS v, {alike} FROM {source} WHERE {where}")
+        self._types |= {"v": SqlType.BIGINT, "k": SqlType.BIGINT}
+        rank = f"row_number() OVER (PARTITION BY {names} ORDER BY {self._hash('unit', 'v', 'k')}, v, k)"
+        self._cte(f"chosen{index}", f"SELECT {names}, v, {rank} AS r FROM values{index}")
+        picked = [f"c.{key} AS {key}" for key in self._keys]
+        joined = f"chosen{index} AS c JOIN {kept} ON {self._match('c', kept, self._grouping)} WHERE c.r <= {part.cap}"
+        self._histogram(index, self._keys, f"(SELECT {', '.join([*picked, 'v'])} FROM {joined})")
+
+    def _histogram(self, index: int, keys: list[str], rows: str) -> None:
+        """How often each value v is there, as a text of value:count, … in order."""
+        counted = f"SELECT {', '.join([*keys, 'v', 'count(*) AS m'])} FROM {rows} AS s{_group_by([*keys, 'v'])}"
+        self._cte(f"counted{index}", counted)
+        pair = f"{self._dialect.as_text('v', SqlType.BIGINT)} || ':' || {self._dialect.as_text('m', SqlType.BIGINT)}"
+        listed = ", ".join([*keys, f"string_agg({pair}, ',' ORDER BY v) AS n"])
+        self._cte(f"apart{index}", f"SELECT {listed} FROM counted{index}{_group_by(keys)}")
 
     def _match(self, left: str, right: str, names: list[str]) -> str:
         pairs = (self._dialect.same(f"{left}.{name}", f"{right}.{name}", self._types[name]) for name in names)
@@ -320,7 +365,8 @@ class _Rewrite:
         columns = [
             f"{self._dialect.as_text(f'd.{f}', self._types[k])} AS {k}" for k, f in zip(self._keys, names, strict=True)
         ]
-        columns += [f"coalesce(b.{cell}, 0) AS {cell}" for cell in ("units", *parts)]
+        columns.append("coalesce(b.units, 0) AS units")
+        columns += [f"coalesce(b.{cell}, {self._nothing(index)}) AS {cell}" for index, cell in enumerate(parts)]
         pairs = zip(self._keys, names, strict=True)
         match = " AND ".join(self._dialect.same(f"b.{key}", f"d.{name}", self._types[key]) for key, name in pairs)
         order = ", ".join(f"d.{name} NULLS LAST" for name in names)
@@ -330,6 +376,11 @@ class _Rewrite:
 def _total(text: str) -> str:
     """A total as a bigint; a sum of bigints is wider, and totals beyond the clamp are not told apart."""
     return f"CAST({clamp(text, -MAX_TOTAL, MAX_TOTAL)} AS BIGINT)"
+
+
+def _is_apart(part: Part) -> bool:
+    """True for cells that are not added up unit by unit."""
+    return part.kind.is_distinct or part.rank is not None
 
 
 def _group_by(keys: list[str]) -> str:

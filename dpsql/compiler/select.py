@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from dpsql.compiler.absent import is_not_true, is_null
 from dpsql.compiler.clauses import Clauses
+from dpsql.compiler.functions import RANKS
 from dpsql.compiler.grouping import GroupBy, Grouping
 from dpsql.compiler.hidden import refuse_hidden
 from dpsql.compiler.ir import (
@@ -298,10 +299,10 @@ class Selection:
     def _check_call(self, status: Protected, call: AggregateCall) -> None:
         clauses = self.clauses
         where = clauses.at(self.node)
-        if call.function in ("min", "max"):
+        if call.function in RANKS and call.argument is not None and not call.argument.type.is_number:
             raise UnsupportedQuery(
-                f"{call.function.upper()} of protected rows is not supported",
-                hint="Use AVG, or counts by ranges of the value.",
+                f"{call.function.upper()} of protected rows is for numbers, not {call.argument.type.value}",
+                hint="Make a number of it, as in MIN(EXTRACT(year FROM x)); or GROUP BY it.",
                 position=where,
             )
         argument = call.argument
@@ -312,6 +313,7 @@ class Selection:
             raise shows_absence(where)
         if (
             call.distinct
+            and call.function not in RANKS
             and not is_unit
             and call.argument is not None
             and not can_be_key(call.argument, status.relation)

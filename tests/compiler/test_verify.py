@@ -14,6 +14,7 @@ from dpsql.compiler.verify import verify
 from dpsql.errors import GuaranteeMismatch, PolicyViolation
 from dpsql.policy import load_policy
 from dpsql.privacy.accounting import Spent
+from dpsql.privacy.choice import Rank
 from dpsql.privacy.cost import Accountant, Event
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
 from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric
@@ -30,6 +31,7 @@ DRUGS = "SELECT drug, COUNT(*), AVG(dose) FROM prescriptions GROUP BY drug"
 DISTINCT = "SELECT city, COUNT(DISTINCT patient_id) FROM visits GROUP BY city"
 SPREAD = "SELECT VAR_POP(cost), COVAR_POP(cost, duration_min) FROM visits"
 OF_DISTINCT = "SELECT SUM(DISTINCT duration_min), AVG(DISTINCT duration_min) FROM visits"
+RANKS = "SELECT PERCENTILE_DISC(0.75) WITHIN GROUP (ORDER BY duration_min) FROM visits"
 QUERIES = [PRIVATE, PUBLIC, TOTAL, SINGLE, DRUGS, DISTINCT]
 
 ACCOUNTANTS = {
@@ -173,6 +175,10 @@ def understated(noise: Any) -> Any:
     return UnderstatedLaplace(noise.sensitivity, noise.scale)
 
 
+def as_laplace(choice: Any) -> DiscreteLaplace:
+    return DiscreteLaplace(choice.sensitivity, choice.scale)
+
+
 def narrower(function: str, bound: str) -> Callable[[PlannedRelease], PlannedRelease]:
     """Products on a grid that ends before they do."""
 
@@ -204,6 +210,12 @@ TAMPERED: dict[str, tuple[str, Callable[[PlannedRelease], PlannedRelease]]] = {
     "squares beyond their grid": (SPREAD, narrower("square", "upper")),
     "products below their grid": (SPREAD, narrower("product", "lower")),
     "more distinct values than are noised for in a sum": (OF_DISTINCT, with_part(0, cap=51)),
+    "half the scale of a choice": (RANKS, with_noise(0, half_scale)),
+    "a choice by another rank": (RANKS, with_noise(0, lambda choice: replace(choice, rank=Rank.least()))),
+    "a choice from another grid": (RANKS, with_noise(0, lambda choice: replace(choice, upper=choice.upper + 1))),
+    "more rows than a choice is made for": (RANKS, with_part(0, cap=51)),
+    "a rank that moves further": (RANKS, with_part(0, rank=Rank(1, 9))),
+    "noise instead of a choice": (RANKS, with_noise(0, as_laplace)),
     "no selection": (PRIVATE, lambda release: replace(release, selection=None)),
     "keys that are private after all": (PUBLIC, lambda release: replace(release, private_keys=True)),
     "keys that are public after all": (PRIVATE, lambda release: replace(release, private_keys=False)),
