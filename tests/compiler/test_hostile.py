@@ -4,6 +4,7 @@ import inspect
 import resource
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -102,6 +103,12 @@ ANSWERED = {
     "a name that is SQL": 'SELECT COUNT(*) AS "x"" FROM patients; DROP TABLE patients; --" FROM patients',
     "a constant that is SQL": COUNT + "city = '''; DROP TABLE patients; --'",
 }
+
+
+@pytest.fixture
+def each_clinic(clinic_policy: Path) -> Path:
+    """One will do: what is refused here is refused whatever the engine."""
+    return clinic_policy
 
 
 @pytest.mark.parametrize("name", REFUSED)
