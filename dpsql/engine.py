@@ -205,7 +205,9 @@ class Engine:
         """
         cancellation.check()
         self._post.check(query, cancellation)
-        self._backend.check(query.releases, query.reads(query.releases), cancellation)
+        reads = query.reads(query.releases)
+        if query.releases or reads:
+            self._backend.check(query.releases, reads, cancellation)
         if not query.releases:
             return Answer(query.columns, self._read(user, query, (), cancellation), query, None)
         with ExitStack() as held:

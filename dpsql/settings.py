@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from dpsql.compiler.settings import QuerySettings
 from dpsql.errors import InvalidParameter, UndefinedObject
@@ -35,54 +35,76 @@ _FIXED = {
 _FREE = {
     "application_name": "",
     "client_min_messages": "notice",
-    "extra_float_digits": "1",
     "search_path": '"$user", public',
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
-    "transaction_isolation": "read committed",
-    "default_transaction_isolation": "read committed",
+    "transaction_deferrable": "off",
+    "default_transaction_deferrable": "off",
     "default_transaction_read_only": "on",
-    "bytea_output": "hex",
-    "IntervalStyle": "postgres",
     "jit": "off",
     "synchronous_commit": "on",
     "row_security": "on",
     "default_tablespace": "",
-    "transaction_characteristics": "",
     "session_authorization": "",
     "escape_string_warning": "on",
     "geqo": "on",
     "work_mem": "4MB",
 }
+_ISOLATION = ("serializable", "repeatable read", "read committed", "read uncommitted")
+_SWITCHES = frozenset(
+    {
+        *("default_transaction_read_only", "default_transaction_deferrable", "transaction_deferrable"),
+        *("jit", "row_security", "escape_string_warning", "geqo"),
+    }
+)
 _CHOICES = {
+    "transaction_isolation": _ISOLATION,
+    "default_transaction_isolation": _ISOLATION,
     "standard_conforming_strings": ("on",),
     "client_encoding": ("UTF8", "UTF-8", "UNICODE"),
-    "DateStyle": ("ISO", "ISO, MDY", "ISO, DMY", "ISO, YMD", "ISO,MDY", "ISO,DMY", "ISO,YMD"),
+    "IntervalStyle": ("postgres", "postgres_verbose", "sql_standard", "iso_8601"),
+    "bytea_output": ("escape", "hex"),
 }
+_PARSED = ("TimeZone", "DateStyle", "extra_float_digits")
+"""Settings of PostgreSQL whose values are read and told in one spelling."""
+_OUTPUT = ("DateStyle", "TimeZone", "IntervalStyle", "bytea_output", "extra_float_digits")
 _BOOLEANS = {"dpsql.intervals": "off", "dpsql.reuse": "on", "dpsql.notices": "on"}
 _BOUNDS = ("dpsql.max_rows", "dpsql.max_groups", "dpsql.max_rows_per_group")
+_TRANSACTIONS = ("isolation", "deferrable")
+"""What a transaction has of its own; a new one has the default_transaction_… of the session."""
 _TARGET = "dpsql.target_error"
 _MECHANISMS = ("auto", "laplace", "gaussian")
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """What was set at some time, for the session and for the transaction."""
+
+    values: dict[str, str]
+    local: dict[str, str | None]
+
+
 @dataclass
 class Settings:
-    """The settings of one session.
+    """The settings of one session; what is set for a transaction alone goes with it.
 
     Attributes:
         policy: Whose time zone applies.
-        role: Whose prices apply.
+        role: Whose prices apply, as of the last query.
     """
 
     policy: Policy
     role: Role
     _values: dict[str, str] = field(default_factory=dict)
+    _local: dict[str, str | None] = field(default_factory=dict)
 
     def names(self) -> tuple[str, ...]:
         """Every setting there is."""
         own = ("dpsql.epsilon", "dpsql.delta", "dpsql.mechanism", _TARGET, *_BOOLEANS, *_BOUNDS)
-        return tuple(sorted((*own, "TimeZone", *_FIXED, *_FREE, *_CHOICES), key=str.lower))
+        return tuple(
+            sorted((*own, "TimeZone", "DateStyle", "extra_float_digits", *_FIXED, *_FREE, *_CHOICES), key=str.lower)
+        )
 
     def show(self, name: str) -> str:
         """A setting's value.
@@ -90,11 +112,17 @@ class Settings:
         Raises:
             UndefinedObject: There is no such setting.
         """
-        known = self._spelling(name)
-        return self._values.get(known, self._default(known))
+        return self._value(self._spelling(name))
 
-    def set(self, name: str, value: str | None) -> None:
-        """Change a setting; None is its default.
+    def _value(self, name: str) -> str:
+        value = self._set_to(name)
+        return self._default(name) if value is None else value
+
+    def _set_to(self, name: str) -> str | None:
+        return self._local[name] if name in self._local else self._values.get(name)
+
+    def set(self, name: str, value: str | None, *, local: bool = False) -> None:
+        """Change a setting, for the transaction alone if `local`; None is its default.
 
         Raises:
             UndefinedObject: There is no such setting.
@@ -103,26 +131,47 @@ class Settings:
         known = self._spelling(name)
         if known in _FIXED:
             raise InvalidParameter(f'parameter "{known}" cannot be changed')
-        if value is None:
-            self._values.pop(known, None)
+        checked = None if value is None else self._checked(known, value)
+        if local:
+            self._local[known] = checked
             return
-        self._values[known] = self._checked(known, value)
+        self._local.pop(known, None)
+        self._values.pop(known, None)
+        if checked is not None:
+            self._values[known] = checked
 
     def reset(self) -> None:
-        """Give every setting its default again."""
+        """Give every setting its default again, but for those of the transaction itself."""
         self._values.clear()
+        self._local = {name: value for name, value in self._local.items() if name.startswith("transaction_")}
 
-    def snapshot(self) -> dict[str, str]:
-        """What was set, for a transaction that may roll back."""
-        return dict(self._values)
+    def commit(self) -> None:
+        """Forget what was set for the transaction alone."""
+        self._local.clear()
 
-    def restore(self, snapshot: dict[str, str]) -> None:
+    def transaction_modes(self) -> tuple[tuple[str, str], ...]:
+        """What the transaction has of its own."""
+        return tuple((name, self.show(f"transaction_{name}")) for name in _TRANSACTIONS)
+
+    def snapshot(self) -> Snapshot:
+        """What is set, for a transaction that may roll back."""
+        return Snapshot(dict(self._values), dict(self._local))
+
+    def restore(self, snapshot: Snapshot) -> None:
         """Go back to a snapshot."""
-        self._values = dict(snapshot)
+        self._values, self._local = dict(snapshot.values), dict(snapshot.local)
 
     def reported(self) -> dict[str, str]:
         """The settings that clients are told of."""
-        return {name: self.show(name) for name in REPORTED}
+        return {name: self._value(name) for name in REPORTED}
+
+    def output(self) -> dict[str, str]:
+        """The settings that say how values are printed."""
+        return {name: self._value(name) for name in _OUTPUT}
+
+    def reported_since(self, before: dict[str, str]) -> tuple[tuple[str, str], ...]:
+        """The settings that clients are told of and that are not what they were."""
+        return tuple((name, value) for name, value in self.reported().items() if before[name] != value)
 
     def is_on(self, name: str) -> bool:
         """The value of a boolean setting."""
@@ -147,8 +196,14 @@ class Settings:
         return ErrorTarget(text, bound / 100, True) if text.endswith("%") else ErrorTarget(text, bound, False)
 
     def query(self, now: datetime) -> QuerySettings:
-        """The settings that a query is compiled under."""
-        bounds = [int(self._values[name]) if name in self._values else None for name in _BOUNDS]
+        """The settings that a query is compiled under.
+
+        Raises:
+            InvalidParameter: The price was set under another role, and this one's limit is lower.
+        """
+        if (price := self._set_to("dpsql.epsilon")) is not None:
+            self._epsilon(price)
+        bounds = [None if (bound := self._set_to(name)) is None else int(bound) for name in _BOUNDS]
         return QuerySettings(
             epsilon=Fraction(self.show("dpsql.epsilon")),
             delta=Fraction(self.show("dpsql.delta")),
@@ -179,7 +234,13 @@ class Settings:
             "standard_conforming_strings": "on",
             "client_encoding": "UTF8",
             "DateStyle": "ISO, MDY",
+            "IntervalStyle": "postgres",
+            "bytea_output": "hex",
+            "extra_float_digits": "1",
+            "default_transaction_isolation": "read committed",
         }
+        if name.startswith("transaction_") and name not in _FIXED:
+            return self.show(f"default_{name}")
         for values in (own, _BOOLEANS, _FIXED, _FREE):
             if name in values:
                 return values[name]
@@ -194,13 +255,14 @@ class Settings:
             return _one_of(name, value.lower(), _MECHANISMS)
         if name == _TARGET:
             return _target(value)
-        if name in _BOOLEANS:
+        if name in _BOOLEANS or name in _SWITCHES:
             return _boolean(name, value)
         if name in _BOUNDS:
             return _count(name, value)
         if name == "DateStyle":
-            _one_of(name, value.upper(), _CHOICES[name])
-            return value.upper().replace(",", ", ").replace(",  ", ", ") if "," in value else "ISO, MDY"
+            return _date_style(value, self._value(name))
+        if name == "extra_float_digits":
+            return _float_digits(value)
         if name == "client_encoding":
             _one_of(name, value.strip("'").upper(), _CHOICES[name])
             return "UTF8"
@@ -283,10 +345,52 @@ def _boolean(name: str, value: str) -> str:
     raise InvalidParameter(f'parameter "{name}" requires a Boolean value', hint=f"SET {name} = on")
 
 
+_STYLES = {"iso": "ISO", "sql": "SQL", "german": "German"}
+_ORDERS = {
+    **{"ymd": "YMD", "dmy": "DMY", "euro": "DMY", "european": "DMY", "mdy": "MDY", "us": "MDY", "noneuro": "MDY"},
+    "noneuropean": "MDY",
+}
+
+
+def _date_style(value: str, current: str) -> str:
+    """A style, an order or both; what is not said stays as it is, but German has the day first."""
+    if not value.strip():
+        return current
+    style, _, order = current.partition(", ")
+    said: dict[str, str] = {}
+    for word in value.lower().split(","):
+        word = word.strip()
+        # PostgreSQL, too, goes by the first letters of these.
+        known = "Postgres" if word.startswith("postgres") else _STYLES.get(word)
+        kind, meant = ("style", known) if known is not None else ("order", _ORDERS.get(word))
+        if meant is None or said.setdefault(kind, meant) != meant:
+            raise InvalidParameter(
+                f'invalid value for parameter "DateStyle": "{value[:40]}"', hint="SET DateStyle = 'ISO, DMY'"
+            )
+    if said.get("style") == "German":
+        order = "DMY"
+    return f"{said.get('style', style)}, {said.get('order', order)}"
+
+
+def _float_digits(value: str) -> str:
+    sign, digits = ("-", value.strip()[1:]) if value.strip().startswith("-") else ("", value.strip())
+    if not digits.isdecimal() or not -15 <= int(sign + digits[:9]) <= 3:
+        raise InvalidParameter(
+            f'invalid value for parameter "extra_float_digits": "{value[:40]}"',
+            detail="It is a whole number from -15 to 3.",
+            hint="SET extra_float_digits = 1",
+        )
+    return str(int(sign + digits[:9]))
+
+
 def _zone(value: str) -> str:
+    name = value.strip("'")
     try:
-        return ZoneInfo(value.strip("'")).key
+        return ZoneInfo(name).key
     except (ValueError, OSError, ZoneInfoNotFoundError):
+        known = next((zone for zone in sorted(available_timezones()) if zone.lower() == name.lower()), None)
+        if known is not None:
+            return known
         raise InvalidParameter(f'invalid value for parameter "TimeZone": "{value[:40]}"') from None
 
 

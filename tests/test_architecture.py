@@ -22,7 +22,7 @@ LAYERS = (
     {"engine"},
     {"results", "target"},
     {"browsing", "cursors", "explain", "prepared", "settings"},
-    {"question"},
+    {"question", "transactions"},
     {"session"},
     {"dbapi", "wire"},
     {"cli", "sqlalchemy"},

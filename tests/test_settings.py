@@ -8,7 +8,7 @@ import pytest
 
 from dpsql.errors import InvalidParameter, UndefinedObject
 from dpsql.policy import Policy, load_policy
-from dpsql.settings import REPORTED, Settings
+from dpsql.settings import REPORTED, Settings, Snapshot
 from dpsql.target import ErrorTarget
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -112,7 +112,11 @@ REFUSED = [
     ("dpsql.max_groups", "9" * 11),
     ("dpsql.max_rows", "many"),
     ("dpsql.max_rows_per_group", "²"),
-    ("DateStyle", "German"),
+    ("DateStyle", "Klingon"),
+    ("extra_float_digits", "4"),
+    ("IntervalStyle", "verbose"),
+    ("bytea_output", "base64"),
+    ("TimeZone", "Mars/Olympus"),
     ("client_encoding", "LATIN1"),
     ("standard_conforming_strings", "off"),
     ("server_version", "16"),
@@ -218,7 +222,7 @@ def test_snapshots(settings: Settings) -> None:
     settings.set("application_name", "later")
     assert settings.show("dpsql.epsilon") == "0.2"
     assert settings.is_on("dpsql.notices")
-    assert snapshot == {"dpsql.epsilon": "0.2"}
+    assert snapshot == Snapshot({"dpsql.epsilon": "0.2"}, {})
 
 
 def test_reported_settings_are_there(settings: Settings) -> None:

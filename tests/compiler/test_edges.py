@@ -270,7 +270,7 @@ def test_no_function_sees_all_of_a_text_without_end(function: str, postgres: Con
     for engine, dialect in DIALECTS.items():
         value = dialect.functions[function].template.format(f"({LONG})", *constants)
         asked = f"SELECT {value} {SEEN[function]}"
-        told = (duckdb if engine is Engine.DUCKDB else postgres).execute(asked)  # type: ignore[attr-defined]
+        told = (duckdb if engine is Engine.DUCKDB else postgres).execute(asked)
         assert told.fetchall() == [(True,)], engine
 
 
