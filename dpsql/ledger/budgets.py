@@ -138,7 +138,7 @@ def budget_status(connection: Store, holder: Holder, dataset: Dataset, budget: B
     if _window(terms) != _window(state.terms):
         begun = now  # the new window begins with the next charge
     end = None if budget.window is None else window_end(budget.window, begun, dataset.timezone)
-    return BudgetStatus(limit, spent, begun, end, charges, budget.window, state.resets, state.id)
+    return BudgetStatus(limit, spent, begun, end, charges, budget.window, state.resets, (state.id,))
 
 
 def cap_status(connection: Store, dataset: Dataset) -> BudgetStatus:
@@ -159,7 +159,8 @@ def cap_status(connection: Store, dataset: Dataset) -> BudgetStatus:
     spent, charges = load_spent(state.spent), state.charges
     for each in former:
         spent, charges = spent.merge(load_spent(each.spent)), charges + each.charges
-    return BudgetStatus(limit, spent, state.start, None, charges, None, 0, state.id)
+    numbers = (state.id, *(each.id for each in former))
+    return BudgetStatus(limit, spent, state.start, None, charges, None, 0, numbers)
 
 
 def last_charge(connection: Store, user: str, dataset: Dataset) -> int | None:

@@ -227,7 +227,7 @@ def test_a_dataset_that_joins_anothers_cap_brings_what_it_spent(ledger: StoredLe
     assert [fits(ledger, each) for each in (clinic, clinic, lab)] == [True] * 3
     joined = policy(cap=cap, name="lab")
     assert (ledger.cap(joined).spent.pure_epsilon, ledger.cap(joined).charges) == (TENTH * 3, 3)
-    assert ledger.cap(joined).number == ledger.cap(clinic).number != ledger.cap(lab).number
+    assert ledger.cap(joined).numbers == ledger.cap(clinic).numbers + ledger.cap(lab).numbers
     assert fits(ledger, joined)
     assert ledger.cap(clinic).spent.pure_epsilon == TENTH * 4
     assert (ledger.cap(joined).charges, ledger.cap(clinic).charges) == (4, 4)
