@@ -7,6 +7,7 @@ from typing import Any
 from dpsql.compiler.parts import MeanOutput
 from dpsql.compiler.plan import CompiledQuery, OutputColumn, PlannedInput, PlannedRelease
 from dpsql.engine import Answer, Explanation
+from dpsql.ledger import GroupBalance
 from dpsql.prices import Cost, Quotation
 from dpsql.privacy.accounting import Limit, Remaining
 from dpsql.privacy.selection import Threshold
@@ -31,6 +32,11 @@ def remaining_json(remaining: Remaining) -> dict[str, float]:
     return {"epsilon": float(remaining.epsilon), "delta": float(remaining.delta)}
 
 
+def group_json(shared: GroupBalance | None) -> dict[str, Any]:
+    """What the user's group has left, as a part of JSON; nothing without a group."""
+    return {} if shared is None else {"group": {"name": shared.group, "remaining": remaining_json(shared.remaining)}}
+
+
 def explanation_json(explanation: Explanation) -> dict[str, Any]:
     """The shape of `dpsql explain --format json`, and of EXPLAIN (FORMAT JSON)."""
     query = explanation.query
@@ -38,6 +44,7 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
     return {
         "price": cost_json(explanation.cost),
         "remaining": remaining_json(explanation.status.remaining),
+        **group_json(explanation.quotation.shared),
         "reused": explanation.reused,
         "fits": explanation.quotation.refused is None,
         **target,
@@ -63,6 +70,7 @@ def joint_json(joint: Quotation) -> dict[str, Any]:
     return {
         "price": cost_json(joint.cost),
         "remaining": remaining_json(joint.remaining),
+        **group_json(joint.after),
         "fits": joint.refused is None,
         "first_refused": None if joint.refused is None else joint.refused + 1,
     }
@@ -78,6 +86,7 @@ def _column_json(column: OutputColumn) -> dict[str, Any]:
         "sensitivity": {"l0": error.l0, "linf": error.linf, "l1": error.l1, "l2": error.l2},
         "stderr": error.stderr,
         "plus_minus_95": error.plus_minus_95,
+        **({"ranks_95": error.ranks} if error.ranks is not None else {}),
     }
 
 
@@ -86,6 +95,7 @@ def explanation_lines(explanation: Explanation) -> list[str]:
     query = explanation.query
     lines = [f"Price: {_price_text(explanation)}", *_target_lines(explanation)]
     lines.append(f"Remaining: {_left(explanation.status.remaining, explanation.status.limit)}")
+    lines += _group_lines("Remaining", explanation.quotation.shared)
     for column in query.columns:
         lines.append(f"Column {column.name} ({column.type.value}): {_error_text(column)}")
     for index, planned in enumerate(query.releases):
@@ -109,7 +119,12 @@ def joint_lines(explanations: Sequence[Explanation], joint: Quotation) -> list[s
     return [
         f"All {len(joint.charges)} statements together: {asked}, {fits}",
         f"Remaining after them: {_left(joint.remaining, joint.status.limit)}",
+        *_group_lines("Remaining after them", joint.after),
     ]
+
+
+def _group_lines(title: str, shared: GroupBalance | None) -> list[str]:
+    return [] if shared is None else [f'{title} of group "{shared.group}": {_left(shared.remaining, shared.limit)}']
 
 
 def _left(left: Remaining, limit: Limit) -> str:
@@ -156,8 +171,11 @@ def _error_text(column: OutputColumn) -> str:
     if error is None:
         return "not noisy by itself"
     l2 = f"L0 {error.l0}, L1 {number(error.l1)}, L2 {number(error.l2)}"
+    if error.ranks is not None:
+        return f"a value within {error.ranks} ranks of the one asked for, at 95 %; chosen by rank, {l2}"
     if error.plus_minus_95 is None:
-        return f"{error.mechanism} noise on a centred sum and a count, {l2}; its error falls with the group's size"
+        sums = "a centred sum" if isinstance(error.output, MeanOutput) else "centred sums"
+        return f"{error.mechanism} noise on {sums} and a count, {l2}; its error falls with the group's size"
     return f"± {number(error.plus_minus_95)} at 95 %, {error.mechanism} noise, {l2}"
 
 
@@ -213,10 +231,16 @@ def answer_notice(answer: Answer, pursuit: Pursuit | None = None, *, intervals: 
     price += f" for {len(answer.earlier) + 1} rounds" if answer.earlier else ""
     left = decimal_text(charge.remaining.epsilon, 4)
     errors = [f"{c.name} ± {number(e.plus_minus_95)}" for c in answer.columns if (e := c.error) and e.plus_minus_95]
-    means = [c.name for c in answer.columns if c.error is not None and isinstance(c.error.output, MeanOutput)]
+    ranks = [f"{c.name} ± {e.ranks}" for c in answer.columns if (e := c.error) and e.ranks is not None]
+    means = [c.name for c in answer.columns if (e := c.error) and e.plus_minus_95 is None and e.ranks is None]
     parts = [f"price: {price}", f"remaining: epsilon {left} of {decimal_text(charge.limit.epsilon)}"]
+    if charge.shared is not None:
+        shared, name = decimal_text(charge.shared.remaining.epsilon, 4), charge.shared.group
+        parts.append(f'remaining of group "{name}": epsilon {shared} of {decimal_text(charge.shared.limit.epsilon)}')
     if errors:
         parts.append("95 % of noise within: " + ", ".join(errors))
+    if ranks:
+        parts.append("95 % of choices within, in ranks: " + ", ".join(ranks))
     if pursuit is not None:
         parts.append(target_text(pursuit))
     if means and not intervals:

@@ -326,6 +326,7 @@ class Session:
                 return Result("CLOSE CURSOR" if parsed.name is not None else "CLOSE CURSOR ALL")
 
     def _question(self, query: QueryStatement, parameters: Parameters) -> Question:
+        self._settings.role = self._engine.role(self._user)  # the data owner may have changed it
         return Question(self._engine, self._user, self._settings, query, parameters)
 
     def _explain(

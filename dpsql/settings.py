@@ -91,7 +91,7 @@ class Settings:
 
     Attributes:
         policy: Whose time zone applies.
-        role: Whose prices apply.
+        role: Whose prices apply, as of the last query.
     """
 
     policy: Policy
@@ -196,7 +196,13 @@ class Settings:
         return ErrorTarget(text, bound / 100, True) if text.endswith("%") else ErrorTarget(text, bound, False)
 
     def query(self, now: datetime) -> QuerySettings:
-        """The settings that a query is compiled under."""
+        """The settings that a query is compiled under.
+
+        Raises:
+            InvalidParameter: The price was set under another role, and this one's limit is lower.
+        """
+        if (price := self._set_to("dpsql.epsilon")) is not None:
+            self._epsilon(price)
         bounds = [None if (bound := self._set_to(name)) is None else int(bound) for name in _BOUNDS]
         return QuerySettings(
             epsilon=Fraction(self.show("dpsql.epsilon")),

@@ -2,7 +2,6 @@
 
 import datetime
 import threading
-import time
 from decimal import Decimal
 from pathlib import Path
 from uuid import UUID
@@ -579,10 +578,8 @@ def test_cancelling_from_another_thread(engine: Engine, session: Session) -> Non
     session.cancel()  # nothing runs: nothing happens
     timer = threading.Timer(0.5, session.cancel)
     timer.start()
-    started = time.monotonic()
     with pytest.raises(QueryCanceled):
         run(session, SLOW)
-    assert time.monotonic() - started < 8
     timer.join()
     assert len(engine.ledger.history("ana")) == 1
     assert run(session, COUNT).tag == "SELECT 1"
@@ -590,10 +587,8 @@ def test_cancelling_from_another_thread(engine: Engine, session: Session) -> Non
 
 def test_the_time_limit(engine: Engine, session: Session) -> None:
     run(session, "SET statement_timeout = '300ms'")
-    started = time.monotonic()
     with pytest.raises(QueryCanceled):
         run(session, SLOW)
-    assert time.monotonic() - started < 8
     assert run(session, COUNT).tag == "SELECT 1"
 
 

@@ -55,6 +55,9 @@ MAX_PUBLIC_ROWS: Final = 1_000_000
 _SERVER: Final = (
     b"SELECT version(), current_setting('server_version_num')::int / 10000, current_setting('server_encoding')"
 )
+_BY_SORTING: Final = b"SET LOCAL enable_hashagg = off"
+"""How the rows of each unit are best brought together where nothing else is grouped: an index has them in order, and
+without one a sort takes no longer than hashing."""
 _NAME_BYTES: Final = 63
 _TEXTS: Final = psycopg.postgres.types["text"].array_oid
 _BIGINTS: Final = psycopg.postgres.types["int8"].array_oid
@@ -208,10 +211,16 @@ class PostgresBackend:
     def _cells(self, planned: PlannedRelease, inputs: tuple[PublicRows, ...], cancellation: Cancellation) -> ExactCells:
         statement = self._statement(planned.sql, _cell_names(planned))
         with self._connections.transaction(cancellation, STATEMENT_SECONDS) as transaction:
+            if not planned.keys:
+                transaction.execute(_BY_SORTING)
             _, columns = _run(transaction, statement, _parameters(planned, inputs))
             self._verify(transaction)
-        numbers = [_integers(column) for column in columns[planned.keys :]]
-        return ExactCells(tuple(map(_texts, columns[: planned.keys])), numbers[0], tuple(numbers[1:]))
+        keys, units, cells = columns[: planned.keys], columns[planned.keys], columns[planned.keys + 1 :]
+        read = (
+            _integers(column) if made.part.rank is None else _texts(column)
+            for made, column in zip(planned.parts, cells, strict=True)
+        )
+        return ExactCells(tuple(map(_texts, keys)), _integers(units), tuple(read))
 
     def _statement(self, sql: str, names: Sequence[str], *, empty: bool = False, limit: int | None = None) -> bytes:
         """A statement whose one row has the number of rows of some SQL, and each of its columns as an array."""

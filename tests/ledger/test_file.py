@@ -6,9 +6,8 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,10 @@ import pytest
 from dpsql.errors import InvalidParameter, LedgerUnavailable
 from dpsql.ledger import SqliteLedger, open_ledger
 from dpsql.ledger.schema import DERIVED_TABLES, VERSION
+from dpsql.ledger.stored import StoredLedger
 from tests.ledger.world import ROOT, SQL, new_ledger, policy, requests
 
 POLICY = policy()
-NOBODY = 65534
 
 
 def refusal(path: Path) -> str:
@@ -62,12 +61,6 @@ def test_other_urls_are_refused_and_told_what_is_accepted(url: str) -> None:
     assert "sqlite:///ledger.sqlite" in str(error.value.hint)
 
 
-def test_a_ledger_in_postgres_is_refused_by_name() -> None:
-    with pytest.raises(InvalidParameter, match="Postgres is not available yet") as error:
-        open_ledger("postgresql://owner:secret@host/ledger")
-    assert "secret" not in f"{error.value.message}{error.value.hint}"
-
-
 def test_the_file_is_private_and_nothing_else_is_left(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     mask = os.umask(0)
@@ -80,9 +73,10 @@ def test_the_file_is_private_and_nothing_else_is_left(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["ledger.sqlite"]
 
 
-def test_a_commit_is_durable(ledger: SqliteLedger) -> None:
+def test_a_commit_is_durable(sqlite_ledger: SqliteLedger) -> None:
+    ledger = sqlite_ledger
     settings = {
-        name: ledger._connection.execute(f"PRAGMA {name}").fetchone()[0]
+        name: ledger._storage.writer.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("journal_mode", "synchronous", "fullfsync", "checkpoint_fullfsync")
     }
     assert settings == {"journal_mode": "wal", "synchronous": 2, "fullfsync": 1, "checkpoint_fullfsync": 1}
@@ -181,7 +175,7 @@ def test_the_log_of_another_ledger_is_refused_at_the_start(tmp_path: Path) -> No
     ledger = new_ledger(path)
     for key in range(60):
         ledger.charge("ana", POLICY, requests(key)[:0], sql=SQL * 20)
-    ledger._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    ledger._storage.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     for key in range(10):
         ledger.charge("ana", POLICY, requests(key), sql=SQL * 20)
     log = path.with_name("ledger.sqlite-wal").read_bytes()
@@ -215,16 +209,17 @@ def test_a_closed_ledger_says_so(tmp_path: Path) -> None:
         ledger.charge("ana", POLICY, requests("a"), sql=SQL)
 
 
-def test_a_full_disk_grants_nothing(ledger: SqliteLedger) -> None:
-    pages = ledger._connection.execute("PRAGMA page_count").fetchone()[0]
-    ledger._connection.execute(f"PRAGMA max_page_count = {pages}")
+def test_a_full_disk_grants_nothing(sqlite_ledger: SqliteLedger) -> None:
+    ledger = sqlite_ledger
+    pages = ledger._storage.writer.execute("PRAGMA page_count").fetchone()[0]
+    ledger._storage.writer.execute(f"PRAGMA max_page_count = {pages}")
     granted = 0
     with pytest.raises(LedgerUnavailable, match="full") as error:
         for key in range(1000):
             ledger.charge("ana", policy(), requests(key)[:0], sql=SQL * 20)
             granted += 1
     assert "make room" in str(error.value.hint)
-    ledger._connection.execute("PRAGMA max_page_count = 1000000")
+    ledger._storage.writer.execute("PRAGMA max_page_count = 1000000")
     assert sum(record["kind"] == "reuse" for record in ledger.export()) == granted
     assert ledger.verify().ok
 
@@ -282,29 +277,58 @@ def test_a_file_that_may_not_grow_grants_nothing(tmp_path: Path) -> None:
     ledger.close()
 
 
-@pytest.fixture
-def open_directory() -> Iterator[Path]:
-    """A directory that every user may enter; those of pytest are their owner's alone."""
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_files_that_are_taken_away_under_it_grant_nothing(
+    sqlite_ledger: SqliteLedger, tmp_path: Path, suffix: str, replaced: bool
+) -> None:
+    ledger = sqlite_ledger
+    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    path = tmp_path / f"ledger.sqlite{suffix}"
+    kept = path.rename(path.with_name("kept"))
+    if replaced:
+        shutil.copy(kept, path)
+    for act in (
+        lambda: ledger.charge("ana", POLICY, requests("b"), sql=SQL),
+        lambda: ledger.add_account("eva", "analyst"),
+    ):
+        with pytest.raises(LedgerUnavailable, match="moved, deleted or replaced while it was open") as error:
+            act()
+        assert "put the very files back" in str(error.value.hint)
+    kept.rename(path)
+    ledger.charge("ana", POLICY, requests("c"), sql=SQL)
+    assert len(ledger.history()) == 2
+    assert ledger.verify().ok
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_a_ledger_that_cannot_be_written_is_refused(open_directory: Path) -> None:
-    path = closed_ledger(open_directory / "ledger.sqlite")
-    shutil.chown(path, NOBODY, NOBODY)
-    become_nobody = f"os.setuid({NOBODY})"
-    path.chmod(0o400)
-    assert "able to write" in in_child(path, become_nobody)  # neither the file nor its directory
-    open_directory.chmod(0o777)
-    assert "able to write" in in_child(path, become_nobody)  # the directory, but not the file
-    assert [file.name for file in open_directory.iterdir()] == ["ledger.sqlite"]
-    path.chmod(0o600)
-    assert in_child(path, become_nobody) == "granted"
+def test_a_ledger_that_is_replaced_while_it_is_opened_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = closed_ledger(tmp_path / "ledger.sqlite"), closed_ledger(tmp_path / "other.sqlite")
+    connect = sqlite3.connect
+
+    def too_late(name: str, **options: Any) -> object:
+        connection = connect(name, **options)
+        if "mode=rw" in name:
+            connection.execute("SELECT * FROM records").fetchall()
+            os.replace(other, path)
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", too_late)
+    assert "replaced while it was open" in refusal(path)
 
 
-def test_reading_does_not_wait_for_writing_elsewhere(ledger: SqliteLedger) -> None:
+def test_a_relative_path_stays_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ledger = new_ledger(Path("ledger.sqlite"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    assert ledger.verify().ok
+    ledger.close()
+
+
+def test_reading_does_not_wait_for_writing_elsewhere(ledger: StoredLedger) -> None:
     ledger.charge("ana", POLICY, requests("a"), sql=SQL)
     export = ledger.export()
     first = next(export)

@@ -14,11 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dpsql.errors import LedgerUnavailable
 from dpsql.ledger import Holder, Noted, Scope, SqliteLedger, VerifyReport
-from dpsql.ledger.chain import ORIGIN, Record, canonical, flaw, link
-from dpsql.ledger.memory import Memory
-from dpsql.ledger.projection import project
-from dpsql.ledger.schema import TABLES
+from dpsql.ledger.chain import ORIGIN, Record, flaw, link
+from dpsql.ledger.damage import flaws
+from dpsql.ledger.store import Store
+from dpsql.ledger.stored import StoredLedger
 from dpsql.ledger.verification import verify
 from tests.ledger.world import SQL, TEAM, Clock, new_ledger, policy, requests
 
@@ -191,7 +192,7 @@ def test_a_chain_that_was_written_anew_is_found_by_the_noted_hash(original: Path
         source.backup(forged)
         records = chain(forged)
         noted = Noted(records[-1].hash, data.draw(st.sampled_from([None, len(records)])))
-        assert verify(forged, noted).ok
+        assert verify(forged, flaws(forged), noted).ok
         first = data.draw(st.integers(0, len(records) - 1))
         cut = data.draw(st.booleans())
         forged.executescript("".join(f"DROP TRIGGER {name};" for name in TRIGGERS))
@@ -207,7 +208,7 @@ def test_a_chain_that_was_written_anew_is_found_by_the_noted_hash(original: Path
         source.rollback()
         triggers = source.execute("SELECT sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
         forged.executescript("".join(f"{sql};" for (sql,) in triggers))
-        assert not verify(forged, noted).ok
+        assert not verify(forged, flaws(forged), noted).ok
 
 
 NOT_THERE = ("the record that was noted as the last is not there: records were cut off or replaced",)
@@ -369,43 +370,30 @@ def test_a_forged_record_without_its_effect_is_found(copy: sqlite3.Connection) -
     assert "which the records say" in "".join(append(copy, "failure", {"user": "ana", "keys": ["z"]}).problems)
 
 
-def test_charges_go_on_while_a_ledger_is_verified(ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_charges_go_on_while_a_ledger_is_verified(ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger.charge("ana", POLICY, requests("a"), sql=SQL)
 
-    def charge(connection: sqlite3.Connection) -> list[str]:
+    def charge(store: Store) -> list[str]:
         ledger.charge("ana", POLICY, requests("b"), sql=SQL)
         return []
 
-    monkeypatch.setattr("dpsql.ledger.verification.damage", charge)
+    monkeypatch.setattr(ledger._storage, "flaws", charge)
     assert ledger.verify().ok
+
+
+def test_a_damaged_answer_is_not_given_again(copy: sqlite3.Connection) -> None:
+    """Nobody is charged for it either: another user is refused as well as the one who paid for it."""
+    copy.execute("UPDATE payloads SET payload = substr(payload, 2) WHERE release = 1")
+    copy.commit()
+    (path,) = [row[2] for row in copy.execute("PRAGMA database_list") if row[1] == "main"]
+    with closing(SqliteLedger(Path(path), clock=Clock())) as ledger:
+        before = list(ledger.export())
+        for user in ("ana", "ben"):
+            with pytest.raises(LedgerUnavailable, match="release 1 of the ledger is not what was stored"):
+                ledger.charge(user, POLICY, requests("a"), sql=SQL)
+        assert list(ledger.export()) == before
 
 
 def test_records_chain_canonical_json(copy: sqlite3.Connection) -> None:
     for (body,) in copy.execute("SELECT body FROM records"):
         assert body == json.dumps(json.loads(body), sort_keys=True, separators=(",", ":"))
-
-
-def test_records_of_layout_1_mean_what_they_meant() -> None:
-    """They were written by the first layout's dpsql: the present tables follow from them unchanged."""
-    before, memory = None, Memory()
-    with closing(sqlite3.connect(":memory:")) as replay:
-        replay.executescript(TABLES)
-        for line in Path(__file__).with_name("layout1.jsonl").read_text().splitlines():
-            fields = json.loads(line)
-            record = Record(**{**fields, "body": canonical(fields["body"])})
-            assert flaw(record, before) is None
-            project(replay, record, fields["body"], memory)
-            before = record
-        budgets = replay.execute("SELECT scope, holder, dataset, spent, charges, resets, last_charge FROM budgets")
-        found = {row[:3]: (json.loads(row[3])["pure_epsilon"], *row[4:]) for row in budgets}
-        assert found == {
-            ("user", "ana", "clinic"): ("1/10", 1, 0, 25),
-            ("user", "ben", "clinic"): ("1/10", 1, 0, 15),
-            ("user", "ana", "lab"): ("1/5", 2, 0, 36),
-            ("cap", None, None): ("1/2", 5, 0, 36),
-        }
-        accounts = replay.execute("SELECT name, role, failures, removed, user_group FROM accounts ORDER BY name")
-        assert accounts.fetchall() == [("ana", "analyst", 1, 0, None), ("ben", "analyst", 3, 0, None)]
-        assert replay.execute("SELECT * FROM freezes").fetchall() == [("user", "ben", "failures")]
-        assert replay.execute("SELECT count(*) FROM shared").fetchone() == (0,)
-        assert replay.execute("SELECT count(*) FROM quarantine").fetchone() == (3,)
