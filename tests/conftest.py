@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from dpsql.session import Session
 from examples.load_german_health import load as load_german_health
 from tests.copies import copied
 from tests.faults.forks import Forks
-from tests.postgres import VERSIONS, Connection, OwnServer, Server, own_server, served_clinic
+from tests.postgres import VERSIONS, Connection, OwnServer, Server, own_server, served_clinic, url_of
 from tests.world import WIDE_POLICY, add_events
 
 ROOT = Path(__file__).parent.parent
@@ -86,6 +86,26 @@ def postgres_server() -> Iterator[Server]:
         return
     with own_server(VERSIONS[-1]) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def ledger_databases(postgres_server: Server) -> Iterator[list[str]]:
+    """Two databases for ledgers."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(postgres_server.database()) for _ in range(2)]
+
+
+@pytest.fixture
+def postgres_places(postgres_server: Server, ledger_databases: list[str]) -> list[str]:
+    """The URLs of two databases without a ledger."""
+    for name in ledger_databases:
+        postgres_server.run(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()",
+            "DROP SCHEMA IF EXISTS dpsql_ledger CASCADE",
+            database=name,
+        )
+    return [url_of(postgres_server.url, dbname=name) for name in ledger_databases]
 
 
 @pytest.fixture(scope="session")
