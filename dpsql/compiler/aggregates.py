@@ -149,7 +149,7 @@ def _fraction(lowering: Lowering, name: str, given: Expr, node: exp.Expr) -> Dec
     ):
         raise UnsupportedQuery(f"{name.upper()} takes a constant fraction", position=lowering.at(node))
     fraction = Decimal(str(given.value))
-    if not fraction.is_finite() or not 0 <= fraction <= 1:
+    if not 0 <= fraction <= 1:
         raise InvalidParameter(f"percentile value {fraction:g} is not between 0 and 1", position=lowering.at(node))
     if fraction != round(fraction, _FRACTION_DIGITS):
         raise InvalidParameter(

@@ -72,7 +72,7 @@ def test_a_fraction_that_is_not_known_yet_is_described(planner: Planner) -> None
     assert bound.releases[0].parts[0].part.rank == Rank.quantile(Fraction(1, 4))
 
 
-@pytest.mark.parametrize("value", ["NaN", "Infinity", "-1", 2])
+@pytest.mark.parametrize("value", ["NaN", "-1", 2])
 def test_a_fraction_lies_between_0_and_1(planner: Planner, value: object) -> None:
-    with pytest.raises((InvalidParameter, InvalidText), match="between 0 and 1|not"):
+    with pytest.raises((InvalidParameter, InvalidText), match=r"between 0 and 1|invalid input"):
         planner.bind("SELECT PERCENTILE_CONT($1) WITHIN GROUP (ORDER BY age) FROM patients", [value], [None])
