@@ -136,6 +136,20 @@ class Session:
         """Milliseconds to a multiple of which replies are padded; 0 for none."""
         return self._engine.policy.dataset.reply_quantum
 
+    @property
+    def generation(self) -> int:
+        """Grows when policies are loaded again; what was described before may have another shape then."""
+        return 0
+
+    def adopt(self, engine: Engine, browser: Browser) -> None:
+        """Go on over another engine of the same dataset, whose policy was loaded again.
+
+        Raises:
+            PolicyViolation: The user has no role in it; everything stays as it was.
+        """
+        self._settings.adopt(engine.policy, engine.role(self._user))
+        self._engine, self._browser = engine, browser
+
     def configure(self, name: str, value: str) -> None:
         """Change a setting as SET does, outside any transaction.
 

@@ -117,8 +117,13 @@ class Settings:
         return dict(self._values)
 
     def restore(self, snapshot: dict[str, str]) -> None:
-        """Go back to a snapshot."""
-        self._values = dict(snapshot)
+        """Go back to a snapshot, as far as the policy, which may be another by now, lets it."""
+        self._values = {name: value for name, value in snapshot.items() if self._is_allowed(name, value)}
+
+    def adopt(self, policy: Policy, role: Role) -> None:
+        """Go on under a policy that was loaded again: what it does not allow any more has its default."""
+        self.policy, self.role = policy, role
+        self.restore(self._values)
 
     def reported(self) -> dict[str, str]:
         """The settings that clients are told of."""
@@ -184,6 +189,13 @@ class Settings:
             if name in values:
                 return values[name]
         return "policy"
+
+    def _is_allowed(self, name: str, value: str) -> bool:
+        try:
+            self._checked(name, value)
+        except InvalidParameter:
+            return False
+        return True
 
     def _checked(self, name: str, value: str) -> str:
         if name == "dpsql.epsilon":

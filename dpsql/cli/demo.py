@@ -13,7 +13,8 @@ import click
 from dpsql.cli.clinic import generate_clinic
 from dpsql.cli.command import Command
 from dpsql.cli.embedded import embedded_server, has_clinic, make_clinic, reader_url
-from dpsql.cli.serve import log_to_stderr, serve_gateway
+from dpsql.cli.logs import log_to_stderr
+from dpsql.cli.serve import Operation, serve_gateway
 from dpsql.ledger import Ledger, open_ledger
 from dpsql.policy import load_policy
 from dpsql.wire.scram import Verifier, make_verifier
@@ -75,8 +76,7 @@ def demo(directory: Path, port: int, patients: int, no_serve: bool, engine: str)
         serve_gateway(
             [load_policy(policy)],
             ledger,
-            host=_HOST,
-            port=port,
+            Operation(_HOST, port),
             announce=lambda chosen: click.echo(_welcome(_ANALYSTS[0], passwords[_ANALYSTS[0]], chosen)),
         )
 
