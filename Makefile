@@ -1,4 +1,5 @@
 # make demo    install into .venv, generate the demo clinic, start the gateway, print how to connect
+# make secrets passwords and a certificate for docker compose, in secrets/; what is there is kept
 # make test    install with the test tools, then format, lint, types, tests and the coverage gate
 #
 # PYTHON=python3.12 chooses the interpreter of a new .venv; ARGS="--port 6544" goes to `dpsql demo` and to pytest;
@@ -14,14 +15,22 @@ ENGINE := duckdb
 # Every branch of what carries the guarantee is tested.
 GATED := dpsql/privacy/*,dpsql/compiler/*,dpsql/ledger/*,dpsql/release.py,dpsql/wire/protocol.py
 
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo secrets test lint format bench clean
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n '1,5s/^# *//p' Makefile
+	@sed -n '1,6s/^# *//p' Makefile
 
 demo: $(VENV)/installed$(if $(filter postgres,$(ENGINE)),-postgres)
 	@$(BIN)/dpsql demo --engine $(ENGINE) $(ARGS)
+
+# The directory is closed, and the files are open: who a container runs as is nobody here.
+secrets:
+	@umask 022; mkdir -p -m 700 secrets; cd secrets; \
+	for name in owner reader; do test -s $$name || openssl rand -hex 24 >$$name; done; \
+	test -s tls.key || openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 365 \
+		-subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout tls.key -out tls.crt 2>/dev/null
+	@chmod 644 secrets/*
 
 # The report of the gate is printed only if it fails, so that the summary of pytest closes the run.
 test: lint

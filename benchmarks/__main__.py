@@ -2,12 +2,12 @@
 
 import sys
 
-from benchmarks import accounting, ledger, noise, queries
+from benchmarks import accounting, engines, ledger, noise, queries
 
 
 def main() -> None:
     """Run each with its defaults."""
-    for benchmark in (noise, queries, ledger, accounting):
+    for benchmark in (noise, queries, engines, ledger, accounting):
         print(f"\n{benchmark.__name__}", flush=True)
         sys.argv[1:] = []
         benchmark.main()

@@ -7,6 +7,7 @@ from typing import Any
 from dpsql.compiler.parts import MeanOutput
 from dpsql.compiler.plan import CompiledQuery, OutputColumn, PlannedInput, PlannedRelease
 from dpsql.engine import Answer, Explanation
+from dpsql.ledger import GroupBalance
 from dpsql.prices import Cost, Quotation
 from dpsql.privacy.accounting import Limit, Remaining
 from dpsql.privacy.selection import Threshold
@@ -31,6 +32,11 @@ def remaining_json(remaining: Remaining) -> dict[str, float]:
     return {"epsilon": float(remaining.epsilon), "delta": float(remaining.delta)}
 
 
+def group_json(shared: GroupBalance | None) -> dict[str, Any]:
+    """What the user's group has left, as a part of JSON; nothing without a group."""
+    return {} if shared is None else {"group": {"name": shared.group, "remaining": remaining_json(shared.remaining)}}
+
+
 def explanation_json(explanation: Explanation) -> dict[str, Any]:
     """The shape of `dpsql explain --format json`, and of EXPLAIN (FORMAT JSON)."""
     query = explanation.query
@@ -38,6 +44,7 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
     return {
         "price": cost_json(explanation.cost),
         "remaining": remaining_json(explanation.status.remaining),
+        **group_json(explanation.quotation.shared),
         "reused": explanation.reused,
         "fits": explanation.quotation.refused is None,
         **target,
@@ -63,6 +70,7 @@ def joint_json(joint: Quotation) -> dict[str, Any]:
     return {
         "price": cost_json(joint.cost),
         "remaining": remaining_json(joint.remaining),
+        **group_json(joint.after),
         "fits": joint.refused is None,
         "first_refused": None if joint.refused is None else joint.refused + 1,
     }
@@ -86,6 +94,7 @@ def explanation_lines(explanation: Explanation) -> list[str]:
     query = explanation.query
     lines = [f"Price: {_price_text(explanation)}", *_target_lines(explanation)]
     lines.append(f"Remaining: {_left(explanation.status.remaining, explanation.status.limit)}")
+    lines += _group_lines("Remaining", explanation.quotation.shared)
     for column in query.columns:
         lines.append(f"Column {column.name} ({column.type.value}): {_error_text(column)}")
     for index, planned in enumerate(query.releases):
@@ -109,7 +118,12 @@ def joint_lines(explanations: Sequence[Explanation], joint: Quotation) -> list[s
     return [
         f"All {len(joint.charges)} statements together: {asked}, {fits}",
         f"Remaining after them: {_left(joint.remaining, joint.status.limit)}",
+        *_group_lines("Remaining after them", joint.after),
     ]
+
+
+def _group_lines(title: str, shared: GroupBalance | None) -> list[str]:
+    return [] if shared is None else [f'{title} of group "{shared.group}": {_left(shared.remaining, shared.limit)}']
 
 
 def _left(left: Remaining, limit: Limit) -> str:
@@ -215,6 +229,9 @@ def answer_notice(answer: Answer, pursuit: Pursuit | None = None, *, intervals: 
     errors = [f"{c.name} ± {number(e.plus_minus_95)}" for c in answer.columns if (e := c.error) and e.plus_minus_95]
     means = [c.name for c in answer.columns if c.error is not None and isinstance(c.error.output, MeanOutput)]
     parts = [f"price: {price}", f"remaining: epsilon {left} of {decimal_text(charge.limit.epsilon)}"]
+    if charge.shared is not None:
+        shared, name = decimal_text(charge.shared.remaining.epsilon, 4), charge.shared.group
+        parts.append(f'remaining of group "{name}": epsilon {shared} of {decimal_text(charge.shared.limit.epsilon)}')
     if errors:
         parts.append("95 % of noise within: " + ", ".join(errors))
     if pursuit is not None:

@@ -6,12 +6,12 @@ as a fresh one: who else has asked is not told.
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 
 from dpsql.compiler.plan import CompiledQuery, PlannedRelease
-from dpsql.ledger import BudgetStatus, Ledger, ReleaseRequest
+from dpsql.ledger import BudgetStatus, GroupBalance, Ledger, ReleaseRequest
 from dpsql.ledger.refusals import asked_epsilon
 from dpsql.policy import Policy
 from dpsql.privacy.accounting import Limit, Remaining, Spent, admits, remaining
@@ -53,6 +53,8 @@ class Quotation:
         status: The user's budget before them.
         charges: For each statement, what it would be charged.
         spent: The budget's totals after all of them.
+        shared: What the user's group has spent; None without a group.
+        after: The same after all of them, if nobody else of the group has any of it.
         refused: Index of the first statement that the budget, or that of the user's group, would not cover; None where
             all are covered.
     """
@@ -60,6 +62,8 @@ class Quotation:
     status: BudgetStatus
     charges: tuple[Cost, ...]
     spent: Spent
+    shared: GroupBalance | None
+    after: GroupBalance | None
     refused: int | None
 
     @property
@@ -104,7 +108,11 @@ def quote(
             if refused is None and requests and not fits:
                 refused = index
         charges.append(together(budgets.own.limit, each))
-    return Quotation(budgets.own, tuple(charges), totals[0], refused)
+    shared, after = None, None
+    if budgets.shared is not None:
+        shared = GroupBalance(str(budgets.group), budgets.shared.limit, budgets.shared.spent)
+        after = replace(shared, spent=totals[1])
+    return Quotation(budgets.own, tuple(charges), totals[0], shared, after, refused)
 
 
 def _running(status: BudgetStatus) -> Spent:

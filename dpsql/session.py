@@ -1,7 +1,6 @@
 """session: the statements of one user, one after another: the same for the wire, the DB-API and the CLI.
 
-Rule 1: describing never executes and never charges.
-Rule 2: a transaction holds nothing but settings: a charge that was made stands, whatever ROLLBACK says.
+Rule: describing never executes and never charges.
 """
 
 import itertools
@@ -14,6 +13,7 @@ from dpsql.backends import Cancellation
 from dpsql.browsing import Browser, NoBrowser, Visit
 from dpsql.compiler.parse import parse
 from dpsql.compiler.statements import (
+    CharacteristicsStatement,
     CloseStatement,
     CopyStatement,
     DeallocateStatement,
@@ -36,10 +36,8 @@ from dpsql.cursors import Cursors
 from dpsql.engine import Answer, Engine, Explanation
 from dpsql.errors import (
     Error,
-    FailedTransaction,
     NoTransaction,
     UndefinedColumn,
-    UnknownSavepoint,
     UnsupportedQuery,
 )
 from dpsql.explain import (
@@ -58,6 +56,7 @@ from dpsql.results import Description, Notice, Result, ResultColumn
 from dpsql.settings import Settings
 from dpsql.sqltypes import SqlType
 from dpsql.target import Pursuit
+from dpsql.transactions import Transactions
 
 
 @dataclass(frozen=True)
@@ -73,14 +72,6 @@ class Statement:
     sql: str
     parsed: ParsedStatement
     before: tuple[QueryStatement, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Savepoint:
-    """What ROLLBACK TO goes back to: settings, and the names of the cursors that were open."""
-
-    settings: dict[str, str]
-    cursors: frozenset[str]
 
 
 _PLAN_COLUMNS = (ResultColumn("QUERY PLAN", SqlType.TEXT),)
@@ -106,12 +97,8 @@ class Session:
         self._user = user
         self._browser: Browser = browser or NoBrowser()
         self._settings = Settings(engine.policy, engine.role(user))
-        self._status = "I"
-        self._before: dict[str, str] = {}
-        self._after: dict[str, str] | None = None
-        self._savepoints: dict[str, _Savepoint] = {}
         self._cursors = Cursors()
-        self._cursors_before: frozenset[str] = frozenset()
+        self._transactions = Transactions(self._settings, self._cursors)
         self._prepared = PreparedStatements()
         self._cancellation: Cancellation | None = None
         self._lock = threading.Lock()
@@ -124,7 +111,7 @@ class Session:
     @property
     def transaction(self) -> str:
         """I: none; T: in a transaction; E: in a failed one."""
-        return self._status
+        return self._transactions.status
 
     @property
     def parameters(self) -> dict[str, str]:
@@ -147,7 +134,7 @@ class Session:
         Raises:
             PolicyViolation: The user has no role in it; everything stays as it was.
         """
-        self._settings.adopt(engine.policy, engine.role(self._user))
+        self._settings.policy, self._settings.role = engine.policy, engine.role(self._user)
         self._engine, self._browser = engine, browser
 
     def configure(self, name: str, value: str) -> None:
@@ -174,7 +161,7 @@ class Session:
         Raises:
             Error: As executing would, where it does not depend on values.
         """
-        self._check_transaction(statement)
+        self._transactions.check(statement.parsed)
         match statement.parsed:
             case QueryStatement() as query:
                 return self._describe(query, parameter_types)
@@ -224,7 +211,7 @@ class Session:
         Raises:
             Error: A typed refusal or failure; in a transaction, it fails.
         """
-        self._check_transaction(statement)
+        self._transactions.check(statement.parsed)
         try:
             return self._run(statement, Parameters(parameters, types))
         except Error:
@@ -250,8 +237,7 @@ class Session:
 
     def fail(self) -> None:
         """Note that something went wrong: a transaction that is open has failed."""
-        if self._status == "T":
-            self._status = "E"
+        self._transactions.fail()
 
     def cancel(self) -> None:
         """Stop the statement that runs, if one does; from any thread."""
@@ -262,19 +248,6 @@ class Session:
     def close(self) -> None:
         """End the session."""
         self.cancel()
-
-    def _check_transaction(self, statement: Statement) -> None:
-        if self._status != "E" or isinstance(statement.parsed, EmptyStatement):
-            return
-        ends = isinstance(statement.parsed, TransactionStatement) and statement.parsed.action in (
-            "commit",
-            "rollback",
-            "rollback to",
-        )
-        if not ends:
-            raise FailedTransaction(
-                "current transaction is aborted, commands ignored until end of transaction block", hint="ROLLBACK"
-            )
 
     def _run(self, statement: Statement, parameters: Parameters) -> Result:
         match parsed := statement.parsed:
@@ -289,7 +262,9 @@ class Session:
             case ResetStatement():
                 return self._changed("RESET", lambda: self._reset(parsed.name))
             case TransactionStatement():
-                return self._transaction(parsed)
+                return self._transactions.run(parsed)
+            case CharacteristicsStatement():
+                return self._transactions.characterize(parsed)
             case DiscardStatement():
                 return self._discard(parsed.what.upper())
             case PrepareStatement() | DeallocateStatement() | ExecuteStatement():
@@ -345,7 +320,7 @@ class Session:
     def _run_cursor(self, parsed: DeclareStatement | FetchStatement | CloseStatement, parameters: Parameters) -> Result:
         match parsed:
             case DeclareStatement():
-                if not parsed.hold and self._status == "I":
+                if not parsed.hold and self.transaction == "I":
                     raise NoTransaction(
                         "DECLARE CURSOR can only be used in transaction blocks", hint="BEGIN; or DECLARE … WITH HOLD"
                     )
@@ -360,6 +335,7 @@ class Session:
                 return Result("CLOSE CURSOR" if parsed.name is not None else "CLOSE CURSOR ALL")
 
     def _question(self, query: QueryStatement, parameters: Parameters) -> Question:
+        self._settings.role = self._engine.role(self._user)  # the data owner may have changed it
         return Question(self._engine, self._user, self._settings, query, parameters)
 
     def _explain(
@@ -400,7 +376,7 @@ class Session:
         before = self._settings.reported()
         visit = self._visit()
         result = self._browser.execute(statement, parameters.values, parameters.types, visit, cancellation)
-        return None if result is None else replace(result, parameters=self._reported_since(before))
+        return None if result is None else replace(result, parameters=self._settings.reported_since(before))
 
     def _visit(self) -> Visit:
         dataset = self._engine.policy.dataset.name
@@ -411,11 +387,9 @@ class Session:
 
     def _set_config(self, name: str, value: str, local: bool) -> str:
         """set_config: as SET or SET LOCAL, with the value that the setting has then."""
-        if local and self._status == "I":
+        if local and self.transaction == "I":
             return value
-        if local:
-            self._after = self._after or self._settings.snapshot()
-        self._settings.set(name, value)
+        self._settings.set(name, value, local=local)
         return self._settings.show(name)
 
     def _notices(self, answer: Answer, pursuit: Pursuit | None) -> Iterator[Notice]:
@@ -438,11 +412,13 @@ class Session:
         return Result("SHOW", self._show_columns(name), rows)
 
     def _set(self, parsed: SetStatement) -> Result:
-        if parsed.local and self._status == "I":
+        if parsed.local and self.transaction == "I":
             return Result("SET", notices=(_warning("SET LOCAL can only be used in transaction blocks", "25P01"),))
-        if parsed.local:
-            self._after = self._after or self._settings.snapshot()
-        return self._changed("SET", lambda: self._settings.set(parsed.name, parsed.value))
+        of_transaction = parsed.name.startswith("transaction_")
+        if of_transaction and self.transaction == "I":
+            return Result("SET")  # of the transaction that this statement is by itself
+        local = parsed.local or of_transaction
+        return self._changed("SET", lambda: self._settings.set(parsed.name, parsed.value, local=local))
 
     def _reset(self, name: str | None) -> None:
         if name is None:
@@ -453,51 +429,7 @@ class Session:
     def _changed(self, tag: str, change: Callable[[], None]) -> Result:
         before = self._settings.reported()
         change()
-        return Result(tag, parameters=self._reported_since(before))
-
-    def _reported_since(self, before: dict[str, str]) -> tuple[tuple[str, str], ...]:
-        """The settings that clients are told of and that are not what they were."""
-        after = self._settings.reported()
-        return tuple((name, value) for name, value in after.items() if before[name] != value)
-
-    def _transaction(self, parsed: TransactionStatement) -> Result:
-        action = parsed.action
-        if action == "begin":
-            if self._status == "I":
-                self._before = self._settings.snapshot()
-                self._after, self._savepoints = None, {}
-                self._cursors_before = self._cursors.names
-                self._status = "T"
-                return Result("BEGIN")
-            return Result("BEGIN", notices=(_warning("there is already a transaction in progress", "25001"),))
-        if action in ("savepoint", "release", "rollback to"):
-            return self._savepoint(action, parsed.name)
-        return self._end(action)
-
-    def _savepoint(self, action: str, name: str) -> Result:
-        if self._status == "I":
-            raise NoTransaction(f"{action.upper()} can only be used in transaction blocks", hint="BEGIN")
-        if action == "savepoint":
-            self._savepoints[name] = _Savepoint(self._settings.snapshot(), self._cursors.names)
-            return Result("SAVEPOINT")
-        if name not in self._savepoints:
-            raise UnknownSavepoint(f'savepoint "{name}" does not exist')
-        if action == "release":
-            return Result("RELEASE")
-        self._status = "T"
-        self._cursors.keep(self._savepoints[name].cursors)
-        return self._changed("ROLLBACK", lambda: self._settings.restore(self._savepoints[name].settings))
-
-    def _end(self, action: str) -> Result:
-        status, self._status = self._status, "I"
-        if status == "I":
-            return Result(action.upper(), notices=(_warning("there is no transaction in progress", "25P01"),))
-        if action == "commit" and status == "T":
-            self._cursors.commit()
-            kept = self._after if self._after is not None else self._settings.snapshot()
-            return self._changed("COMMIT", lambda: self._settings.restore(kept))
-        self._cursors.keep(self._cursors_before)
-        return self._changed("ROLLBACK", lambda: self._settings.restore(self._before))
+        return Result(tag, parameters=self._settings.reported_since(before))
 
     @staticmethod
     def _columns(columns: Iterable[tuple[str, SqlType]]) -> tuple[ResultColumn, ...]:

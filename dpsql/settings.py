@@ -40,8 +40,8 @@ _FREE = {
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
-    "transaction_isolation": "read committed",
-    "default_transaction_isolation": "read committed",
+    "transaction_deferrable": "off",
+    "default_transaction_deferrable": "off",
     "default_transaction_read_only": "on",
     "bytea_output": "hex",
     "IntervalStyle": "postgres",
@@ -49,40 +49,72 @@ _FREE = {
     "synchronous_commit": "on",
     "row_security": "on",
     "default_tablespace": "",
-    "transaction_characteristics": "",
     "session_authorization": "",
     "escape_string_warning": "on",
     "geqo": "on",
     "work_mem": "4MB",
 }
+_ISOLATION = ("serializable", "repeatable read", "read committed", "read uncommitted")
+_SWITCHES = frozenset(
+    {
+        *("default_transaction_read_only", "default_transaction_deferrable", "transaction_deferrable"),
+        *("jit", "row_security", "escape_string_warning", "geqo"),
+    }
+)
 _CHOICES = {
+    "transaction_isolation": _ISOLATION,
+    "default_transaction_isolation": _ISOLATION,
     "standard_conforming_strings": ("on",),
     "client_encoding": ("UTF8", "UTF-8", "UNICODE"),
     "DateStyle": ("ISO", "ISO, MDY", "ISO, DMY", "ISO, YMD", "ISO,MDY", "ISO,DMY", "ISO,YMD"),
 }
 _BOOLEANS = {"dpsql.intervals": "off", "dpsql.reuse": "on", "dpsql.notices": "on"}
 _BOUNDS = ("dpsql.max_rows", "dpsql.max_groups", "dpsql.max_rows_per_group")
+_TRANSACTIONS = ("isolation", "deferrable")
+"""What a transaction has of its own; a new one has the default_transaction_… of the session."""
 _TARGET = "dpsql.target_error"
 _MECHANISMS = ("auto", "laplace", "gaussian")
+_OWN = ("dpsql.epsilon", "dpsql.delta", "dpsql.mechanism", _TARGET, *_BOOLEANS, *_BOUNDS)
+_SPELLINGS = {name.lower(): name for name in sorted((*_OWN, "TimeZone", *_FIXED, *_FREE, *_CHOICES), key=str.lower)}
+"""Every setting there is, found by any spelling."""
+_DEFAULTS = {
+    _TARGET: "off",
+    "standard_conforming_strings": "on",
+    "client_encoding": "UTF8",
+    "DateStyle": "ISO, MDY",
+    "default_transaction_isolation": "read committed",
+    **_BOOLEANS,
+    **_FIXED,
+    **_FREE,
+}
+"""Defaults that no policy says."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What was set at some time, for the session and for the transaction."""
+
+    values: dict[str, str]
+    local: dict[str, str | None]
 
 
 @dataclass
 class Settings:
-    """The settings of one session.
+    """The settings of one session; what is set for a transaction alone goes with it.
 
     Attributes:
         policy: Whose time zone applies.
-        role: Whose prices apply.
+        role: Whose prices apply, as of the last query.
     """
 
     policy: Policy
     role: Role
     _values: dict[str, str] = field(default_factory=dict)
+    _local: dict[str, str | None] = field(default_factory=dict)
 
     def names(self) -> tuple[str, ...]:
         """Every setting there is."""
-        own = ("dpsql.epsilon", "dpsql.delta", "dpsql.mechanism", _TARGET, *_BOOLEANS, *_BOUNDS)
-        return tuple(sorted((*own, "TimeZone", *_FIXED, *_FREE, *_CHOICES), key=str.lower))
+        return tuple(_SPELLINGS.values())
 
     def show(self, name: str) -> str:
         """A setting's value.
@@ -91,10 +123,14 @@ class Settings:
             UndefinedObject: There is no such setting.
         """
         known = self._spelling(name)
-        return self._values.get(known, self._default(known))
+        value = self._set_to(known)
+        return self._default(known) if value is None else value
 
-    def set(self, name: str, value: str | None) -> None:
-        """Change a setting; None is its default.
+    def _set_to(self, name: str) -> str | None:
+        return self._local[name] if name in self._local else self._values.get(name)
+
+    def set(self, name: str, value: str | None, *, local: bool = False) -> None:
+        """Change a setting, for the transaction alone if `local`; None is its default.
 
         Raises:
             UndefinedObject: There is no such setting.
@@ -103,31 +139,43 @@ class Settings:
         known = self._spelling(name)
         if known in _FIXED:
             raise InvalidParameter(f'parameter "{known}" cannot be changed')
-        if value is None:
-            self._values.pop(known, None)
+        checked = None if value is None else self._checked(known, value)
+        if local:
+            self._local[known] = checked
             return
-        self._values[known] = self._checked(known, value)
+        self._local.pop(known, None)
+        self._values.pop(known, None)
+        if checked is not None:
+            self._values[known] = checked
 
     def reset(self) -> None:
-        """Give every setting its default again."""
+        """Give every setting its default again, but for those of the transaction itself."""
         self._values.clear()
+        self._local = {name: value for name, value in self._local.items() if name.startswith("transaction_")}
 
-    def snapshot(self) -> dict[str, str]:
-        """What was set, for a transaction that may roll back."""
-        return dict(self._values)
+    def commit(self) -> None:
+        """Forget what was set for the transaction alone."""
+        self._local.clear()
 
-    def restore(self, snapshot: dict[str, str]) -> None:
-        """Go back to a snapshot, as far as the policy, which may be another by now, lets it."""
-        self._values = {name: value for name, value in snapshot.items() if self._is_allowed(name, value)}
+    def transaction_modes(self) -> tuple[tuple[str, str], ...]:
+        """What the transaction has of its own."""
+        return tuple((name, self.show(f"transaction_{name}")) for name in _TRANSACTIONS)
 
-    def adopt(self, policy: Policy, role: Role) -> None:
-        """Go on under a policy that was loaded again: what it does not allow any more has its default."""
-        self.policy, self.role = policy, role
-        self.restore(self._values)
+    def snapshot(self) -> Snapshot:
+        """What is set, for a transaction that may roll back."""
+        return Snapshot(dict(self._values), dict(self._local))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to a snapshot."""
+        self._values, self._local = dict(snapshot.values), dict(snapshot.local)
 
     def reported(self) -> dict[str, str]:
         """The settings that clients are told of."""
         return {name: self.show(name) for name in REPORTED}
+
+    def reported_since(self, before: dict[str, str]) -> tuple[tuple[str, str], ...]:
+        """The settings that clients are told of and that are not what they were."""
+        return tuple((name, value) for name, value in self.reported().items() if before[name] != value)
 
     def is_on(self, name: str) -> bool:
         """The value of a boolean setting."""
@@ -152,8 +200,14 @@ class Settings:
         return ErrorTarget(text, bound / 100, True) if text.endswith("%") else ErrorTarget(text, bound, False)
 
     def query(self, now: datetime) -> QuerySettings:
-        """The settings that a query is compiled under."""
-        bounds = [int(self._values[name]) if name in self._values else None for name in _BOUNDS]
+        """The settings that a query is compiled under.
+
+        Raises:
+            InvalidParameter: The price was set under another role, and this one's limit is lower.
+        """
+        if (price := self._set_to("dpsql.epsilon")) is not None:
+            self._epsilon(price)
+        bounds = [None if (bound := self._set_to(name)) is None else int(bound) for name in _BOUNDS]
         return QuerySettings(
             epsilon=Fraction(self.show("dpsql.epsilon")),
             delta=Fraction(self.show("dpsql.delta")),
@@ -166,36 +220,30 @@ class Settings:
         )
 
     def _spelling(self, name: str) -> str:
-        for known in self.names():
-            if known.lower() == name.lower():
-                return known
-        raise UndefinedObject(
-            f'unrecognized configuration parameter "{name}"', hint="SHOW ALL lists the settings there are."
-        )
+        known = _SPELLINGS.get(name.lower())
+        if known is None:
+            raise UndefinedObject(
+                f'unrecognized configuration parameter "{name}"', hint="SHOW ALL lists the settings there are."
+            )
+        return known
 
     def _default(self, name: str) -> str:
+        if name.startswith("transaction_") and name not in _FIXED:
+            return self.show(f"default_{name}")
+        if name in _DEFAULTS:
+            return _DEFAULTS[name]
         query = self.role.query
-        own = {
-            "dpsql.epsilon": _decimal_text(query.epsilon),
-            "dpsql.delta": _decimal_text(query.delta),
-            "dpsql.mechanism": str(query.mechanism),
-            _TARGET: "off",
-            "TimeZone": self.policy.dataset.timezone,
-            "standard_conforming_strings": "on",
-            "client_encoding": "UTF8",
-            "DateStyle": "ISO, MDY",
-        }
-        for values in (own, _BOOLEANS, _FIXED, _FREE):
-            if name in values:
-                return values[name]
-        return "policy"
-
-    def _is_allowed(self, name: str, value: str) -> bool:
-        try:
-            self._checked(name, value)
-        except InvalidParameter:
-            return False
-        return True
+        match name:
+            case "dpsql.epsilon":
+                return _decimal_text(query.epsilon)
+            case "dpsql.delta":
+                return _decimal_text(query.delta)
+            case "dpsql.mechanism":
+                return str(query.mechanism)
+            case "TimeZone":
+                return self.policy.dataset.timezone
+            case _:
+                return "policy"
 
     def _checked(self, name: str, value: str) -> str:
         if name == "dpsql.epsilon":
@@ -206,7 +254,7 @@ class Settings:
             return _one_of(name, value.lower(), _MECHANISMS)
         if name == _TARGET:
             return _target(value)
-        if name in _BOOLEANS:
+        if name in _BOOLEANS or name in _SWITCHES:
             return _boolean(name, value)
         if name in _BOUNDS:
             return _count(name, value)

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 # From the bottom up. A name is a file or a folder of dpsql; "" is dpsql/__init__.py.
 # A file imports from layers below its own, and from its own folder.
 LAYERS = (
-    {"errors", "sqltypes"},
+    {"errors", "remembered", "sqltypes"},
     {"privacy"},
     {"policy"},
     {"compiler"},
@@ -22,7 +22,7 @@ LAYERS = (
     {"engine"},
     {"results", "target"},
     {"browsing", "cursors", "explain", "prepared", "settings"},
-    {"question"},
+    {"question", "transactions"},
     {"session"},
     {"dbapi", "wire"},
     {"cli", "sqlalchemy"},

@@ -395,10 +395,8 @@ def test_cancelling_stops_a_query_that_runs(watched: Engine, backend: WatchedBac
     cancellation = Cancellation()
     timer = threading.Timer(0.3, cancellation.cancel)
     timer.start()
-    started = time.monotonic()
     with pytest.raises(QueryCanceled):
         watched.execute("ana", compiled(watched, COUNT), cancellation)
-    assert time.monotonic() - started < 5
     timer.join()
 
 

@@ -1,5 +1,6 @@
 """Whose budget pays, from SQL to refusal: the role's default, the limit for one query, the group's budget, the cap."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -80,12 +81,38 @@ def test_a_session_that_is_open_does_not_outlive_its_roles_limit(
 ) -> None:
     guest = "[roles.guest]\nbudget = { epsilon = 1, delta = 1e-6 }\nquery = { epsilon = 0.01, max_epsilon = 0.05 }\n\n"
     engine = make_engine(written(clinic_policy, tmp_path, "[tables.patients]", f"{guest}[tables.patients]"))
-    session = Session(engine, "ana")
+    sessions = [Session(engine, "ana") for _ in range(3)]
+    run(sessions[1], "SET dpsql.epsilon = 0.06")
+    run(sessions[2], "SET dpsql.target_error = 50")
     engine.ledger.set_role("ana", "guest")
-    with pytest.raises(dpsql.Error, match="above the limit for one query"):
-        run(session, COUNT)
-    assert engine.ledger.history() == []
-    run(Session(engine, "ana"), COUNT)
+    run(sessions[0], COUNT)
+    (charge,) = engine.ledger.history("ana")
+    assert float(Spent.zero().add(charge.price).rho) == pytest.approx(0.01**2 / 2, rel=1e-3)
+    for sql in (COUNT, f"EXPLAIN {COUNT}"):
+        with pytest.raises(InvalidParameter, match=r'and 0\.05, the limit of role "guest"') as refusal:
+            run(sessions[1], sql)
+        assert refusal.value.hint == "SET dpsql.epsilon = 0.01"
+    with pytest.raises(InvalidParameter, match=r"epsilon 0\.05, the limit for one query"):
+        run(sessions[2], "SELECT COUNT(*), COUNT(city) FROM patients")
+    assert len(engine.ledger.history()) == 1
+    run(sessions[1], "SET dpsql.epsilon = 0.05")
+    run(sessions[1], COUNT)
+
+
+def test_who_has_asked_for_laplace_noise_alone_is_told_that_more_of_it_fits(session: Session) -> None:
+    """What the second clause of zcdp admits, the first does not: the default's Gaussian noise no longer fits."""
+    run(session, "SET dpsql.epsilon = 1")
+    run(session, "SET dpsql.mechanism = 'laplace'")
+    run(session, COUNT)
+    run(session, "RESET dpsql.mechanism")
+    run(session, "RESET dpsql.epsilon")
+    with pytest.raises(BudgetExhausted, match="and 0 would still fit") as refusal:
+        run(session, f"{COUNT} WHERE age > 30")
+    hint, _, why = str(refusal.value.hint).partition(";")
+    assert why == " as all noise was so far, epsilon 4 of it still fits"
+    run(session, hint)
+    run(session, f"{COUNT} WHERE age > 30")
+    assert budgets(session)[0]["epsilon_remaining"] == 3.9
 
 
 def test_the_cap_stops_users_who_have_budget_left(make_engine: MakeEngine, clinic_policy: Path, tmp_path: Path) -> None:
@@ -114,6 +141,34 @@ def test_members_see_their_own_and_the_shared_budget(team: Engine) -> None:
     assert isinstance(own["last_query_fits"], int)
     assert isinstance(shared["last_query_fits"], int)
     assert own["last_query_fits"] > shared["last_query_fits"]
+
+
+def test_members_are_told_what_is_left_of_the_shared_budget(team: Engine) -> None:
+    def left(which: int, digits: int = 4) -> str:
+        return f"{budgets(ana)[which]['epsilon_remaining']:.{digits}g}"
+
+    ana, ben = Session(team, "ana"), Session(team, "ben")
+    run(ben, COUNT)
+    notice = run(ana, f"{COUNT} WHERE age > 30").notices[0].message
+    assert f'; remaining: epsilon {left(0)} of 5; remaining of group "team": epsilon {left(1)} of 1; ' in notice
+    assert float(left(1)) < 1 < float(left(0))
+    plan = [str(row[0]) for row in run(ana, f"EXPLAIN {COUNT} WHERE age > 40").rows]
+    assert plan[1].startswith("Remaining: epsilon 4.9")
+    assert plan[2].startswith(f'Remaining of group "team": epsilon {left(1, 6)} of 1, ')
+    told = json.loads(str(run(ana, f"EXPLAIN (FORMAT JSON) {COUNT} WHERE age > 40").rows[0][0]))
+    assert told["group"]["name"] == "team"
+    assert f"{told['group']['remaining']['epsilon']:.4g}" == left(1)
+    statements = ana.parse(f"EXPLAIN {COUNT} WHERE age > 40; EXPLAIN {COUNT} WHERE age > 50")
+    together = [str(row[0]) for row in [ana.execute(statement) for statement in statements][-1].rows]
+    for age in (40, 50):
+        run(ana, f"{COUNT} WHERE age > {age}")
+    assert together[-1].startswith(f'Remaining after them of group "team": epsilon {left(1, 6)} of 1, ')
+
+
+def test_who_is_in_no_group_is_told_of_none(session: Session) -> None:
+    assert "group" not in run(session, COUNT).notices[0].message
+    assert "group" not in str(run(session, f"EXPLAIN {COUNT}; ").rows).partition("engine SQL")[0]
+    assert "group" not in json.loads(str(run(session, f"EXPLAIN (FORMAT JSON) {COUNT}").rows[0][0]))
 
 
 def test_as_many_more_of_the_last_query_fit_as_is_said(team: Engine) -> None:

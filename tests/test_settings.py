@@ -8,7 +8,7 @@ import pytest
 
 from dpsql.errors import InvalidParameter, UndefinedObject
 from dpsql.policy import Policy, load_policy
-from dpsql.settings import REPORTED, Settings
+from dpsql.settings import REPORTED, Settings, Snapshot
 from dpsql.target import ErrorTarget
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -218,7 +218,7 @@ def test_snapshots(settings: Settings) -> None:
     settings.set("application_name", "later")
     assert settings.show("dpsql.epsilon") == "0.2"
     assert settings.is_on("dpsql.notices")
-    assert snapshot == {"dpsql.epsilon": "0.2"}
+    assert snapshot == Snapshot({"dpsql.epsilon": "0.2"}, {})
 
 
 def test_reported_settings_are_there(settings: Settings) -> None:

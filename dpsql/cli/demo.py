@@ -11,12 +11,15 @@ from typing import Final
 import click
 
 from dpsql.cli.clinic import generate_clinic
+from dpsql.cli.clinic_server import ClinicServer
 from dpsql.cli.command import Command
-from dpsql.cli.embedded import embedded_server, has_clinic, make_clinic, reader_url
+from dpsql.cli.embedded import embedded_server
 from dpsql.cli.logs import log_to_stderr
 from dpsql.cli.serve import Operation, serve_gateway
+from dpsql.errors import InvalidParameter
 from dpsql.ledger import Ledger, open_ledger
 from dpsql.policy import load_policy
+from dpsql.policy.environment import NotFilledIn, filled_in
 from dpsql.wire.scram import Verifier, make_verifier
 
 _ANALYSTS: Final = ("ana", "ben")
@@ -50,7 +53,13 @@ _QUERIES: Final = (
     show_default=True,
     help="Where the data lie: in a file, or in a PostgreSQL server that runs as long as the demo.",
 )
-def demo(directory: Path, port: int, patients: int, no_serve: bool, engine: str) -> None:
+@click.option(
+    "--server",
+    metavar="URL",
+    help="A PostgreSQL server that runs already, as a role that may make databases and roles; the clinic's reader gets "
+    "the password ${READER_PASSWORD}.",
+)
+def demo(directory: Path, port: int, patients: int, no_serve: bool, engine: str, server: str | None) -> None:
     """Make an invented clinic to try dpsql on, and serve it on this machine.
 
     DIR gets clinic.duckdb, clinic.toml, ledger.sqlite and credentials.txt; with --engine postgres the directory
@@ -61,15 +70,15 @@ def demo(directory: Path, port: int, patients: int, no_serve: bool, engine: str)
     """
     directory.mkdir(parents=True, exist_ok=True)
     url = f"sqlite:///{(directory / 'ledger.sqlite').resolve()}"
-    with _CLINICS[engine](directory, patients) as policy, closing(open_ledger(url)) as ledger:
+    clinic = _CLINICS[engine](directory, patients) if server is None else _clinic_on(server, directory, patients)
+    with clinic as policy, closing(open_ledger(url)) as ledger:
         passwords = _make_users(ledger, directory / "credentials.txt")
         click.echo(f"users, with their passwords (also in {directory / 'credentials.txt'}):")
         for user, password in passwords.items():
             click.echo(f"  {user} {password}")
         if no_serve:
-            again = (
-                f"demo --engine {engine} --dir {directory}" if engine != "duckdb" else f"serve {policy} --ledger {url}"
-            )
+            ends = engine == "postgres" and server is None
+            again = f"demo --engine {engine} --dir {directory}" if ends else f"serve {policy} --ledger {url}"
             click.echo(f"\nto serve the clinic:\n  dpsql {again}")
             return
         log_to_stderr("text")
@@ -97,14 +106,30 @@ def _clinic_in_file(directory: Path, patients: int) -> Iterator[Path]:
 def _clinic_in_server(directory: Path, patients: int) -> Iterator[Path]:
     """The clinic in a server of its own, which runs until the end; gives the policy."""
     folder = (directory / "postgres").resolve()
-    with embedded_server(folder) as socket:
-        if has_clinic(socket):
-            click.echo(f"{folder} is kept as it is")
-        else:
-            with _progress(patients) as progress:
-                make_clinic(socket, patients, progress)
-        here = {"duckdb:///clinic.duckdb": reader_url(socket), 'schema = "main"': 'schema = "public"'}
-        yield _make_policy(directory / "clinic-postgres.toml", here)
+    with embedded_server(folder) as url:
+        # Nobody else has a say in this server: who reaches its socket may be anybody, so the reader has no password.
+        yield _make_clinic(ClinicServer(url), str(folder), directory, patients)
+
+
+@contextmanager
+def _clinic_on(url: str, directory: Path, patients: int) -> Iterator[Path]:
+    """The clinic on a server that runs already; gives the policy."""
+    try:
+        server = ClinicServer(filled_in(url), "${READER_PASSWORD}")
+        policy = _make_clinic(server, "the clinic of the server", directory, patients)
+    except NotFilledIn as error:
+        raise InvalidParameter(error.what, hint=error.mend) from None
+    yield policy
+
+
+def _make_clinic(server: ClinicServer, place: str, directory: Path, patients: int) -> Path:
+    if server.has_clinic():
+        click.echo(f"{place} is kept as it is")
+    else:
+        with _progress(patients) as progress:
+            server.make_clinic(patients, progress)
+    here = {"duckdb:///clinic.duckdb": server.reader_url(), 'schema = "main"': 'schema = "public"'}
+    return _make_policy(directory / "clinic-postgres.toml", here)
 
 
 _CLINICS: Final = {"duckdb": _clinic_in_file, "postgres": _clinic_in_server}

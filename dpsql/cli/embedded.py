@@ -1,30 +1,12 @@
-"""A PostgreSQL server of the demo's own, with the clinic in it and a role that may only read."""
+"""A PostgreSQL server of the demo's own, for a machine that has none."""
 
-import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
 from urllib.parse import quote
 
-import psycopg
-
-from dpsql.cli.clinic import generate_clinic
-from dpsql.cli.clinic_postgres import load_clinic
 from dpsql.errors import NotSupportedError
-
-_DATABASE: Final = "clinic"
-_ROLE: Final = "reader"
-# Nobody else has a say in this server: who reaches its socket may be anybody. A real role has a password.
-_READER: Final = f"""
-REVOKE ALL ON DATABASE {_DATABASE} FROM PUBLIC;
-REVOKE CREATE ON SCHEMA public FROM PUBLIC;
-CREATE ROLE {_ROLE} LOGIN;
-GRANT CONNECT ON DATABASE {_DATABASE} TO {_ROLE};
-GRANT USAGE ON SCHEMA public TO {_ROLE};
-GRANT SELECT ON ALL TABLES IN SCHEMA public TO {_ROLE};
-"""
 
 
 class NoEmbeddedServer(NotSupportedError, code="0A000"):
@@ -33,7 +15,7 @@ class NoEmbeddedServer(NotSupportedError, code="0A000"):
 
 @contextmanager
 def embedded_server(folder: Path) -> Iterator[str]:
-    """Run a server whose data are in a folder; gives the directory of its socket.
+    """Run a server whose data are in a folder; gives its superuser's URL.
 
     Raises:
         NoEmbeddedServer: There are no programs of a server to run.
@@ -48,35 +30,7 @@ def embedded_server(folder: Path) -> Iterator[str]:
         folder.mkdir(parents=True, exist_ok=True)
         server = get_server(folder, cleanup_mode="stop")
     try:
-        yield str(server.get_postmaster_info().socket_dir)
+        socket = str(server.get_postmaster_info().socket_dir)
+        yield f"postgresql://postgres@/postgres?host={quote(socket, safe='/')}"
     finally:
         server.cleanup()
-
-
-def has_clinic(socket: str) -> bool:
-    """True where the server has the clinic already."""
-    with _connected(socket, "postgres") as connection:
-        if connection.execute(f"SELECT FROM pg_database WHERE datname = '{_DATABASE}'".encode()).fetchone() is None:
-            connection.execute(f"CREATE DATABASE {_DATABASE} ENCODING 'UTF8' TEMPLATE template0".encode())
-    with _connected(socket, _DATABASE) as connection:
-        return connection.execute("SELECT to_regclass('public.visits') IS NOT NULL").fetchone() == (True,)
-
-
-def make_clinic(socket: str, patients: int, progress: Callable[[float], None]) -> None:
-    """Invent the clinic, and put it into the server, whole or not at all."""
-    with tempfile.TemporaryDirectory() as folder, _connected(socket, _DATABASE) as connection:
-        file = Path(folder) / "clinic.duckdb"
-        generate_clinic(file, patients=patients, progress=lambda share: progress(share * 0.7))
-        with connection.transaction():
-            load_clinic(file, connection)
-            connection.execute(_READER.encode())
-        progress(1.0)
-
-
-def reader_url(socket: str) -> str:
-    """The URL by which the gateway reads the clinic."""
-    return f"postgresql://{_ROLE}@/{_DATABASE}?host={quote(socket, safe='/')}"
-
-
-def _connected(socket: str, database: str) -> psycopg.Connection[tuple[Any, ...]]:
-    return psycopg.connect(host=socket, user="postgres", dbname=database, autocommit=True)

@@ -17,7 +17,15 @@ from dpsql.cli.table import table_lines
 from dpsql.dbapi import Connection, connect
 from dpsql.engine import Explanation
 from dpsql.errors import InvalidSyntax
-from dpsql.explain import cost_json, explanation_json, explanation_lines, joint_json, joint_lines, remaining_json
+from dpsql.explain import (
+    cost_json,
+    explanation_json,
+    explanation_lines,
+    group_json,
+    joint_json,
+    joint_lines,
+    remaining_json,
+)
 from dpsql.prices import Quotation
 from dpsql.results import Result
 from dpsql.session import Statement
@@ -185,10 +193,10 @@ def _result_json(connection: Connection, result: Result) -> dict[str, Any]:
     charge = answer.charge if answer is not None else None
     errors = [column.error for column in answer.columns] if answer is not None else [None] * len(columns)
     if charge is not None:
-        left = charge.remaining
+        left, shared = charge.remaining, charge.shared
     else:
-        engine = connection.engine
-        left = engine.ledger.budget(connection.session.user, engine.policy).remaining
+        quotation = connection.session.quote([])
+        left, shared = quotation.remaining, quotation.shared
     return {
         "columns": [
             {"name": column.name, "type": column.type.value, "stderr": error.stderr if error is not None else None}
@@ -197,6 +205,7 @@ def _result_json(connection: Connection, result: Result) -> dict[str, Any]:
         "rows": [[_json(c.type, value) for c, value in zip(columns, row, strict=True)] for row in result.rows],
         "cost": cost_json(answer.cost if answer is not None else None),
         "remaining": remaining_json(left),
+        **group_json(shared),
         "reused": answer.reused if answer is not None else False,
         "notices": [notice.message for notice in result.notices],
     }

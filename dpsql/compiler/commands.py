@@ -18,22 +18,21 @@ from dpsql.compiler.statements import (
     SetStatement,
     ShowStatement,
     Statement,
-    TransactionStatement,
 )
+from dpsql.compiler.transaction_commands import READERS as TRANSACTION_READERS
+from dpsql.compiler.transaction_commands import characteristics
 from dpsql.compiler.words import Words
 from dpsql.errors import InvalidSyntax, UnsupportedQuery
 from dpsql.sqltypes import SqlType, parse_type
 
 _LENGTH = re.compile(r"\([^()]*\)")
-_BEGIN_WORDS = frozenset({"BEGIN", "START"})
-_COMMIT_WORDS = frozenset({"COMMIT", "END"})
-_ROLLBACK_WORDS = frozenset({"ROLLBACK", "ABORT"})
 _READERS: dict[str, Callable[[Words], Statement]] = {
     "DECLARE": declare,
     "FETCH": fetch,
     "MOVE": fetch,
     "CLOSE": close,
     "COPY": copy,
+    **TRANSACTION_READERS,
 }
 
 
@@ -53,6 +52,8 @@ def command(sql: str, tokens: list[Token]) -> Statement | None:
         return _prepare(words)
     if first == "EXECUTE":
         return _execute(words)
+    if first == "SET" and (modes := characteristics(words)) is not None:
+        return modes
     if first in ("LISTEN", "UNLISTEN"):
         words.need(first)
         if not (first == "UNLISTEN" and words.take("*")):
@@ -101,14 +102,6 @@ def _session_statement(first: str, words: list[str], tokens: list[Token], text: 
     if first == "RESET":
         name = _name(upper, words, 1, text)
         return ResetStatement(None if name == "all" else name, text)
-    if first in _BEGIN_WORDS:
-        return TransactionStatement("begin", text)
-    if first in _COMMIT_WORDS:
-        return TransactionStatement("commit", text)
-    if first in _ROLLBACK_WORDS:
-        return TransactionStatement("rollback to" if "TO" in upper else "rollback", text, words[-1].lower())
-    if first in ("SAVEPOINT", "RELEASE"):
-        return TransactionStatement(first.lower(), text, words[-1].lower())
     if first == "DISCARD":
         return DiscardStatement(_name(upper, words, 1, text), text)
     if first == "DEALLOCATE":
@@ -137,9 +130,7 @@ def _name(upper: list[str], words: list[str], at: int, text: str) -> str:
 
 def _set(words: list[str], tokens: list[Token], text: str) -> SetStatement:
     upper = [word.upper() for word in words]
-    at = 2 if upper[1:2] in (["SESSION"], ["LOCAL"]) and upper[2:3] != ["CHARACTERISTICS"] else 1
-    if upper[at : at + 1] == ["TRANSACTION"] or upper[at : at + 2] == ["SESSION", "CHARACTERISTICS"]:
-        return SetStatement("transaction_characteristics", " ".join(words[at:]), text)
+    at = 2 if upper[1:2] in (["SESSION"], ["LOCAL"]) else 1
     if upper[at : at + 2] == ["TIME", "ZONE"]:
         return _set_value("timezone", words[at + 2 :], tokens[at + 2 :], text)
     if upper[at : at + 1] == ["NAMES"]:

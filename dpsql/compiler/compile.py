@@ -9,6 +9,7 @@ from dpsql.compiler.literals import Parameters
 from dpsql.compiler.lower import lower
 from dpsql.compiler.lowering import Constants
 from dpsql.compiler.margins import with_margins
+from dpsql.compiler.nothing import has_no_rows, without_rows
 from dpsql.compiler.parse import parse_query
 from dpsql.compiler.plan import CompiledQuery, plan
 from dpsql.compiler.settings import QuerySettings
@@ -53,6 +54,8 @@ def compile_query(
         lowered, fields = lower(tree, catalog, parameters, constants, statement.sql, statement.offset)
         if settings.intervals:
             lowered = with_margins(lowered, fields)
+        if has_no_rows(lowered.relation):
+            lowered = without_rows(lowered)
         compiled = plan(statement.sql, lowered, catalog, fields, settings)
     except Error:
         raise
@@ -82,7 +85,7 @@ def describe_query(
     Raises:
         Error: A typed refusal of names, types or clauses; what depends on bounds or prices is refused on compiling.
     """
-    parameters = Parameters(constants.now.tzinfo or UTC, None, _declared(types))
+    parameters = Parameters(constants.clock.tzinfo or UTC, None, _declared(types))
     tree = parse_query(statement)
     try:
         lowered, fields = lower(tree, catalog, parameters, constants, statement.sql, statement.offset)

@@ -26,6 +26,8 @@ _COMPARED: dict[str, Callable[[object, object], bool]] = {
     "ne": operator.ne,
     **{"lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge},  # type: ignore[dict-item]
 }
+COMPARISONS = frozenset(_COMPARED)
+"""The functions that `compared` knows."""
 _COMPUTED: dict[str, Callable[..., int]] = {
     "int_add": operator.add,
     "int_subtract": operator.sub,

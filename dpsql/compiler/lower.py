@@ -34,6 +34,7 @@ from dpsql.compiler.ir import (
 from dpsql.compiler.literals import Parameters
 from dpsql.compiler.lowered import Lowered, moved
 from dpsql.compiler.lowering import Constants, Fields, refuse_other_arguments
+from dpsql.compiler.nothing import has_no_rows, no_rows_of, without_rows
 from dpsql.compiler.output import select_list
 from dpsql.compiler.position import position
 from dpsql.compiler.resolve import Scope, identifier
@@ -64,7 +65,9 @@ def lower(
     lowerer = QueryLowerer(Clauses(catalog, Coercion(parameters), constants, Fields(), offset, sql, _no_subquery))
     lowered = lowerer.query(tree, {})
     if isinstance(lowered.status, Protected):
-        raise _rows_refused(lowerer.clauses, lowered, position(tree, offset))
+        if not has_no_rows(lowered.relation):
+            raise _rows_refused(lowerer.clauses, lowered, position(tree, offset))
+        lowered = without_rows(lowered)
     return lowered, lowerer.clauses.fields
 
 
@@ -311,6 +314,8 @@ class QueryLowerer:
         if order is None and limit is None and offset == 0:
             return lowered
         if isinstance(lowered.status, Protected):
+            if limit == 0 or has_no_rows(lowered.relation):
+                return replace(lowered, status=replace(lowered.status, relation=no_rows_of(lowered.relation)))
             raise _rows_refused(self.clauses, lowered, self.clauses.at(node))
         lowerer = self.clauses.expressions(self.clauses.scope((lowered.source(""),), None), "in ORDER BY")
         terms = []

@@ -214,7 +214,9 @@ class _Rewrite:
         names = ", ".join(self._grouping)
         ranks_groups = self._b.contribution.ranked and not self._b.fine
         order = f" ORDER BY {names}" if ranks_groups and self._dialect.orders_groups else ""
-        self._cte("summed", f"SELECT {', '.join([names, *aggregates])} FROM {rows} GROUP BY {names}{order}")
+        # The hash is the groups' own: by naming it, rows that are ranked by it are in the order of their groups.
+        groups = names.replace("unit", "unit, h", 1) if rows != "rows" and self._dialect.orders_groups else names
+        self._cte("summed", f"SELECT {', '.join([names, *aggregates])} FROM {rows} GROUP BY {groups}{order}")
         hashed = [f"{self._hash(*self._grouping)} AS h"] if ranks_groups else []
         self._cte("per_unit", f"SELECT {', '.join([names, *hashed, *bounded])} FROM summed")
         return "per_unit"

@@ -7,6 +7,9 @@ from dpsql.sqltypes import SqlType
 QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "("})
 """The first words of queries."""
 
+Modes = tuple[tuple[str, str], ...]
+"""What is said of a transaction: isolation, read_only or deferrable, each with its value as SHOW gives it."""
+
 
 @dataclass(frozen=True)
 class QueryStatement:
@@ -53,14 +56,25 @@ class ResetStatement:
 
 @dataclass(frozen=True)
 class TransactionStatement:
-    """A transaction command; `action` is begin, commit, rollback, savepoint, release or rollback to.
+    """A transaction command: begin, start transaction, commit, rollback, savepoint, release or rollback to.
 
-    `name` is that of the savepoint, in the last three.
+    `name` is that of the savepoint, in the last three; `modes` are of the first two; `chain` is true for AND CHAIN.
     """
 
     action: str
     sql: str
     name: str = ""
+    modes: Modes = ()
+    chain: bool = False
+
+
+@dataclass(frozen=True)
+class CharacteristicsStatement:
+    """SET TRANSACTION; `session` is true for SET SESSION CHARACTERISTICS AS TRANSACTION."""
+
+    modes: Modes
+    session: bool
+    sql: str
 
 
 @dataclass(frozen=True)
@@ -180,6 +194,7 @@ Statement = (
     | ShowStatement
     | ResetStatement
     | TransactionStatement
+    | CharacteristicsStatement
     | DiscardStatement
     | DeallocateStatement
     | PrepareStatement

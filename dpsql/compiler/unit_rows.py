@@ -31,6 +31,7 @@ from dpsql.compiler.ir import (
 from dpsql.compiler.joins import shows_absence
 from dpsql.compiler.keys import can_be_key
 from dpsql.compiler.lowered import Lowered
+from dpsql.compiler.nothing import has_no_rows, no_rows_of
 from dpsql.compiler.output import Item
 from dpsql.compiler.parts import grid_of
 from dpsql.compiler.resolve import Scope
@@ -197,6 +198,8 @@ class UnitRows:
     def _limited(self, status: Protected, order: tuple[Order, ...]) -> Protected:
         """LIMIT in a subquery about one unit; over rows of all units there is none."""
         limit, offset = self.clauses.limits(self.node)
+        if limit == 0 or has_no_rows(status.relation):
+            return replace(status, relation=no_rows_of(status.relation))
         if status.linked is None and isinstance(status.relation, Aggregate):
             raise group_of_one(self.clauses, self.clauses.at(self.node))
         if status.linked is None:

@@ -144,14 +144,24 @@ def budget_status(
 
 
 def cap_status(connection: Connection, dataset: Dataset) -> BudgetStatus:
-    """Return a dataset's cap as it stands; nothing is written."""
-    row = connection.execute("SELECT budget FROM caps WHERE name = ?", (dataset.cap,)).fetchone()
-    if row is None:
+    """Return a dataset's cap as a charge would find it; nothing is written.
+
+    If the policy names another cap than it did, what was spent under the former one comes along with the next charge.
+    """
+    found = connection.execute(
+        "SELECT DISTINCT budget FROM caps WHERE name IN (?, (SELECT cap FROM datasets WHERE name = ?)) "
+        "ORDER BY name = ? DESC",
+        (dataset.cap, dataset.name, dataset.cap),
+    ).fetchall()
+    if not found:
         return BudgetStatus(_fix(dataset.budget), Spent.zero(), None, None, 0, None, 0)
-    state = _find(connection, row[0], dataset.name)
+    state, *former = (_find(connection, number, dataset.name) for (number,) in found)
     known = state.terms == write_terms(dataset.budget, dataset.timezone)
     limit = state.limit if known else _fix(dataset.budget, _order(state))
-    return BudgetStatus(limit, load_spent(state.spent), state.start, None, state.charges, None, 0, state.id)
+    spent, charges = load_spent(state.spent), state.charges
+    for each in former:
+        spent, charges = spent.merge(load_spent(each.spent)), charges + each.charges
+    return BudgetStatus(limit, spent, state.start, None, charges, None, 0, state.id)
 
 
 def last_charge(connection: Connection, user: str, dataset: Dataset) -> int | None:

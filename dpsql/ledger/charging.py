@@ -14,11 +14,11 @@ Assumes: for the group as for one user, that what users outside ask does not dep
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dpsql.errors import PolicyViolation
+from dpsql.errors import LedgerUnavailable, PolicyViolation
 from dpsql.ledger.accounts import active_account
 from dpsql.ledger.budgets import BudgetState, group_budget, open_budget, open_cap, renews, role_budget
 from dpsql.ledger.chain import canonical, sha256
-from dpsql.ledger.ledger import Charge, GrantedRelease, Holder, ReleaseRequest, Scope
+from dpsql.ledger.ledger import Charge, GrantedRelease, GroupBalance, Holder, ReleaseRequest, Scope
 from dpsql.ledger.memory import Total
 from dpsql.ledger.projection import charged, joined, price, read_total
 from dpsql.ledger.receipt import GroupShare, Item, Receipt, price_digest, write_events
@@ -96,7 +96,10 @@ def charge(
     if paid:
         transaction.memory.facts[_LAST_RELEASE] = paid[-1].item.id
     releases = tuple(grant.release for grant in grants)
-    return Charge(number, user, releases, price(asked), own.limit, charged(spent, asked).spent)
+    balance = (
+        None if shared is None else GroupBalance(str(payers.group), shared.limit, _total(transaction, shared).spent)
+    )
+    return Charge(number, user, releases, price(asked), own.limit, _total(transaction, own).spent, balance)
 
 
 def _payers(transaction: Transaction, user: str, policy: Policy) -> _Payers:
@@ -206,9 +209,12 @@ def _stored(
     """Return the stored release for a key, its payload, and the user's own number for it if paid for.
 
     The digest of its events must agree too: a release made under another currency may have no price in this one.
+
+    Raises:
+        LedgerUnavailable: The payload is not what was stored.
     """
-    row: tuple[int, bytes, int | None] | None = transaction.one(
-        "SELECT s.release, p.payload, r.id FROM stored s JOIN payloads p ON p.release = s.release "
+    row: tuple[int, bytes, int | None, str] | None = transaction.one(
+        "SELECT s.release, p.payload, r.id, s.digest FROM stored s JOIN payloads p ON p.release = s.release "
         "LEFT JOIN releases r ON r.user = ? AND r.origin = s.release "
         "WHERE s.dataset = ? AND s.key = ? AND s.price = ?",
         user,
@@ -216,4 +222,12 @@ def _stored(
         key,
         price_digest(events),
     )
-    return row
+    if row is None:
+        return None
+    release, payload, held, digest = row
+    if sha256(payload) != digest:
+        raise LedgerUnavailable(
+            f"release {release} of the ledger is not what was stored",
+            hint="restore the ledger from a backup; `dpsql ledger verify` tells what else is wrong",
+        )
+    return release, payload, held

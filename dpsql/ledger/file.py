@@ -31,6 +31,10 @@ _LEAST = 512
 _DAMAGED = "the file is damaged: stop the gateway, restore the ledger from a backup and run `dpsql ledger verify`"
 
 
+Files = tuple[tuple[int, int], ...]
+"""Device and number of the ledger's file, of its log, and of what processes share beside it."""
+
+
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
     """Raise LedgerUnavailable for whatever SQLite or the file system refuses."""
@@ -51,12 +55,16 @@ def unavailable(path: Path, error: sqlite3.Error | OSError) -> LedgerUnavailable
     return LedgerUnavailable(f'ledger "{path}" failed: {error}', hint=mend)
 
 
-def open_file(path: Path) -> sqlite3.Connection:
-    """Return a durable read-write connection to the ledger at `path`, which is made if nothing is there."""
+def open_file(path: Path) -> tuple[sqlite3.Connection, Files]:
+    """Return a durable read-write connection to the ledger at `path`, which is made if nothing is there.
+
+    With it come the files that the connection writes; none of them is another as long as it is open.
+    """
     with translated(path):
         if not path.exists():
             _create(path)
         check_file(path)
+        before = _file(path)
         connection = connect(path, "rw")
         try:
             check_layout(connection, path)
@@ -64,10 +72,42 @@ def open_file(path: Path) -> sqlite3.Connection:
             make_durable(connection)
             connection.execute("BEGIN IMMEDIATE")  # a file that cannot be written is refused now, not at a charge
             connection.execute("ROLLBACK")
+            files = _files(path)
+            if files[0] != before:
+                raise _replaced(path)
         except BaseException:
             connection.close()
             raise
-    return connection
+    return connection, files
+
+
+def check_files(path: Path, files: Files) -> None:
+    """Refuse to go on where the ledger's names mean other files than those that are open, or none.
+
+    What is charged into a file without its name is lost, and whoever opens the name next spends it again.
+    """
+    try:
+        found = _files(path)
+    except FileNotFoundError:
+        found = ()
+    if found != files:
+        raise _replaced(path)
+
+
+def _files(path: Path) -> Files:
+    return tuple(_file(Path(f"{path}{suffix}")) for suffix in ("", "-wal", "-shm"))
+
+
+def _file(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
+
+def _replaced(path: Path) -> LedgerUnavailable:
+    return LedgerUnavailable(
+        f'ledger "{path}", or its -wal or -shm, was moved, deleted or replaced while it was open',
+        hint="put the very files back; or stop the gateway, restore the ledger from a backup, and start again",
+    )
 
 
 def open_reader(path: Path) -> sqlite3.Connection:

@@ -92,6 +92,26 @@ class GrantedRelease:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupBalance:
+    """What the users of a group have spent of the budget that they share.
+
+    Attributes:
+        group: Name of the group.
+        limit: Its limit.
+        spent: What it has spent of it.
+    """
+
+    group: str
+    limit: Limit
+    spent: Spent
+
+    @property
+    def remaining(self) -> Remaining:
+        """What the group has left, computed when it is asked for."""
+        return remaining(self.limit, self.spent)
+
+
+@dataclass(frozen=True, slots=True)
 class Charge:
     """A durable charge.
 
@@ -102,6 +122,7 @@ class Charge:
         price: What the user's budget was charged.
         limit: The user's limit.
         spent: What the user has spent of it, this charge included.
+        shared: The same of the user's group; None without one.
     """
 
     id: int
@@ -110,6 +131,7 @@ class Charge:
     price: Spent
     limit: Limit
     spent: Spent
+    shared: GroupBalance | None
 
     @property
     def free(self) -> bool:

@@ -40,8 +40,11 @@ def group_exhausted(group: str, limit: Limit, spent: Spent, own: Limit, asked: S
             would be others.
     """
     epsilon, shared = asked_epsilon(own, asked), asked_epsilon(limit, asked)
-    # In another currency the parts of a price grow with it, if not quite alike under Gaussian noise: a good guess.
-    affordable = _affordable(limit, spent, asked) * epsilon / shared if shared else Fraction(0)
+    affordable: Fraction | None = Fraction(0)
+    if shared:
+        # Parts that are pure, or counted alike, grow with the price; Gaussian noise that is counted otherwise does not.
+        alike = asked.pure_epsilon is not None or own.accountant.shares_rho == limit.accountant.shares_rho
+        affordable = _affordable(limit, spent, asked) * epsilon / shared if alike else None
     return _exhausted(f'the budget of group "{group}"', epsilon, affordable, limit, spent, asked)
 
 
@@ -52,7 +55,7 @@ def _affordable(limit: Limit, spent: Spent, asked: Spent) -> Fraction:
 
 
 def _exhausted(
-    whose: str, epsilon: Fraction, affordable: Fraction, limit: Limit, spent: Spent, asked: Spent
+    whose: str, epsilon: Fraction, affordable: Fraction | None, limit: Limit, spent: Spent, asked: Spent
 ) -> BudgetExhausted:
     delta, left = _asked_delta(limit, asked), remaining(limit, spent).delta
     if delta > left:
@@ -60,17 +63,30 @@ def _exhausted(
         hint = "group by columns with a declared domain: they need no delta"
         if left > 0:
             hint = f"SET dpsql.delta = {_down(left)}; or {hint}"
+    elif affordable is None:
+        message = f"asks epsilon {_rounded(epsilon)}, and what is left, counted as {limit.accountant.value}, is less"
+        hint = "a smaller dpsql.epsilon may fit: SELECT * FROM dpsql.budget tells what is left"
     else:
         message = f"asks epsilon {_rounded(epsilon)}, and {_down(affordable)} would still fit"
         hint = "ask the data owner for a larger budget, or wait until it renews: SELECT * FROM dpsql.budget"
+        pure = _pure_left(limit, spent)
         if affordable >= _LEAST:
             hint = f"SET dpsql.epsilon = {_down(affordable)};"
+        elif asked.pure_epsilon is None and pure >= _LEAST:
+            hint = f"SET dpsql.mechanism = 'laplace'; as all noise was so far, epsilon {_down(pure)} of it still fits"
     return BudgetExhausted(
         f"{whose} does not cover this query: it {message}",
         requested=epsilon,
         remaining=affordable,
         hint=hint,
     )
+
+
+def _pure_left(limit: Limit, spent: Spent) -> Fraction:
+    """Return what the second clause of zcdp leaves to those who ask for Laplace noise alone."""
+    if limit.accountant is not Accountant.ZCDP or spent.pure_epsilon is None:
+        return Fraction(0)
+    return limit.epsilon - spent.pure_epsilon
 
 
 def cap_exhausted(dataset: str, limit: Limit, asked: Spent) -> BudgetExhausted:

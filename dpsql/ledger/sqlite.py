@@ -17,7 +17,7 @@ from dpsql.ledger.budgets import budget_status, cap_status, group_budget, last_c
 from dpsql.ledger.chain import sha256
 from dpsql.ledger.charging import charge, held
 from dpsql.ledger.commits import GroupCommit
-from dpsql.ledger.file import open_file, open_reader, open_snapshot, translated, unavailable
+from dpsql.ledger.file import check_files, open_file, open_reader, open_snapshot, translated, unavailable
 from dpsql.ledger.grants import grant, lower, reset
 from dpsql.ledger.history import OWNER_KINDS, charge_record, owner_record, release_record
 from dpsql.ledger.ledger import (
@@ -73,13 +73,13 @@ class SqliteLedger:
     def __init__(
         self, path: Path, *, clock: Callable[[], datetime] = _now, max_stored_bytes: int = MAX_STORED_BYTES
     ) -> None:
-        self._path = path
+        self._path = path.absolute()
         self._clock = clock
         self._max_stored_bytes = max_stored_bytes
-        self._connection = open_file(path)
+        self._connection, self._files = open_file(self._path)
         self._memory = Memory()
         self._commits = GroupCommit(self._connection, self._begin)
-        self._reader = open_reader(path)
+        self._reader = open_reader(self._path)
         self._reader_lock = threading.Lock()
 
     def charge(
@@ -284,6 +284,7 @@ class SqliteLedger:
 
     def _begin(self) -> Transaction:
         self._connection.execute("BEGIN IMMEDIATE")
+        check_files(self._path, self._files)
         return Transaction(self._connection, self._clock, self._memory)
 
     def _grouped(self, act: Callable[[Transaction], T]) -> T:

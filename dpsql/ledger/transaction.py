@@ -69,7 +69,7 @@ class Transaction:
         self.connection.execute("ROLLBACK TO part")
         self.keep()
         self._seq, self._head = before
-        self.memory.forget()
+        self.memory.forget()  # a write that comes after this one may be of the same user
 
     def append(self, kind: str, body: dict[str, Any] | Receipt) -> int:
         """Write a record and what follows from it; return its number."""
@@ -79,6 +79,7 @@ class Transaction:
             "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?)",
             (record.seq, record.at, record.kind, record.body, record.previous, record.hash),
         )
+        self.memory.head = None  # what is interrupted here is rolled back, and nothing of it may be remembered
         project(self.connection, record, body, self.memory)
         self._seq, self._head = record.seq, record.hash
         self.memory.head = record.hash

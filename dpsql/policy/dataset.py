@@ -1,7 +1,6 @@
 """`[dataset]`: where the data is, whom it is about, and the cap over all users."""
 
 import difflib
-import os
 import re
 import zoneinfo
 from collections.abc import Mapping
@@ -9,6 +8,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from dpsql.policy.budgets import read_cap
+from dpsql.policy.environment import NotFilledIn, filled_in
 from dpsql.policy.model import Dataset, Table
 from dpsql.policy.node import Node, Shape
 from dpsql.policy.source import quoted
@@ -33,9 +33,6 @@ _DUCKDB = "duckdb:///"
 _DEFAULT_SCHEMAS = {"duckdb": "main", "postgresql": "public", "postgres": "public"}
 _NOT_ZONES = {"localtime", "Factory"}
 """In the database of zones, but no names that another machine or engine would read alike."""
-
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-"""The shape of a reference to the environment; any other ${ is refused."""
 
 
 def dataset_fields(node: Node) -> dict[str, Node]:
@@ -99,13 +96,10 @@ def _url(node: Node, folder: Path) -> str:
 
 def _expanded(node: Node) -> str:
     """Return the url with the environment's values; no message about it may show any of it."""
-    text = node.text()
-    for name in _VARIABLE.findall(text):
-        if name not in os.environ:
-            raise node.wrong(f"${{{name}}} is not in the environment", f"set it before the start: export {name}=…")
-    if "${" in _VARIABLE.sub("", text):
-        raise node.wrong("${ without a name and } after it", 'write: url = "postgresql://reader:${PASSWORD}@host/db"')
-    url = _VARIABLE.sub(lambda found: os.environ[found[1]], text)
+    try:
+        url = filled_in(node.text())
+    except NotFilledIn as error:
+        raise node.wrong(error.what, error.mend) from None
     if not url.isprintable() or " " in url:
         raise node.wrong("a url has no blanks and no control characters", "write them percent-encoded: %20")
     return url

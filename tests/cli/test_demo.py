@@ -124,6 +124,23 @@ def test_a_clinic_in_postgres_is_made_and_kept(run: Run, directory: Path) -> Non
     assert "warning" not in checked
 
 
+def test_a_server_that_runs_already_gets_the_clinic(run: Run, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole or not at all: what fails leaves nothing behind that the next run stumbles over."""
+    asked = ("demo", "--dir", directory, "--patients", 50, "--no-serve", "--server")
+    assert "${OWNER} is not in the environment" in run(*asked, "postgresql://${OWNER}@/db", status=1).stderr
+    told = run(*asked, f"postgresql://postgres@/postgres?host={directory}", status=1).stderr
+    assert "the server cannot be used: OperationalError" in told
+    with embedded_server(directory / "postgres") as url:
+        assert "${READER_PASSWORD} is not in the environment" in run(*asked, url, status=1).stderr
+        monkeypatch.setenv("READER_PASSWORD", "s3cret")
+        made = run(*asked, url).stdout
+        policy = directory / "clinic-postgres.toml"
+        assert f"dpsql serve {policy} --ledger" in made
+        assert "s3cret" not in policy.read_text()
+        assert "patients: 50 rows, 50 units" in run("policy", "check", policy).stdout
+        assert "the clinic of the server is kept as it is" in run(*asked, url).stdout
+
+
 def test_without_a_server_to_bring_along_the_demo_says_what_to_install(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

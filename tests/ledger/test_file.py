@@ -6,9 +6,8 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from dpsql.ledger.schema import DERIVED_TABLES, VERSION
 from tests.ledger.world import ROOT, SQL, new_ledger, policy, requests
 
 POLICY = policy()
-NOBODY = 65534
 
 
 def refusal(path: Path) -> str:
@@ -282,26 +280,52 @@ def test_a_file_that_may_not_grow_grants_nothing(tmp_path: Path) -> None:
     ledger.close()
 
 
-@pytest.fixture
-def open_directory() -> Iterator[Path]:
-    """A directory that every user may enter; those of pytest are their owner's alone."""
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_files_that_are_taken_away_under_it_grant_nothing(ledger: SqliteLedger, suffix: str, replaced: bool) -> None:
+    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    path = ledger._path.with_name(f"{ledger._path.name}{suffix}")
+    kept = path.rename(path.with_name("kept"))
+    if replaced:
+        shutil.copy(kept, path)
+    for act in (
+        lambda: ledger.charge("ana", POLICY, requests("b"), sql=SQL),
+        lambda: ledger.add_account("eva", "analyst"),
+    ):
+        with pytest.raises(LedgerUnavailable, match="moved, deleted or replaced while it was open") as error:
+            act()
+        assert "put the very files back" in str(error.value.hint)
+    kept.rename(path)
+    ledger.charge("ana", POLICY, requests("c"), sql=SQL)
+    assert len(ledger.history()) == 2
+    assert ledger.verify().ok
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_a_ledger_that_cannot_be_written_is_refused(open_directory: Path) -> None:
-    path = closed_ledger(open_directory / "ledger.sqlite")
-    shutil.chown(path, NOBODY, NOBODY)
-    become_nobody = f"os.setuid({NOBODY})"
-    path.chmod(0o400)
-    assert "able to write" in in_child(path, become_nobody)  # neither the file nor its directory
-    open_directory.chmod(0o777)
-    assert "able to write" in in_child(path, become_nobody)  # the directory, but not the file
-    assert [file.name for file in open_directory.iterdir()] == ["ledger.sqlite"]
-    path.chmod(0o600)
-    assert in_child(path, become_nobody) == "granted"
+def test_a_ledger_that_is_replaced_while_it_is_opened_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = closed_ledger(tmp_path / "ledger.sqlite"), closed_ledger(tmp_path / "other.sqlite")
+    connect = sqlite3.connect
+
+    def too_late(name: str, **options: Any) -> object:
+        connection = connect(name, **options)
+        if "mode=rw" in name:
+            connection.execute("SELECT * FROM records").fetchall()
+            os.replace(other, path)
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", too_late)
+    assert "replaced while it was open" in refusal(path)
+
+
+def test_a_relative_path_stays_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ledger = new_ledger(Path("ledger.sqlite"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    assert ledger.verify().ok
+    ledger.close()
 
 
 def test_reading_does_not_wait_for_writing_elsewhere(ledger: SqliteLedger) -> None:

@@ -20,6 +20,7 @@ import pytest
 from dpsql.errors import BudgetExhausted, InvalidParameter, LedgerUnavailable, PolicyViolation
 from dpsql.ledger import Charge, SqliteLedger
 from dpsql.ledger.commits import GroupCommit
+from dpsql.ledger.projection import project
 from dpsql.ledger.transaction import Transaction
 from tests.ledger.world import ROOT, SQL, laplace, new_ledger, policy, request
 
@@ -129,6 +130,23 @@ def test_a_refusal_within_a_commit_is_undone_alone(ledger: SqliteLedger) -> None
     assert ledger.verify().ok
 
 
+def test_nothing_is_remembered_of_a_write_that_was_interrupted(
+    ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks(ledger, "a")()
+
+    def interrupted(*arguments: Any) -> None:
+        project(*arguments)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dpsql.ledger.transaction.project", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        asks(ledger, "b")()
+    assert asks(ledger, "b")().spent.pure_epsilon == Fraction(1, 5)
+    assert ledger.verify().ok
+
+
 def test_a_write_that_breaks_off_in_the_middle_is_undone_alone(ledger: SqliteLedger) -> None:
     def broken(transaction: Transaction) -> Charge:
         transaction.append("account.frozen", {"name": "ana"})
@@ -226,9 +244,11 @@ class Alarm(BaseException):
 @pytest.fixture
 def alarms() -> Iterator[None]:
     def ring(number: int, frame: FrameType | None) -> None:
-        if frame is not None and Path(frame.f_code.co_filename).parent.name == "ledger":
+        if frame is None or frame.f_code is ring.__code__:
+            return  # it rang while it rang
+        if Path(frame.f_code.co_filename).parent.name == "ledger":
             raise Alarm
-        signal.setitimer(signal.ITIMER_REAL, 1e-5)  # soon, but not in a destructor, which would swallow it
+        signal.setitimer(signal.ITIMER_REAL, 1e-4)  # soon, but not in a destructor, which would swallow it
 
     before = signal.signal(signal.SIGALRM, ring)
     yield
@@ -335,34 +355,44 @@ def test_interrupts_at_any_moment_lose_nothing_and_leave_nobody_waiting(ledger: 
     """The main thread charges and is interrupted again and again, while others charge."""
     ended = threading.Event()
     told: list[int] = []
+    doubted: list[str] = []
 
     def charge_until_the_end(name: int) -> None:
         number = 0
         while not ended.is_set():
-            told.append(asks(ledger, f"{name}-{number}", Fraction(1, 10**6))().id)
+            try:
+                told.append(asks(ledger, f"{name}-{number}", Fraction(1, 10**6))().id)
+            except LedgerUnavailable as error:  # the main thread was interrupted while it led the commit
+                doubted.append(error.message)
             number += 1
 
     threads = [threading.Thread(target=charge_until_the_end, args=(name,)) for name in range(4)]
+    # They inherit the mask: the signal reaches the main thread alone, so none is on its way once the timer is off.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
     for thread in threads:
         thread.start()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
     moments = random.Random(7)
     interrupts = 0
-    for number in range(400):
-        try:
-            signal.setitimer(signal.ITIMER_REAL, moments.uniform(1e-6, 2e-3))
-            told.append(asks(ledger, f"main-{number}", Fraction(1, 10**6))().id)
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        except Alarm:
-            interrupts += 1
-    ended.set()
-    for thread in threads:
-        thread.join(30)
+    try:
+        for number in range(400):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, moments.uniform(1e-6, 2e-3))
+                told.append(asks(ledger, f"main-{number}", Fraction(1, 10**6))().id)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except Alarm:
+                interrupts += 1
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join(30)
     assert not any(thread.is_alive() for thread in threads)
     assert interrupts > 0
     charges = {record["seq"] for record in ledger.export() if record["kind"] == "charge"}
     assert len(told) == len(set(told))
     assert set(told) <= charges
-    assert len(charges) - len(told) <= interrupts  # an interrupted charge may stand, another may not be there twice
+    assert len(charges) - len(told) <= interrupts + len(doubted)  # these may stand, another may not be there twice
+    assert all("it may stand" in message for message in doubted)
     assert ledger.verify().ok
 
 

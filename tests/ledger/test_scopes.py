@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 
 from dpsql.errors import BudgetExhausted, InvalidParameter, PolicyViolation
-from dpsql.ledger import Charge, SqliteLedger
+from dpsql.ledger import Charge, GroupBalance, SqliteLedger
 from dpsql.policy import Budget, Policy, Window
 from dpsql.privacy.accounting import Accountant, group_privacy
-from dpsql.privacy.cost import Event
+from dpsql.privacy.cost import Event, Mechanism
 from dpsql.privacy.sensitivity import Adjacency
 from tests.ledger.test_concurrency import end, go, told
 from tests.ledger.world import (
     ROOT,
     SQL,
     TEAM,
+    UNIT,
     Clock,
     budget,
     gaussian,
@@ -67,6 +68,10 @@ def test_a_members_query_is_charged_to_three_budgets(team: SqliteLedger) -> None
     ask(team, "eva", "b")
     assert spent(team) == [1, 0, 1, 1, 0, 2]
     status = team.group_budget("team", POLICY)
+    charge = ask(team, "ana", "a")
+    assert charge.shared == GroupBalance("team", status.limit, status.spent)
+    assert charge.shared.remaining == status.remaining
+    assert ask(team, "eva", "b").shared is None
     assert (status.charges, status.limit.epsilon, status.remaining.epsilon) == (1, 3 * TENTH, 2 * TENTH)
     assert team.verify().ok
 
@@ -271,6 +276,36 @@ def test_the_hint_of_a_groups_refusal_would_fit(
             team.charge("ben", rules, [request("b", *events(fitting * Fraction(51, 50)))], sql=SQL)
     team.charge("ben", rules, [request("b", *events(fitting))], sql=SQL)
     assert team.verify().ok
+
+
+def test_laplace_noise_is_named_only_while_nothing_else_was_asked(team: SqliteLedger) -> None:
+    rules = policy(budget(5, Accountant.ZCDP, MICRO), budget(50, Accountant.ZCDP, MICRO), team=budget(50))
+    for noise in (laplace(3), laplace(1)):
+        team.charge("eva", rules, [request(noise, noise)], sql=SQL)
+    with pytest.raises(BudgetExhausted) as refusal:
+        team.charge("eva", rules, [request("b", gaussian(TENTH))], sql=SQL)
+    assert str(refusal.value.hint).startswith("SET dpsql.mechanism = 'laplace'; as all noise was so far, epsilon 1 of")
+    with pytest.raises(BudgetExhausted) as refusal:  # Laplace noise itself is told its number
+        team.charge("eva", rules, [request("b", laplace(2))], sql=SQL)
+    assert refusal.value.hint == "SET dpsql.epsilon = 1;"
+    team.charge("eva", rules, [request("b", laplace(1))], sql=SQL)
+    with pytest.raises(BudgetExhausted) as refusal:
+        team.charge("eva", rules, [request("c", gaussian(TENTH))], sql=SQL)
+    assert "ask the data owner" in str(refusal.value.hint)
+
+
+def test_no_number_is_told_where_the_group_counts_gaussian_noise_otherwise(team: SqliteLedger) -> None:
+    """At a smaller epsilon of the same query its rho would not be smaller in proportion."""
+    rules = policy(
+        budget(5, Accountant.BASIC, MICRO),
+        budget(50, Accountant.ZCDP, MICRO),
+        team=budget(Fraction(1, 100), Accountant.ZCDP, MICRO),
+    )
+    noise = Event(Mechanism.GAUSSIAN, UNIT, Fraction(800), conversion_delta=MICRO / 10)
+    with pytest.raises(BudgetExhausted, match=r"asks epsilon 0\.\d+, and what is left, counted as zcdp, is") as refusal:
+        team.charge("ana", rules, [request("a", noise)], sql=SQL)
+    assert refusal.value.remaining is None
+    assert "SELECT * FROM dpsql.budget" in str(refusal.value.hint)
 
 
 def test_a_group_without_delta_says_so(team: SqliteLedger) -> None:

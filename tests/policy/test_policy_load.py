@@ -254,6 +254,21 @@ def test_the_url_takes_the_environment_and_is_not_shown(tmp_path: Path, monkeypa
     assert "s3cret" not in repr(policy)
 
 
+def test_the_url_takes_a_file_that_the_environment_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("of-the-file\n", encoding="utf-8")
+    monkeypatch.setenv("DPSQL_TEST_PASSWORD_FILE", str(secret))
+    url = ("duckdb:///data/shop.duckdb", "postgresql://reader:${DPSQL_TEST_PASSWORD}@host/db")
+    assert changed(tmp_path, url).dataset.url == "postgresql://reader:of-the-file@host/db"
+    monkeypatch.setenv("DPSQL_TEST_PASSWORD", "of-the-environment")
+    assert changed(tmp_path, url).dataset.url == "postgresql://reader:of-the-environment@host/db"
+    monkeypatch.delenv("DPSQL_TEST_PASSWORD")
+    for unreadable in (b"\xff", None):
+        secret.unlink() if unreadable is None else secret.write_bytes(unreadable)
+        with pytest.raises(InvalidPolicy, match="the file that DPSQL_TEST_PASSWORD_FILE names cannot be read"):
+            changed(tmp_path, url)
+
+
 def test_fingerprint_is_stable(tmp_path: Path) -> None:
     # A release is found again by this number: if it changes, every analyst pays anew.
     assert load(tmp_path, SMALL).fingerprint == "6f708ad6e66aa6bab3ae7eb654f8bdab72f9ddb86dd8c2f18caa84c2dc798131"

@@ -332,9 +332,7 @@ def test_closing_cancels_what_outlasts_the_grace(serve: Serve) -> None:
         client.log_in()
         client.send(Query(b"wait"))
         server.sessions[0].started.wait(5)
-        begun = time.monotonic()
         server.close(0.1)
-        assert time.monotonic() - begun < 5
         assert getattr(client.until_end()[0], "sqlstate", None) == "57014"
 
 

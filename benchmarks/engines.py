@@ -1,0 +1,169 @@
+"""Time of bounded SQL beside the same raw query on both engines, interleaved: the tables of docs/benchmarks.md.
+
+    python -m benchmarks.engines [--rows 1000000] [--units 50000] [--rounds 9] [--engine duckdb|postgres] [--url URL]
+
+"engine" is the bounded SQL alone, as the gateway runs and fetches it; "answer" is the whole way: compile, durable
+charge, engine, noise, store, post-processing. On PostgreSQL all is measured again with the indexes that `dpsql policy
+check --advise` names.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from fractions import Fraction
+from pathlib import Path
+from typing import Final
+
+import duckdb
+
+from benchmarks.incomes import connect, make_file, make_policy, served
+from dpsql.backends import Backend, Cancellation, open_backend
+from dpsql.compiler.settings import QuerySettings
+from dpsql.compiler.statements import QueryStatement
+from dpsql.engine import Engine
+from dpsql.ledger import open_ledger
+from dpsql.policy import load_policy
+
+Raw = Callable[[str], object]
+Gateway = tuple[Engine, Backend]
+Bounds = tuple[int | None, int | None, int | None]
+"""Rows, groups, and rows in a group: narrower than the policy's, or None."""
+
+AS_THEY_ARE: Final = (None, None, None)
+FIVE_GROUPS: Final = (None, 5, None)
+TWO_ROWS: Final = (None, None, 2)
+
+QUERIES: Final[tuple[tuple[str, str, Bounds], ...]] = (
+    ("COUNT(*)", "SELECT COUNT(*) FROM incomes", AS_THEY_ARE),
+    ("COUNT(*) by region", "SELECT region, COUNT(*) FROM incomes GROUP BY region", FIVE_GROUPS),
+    (
+        "SUM, AVG(income) by region",
+        "SELECT region, SUM(income), AVG(income) FROM incomes GROUP BY region",
+        FIVE_GROUPS,
+    ),
+    ("COUNT(DISTINCT user_id)", "SELECT COUNT(DISTINCT user_id) FROM incomes", AS_THEY_ARE),
+    (
+        "COUNT(*) by day, region",
+        "SELECT day, region, COUNT(*) FROM incomes GROUP BY day, region",
+        TWO_ROWS,
+    ),
+    ("one row a unit: COUNT(*)", "SELECT COUNT(*) FROM people", AS_THEY_ARE),
+    ("one row a unit: COUNT(*) by region", "SELECT region, COUNT(*) FROM people GROUP BY region", AS_THEY_ARE),
+    (
+        "one row a unit: SUM, AVG(income) by region",
+        "SELECT region, SUM(income), AVG(income) FROM people GROUP BY region",
+        AS_THEY_ARE,
+    ),
+)
+"""A name, the query, and the bounds that are narrowed."""
+
+
+def milliseconds(run: Callable[[], object]) -> float:
+    """Return how long a call takes."""
+    start = time.perf_counter()
+    run()
+    return (time.perf_counter() - start) * 1000
+
+
+def measure(gateway: Gateway, raw: Raw, sql: str, bounds: Bounds, rounds: int) -> tuple[float, float, float]:
+    """Return median milliseconds of the raw query, of the bounded SQL, and of what the whole answer takes beside it.
+
+    The last is the median of answer − engine over the rounds, for the engine's own time varies more than the rest.
+    """
+    engine, backend = gateway
+    settings = QuerySettings(Fraction(1, 10), Fraction(1, 10**9), "auto", engine.now(), False, *bounds)
+    statement = QueryStatement(sql)
+    releases = dict(enumerate(engine.compile("bench", statement, settings).releases))
+
+    def answer() -> None:
+        engine.execute("bench", engine.compile("bench", statement, settings), Cancellation(), reuse=False)
+
+    times = []
+    for turn in range(rounds + 1):
+        taken = (
+            milliseconds(lambda: raw(sql)),
+            milliseconds(lambda: backend.fetch(releases, (), Cancellation())),
+            milliseconds(answer),
+        )
+        times += [taken] if turn else []  # the first warms the caches
+    of_raw, of_engine, whole = zip(*times, strict=True)
+    beside = statistics.median(answered - fetched for answered, fetched in zip(whole, of_engine, strict=True))
+    return statistics.median(of_raw), statistics.median(of_engine), beside
+
+
+@contextmanager
+def opened(policy: Path) -> Iterator[Gateway]:
+    """An engine over a new ledger, with a budget that the benchmark does not exhaust."""
+    loaded = load_policy(policy)
+    backend: Backend = open_backend(loaded)
+    with (
+        tempfile.TemporaryDirectory(dir=policy.parent) as folder,
+        closing(open_ledger(f"sqlite:///{folder}/ledger.sqlite")) as ledger,
+        closing(Engine(loaded, ledger, backend)) as engine,
+    ):
+        ledger.add_account("bench", "analyst")
+        yield engine, backend
+
+
+def print_table(title: str, gateway: Gateway, raw: Raw, rounds: int) -> None:
+    """Measure and print all queries on one engine."""
+    print(f"\n{title}\n\n| query | raw, ms | engine, ms | engine / raw | answer − engine, ms |\n|---|---|---|---|---|")
+    for name, sql, bounds in QUERIES:
+        of_raw, of_engine, beside = measure(gateway, raw, sql, bounds, rounds)
+        ratio = f"{of_engine / of_raw:.1f}×"
+        print(f"| {name} | {of_raw:.1f} | {of_engine:.1f} | {ratio} | {beside:.1f} |", flush=True)
+
+
+def measure_duckdb(file: Path, size: str, rounds: int) -> None:
+    """Print the table of DuckDB."""
+    title = f"DuckDB {duckdb.__version__}, {size}"
+    with opened(make_policy(file.with_name("duckdb.toml"), f"duckdb:///{file}", "main")) as gateway:
+        # The file is open in this process already, with the gateway's settings.
+        cursor = gateway[1]._database.cursor()  # type: ignore[attr-defined]
+        print_table(title, gateway, lambda sql: cursor.execute(sql).fetchnumpy(), rounds)
+        cursor.close()
+
+
+def measure_postgres(file: Path, size: str, rounds: int, server_url: str | None, version: int) -> None:
+    """Print the tables of PostgreSQL, without and with the advised indexes."""
+    with served(file, server_url, version) as url, connect(url) as connection:
+        name = f"PostgreSQL {connection.info.server_version // 10_000}, {size}"
+
+        def raw(sql: str) -> object:
+            return connection.execute(sql.encode(), binary=True).fetchall()
+
+        policy = make_policy(file.with_name("postgres.toml"), url, "public")
+        with opened(policy) as gateway:
+            print_table(name, gateway, raw, rounds)
+            for statement in gateway[1].advice():
+                connection.execute(statement.encode())
+        connection.execute("VACUUM ANALYZE")
+        with opened(policy) as gateway:
+            print_table(f"{name}, with the advised indexes", gateway, raw, rounds)
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--units", type=int, default=50_000)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--engine", choices=("duckdb", "postgres"), help="one of them alone")
+    parser.add_argument("--url", help="of a PostgreSQL server, as a role that may make databases")
+    parser.add_argument("--version", type=int, default=18, help="of the PostgreSQL server that is made without --url")
+    arguments = parser.parse_args()
+    size = f"{arguments.rows:,} rows of {arguments.units:,} units"
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "incomes.duckdb"
+        make_file(file, arguments.rows, arguments.units)
+        if arguments.engine != "duckdb":
+            measure_postgres(file, size, arguments.rounds, arguments.url, arguments.version)
+        if arguments.engine != "postgres":
+            measure_duckdb(file, size, arguments.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""`${NAME}` in a text, filled in: by the environment's NAME, or by the file that NAME_FILE names, as secrets come."""
+
+import os
+import re
+from pathlib import Path
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+"""The shape of a reference to the environment; any other ${ is refused."""
+
+
+class NotFilledIn(Exception):
+    """A reference cannot be filled in; no message shows what others are filled in with.
+
+    Attributes:
+        what: Why.
+        mend: What can be done about it.
+    """
+
+    def __init__(self, what: str, mend: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.mend = mend
+
+
+def filled_in(text: str) -> str:
+    """The text with a value in the place of each reference.
+
+    Raises:
+        NotFilledIn: A reference has no name, or its name no value.
+    """
+    if "${" in _VARIABLE.sub("", text):
+        what, mend = "${ without a name and } after it", 'write: url = "postgresql://reader:${PASSWORD}@host/db"'
+        raise NotFilledIn(what, mend)
+    return _VARIABLE.sub(lambda found: _value(found[1]), text)
+
+
+def _value(name: str) -> str:
+    if name in os.environ:
+        return os.environ[name]
+    file = f"{name}_FILE"
+    if file not in os.environ:
+        mend = f"set it before the start: export {name}=…, or {file}=… to the file that has it"
+        raise NotFilledIn(f"${{{name}}} is not in the environment", mend)
+    try:
+        return Path(os.environ[file]).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        raise NotFilledIn(f"the file that {file} names cannot be read", "check its path and permissions") from None

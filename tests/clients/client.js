@@ -1,0 +1,43 @@
+// Asks a gateway by the package pg and prints what it was answered as one line of JSON.
+// Arguments: the modules' folder, the connection string, and the queries as JSON.
+const [modules, dsn, queries] = process.argv.slice(2);
+const pg = require(`${modules}/pg`);
+const Cursor = require(`${modules}/pg-cursor`);
+const { values, counts, elders, codes, rows } = JSON.parse(queries);
+
+async function main() {
+  const client = new pg.Client({ connectionString: dsn });
+  const notices = [];
+  client.on("notice", (notice) => notices.push(notice.message));
+  await client.connect();
+  const found = {};
+  found.values = (await client.query({ text: values, rowMode: "array" })).rows[0];
+  found.counts = (await client.query({ text: counts, rowMode: "array" })).rows;
+  found.elders = (await client.query(elders, [60, "F"])).rows[0].n;
+  found.named = [];
+  for (let number = 0; number < 10; number++) {
+    const result = await client.query({ name: "next", text: "SELECT $1::integer + 1 AS n", values: [number] });
+    found.named.push(result.rows[0].n);
+  }
+  const binary = await client.query({ text: "SELECT 1 AS a, 2.5::float8 AS b, true AS c", values: [], binary: true });
+  found.binary = binary.rows[0];
+  found.several = (await client.query("SELECT 1 AS a; SELECT 2 AS a")).map((result) => result.rows[0].a);
+  const cursor = client.query(new Cursor(codes));
+  found.first = (await cursor.read(3)).map((row) => row.code);
+  found.others = (await cursor.read(1000)).map((row) => row.code);
+  await cursor.close();
+  await client.query("BEGIN");
+  await client.query("SAVEPOINT s");
+  await client.query(rows).catch((error) => (found.refused = [error.code, error.hint]));
+  await client.query("ROLLBACK TO s");
+  found.after = (await client.query("SELECT 1 AS a")).rows[0].a;
+  await client.query("COMMIT");
+  await client.end();
+  found.notices = notices;
+  console.log(JSON.stringify(found));
+}
+
+main().catch((error) => {
+  console.error(error);
+  process.exit(1);
+});
