@@ -108,7 +108,7 @@ class Explanation:
     @property
     def spends(self) -> Spent:
         """What the query's releases cost one who has none of them."""
-        return Spent.zero().add(event for planned in self.query.releases for event in planned.events)
+        return self.query.spends
 
     @property
     def reused(self) -> bool:
