@@ -185,36 +185,6 @@ def test_budgets_see_what_waits_in_the_same_commit(ledger: StoredLedger) -> None
     assert [type(each) for each in outcomes] == [Charge] * 10 + [BudgetExhausted] * 2
 
 
-class LateLock:
-    """The lock of a group commit, which its first taker gets only after something else has happened."""
-
-    def __init__(self, lock: threading.Lock, first: Callable[[], object]) -> None:
-        self._lock = lock
-        self._waiting = [first]
-
-    def locked(self) -> bool:
-        return self._lock.locked()
-
-    def __enter__(self) -> None:
-        if self._waiting:
-            self._waiting.pop()()
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-
-def test_a_write_that_another_thread_has_done_meanwhile_is_not_done_again(
-    ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        other = asks(ledger, "b")
-        lock = LateLock(ledger._commits._lock, lambda: pool.submit(other).result(timeout=30))
-        monkeypatch.setattr(ledger._commits, "_lock", lock)
-        assert asks(ledger, "a")().spent.pure_epsilon == Fraction(1, 10)
-    assert recorded(ledger) == ["a", "b"]
-
-
 def test_where_the_commit_fails_everybody_fails_refusals_too(ledger: StoredLedger, place: Place) -> None:
     before = list(ledger.export())
     with no_commits(ledger, place):
@@ -473,6 +443,35 @@ def test_a_wake_up_that_was_lost_only_costs_patience(ledger: StoredLedger) -> No
             future = pool.submit(asks(ledger, "a"))
             waits(ledger, 1)
         assert isinstance(outcome(future), Charge)
+
+
+class Unseen:
+    """A lock that looks free until it is asked for."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+
+    def locked(self) -> bool:
+        return False
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
+def test_who_comes_to_lead_when_all_is_written_leads_nothing(
+    ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = Unseen(ledger._commits._lock)
+    monkeypatch.setattr(ledger._commits, "_lock", lock)
+    with commits(ledger) as seen, ThreadPoolExecutor(2) as pool:
+        with lock:
+            futures = [pool.submit(asks(ledger, key)) for key in "ab"]
+            waits(ledger, 2)
+        assert [type(outcome(future)) for future in futures] == [Charge] * 2
+    assert len(seen) == 1
 
 
 def test_what_waits_when_the_ledger_is_closed_is_told_so(ledger: StoredLedger) -> None:
