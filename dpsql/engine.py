@@ -2,15 +2,17 @@
 
 Rule 1: a charge is durable before a private row is read, and nothing gives it back.
 Rule 2: what leaves depends on SQL text, policy, ledger, public tables and noisy releases, and on nothing else.
-Rule 3: a release that is made of another is made of its noisy cells, and given again only together with them.
+Rule 3: what is remembered of a query is a pure function of its key: the text and place of the query, the constants in
+    it, the settings, the user with the role; a query that asks for the time is compiled anew.
+Rule 4: a release that is made of another is made of its noisy cells, and given again only together with them.
 """
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from dpsql.backends.backend import Backend, Cancellation, PublicRows
@@ -26,11 +28,22 @@ from dpsql.policy import Policy, Role
 from dpsql.prices import Cost, Quotation, of_query, quote, request, together
 from dpsql.privacy.accounting import Spent
 from dpsql.release import PostProcessor, ReleasedCells, ReleasedRows, release
+from dpsql.remembered import Remembered, exact_key
 from dpsql.sqltypes import SqlType
 from dpsql.system import budget_columns, column_columns, release_columns
 
+_MAX_PLANS = 1000
+"""Compiled queries, and descriptions, remembered."""
+_MAX_TEXT = 10_000
+"""Characters of a query that is remembered."""
+_MAX_ANSWERS = 256
+"""Results of stored releases remembered."""
+_MAX_VALUES = 1000
+"""Values of a result that is remembered."""
+
 _LOG = logging.getLogger("dpsql.engine")
 SERVER_VERSION = "15.0"
+_SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 VERSION_TEXT = f"PostgreSQL {SERVER_VERSION} (dpsql)"
 
 
@@ -95,7 +108,7 @@ class Explanation:
     @property
     def spends(self) -> Spent:
         """What the query's releases cost one who has none of them."""
-        return Spent.zero().add(event for planned in self.query.releases for event in planned.events)
+        return self.query.spends
 
     @property
     def reused(self) -> bool:
@@ -124,6 +137,9 @@ class Engine:
         self._post = PostProcessor(policy.dataset.timezone)
         self._making: dict[str, threading.Lock] = {}
         self._making_lock = threading.Lock()
+        self._plans: Remembered[CompiledQuery] = Remembered(_MAX_PLANS)
+        self._described: Remembered[Described] = Remembered(_MAX_PLANS)
+        self._answers: Remembered[ReleasedRows] = Remembered(_MAX_ANSWERS)
 
     def close(self) -> None:
         """Let go of the database."""
@@ -162,7 +178,16 @@ class Engine:
         intervals: bool = False,
     ) -> Described:
         """Tell the types of a query's placeholders and columns; nothing is read."""
-        return describe_query(statement, self._catalog(user), self._constants(user), types, intervals=intervals)
+        role, constants = self.role(user), self._constants(user)
+        key = _key(user, role, statement, (), types, intervals)
+        known = self._described.get(key) if key is not None else None
+        if known is not None:
+            return known
+        catalog = self._catalog(role)
+        described = describe_query(statement, catalog, constants, types, intervals=intervals)
+        if key is not None and not constants.asked:
+            self._described.put(key, described)
+        return described
 
     def compile(
         self,
@@ -173,7 +198,17 @@ class Engine:
         types: Sequence[SqlType | None] = (),
     ) -> CompiledQuery:
         """Plan a query; nothing is read."""
-        return compile_query(statement, self._catalog(user), settings, self._constants(user), values, types)
+        role, constants = self.role(user), self._constants(user)
+        # The time zone alone is left of the time, beside it: moments of two zones may be equal.
+        timeless = replace(settings, now=_SOME_TIME)
+        key = _key(user, role, statement, values, types, timeless, str(settings.now.tzinfo))
+        known = self._plans.get(key) if key is not None else None
+        if known is not None:
+            return known
+        compiled = compile_query(statement, self._catalog(role), settings, constants, values, types)
+        if key is not None and not constants.asked:
+            self._plans.put(key, compiled)
+        return compiled
 
     def explain(
         self,
@@ -234,6 +269,11 @@ class Engine:
         self, user: str, query: CompiledQuery, granted: tuple[GrantedRelease, ...], cancellation: Cancellation
     ) -> ReleasedRows:
         """Fetch what is not stored yet, stage by stage; release it, keep it, and post-process."""
+        stored = _payloads(query, granted)
+        known = self._answers.get(stored) if stored is not None else None
+        if known is not None:
+            cancellation.check()
+            return known
         pairs = tuple(zip(query.releases, granted, strict=True))
         missing = [planned for planned, grant in pairs if grant.payload is None]
         public = self._public(query.reads(missing), cancellation)
@@ -247,7 +287,10 @@ class Engine:
             self.ledger.store(grant.release_id, cells[planned.key].to_bytes())
         tables = {read.table: public[read.sql] for read in query.public_reads}
         released = [cells[planned.key] for planned in query.releases]
-        return self._post.run(query, released, tables, self._system(user, query), cancellation)
+        rows = self._post.run(query, released, tables, self._system(user, query), cancellation)
+        if stored is not None and len(rows.rows) * len(query.columns) <= _MAX_VALUES:
+            self._answers.put(stored, rows)
+        return rows
 
     def _public(self, reads: tuple[PublicRead, ...], cancellation: Cancellation) -> Mapping[str, PublicRows]:
         """Rows of public tables by the SQL that reads them; a failure here has nothing to do with private rows."""
@@ -296,8 +339,8 @@ class Engine:
         records = self.ledger.releases(user, self.policy.dataset.name)
         return release_columns(records, self.ledger.budgets(user, self.policy).own.limit)
 
-    def _catalog(self, user: str) -> Catalog:
-        return Catalog(self.policy, self._backend.schema, self.role(user))
+    def _catalog(self, role: Role) -> Catalog:
+        return Catalog(self.policy, self._backend.schema, role)
 
     def _constants(self, user: str) -> Constants:
         return Constants(self.now(), user, self.policy.dataset.name, VERSION_TEXT)
@@ -307,6 +350,29 @@ class Engine:
             if len(self._making) > 10_000:
                 self._making = {name: lock for name, lock in self._making.items() if lock.locked()}
             return self._making.setdefault(key, threading.Lock())
+
+
+def _key(
+    user: str,
+    role: Role,
+    statement: QueryStatement,
+    values: Sequence[object],
+    types: Sequence[SqlType | None],
+    *settings: Hashable,
+) -> Hashable:
+    """All that compiling depends on beside the policy, the schema and the time; None where that cannot be told."""
+    constants = exact_key(values)
+    if constants is None or len(statement.sql) > _MAX_TEXT:
+        return None
+    return user, role.name, statement, constants, tuple(types), settings
+
+
+def _payloads(query: CompiledQuery, granted: tuple[GrantedRelease, ...]) -> Hashable:
+    """All that a result of stored releases alone depends on; None where it is made of anything else."""
+    payloads = tuple(grant.payload for grant in granted)
+    if not payloads or None in payloads or query.public_reads or query.system_reads:
+        return None
+    return query.post_sql, tuple(column.type for column in query.columns), payloads
 
 
 def _failure(error: Exception) -> BackendFailure:

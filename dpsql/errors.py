@@ -17,7 +17,7 @@ Error:
    │                              BackendFailure 58000 · DatabaseUnavailable 57P03
    │                              QueryCanceled 57014 · AuthenticationFailed 28P01 · ProtocolViolation 08P01
    │                              QueryTooComplex 54001 · TooManyConnections 53300 · ServerShutdown 57P01
-   │                              UnknownSavepoint 3B001 · CursorState 55000
+   │                              TooManyStatements 53000 · UnknownSavepoint 3B001 · CursorState 55000
    └─ InternalError               GuaranteeMismatch XX000 · FailedTransaction 25P02 · NoTransaction 25P01
 
 Rule 1: a message depends on SQL text, policy and ledger only, never on private data.
@@ -246,6 +246,10 @@ class QueryTooComplex(OperationalError, code="54001"):
 
 class TooManyConnections(OperationalError, code="53300"):
     """The gateway's limit on connections is reached."""
+
+
+class TooManyStatements(OperationalError, code="53000"):
+    """The gateway's limit on a user's statements in some time is reached; nothing was charged."""
 
 
 class ServerShutdown(OperationalError, code="57P01"):

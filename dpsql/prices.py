@@ -146,7 +146,7 @@ def together(limit: Limit, charges: Iterable[Spent]) -> Cost:
 
 def of_query(query: CompiledQuery, spent: Spent, limit: Limit) -> Cost:
     """What a query's charge comes to; where nothing of it is free, that is the price it was compiled for."""
-    if query.price is None or spent != Spent.zero().add(event for made in query.releases for event in made.events):
+    if query.price is None or spent != query.spends:
         return together(limit, [spent])
     return Cost(limit.accountant, query.price.epsilon, spent)
 

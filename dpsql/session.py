@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from dpsql.backends import Cancellation
 from dpsql.browsing import Browser, NoBrowser, Visit
@@ -74,6 +75,8 @@ class Statement:
     before: tuple[QueryStatement, ...] = ()
 
 
+_REMEMBERED_TEXT = 10_000
+"""Characters of a text that is parsed once."""
 _PLAN_COLUMNS = (ResultColumn("QUERY PLAN", SqlType.TEXT),)
 _JSON_PLAN_COLUMNS = (ResultColumn("QUERY PLAN", SqlType.JSON),)
 _SHOW_ALL = (ResultColumn("name", SqlType.TEXT), ResultColumn("setting", SqlType.TEXT))
@@ -128,6 +131,20 @@ class Session:
         """Milliseconds to a multiple of which replies are padded; 0 for none."""
         return self._engine.policy.dataset.reply_quantum
 
+    @property
+    def generation(self) -> int:
+        """Grows when policies are loaded again; what was described before may have another shape then."""
+        return 0
+
+    def adopt(self, engine: Engine, browser: Browser) -> None:
+        """Go on over another engine of the same dataset, whose policy was loaded again.
+
+        Raises:
+            PolicyViolation: The user has no role in it; everything stays as it was.
+        """
+        self._settings.policy, self._settings.role = engine.policy, engine.role(self._user)
+        self._engine, self._browser = engine, browser
+
     def configure(self, name: str, value: str) -> None:
         """Change a setting as SET does, outside any transaction.
 
@@ -143,8 +160,7 @@ class Session:
         Raises:
             Error: It cannot be read, is too long, or holds a statement of a kind that is not run.
         """
-        statements = parse(sql)
-        return tuple(Statement(one.sql, one, _explained_before(statements, at)) for at, one in enumerate(statements))
+        return _parsed(sql) if len(sql) > _REMEMBERED_TEXT else _remembered(sql)
 
     def describe(self, statement: Statement, parameter_types: Sequence[SqlType | None] = ()) -> Description:
         """Tell what a statement takes and returns; nothing is executed, charged or read.
@@ -432,6 +448,17 @@ class Session:
     @staticmethod
     def _columns(columns: Iterable[tuple[str, SqlType]]) -> tuple[ResultColumn, ...]:
         return tuple(ResultColumn(name, sql_type) for name, sql_type in columns)
+
+
+def _parsed(sql: str) -> tuple[Statement, ...]:
+    statements = parse(sql)
+    return tuple(Statement(one.sql, one, _explained_before(statements, at)) for at, one in enumerate(statements))
+
+
+@lru_cache(maxsize=1000)
+def _remembered(sql: str) -> tuple[Statement, ...]:
+    """What a text parses to depends on nothing else."""
+    return _parsed(sql)
 
 
 def _explained_before(statements: Sequence[ParsedStatement], at: int) -> tuple[QueryStatement, ...]:

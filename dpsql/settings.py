@@ -75,6 +75,23 @@ _TRANSACTIONS = ("isolation", "deferrable")
 """What a transaction has of its own; a new one has the default_transaction_… of the session."""
 _TARGET = "dpsql.target_error"
 _MECHANISMS = ("auto", "laplace", "gaussian")
+_OWN = ("dpsql.epsilon", "dpsql.delta", "dpsql.mechanism", _TARGET, *_BOOLEANS, *_BOUNDS)
+_SPELLINGS = {name.lower(): name for name in sorted((*_OWN, *_PARSED, *_FIXED, *_FREE, *_CHOICES), key=str.lower)}
+"""Every setting there is, found by any spelling."""
+_DEFAULTS = {
+    _TARGET: "off",
+    "standard_conforming_strings": "on",
+    "client_encoding": "UTF8",
+    "DateStyle": "ISO, MDY",
+    "IntervalStyle": "postgres",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "default_transaction_isolation": "read committed",
+    **_BOOLEANS,
+    **_FIXED,
+    **_FREE,
+}
+"""Defaults that no policy says."""
 
 
 @dataclass(frozen=True)
@@ -101,10 +118,7 @@ class Settings:
 
     def names(self) -> tuple[str, ...]:
         """Every setting there is."""
-        own = ("dpsql.epsilon", "dpsql.delta", "dpsql.mechanism", _TARGET, *_BOOLEANS, *_BOUNDS)
-        return tuple(
-            sorted((*own, "TimeZone", "DateStyle", "extra_float_digits", *_FIXED, *_FREE, *_CHOICES), key=str.lower)
-        )
+        return tuple(_SPELLINGS.values())
 
     def show(self, name: str) -> str:
         """A setting's value.
@@ -216,35 +230,30 @@ class Settings:
         )
 
     def _spelling(self, name: str) -> str:
-        for known in self.names():
-            if known.lower() == name.lower():
-                return known
-        raise UndefinedObject(
-            f'unrecognized configuration parameter "{name}"', hint="SHOW ALL lists the settings there are."
-        )
+        known = _SPELLINGS.get(name.lower())
+        if known is None:
+            raise UndefinedObject(
+                f'unrecognized configuration parameter "{name}"', hint="SHOW ALL lists the settings there are."
+            )
+        return known
 
     def _default(self, name: str) -> str:
-        query = self.role.query
-        own = {
-            "dpsql.epsilon": _decimal_text(query.epsilon),
-            "dpsql.delta": _decimal_text(query.delta),
-            "dpsql.mechanism": str(query.mechanism),
-            _TARGET: "off",
-            "TimeZone": self.policy.dataset.timezone,
-            "standard_conforming_strings": "on",
-            "client_encoding": "UTF8",
-            "DateStyle": "ISO, MDY",
-            "IntervalStyle": "postgres",
-            "bytea_output": "hex",
-            "extra_float_digits": "1",
-            "default_transaction_isolation": "read committed",
-        }
         if name.startswith("transaction_") and name not in _FIXED:
             return self.show(f"default_{name}")
-        for values in (own, _BOOLEANS, _FIXED, _FREE):
-            if name in values:
-                return values[name]
-        return "policy"
+        if name in _DEFAULTS:
+            return _DEFAULTS[name]
+        query = self.role.query
+        match name:
+            case "dpsql.epsilon":
+                return _decimal_text(query.epsilon)
+            case "dpsql.delta":
+                return _decimal_text(query.delta)
+            case "dpsql.mechanism":
+                return str(query.mechanism)
+            case "TimeZone":
+                return self.policy.dataset.timezone
+            case _:
+                return "policy"
 
     def _checked(self, name: str, value: str) -> str:
         if name == "dpsql.epsilon":

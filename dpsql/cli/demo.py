@@ -14,7 +14,8 @@ from dpsql.cli.clinic import generate_clinic
 from dpsql.cli.clinic_server import ClinicServer
 from dpsql.cli.command import Command
 from dpsql.cli.embedded import embedded_server
-from dpsql.cli.serve import log_to_stderr, serve_gateway
+from dpsql.cli.logs import log_to_stderr
+from dpsql.cli.serve import Operation, serve_gateway
 from dpsql.errors import InvalidParameter
 from dpsql.ledger import Ledger, open_ledger
 from dpsql.policy import load_policy
@@ -84,8 +85,7 @@ def demo(directory: Path, port: int, patients: int, no_serve: bool, engine: str,
         serve_gateway(
             [load_policy(policy)],
             ledger,
-            host=_HOST,
-            port=port,
+            Operation(_HOST, port),
             announce=lambda chosen: click.echo(_welcome(_ANALYSTS[0], passwords[_ANALYSTS[0]], chosen)),
         )
 

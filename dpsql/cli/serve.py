@@ -1,18 +1,16 @@
 """`dpsql serve`: the gateway, until it is told to stop.
 
-Rule: the log has users, databases, addresses and what went wrong; never a query's text, a row, or an exception's text.
+Rule: policies are loaded again all together; a mistake in one leaves all as they were.
 """
 
 import asyncio
 import hashlib
 import ipaddress
-import json
 import logging
 import signal
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,19 +18,50 @@ import click
 
 from dpsql.backends import open_backend
 from dpsql.cli.command import Command
+from dpsql.cli.logs import log_to_stderr
 from dpsql.cli.options import ledger_option, ledger_url
 from dpsql.engine import Engine
-from dpsql.errors import InvalidParameter, InvalidPolicy
+from dpsql.errors import Error, InvalidParameter, InvalidPolicy
 from dpsql.ledger import Ledger, open_ledger
 from dpsql.policy import Policy, load_policy
-from dpsql.session import Session
-from dpsql.wire.catalog.catalog import Catalogs
+from dpsql.wire.databases import Databases
+from dpsql.wire.gateway import Gateway
+from dpsql.wire.metrics import Metrics
+from dpsql.wire.monitor import Monitor
+from dpsql.wire.rates import Rates
 from dpsql.wire.report import log_bug
-from dpsql.wire.server import GatewayServer
+from dpsql.wire.server import GatewayServer, Limits
 from dpsql.wire.tls import ServerTls, load_tls
 
 _LOG: Final = logging.getLogger("dpsql.serve")
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_READY_SECONDS: Final = 2.0
+_DEFAULTS: Final = Limits()
+
+
+@dataclass(frozen=True)
+class Operation:
+    """How the operator wants a gateway run.
+
+    Attributes:
+        host: The address to listen on.
+        port: The port to listen on; 0 for any that is free.
+        tls: The TLS that clients must use; None for none.
+        limits: What clients may take.
+        user_rate: Queries a minute of one user; None for no limit.
+        grace: Seconds that running statements have to end when the gateway stops.
+        log_text: The log has the text of statements.
+        metrics: Address and port of /metrics, /healthz and /readyz; None for none.
+    """
+
+    host: str
+    port: int
+    tls: ServerTls | None = None
+    limits: Limits = field(default_factory=Limits)
+    user_rate: int | None = None
+    grace: float = 10.0
+    log_text: bool = False
+    metrics: tuple[str, int] | None = None
 
 
 @click.command(cls=Command)
@@ -43,6 +72,17 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 @click.option("--tls-cert", metavar="FILE", type=click.Path(path_type=Path), help="PEM chain; TLS is then required.")
 @click.option("--tls-key", metavar="FILE", type=click.Path(path_type=Path), help="The certificate's PEM key.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--log-queries", is_flag=True, help="The log has the text of queries, with all that stands in them.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="/metrics, /healthz and /readyz; none by default.")
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address for them.")
+@click.option("--max-connections", type=click.IntRange(1), default=_DEFAULTS.connections, show_default=True)
+@click.option("--user-connections", type=click.IntRange(1), default=_DEFAULTS.user_connections, show_default=True)
+@click.option(
+    "--user-rate", type=click.IntRange(1), metavar="N", help="Queries a minute of one user; no limit by default."
+)
+@click.option(
+    "--grace", type=click.FloatRange(0), default=10.0, show_default=True, help="Seconds to end in when stopped."
+)
 def serve(
     policies: tuple[Path, ...],
     host: str,
@@ -51,11 +91,18 @@ def serve(
     tls_cert: Path | None,
     tls_key: Path | None,
     log_format: str,
+    log_queries: bool,
+    metrics_port: int | None,
+    metrics_host: str,
+    max_connections: int,
+    user_connections: int,
+    user_rate: int | None,
+    grace: float,
 ) -> None:
     """Serve the databases of one or more policies to PostgreSQL clients.
 
     Users and their budgets are in the ledger, which all the policies share. SIGTERM and Ctrl-C stop the gateway:
-    it lets running queries end for ten seconds, and cancels the others.
+    it lets running queries end for some seconds, and cancels the others. SIGHUP loads the policies again.
 
     Example:
       dpsql user add ana --role analyst --policy clinic.toml
@@ -64,11 +111,20 @@ def serve(
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key belong together")
     loaded = [load_policy(path) for path in policies]
-    tls = load_tls(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
+    operation = Operation(
+        host,
+        port,
+        load_tls(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None,
+        Limits(connections=max_connections, user_connections=user_connections),
+        user_rate,
+        grace,
+        log_queries,
+        None if metrics_port is None else (metrics_host, metrics_port),
+    )
     opened = open_ledger(ledger_url(ledger, loaded))
     try:
         log_to_stderr(log_format)
-        serve_gateway(loaded, opened, host=host, port=port, tls=tls)
+        serve_gateway(loaded, opened, operation)
     finally:
         opened.close()
 
@@ -76,10 +132,7 @@ def serve(
 def serve_gateway(
     policies: Sequence[Policy],
     ledger: Ledger,
-    *,
-    host: str,
-    port: int,
-    tls: ServerTls | None = None,
+    operation: Operation,
     announce: Callable[[int], None] = lambda port: None,
 ) -> None:
     """Serve until SIGTERM or SIGINT.
@@ -87,74 +140,137 @@ def serve_gateway(
     Args:
         policies: What to serve; their dataset names differ.
         ledger: The accounts and budgets.
-        host: The address to listen on.
-        port: The port to listen on; 0 for any that is free.
-        tls: The TLS that clients must use; None for none.
+        operation: How.
         announce: Called with the port once the gateway listens.
 
     Raises:
         InvalidPolicy: A database is not usable, or two policies have one name.
         InvalidParameter: The address cannot be listened on.
     """
-    if tls is None and not _is_loopback(host):
+    host = operation.host
+    if operation.tls is None and not _is_loopback(host):
         _LOG.warning("without TLS on %s: whoever sits between can read answers and alter them; see --tls-cert", host)
+    if not any(account.verifier for account in ledger.accounts()):
+        _LOG.warning("nobody can connect yet: no user has a password; see dpsql user add --help")
+    databases = Databases(_open_engines(policies, ledger))
+    try:
+        asyncio.run(_run(databases, [policy.path for policy in policies], ledger, operation, announce))
+    finally:
+        databases.close()
+
+
+def _open_engines(policies: Sequence[Policy], ledger: Ledger) -> dict[str, Engine]:
+    """Open all the databases, or none."""
+    engines: dict[str, Engine] = {}
     with ExitStack() as stack:
-        engines: dict[str, Engine] = {}
         for policy in policies:
             name = policy.dataset.name
             if name in engines:
                 raise InvalidPolicy(f'{policy.path}: dataset.name: "{name}" is served already', hint="Rename one.")
             engines[name] = Engine(policy, ledger, open_backend(policy))
             stack.callback(engines[name].close)
-        if not any(account.verifier for account in ledger.accounts()):
-            _LOG.warning("nobody can connect yet: no user has a password; see dpsql user add --help")
-        catalogs = Catalogs(engines)
-        stack.callback(catalogs.close)
-        asyncio.run(_run(engines, catalogs, ledger, host, port, tls, announce))
+        stack.pop_all()
+    return engines
 
 
 async def _run(
-    engines: Mapping[str, Engine],
-    catalogs: Catalogs,
+    databases: Databases,
+    paths: Sequence[Path],
     ledger: Ledger,
-    host: str,
-    port: int,
-    tls: ServerTls | None,
+    operation: Operation,
     announce: Callable[[int], None],
 ) -> None:
+    gateway = Gateway(databases, Rates(operation.user_rate), log_text=operation.log_text)
+    server = _make_server(gateway, ledger, operation)
+    told_to_stop, told_to_load = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_log_unhandled)
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, told_to_stop.set)
+    loop.add_signal_handler(signal.SIGHUP, told_to_load.set)
+    async with AsyncExitStack() as stack:
+        if operation.metrics is not None:
+            monitor = Monitor(gateway.metrics, lambda: _is_ready(server, ledger), *operation.metrics)
+            await _listen(monitor.start, *operation.metrics)
+            stack.push_async_callback(monitor.close)
+        await _listen(server.start, operation.host, operation.port)
+        announce(server.port)
+        reloads = asyncio.create_task(_reload_when_told(told_to_load, databases, paths, ledger, gateway.metrics))
+        stack.callback(reloads.cancel)
+        await told_to_stop.wait()
+        for number in _SIGNALS:  # a second one ends the program at once
+            loop.remove_signal_handler(number)
+        _LOG.info("stopping")
+        await server.close(operation.grace)
+    _LOG.info("stopped")
+
+
+def _make_server(gateway: Gateway, ledger: Ledger, operation: Operation) -> GatewayServer:
     def lookup(user: str) -> str | None:
         account = ledger.account(user)
         return account.verifier if account is not None else None
 
-    server = GatewayServer(
+    return GatewayServer(
         lookup=lookup,
-        open_session=lambda user, database: Session(engines[database], user, catalogs.browser(database, user)),
-        databases=engines,
-        host=host,
-        port=port,
-        tls=tls,
-        require_tls=tls is not None,
+        open_session=gateway.session,
+        databases=gateway.databases.names,
+        host=operation.host,
+        port=operation.port,
+        tls=operation.tls,
+        require_tls=operation.tls is not None,
+        limits=operation.limits,
+        metrics=gateway.metrics,
         decoy_secret=_decoy_secret(ledger),
     )
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(_log_unhandled)
-    told_to_stop = asyncio.Event()
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, told_to_stop.set)
+
+
+async def _listen(start: Callable[[], Awaitable[None]], host: str, port: int) -> None:
     try:
-        await server.start()
+        await start()
     except OSError as error:
         reason = str(error.strerror or error).rpartition(": ")[2]
         raise InvalidParameter(
             f"cannot listen on {host}:{port}: {reason}", hint="--port N takes another port, --port 0 any that is free."
         ) from None
-    announce(server.port)
-    await told_to_stop.wait()
-    for number in _SIGNALS:  # a second one ends the program at once
-        loop.remove_signal_handler(number)
-    _LOG.info("stopping")
-    await server.close()
-    _LOG.info("stopped")
+
+
+async def _is_ready(server: GatewayServer, ledger: Ledger) -> bool:
+    """True while new clients are let in and the ledger can be read."""
+    try:
+        async with asyncio.timeout(_READY_SECONDS):
+            await asyncio.to_thread(ledger.account, "")
+    except (Error, TimeoutError):
+        return False
+    return server.accepting
+
+
+async def _reload_when_told(
+    told: asyncio.Event, databases: Databases, paths: Sequence[Path], ledger: Ledger, metrics: Metrics
+) -> None:
+    while True:
+        await told.wait()
+        told.clear()
+        metrics.reloads.add(await asyncio.to_thread(_reload, databases, paths, ledger))
+
+
+def _reload(databases: Databases, paths: Sequence[Path], ledger: Ledger) -> str:
+    """Load the policies again; return the SQLSTATE."""
+    try:
+        engines = _open_engines([load_policy(path) for path in paths], ledger)
+        with ExitStack() as stack:
+            for engine in engines.values():
+                stack.callback(engine.close)
+            databases.replace(engines)
+            stack.pop_all()
+    except Exception as error:
+        if not isinstance(error, Error):
+            log_bug(error)
+        sqlstate, reason = (error.sqlstate, error.message) if isinstance(error, Error) else ("XX000", "a failure")
+        told = {"event": "reload", "sqlstate": sqlstate}
+        _LOG.error("the policies stay as they were: %s", reason, extra={"fields": told})
+        return sqlstate
+    _LOG.info("the policies were loaded again", extra={"fields": {"event": "reload", "sqlstate": "00000"}})
+    return "00000"
 
 
 def _decoy_secret(ledger: Ledger) -> bytes | None:
@@ -174,35 +290,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def log_to_stderr(log_format: str) -> None:
-    """Write the log to standard error: what dpsql does from INFO on, what libraries say from WARNING on."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLines() if log_format == "json" else _TextLines())
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(logging.WARNING)
-    logging.getLogger("dpsql").setLevel(logging.INFO)
-
-
-class _TextLines(logging.Formatter):
-    """Time, level and message; of an exception its type only."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return " ".join(_fields(record).values())
-
-
-class _JsonLines(logging.Formatter):
-    """One JSON object a line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return json.dumps(_fields(record), ensure_ascii=False)
-
-
-def _fields(record: logging.LogRecord) -> dict[str, str]:
-    moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-    fields = {"time": moment, "level": record.levelname, "message": record.getMessage()}
-    if record.exc_info and record.exc_info[0] is not None:
-        fields["exception"] = record.exc_info[0].__name__
-    return fields

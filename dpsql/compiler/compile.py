@@ -86,7 +86,7 @@ def describe_query(
     Raises:
         Error: A typed refusal of names, types or clauses; what depends on bounds or prices is refused on compiling.
     """
-    parameters = Parameters(constants.now.tzinfo or UTC, None, _declared(types))
+    parameters = Parameters(constants.clock.tzinfo or UTC, None, _declared(types))
     tree = parse_query(statement)
     try:
         lowered, fields = lower(tree, catalog, parameters, constants, statement.sql, statement.offset)

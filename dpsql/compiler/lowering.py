@@ -35,12 +35,27 @@ class Fields:
 
 @dataclass(frozen=True)
 class Constants:
-    """What functions without arguments mean, fixed while a query is compiled."""
+    """What functions without arguments mean, fixed while a query is compiled.
 
-    now: datetime
+    Attributes:
+        clock: The time, with its zone.
+        user: CURRENT_USER.
+        database: CURRENT_DATABASE.
+        version: VERSION().
+        asked: "now", once the time was asked for: a query that never asks is the same at any other time.
+    """
+
+    clock: datetime
     user: str
     database: str
     version: str
+    asked: set[str] = field(default_factory=set, compare=False)
+
+    @property
+    def now(self) -> datetime:
+        """The time, as NOW() tells it; that it was asked for is noted."""
+        self.asked.add("now")
+        return self.clock
 
 
 @dataclass

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from dpsql.compiler.bound import Bounds, bounds_of, interval
 from dpsql.compiler.canonical import Canonical
@@ -27,6 +28,7 @@ from dpsql.compiler.released import ColumnError, ReleasedLeaf, input_leaf, text_
 from dpsql.compiler.render import Leaf, Renderer
 from dpsql.compiler.rewrite import Bounding, rewrite
 from dpsql.compiler.settings import QuerySettings
+from dpsql.privacy.accounting import Spent
 from dpsql.privacy.cost import Event, Price
 from dpsql.privacy.selection import Threshold
 from dpsql.sqltypes import SqlType
@@ -91,7 +93,7 @@ class PlannedRelease:
     private_keys: bool
     key: str
 
-    @property
+    @cached_property
     def events(self) -> tuple[Event, ...]:
         """What the ledger is charged with."""
         noise = tuple(planned.noise.event for planned in self.parts)
@@ -145,6 +147,11 @@ class CompiledQuery:
     price: Price | None
     limited: tuple[int, ...] = ()
     invented: bool = False
+
+    @cached_property
+    def spends(self) -> Spent:
+        """What its releases cost one who has none of them."""
+        return Spent.zero().add(event for planned in self.releases for event in planned.events)
 
     def reads(self, releases: Iterable[PlannedRelease]) -> tuple[PublicRead, ...]:
         """Engine queries over public tables, each once: for post-processing, and for what these releases need."""

@@ -32,7 +32,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, protocol: ServerProtocol, write_timeout: float, on_made: Callable[["Connection"], None]) -> None:
         self.protocol = protocol
         self.on_lost: Callable[[], None] | None = None
-        self.peer = "unknown"
+        self.address = self.peer = "local"
         self.channel_binding: bytes | None = None
         self.encrypted = False
         self._write_timeout = write_timeout
@@ -50,7 +50,8 @@ class Connection(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)  # noqa: S101
         self._transport = transport
         peer = transport.get_extra_info("peername")
-        self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "local"
+        if isinstance(peer, tuple):
+            self.address, self.peer = peer[0], f"{peer[0]}:{peer[1]}"
         raw = transport.get_extra_info("socket")
         if raw is not None:
             # A client whose machine has vanished must not hold its place until the idle limit.

@@ -27,6 +27,7 @@ from dpsql.wire.frontend import (
     SSLRequest,
     StartupMessage,
 )
+from dpsql.wire.guesses import Guesses
 from dpsql.wire.scram import ScramServer, Verifier, make_decoy
 from dpsql.wire.tls import ServerTls
 
@@ -46,14 +47,14 @@ class Gate:
         tls: The TLS to offer, or None.
         require_tls: Refuse users who come in the clear.
         decoy_secret: What the decoys of unknown users are derived from.
-        failure_delay: Seconds that a failure waits before it is told.
+        guesses: How long a failure waits before it is told.
     """
 
     lookup: Callable[[str], Awaitable[str | None]]
     tls: ServerTls | None
     require_tls: bool
     decoy_secret: bytes
-    failure_delay: float
+    guesses: Guesses
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +132,8 @@ async def _authenticate(connection: Connection, gate: Gate, user: str) -> None:
         assert isinstance(response, SASLResponse)  # noqa: S101
         proof = scram.verify(response.data)
     except AuthenticationFailed as failure:
-        # Guessing over one connection is slowed down; others wait for nothing.
-        await asyncio.sleep(gate.failure_delay)
+        with gate.guesses.failed(user, connection.address) as seconds:
+            await asyncio.sleep(seconds)
         raise AuthenticationFailed(f'{failure.message} for user "{user}"', detail=failure.detail) from None
     await connection.send(AuthenticationSASLFinal(proof), AuthenticationOk())
 

@@ -22,13 +22,13 @@ class PreparedStatement:
         statement: None if the text had no statement in it.
         parameters: The parameters' types on the wire: as the client declared them, else as inferred.
         description: What Describe says, as of when the statement was prepared.
-        settings_changed: How often the session's settings had changed by then.
+        age: How often the session's settings, and the policies, had changed by then.
     """
 
     statement: Statement | None
     parameters: tuple[PgType, ...]
     description: Description
-    settings_changed: int
+    age: tuple[int, int]
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """The gateway's server: accepts clients, logs them in, answers them, and ends in good order.
 
-Rule 1: nothing blocks the event loop. Statements run in one pool of bounded size, at most one for each client;
-    logins and cancels have a small pool of their own, so that they get through while all statements are busy.
+Rule 1: nothing blocks the event loop. Statements run in one pool of bounded size, at most one for each client, users
+    taking turns; logins and cancels have a small pool of their own, so that they get through while it is busy.
 Rule 2: a client that goes away takes its statement with it.
 """
 
@@ -9,6 +9,7 @@ import asyncio
 import hmac
 import itertools
 import secrets
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,8 +22,11 @@ from dpsql.session import Session
 from dpsql.wire.backend import FATAL, BackendKeyData, ParameterStatus, ReadyForQuery
 from dpsql.wire.client import Disconnected
 from dpsql.wire.connection import Connection
+from dpsql.wire.fair import FairPool
 from dpsql.wire.frontend import CancelRequest, Terminate
+from dpsql.wire.guesses import Guesses
 from dpsql.wire.login import Gate, Login, log_in
+from dpsql.wire.metrics import Metrics
 from dpsql.wire.protocol import MessageLimits, ServerProtocol, State
 from dpsql.wire.report import error_response, logger
 from dpsql.wire.session import WireSession
@@ -56,16 +60,18 @@ class Limits:
 
     Attributes:
         connections: Clients logged in at a time.
+        user_connections: Clients of one user among them.
         logins: Clients logging in at a time; cancel requests count among them.
         login_seconds: From connecting to being logged in.
         idle_seconds: Between two messages.
         write_seconds: For reading a reply.
-        failure_delay: Seconds that a failed login waits.
+        failure_delay: Seconds that a first failed login waits; see `dpsql.wire.guesses`.
         names: Prepared statements, and portals, of a client.
         messages: Bytes of a message.
     """
 
     connections: int = 100
+    user_connections: int = 50
     logins: int = 100
     login_seconds: float = 10.0
     idle_seconds: float = 3600.0
@@ -81,13 +87,15 @@ class _Guest:
     def __init__(
         self,
         process_id: int,
+        user: str,
         connection: Connection,
         session: Session,
-        statements: ThreadPoolExecutor,
+        statements: FairPool,
         service: ThreadPoolExecutor,
     ) -> None:
         self.process_id = process_id
         self.secret_key = secrets.token_bytes(_KEY_BYTES)
+        self.user = user
         self.session = session
         self._connection = connection
         self._statements = statements
@@ -103,7 +111,7 @@ class _Guest:
             raise Disconnected
         self._running, self._cancelled = True, False
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._statements, self._unless_cancelled, function)
+            return await self._statements.run(self.user, partial(self._unless_cancelled, function))
         finally:
             self._running = False
 
@@ -133,6 +141,7 @@ class GatewayServer:
         require_tls: Refuse clients that come without TLS.
         limits: What clients may take.
         workers: Statements that run at a time.
+        metrics: What is counted here.
         decoy_secret: Keeps the salts of unknown users the same over restarts and over several gateways; random if
             None, which shows who exists to whoever compares salts before and after a restart.
     """
@@ -149,6 +158,7 @@ class GatewayServer:
         require_tls: bool = False,
         limits: Limits | None = None,
         workers: int = 8,
+        metrics: Metrics | None = None,
         decoy_secret: bytes | None = None,
     ) -> None:
         if require_tls and tls is None:
@@ -157,21 +167,24 @@ class GatewayServer:
         self._databases = frozenset(databases)
         self._host, self._port = host, port
         self._limits = limits or Limits()
-        self._statements = ThreadPoolExecutor(workers, thread_name_prefix="dpsql-statement")
+        self._statements = FairPool(workers)
         self._service = ThreadPoolExecutor(_SERVICE_THREADS, thread_name_prefix="dpsql-service")
+        self._guesses = Guesses(self._limits.failure_delay)
         self._gate = Gate(
             lambda user: self._serve_call(partial(lookup, user)),
             tls,
             require_tls,
             decoy_secret or secrets.token_bytes(32),
-            self._limits.failure_delay,
+            self._guesses,
         )
         self._server: asyncio.Server | None = None
         self._clients: dict[Connection, asyncio.Task[None]] = {}
         self._guests: dict[int, _Guest] = {}
         self._process_ids = itertools.count(1)
-        self._seats = self._limits.connections
+        self._seated: Counter[str] = Counter()
         self._closed = asyncio.Event()
+        self._metrics = metrics or Metrics()
+        self._show_gauges(self._metrics)
 
     @property
     def port(self) -> int:
@@ -182,6 +195,11 @@ class GatewayServer:
     def sessions(self) -> int:
         """The number of clients that are logged in."""
         return len(self._guests)
+
+    @property
+    def accepting(self) -> bool:
+        """True while new clients are let in."""
+        return self._server is not None and self._server.is_serving()
 
     async def start(self) -> None:
         """Listen, and accept clients."""
@@ -208,7 +226,7 @@ class GatewayServer:
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
-        self._statements.shutdown(wait=False, cancel_futures=True)
+        self._statements.shutdown()
         self._service.shutdown(wait=False)
         self._closed.set()
 
@@ -235,7 +253,9 @@ class GatewayServer:
 
     async def _say_goodbye(self, connection: Connection, error: Exception) -> None:
         if isinstance(error, Error):
-            logger.info("connection from %s ended: %s %s", connection.peer, error.sqlstate, ascii(error.message))
+            told = {"event": "disconnect", "peer": connection.peer, "sqlstate": error.sqlstate}
+            message = "connection from %s ended: %s %a"
+            logger.info(message, connection.peer, error.sqlstate, error.message, extra={"fields": told})
         if connection.protocol.state is not State.CLOSED:
             try:
                 await connection.send(error_response(error, FATAL))
@@ -245,15 +265,17 @@ class GatewayServer:
     async def _log_in_and_answer(self, connection: Connection) -> None:
         if len(self._clients) - len(self._guests) > self._limits.logins:
             raise TooManyConnections("sorry, too many clients already", hint="Try again in a moment.")
+        self._guesses.check(connection.address)
         try:
-            async with asyncio.timeout(self._limits.login_seconds):
-                login = await log_in(connection, self._gate)
-        except TimeoutError:
-            raise QueryCanceled("canceling authentication due to timeout") from None
+            login = await self._log_in(connection)
+        except Error as error:
+            self._metrics.logins.add(error.sqlstate)
+            raise
         if isinstance(login, CancelRequest):
             self._cancel(login)
             return
-        with self._seat():
+        self._metrics.logins.add("00000")
+        with self._seat(login.user):
             guest = await self._admit(connection, login)
             try:
                 await self._open(connection, guest, login)
@@ -261,27 +283,38 @@ class GatewayServer:
             finally:
                 del self._guests[guest.process_id]
                 self._service.submit(guest.session.close)
-                logger.info("session of %a on %a from %s ended", login.user, login.database, connection.peer)
+                self._log("logout", "session of %a on %a from %s ended", connection, login)
+
+    async def _log_in(self, connection: Connection) -> Login | CancelRequest:
+        try:
+            async with asyncio.timeout(self._limits.login_seconds):
+                return await log_in(connection, self._gate)
+        except TimeoutError:
+            raise QueryCanceled("canceling authentication due to timeout") from None
 
     @contextmanager
-    def _seat(self) -> Iterator[None]:
+    def _seat(self, user: str) -> Iterator[None]:
         """Hold one of the places for clients that are logged in."""
-        if self._seats == 0:
+        if self._seated.total() >= self._limits.connections:
             raise TooManyConnections("sorry, too many clients already", hint="Close connections no longer needed.")
-        self._seats -= 1
+        if self._seated[user] >= self._limits.user_connections:
+            raise TooManyConnections(f'too many connections for role "{user}"', hint="Close those no longer needed.")
+        self._seated[user] += 1
         try:
             yield
         finally:
-            self._seats += 1
+            self._seated[user] -= 1
+            if not self._seated[user]:
+                del self._seated[user]
 
     async def _admit(self, connection: Connection, login: Login) -> _Guest:
         if login.database not in self._databases:
             raise UnknownDatabase(f'database "{login.database}" does not exist')
         session = await self._serve_call(partial(self._make_session, login))
-        guest = _Guest(next(self._process_ids), connection, session, self._statements, self._service)
+        guest = _Guest(next(self._process_ids), login.user, connection, session, self._statements, self._service)
         connection.on_lost = guest.cancel
         self._guests[guest.process_id] = guest
-        logger.info("session of %a on %a from %s", login.user, login.database, connection.peer)
+        self._log("login", "session of %a on %a from %s", connection, login)
         return guest
 
     def _make_session(self, login: Login) -> Session:
@@ -313,6 +346,17 @@ class GatewayServer:
             if isinstance(message, Terminate):
                 return
             await session.handle(message)
+
+    def _log(self, event: str, message: str, connection: Connection, login: Login) -> None:
+        told = {"event": event, "user": login.user, "database": login.database, "peer": connection.peer}
+        logger.info(message, login.user, login.database, connection.peer, extra={"fields": told})
+
+    def _show_gauges(self, metrics: Metrics) -> None:
+        metrics.gauge("dpsql_clients", "Connections, those that are logging in included.", lambda: len(self._clients))
+        metrics.gauge("dpsql_sessions", "Clients that are logged in.", lambda: len(self._guests))
+        metrics.gauge("dpsql_calls_running", "Calls that have a worker.", lambda: self._statements.running)
+        metrics.gauge("dpsql_calls_waiting", "Calls that wait for a worker.", lambda: self._statements.waiting)
+        metrics.gauge("dpsql_accepting", "1 while new clients are let in.", lambda: int(self.accepting))
 
     def _cancel(self, request: CancelRequest) -> None:
         guest = self._guests.get(request.process_id)

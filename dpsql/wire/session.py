@@ -141,9 +141,10 @@ class WireSession:
         self._statements.check_free(message.statement)
         declared = tuple(map(of_declared, message.parameter_oids))
         sql = read_text(message.sql)
+        age = self._age
         statement, description = await self._client.call(partial(self._prepare, sql, declared))
         parameters = _parameter_types(declared, description)
-        prepared = PreparedStatement(statement, parameters, description, self._settings_changed)
+        prepared = PreparedStatement(statement, parameters, description, age)
         self._statements.add(message.statement, prepared)
         self._send(ParseComplete())
 
@@ -225,8 +226,8 @@ class WireSession:
             self._complete(_counted(result.tag, len(batch)))
 
     async def _check_shape(self, portal: Portal, statement: Statement) -> None:
-        """Refuse, before anything is charged, a statement whose result a changed setting has given another shape."""
-        if portal.prepared.settings_changed == self._settings_changed:
+        """Refuse, before anything is charged, a statement that a setting or a policy has given another shape."""
+        if portal.prepared.age == self._age:
             return
         types = tuple(kind.type for kind in portal.prepared.parameters)
         description = await self._client.call(partial(self._session.describe, statement, types))
@@ -251,6 +252,11 @@ class WireSession:
         if result.tag in _FORGETS_STATEMENTS:
             self._statements.clear()
         return result
+
+    @property
+    def _age(self) -> tuple[int, int]:
+        """What a description may be too old for: how often settings have changed, and policies."""
+        return self._settings_changed, self._session.generation
 
     async def _pad(self, begun: float) -> None:
         """Wait until the reply's time is a multiple of the quantum: how long a statement took is not for the client."""
@@ -355,7 +361,7 @@ def _check_columns(description: Description, columns: Sequence[ResultColumn] | N
     if told != (None if columns is None else [of_column(column).oid for column in columns]):
         raise UnsupportedQuery(
             "cached plan must not change result type",
-            hint="A setting has changed the columns of this statement: prepare it again.",
+            hint="A setting or the policy has changed the columns of this statement: prepare it again.",
         )
 
 

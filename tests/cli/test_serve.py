@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from dpsql.cli import serve as serve_module
+from dpsql.cli.logs import JsonLines, TextLines
 from tests.cli.conftest import Program, Run
 from tests.cli.test_demo import psql
 
@@ -67,8 +68,12 @@ def test_json_lines_have_neither_queries_nor_data(policy: Path, ledger: str, sta
     assert rows
     assert program.stop(signal.SIGINT) == 0
     lines = [json.loads(line) for line in program.err]
-    assert all(set(line) == {"time", "level", "message"} for line in lines)
-    assert any("session of 'ana' on 'clinic'" in line["message"] for line in lines)
+    assert all({"time", "level", "message"} <= set(line) for line in lines)
+    asked = {"user": "ana", "database": "clinic", "kind": "query"}
+    told = [{key: line.get(key) for key in (*asked, "event", "sqlstate")} for line in lines]
+    assert {"event": "statement", "sqlstate": "00000"} | asked in told
+    assert {"event": "statement", "sqlstate": "42703"} | asked in told
+    assert [line["event"] for line in lines if "peer" in line] == ["login", "logout"]
     assert "canary" not in "".join(program.err)
 
 
@@ -189,7 +194,7 @@ def test_the_log_has_the_kind_of_an_exception_and_not_its_text(caplog: pytest.Lo
         except KeyError as error:
             record = logging.LogRecord("dpsql", logging.ERROR, "", 0, "it failed", None, sys.exc_info())
             serve_module._log_unhandled(runner.get_loop(), {"message": "canary", "exception": error})
-    for formatter in (serve_module._TextLines(), serve_module._JsonLines()):
+    for formatter in (TextLines(), JsonLines()):
         line = formatter.format(record)
         assert "KeyError" in line
         assert "canary" not in line

@@ -1,0 +1,44 @@
+"""The log on standard error, as text or as JSON, a line each.
+
+Rule: users, databases, addresses and what went wrong; never a row or an exception's text, and a query's text only where
+    it was asked for.
+"""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+
+def log_to_stderr(log_format: str) -> None:
+    """Write the log to standard error: what dpsql does from INFO on, what libraries say from WARNING on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if log_format == "json" else TextLines())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("dpsql").setLevel(logging.INFO)
+
+
+class TextLines(logging.Formatter):
+    """Time, level and message; of an exception its type only."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        return " ".join(_fields(record).values())
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: time, level and message, and the event with its fields where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        return json.dumps(_fields(record) | getattr(record, "fields", {}), ensure_ascii=False)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, str]:
+    moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+    fields = {"time": moment, "level": record.levelname, "message": record.getMessage()}
+    if record.exc_info and record.exc_info[0] is not None:
+        fields["exception"] = record.exc_info[0].__name__
+    return fields

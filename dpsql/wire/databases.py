@@ -1,0 +1,104 @@
+"""databases: what a gateway serves: a database for each policy, all of which may be loaded again under open sessions.
+
+Rule 1: a statement runs from its first step to its last on the policies it began with.
+Rule 2: policies are replaced all together or not at all, and old engines are let go when nothing runs on them.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from dpsql.engine import Engine
+from dpsql.errors import InvalidPolicy
+from dpsql.wire.catalog.catalog import Catalog, Catalogs
+
+
+@dataclass
+class Generation:
+    """The engines of one loading of the policies, with their catalogs.
+
+    Attributes:
+        number: 0 for those of the start, and so on.
+        engines: By database name.
+        catalogs: What browsing is answered from.
+        users: Statements that run on them, and 1 more while new ones do.
+    """
+
+    number: int
+    engines: Mapping[str, Engine]
+    catalogs: Catalogs
+    users: int = 1
+
+    def open(self, database: str, user: str) -> tuple[Engine, Catalog]:
+        """What a session of a user needs.
+
+        Raises:
+            PolicyViolation: The user has no role in the policy.
+        """
+        return self.engines[database], self.catalogs.browser(database, user)
+
+
+class Databases:
+    """The databases that are served.
+
+    Args:
+        engines: By database name; they are closed here.
+    """
+
+    def __init__(self, engines: Mapping[str, Engine]) -> None:
+        self._current = _generation(0, engines)
+        self._lock = threading.Lock()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The databases' names: those of the start."""
+        return frozenset(self._current.engines)
+
+    @property
+    def generation(self) -> int:
+        """How often the policies were loaded again."""
+        return self._current.number
+
+    @contextmanager
+    def current(self) -> Iterator[Generation]:
+        """The engines of now, which stay open as long as they are used."""
+        with self._lock:
+            used = self._current
+            used.users += 1
+        try:
+            yield used
+        finally:
+            self._leave(used)
+
+    def replace(self, engines: Mapping[str, Engine]) -> None:
+        """Have statements from now on run on other engines.
+
+        Raises:
+            InvalidPolicy: They are not of the same databases; nothing is changed, and they are not closed.
+        """
+        if engines.keys() != self.names:
+            raise InvalidPolicy(
+                "the databases are not those of the start: " + ", ".join(sorted(engines)),
+                hint="Start the gateway again, or name them as before: " + ", ".join(sorted(self.names)),
+            )
+        with self._lock:
+            old, self._current = self._current, _generation(self._current.number + 1, engines)
+        self._leave(old)
+
+    def close(self) -> None:
+        """Let go of the engines; nothing may run on them any more."""
+        self._leave(self._current)
+
+    def _leave(self, used: Generation) -> None:
+        with self._lock:
+            used.users -= 1
+            if used.users:
+                return
+        used.catalogs.close()
+        for engine in used.engines.values():
+            engine.close()
+
+
+def _generation(number: int, engines: Mapping[str, Engine]) -> Generation:
+    return Generation(number, engines, Catalogs(engines))

@@ -1,0 +1,110 @@
+"""gateway: a session as the gateway keeps it: over policies that may be loaded again, limited, counted and logged.
+
+Rule: the log has kinds and SQLSTATEs of statements; their text only if the operator asks for it; never a row.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from dpsql.compiler.statements import (
+    CopyStatement,
+    DeclareStatement,
+    ExecuteStatement,
+    ExplainStatement,
+    QueryStatement,
+)
+from dpsql.errors import BackendFailure, Error, QueryCanceled
+from dpsql.results import Description, Result
+from dpsql.session import Session, Statement
+from dpsql.sqltypes import SqlType
+from dpsql.wire.databases import Databases
+from dpsql.wire.metrics import Metrics
+from dpsql.wire.rates import Rates
+
+_LOG: Final = logging.getLogger("dpsql.statement")
+_LIMITED: Final = (QueryStatement, ExplainStatement, ExecuteStatement, DeclareStatement, CopyStatement)
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """What sessions share.
+
+    Attributes:
+        databases: What they are over.
+        rates: How many statements a user may send.
+        metrics: Where statements are counted.
+        log_text: The log has the statements' text too.
+    """
+
+    databases: Databases
+    rates: Rates = field(default_factory=lambda: Rates(None))
+    metrics: Metrics = field(default_factory=Metrics)
+    log_text: bool = False
+
+    def session(self, user: str, database: str) -> Session:
+        """Open a session.
+
+        Raises:
+            PolicyViolation: The user has no role in the policy.
+        """
+        return _GatewaySession(self, user, database)
+
+
+class _GatewaySession(Session):
+    def __init__(self, gateway: Gateway, user: str, database: str) -> None:
+        self._gateway = gateway
+        self._database = database
+        with gateway.databases.current() as generation:
+            engine, browser = generation.open(database, user)
+            super().__init__(engine, user, browser)
+            self._number = generation.number
+
+    @property
+    def generation(self) -> int:
+        return self._gateway.databases.generation
+
+    def describe(self, statement: Statement, parameter_types: Sequence[SqlType | None] = ()) -> Description:
+        with self._current():
+            return super().describe(statement, parameter_types)
+
+    def execute(
+        self, statement: Statement, parameters: Sequence[object] = (), types: Sequence[SqlType | None] = ()
+    ) -> Result:
+        kind = type(statement.parsed).__name__.removesuffix("Statement").lower()
+        self._gateway.metrics.statements.add(self._database, kind)
+        begun = time.monotonic()
+        try:
+            if isinstance(statement.parsed, _LIMITED):
+                self._gateway.rates.take(self.user)
+            with self._current():
+                result = super().execute(statement, parameters, types)
+        except Error as error:
+            if not isinstance(error, BackendFailure | QueryCanceled):
+                self._gateway.metrics.refusals.add(self._database, error.sqlstate)
+            self._log(statement, kind, error.sqlstate, begun)
+            raise
+        self._log(statement, kind, "00000", begun)
+        return result
+
+    @contextmanager
+    def _current(self) -> Iterator[None]:
+        """Run on the policies of now, whatever is loaded meanwhile."""
+        with self._gateway.databases.current() as generation:
+            if generation.number != self._number:
+                self.adopt(*generation.open(self._database, self.user))
+                self._number = generation.number
+            yield
+
+    def _log(self, statement: Statement, kind: str, sqlstate: str, begun: float) -> None:
+        told: dict[str, object] = {"event": "statement", "user": self.user, "database": self._database, "kind": kind}
+        told |= {"sqlstate": sqlstate, "ms": round((time.monotonic() - begun) * 1000, 1)}
+        message = "%s of %a on %a: %s in %s ms"
+        arguments = [kind, self.user, self._database, sqlstate, told["ms"]]
+        if self._gateway.log_text:
+            told["sql"] = statement.sql
+            message, arguments = f"{message}: %a", [*arguments, statement.sql]
+        _LOG.info(message, *arguments, extra={"fields": told})

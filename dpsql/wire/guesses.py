@@ -1,0 +1,79 @@
+"""guesses: how long a failed login waits before it is told: the longer, the more have failed of late.
+
+Rule 1: a right password never waits, so that nobody is locked out by another's guesses.
+Rule 2: failures are counted for users that do not exist as for those that do.
+Rule 3: memory is bounded, whatever names and addresses come.
+"""
+
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from dpsql.errors import TooManyConnections
+
+_MOST_SECONDS: Final = 8.0
+_MEMORY_SECONDS: Final = 900.0
+_KEYS: Final = 10_000
+_DOUBLINGS: Final = 30
+# PostgreSQL's names are no longer.
+_NAME_LENGTH: Final = 63
+
+
+class Guesses:
+    """Failed logins of the last quarter of an hour, by user and by address.
+
+    Args:
+        first: Seconds that a first failure waits; each further one of the same user or address waits twice as long.
+        most: Seconds that no failure waits longer than.
+        at_once: Failures of one address that may be waiting; more clients from there are not heard until one is told.
+        clock: Seconds from some moment on.
+    """
+
+    def __init__(
+        self,
+        first: float,
+        most: float = _MOST_SECONDS,
+        at_once: int = 10,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._first, self._most = first, most
+        self._at_once = at_once
+        self._clock = clock
+        self._failures: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
+        self._waiting: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._failures)
+
+    def check(self, address: str) -> None:
+        """Let a client begin to log in.
+
+        Raises:
+            TooManyConnections: Too many failures from its address are still to be told.
+        """
+        if self._waiting[address] >= self._at_once:
+            raise TooManyConnections("too many failed logins from this address", hint="Try again in a moment.")
+
+    @contextmanager
+    def failed(self, user: str, address: str) -> Iterator[float]:
+        """Count a failure; gives the seconds that it is to wait, and lasts as long as it does."""
+        count = max(self._count(("user", user[:_NAME_LENGTH])), self._count(("address", address)))
+        self._waiting[address] += 1
+        try:
+            yield min(self._most, self._first * 2 ** min(count - 1, _DOUBLINGS))
+        finally:
+            self._waiting[address] -= 1
+            if not self._waiting[address]:
+                del self._waiting[address]
+
+    def _count(self, key: tuple[str, str]) -> int:
+        """Add a failure to those of late; return how many there are."""
+        count, last = self._failures.pop(key, (0, 0.0))
+        now = self._clock()
+        count = 1 if now - last > _MEMORY_SECONDS else count + 1
+        self._failures[key] = (count, now)
+        if len(self._failures) > _KEYS:
+            self._failures.popitem(last=False)
+        return count
