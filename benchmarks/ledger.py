@@ -91,10 +91,10 @@ def charging(ledger: SqliteLedger, user: str) -> Act:
 
 def fill(ledger: SqliteLedger, charge: Act, history: int) -> None:
     """Make so many charges, without waiting for the disk."""
-    ledger._connection.execute("PRAGMA synchronous = OFF")
+    ledger._storage.writer.execute("PRAGMA synchronous = OFF")
     for _ in range(history):
         charge()
-    ledger._connection.execute("PRAGMA synchronous = FULL")
+    ledger._storage.writer.execute("PRAGMA synchronous = FULL")
 
 
 def latency(ledger: SqliteLedger, insert: Act, charge: Act, history: int) -> None:

@@ -86,6 +86,7 @@ def _column_json(column: OutputColumn) -> dict[str, Any]:
         "sensitivity": {"l0": error.l0, "linf": error.linf, "l1": error.l1, "l2": error.l2},
         "stderr": error.stderr,
         "plus_minus_95": error.plus_minus_95,
+        **({"ranks_95": error.ranks} if error.ranks is not None else {}),
     }
 
 
@@ -170,8 +171,11 @@ def _error_text(column: OutputColumn) -> str:
     if error is None:
         return "not noisy by itself"
     l2 = f"L0 {error.l0}, L1 {number(error.l1)}, L2 {number(error.l2)}"
+    if error.ranks is not None:
+        return f"a value within {error.ranks} ranks of the one asked for, at 95 %; chosen by rank, {l2}"
     if error.plus_minus_95 is None:
-        return f"{error.mechanism} noise on a centred sum and a count, {l2}; its error falls with the group's size"
+        sums = "a centred sum" if isinstance(error.output, MeanOutput) else "centred sums"
+        return f"{error.mechanism} noise on {sums} and a count, {l2}; its error falls with the group's size"
     return f"± {number(error.plus_minus_95)} at 95 %, {error.mechanism} noise, {l2}"
 
 
@@ -227,13 +231,16 @@ def answer_notice(answer: Answer, pursuit: Pursuit | None = None, *, intervals: 
     price += f" for {len(answer.earlier) + 1} rounds" if answer.earlier else ""
     left = decimal_text(charge.remaining.epsilon, 4)
     errors = [f"{c.name} ± {number(e.plus_minus_95)}" for c in answer.columns if (e := c.error) and e.plus_minus_95]
-    means = [c.name for c in answer.columns if c.error is not None and isinstance(c.error.output, MeanOutput)]
+    ranks = [f"{c.name} ± {e.ranks}" for c in answer.columns if (e := c.error) and e.ranks is not None]
+    means = [c.name for c in answer.columns if (e := c.error) and e.plus_minus_95 is None and e.ranks is None]
     parts = [f"price: {price}", f"remaining: epsilon {left} of {decimal_text(charge.limit.epsilon)}"]
     if charge.shared is not None:
         shared, name = decimal_text(charge.shared.remaining.epsilon, 4), charge.shared.group
         parts.append(f'remaining of group "{name}": epsilon {shared} of {decimal_text(charge.shared.limit.epsilon)}')
     if errors:
         parts.append("95 % of noise within: " + ", ".join(errors))
+    if ranks:
+        parts.append("95 % of choices within, in ranks: " + ", ".join(ranks))
     if pursuit is not None:
         parts.append(target_text(pursuit))
     if means and not intervals:

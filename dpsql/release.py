@@ -29,6 +29,7 @@ from dpsql.errors import (
     QueryCanceled,
     QueryTooComplex,
 )
+from dpsql.privacy.choice import RankChoice
 from dpsql.privacy.selection import Threshold
 from dpsql.sqltypes import Span, SqlType
 
@@ -127,11 +128,20 @@ def _sorted(cells: ReleasedCells) -> ReleasedCells:
     return ReleasedCells(tuple(key[order] for key in cells.keys), tuple(cell[order] for cell in cells.cells))
 
 
-def _noised(cell: NDArray[np.int64], planned: PlannedRelease, index: int) -> NDArray[np.int64]:
+def _noised(cell: NDArray[Any], planned: PlannedRelease, index: int) -> NDArray[np.int64]:
     """Cells lie within ±2^62, and noise beyond that has a probability below 2^-128."""
-    noise = np.clip(planned.parts[index].noise.sample(len(cell)), -MAX_CELL, MAX_CELL)
+    drawn = planned.parts[index].noise
+    if isinstance(drawn, RankChoice):
+        return np.array([drawn.choose(*_counted(text)) for text in cell], dtype=np.int64)
+    noise = np.clip(drawn.sample(len(cell)), -MAX_CELL, MAX_CELL)
     noisy: NDArray[np.int64] = np.clip(np.clip(cell, -MAX_CELL, MAX_CELL) + noise, -MAX_CELL, MAX_CELL)
     return noisy
+
+
+def _counted(text: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The values of a group, and how often each is there."""
+    pairs = np.array(text.replace(":", ",").split(",") if text else [], dtype=np.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
 
 
 class PostProcessor:

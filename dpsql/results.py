@@ -78,8 +78,10 @@ class Description:
         parameters: The types of its placeholders.
         columns: Its columns; None where it returns no rows.
         parameter_oids: PostgreSQL's types of the placeholders, where the catalog knows them better; else ().
+        elements: Of each placeholder that is an array, the type of its items; None of the others.
     """
 
     parameters: tuple[SqlType, ...]
     columns: tuple[ResultColumn, ...] | None
     parameter_oids: tuple[int, ...] = ()
+    elements: tuple[SqlType | None, ...] = ()

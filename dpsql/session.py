@@ -122,6 +122,11 @@ class Session:
         return self._settings.reported()
 
     @property
+    def output_settings(self) -> dict[str, str]:
+        """The settings that say how values are printed."""
+        return self._settings.output()
+
+    @property
     def reply_quantum(self) -> int:
         """Milliseconds to a multiple of which replies are padded; 0 for none."""
         return self._engine.policy.dataset.reply_quantum
@@ -187,7 +192,7 @@ class Session:
             return browsed
         intervals = self._settings.is_on("dpsql.intervals")
         described = self._engine.describe(self._user, query, types, intervals=intervals)
-        return Description(described.parameters, self._columns(described.columns))
+        return Description(described.parameters, self._columns(described.columns), elements=described.elements)
 
     def _describe_prepared(self, prepared: Prepared) -> Description:
         return self._describe(prepared.query, prepared.types)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from dpsql.compiler.settings import QuerySettings
 from dpsql.errors import InvalidParameter, UndefinedObject
@@ -35,7 +35,6 @@ _FIXED = {
 _FREE = {
     "application_name": "",
     "client_min_messages": "notice",
-    "extra_float_digits": "1",
     "search_path": '"$user", public',
     "statement_timeout": "0",
     "lock_timeout": "0",
@@ -43,8 +42,6 @@ _FREE = {
     "transaction_deferrable": "off",
     "default_transaction_deferrable": "off",
     "default_transaction_read_only": "on",
-    "bytea_output": "hex",
-    "IntervalStyle": "postgres",
     "jit": "off",
     "synchronous_commit": "on",
     "row_security": "on",
@@ -66,8 +63,12 @@ _CHOICES = {
     "default_transaction_isolation": _ISOLATION,
     "standard_conforming_strings": ("on",),
     "client_encoding": ("UTF8", "UTF-8", "UNICODE"),
-    "DateStyle": ("ISO", "ISO, MDY", "ISO, DMY", "ISO, YMD", "ISO,MDY", "ISO,DMY", "ISO,YMD"),
+    "IntervalStyle": ("postgres", "postgres_verbose", "sql_standard", "iso_8601"),
+    "bytea_output": ("escape", "hex"),
 }
+_PARSED = ("TimeZone", "DateStyle", "extra_float_digits")
+"""Settings of PostgreSQL whose values are read and told in one spelling."""
+_OUTPUT = ("DateStyle", "TimeZone", "IntervalStyle", "bytea_output", "extra_float_digits")
 _BOOLEANS = {"dpsql.intervals": "off", "dpsql.reuse": "on", "dpsql.notices": "on"}
 _BOUNDS = ("dpsql.max_rows", "dpsql.max_groups", "dpsql.max_rows_per_group")
 _TRANSACTIONS = ("isolation", "deferrable")
@@ -75,13 +76,21 @@ _TRANSACTIONS = ("isolation", "deferrable")
 _TARGET = "dpsql.target_error"
 _MECHANISMS = ("auto", "laplace", "gaussian")
 _OWN = ("dpsql.epsilon", "dpsql.delta", "dpsql.mechanism", _TARGET, *_BOOLEANS, *_BOUNDS)
-_SPELLINGS = {name.lower(): name for name in sorted((*_OWN, "TimeZone", *_FIXED, *_FREE, *_CHOICES), key=str.lower)}
+_SPELLINGS = {
+    name.lower(): name
+    for name in sorted(
+        (*_OWN, "TimeZone", "DateStyle", "extra_float_digits", *_FIXED, *_FREE, *_CHOICES), key=str.lower
+    )
+}
 """Every setting there is, found by any spelling."""
 _DEFAULTS = {
     _TARGET: "off",
     "standard_conforming_strings": "on",
     "client_encoding": "UTF8",
     "DateStyle": "ISO, MDY",
+    "IntervalStyle": "postgres",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
     "default_transaction_isolation": "read committed",
     **_BOOLEANS,
     **_FIXED,
@@ -122,9 +131,11 @@ class Settings:
         Raises:
             UndefinedObject: There is no such setting.
         """
-        known = self._spelling(name)
-        value = self._set_to(known)
-        return self._default(known) if value is None else value
+        return self._value(self._spelling(name))
+
+    def _value(self, name: str) -> str:
+        value = self._set_to(name)
+        return self._default(name) if value is None else value
 
     def _set_to(self, name: str) -> str | None:
         return self._local[name] if name in self._local else self._values.get(name)
@@ -171,7 +182,11 @@ class Settings:
 
     def reported(self) -> dict[str, str]:
         """The settings that clients are told of."""
-        return {name: self.show(name) for name in REPORTED}
+        return {name: self._value(name) for name in REPORTED}
+
+    def output(self) -> dict[str, str]:
+        """The settings that say how values are printed."""
+        return {name: self._value(name) for name in _OUTPUT}
 
     def reported_since(self, before: dict[str, str]) -> tuple[tuple[str, str], ...]:
         """The settings that clients are told of and that are not what they were."""
@@ -259,8 +274,9 @@ class Settings:
         if name in _BOUNDS:
             return _count(name, value)
         if name == "DateStyle":
-            _one_of(name, value.upper(), _CHOICES[name])
-            return value.upper().replace(",", ", ").replace(",  ", ", ") if "," in value else "ISO, MDY"
+            return _date_style(value, self._value(name))
+        if name == "extra_float_digits":
+            return _float_digits(value)
         if name == "client_encoding":
             _one_of(name, value.strip("'").upper(), _CHOICES[name])
             return "UTF8"
@@ -343,10 +359,52 @@ def _boolean(name: str, value: str) -> str:
     raise InvalidParameter(f'parameter "{name}" requires a Boolean value', hint=f"SET {name} = on")
 
 
+_STYLES = {"iso": "ISO", "sql": "SQL", "german": "German"}
+_ORDERS = {
+    **{"ymd": "YMD", "dmy": "DMY", "euro": "DMY", "european": "DMY", "mdy": "MDY", "us": "MDY", "noneuro": "MDY"},
+    "noneuropean": "MDY",
+}
+
+
+def _date_style(value: str, current: str) -> str:
+    """A style, an order or both; what is not said stays as it is, but German has the day first."""
+    if not value.strip():
+        return current
+    style, _, order = current.partition(", ")
+    said: dict[str, str] = {}
+    for word in value.lower().split(","):
+        word = word.strip()
+        # PostgreSQL, too, goes by the first letters of these.
+        known = "Postgres" if word.startswith("postgres") else _STYLES.get(word)
+        kind, meant = ("style", known) if known is not None else ("order", _ORDERS.get(word))
+        if meant is None or said.setdefault(kind, meant) != meant:
+            raise InvalidParameter(
+                f'invalid value for parameter "DateStyle": "{value[:40]}"', hint="SET DateStyle = 'ISO, DMY'"
+            )
+    if said.get("style") == "German":
+        order = "DMY"
+    return f"{said.get('style', style)}, {said.get('order', order)}"
+
+
+def _float_digits(value: str) -> str:
+    sign, digits = ("-", value.strip()[1:]) if value.strip().startswith("-") else ("", value.strip())
+    if not digits.isdecimal() or not -15 <= int(sign + digits[:9]) <= 3:
+        raise InvalidParameter(
+            f'invalid value for parameter "extra_float_digits": "{value[:40]}"',
+            detail="It is a whole number from -15 to 3.",
+            hint="SET extra_float_digits = 1",
+        )
+    return str(int(sign + digits[:9]))
+
+
 def _zone(value: str) -> str:
+    name = value.strip("'")
     try:
-        return ZoneInfo(value.strip("'")).key
+        return ZoneInfo(name).key
     except (ValueError, OSError, ZoneInfoNotFoundError):
+        known = next((zone for zone in sorted(available_timezones()) if zone.lower() == name.lower()), None)
+        if known is not None:
+            return known
         raise InvalidParameter(f'invalid value for parameter "TimeZone": "{value[:40]}"') from None
 
 

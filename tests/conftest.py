@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,14 @@ from dpsql.cli.clinic import generate_clinic
 from dpsql.engine import Engine
 from dpsql.ledger import open_ledger
 from dpsql.policy import Policy, load_policy
+from dpsql.privacy.choice import RankChoice
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
 from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric
 from dpsql.session import Session
 from examples.load_german_health import load as load_german_health
 from tests.copies import copied
 from tests.faults.forks import Forks
-from tests.postgres import VERSIONS, Connection, OwnServer, Server, own_server, served_clinic
+from tests.postgres import VERSIONS, Connection, OwnServer, Server, own_server, served_clinic, url_of
 from tests.world import WIDE_POLICY, add_events
 
 ROOT = Path(__file__).parent.parent
@@ -88,6 +89,26 @@ def postgres_server() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
+def ledger_databases(postgres_server: Server) -> Iterator[list[str]]:
+    """Two databases for ledgers."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(postgres_server.database()) for _ in range(2)]
+
+
+@pytest.fixture
+def postgres_places(postgres_server: Server, ledger_databases: list[str]) -> list[str]:
+    """The URLs of two databases without a ledger."""
+    for name in ledger_databases:
+        postgres_server.run(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()",
+            "DROP SCHEMA IF EXISTS dpsql_ledger CASCADE",
+            database=name,
+        )
+    return [url_of(postgres_server.url, dbname=name) for name in ledger_databases]
+
+
+@pytest.fixture(scope="session")
 def postgres(postgres_server: Server) -> Iterator[Connection]:
     """A connection to it, in UTC."""
     with postgres_server.connect() as connection:
@@ -148,6 +169,16 @@ def silence_noise(patch: pytest.MonkeyPatch) -> None:
     def anybody(_self: object, units: NDArray[np.int64]) -> NDArray[np.bool_]:
         return units > 0
 
+    def wanted(choice: RankChoice, values: NDArray[np.int64], counts: NDArray[np.int64]) -> int:
+        """The value of the rank asked for: the middle of those that have it, or the limit where there is nobody."""
+        if not values.size:
+            return choice.lower
+        steps = choice.steps(values, counts)
+        best = [place for place, loss in enumerate(steps.losses) if loss == min(steps.losses)]
+        return (steps.firsts[best[0]] + steps.firsts[best[-1]] + steps.sizes[best[-1]] - 1) // 2
+
+    patch.setattr(RankChoice, "inset", 0)
+    patch.setattr(RankChoice, "choose", wanted)
     for law in (DiscreteLaplace, DiscreteGaussian):
         patch.setattr(law, "sample", nothing)
     for selection in (TruncatedGeometric, GaussianThreshold):

@@ -150,7 +150,6 @@ SPELLINGS: dict[str, str | None] = {
 }
 
 EVERYWHERE = "protected, released, public"
-ABOVE = "released, public"
 
 
 def functions() -> Iterator[str]:
@@ -161,8 +160,6 @@ def functions() -> Iterator[str]:
         if spelling is not None:
             # A bar would end the cell, even in code.
             yield f"| {spelling.replace('|', chr(92) + '|')} | {EVERYWHERE} | {FUNCTIONS[name]} |"
-    for name in ("MIN", "MAX"):
-        yield f"| `{name}(a)` | {ABOVE} | for every value |"
 
 
 def error_codes() -> Iterator[str]:

@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -74,11 +75,16 @@ def uses(root: Path) -> list[Use]:
     return [
         Use(name, used, line)
         for name, path in known.items()
-        for used, line in names_used(ast.parse(path.read_text(encoding="utf-8")), name, path, known)
+        for used, line in names_used(path.read_text(encoding="utf-8"), name, path, frozenset(known))
     ]
 
 
-def names_used(tree: ast.Module, module: str, path: Path, known: Mapping[str, Path]) -> Iterator[tuple[str, int]]:
+@cache
+def names_used(text: str, module: str, path: Path, known: Set[str]) -> tuple[tuple[str, int], ...]:
+    return tuple(_names_used(ast.parse(text), module, path, known))
+
+
+def _names_used(tree: ast.Module, module: str, path: Path, known: Set[str]) -> Iterator[tuple[str, int]]:
     aliases: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

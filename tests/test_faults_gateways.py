@@ -12,11 +12,12 @@ import psycopg
 import pytest
 
 import dpsql.ledger.file
-from dpsql.ledger import SqliteLedger
+from dpsql.ledger import Ledger, open_ledger
+from dpsql.ledger.postgres_connection import WRITE
 from tests.faults.forks import Fork, Forks
 from tests.faults.reads import Notes
 from tests.faults.victims import act_at_commit, connect, note_reads, port_of, serve
-from tests.faults.world import charges, new_ledger, question, write_policy
+from tests.faults.world import charges, question, with_passwords, write_policy
 from tests.test_faults_disk import REFUSED
 
 ANSWERS = 20
@@ -29,19 +30,27 @@ def policy(clinic_file: Path, tmp_path: Path) -> Path:
     return write_policy(tmp_path / "two.toml", clinic_file, answers=ANSWERS)
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where the ledger is."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_places")[0])
+    return f"sqlite:///{tmp_path / 'ledger.sqlite'}"
+
+
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
-    opened = new_ledger(tmp_path / "ledger.sqlite")
+def ledger(url: str) -> Iterator[Ledger]:
+    opened = with_passwords(open_ledger(url))
     yield opened
     opened.close()
 
 
-def start(forks: Forks, policy: Path) -> Fork:
-    return forks.start("tests.faults.victims:serve", policy, policy.with_name("ledger.sqlite"))
+def start(forks: Forks, policy: Path, url: str) -> Fork:
+    return forks.start("tests.faults.victims:serve", policy, url)
 
 
-def test_two_gateways_spend_one_budget(forks: Forks, policy: Path, ledger: SqliteLedger) -> None:
-    gateways = [start(forks, policy) for _ in range(2)]
+def test_two_gateways_spend_one_budget(forks: Forks, policy: Path, url: str, ledger: Ledger) -> None:
+    gateways = [start(forks, policy, url) for _ in range(2)]
     ports = [port_of(gateway) for gateway in gateways]
     numbers = itertools.count()
     together = threading.Barrier(2 * CLIENTS)
@@ -72,14 +81,13 @@ def test_two_gateways_spend_one_budget(forks: Forks, policy: Path, ledger: Sqlit
 
 
 def test_one_that_is_killed_within_a_charge_does_not_hold_up_the_other(
-    forks: Forks, policy: Path, ledger: SqliteLedger, tmp_path: Path
+    forks: Forks, policy: Path, url: str, ledger: Ledger, tmp_path: Path
 ) -> None:
     """It dies while it alone may write."""
     notes = Notes(tmp_path / "notes")
-    path = tmp_path / "ledger.sqlite"
     point = "the charge is to be committed"
-    dying = forks.start("tests.faults.victims:serve_and_die", policy, path, notes.path, point)
-    other = start(forks, policy)
+    dying = forks.start("tests.faults.victims:serve_and_die", policy, url, notes.path, point)
+    other = start(forks, policy, url)
     with connect(other) as connection:
         connection.execute(question(0))
         with connect(dying) as lost, pytest.raises(psycopg.OperationalError):
@@ -107,23 +115,25 @@ def serve_and_stand_still(policy: str, ledger: str) -> None:
 def serve_impatiently(policy: str, ledger: str, notes: str) -> None:
     """Be a `dpsql serve` that waits for others a moment only."""
     dpsql.ledger.file.BUSY_SECONDS = 0.05  # type: ignore[assignment]
+    soon = WRITE.replace("lock_timeout = '30s'", "lock_timeout = '50ms'")
+    pytest.MonkeyPatch().setattr("dpsql.ledger.postgres.WRITE", soon)
     note_reads(notes)
     serve(policy, ledger)
 
 
 def test_one_that_stands_still_within_a_charge_makes_the_other_refuse(
-    forks: Forks, policy: Path, ledger: SqliteLedger, tmp_path: Path
+    forks: Forks, policy: Path, url: str, ledger: Ledger, tmp_path: Path
 ) -> None:
-    path, notes = tmp_path / "ledger.sqlite", Notes(tmp_path / "notes")
-    standing = forks.start("tests.test_faults_gateways:serve_and_stand_still", policy, path)
-    other = forks.start("tests.test_faults_gateways:serve_impatiently", policy, path, notes.path)
+    notes = Notes(tmp_path / "notes")
+    standing = forks.start("tests.test_faults_gateways:serve_and_stand_still", policy, url)
+    other = forks.start("tests.test_faults_gateways:serve_impatiently", policy, url, notes.path)
     with connect(standing) as slow, connect(other) as connection, ThreadPoolExecutor(1) as pool:
         answer = pool.submit(lambda: slow.execute(question(0)).fetchall())
         assert standing.line_with("standing")
         with pytest.raises(psycopg.OperationalError) as refusal:
             connection.execute(question(1))
         assert refusal.value.sqlstate == REFUSED
-        assert "another process holds the ledger" in str(refusal.value.diag.message_hint)
+        assert "holds the ledger" in str(refusal.value.diag.message_hint)
         assert notes.lines() == []
         os.kill(standing.pid, signal.SIGCONT)
         assert len(answer.result()) == 1

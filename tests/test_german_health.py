@@ -18,7 +18,7 @@ import dpsql
 from dpsql.compiler.parts import MeanOutput
 from dpsql.compiler.released import ColumnError
 from dpsql.engine import Answer
-from dpsql.privacy.mechanisms import DiscreteLaplace
+from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
 
 REACH = {"gaussian": 6.2, "laplace": 12.6}
 
@@ -106,6 +106,7 @@ def economist(german_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 def reach(answer: Answer, error: ColumnError, cell: int) -> float:
     """How far a cell may stray, in grid units."""
     noise = answer.query.releases[error.release].parts[cell].noise
+    assert isinstance(noise, DiscreteLaplace | DiscreteGaussian)
     kind = "laplace" if isinstance(noise, DiscreteLaplace) else "gaussian"
     return REACH[kind] * max(noise.stderr, 0.5)
 

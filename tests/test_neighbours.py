@@ -232,6 +232,24 @@ WITHOUT_GREEDY += "; DELETE FROM letters WHERE who = 'ann'"
 CASES = (
     "SELECT COUNT(*), SUM(cost), AVG(cost), COUNT(DISTINCT note), COUNT(DISTINCT pid), AVG(n), SUM(huge) FROM visits",
     "SELECT day, COUNT(*), SUM(n), AVG(n), COUNT(DISTINCT note) FROM visits GROUP BY day",
+    "SELECT VAR_POP(n), STDDEV(cost), VARIANCE(huge) FROM visits",
+    "SELECT flag, STDDEV(ratio), VAR_SAMP(n) FILTER (WHERE n > 3), AVG(n) FROM visits GROUP BY flag",
+    "SELECT sex, VAR_POP(age), CORR(age, weight), REGR_SLOPE(debt, age) FROM people GROUP BY sex",
+    "SELECT CORR(n, cost), REGR_R2(ratio, n), COVAR_POP(n, n), REGR_AVGX(huge, ratio), REGR_COUNT(n, f) FROM visits",
+    "SELECT note, REGR_SXX(n, ratio), REGR_SYY(n, cost), REGR_SXY(cost, ratio) FROM visits GROUP BY note",
+    "SELECT REGR_INTERCEPT(points, points), COVAR_SAMP(points, 3) FROM cards",
+    "SELECT SUM(DISTINCT n), AVG(DISTINCT n), COUNT(DISTINCT n), AVG(DISTINCT cost) FROM visits",
+    "SELECT note, SUM(DISTINCT n), AVG(DISTINCT cost) FILTER (WHERE flag) FROM visits GROUP BY note",
+    "SELECT sex, SUM(DISTINCT age), AVG(DISTINCT age) FROM people GROUP BY sex",
+    "SELECT BOOL_AND(flag), BOOL_OR(n > 3), EVERY(cost < 0) FROM visits",
+    "SELECT day, BOOL_AND(flag), BOOL_OR(flag) FILTER (WHERE n > 3) FROM visits GROUP BY day",
+    "SELECT MIN(n), MAX(cost), MEDIAN(ratio), PERCENTILE_DISC(0.9) WITHIN GROUP (ORDER BY huge) FROM visits",
+    "SELECT day, MIN(n), MAX(ratio) FILTER (WHERE flag), MEDIAN(cost), COUNT(DISTINCT n) FROM visits GROUP BY day",
+    "SELECT note, PERCENTILE_CONT(0.25) WITHIN GROUP (ORDER BY n), MAX(n), AVG(n) FROM visits GROUP BY note",
+    "SELECT note, day, MEDIAN(n) FROM visits GROUP BY note, day",
+    "SELECT sex, MIN(age), MAX(debt), MEDIAN(weight) FROM people GROUP BY sex",
+    "SELECT MAX(points), PERCENTILE_DISC(0.3) WITHIN GROUP (ORDER BY points) FROM cards",
+    "SELECT SUM(CASE WHEN flag THEN n ELSE -5 END), SUM((n > 3)::int), SUM(n * cost) / SUM(n) FROM visits",
     "SELECT note, COUNT(*), SUM(cost), COUNT(DISTINCT day) FROM visits GROUP BY note",
     "SELECT note, day, COUNT(*) FROM visits GROUP BY note, day",
     "SELECT flag, COUNT(*), AVG(ratio), SUM(f) FROM visits GROUP BY flag",
@@ -324,7 +342,6 @@ REFUSED = (
     "SELECT note, COUNT(*) OVER () FROM visits GROUP BY ROW_NUMBER() OVER (ORDER BY note), note",
     "SELECT COUNT(*) FROM (SELECT note FROM visits ORDER BY note LIMIT 5) s",
     "SELECT COUNT(*) FROM (SELECT note FROM visits UNION ALL SELECT 'x') s",
-    "SELECT MAX(n) FROM visits",
     "SELECT COUNT(*) FROM visits v JOIN people p ON v.n = p.age",
     "SELECT COUNT(*) FROM visits v CROSS JOIN people p",
     "SELECT COUNT(*) FROM visits v JOIN people p ON v.pid >= p.pid",
@@ -509,6 +526,27 @@ FAULTS = (
         without(rf" - least\(a\d+, \d+\) \* {_LIMIT}")),
     Fault("means are not measured from the centre, a row a unit", "SELECT AVG(age) FROM people",
         without(r" - CAST[^*]* \* count\(x\d+\)")),
+    Fault("squares are not clamped, a row a unit", "SELECT VAR_POP(age) FROM people", without(_VALUE, r"\1")),
+    Fault("squares are not measured from the centre", "SELECT VAR_POP(n) FROM visits",
+        lambda sql: re.sub(rf"\(x\d+ - {_LIMIT}\)", "(x0 + 9)", unclamped(sql))),
+    Fault("squares of a unit are not clamped", "SELECT VAR_POP(n) FROM visits",
+        lambda sql: re.sub(_VALUE, r"LEAST(\1, 1000)", unclamped(sql))),
+    Fault("products of a unit are not clamped", "SELECT flag, COVAR_POP(n, huge) FROM visits GROUP BY flag",
+        lambda sql: re.sub(_VALUE, r"LEAST(\1, 1000)", unclamped(sql))),
+    Fault("distinct values that are added up are not capped",
+        "SELECT SUM(DISTINCT EXTRACT(day FROM day)::integer) FROM visits WHERE pid = 0",
+        without(r"c\.r <= \d+", "c.r > 0")),
+    Fault("distinct values that are added up are not clamped", "SELECT AVG(DISTINCT n) FROM visits WHERE pid = 0",
+        without(_VALUE, r"\1")),
+    Fault("units for a truth are counted by rows", "SELECT BOOL_AND(flag) FROM visits",
+        without(r"least\((a\d+), 1\)", r"\1")),
+    Fault("rows that are ranked are not capped", "SELECT MEDIAN(n) FROM visits", without(r"c\.r <= \d+", "c.r > 0")),
+    Fault("one row too many is ranked", "SELECT flag, MEDIAN(n) FROM visits GROUP BY flag",
+        without(r"c\.r <= 3\b", "c.r <= 4")),
+    Fault("rows of any group are ranked", "SELECT note, MIN(n) FROM visits GROUP BY note",
+        without(r"\br <= 3\b", "r > 0")),
+    Fault("rows are ranked over all units", "SELECT MIN(cost) FROM visits", lambda sql: sql.replace(
+        "row_number() OVER (PARTITION BY unit ORDER BY", "1 + 0 * row_number() OVER (PARTITION BY unit ORDER BY")),
     Fault("empty groups are left out", "SELECT n < 5, COUNT(*) FROM visits WHERE pid = 0 GROUP BY 1",
         without(r"LEFT JOIN \(", "JOIN (")),
     Fault("a public group stands twice", "SELECT flag, COUNT(*) FROM visits GROUP BY flag",
@@ -640,7 +678,8 @@ def test_zero_has_no_sign_and_what_is_no_number_is_null(survey: Survey) -> None:
     for number in ("CAST(note AS real)", "CAST(note AS float8)", "ratio", "-0.0::float8", "CAST('-0' AS real)"):
         signed = f"CAST({number} AS numeric(5, 1))::text LIKE '-%'"
         found = counts(survey, f"SELECT COUNT(*) FILTER (WHERE {signed}), COUNT({number}) FROM visits", rows)
-        assert found[1] == {(): 0} and found[2] == {(): 3 if "0'" in number or "0.0" in number else 1}, number
+        counted = 3 if "0'" in number or "0.0" in number else 1
+        assert sorted(cell[()] for cell in found[1:]) == [0, counted], number
 
 
 def test_time_is_that_of_the_policy(survey: Survey) -> None:
@@ -701,7 +740,7 @@ def test_sums_of_many_great_values_do_not_overflow(tmp_path: Path, lower: int) -
     query = compile_query(statement, Catalog(loaded, backend.schema, loaded.roles[0]), SETTINGS, MEANINGS)
     found = backend.fetch(dict(enumerate(query.releases)), (), Cancellation()).releases[0]
     backend.close()
-    assert found.cells[-1].tolist() == [20000] and len(found.cells) >= 3
+    assert [20000] in [cell.tolist() for cell in found.cells] and len(found.cells) >= 3
 
 
 # The engine itself: files, threads, physical order

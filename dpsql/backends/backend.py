@@ -27,12 +27,12 @@ class ExactCells:
     Attributes:
         keys: One column a group key, as text.
         units: The number of units in each group.
-        cells: One column a part.
+        cells: One column a part: numbers; of a part whose values are chosen by rank, texts of value:count, ….
     """
 
     keys: tuple[Texts, ...]
     units: NDArray[np.int64]
-    cells: tuple[NDArray[np.int64], ...]
+    cells: tuple[NDArray[Any], ...]
 
     def __repr__(self) -> str:
         """Hide the cells, wherever an exact value might be printed."""

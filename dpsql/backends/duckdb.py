@@ -185,8 +185,11 @@ class DuckDBBackend:
                 cursor.register(made.table, rows.table())
             found = cursor.execute(planned.sql).fetchnumpy()
         keys = tuple(_texts(found[f"k{index}"]) for index in range(planned.keys))
-        numbers = [_integers(found[name]) for name in ("units", *(f"p{index}" for index in range(len(planned.parts))))]
-        return ExactCells(keys, numbers[0], tuple(numbers[1:]))
+        cells = (
+            _integers(found[f"p{index}"]) if made.part.rank is None else _texts(found[f"p{index}"])
+            for index, made in enumerate(planned.parts)
+        )
+        return ExactCells(keys, _integers(found["units"]), tuple(cells))
 
     def close(self) -> None:
         """Close the file."""

@@ -215,8 +215,12 @@ class PostgresBackend:
                 transaction.execute(_BY_SORTING)
             _, columns = _run(transaction, statement, _parameters(planned, inputs))
             self._verify(transaction)
-        numbers = [_integers(column) for column in columns[planned.keys :]]
-        return ExactCells(tuple(map(_texts, columns[: planned.keys])), numbers[0], tuple(numbers[1:]))
+        keys, units, cells = columns[: planned.keys], columns[planned.keys], columns[planned.keys + 1 :]
+        read = (
+            _integers(column) if made.part.rank is None else _texts(column)
+            for made, column in zip(planned.parts, cells, strict=True)
+        )
+        return ExactCells(tuple(map(_texts, keys)), _integers(units), tuple(read))
 
     def _statement(self, sql: str, names: Sequence[str], *, empty: bool = False, limit: int | None = None) -> bytes:
         """A statement whose one row has the number of rows of some SQL, and each of its columns as an array."""

@@ -12,7 +12,7 @@ from dpsql.cli.options import existing_ledger, finding_ledger, ledger_option
 from dpsql.cli.owner import freeze, grant, lower, reset, unfreeze
 from dpsql.cli.table import table_lines
 from dpsql.errors import InvalidParameter
-from dpsql.ledger import BudgetStatus, ChargeRecord, Ledger, OwnerRecord, Scope
+from dpsql.ledger import BudgetStatus, ChargeRecord, Holder, Ledger, OwnerRecord, Scope
 from dpsql.policy import Policy, load_policy
 from dpsql.privacy.accounting import Spent, group_privacy
 from dpsql.system import RESETS_ADD_UP, WINDOWS_ADD_UP, decimal_text
@@ -140,15 +140,7 @@ def history(user: str | None, ledger: str | None, policy: Path | None) -> None:
 
 def _concerns(record: OwnerRecord, user: str | None) -> bool:
     """Whether a change is of this user: by name, or as one of all."""
-    return (
-        user is None
-        or record.holder.scope is Scope.ALL
-        or (record.holder.scope, record.holder.name)
-        == (
-            Scope.USER,
-            user,
-        )
-    )
+    return user is None or record.holder in (Holder(Scope.ALL), Holder(Scope.USER, user))
 
 
 def _charge(record: ChargeRecord) -> list[str | None]:

@@ -129,7 +129,7 @@ def read_histories(
     histories = []
     for name, status in statuses:
         # What came after the status was read is left out.
-        found = charges.get(status.number, [])[: status.charges] if status.number is not None else []
+        found = [charge for number in status.numbers for charge in charges.get(number, [])][: status.charges]
         if not _adds_up(found, status.spent):
             raise LedgerUnavailable(
                 f'the charges of "{name}" do not add up to what is spent: the ledger changed while it was read',

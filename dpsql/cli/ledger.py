@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from dpsql.cli.command import Group
-from dpsql.cli.options import existing_file, existing_ledger, finding_ledger
+from dpsql.cli.options import existing_file, existing_ledger, finding_ledger, opened_ledger
 from dpsql.ledger import Noted, VerifyReport
 from dpsql.ledger import backup as back_up
 from dpsql.ledger import migrate as migrate_file
@@ -30,6 +30,20 @@ def ledger() -> None:
     Example:
       dpsql ledger verify --ledger sqlite:///dpsql-ledger.sqlite
     """
+
+
+@ledger.command()
+@finding_ledger
+def init(ledger: str | None, policy: Path | None) -> None:
+    """Make the ledger if there is none, and say what is in it.
+
+    `serve` makes one too where it may: in PostgreSQL a role other than the gateway's had better own the tables.
+
+    Example:
+      dpsql ledger init --ledger postgresql://ledger_owner@host/ledger
+    """
+    with opened_ledger(ledger, policy) as opened:
+        click.echo(_told(opened.verify()))
 
 
 @ledger.command()

@@ -3,18 +3,15 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from dpsql.dbapi import default_ledger
-from dpsql.errors import LedgerUnavailable
 from dpsql.ledger import Ledger, ledger_file, open_ledger
 from dpsql.policy import Policy, load_policy
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-_SQLITE: Final = "sqlite:///"
 
 policy_argument = click.argument("policy", type=click.Path(path_type=Path))
 
@@ -23,7 +20,7 @@ ledger_option = click.option(
     metavar="URL",
     envvar="DPSQL_LEDGER",
     show_envvar=True,
-    help="sqlite:///PATH; by default dpsql-ledger.sqlite beside the policy.",
+    help="sqlite:///PATH or postgresql://…; by default dpsql-ledger.sqlite beside the policy.",
 )
 
 policy_option = click.option(
@@ -54,9 +51,9 @@ def ledger_url(ledger: str | None, policies: Sequence[Policy]) -> str:
 
 
 @contextmanager
-def opened_ledger(ledger: str | None, policy: Path | None) -> Iterator[Ledger]:
+def opened_ledger(ledger: str | None, policy: Path | None, *, make: bool = True) -> Iterator[Ledger]:
     """Open the ledger that the options name, made if there is none yet."""
-    opened = open_ledger(ledger_url(ledger, [] if ledger or policy is None else [load_policy(policy)]))
+    opened = open_ledger(_url(ledger, policy), make=make)
     try:
         yield opened
     finally:
@@ -66,18 +63,14 @@ def opened_ledger(ledger: str | None, policy: Path | None) -> Iterator[Ledger]:
 @contextmanager
 def existing_ledger(ledger: str | None, policy: Path | None) -> Iterator[Ledger]:
     """Open the ledger that the options name; a new, empty one would say nothing about what was spent."""
-    with opened_ledger(_existing(ledger, policy), None) as opened:
+    with opened_ledger(ledger, policy, make=False) as opened:
         yield opened
 
 
 def existing_file(ledger: str | None, policy: Path | None) -> Path:
     """Return the file of the ledger that the options name."""
-    return ledger_file(_existing(ledger, policy))
+    return ledger_file(_url(ledger, policy), make=False)
 
 
-def _existing(ledger: str | None, policy: Path | None) -> str:
-    url = ledger_url(ledger, [] if ledger or policy is None else [load_policy(policy)])
-    path = Path(url.removeprefix(_SQLITE))
-    if url.startswith(_SQLITE) and not path.exists():
-        raise LedgerUnavailable(f'there is no ledger "{path}"', hint="Name the one that `dpsql serve` was given.")
-    return url
+def _url(ledger: str | None, policy: Path | None) -> str:
+    return ledger_url(ledger, [] if ledger or policy is None else [load_policy(policy)])

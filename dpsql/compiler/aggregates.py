@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 from sqlglot import exp
 
-from dpsql.compiler.ir import AggregateCall, Call, Column, Expr, Frame, Window
+from dpsql.compiler.functions import PAIRS, SPREADS, TRUTHS
+from dpsql.compiler.ir import AggregateCall, Call, Cast, Column, Expr, Frame, Literal, Window
 from dpsql.compiler.lowering import Lowering, Method
 from dpsql.compiler.resolve import identifier
-from dpsql.errors import InvalidSyntax, UndefinedColumn, UndefinedFunction, UnsupportedQuery
+from dpsql.errors import InvalidParameter, InvalidSyntax, UndefinedColumn, UndefinedFunction, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
 _AGGREGATES: dict[type[exp.Expr], str] = {
@@ -18,7 +20,32 @@ _AGGREGATES: dict[type[exp.Expr], str] = {
     exp.Avg: "avg",
     exp.Min: "min",
     exp.Max: "max",
+    exp.Variance: "var_samp",
+    exp.VariancePop: "var_pop",
+    exp.Stddev: "stddev_samp",
+    exp.StddevSamp: "stddev_samp",
+    exp.StddevPop: "stddev_pop",
+    exp.CovarPop: "covar_pop",
+    exp.CovarSamp: "covar_samp",
+    exp.Corr: "corr",
+    exp.RegrSlope: "regr_slope",
+    exp.RegrIntercept: "regr_intercept",
+    exp.RegrR2: "regr_r2",
+    exp.RegrCount: "regr_count",
+    exp.RegrAvgx: "regr_avgx",
+    exp.RegrAvgy: "regr_avgy",
+    exp.RegrSxx: "regr_sxx",
+    exp.RegrSyy: "regr_syy",
+    exp.RegrSxy: "regr_sxy",
+    exp.LogicalAnd: "bool_and",
+    exp.LogicalOr: "bool_or",
 }
+_PERCENTILES: dict[type[exp.Expr], str] = {
+    exp.PercentileCont: "percentile_cont",
+    exp.PercentileDisc: "percentile_disc",
+}
+_FRACTION_DIGITS = 6
+_WRITTEN = (*_AGGREGATES, exp.Median, exp.WithinGroup)
 _WINDOWS: dict[type[exp.Expr], tuple[str, SqlType]] = {
     exp.RowNumber: ("row_number", SqlType.BIGINT),
     exp.Rank: ("rank", SqlType.BIGINT),
@@ -37,7 +64,9 @@ _WINDOW_VALUES: dict[type[exp.Expr], str] = {
 
 def _filtered(lowering: Lowering, node: exp.Filter) -> Expr:
     aggregate: exp.Expr = node.this
-    if type(aggregate) not in _AGGREGATES:
+    if isinstance(aggregate, exp.Anonymous) and str(aggregate.this).lower() in BY_NAME:
+        aggregate = _every(aggregate)
+    if type(aggregate) not in _WRITTEN:
         raise UnsupportedQuery("FILTER follows an aggregate", position=lowering.at(node))
     lowering.collected(node)
     condition = lowering.inside_aggregate().condition(node.expression.this)
@@ -49,24 +78,108 @@ def _aggregate(lowering: Lowering, node: exp.Expr, condition: Expr | None = None
     return Column(aggregates.field_of(aggregate_call(lowering.inside_aggregate(), node, condition)))
 
 
+def _every(node: exp.Anonymous) -> exp.LogicalAnd:
+    """EVERY is the standard's name of BOOL_AND."""
+    return exp.LogicalAnd(this=node.expressions[0] if len(node.expressions) == 1 else None)
+
+
 def aggregate_call(lowering: Lowering, node: exp.Expr, condition: Expr | None) -> AggregateCall:
-    """The aggregate call that a node writes, its argument lowered by this lowerer."""
-    lowering.only(node, "this", "big_int")
+    """The aggregate call that a node writes, its arguments lowered by this lowerer."""
+    if isinstance(node, exp.Median):
+        lowering.only(node, "this")
+        return _percentile(lowering, node, ("percentile_cont", Decimal("0.5")), node.this, condition)
+    if isinstance(node, exp.WithinGroup):
+        return _within_group(lowering, node, condition)
     name = _AGGREGATES[type(node)]
+    lowering.only(node, "this", "expression" if name in PAIRS else "big_int")
     if isinstance(node.this, exp.Star) and name == "count":
         lowering.only(node.this)
         return AggregateCall("count", None, False, condition, SqlType.BIGINT)
     distinct = isinstance(node.this, exp.Distinct)
     arguments = node.this.expressions if distinct else [node.this]
-    if len(arguments) != 1 or arguments[0] is None:
-        raise UnsupportedQuery(f"{name.upper()} takes one argument", position=lowering.at(node))
-    argument = lowering.value(arguments[0])
-    return AggregateCall(name, argument, distinct, condition, _aggregate_type(lowering, name, argument, node))
+    arguments = [part for part in (*arguments, node.args.get("expression")) if part is not None]
+    if len(arguments) != (2 if name in PAIRS else 1):
+        count = "two arguments" if name in PAIRS else "one argument"
+        raise UnsupportedQuery(f"{name.upper()} takes {count}", position=lowering.at(node))
+    if distinct and name in SPREADS | PAIRS:
+        raise UnsupportedQuery(
+            f"{name.upper()}(DISTINCT …) is not supported",
+            hint="DISTINCT goes with COUNT, SUM and AVG.",
+            position=lowering.at(node),
+        )
+    argument, *others = map(lowering.condition if name in TRUTHS else lowering.value, arguments)
+    types = [_aggregate_type(lowering, name, each, node) for each in (argument, *others)]
+    other = others[0] if others else None
+    return AggregateCall(name, argument, distinct and name not in TRUTHS, condition, types[0], other=other)
+
+
+def _within_group(lowering: Lowering, node: exp.WithinGroup, condition: Expr | None) -> AggregateCall:
+    """PERCENTILE_CONT and PERCENTILE_DISC, of a constant fraction."""
+    lowering.only(node, "this", "expression")
+    function, terms = node.this, node.expression.expressions
+    if type(function) not in _PERCENTILES:
+        raise lowering.refusal(function)
+    name = _PERCENTILES[type(function)]
+    lowering.only(function, "this")
+    if len(terms) != 1 or function.this is None:
+        raise UnsupportedQuery(f"{name.upper()} takes one fraction and one order", position=lowering.at(node))
+    lowering.only(terms[0], "this", "desc", "nulls_first")
+    if isinstance(function.this, exp.Array):
+        raise UnsupportedQuery(
+            f"{name.upper()} takes one fraction at a time",
+            hint=f"{name.upper()}(0.25) WITHIN GROUP (ORDER BY x), {name.upper()}(0.75) WITHIN GROUP (ORDER BY x)",
+            position=lowering.at(node),
+        )
+    given = lowering.coercion.to(lowering.lower(function.this), SqlType.DOUBLE, lowering.at(function))
+    fraction = _fraction(lowering, name, given, node)
+    if terms[0].args.get("desc"):
+        fraction = 1 - fraction
+    return _percentile(lowering, node, (name, fraction), terms[0].this, condition)
+
+
+def _fraction(lowering: Lowering, name: str, given: Expr, node: exp.Expr) -> Decimal:
+    """A constant between 0 and 1; one that is not known yet stands for any."""
+    given = given.argument if isinstance(given, Cast) else given
+    if isinstance(given, Literal) and given.parameter is not None and given.value is None:
+        return Decimal("0.5")
+    if (
+        not isinstance(given, Literal)
+        or isinstance(given.value, bool)
+        or not isinstance(given.value, int | float | Decimal)
+    ):
+        raise UnsupportedQuery(f"{name.upper()} takes a constant fraction", position=lowering.at(node))
+    fraction = Decimal(str(given.value))
+    if not 0 <= fraction <= 1:
+        raise InvalidParameter(f"percentile value {fraction:g} is not between 0 and 1", position=lowering.at(node))
+    if fraction != round(fraction, _FRACTION_DIGITS):
+        raise InvalidParameter(
+            f"a fraction of {name.upper()} has up to {_FRACTION_DIGITS} digits", position=lowering.at(node)
+        )
+    return fraction
+
+
+def _percentile(
+    lowering: Lowering, node: exp.Expr, what: tuple[str, Decimal], written: exp.Expr, condition: Expr | None
+) -> AggregateCall:
+    name, fraction = what
+    argument = lowering.value(written)
+    lowering.need_comparable(argument.type, node)
+    if name == "percentile_cont" and not argument.type.is_number:
+        raise UndefinedFunction(
+            f"function {name}(double precision, {argument.type.value}) does not exist",
+            hint="PERCENTILE_DISC is for values that have an order.",
+            position=lowering.at(node),
+        )
+    sql_type = SqlType.DOUBLE if name == "percentile_cont" else argument.type
+    return AggregateCall(name, argument, False, condition, sql_type, other=Literal(fraction, SqlType.NUMERIC))
 
 
 def _aggregate_type(lowering: Lowering, name: str, argument: Expr, node: exp.Expr) -> SqlType:
+    """The type of an aggregate's value, if there is one of such an argument."""
     if name == "count":
         return SqlType.BIGINT
+    if name in TRUTHS:
+        return SqlType.BOOLEAN
     if name in ("min", "max"):
         lowering.need_comparable(argument.type, node)
         return argument.type
@@ -76,7 +189,9 @@ def _aggregate_type(lowering: Lowering, name: str, argument: Expr, node: exp.Exp
             hint=f"{name.upper()} is for numbers; a boolean counts as COUNT(*) FILTER (WHERE …).",
             position=lowering.at(node),
         )
-    if name == "avg":
+    if name == "regr_count":
+        return SqlType.BIGINT
+    if name == "avg" or name in SPREADS | PAIRS:
         return SqlType.DOUBLE
     integers = {SqlType.SMALLINT: SqlType.BIGINT, SqlType.INTEGER: SqlType.BIGINT, SqlType.BIGINT: SqlType.NUMERIC}
     return integers.get(argument.type, argument.type)
@@ -117,6 +232,10 @@ def _window_function(lowering: Lowering, node: exp.Expr) -> tuple[str, tuple[Exp
         return name, (), sql_type
     if kind in _AGGREGATES:
         call = aggregate_call(lowering, node, None)
+        if call.function in SPREADS | PAIRS | TRUTHS:
+            raise UnsupportedQuery(
+                f"{call.function.upper()} is not supported as a window function", position=lowering.at(node)
+            )
         if call.distinct:
             raise UnsupportedQuery("DISTINCT is not supported in a window function", position=lowering.at(node))
         if call.argument is None:
@@ -182,9 +301,14 @@ def _grouping(lowering: Lowering, node: exp.Grouping) -> Expr:
     return Call("grouping", tuple(inside.value(part) for part in node.expressions), SqlType.INTEGER)
 
 
+def _named(lowering: Lowering, node: exp.Anonymous) -> Expr:
+    return _aggregate(lowering, _every(node))
+
+
+BY_NAME: dict[str, Method] = {"every": _named}
 METHODS: dict[type[exp.Expr], Method] = {
     exp.Filter: _filtered,
-    **dict.fromkeys(_AGGREGATES, _aggregate),
+    **dict.fromkeys(_WRITTEN, _aggregate),
     exp.Window: _window,
     exp.Grouping: _grouping,
 }

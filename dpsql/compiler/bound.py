@@ -11,7 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import TypeGuard
 
-from dpsql.compiler.functions import EXTRACT_PARTS
+from dpsql.compiler.functions import EXTRACT_PARTS, PAIRS, SPREADS
 from dpsql.compiler.ir import (
     Aggregate,
     Call,
@@ -143,6 +143,8 @@ def _of_rows(
     most = Fraction(rows[1]) if rows[1] is not None else None
     if function in ("count", "count_rows") or argument is None:
         return Interval(Fraction(rows[0]), most)
+    if function in SPREADS | PAIRS:
+        return UNBOUNDED
     each = interval(argument, bounds)
     if grid is not None:
         each = Interval(grid.lower * grid.step, grid.upper * grid.step)

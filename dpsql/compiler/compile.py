@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC
 
 from dpsql.compiler.catalog import Catalog
-from dpsql.compiler.literals import Parameters
+from dpsql.compiler.literals import Parameters, element_of
 from dpsql.compiler.lower import lower
 from dpsql.compiler.lowering import Constants
 from dpsql.compiler.margins import with_margins
@@ -21,10 +21,11 @@ from dpsql.sqltypes import SqlType
 
 @dataclass(frozen=True)
 class Described:
-    """What Describe tells: the types of placeholders and of columns."""
+    """What Describe tells: the types of placeholders and of columns; of placeholders of arrays, those of the items."""
 
     parameters: tuple[SqlType, ...]
     columns: tuple[tuple[str, SqlType], ...]
+    elements: tuple[SqlType | None, ...]
 
 
 def compile_query(
@@ -96,10 +97,19 @@ def describe_query(
     except Exception as error:
         raise _unreadable(error) from None
     found = parameters.types
-    count = max([len(types), *(index + 1 for index in found)], default=0)
-    inferred = (found.get(index, SqlType.UNKNOWN) for index in range(count))
-    named = tuple(SqlType.TEXT if sql_type is SqlType.UNKNOWN else sql_type for sql_type in inferred)
-    return Described(named, tuple((name, field.type) for name, field in lowered.columns))
+    count = max([len(types), *(index + 1 for index in found if index < element_of(0))], default=0)
+    named = tuple(_known(found.get(index)) for index in range(count))
+    elements = (found.get(element_of(index)) for index in range(count))
+    return Described(
+        named,
+        tuple((name, field.type) for name, field in lowered.columns),
+        tuple(None if element is None else _known(element) for element in elements),
+    )
+
+
+def _known(inferred: SqlType | None) -> SqlType:
+    """A type that was inferred; text where nothing told."""
+    return SqlType.TEXT if inferred is None or inferred is SqlType.UNKNOWN else inferred
 
 
 def _unreadable(error: Exception) -> Error:

@@ -34,7 +34,7 @@ METHODS: Mapping[type[exp.Expr], Method] = (
     | casts.METHODS
     | aggregates.METHODS
     | subqueries.METHODS
-    | {exp.Anonymous: calls.method(CALLED, moments.BY_NAME)}
+    | {exp.Anonymous: calls.method(CALLED, moments.BY_NAME | aggregates.BY_NAME)}
 )
 
 

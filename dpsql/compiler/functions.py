@@ -154,5 +154,22 @@ CALLS: dict[str, str] = {
 }
 """Every function that is called by its name and arguments in a row: how it is written, [optional] arguments last."""
 
-AGGREGATES = frozenset({"count", "sum", "avg", "min", "max"})
-"""Aggregates by PostgreSQL's names; over protected rows only the first three."""
+SPREADS = frozenset({"var_pop", "var_samp", "stddev_pop", "stddev_samp"})
+"""Aggregates that tell how far numbers are apart."""
+
+PAIRS = frozenset(
+    {
+        *("covar_pop", "covar_samp", "corr", "regr_slope", "regr_intercept", "regr_r2", "regr_count"),
+        *("regr_avgx", "regr_avgy", "regr_sxx", "regr_syy", "regr_sxy"),
+    }
+)
+"""Aggregates of pairs (y, x), both of which are there."""
+
+PERCENTILES = frozenset({"percentile_cont", "percentile_disc"})
+"""Aggregates of the value that a part of the rows lies below."""
+
+RANKS = PERCENTILES | {"min", "max"}
+"""Aggregates whose value has a rank among the others."""
+
+TRUTHS = frozenset({"bool_and", "bool_or"})
+"""Aggregates of conditions."""

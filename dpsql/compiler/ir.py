@@ -183,9 +183,9 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
-    """count, sum, avg, min or max of an argument (None: of rows), over the rows that pass the filter.
+    """An aggregate of an argument (None: of rows), over the rows that pass the filter.
 
-    `grid` is what numbers are added up on where the sum must be exact.
+    `grid` is what numbers are added up on where the sum must be exact; `other` is a second argument.
     """
 
     function: str
@@ -194,6 +194,12 @@ class AggregateCall:
     filter: Expr | None
     type: SqlType
     grid: Grid | None = None
+    other: Expr | None = None
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        """The arguments and the filter, as far as there are any."""
+        return tuple(part for part in (self.argument, self.other, self.filter) if part is not None)
 
 
 # Relations

@@ -95,7 +95,7 @@ class Labels:
 
     def of_call(self, call: AggregateCall) -> str:
         """The label of an aggregate call."""
-        parts = ("*" if part is None else self.of(part) for part in (call.argument, call.filter))
+        parts = ("*" if part is None else self.of(part) for part in (call.argument, call.other, call.filter))
         return f"{call.function}({call.distinct}, {', '.join(parts)}, {call.grid})"
 
     def _each(self, expressions: Iterable[Expr]) -> str:

@@ -35,6 +35,37 @@ class Parameters:
     zone: tzinfo
     values: tuple[object, ...] | None = None
     types: dict[int, SqlType] = field(default_factory=dict)
+    _elements: dict[int, object] = field(default_factory=dict)
+
+    def elements(self, index: int, at: int | None) -> tuple[int, ...]:
+        """The placeholders that stand for the items of the array that is placeholder `index`; one while described.
+
+        Raises:
+            UndefinedParameter: There are fewer values.
+            DatatypeMismatch: The value is no list.
+        """
+        declared = self.types.setdefault(index, SqlType.ARRAY)
+        if declared is SqlType.UNKNOWN:
+            self.types[index] = SqlType.ARRAY
+        if self.values is None:
+            self._elements[element_of(index)] = None
+            return (element_of(index),)
+        self._check_there(index, at)
+        # What is compared with no array, and with one that holds NULL alone, is the same: NULL.
+        value = [None] if self.values[index] is None else self.values[index]
+        if not isinstance(value, list | tuple):
+            raise DatatypeMismatch(f"the value of ${index + 1} is no array", hint="Pass a list of values.", position=at)
+        places = tuple(element_of(index) + number for number in range(len(value)))
+        self._elements.update(zip(places, value, strict=True))
+        return places
+
+    def is_element(self, index: int) -> bool:
+        """Whether placeholder `index` stands for an item of an array."""
+        return index in self._elements
+
+    def _check_there(self, index: int, at: int | None) -> None:
+        if self.values is not None and index >= len(self.values):
+            raise UndefinedParameter(f"there is no parameter ${index + 1}", position=at)
 
     def literal(self, index: int, at: int | None) -> Literal:
         """The constant that placeholder `index` (0-based) stands for.
@@ -45,9 +76,11 @@ class Parameters:
         declared = self.types.setdefault(index, SqlType.UNKNOWN)
         if self.values is None:
             return Literal(None, declared, index)
-        if index >= len(self.values):
-            raise UndefinedParameter(f"there is no parameter ${index + 1}", position=at)
-        value = self.values[index]
+        if index in self._elements:
+            value = self._elements[index]
+        else:
+            self._check_there(index, at)
+            value = self.values[index]
         if isinstance(value, str) and not _is_clean(value):
             raise InvalidText("a text may not hold a NUL character or half a character", position=at)
         if isinstance(value, str) or value is None:
@@ -57,6 +90,11 @@ class Parameters:
                 else parse_text(Literal(value, declared), at, self.zone)
             )
         return _as_declared(typed(value, at), declared, at)
+
+
+def element_of(index: int) -> int:
+    """The place of the first item of the array that is placeholder `index`: beyond all that can be written."""
+    return (index + 1) << 20
 
 
 def _is_clean(text: str) -> bool:

@@ -7,7 +7,7 @@ from sqlglot import exp
 from dpsql.compiler.calls import Arguments, Called
 from dpsql.compiler.ir import Call, Case, Cast, Expr, InList, Literal
 from dpsql.compiler.lowering import Lowering, Method
-from dpsql.compiler.subqueries import in_query, quantified
+from dpsql.compiler.subqueries import in_query, quantified, quantifier
 from dpsql.errors import QueryTooComplex, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
@@ -80,8 +80,9 @@ def _need_comparable(lowering: Lowering, sql_type: SqlType, node: exp.Expr) -> N
 
 
 def _comparison(lowering: Lowering, node: exp.Binary) -> Expr:
-    if isinstance(node.expression, exp.Any | exp.All):
-        return quantified(lowering, node)
+    quantity = quantifier(node.expression)
+    if quantity is not None:
+        return quantified(lowering, node, *quantity)
     sides = _compared(lowering, node.this, node.expression)
     _need_comparable(lowering, sides[0].type, node)
     return Call(_COMPARISONS[type(node)], sides, SqlType.BOOLEAN)

@@ -5,6 +5,7 @@ Rule: a margin is made of the noise's law and of released cells, so it costs not
 
 from dataclasses import replace
 
+from dpsql.compiler.functions import RANKS, TRUTHS
 from dpsql.compiler.ir import (
     Call,
     Cast,
@@ -58,7 +59,8 @@ def _carry(relation: Relation, field: Field, fields: Fields) -> tuple[Relation, 
     match relation:
         case Release():
             found = origins(relation, field)
-            return (relation, found[0].margin) if found else None
+            told = bool(found) and found[0].call.function not in RANKS | TRUTHS
+            return (relation, found[0].margin) if told else None
         case Project():
             return _projected(relation, field, fields)
         case SetOperation(kind="union", all=True):
@@ -77,7 +79,7 @@ def _is_even(relation: Filter | Sort | Distinct, field: Field) -> bool:
     if not isinstance(relation, Distinct):
         return True
     found = origins(relation, field)
-    return len(found) == 1 and found[0].call.function != "avg"
+    return len(found) == 1 and found[0].call.function in ("count", "sum", "regr_count")
 
 
 def _over(relation: Filter | Sort | Distinct, below: Relation, margin: Field) -> Relation:

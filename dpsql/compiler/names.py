@@ -36,7 +36,8 @@ def _null(lowering: Lowering, _node: exp.Null) -> Expr:
 
 def _parameter(lowering: Lowering, node: exp.Parameter) -> Expr:
     index = str(node.this.this) if isinstance(node.this, exp.Literal) else ""
-    if not index.isdecimal() or not 1 <= int(index) <= 65535:
+    written = index.isdecimal() and 1 <= int(index) <= 65535
+    if not written and not (index.isdecimal() and lowering.parameters.is_element(int(index) - 1)):
         raise UnsupportedQuery("placeholders are $1, $2 and so on", position=lowering.at(node))
     return lowering.parameters.literal(int(index) - 1, lowering.at(node))
 

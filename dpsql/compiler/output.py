@@ -66,7 +66,7 @@ def output_name(node: exp.Expr, sql: str) -> str:
     match node:
         case exp.Column():
             return identifier(node.this)
-        case exp.Paren() | exp.Filter() | exp.Window():
+        case exp.Paren() | exp.Filter() | exp.Window() | exp.WithinGroup():
             return output_name(node.this, sql)
         case exp.Subquery():
             return _subquery_name(node.this, sql)

@@ -6,18 +6,21 @@ Rule 2: a part's range is what its SQL enforces, by clamping; policy bounds only
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TypeVar
 
 from dpsql.compiler.bound import Interval, bounds_of, interval, narrow
+from dpsql.compiler.functions import PAIRS, RANKS, SPREADS, TRUTHS
 from dpsql.compiler.ir import (
     Aggregate,
     AggregateCall,
+    Call,
     Column,
     Expr,
     Field,
     Grid,
+    Literal,
     Project,
     Protected,
     Relation,
@@ -25,8 +28,10 @@ from dpsql.compiler.ir import (
     UnitScan,
     UnitWindows,
 )
+from dpsql.compiler.spreads import Moment, SpreadOutput, needs
 from dpsql.compiler.walk import inputs
 from dpsql.errors import PolicyViolation, QueryTooComplex
+from dpsql.privacy.choice import Rank
 from dpsql.sqltypes import SqlType
 
 MAX_CELL = 2**50
@@ -35,17 +40,40 @@ MAX_PARTS = 64
 MAX_DISTINCT_PARTS = 8
 
 
+MAX_SQUARE = 2**42
+"""The greatest product of two distances from their centres that one unit may add up to, in grid units."""
 MAX_NUMBER = Fraction(10**30)
 """The greatest limit of a sum, and one over the least step."""
 
 
 class PartKind(enum.Enum):
-    """What a cell adds up over the units: rows, grid values, or nothing but distinct values."""
+    """What a cell adds up over the units: rows, grid values, or distinct values."""
 
     COUNT = "count"
     SUM = "sum"
     MEAN = "mean"
     DISTINCT = "distinct"
+    DISTINCT_SUM = "distinct sum"
+    DISTINCT_MEAN = "distinct mean"
+    RANK = "rank"
+
+    @property
+    def is_distinct(self) -> bool:
+        """True where a value that several rows have counts once."""
+        return self in (PartKind.DISTINCT, PartKind.DISTINCT_SUM, PartKind.DISTINCT_MEAN)
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A number in a product, which is measured from the centre of its grid."""
+
+    argument: Expr
+    grid: Grid
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The least and the greatest distance from the centre."""
+        return self.grid.lower - self.grid.centre, self.grid.upper - self.grid.centre
 
 
 @dataclass(frozen=True)
@@ -55,11 +83,15 @@ class Part:
     Attributes:
         kind: COUNT: rows of the unit (where `argument` is not NULL), `cap` at most. SUM: grid values of the unit,
             clamped. MEAN: the same scaled to min(rows, cap) rows and measured from the grid's centre. DISTINCT:
-            values no other unit brings, `cap` at most.
+            values no other unit brings, `cap` at most; DISTINCT_SUM and DISTINCT_MEAN: such values added up, from 0
+            or from the grid's centre. RANK: how often there is each grid value, `cap` rows of a unit at most; what it
+            adds is what it moves the loss of a value by.
         argument: What is counted or summed; None counts rows.
         filter: Rows for which it is not true add nothing.
         cap: Rows of one unit that count in one group.
-        grid: The grid of the argument, for SUM and MEAN.
+        grid: The grid of the argument, for sums and means, and for distinct values that are told apart on it.
+        factors: For a MEAN of products: the two numbers, of which the first is the argument.
+        rank: For RANK: the rank of the value that is chosen.
     """
 
     kind: PartKind
@@ -67,22 +99,34 @@ class Part:
     filter: Expr | None
     cap: int
     grid: Grid | None = None
+    factors: tuple[Factor, ...] = ()
+    rank: Rank | None = None
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        """The expressions that it is made of."""
+        found = (self.argument, self.filter, *(factor.argument for factor in self.factors))
+        return tuple(each for each in found if each is not None)
 
     @property
     def lower(self) -> int:
         """The least that one unit adds to a cell."""
-        if self.grid is None:
+        if self.rank is not None:
+            return -self.cap * self.rank.above
+        if self.grid is None or self.kind is PartKind.DISTINCT:
             return 0
-        if self.kind is PartKind.MEAN:
+        if self.kind in (PartKind.MEAN, PartKind.DISTINCT_MEAN):
             return self.cap * (self.grid.lower - self.grid.centre)
         return self.cap * min(self.grid.lower, 0)
 
     @property
     def upper(self) -> int:
         """The most that one unit adds to a cell."""
-        if self.grid is None:
+        if self.rank is not None:
+            return self.cap * self.rank.below
+        if self.grid is None or self.kind is PartKind.DISTINCT:
             return self.cap
-        if self.kind is PartKind.MEAN:
+        if self.kind in (PartKind.MEAN, PartKind.DISTINCT_MEAN):
             return self.cap * (self.grid.upper - self.grid.centre)
         return self.cap * max(self.grid.upper, 0)
 
@@ -114,7 +158,24 @@ class MeanOutput:
     grid: Grid
 
 
-Output = CountOutput | SumOutput | MeanOutput
+@dataclass(frozen=True)
+class TruthOutput:
+    """`decided` where there surely are units for it; the opposite where there surely are units for that; else NULL."""
+
+    decided: bool
+    cell: int
+    other_cell: int
+
+
+@dataclass(frozen=True)
+class RankOutput:
+    """A grid value that was chosen by its rank, times the step."""
+
+    cell: int
+    step: Fraction
+
+
+Output = RankOutput | CountOutput | SumOutput | MeanOutput | SpreadOutput | TruthOutput
 
 
 @dataclass(frozen=True)
@@ -155,12 +216,80 @@ class PartList:
             return CountOutput(self._cell(self._count(call)))
         if call.argument is None:
             raise TypeError(f"{call.function} has an argument")
+        if call.function in TRUTHS:
+            return self._truth(call.function == "bool_or", call.argument, call.filter)
+        if call.function in PAIRS and call.other is not None:
+            return self._of_pairs(call, call.argument, call.other)
         grid = grid_of(call, self.protected.relation, cap)
+        if call.function in RANKS:
+            part = Part(PartKind.RANK, call.argument, call.filter, cap, grid, rank=rank_of(call))
+            return RankOutput(self._cell(part), grid.step)
+        if call.function in SPREADS:
+            return self._spread(call, {"y": Factor(call.argument, self._spread_grid(grid))})
         if call.function == "sum":
-            return SumOutput(self._cell(Part(PartKind.SUM, call.argument, call.filter, cap, grid)), grid.step)
-        mean = self._cell(Part(PartKind.MEAN, call.argument, call.filter, cap, grid))
-        count = self._cell(Part(PartKind.COUNT, call.argument, call.filter, cap))
-        return MeanOutput(mean, count, grid)
+            kind = PartKind.DISTINCT_SUM if call.distinct else PartKind.SUM
+            return SumOutput(self._cell(Part(kind, call.argument, call.filter, cap, grid)), grid.step)
+        return self._mean(call, call.argument, grid)
+
+    def _mean(self, call: AggregateCall, argument: Expr, grid: Grid) -> MeanOutput:
+        cap = self.contribution.max_rows
+        total, count = Part(PartKind.MEAN, argument, call.filter, cap, grid), None
+        count = Part(PartKind.COUNT, argument, call.filter, cap)
+        if call.distinct:
+            total = Part(PartKind.DISTINCT_MEAN, argument, call.filter, cap, grid)
+            count = Part(PartKind.DISTINCT, argument, call.filter, cap, grid)
+        return MeanOutput(self._cell(total), self._cell(count), grid)
+
+    def _truth(self, decided: bool, argument: Expr, condition: Expr | None) -> TruthOutput:
+        """Units with a row for one answer, and units with one for the other."""
+        cells = []
+        for function in ("is_true", "is_false") if decided else ("is_false", "is_true"):
+            term = Call(function, (argument,), SqlType.BOOLEAN)
+            cells.append(self._cell(Part(PartKind.COUNT, None, both(term, condition), 1)))
+        return TruthOutput(decided, *cells)
+
+    def _of_pairs(self, call: AggregateCall, first: Expr, second: Expr) -> Output:
+        """A statistic of the rows in which both numbers are there."""
+        condition = call.filter
+        for each in (first, second):
+            absent = Call("is_null", (each,), SqlType.BOOLEAN)
+            condition = both(Call("not", (absent,), SqlType.BOOLEAN), condition)
+        call = replace(call, filter=condition)
+        if call.function == "regr_count":
+            return CountOutput(self._cell(Part(PartKind.COUNT, None, condition, self.contribution.max_rows)))
+        grids = {
+            name: grid_of(replace(call, argument=each), self.protected.relation, self.contribution.max_rows)
+            for name, each in (("y", first), ("x", second))
+        }
+        if call.function in ("regr_avgx", "regr_avgy"):
+            name = call.function[-1]
+            return self._mean(call, second if name == "x" else first, grids[name])
+        numbers = {"y": Factor(first, self._spread_grid(grids["y"]))}
+        return self._spread(call, numbers | {"x": Factor(second, self._spread_grid(grids["x"]))})
+
+    def _spread(self, call: AggregateCall, numbers: Mapping[str, Factor]) -> SpreadOutput:
+        """The sums of some numbers, of their squares and of their products that a statistic needs."""
+        cap = self.contribution.max_rows
+        wanted, moments = needs(call.function), {}
+        for name in ("y", "x", "yy", "xx", "xy"):
+            if name not in wanted:
+                continue
+            factors = tuple(numbers[letter] for letter in name)
+            grid = factors[0].grid if len(factors) == 1 else product_grid(*factors)
+            part = Part(PartKind.MEAN, factors[0].argument, call.filter, cap, grid, factors if len(name) > 1 else ())
+            moments[name] = Moment(self._cell(part), grid)
+        counted = numbers[min(wanted & numbers.keys())].argument if call.other is None else None
+        count = self._cell(Part(PartKind.COUNT, counted, call.filter, cap))
+        return SpreadOutput(call.function, count, **moments)
+
+    def _spread_grid(self, grid: Grid) -> Grid:
+        """A grid on which the squares of one unit can be added up: the same, or a coarser one."""
+        step = grid.step
+        while self.contribution.max_rows * (grid.upper - grid.lower + 2) ** 2 > 4 * MAX_SQUARE:
+            step *= 10
+            factor = step / grid.step
+            grid = Grid(step, (grid.lower / factor).__floor__(), (grid.upper / factor).__ceil__())
+        return grid
 
     def _count(self, call: AggregateCall) -> Part:
         is_unit = call.argument is not None and self.protected.is_unit(call.argument)
@@ -176,7 +305,7 @@ class PartList:
     def _cell(self, part: Part) -> int:
         if part not in self.parts:
             self.parts.append(part)
-        distinct = sum(part.kind is PartKind.DISTINCT for part in self.parts)
+        distinct = sum(part.kind.is_distinct for part in self.parts)
         if distinct > MAX_DISTINCT_PARTS:
             raise QueryTooComplex(
                 f"a query may have {MAX_DISTINCT_PARTS} COUNT(DISTINCT …)", hint="Ask for fewer at a time."
@@ -184,6 +313,25 @@ class PartList:
         if len(self.parts) > MAX_PARTS:
             raise QueryTooComplex(f"a query may have {MAX_PARTS} aggregates", hint="Ask for fewer at a time.")
         return self.parts.index(part)
+
+
+def rank_of(call: AggregateCall) -> Rank:
+    """The rank of the value that an aggregate is."""
+    if isinstance(call.other, Literal):
+        return Rank.quantile(Fraction(str(call.other.value)))
+    return Rank.least() if call.function == "min" else Rank.greatest()
+
+
+def product_grid(one: Factor, two: Factor) -> Grid:
+    """The grid of the products of two distances from their centres."""
+    corners = [left * right for left in one.ends for right in two.ends]
+    least = 0 if one == two else min(corners)
+    return Grid(one.grid.step * two.grid.step, least, max(corners))
+
+
+def both(term: Expr, condition: Expr | None) -> Expr:
+    """A condition, and another if there is one."""
+    return term if condition is None else Call("and", (term, condition), SqlType.BOOLEAN)
 
 
 def grid_of(call: AggregateCall, relation: Relation, rows: int) -> Grid:
@@ -321,6 +469,6 @@ def decimal_places(step: Fraction) -> int | None:
 
 def output_type(call: AggregateCall, output: Output) -> SqlType:
     """The type of an aggregate's released value."""
-    if isinstance(output, SumOutput) and call.type is SqlType.NUMERIC:
+    if isinstance(output, SumOutput | RankOutput) and call.type is SqlType.NUMERIC:
         return SqlType.NUMERIC if decimal_places(output.step) is not None else SqlType.DOUBLE
     return call.type

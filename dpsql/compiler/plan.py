@@ -193,6 +193,11 @@ class _Draft:
     keys: int
     unpriced: Unpriced
 
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What makes two drafts one: what is read, and which ranks are chosen of it."""
+        return self.sql, self.inputs, tuple(part.rank for part in self.unpriced.parts)
+
 
 @dataclass
 class Planner:
@@ -275,7 +280,7 @@ class Planner:
         unpriced = Unpriced(parts, contribution, grouped and domain is None)
         draft = _Draft(rewrite(bounding, self._renderer(self.dialect, leaves)), inputs, len(aggregate.keys), unpriced)
         # Equal releases are one: made once, paid once, the same wherever the query names it.
-        alike = (i for i, other in enumerate(self.drafts) if (other.sql, other.inputs) == (draft.sql, inputs))
+        alike = (i for i, other in enumerate(self.drafts) if other.identity == draft.identity)
         index = next(alike, len(self.drafts))
         self.drafts += [draft] if index == len(self.drafts) else []
         self.leaves[release] = index, ReleasedLeaf(release, outputs, unpriced.private_keys)
@@ -357,7 +362,7 @@ class Planner:
             [
                 self.catalog.policy.fingerprint,
                 draft.sql,
-                [planned.noise.event.to_json() for planned in drawn.parts],
+                [_drawn_as(planned) for planned in drawn.parts],
                 repr(drawn.selection),
                 [
                     [made.sql, [inner.key for inner in made.releases], [read.sql for read in made.public_reads]]
@@ -393,7 +398,7 @@ class Planner:
             errors |= leaf.errors([part.noise for part in releases[index].parts], index)
         columns = []
         for name, shown in self.lowered.columns:
-            found = [errors[origin.field] for origin in origins(self.lowered.relation, shown)]
+            found = [errors[origin.field] for origin in origins(self.lowered.relation, shown) if origin.field in errors]
             columns.append(OutputColumn(name, shown.type, max(found, key=_width) if found else None))
         return tuple(columns)
 
@@ -410,6 +415,12 @@ def _width_of(draft: _InputDraft) -> int:
 
 def _input_name(index: int) -> str:
     return f"input.{index}"
+
+
+def _drawn_as(planned: PlannedPart) -> dict[str, object]:
+    """All that the law of a part's cell depends on, beside the data."""
+    event = planned.noise.event.to_json()
+    return event if planned.part.rank is None else event | {"choice": repr(planned.noise)}
 
 
 def _is_fine(key: Expr, bounds: Bounds) -> bool:

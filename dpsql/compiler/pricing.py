@@ -10,18 +10,19 @@ from fractions import Fraction
 from dpsql.compiler.parts import UNITS, Contribution, Part
 from dpsql.compiler.settings import QuerySettings
 from dpsql.errors import PolicyViolation
+from dpsql.privacy.choice import RankChoice, rank_choice
 from dpsql.privacy.cost import ZERO, Price, Share, split
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, best, gaussian, laplace
 from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric, select, threshold_for
 from dpsql.privacy.sensitivity import Adjacency, cell_sensitivity
 
-Noise = DiscreteLaplace | DiscreteGaussian
+Noise = DiscreteLaplace | DiscreteGaussian | RankChoice
 Selection = TruncatedGeometric | GaussianThreshold | Threshold
 
 
 @dataclass(frozen=True)
 class PlannedPart:
-    """A part with the noise that is added to its cells."""
+    """A part with the noise that is added to its cells, or with the choice that is made of them."""
 
     part: Part
     noise: Noise
@@ -124,6 +125,8 @@ class Pricing:
             upper=part.upper,
             grouped=contribution.grouped,
         )
+        if part.rank is not None and part.grid is not None:
+            return rank_choice(sensitivity, share, part.rank, part.grid.lower, part.grid.upper)
         if self.settings.mechanism == "laplace":
             return laplace(sensitivity, share)
         if self.settings.mechanism == "gaussian":
@@ -145,5 +148,8 @@ class Pricing:
             groups *= 2
         if len(shares) == len(parts):
             index = release.parts.index(UNITS)
-            return threshold_for(parts[index].noise, groups, share.delta), index
+            noise = parts[index].noise
+            if isinstance(noise, RankChoice):
+                raise TypeError("units are counted with noise")
+            return threshold_for(noise, groups, share.delta), index
         return select(groups, share), None

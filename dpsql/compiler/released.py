@@ -10,13 +10,26 @@ from fractions import Fraction
 from dpsql.compiler.engines import POST_PROCESSING
 from dpsql.compiler.engines.dialect import Dialect
 from dpsql.compiler.ir import Field, Release
-from dpsql.compiler.parts import CountOutput, MeanOutput, Output, SumOutput, decimal_places, output_type
+from dpsql.compiler.parts import (
+    CountOutput,
+    MeanOutput,
+    Output,
+    RankOutput,
+    SumOutput,
+    TruthOutput,
+    decimal_places,
+    output_type,
+)
 from dpsql.compiler.pricing import Noise
 from dpsql.compiler.render import Leaf
 from dpsql.compiler.schema import EngineColumn
+from dpsql.compiler.spreads import SpreadOutput, statistic
+from dpsql.errors import UnsupportedQuery
+from dpsql.privacy.choice import RankChoice
 from dpsql.privacy.mechanisms import DiscreteLaplace
 from dpsql.sqltypes import SqlType
 
+_Numeric = CountOutput | SumOutput | MeanOutput | SpreadOutput | RankOutput
 _TEXT = EngineColumn("VARCHAR", SqlType.TEXT, not_null=False)
 
 
@@ -25,8 +38,8 @@ class ColumnError:
     """What noise does to one output column, in the column's own unit.
 
     Attributes:
-        mechanism: "laplace" or "gaussian".
-        stderr: Standard deviation of the noise; None where it depends on other released cells (a mean).
+        mechanism: "laplace", "gaussian" or "exponential".
+        stderr: Standard deviation of the noise; None where it depends on other released cells (a mean, a spread).
         plus_minus_95: Half the width of a 95 % interval; None likewise.
         l0: Cells that one unit may change.
         linf: The most it may change one of them by.
@@ -34,6 +47,8 @@ class ColumnError:
         l2: The same in the Euclidean norm.
         release: Index of the release the column comes from.
         output: The formula behind it.
+        ranks: How many ranks a value that was chosen lies from the one asked for, at 95 %; then the sensitivities are
+            ranks, too.
     """
 
     mechanism: str
@@ -45,6 +60,7 @@ class ColumnError:
     l2: float
     release: int
     output: Output
+    ranks: int | None = None
 
 
 # Relations that are there ready made
@@ -73,21 +89,30 @@ class ReleasedLeaf:
             written: The release as the query writes it: its fields are the leaf's, and its keys order the rows.
         """
         aggregate = self.release.aggregate
+        widths = [_half_width(noise) for noise in noises] if noises is not None else None
         columns = {field: from_text(f"k{i}", field.type) for i, field in enumerate(aggregate.key_fields)}
-        calls = zip(aggregate.aggregate_fields, aggregate.aggregates, self.outputs, strict=True)
-        columns |= {field: _formula(output, output_type(call, output)) for field, call, output in calls}
-        margins = ("CAST(NULL AS DOUBLE)" if noises is None else _margin(o, noises) for o in self.outputs)
-        columns |= dict(zip(self.release.margins, margins, strict=True))
+        first: dict[str, str] = {}
+        places = enumerate(zip(aggregate.aggregate_fields, self.release.margins, strict=True))
+        for (place, (value, margin)), call, output in zip(places, aggregate.aggregates, self.outputs, strict=True):
+            if isinstance(output, SpreadOutput):
+                found = statistic(output, f"s{place}_", widths)
+                first |= found.columns
+                columns[value], columns[margin] = found.value, found.margin
+            else:
+                columns[value] = _formula(output, output_type(call, output), widths)
+                columns[margin] = _margin(output, widths)
         keys = written.aggregate.key_fields
         order = ", ".join(f"{columns[field]} NULLS LAST" for field in keys)
         is_ordered = not self.private_keys and keys == aggregate.key_fields
-        source = table if is_ordered else f"(SELECT * FROM {table} ORDER BY {order})"
+        behind = "" if is_ordered else f" ORDER BY {order}"
+        named = "".join(f", {text} AS {name}" for name, text in first.items())
+        source = f"(SELECT *{named} FROM {table}{behind})" if named or behind else table
         return Leaf(source, tuple(columns[field] for field in written.fields))
 
     def errors(self, noises: Sequence[Noise], index: int) -> dict[Field, ColumnError]:
-        """The error of each aggregate; `index` is the release's among those of its query."""
+        """The error of each aggregate that is a number; `index` is the release's among those of its query."""
         pairs = zip(self.release.aggregate.aggregate_fields, self.outputs, strict=True)
-        return {field: _error(output, noises, index) for field, output in pairs}
+        return {f: _error(output, noises, index) for f, output in pairs if not isinstance(output, TruthOutput)}
 
 
 def text_leaf(fields: Iterable[Field], table: str) -> Leaf:
@@ -113,22 +138,38 @@ def to_text(name: str, sql_type: SqlType) -> str:
 # Values and margins
 
 
-def _formula(output: Output, sql_type: SqlType) -> str:
+def _formula(output: Output, sql_type: SqlType, widths: Sequence[float] | None) -> str:
     """An aggregate's value, of the released cells."""
     if isinstance(output, CountOutput):
         return f"p{output.cell}"
-    if isinstance(output, SumOutput):
+    if isinstance(output, TruthOutput):
+        return _truth(output, widths)
+    if isinstance(output, SpreadOutput):
+        raise TypeError("a spread is written with its columns")
+    if isinstance(output, SumOutput | RankOutput):
         places = decimal_places(output.step)
         if sql_type is SqlType.NUMERIC and places is not None:
             unit = f"{float(output.step):.{places}f}" if places else str(int(output.step))
             return f"CAST(p{output.cell} AS DECIMAL(20, 0)) * CAST({unit} AS DECIMAL({len(unit)}, {places}))"
-        if sql_type is SqlType.BIGINT:
-            return f"p{output.cell}"
+        if sql_type.is_integer:
+            return f"CAST(p{output.cell} AS {POST_PROCESSING.types[sql_type]})"
         return _times(f"p{output.cell}", output.step)
     grid = output.grid
     mean = f"({grid.centre} + p{output.sum_cell} / CAST(greatest(p{output.count_cell}, 1) AS DOUBLE))"
     inside = f"greatest(least({mean}, {grid.upper}), {grid.lower})"
     return _times(inside, grid.step)
+
+
+def _truth(output: TruthOutput, widths: Sequence[float] | None) -> str:
+    """True or false where more units say so than noise alone makes of none."""
+    if widths is None:
+        raise UnsupportedQuery(
+            "BOOL_AND and BOOL_OR of protected rows stand in the result, not inside a query over protected rows",
+            hint="Compare a count: (SELECT COUNT(*) FROM … WHERE NOT …) < 10",
+        )
+    cells = ((output.cell, output.decided), (output.other_cell, not output.decided))
+    told = " ".join(f"WHEN p{cell} > {int(widths[cell])} THEN {value}" for cell, value in cells)
+    return f"CASE {told} END"
 
 
 def _times(text: str, step: Fraction) -> str:
@@ -137,30 +178,30 @@ def _times(text: str, step: Fraction) -> str:
     return multiplied if step.denominator == 1 else f"{multiplied} / CAST({step.denominator} AS DOUBLE)"
 
 
-def _margin(output: Output, noises: Sequence[Noise]) -> str:
+def _margin(output: Output, widths: Sequence[float] | None) -> str:
     """Half the width of a 95 % interval, of the noise's law and, for a mean, of the released cells."""
+    if widths is None or isinstance(output, TruthOutput | SpreadOutput | RankOutput):
+        return "CAST(NULL AS DOUBLE)"
     if not isinstance(output, MeanOutput):
         step = output.step if isinstance(output, SumOutput) else Fraction(1)
-        return f"CAST('{noises[output.cell].half_width() * float(step)!r}' AS DOUBLE)"
-    of_sum, of_count = (noises[cell].half_width() for cell in (output.sum_cell, output.count_cell))
+        return f"CAST('{widths[output.cell] * float(step)!r}' AS DOUBLE)"
+    of_sum, of_count = widths[output.sum_cell], widths[output.count_cell]
     count = f"CAST(greatest(p{output.count_cell}, 1) AS DOUBLE)"
     spread = f"sqrt(pow({of_sum!r}, 2) + pow({of_count!r} * p{output.sum_cell} / {count}, 2)) / {count}"
     return _times(f"least({spread}, {output.grid.upper - output.grid.lower})", output.grid.step)
 
 
-def _error(output: Output, noises: Sequence[Noise], index: int) -> ColumnError:
-    is_mean = isinstance(output, MeanOutput)
-    noise = noises[output.sum_cell if isinstance(output, MeanOutput) else output.cell]
-    step = Fraction(1)
-    if isinstance(output, SumOutput):
-        step = output.step
-    if isinstance(output, MeanOutput):
-        step = output.grid.step
-    sensitivity, scale = noise.sensitivity, float(step)
+def _error(output: _Numeric, noises: Sequence[Noise], index: int) -> ColumnError:
+    depends = isinstance(output, MeanOutput | SpreadOutput)
+    cell, step = _first_cell(output)
+    noise, scale = noises[cell], float(step)
+    sensitivity = noise.sensitivity
+    if isinstance(noise, RankChoice):
+        return _rank_error(output, noise, index)
     return ColumnError(
         "laplace" if isinstance(noise, DiscreteLaplace) else "gaussian",
-        None if is_mean else noise.stderr * scale,
-        None if is_mean else noise.half_width() * scale,
+        None if depends else noise.stderr * scale,
+        None if depends else noise.half_width() * scale,
         sensitivity.l0,
         sensitivity.linf * scale,
         sensitivity.l1 * scale,
@@ -168,3 +209,35 @@ def _error(output: Output, noises: Sequence[Noise], index: int) -> ColumnError:
         index,
         output,
     )
+
+
+def _rank_error(output: _Numeric, choice: RankChoice, index: int) -> ColumnError:
+    """The error of a value that was chosen, in ranks."""
+    sensitivity, weight = choice.sensitivity, choice.rank.total
+    return ColumnError(
+        "exponential",
+        None,
+        None,
+        sensitivity.l0,
+        sensitivity.linf / weight,
+        sensitivity.l1 / weight,
+        float(sensitivity.l2_squared) ** 0.5 / weight,
+        index,
+        output,
+        choice.inset + choice.reach,
+    )
+
+
+def _half_width(noise: Noise) -> float:
+    """Half the width of a 95 % interval of the noise; a choice has none."""
+    return noise.half_width() if not isinstance(noise, RankChoice) else 0.0
+
+
+def _first_cell(output: _Numeric) -> tuple[int, Fraction]:
+    """The cell whose noise matters most, and what a step of it is worth."""
+    if isinstance(output, SpreadOutput):
+        moments = (output.xy, output.yy, output.xx)
+        return next((each.cell, each.grid.step) for each in moments if each is not None)
+    if isinstance(output, MeanOutput):
+        return output.sum_cell, output.grid.step
+    return output.cell, Fraction(1) if isinstance(output, CountOutput) else output.step

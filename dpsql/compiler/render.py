@@ -7,8 +7,10 @@ Rule 3: only the columns that are needed are rendered.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 from dpsql.compiler.engines.dialect import Dialect, quote_name
+from dpsql.compiler.functions import PERCENTILES
 from dpsql.compiler.ir import (
     Aggregate,
     AggregateCall,
@@ -177,6 +179,13 @@ class Renderer:
             text = self.dialect.on_grid(text, argument.type, call.grid)
         if isinstance(call, AggregateCall) and call.distinct:
             text = f"DISTINCT {text}"
+        if isinstance(call, AggregateCall) and call.function in PERCENTILES and isinstance(call.other, Literal):
+            if call.function == "percentile_cont":
+                text = f"CAST({text} AS {self.dialect.types[SqlType.DOUBLE]})"
+            fraction = self.dialect.double(Fraction(str(call.other.value)))
+            return f"{call.function}({fraction}) WITHIN GROUP (ORDER BY {text}){behind}"
+        if isinstance(call, AggregateCall) and call.other is not None:
+            return self.dialect.pairs(call.function, text, self.expression(call.other), behind)
         return self.dialect.aggregate(call, text, behind)
 
     def _decisive(self, field: Field) -> str:
@@ -263,7 +272,7 @@ class Renderer:
         ]
         used = frozenset[Field]().union(
             *(fields_in(key) for key in relation.keys),
-            *(fields_in(part) for _, call in calls for part in (call.argument, call.filter) if part is not None),
+            *(fields_in(part) for _, call in calls for part in call.operands),
         )
         inner = self.relation(relation.input, used)
         keys = [self._as(key, field) for key, field in zip(relation.keys, relation.key_fields, strict=True)]

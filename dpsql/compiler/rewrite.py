@@ -17,7 +17,7 @@ The steps, each a CTE:
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dpsql.compiler.ir import Expr, Protected, Relation
+from dpsql.compiler.ir import Expr, Grid, Protected, Relation
 from dpsql.compiler.parts import Contribution, Part, PartKind
 from dpsql.compiler.render import Renderer
 from dpsql.compiler.walk import fields_in
@@ -80,7 +80,7 @@ class _Rewrite:
         b = self._b
         used = frozenset({b.protected.unit}).union(
             *(fields_in(key) for key in b.keys),
-            *(fields_in(e) for part in b.parts for e in (part.argument, part.filter) if e is not None),
+            *(fields_in(each) for part in b.parts for each in part.operands),
         )
         source = self._renderer.relation(b.protected.relation, used)
         unit = self._renderer.name(b.protected.unit)
@@ -88,7 +88,7 @@ class _Rewrite:
         for part in b.parts:
             self._collect(part)
         columns = [f"{text} AS {name}" for text, name in self._columns.items()]
-        once = sum(part.kind is PartKind.DISTINCT for part in b.parts) < 2
+        once = sum(map(_is_apart, b.parts)) < 2
         self._cte(
             "rows",
             f"SELECT {', '.join([f'{unit} AS unit', *keys, *columns])} FROM {self._dialect.derived(source)}",
@@ -105,7 +105,7 @@ class _Rewrite:
 
     def _collect(self, part: Part) -> None:
         """Give the columns of `rows` that a part reads their names."""
-        if part.kind in (PartKind.SUM, PartKind.MEAN):
+        if part.grid is not None:
             self._value(part)
         elif part.argument is not None:
             self._argument(part)
@@ -115,17 +115,28 @@ class _Rewrite:
         return self._columns.setdefault(text, f"x{len(self._columns)}")
 
     def _value(self, part: Part) -> str:
-        """The argument on its grid, clamped; NULL stays NULL."""
+        """The argument on its grid, clamped; NULL stays NULL. A product is that of the distances from two centres."""
         if part.argument is None or part.grid is None:
             raise TypeError("a sum has an argument and a grid")
-        text = self._renderer.expression(part.argument)
-        return self._column(self._dialect.on_grid(text, part.argument.type, part.grid))
+        if part.factors:
+            apart = (
+                f"({self._on_grid(f.argument, f.grid)} - {self._dialect.whole(f.grid.centre)})" for f in part.factors
+            )
+            return " * ".join(apart)
+        return self._on_grid(part.argument, part.grid)
+
+    def _on_grid(self, argument: Expr, grid: Grid) -> str:
+        text = self._renderer.expression(argument)
+        return self._column(self._dialect.on_grid(text, argument.type, grid))
 
     def _argument(self, part: Part) -> str:
         """What a count counts; a grid value is NULL just where its argument is, so one column serves both."""
         if part.argument is None:
             return "*"
-        on_grid = [other for other in self._b.parts if other.grid is not None and other.argument == part.argument]
+        if part.grid is not None:
+            return self._value(part)
+        on_grid = [each for each in self._b.parts if each.grid is not None and each.argument == part.argument]
+        on_grid = [each for each in on_grid if not each.factors]
         if on_grid and part.kind is not PartKind.DISTINCT:
             return self._value(on_grid[0])
         return self._column(self._renderer.expression(part.argument))
@@ -141,18 +152,37 @@ class _Rewrite:
     # A unit with one row: nothing to bound but the values
 
     def _one_row(self) -> str:
-        cells = [f"{self._plain_total(part)} AS p{index}" for index, part in enumerate(self._b.parts)]
-        return f"SELECT {', '.join([*self._keys, 'count(*) AS units', *cells])} FROM rows{_group_by(self._keys)}"
+        plain = [(i, part) for i, part in enumerate(self._b.parts) if part.rank is None]
+        totals = [f"{self._plain_total(part)} AS p{index}" for index, part in plain]
+        cells = f"SELECT {', '.join([*self._keys, 'count(*) AS units', *totals])} FROM rows{_group_by(self._keys)}"
+        apart = [(i, part) for i, part in enumerate(self._b.parts) if part.rank is not None]
+        for index, part in apart:
+            value = self._argument(part)
+            where = " AND ".join([f"{value} IS NOT NULL", *self._conditions(part)])
+            self._histogram(
+                index, self._keys, f"(SELECT {', '.join([*self._keys, f'{value} AS v'])} FROM rows WHERE {where})"
+            )
+        return self._with_apart(cells, [index for index, _ in apart])
 
     def _plain_total(self, part: Part) -> str:
         if part.kind is PartKind.COUNT:
             return self._count(part)
-        if part.kind is PartKind.DISTINCT:
-            return f"count(DISTINCT {self._argument(part)}){self._where(part)}"
+        if part.kind.is_distinct:
+            return self._distinct_total(part, self._argument(part), self._where(part))
         total = f"coalesce(sum({self._value(part)}){self._where(part)}, 0)"
         if part.kind is PartKind.MEAN and part.grid is not None:
             # Wider than the cells: how many rows there are has no bound.
             total += f" - {self._dialect.wide(part.grid.centre)} * {self._count(part)}"
+        return _total(total)
+
+    def _distinct_total(self, part: Part, value: str, where: str = "") -> str:
+        """Distinct values counted, or added up."""
+        count = f"count(DISTINCT {value}){where}"
+        if part.kind is PartKind.DISTINCT or part.grid is None:
+            return count
+        total = f"coalesce(sum(DISTINCT {value}){where}, 0)"
+        if part.kind is PartKind.DISTINCT_MEAN:
+            total += f" - {self._dialect.wide(part.grid.centre)} * {count}"
         return _total(total)
 
     # Units with several rows
@@ -163,11 +193,16 @@ class _Rewrite:
         kept = self._per_unit(rows)
         if self._b.contribution.ranked and not ranks_rows:
             kept = self._ranked_groups()
-        plain = [i for i, part in enumerate(self._b.parts) if part.kind is not PartKind.DISTINCT]
+        plain = [i for i, part in enumerate(self._b.parts) if not _is_apart(part)]
         totals = [f"{_total(f'coalesce(sum(p{index}), 0)')} AS p{index}" for index in plain]
         cells = f"SELECT {', '.join([*self._keys, 'count(*) AS units', *totals])} FROM {kept}{_group_by(self._keys)}"
-        distinct = [(i, part) for i, part in enumerate(self._b.parts) if part.kind is PartKind.DISTINCT]
-        return self._with_distinct(cells, rows, kept, distinct) if distinct else cells
+        apart = [(i, part) for i, part in enumerate(self._b.parts) if _is_apart(part)]
+        for index, part in apart:
+            if part.rank is None:
+                self._distinct_part(index, part, rows, kept)
+            else:
+                self._rank_part(index, part, rows, kept)
+        return self._with_apart(cells, [index for index, _ in apart])
 
     def _ranked_rows(self) -> str:
         """Rows of the groups that each unit keeps, ranked before anything is summed."""
@@ -208,7 +243,7 @@ class _Rewrite:
         bounded = [
             f"{self._bounded(part, inner)} AS p{index}"
             for index, part in enumerate(self._b.parts)
-            if part.kind is not PartKind.DISTINCT
+            if not _is_apart(part)
         ]
         aggregates = [f"{text} AS {name}" for text, name in sums.items()]
         names = ", ".join(self._grouping)
@@ -242,38 +277,67 @@ class _Rewrite:
         self._cte("kept", f"SELECT * FROM ranked WHERE r <= {self._b.contribution.max_groups}")
         return "kept"
 
-    def _with_distinct(self, cells: str, rows: str, kept: str, distinct: list[tuple[int, Part]]) -> str:
-        """Distinct values: each unit brings `cap` of its own, by keyed hash, to each group that it keeps."""
+    def _with_apart(self, cells: str, apart: list[int]) -> str:
+        """The cells with those that were made apart from them."""
+        if not apart:
+            return cells
         self._cte("totals", cells)
-        columns = {
-            f"p{i}": f"totals.p{i}" for i, part in enumerate(self._b.parts) if part.kind is not PartKind.DISTINCT
-        }
+        columns = {f"p{i}": f"totals.p{i}" for i in range(len(self._b.parts)) if i not in apart}
         joins = ""
-        for index, part in distinct:
-            self._distinct_part(index, part, rows, kept)
-            joins += f" LEFT JOIN distinct{index} ON {self._match(f'distinct{index}', 'totals', self._keys)}"
-            columns[f"p{index}"] = f"coalesce(distinct{index}.n, 0)"
+        for index in apart:
+            joins += f" LEFT JOIN apart{index} ON {self._match(f'apart{index}', 'totals', self._keys)}"
+            columns[f"p{index}"] = f"coalesce(apart{index}.n, {self._nothing(index)})"
         keys = [f"totals.{key} AS {key}" for key in self._keys]
         cells_in_order = [f"{columns[f'p{index}']} AS p{index}" for index in range(len(self._b.parts))]
         return f"SELECT {', '.join([*keys, 'totals.units AS units', *cells_in_order])} FROM totals{joins}"
 
+    def _nothing(self, index: int) -> str:
+        """What stands where no row is."""
+        return "''" if self._b.parts[index].rank is not None else "0"
+
+    def _conditions(self, part: Part) -> list[str]:
+        """The condition that rows meet, if there is one."""
+        return [] if part.filter is None else [self._column(self._renderer.expression(part.filter))]
+
     def _distinct_part(self, index: int, part: Part, rows: str, kept: str) -> None:
+        """Distinct values: each unit brings `cap` of its own, by keyed hash, to each group that it keeps."""
         value, names = self._argument(part), ", ".join(self._grouping)
-        where = [f"{value} IS NOT NULL"]
-        if part.filter is not None:
-            where.append(self._column(self._renderer.expression(part.filter)))
+        where = [f"{value} IS NOT NULL", *self._conditions(part)]
         source = self._dialect.derived(f"SELECT * FROM {rows}")
         listed = f"SELECT DISTINCT {names}, {value} AS v FROM {source} WHERE {' AND '.join(where)}"
         self._cte(f"values{index}", listed)
-        self._types["v"] = part.argument.type if part.argument is not None else SqlType.BIGINT
+        self._types["v"] = part.argument.type if part.argument is not None and part.grid is None else SqlType.BIGINT
         order = f"{self._hash('unit', 'v')}, v"
         rank = f"row_number() OVER (PARTITION BY {names} ORDER BY {order})"
         self._cte(f"chosen{index}", f"SELECT {names}, v, {rank} AS r FROM values{index}")
         picked = [f"c.{key}" for key in self._keys]
-        counted = ", ".join([*picked, "count(DISTINCT v) AS n"])
+        counted = ", ".join([*picked, f"{self._distinct_total(part, 'v')} AS n"])
         match = self._match("c", kept, self._grouping)
         joined = f"chosen{index} AS c JOIN {kept} ON {match} WHERE c.r <= {part.cap}"
-        self._cte(f"distinct{index}", f"SELECT {counted} FROM {joined}{_group_by(picked)}")
+        self._cte(f"apart{index}", f"SELECT {counted} FROM {joined}{_group_by(picked)}")
+
+    def _rank_part(self, index: int, part: Part, rows: str, kept: str) -> None:
+        """Grid values: each unit brings `cap` of its rows, by keyed hash, to each group that it keeps."""
+        value, names = self._argument(part), ", ".join(self._grouping)
+        where = " AND ".join([f"{value} IS NOT NULL", *self._conditions(part)])
+        source = self._dialect.derived(f"SELECT * FROM {rows}")
+        # Rows of one value are alike, so it does not matter which of them is which.
+        alike = f"row_number() OVER (PARTITION BY {names}, {value}) AS k"
+        self._cte(f"values{index}", f"SELECT {names}, {value} AS v, {alike} FROM {source} WHERE {where}")
+        self._types |= {"v": SqlType.BIGINT, "k": SqlType.BIGINT}
+        rank = f"row_number() OVER (PARTITION BY {names} ORDER BY {self._hash('unit', 'v', 'k')}, v, k)"
+        self._cte(f"chosen{index}", f"SELECT {names}, v, {rank} AS r FROM values{index}")
+        picked = [f"c.{key} AS {key}" for key in self._keys]
+        joined = f"chosen{index} AS c JOIN {kept} ON {self._match('c', kept, self._grouping)} WHERE c.r <= {part.cap}"
+        self._histogram(index, self._keys, f"(SELECT {', '.join([*picked, 'v'])} FROM {joined})")
+
+    def _histogram(self, index: int, keys: list[str], rows: str) -> None:
+        """How often each value v is there, as a text of value:count, … in order."""
+        counted = f"SELECT {', '.join([*keys, 'v', 'count(*) AS m'])} FROM {rows} AS s{_group_by([*keys, 'v'])}"
+        self._cte(f"counted{index}", counted)
+        pair = f"{self._dialect.as_text('v', SqlType.BIGINT)} || ':' || {self._dialect.as_text('m', SqlType.BIGINT)}"
+        listed = ", ".join([*keys, f"string_agg({pair}, ',' ORDER BY v) AS n"])
+        self._cte(f"apart{index}", f"SELECT {listed} FROM counted{index}{_group_by(keys)}")
 
     def _match(self, left: str, right: str, names: list[str]) -> str:
         pairs = (self._dialect.same(f"{left}.{name}", f"{right}.{name}", self._types[name]) for name in names)
@@ -303,7 +367,8 @@ class _Rewrite:
         columns = [
             f"{self._dialect.as_text(f'd.{f}', self._types[k])} AS {k}" for k, f in zip(self._keys, names, strict=True)
         ]
-        columns += [f"coalesce(b.{cell}, 0) AS {cell}" for cell in ("units", *parts)]
+        columns.append("coalesce(b.units, 0) AS units")
+        columns += [f"coalesce(b.{cell}, {self._nothing(index)}) AS {cell}" for index, cell in enumerate(parts)]
         pairs = zip(self._keys, names, strict=True)
         match = " AND ".join(self._dialect.same(f"b.{key}", f"d.{name}", self._types[key]) for key, name in pairs)
         order = ", ".join(f"d.{name} NULLS LAST" for name in names)
@@ -313,6 +378,11 @@ class _Rewrite:
 def _total(text: str) -> str:
     """A total as a bigint; a sum of bigints is wider, and totals beyond the clamp are not told apart."""
     return f"CAST({clamp(text, -MAX_TOTAL, MAX_TOTAL)} AS BIGINT)"
+
+
+def _is_apart(part: Part) -> bool:
+    """True for cells that are not added up unit by unit."""
+    return part.kind.is_distinct or part.rank is not None
 
 
 def _group_by(keys: list[str]) -> str:

@@ -315,7 +315,7 @@ class Reader:
 
 def arguments(calls: Iterable[AggregateCall]) -> tuple[Expr, ...]:
     """What aggregates are called with: arguments and filters."""
-    return tuple(part for call in calls for part in (call.argument, call.filter) if part is not None)
+    return tuple(part for call in calls for part in call.operands)
 
 
 def _weight(expression: Expr) -> int:

@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from dpsql.compiler.absent import is_not_true, is_null
 from dpsql.compiler.clauses import Clauses
+from dpsql.compiler.functions import RANKS
 from dpsql.compiler.grouping import GroupBy, Grouping
 from dpsql.compiler.hidden import refuse_hidden
 from dpsql.compiler.ir import (
@@ -228,7 +229,7 @@ class Selection:
         aggregate = Aggregate(status.relation, key_fields, keys, tuple(calls.values()), tuple(calls))
         if not isinstance(status, Protected):
             at = self.clauses.at(self.node)
-            for part in (*keys, *(p for c in calls for p in (c.argument, c.filter) if p is not None)):
+            for part in (*keys, *(p for c in calls for p in c.operands)):
                 refuse_hidden(part, self.scope, at)
             return replace(status, relation=aggregate), key_fields
         self._check_protected(status, keys, tuple(calls))
@@ -273,7 +274,7 @@ class Selection:
     def _check_protected(self, status: Protected, keys: tuple[Expr, ...], calls: tuple[AggregateCall, ...]) -> None:
         clauses = self.clauses
         group = self.node.args.get("group") or self.node
-        arguments = [part for call in calls for part in (call.argument, call.filter) if part is not None]
+        arguments = [part for call in calls for part in call.operands]
         if any(windows_in(part) for part in (*keys, *arguments)):
             raise TypeError("windows are computed below, unit by unit")
         if not keys and not calls:
@@ -298,25 +299,21 @@ class Selection:
     def _check_call(self, status: Protected, call: AggregateCall) -> None:
         clauses = self.clauses
         where = clauses.at(self.node)
-        if call.function in ("min", "max"):
+        if call.function in RANKS and call.argument is not None and not call.argument.type.is_number:
             raise UnsupportedQuery(
-                f"{call.function.upper()} of protected rows is not supported",
-                hint="Use AVG, or counts by ranges of the value.",
+                f"{call.function.upper()} of protected rows is for numbers, not {call.argument.type.value}",
+                hint="Make a number of it, as in MIN(EXTRACT(year FROM x)); or GROUP BY it.",
                 position=where,
-            )
-        if call.distinct and call.function != "count":
-            raise UnsupportedQuery(
-                f"{call.function.upper()}(DISTINCT …) of protected rows is not supported", position=where
             )
         argument = call.argument
         is_unit = argument is not None and call.function == "count" and status.is_unit_or_null(argument)
-        parts = ([] if is_unit or call.argument is None else [call.argument]) + ([call.filter] if call.filter else [])
-        for part in parts:
+        for part in call.operands[1:] if is_unit else call.operands:
             refuse_hidden(part, self.scope, clauses.at(self.node))
         if status.absent is not None and not _counts_nobody(call, status.absent):
             raise shows_absence(where)
         if (
             call.distinct
+            and call.function not in RANKS
             and not is_unit
             and call.argument is not None
             and not can_be_key(call.argument, status.relation)
@@ -409,4 +406,4 @@ def _counts_nobody(call: AggregateCall, absent: frozenset[Field]) -> bool:
     """True where a row of nobody adds nothing."""
     if call.filter is not None and is_not_true(call.filter, absent):
         return True
-    return call.argument is not None and is_null(call.argument, absent)
+    return any(is_null(part, absent) for part in (call.argument, call.other) if part is not None)

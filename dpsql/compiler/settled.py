@@ -4,6 +4,7 @@ An engine joins a subquery that refers to the row around it with all such rows a
 (which of equal rows comes first, in which order numbers are added up) may be decided by the rows of others.
 """
 
+from dpsql.compiler.functions import PAIRS, SPREADS
 from dpsql.compiler.ir import Aggregate, Distinct, Project, Protected, Relation, SetOperation, Sort
 from dpsql.compiler.joins import is_single
 from dpsql.compiler.lowered import Lowered
@@ -47,6 +48,7 @@ def leaves_open(relation: Relation) -> bool:
         case Aggregate():
             added = (c.argument for c in relation.aggregates if c.function in ("sum", "avg") and c.grid is None)
             inexact = any(part is not None and not part.type.is_integer for part in added)
+            inexact = inexact or any(call.function in SPREADS | PAIRS for call in relation.aggregates)
             # A month and 30 days are one group, and either may stand for it.
             return inexact or any(key.type is SqlType.INTERVAL for key in relation.keys)
         case Distinct() | SetOperation():

@@ -106,7 +106,8 @@ class Spelling:
         condition = self.truth(call.filter) if call.filter is not None else None
         condition = None if condition is not None and _is_constant(condition, True) else condition
         distinct = call.distinct and call.function not in ("min", "max")
-        return replace(call, argument=argument, filter=condition, distinct=distinct)
+        other = self.value(call.other) if call.other is not None else None
+        return replace(call, argument=argument, other=other, filter=condition, distinct=distinct)
 
     def window(self, window: Window) -> Window:
         """A window function."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from dpsql.compiler.arrays import array_items
 from dpsql.compiler.hidden import refuse_hidden
 from dpsql.compiler.ir import (
     Aggregate,
@@ -41,20 +42,30 @@ def in_query(lowering: Lowering, node: exp.In) -> Expr:
     return _member(lowering, node.this, node.args["query"], node)
 
 
-def quantified(lowering: Lowering, node: exp.Binary) -> Expr:
+def quantifier(node: exp.Expr) -> tuple[str, exp.Expr] | None:
+    """What stands in ANY (…), SOME (…) or ALL (…), and "any" or "all"; None of anything else."""
+    if isinstance(node, exp.Any | exp.All):
+        return node.key, node.this.this if isinstance(node.this, exp.Paren) else node.this
+    if isinstance(node, exp.Anonymous) and node.name.upper() in ("ALL", "SOME") and len(node.expressions) == 1:
+        return "all" if node.name.upper() == "ALL" else "any", node.expressions[0]
+    return None
+
+
+def quantified(lowering: Lowering, node: exp.Binary, kind: str, items: exp.Expr) -> Expr:
     """Lower `x = ANY (…)`, which is IN, and `x <> ALL (…)`, which is NOT IN."""
-    places = {(exp.EQ, exp.Any): False, (exp.NEQ, exp.All): True}
-    negated = places.get((type(node), type(node.expression)))
-    items = node.expression.this
-    items = items.this if isinstance(items, exp.Paren) else items
-    if negated is None or not isinstance(items, exp.Subquery | exp.Select | exp.Array):
+    negated = {(exp.EQ, "any"): False, (exp.NEQ, "all"): True}.get((type(node), kind))
+    listed = array_items(lowering, items) if negated is not None else None
+    if negated is None or (listed is None and not isinstance(items, exp.Subquery | exp.Select)):
         raise UnsupportedQuery(
             "of comparisons with ANY and ALL there are = ANY (…) and <> ALL (…)",
             hint="x IN (SELECT …); x > (SELECT MAX(y) FROM …)",
             position=lowering.at(node),
         )
-    if isinstance(items, exp.Array):
-        found = lowering.lower(exp.In(this=node.this, expressions=items.expressions))
+    if listed == []:
+        lowering.lower(node.this)
+        return Literal(negated, SqlType.BOOLEAN)
+    if listed is not None:
+        found = lowering.lower(exp.In(this=node.this, expressions=listed))
     else:
         found = _member(lowering, node.this, items, node)
     return Call("not", (found,), SqlType.BOOLEAN) if negated else found

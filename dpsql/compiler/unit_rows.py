@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from dpsql.compiler.absent import is_null
 from dpsql.compiler.clauses import Clauses
+from dpsql.compiler.functions import PAIRS, PERCENTILES, SPREADS
 from dpsql.compiler.hidden import refuse_hidden
 from dpsql.compiler.ir import (
     Aggregate,
@@ -103,10 +104,17 @@ class UnitRows:
             )
 
     def _exact_call(self, status: Protected, call: AggregateCall) -> AggregateCall:
-        for part in (call.argument, call.filter):
+        for part in call.operands:
             counted = part is call.argument and call.function == "count"
-            if part is not None and not (counted and status.is_unit_or_null(part)):
+            if not (counted and status.is_unit_or_null(part)):
                 refuse_hidden(part, self.scope, self.clauses.at(self.node))
+        if call.function in SPREADS | PAIRS | PERCENTILES:
+            raise UnsupportedQuery(
+                f"{call.function.upper()} of the rows of one unit is not supported",
+                hint="AVG, MIN and MAX are: SELECT AVG(most - least) FROM (SELECT MAX(x) AS most, MIN(x) AS least … "
+                "GROUP BY the unit) AS t.",
+                position=self.clauses.at(self.node),
+            )
         if call.distinct and call.function in ("sum", "avg"):
             raise UnsupportedQuery(
                 f"{call.function.upper()}(DISTINCT …) of protected rows is not supported",

@@ -14,8 +14,9 @@ from dpsql.compiler.pricing import PlannedPart
 from dpsql.compiler.settings import QuerySettings
 from dpsql.errors import GuaranteeMismatch
 from dpsql.privacy.accounting import Spent
+from dpsql.privacy.choice import RankChoice
 from dpsql.privacy.cost import Accountant, Mechanism
-from dpsql.privacy.mechanisms import DiscreteLaplace
+from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
 from dpsql.privacy.selection import GaussianThreshold
 from dpsql.privacy.sensitivity import Adjacency
 
@@ -96,12 +97,28 @@ def _public_reads(compiled: CompiledQuery) -> Iterator[PublicRead]:
 
 def _cell_range(part: Part) -> tuple[int, int]:
     """What one unit can add to a cell, read from the part as the rewrite enforces it."""
+    if part.rank is not None:
+        return -part.cap * part.rank.above, part.cap * part.rank.below
     if part.kind in (PartKind.COUNT, PartKind.DISTINCT) or part.grid is None:
         return 0, part.cap
     lower, upper = part.grid.lower, part.grid.upper
-    if part.kind is PartKind.MEAN:
+    if part.factors:
+        low, high = _product_range(part)
+        if low < lower or high > upper:
+            raise GuaranteeMismatch("products lie outside the grid that their sum is noised for")
+    if part.kind in (PartKind.MEAN, PartKind.DISTINCT_MEAN):
         return part.cap * (lower - part.grid.centre), part.cap * (upper - part.grid.centre)
     ends = [rows * end for rows in (0, part.cap) for end in (lower, upper)]
+    return min(ends), max(ends)
+
+
+def _product_range(part: Part) -> tuple[int, int]:
+    """What a product can be, with each factor measured from its grid's centre, as the rewrite measures it."""
+    one, two = part.factors
+    sides = [[end - each.grid.centre for end in (each.grid.lower, each.grid.upper)] for each in (one, two)]
+    if one == two:
+        return 0, max(end**2 for end in sides[0])
+    ends = [left * right for left in sides[0] for right in sides[1]]
     return min(ends), max(ends)
 
 
@@ -121,9 +138,23 @@ def _check_noise(planned: PlannedPart, release: PlannedRelease, adjacency: Adjac
         raise GuaranteeMismatch("noise is calibrated to less than one unit may change")
     if claimed.l1 < needed[2] or claimed.linf < needed[1]:
         raise GuaranteeMismatch("noise is calibrated to less than one unit may change")
-    scale = planned.noise.scale if isinstance(planned.noise, DiscreteLaplace) else planned.noise.variance
-    if planned.noise.event.scale != scale or scale <= 0:
+    noise, part = planned.noise, planned.part
+    scale = noise.variance if isinstance(noise, DiscreteGaussian) else noise.scale
+    if noise.event.scale != scale or scale <= 0 or noise.event.mechanism is not _CHARGED[type(noise)]:
         raise GuaranteeMismatch("the noise drawn is not the noise charged")
+    if isinstance(noise, RankChoice) != (part.rank is not None):
+        raise GuaranteeMismatch("values are chosen by their ranks, and sums are noised")
+    if isinstance(noise, RankChoice):
+        grid = part.grid
+        if grid is None or (noise.rank, noise.lower, noise.upper) != (part.rank, grid.lower, grid.upper):
+            raise GuaranteeMismatch("a value is chosen from another grid, or by another rank")
+
+
+_CHARGED = {
+    DiscreteLaplace: Mechanism.LAPLACE,
+    DiscreteGaussian: Mechanism.GAUSSIAN,
+    RankChoice: Mechanism.EXPONENTIAL,
+}
 
 
 def _check_selection(release: PlannedRelease, adjacency: Adjacency) -> None:

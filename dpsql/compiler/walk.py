@@ -63,7 +63,7 @@ def expressions(relation: Relation) -> tuple[Expr, ...]:
         case Project():
             return relation.expressions
         case Aggregate():
-            calls = [part for call in relation.aggregates for part in (call.argument, call.filter) if part is not None]
+            calls = [part for call in relation.aggregates for part in call.operands]
             return (*relation.keys, *calls)
         case UnitWindows():
             return relation.windows
@@ -201,6 +201,7 @@ def rewrite_relation(relation: Relation, change: Callable[[Expr], Expr | None]) 
                     call,
                     argument=again(call.argument) if call.argument is not None else None,
                     filter=again(call.filter) if call.filter is not None else None,
+                    other=again(call.other) if call.other is not None else None,
                 )
                 for call in relation.aggregates
             )

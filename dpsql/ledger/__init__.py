@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dpsql.errors import InvalidParameter
+from dpsql.errors import InvalidParameter, LedgerUnavailable
 from dpsql.ledger.backup import backup
 from dpsql.ledger.ledger import (
     Account,
@@ -22,6 +22,7 @@ from dpsql.ledger.ledger import (
     VerifyReport,
 )
 from dpsql.ledger.migration import Migration, migrate
+from dpsql.ledger.postgres import PostgresLedger
 from dpsql.ledger.sqlite import SqliteLedger
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "Migration",
     "Noted",
     "OwnerRecord",
+    "PostgresLedger",
     "ReleaseRecord",
     "ReleaseRequest",
     "Scope",
@@ -49,29 +51,46 @@ __all__ = [
 ]
 
 _PREFIX = "sqlite:///"
-_HINT = "use sqlite:///ledger.sqlite for a path from here, or sqlite:////var/lib/dpsql/ledger.sqlite"
+_POSTGRES = ("postgresql://", "postgres://")
+_HINT = (
+    "use sqlite:///ledger.sqlite for a path from here, sqlite:////var/lib/dpsql/ledger.sqlite, or for several gateways "
+    "postgresql://dpsql_gateway@host/ledger"
+)
 
 
-def open_ledger(url: str) -> Ledger:
-    """Return the ledger that a URL names, made if there is none yet.
+def open_ledger(url: str, *, make: bool = True) -> Ledger:
+    """Return the ledger that a URL names.
+
+    Args:
+        url: sqlite:///PATH, or postgresql://… as libpq reads it.
+        make: Whether it is made if there is none.
 
     Raises:
         InvalidParameter: The URL names no kind of ledger that dpsql has.
-        LedgerUnavailable: The file cannot be a ledger, or not now.
+        LedgerUnavailable: What is there cannot be a ledger, or not now; or nothing is, and none is to be made.
     """
-    return SqliteLedger(ledger_file(url))
+    if url.startswith(_POSTGRES):
+        return PostgresLedger(url, make=make)
+    return SqliteLedger(ledger_file(url, make=make))
 
 
-def ledger_file(url: str) -> Path:
+def ledger_file(url: str, *, make: bool = True) -> Path:
     """Return the file of the ledger that a URL names.
 
     Raises:
-        InvalidParameter: The URL names no kind of ledger that dpsql has.
+        InvalidParameter: The URL names no kind of ledger that dpsql has, or one that is in no file.
+        LedgerUnavailable: There is no such file, and none is to be made.
     """
-    if url.startswith(("postgresql:", "postgres:")):
-        raise InvalidParameter("a ledger in Postgres is not available yet", hint=_HINT)
+    if url.startswith(_POSTGRES):
+        raise InvalidParameter(
+            "this command is for a ledger in a file, and this one is in PostgreSQL",
+            hint="pg_dump copies it whole while it is in use: pg_dump --schema=dpsql_ledger --file=ledger.sql URL",
+        )
     path = url.removeprefix(_PREFIX)
     if not url.startswith(_PREFIX) or not path or path.endswith("/") or path.startswith(":memory:") or "\0" in path:
         # Neither the scheme nor the path is repeated: a URL may hold a password.
-        raise InvalidParameter("the ledger's URL names no ledger file", hint=_HINT)
-    return Path(path)
+        raise InvalidParameter("the ledger's URL names no ledger", hint=_HINT)
+    file = Path(path)
+    if not make and not file.exists():
+        raise LedgerUnavailable(f'there is no ledger "{file}"', hint="Name the one that `dpsql serve` was given.")
+    return file

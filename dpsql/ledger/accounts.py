@@ -1,9 +1,8 @@
 """Who may ask: accounts, the groups they are in, and freezes of one, of a group or of all."""
 
-from sqlite3 import Connection
-
 from dpsql.errors import InvalidParameter, PolicyViolation
 from dpsql.ledger.ledger import Holder, Scope
+from dpsql.ledger.store import Store
 from dpsql.ledger.transaction import Transaction
 
 MAX_NAME = 63
@@ -37,7 +36,7 @@ def unknown(name: str) -> InvalidParameter:
     return InvalidParameter(f'the ledger has no account "{name}"', hint="`dpsql user list` shows the accounts")
 
 
-def check_holder(connection: Connection, holder: Holder) -> None:
+def check_holder(connection: Store, holder: Holder) -> None:
     """Refuse a user or a group that the ledger does not know."""
     if holder.scope is Scope.USER:
         query = "SELECT 1 FROM accounts WHERE name = ? AND removed = 0"
@@ -82,7 +81,7 @@ def _frozen(holder: Holder, cause: str) -> PolicyViolation:
     )
 
 
-def frozen_by(connection: Connection, holder: Holder) -> str | None:
+def frozen_by(connection: Store, holder: Holder) -> str | None:
     """Return the cause of a holder's own freeze; None if it is not frozen."""
     query = "SELECT cause FROM freezes WHERE scope = ? AND holder = ?"
     row = connection.execute(query, (holder.scope.value, holder.name)).fetchone()

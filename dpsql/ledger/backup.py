@@ -5,6 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 from dpsql.errors import InvalidParameter, LedgerUnavailable
+from dpsql.ledger.damage import flaws
 from dpsql.ledger.file import check_layout, made_whole, open_snapshot, translated
 from dpsql.ledger.ledger import VerifyReport
 from dpsql.ledger.verification import verify
@@ -42,7 +43,7 @@ def copy(source: sqlite3.Connection, name: str) -> sqlite3.Connection:
 def _copy_whole(source: sqlite3.Connection, target: Path) -> VerifyReport:
     with made_whole(target) as name:
         with closing(copy(source, name)) as made:
-            report = verify(made)
+            report = verify(made, flaws(made))
         if not report.ok:
             raise LedgerUnavailable(
                 f"the ledger is not whole: {report.problems[0]}",

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
 from functools import lru_cache
-from sqlite3 import Connection
 from typing import Any
 
 from dpsql.errors import InvalidPolicy, PolicyViolation
 from dpsql.ledger.chain import canonical
 from dpsql.ledger.ledger import BudgetStatus, Holder, Scope
 from dpsql.ledger.projection import load_spent, read
+from dpsql.ledger.store import Store
 from dpsql.ledger.transaction import Transaction
 from dpsql.ledger.windows import moment, stamp, window_end, window_start
 from dpsql.policy import Budget, Dataset, Policy, Window
@@ -124,9 +124,7 @@ def open_cap(transaction: Transaction, dataset: Dataset) -> BudgetState:
     return _adopt(transaction, _find(transaction.connection, number, dataset.name), dataset, dataset.budget)
 
 
-def budget_status(
-    connection: Connection, holder: Holder, dataset: Dataset, budget: Budget, now: datetime
-) -> BudgetStatus:
+def budget_status(connection: Store, holder: Holder, dataset: Dataset, budget: Budget, now: datetime) -> BudgetStatus:
     """Return the budget of a user or a group as a charge would find it now; nothing is written."""
     state = _find_budget(connection, holder, dataset.name)
     if state is None:
@@ -140,31 +138,32 @@ def budget_status(
     if _window(terms) != _window(state.terms):
         begun = now  # the new window begins with the next charge
     end = None if budget.window is None else window_end(budget.window, begun, dataset.timezone)
-    return BudgetStatus(limit, spent, begun, end, charges, budget.window, state.resets, state.id)
+    return BudgetStatus(limit, spent, begun, end, charges, budget.window, state.resets, (state.id,))
 
 
-def cap_status(connection: Connection, dataset: Dataset) -> BudgetStatus:
+def cap_status(connection: Store, dataset: Dataset) -> BudgetStatus:
     """Return a dataset's cap as a charge would find it; nothing is written.
 
     If the policy names another cap than it did, what was spent under the former one comes along with the next charge.
     """
-    found = connection.execute(
-        "SELECT DISTINCT budget FROM caps WHERE name IN (?, (SELECT cap FROM datasets WHERE name = ?)) "
-        "ORDER BY name = ? DESC",
-        (dataset.cap, dataset.name, dataset.cap),
+    rows = connection.execute(
+        "SELECT name, budget FROM caps WHERE name IN (?, (SELECT cap FROM datasets WHERE name = ?))",
+        (dataset.cap, dataset.name),
     ).fetchall()
+    found = dict.fromkeys(budget for _, budget in sorted(rows, key=lambda row: row[0] != dataset.cap))
     if not found:
         return BudgetStatus(_fix(dataset.budget), Spent.zero(), None, None, 0, None, 0)
-    state, *former = (_find(connection, number, dataset.name) for (number,) in found)
+    state, *former = (_find(connection, number, dataset.name) for number in found)
     known = state.terms == write_terms(dataset.budget, dataset.timezone)
     limit = state.limit if known else _fix(dataset.budget, _order(state))
     spent, charges = load_spent(state.spent), state.charges
     for each in former:
         spent, charges = spent.merge(load_spent(each.spent)), charges + each.charges
-    return BudgetStatus(limit, spent, state.start, None, charges, None, 0, state.id)
+    numbers = (state.id, *(each.id for each in former))
+    return BudgetStatus(limit, spent, state.start, None, charges, None, 0, numbers)
 
 
-def last_charge(connection: Connection, user: str, dataset: Dataset) -> int | None:
+def last_charge(connection: Store, user: str, dataset: Dataset) -> int | None:
     """Return the number of the record that charged a user last for a dataset; None if none did."""
     state = _find_budget(connection, Holder(Scope.USER, user), dataset.name)
     return None if state is None else state.last_charge
@@ -185,7 +184,7 @@ def renews(state: BudgetState) -> datetime | None:
     return None if window is None else window_end(window, state.start, timezone)
 
 
-def _find_budget(connection: Connection, holder: Holder, dataset: str) -> BudgetState | None:
+def _find_budget(connection: Store, holder: Holder, dataset: str) -> BudgetState | None:
     row = connection.execute(
         f"{_STATE} WHERE b.scope = ? AND b.holder = ? AND b.dataset = ?",
         (dataset, holder.scope.value, holder.name, dataset),
@@ -193,7 +192,7 @@ def _find_budget(connection: Connection, holder: Holder, dataset: str) -> Budget
     return None if row is None else _state(row)
 
 
-def _find(connection: Connection, number: int, dataset: str) -> BudgetState:
+def _find(connection: Store, number: int, dataset: str) -> BudgetState:
     return _state(connection.execute(f"{_STATE} WHERE b.id = ?", (dataset, number)).fetchone())
 
 

@@ -7,7 +7,6 @@ Rule 3: to lead is to hold the lock, so the lead cannot be lost with an interrup
 a moment's patience then.
 """
 
-import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from copy import copy
 from typing import Any, Generic, TypeVar
 
 from dpsql.errors import LedgerUnavailable
+from dpsql.ledger.store import Store
 from dpsql.ledger.transaction import Transaction
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class _Work(Generic[T]):
         try:
             self.result = self.act(transaction)
         except Exception as error:
-            if not transaction.connection.in_transaction:  # SQLite has ended it, so all of it fails
+            if not transaction.connection.in_transaction:  # the database has ended it, so all of it fails
                 raise
             transaction.undo(before)
             self.error = error
@@ -81,7 +81,7 @@ class GroupCommit:
         begin: Begins a transaction on it.
     """
 
-    def __init__(self, connection: sqlite3.Connection, begin: Callable[[], Transaction]) -> None:
+    def __init__(self, connection: Store, begin: Callable[[], Transaction]) -> None:
         self._connection = connection
         self._begin = begin
         self._lock = threading.Lock()
@@ -91,8 +91,8 @@ class GroupCommit:
         """Return what `act` returns, or raise what it raises, once that is on the disk.
 
         Raises:
-            LedgerUnavailable: Another thread was interrupted in the commit; it may stand.
-            sqlite3.Error: Nothing was written.
+            LedgerUnavailable: Another thread was interrupted in the commit, or the commit was; it may stand.
+            Exception: What the store raises; nothing was written.
         """
         work = _Work(act)
         try:
@@ -120,8 +120,10 @@ class GroupCommit:
             with self._lock:
                 self._roll_back()
                 try:
-                    yield self._begin()
-                    self._connection.execute("COMMIT")
+                    transaction = self._begin()
+                    yield transaction
+                    self._connection.commit()
+                    transaction.committed()
                 except BaseException:
                     self._roll_back()
                     raise
@@ -162,15 +164,16 @@ class GroupCommit:
                 work.attempt(transaction)
             for work in batch:
                 work.over = True  # whatever happens now, it may be on the disk: nobody may begin it again
-            self._connection.execute("COMMIT")
+            self._connection.commit()
+            transaction.committed()
         except BaseException:
             self._roll_back()
             raise
 
     def _roll_back(self) -> None:
         """End the transaction, if one is open: a leader who was interrupted twice may have left his."""
-        if self._connection.in_transaction:  # SQLite itself ends it when the disk is full
-            self._connection.execute("ROLLBACK")
+        if self._connection.in_transaction:  # the database itself may have ended it: a full disk, a lost connection
+            self._connection.rollback()
 
     def _wake_next(self) -> None:
         """Wake the thread that waits longest, to lead."""

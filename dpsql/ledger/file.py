@@ -44,7 +44,7 @@ def translated(path: Path) -> Iterator[None]:
         raise unavailable(path, error) from error
 
 
-def unavailable(path: Path, error: sqlite3.Error | OSError) -> LedgerUnavailable:
+def unavailable(path: Path, error: Exception) -> LedgerUnavailable:
     """Return what a refusal of SQLite or of the file system means for the ledger."""
     if isinstance(error, OSError):
         return LedgerUnavailable(f'ledger "{path}" failed: {error.strerror}', hint=_WRITABLE)

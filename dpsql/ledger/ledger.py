@@ -156,7 +156,7 @@ class BudgetStatus:
         charges: How many charges the window has seen.
         window: How often it renews; None if it does not.
         resets: How often the data owner has set it to nothing spent.
-        number: What the records call it; None before the first charge.
+        numbers: What the records call it; none before the first charge, two where two caps become one with the next.
     """
 
     limit: Limit
@@ -166,7 +166,7 @@ class BudgetStatus:
     charges: int
     window: Window | None
     resets: int
-    number: int | None = None
+    numbers: tuple[int, ...] = ()
 
     @property
     def remaining(self) -> Remaining:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from dpsql.errors import LedgerUnavailable
 from dpsql.ledger.backup import copy
+from dpsql.ledger.damage import flaws
 from dpsql.ledger.file import check_file, connect, layout, made_whole, make_durable, translated
 from dpsql.ledger.ledger import VerifyReport
 from dpsql.ledger.schema import DERIVED, KEPT_TABLES, VERSION
@@ -86,7 +87,7 @@ def _rebuild(connection: sqlite3.Connection, path: Path) -> VerifyReport:
     connection.executescript(f"BEGIN IMMEDIATE;{drops}{DERIVED}")
     try:
         _, _, broken = replay(connection, connection)
-        report = verify(connection)
+        report = verify(connection, flaws(connection))
         if broken is not None or not report.ok:
             raise LedgerUnavailable(
                 f'ledger "{path}" is not whole, and was left as it is: {broken or report.problems[0]}',

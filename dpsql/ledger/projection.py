@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
-from sqlite3 import Connection
 from typing import Any, TypeVar
 
 from dpsql.errors import InvalidParameter, LedgerUnavailable
 from dpsql.ledger.chain import Record, canonical
 from dpsql.ledger.memory import CARRIED, Memory, Total
 from dpsql.ledger.receipt import Receipt, price_digest
+from dpsql.ledger.store import Store
 from dpsql.privacy.accounting import Limit, Spent
 from dpsql.privacy.cost import ZERO, Event
 from dpsql.privacy.exact import read_exact, read_signed
@@ -24,7 +24,7 @@ Body = dict[str, Any]
 T = TypeVar("T")
 
 
-def project(connection: Connection, record: Record, body: Body | Receipt, memory: Memory) -> None:
+def project(connection: Store, record: Record, body: Body | Receipt, memory: Memory) -> None:
     """Apply a record to the derived tables, and to what is remembered of them.
 
     Args:
@@ -88,7 +88,7 @@ def write_total(spent: Spent) -> Total:
     return Total(canonical(spent.to_json()), spent)
 
 
-def read_total(connection: Connection, budget: int, memory: Memory) -> Total:
+def read_total(connection: Store, budget: int, memory: Memory) -> Total:
     """Return what a budget holds."""
     known = memory.totals.get(budget)
     if known is None:
@@ -104,7 +104,7 @@ def joined(events: Sequence[str]) -> str:
     return f"[{','.join(text[1:-1] for text in events if text != '[]')}]"
 
 
-def _account_added(connection: Connection, record: Record, body: Body) -> None:
+def _account_added(connection: Store, record: Record, body: Body) -> None:
     # A name that comes back keeps its failures, and stays frozen if it was.
     connection.execute(
         "INSERT INTO accounts VALUES (?, ?, ?, ?, 0, 0, NULL) ON CONFLICT (name) DO UPDATE "
@@ -113,69 +113,69 @@ def _account_added(connection: Connection, record: Record, body: Body) -> None:
     )
 
 
-def _account_removed(connection: Connection, record: Record, body: Body) -> None:
+def _account_removed(connection: Store, record: Record, body: Body) -> None:
     connection.execute(
         "UPDATE accounts SET removed = 1, verifier_digest = NULL, user_group = NULL WHERE name = ?", (body["name"],)
     )
 
 
-def _account_role(connection: Connection, record: Record, body: Body) -> None:
+def _account_role(connection: Store, record: Record, body: Body) -> None:
     connection.execute("UPDATE accounts SET role = ? WHERE name = ?", (body["role"], body["name"]))
 
 
-def _account_verifier(connection: Connection, record: Record, body: Body) -> None:
+def _account_verifier(connection: Store, record: Record, body: Body) -> None:
     connection.execute("UPDATE accounts SET verifier_digest = ? WHERE name = ?", (body["verifier"], body["name"]))
 
 
-def _account_group(connection: Connection, record: Record, body: Body) -> None:
+def _account_group(connection: Store, record: Record, body: Body) -> None:
     connection.execute("UPDATE accounts SET user_group = ? WHERE name = ?", (body["group"], body["name"]))
 
 
-def _account_frozen(connection: Connection, record: Record, body: Body) -> None:
+def _account_frozen(connection: Store, record: Record, body: Body) -> None:
     _freeze(connection, "user", body["name"], "owner" if "reason" in body else "failures")
 
 
-def _account_unfrozen(connection: Connection, record: Record, body: Body) -> None:
+def _account_unfrozen(connection: Store, record: Record, body: Body) -> None:
     _unfreeze(connection, "user", body["name"])
     connection.execute("UPDATE accounts SET failures = 0 WHERE name = ?", (body["name"],))
 
 
-def _group_frozen(connection: Connection, record: Record, body: Body) -> None:
+def _group_frozen(connection: Store, record: Record, body: Body) -> None:
     _freeze(connection, "group", body["name"], "owner")
 
 
-def _group_unfrozen(connection: Connection, record: Record, body: Body) -> None:
+def _group_unfrozen(connection: Store, record: Record, body: Body) -> None:
     _unfreeze(connection, "group", body["name"])
 
 
-def _all_frozen(connection: Connection, record: Record, body: Body) -> None:
+def _all_frozen(connection: Store, record: Record, body: Body) -> None:
     _freeze(connection, "all", "", "owner")
 
 
-def _all_unfrozen(connection: Connection, record: Record, body: Body) -> None:
+def _all_unfrozen(connection: Store, record: Record, body: Body) -> None:
     _unfreeze(connection, "all", "")
 
 
-def _freeze(connection: Connection, scope: str, holder: str, cause: str) -> None:
+def _freeze(connection: Store, scope: str, holder: str, cause: str) -> None:
     connection.execute("INSERT INTO freezes VALUES (?, ?, ?)", (scope, holder, cause))
 
 
-def _unfreeze(connection: Connection, scope: str, holder: str) -> None:
+def _unfreeze(connection: Store, scope: str, holder: str) -> None:
     connection.execute("DELETE FROM freezes WHERE scope = ? AND holder = ?", (scope, holder))
 
 
-def _failure(connection: Connection, record: Record, body: Body) -> None:
+def _failure(connection: Store, record: Record, body: Body) -> None:
     connection.execute("UPDATE accounts SET failures = failures + 1 WHERE name = ?", (body["user"],))
     connection.executemany("INSERT INTO quarantine VALUES (?) ON CONFLICT DO NOTHING", [(key,) for key in body["keys"]])
 
 
-def _budget_created(connection: Connection, record: Record, body: Body) -> None:
+def _budget_created(connection: Store, record: Record, body: Body) -> None:
     scope, holder = ("group", body["group"]) if "group" in body else ("user", body["user"])
     _new_budget(connection, record, body["id"], scope, holder, body["dataset"])
 
 
 def _new_budget(
-    connection: Connection, record: Record, number: int, scope: str, holder: str | None, dataset: str | None
+    connection: Store, record: Record, number: int, scope: str, holder: str | None, dataset: str | None
 ) -> None:
     connection.execute(
         "INSERT INTO budgets VALUES (?, ?, ?, ?, ?, ?, ?, 0, NULL, 0, '0', '0')",
@@ -183,7 +183,7 @@ def _new_budget(
     )
 
 
-def _budget_terms(connection: Connection, record: Record, body: Body) -> None:
+def _budget_terms(connection: Store, record: Record, body: Body) -> None:
     connection.execute(
         "INSERT INTO terms VALUES (?, ?, ?, ?) ON CONFLICT (budget, dataset) DO UPDATE "
         "SET terms = excluded.terms, fixed = excluded.fixed",
@@ -200,17 +200,17 @@ def _budget_terms(connection: Connection, record: Record, body: Body) -> None:
         )
 
 
-def _budget_renewed(connection: Connection, record: Record, body: Body) -> None:
+def _budget_renewed(connection: Store, record: Record, body: Body) -> None:
     connection.execute("UPDATE budgets SET window_start = ? WHERE id = ?", (body["start"], body["budget"]))
     _clear(connection, body["budget"])
 
 
-def _budget_reset(connection: Connection, record: Record, body: Body) -> None:
+def _budget_reset(connection: Store, record: Record, body: Body) -> None:
     connection.execute("UPDATE budgets SET resets = resets + 1 WHERE id = ?", (body["budget"],))
     _clear(connection, body["budget"])
 
 
-def _clear(connection: Connection, budget: int) -> None:
+def _clear(connection: Store, budget: int) -> None:
     """Begin at nothing spent; what a group paid for counts anew too, for its members may be others by now."""
     (spent,) = connection.execute("SELECT spent FROM budgets WHERE id = ?", (budget,)).fetchone()
     cleared = canonical(load_spent(spent).cleared().to_json())
@@ -218,15 +218,15 @@ def _clear(connection: Connection, budget: int) -> None:
     connection.execute("DELETE FROM shared WHERE budget = ?", (budget,))
 
 
-def _budget_granted(connection: Connection, record: Record, body: Body) -> None:
+def _budget_granted(connection: Store, record: Record, body: Body) -> None:
     _grant(connection, body["budget"], read_exact(body["epsilon"]), read_exact(body["delta"]))
 
 
-def _budget_lowered(connection: Connection, record: Record, body: Body) -> None:
+def _budget_lowered(connection: Store, record: Record, body: Body) -> None:
     _grant(connection, body["budget"], -read_exact(body["epsilon"]), -read_exact(body["delta"]))
 
 
-def _grant(connection: Connection, budget: int, epsilon: Fraction, delta: Fraction) -> None:
+def _grant(connection: Store, budget: int, epsilon: Fraction, delta: Fraction) -> None:
     query = "SELECT granted_epsilon, granted_delta FROM budgets WHERE id = ?"
     granted = [read(read_signed, text) for text in connection.execute(query, (budget,)).fetchone()]
     connection.execute(
@@ -235,12 +235,12 @@ def _grant(connection: Connection, budget: int, epsilon: Fraction, delta: Fracti
     )
 
 
-def _cap_created(connection: Connection, record: Record, body: Body) -> None:
+def _cap_created(connection: Store, record: Record, body: Body) -> None:
     _new_budget(connection, record, body["budget"], "cap", None, None)
     connection.execute("INSERT INTO caps VALUES (?, ?, ?)", (body["cap"], body["budget"], body["adjacency"]))
 
 
-def _cap_merged(connection: Connection, record: Record, body: Body) -> None:
+def _cap_merged(connection: Store, record: Record, body: Body) -> None:
     parts = connection.execute(
         "SELECT spent, charges FROM budgets WHERE id IN (?, ?)", (body["budget"], body["into"])
     ).fetchall()
@@ -254,14 +254,14 @@ def _cap_merged(connection: Connection, record: Record, body: Body) -> None:
     connection.execute("UPDATE terms SET budget = ? WHERE budget = ?", (body["into"], body["budget"]))
 
 
-def _dataset_joined(connection: Connection, record: Record, body: Body) -> None:
+def _dataset_joined(connection: Store, record: Record, body: Body) -> None:
     connection.execute(
         "INSERT INTO datasets VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET cap = excluded.cap",
         (body["dataset"], body["cap"]),
     )
 
 
-def _charge(connection: Connection, record: Record, receipt: Receipt, memory: Memory) -> None:
+def _charge(connection: Store, record: Record, receipt: Receipt, memory: Memory) -> None:
     connection.executemany(
         "INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
         [
@@ -283,7 +283,7 @@ def _charge(connection: Connection, record: Record, receipt: Receipt, memory: Me
     _reuse(connection, record, receipt, memory)
 
 
-def _spend(connection: Connection, record: Record, budget: int, events: list[str], memory: Memory) -> None:
+def _spend(connection: Store, record: Record, budget: int, events: list[str], memory: Memory) -> None:
     if not events:
         return
     before = read_total(connection, budget, memory)
@@ -300,28 +300,28 @@ def _spend(connection: Connection, record: Record, budget: int, events: list[str
     memory.totals[budget] = after
 
 
-def _reuse(connection: Connection, record: Record, receipt: Receipt, memory: Memory) -> None:
+def _reuse(connection: Store, record: Record, receipt: Receipt, memory: Memory) -> None:
     if receipt.reused:
         connection.executemany(
             "UPDATE releases SET reused = reused + 1 WHERE id = ?", [(release,) for release in receipt.reused]
         )
 
 
-def _release_stored(connection: Connection, record: Record, body: Body) -> None:
+def _release_stored(connection: Store, record: Record, body: Body) -> None:
     connection.execute(
-        "INSERT INTO stored (release, dataset, key, price, digest, size) "
-        "SELECT id, dataset, key, price, ?, ? FROM releases WHERE id = ?",
+        "INSERT INTO stored SELECT (SELECT coalesce(max(position), 0) + 1 FROM stored), id, dataset, key, price, ?, ? "
+        "FROM releases WHERE id = ?",
         (body["digest"], body["size"], body["release"]),
     )
     connection.execute("UPDATE totals SET stored_bytes = stored_bytes + ?", (body["size"],))
 
 
-def _release_dropped(connection: Connection, record: Record, body: Body) -> None:
+def _release_dropped(connection: Store, record: Record, body: Body) -> None:
     connection.execute("DELETE FROM stored WHERE release = ?", (body["release"],))
     connection.execute("UPDATE totals SET stored_bytes = stored_bytes - ?", (body["size"],))
 
 
-_PROJECTIONS: dict[str, Callable[[Connection, Record, Body], None]] = {
+_PROJECTIONS: dict[str, Callable[[Store, Record, Body], None]] = {
     "account.added": _account_added,
     "account.removed": _account_removed,
     "account.role": _account_role,
@@ -347,4 +347,4 @@ _PROJECTIONS: dict[str, Callable[[Connection, Record, Body], None]] = {
     "release.dropped": _release_dropped,
 }
 
-_CHARGES: dict[str, Callable[[Connection, Record, Receipt, Memory], None]] = {"charge": _charge, "reuse": _reuse}
+_CHARGES: dict[str, Callable[[Store, Record, Receipt, Memory], None]] = {"charge": _charge, "reuse": _reuse}

@@ -1,309 +1,43 @@
 """The embedded ledger: one SQLite file, shared by threads and by gateways on one machine."""
 
-import json
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict
-from datetime import UTC, datetime
-from fractions import Fraction
+from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
 
-from dpsql.errors import InvalidParameter
-from dpsql.ledger.accounts import check_name, freeze, freeze_after_failures, set_group, unfreeze, unknown
-from dpsql.ledger.budgets import budget_status, cap_status, group_budget, last_charge, role_budget
-from dpsql.ledger.chain import sha256
-from dpsql.ledger.charging import charge, held
-from dpsql.ledger.commits import GroupCommit
-from dpsql.ledger.file import check_files, open_file, open_reader, open_snapshot, translated, unavailable
-from dpsql.ledger.grants import grant, lower, reset
-from dpsql.ledger.history import OWNER_KINDS, charge_record, owner_record, release_record
-from dpsql.ledger.ledger import (
-    Account,
-    BudgetStatus,
-    Charge,
-    ChargeRecord,
-    Holder,
-    Noted,
-    OwnerRecord,
-    ReleaseRecord,
-    ReleaseRequest,
-    Scope,
-    UserBudgets,
-    VerifyReport,
-)
-from dpsql.ledger.memory import Memory
-from dpsql.ledger.transaction import Transaction, latest
-from dpsql.ledger.verification import records, verify
-from dpsql.ledger.windows import moment
-from dpsql.policy import Policy
-
-T = TypeVar("T")
-
-MAX_FAILURES = 3
-"""So many queries of a user may fail on private data before the account is frozen."""
-
-MAX_STORED_BYTES = 256 * 2**20
-"""The oldest releases are dropped beyond it; to have one again then costs a new charge."""
-
-_ACCOUNT = (
-    "SELECT a.name, a.role, v.verifier, EXISTS (SELECT 1 FROM freezes f WHERE f.scope = 'all' "
-    "OR f.scope = 'user' AND f.holder = a.name OR f.scope = 'group' AND f.holder = a.user_group), a.created, "
-    "a.user_group FROM accounts a LEFT JOIN verifiers v ON v.name = a.name WHERE a.removed = 0"
-)
+from dpsql.errors import LedgerUnavailable
+from dpsql.ledger.damage import flaws
+from dpsql.ledger.file import check_files, open_file, open_reader, open_snapshot, unavailable
+from dpsql.ledger.store import Store
+from dpsql.ledger.stored import MAX_STORED_BYTES, StoredLedger, now
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-class SqliteLedger:
-    """A Ledger in a SQLite file.
-
-    Threads share one connection that writes and one that reads: SQLite lets one write at a time anyhow.
+class SqliteStorage:
+    """A SQLite file: threads share one connection that writes and one that reads.
 
     Args:
         path: The file; it is made if nothing is there.
-        clock: Returns the time, aware of its zone.
-        max_stored_bytes: Bound on the stored releases together.
     """
 
-    def __init__(
-        self, path: Path, *, clock: Callable[[], datetime] = _now, max_stored_bytes: int = MAX_STORED_BYTES
-    ) -> None:
+    errors = (sqlite3.Error, OSError)
+
+    def __init__(self, path: Path) -> None:
         self._path = path.absolute()
-        self._clock = clock
-        self._max_stored_bytes = max_stored_bytes
-        self._connection, self._files = open_file(self._path)
-        self._memory = Memory()
-        self._commits = GroupCommit(self._connection, self._begin)
+        self.writer, self._files = open_file(self._path)
         self._reader = open_reader(self._path)
         self._reader_lock = threading.Lock()
 
-    def charge(
-        self, user: str, policy: Policy, requests: Sequence[ReleaseRequest], *, sql: str, reuse: bool = True
-    ) -> Charge:
-        """Charge a query durably, or raise and write nothing."""
-        return self._grouped(lambda transaction: charge(transaction, user, policy, requests, sql, reuse))
-
-    def held(self, user: str, policy: Policy, requests: Sequence[ReleaseRequest]) -> tuple[bool, ...]:
-        """Tell which of the requests this user has already and would not be charged for; nothing is written."""
-        with self._reading() as connection:
-            return held(Transaction(connection, self._clock, Memory()), user, policy, requests)
-
-    def store(self, release_id: int, payload: bytes) -> None:
-        """Keep a release durably; the first one stored for a key stays, one beyond the bound is not kept at all."""
-        self._grouped(lambda transaction: self._store(transaction, release_id, payload))
-
-    def _store(self, transaction: Transaction, release_id: int, payload: bytes) -> None:
-        row = transaction.one("SELECT dataset, key, price FROM releases WHERE id = ? AND origin = id", release_id)
-        if row is None:
-            raise InvalidParameter(f"no release {release_id} was charged to be made")
-        taken = transaction.one("SELECT 1 FROM stored WHERE dataset = ? AND key = ? AND price = ?", *row)
-        if taken is not None or len(payload) > self._max_stored_bytes:
-            return
-        self._make_room(transaction, len(payload))
-        transaction.connection.execute("INSERT INTO payloads VALUES (?, ?)", (release_id, payload))
-        transaction.append("release.stored", {"release": release_id, "digest": sha256(payload), "size": len(payload)})
-
-    def _make_room(self, transaction: Transaction, size: int) -> None:
-        while transaction.one("SELECT stored_bytes FROM totals")[0] + size > self._max_stored_bytes:
-            release, freed = transaction.one("SELECT release, size FROM stored ORDER BY position LIMIT 1")
-            transaction.connection.execute("DELETE FROM payloads WHERE release = ?", (release,))
-            transaction.append("release.dropped", {"release": release, "size": freed})
-
-    def record_failure(self, user: str, keys: Sequence[str]) -> None:
-        """Quarantine what failed on private data, and freeze the user at the third failure."""
-        with self._writing() as transaction:
-            transaction.append("failure", {"user": user, "keys": list(keys)})
-            freeze_after_failures(transaction, user, MAX_FAILURES)
-
-    def add_account(self, name: str, role: str, verifier: str | None = None, group: str | None = None) -> None:
-        """Add a user; a name used before comes back with its history and its spent budgets, but not in its group."""
-        check_name("user", name)
-        check_name("role", role)
-        with self._writing() as transaction:
-            if transaction.one("SELECT 1 FROM accounts WHERE name = ? AND removed = 0", name) is not None:
-                raise InvalidParameter(f'the account "{name}" exists', hint="choose another name, or remove it first")
-            transaction.append("account.added", {"name": name, "role": role, "verifier": _digest(verifier)})
-            _put_verifier(transaction, name, verifier)
-            if group is not None:
-                set_group(transaction, name, group)
-
-    def set_verifier(self, name: str, verifier: str | None) -> None:
-        """Change a user's SCRAM verifier."""
-        with self._writing() as transaction:
-            _require(transaction, name)
-            transaction.append("account.verifier", {"name": name, "verifier": _digest(verifier)})
-            _put_verifier(transaction, name, verifier)
-
-    def set_role(self, name: str, role: str) -> None:
-        """Change a user's role; what was spent stays spent."""
-        check_name("role", role)
-        with self._writing() as transaction:
-            _require(transaction, name)
-            transaction.append("account.role", {"name": name, "role": role})
-
-    def set_group(self, name: str, group: str | None) -> None:
-        """Put a user into a group, or into none; what was spent stays spent, in both groups."""
-        with self._writing() as transaction:
-            set_group(transaction, name, group)
-
-    def remove_account(self, name: str) -> None:
-        """Remove a user; history and budgets stay."""
-        with self._writing() as transaction:
-            _require(transaction, name)
-            transaction.append("account.removed", {"name": name})
-            _put_verifier(transaction, name, None)
-
-    def freeze(self, holder: Holder, reason: str) -> None:
-        """Refuse every charge of a user, of a group's members, or of everybody; the reason is recorded."""
-        with self._writing() as transaction:
-            freeze(transaction, holder, reason)
-
-    def unfreeze(self, holder: Holder, reason: str) -> None:
-        """Let those who were frozen ask again; the reason is recorded."""
-        with self._writing() as transaction:
-            unfreeze(transaction, holder, reason)
-
-    def grant(self, holder: Holder, policy: Policy, epsilon: Fraction, delta: Fraction, reason: str) -> BudgetStatus:
-        """Give a user or a group more than the policy says, and return the budget."""
-        with self._writing() as transaction:
-            grant(transaction, holder, policy, epsilon, delta, reason)
-        return self._status(holder, policy)
-
-    def lower(self, holder: Holder, policy: Policy, epsilon: Fraction, delta: Fraction, reason: str) -> BudgetStatus:
-        """Give a user or a group less than before, and return the budget."""
-        with self._writing() as transaction:
-            lower(transaction, holder, policy, epsilon, delta, reason)
-        return self._status(holder, policy)
-
-    def reset(self, holder: Holder, policy: Policy, reason: str) -> BudgetStatus:
-        """Let a user or a group spend the whole budget again, and return it."""
-        with self._writing() as transaction:
-            reset(transaction, holder, policy, reason)
-        return self._status(holder, policy)
-
-    def _status(self, holder: Holder, policy: Policy) -> BudgetStatus:
-        if holder.scope is Scope.GROUP:
-            return self.group_budget(holder.name, policy)
-        return self.budget(holder.name, policy)
-
-    def account(self, name: str) -> Account | None:
-        """Return a user, or None if there is none of that name."""
-        with self._reading() as connection:
-            row = connection.execute(f"{_ACCOUNT} AND a.name = ?", (name,)).fetchone()
-        return None if row is None else _account(row)
-
-    def accounts(self) -> tuple[Account, ...]:
-        """Return all users by name."""
-        with self._reading() as connection:
-            return tuple(map(_account, connection.execute(f"{_ACCOUNT} ORDER BY a.name")))
-
-    def budget(self, user: str, policy: Policy) -> BudgetStatus:
-        """Return a user's own budget as it stands now."""
-        return self.budgets(user, policy).own
-
-    def budgets(self, user: str, policy: Policy) -> UserBudgets:
-        """Return all that a user may know of budgets: the own, the group's, and the last charge."""
-        query = "SELECT role, user_group FROM accounts WHERE name = ? AND removed = 0"
-        with self._reading() as connection:
-            row = connection.execute(query, (user,)).fetchone()
-            if row is None:
-                raise unknown(user)
-            role, group = row
-            now = self._latest(connection)
-            holder, budget = Holder(Scope.USER, user), role_budget(policy, role)
-            own = budget_status(connection, holder, policy.dataset, budget, now)
-            shared = None if group is None else _group_status(connection, group, policy, now)
-            charge = last_charge(connection, user, policy.dataset)
-            record = connection.execute("SELECT seq, at, body FROM records WHERE seq = ?", (charge,)).fetchone()
-        return UserBudgets(own, group, shared, None if record is None else charge_record(*record))
-
-    def group_budget(self, group: str, policy: Policy) -> BudgetStatus:
-        """Return a group's budget as it stands now."""
-        with self._reading() as connection:
-            return _group_status(connection, group, policy, self._latest(connection))
-
-    def _latest(self, connection: sqlite3.Connection) -> datetime:
-        row = connection.execute("SELECT at FROM records ORDER BY seq DESC LIMIT 1").fetchone()
-        return moment(latest(self._clock, None if row is None else row[0]))
-
-    def cap(self, policy: Policy) -> BudgetStatus:
-        """Return the dataset's cap over all users: for the data owner, never for users."""
-        with self._reading() as connection:
-            return cap_status(connection, policy.dataset)
-
-    def releases(self, user: str, dataset: str) -> list[ReleaseRecord]:
-        """Return the releases of a dataset that a user has paid for, oldest first."""
-        with self._reading() as connection:
-            rows = connection.execute(
-                "SELECT r.id, r.key, r.reused, EXISTS (SELECT 1 FROM stored WHERE release = r.origin), c.at, c.body "
-                "FROM releases r JOIN records c ON c.seq = r.charge WHERE r.user = ? AND r.dataset = ? ORDER BY r.id",
-                (user, dataset),
-            ).fetchall()
-        return [release_record(*row) for row in rows]
-
-    def history(self, user: str | None = None) -> list[ChargeRecord]:
-        """Return the charges of a user, or of all, oldest first."""
-        with self._reading() as connection:
-            if user is None:
-                charges = connection.execute("SELECT DISTINCT charge FROM releases")
-            else:
-                charges = connection.execute("SELECT DISTINCT charge FROM releases WHERE user = ?", (user,))
-            query = "SELECT seq, at, body FROM records WHERE seq = ?"
-            rows = [connection.execute(query, charge).fetchone() for charge in sorted(charges)]
-        return [charge_record(*row) for row in rows]
-
-    def owner_history(self) -> list[OwnerRecord]:
-        """Return all grants, resets, freezes and changes of group, oldest first."""
-        places = ", ".join("?" * len(OWNER_KINDS))
-        query = f"SELECT seq, at, kind, body FROM records WHERE kind IN ({places}) ORDER BY seq"  # noqa: S608
-        with self._reading() as connection:
-            rows = connection.execute(query, OWNER_KINDS).fetchall()
-        return [owner_record(*row) for row in rows]
-
-    def verify(self, noted: Noted | None = None) -> VerifyReport:
-        """Recompute the hash chain, and every balance from the records, while charges go on."""
-        with translated(self._path), closing(open_snapshot(self._path)) as connection:
-            return verify(connection, noted)
-
-    def export(self) -> Iterator[dict[str, Any]]:
-        """Yield every record, oldest first, with its hash."""
-        with translated(self._path), closing(open_snapshot(self._path)) as connection:
-            for record in records(connection):
-                yield {**asdict(record), "body": json.loads(record.body)}
-
-    def close(self) -> None:
-        """Close the ledger's file; what waits to be written fails."""
-        with self._reader_lock:
-            self._reader.close()
-        self._commits.close()  # last: the last connection to a file that may write tidies up beside it
-
-    def _begin(self) -> Transaction:
-        self._connection.execute("BEGIN IMMEDIATE")
+    def begin(self) -> None:
+        """Begin a transaction of the writer's in which nobody else writes."""
+        self.writer.execute("BEGIN IMMEDIATE")
         check_files(self._path, self._files)
-        return Transaction(self._connection, self._clock, self._memory)
-
-    def _grouped(self, act: Callable[[Transaction], T]) -> T:
-        """Write together with what other threads ask for; it is on the disk when this ends, or never was."""
-        try:
-            return self._commits.run(act)
-        except (sqlite3.Error, OSError) as error:
-            raise unavailable(self._path, error) from error
 
     @contextmanager
-    def _writing(self) -> Iterator[Transaction]:
-        """Hold the ledger alone; what was written is on the disk when this ends, or never was."""
-        with translated(self._path), self._commits.alone() as transaction:
-            yield transaction
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> Iterator[Store]:
         """Read one state of the ledger, without waiting for a commit."""
-        with self._reader_lock, translated(self._path):
+        with self._reader_lock:
             try:
                 self._reader.execute("BEGIN")
                 yield self._reader
@@ -311,27 +45,38 @@ class SqliteLedger:
                 if self._reader.in_transaction:
                     self._reader.execute("ROLLBACK")
 
+    @contextmanager
+    def snapshot(self) -> Iterator[Store]:
+        """Read one state of the whole ledger for as long as it takes."""
+        with closing(open_snapshot(self._path)) as connection:
+            yield connection
 
-def _require(transaction: Transaction, name: str) -> None:
-    if transaction.one("SELECT 1 FROM accounts WHERE name = ? AND removed = 0", name) is None:
-        raise unknown(name)
+    def flaws(self, store: Store) -> list[str]:
+        """Return what is wrong with the file and its schema."""
+        return flaws(store)
+
+    def unavailable(self, error: Exception) -> LedgerUnavailable:
+        """Return what a refusal of SQLite or of the file system means for the ledger."""
+        return unavailable(self._path, error)
+
+    def close(self) -> None:
+        """Close the connection that reads."""
+        with self._reader_lock:
+            self._reader.close()
 
 
-def _group_status(connection: sqlite3.Connection, group: str, policy: Policy, now: datetime) -> BudgetStatus:
-    return budget_status(connection, Holder(Scope.GROUP, group), policy.dataset, group_budget(policy, group), now)
+class SqliteLedger(StoredLedger):
+    """A Ledger in a SQLite file.
 
+    Args:
+        path: The file; it is made if nothing is there.
+        clock: Returns the time, aware of its zone.
+        max_stored_bytes: Bound on the stored releases together.
+    """
 
-def _digest(verifier: str | None) -> str | None:
-    """Return what the records say of a verifier: they are exported, so not the verifier itself."""
-    return None if verifier is None else sha256(verifier)
+    _storage: SqliteStorage
 
-
-def _put_verifier(transaction: Transaction, name: str, verifier: str | None) -> None:
-    transaction.connection.execute("DELETE FROM verifiers WHERE name = ?", (name,))
-    if verifier is not None:
-        transaction.connection.execute("INSERT INTO verifiers VALUES (?, ?)", (name, verifier))
-
-
-def _account(row: tuple[str, str, str | None, int, str, str | None]) -> Account:
-    name, role, verifier, frozen, created, group = row
-    return Account(name, role, verifier, bool(frozen), moment(created), group)
+    def __init__(
+        self, path: Path, *, clock: Callable[[], datetime] = now, max_stored_bytes: int = MAX_STORED_BYTES
+    ) -> None:
+        super().__init__(SqliteStorage(path), clock=clock, max_stored_bytes=max_stored_bytes)

@@ -1,6 +1,5 @@
 """One write transaction: it holds the ledger alone, and appends records with their effects."""
 
-import sqlite3
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -10,6 +9,7 @@ from dpsql.ledger.chain import ORIGIN, canonical, link
 from dpsql.ledger.memory import Memory
 from dpsql.ledger.projection import project
 from dpsql.ledger.receipt import Receipt
+from dpsql.ledger.store import Store
 from dpsql.ledger.windows import moment, stamp
 
 LAST_YEAR = 2200
@@ -28,7 +28,7 @@ def latest(clock: Callable[[], datetime], last: str | None) -> str:
 
 
 class Transaction:
-    """The state of the ledger between BEGIN IMMEDIATE and COMMIT.
+    """The state of the ledger between BEGIN and COMMIT.
 
     Attributes:
         connection: For reading.
@@ -36,7 +36,7 @@ class Transaction:
         at: The stamp of all that is written.
     """
 
-    def __init__(self, connection: sqlite3.Connection, clock: Callable[[], datetime], memory: Memory) -> None:
+    def __init__(self, connection: Store, clock: Callable[[], datetime], memory: Memory) -> None:
         self.connection = connection
         self.memory = memory
         row = connection.execute("SELECT seq, hash, at FROM records ORDER BY seq DESC LIMIT 1").fetchone()
@@ -44,6 +44,7 @@ class Transaction:
         self._head: str
         self._seq, self._head, last = row or (0, ORIGIN, None)
         self.at = latest(clock, last)
+        self._check_durable()
         memory.meet(self._head)
 
     @property
@@ -70,6 +71,23 @@ class Transaction:
         self.keep()
         self._seq, self._head = before
         self.memory.forget()  # a write that comes after this one may be of the same user
+
+    def committed(self) -> None:
+        """Remember that all this is durable."""
+        self.memory.durable = self._seq, self._head
+
+    def _check_durable(self) -> None:
+        """Refuse to go on where a record that was durable is gone: what it charged could be spent again."""
+        known = self.memory.durable
+        if known not in (None, (0, ORIGIN), (self._seq, self._head)):
+            number, digest = known
+            if self.one("SELECT hash FROM records WHERE seq = ?", number) != (digest,):
+                raise LedgerUnavailable(
+                    "records that this gateway has met are not in the ledger any more",
+                    hint="a failover or an old backup lost them, and what they charged: `dpsql ledger verify --head` "
+                    "tells; lower the budgets by it, then start the gateway again",
+                )
+        self.committed()
 
     def append(self, kind: str, body: dict[str, Any] | Receipt) -> int:
         """Write a record and what follows from it; return its number."""

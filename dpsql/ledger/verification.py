@@ -2,30 +2,34 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 from dpsql.errors import Error
 from dpsql.ledger.chain import ORIGIN, Record, flaw, sha256
-from dpsql.ledger.damage import altered_schema, damage
 from dpsql.ledger.ledger import Noted, VerifyReport
 from dpsql.ledger.memory import Memory
 from dpsql.ledger.projection import project
 from dpsql.ledger.schema import DERIVED_TABLES, TABLES
+from dpsql.ledger.store import Store
+
+PAGE = 1000
+"""So many records are read at once."""
 
 
-def verify(connection: sqlite3.Connection, noted: Noted | None = None) -> VerifyReport:
+def verify(connection: Store, flaws: Sequence[str], noted: Noted | None = None) -> VerifyReport:
     """Recompute the chain and every derived table from the records; report all that does not agree.
 
     Args:
         connection: To the ledger.
+        flaws: What is wrong with its tables; what is read from such tables proves nothing.
         noted: What an earlier report said, kept elsewhere: whoever can write the file can write a whole new chain.
     """
+    if flaws:
+        return VerifyReport(0, ORIGIN, tuple(flaws))
+    problems = []
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
         fresh.executescript(TABLES)
-        problems = [*damage(connection), *altered_schema(connection)]
-        if problems:  # what is read from such a file proves nothing
-            return VerifyReport(0, ORIGIN, tuple(problems))
         count, head, broken = replay(connection, fresh)
         if broken is not None:  # the records after it have nothing to be compared with
             return VerifyReport(count, head, (broken,))
@@ -37,13 +41,16 @@ def verify(connection: sqlite3.Connection, noted: Noted | None = None) -> Verify
     return VerifyReport(count, head, tuple(problems))
 
 
-def records(connection: sqlite3.Connection) -> Iterator[Record]:
+def records(connection: Store) -> Iterator[Record]:
     """Yield all records in their order."""
-    for row in connection.execute("SELECT seq, at, kind, body, previous, hash FROM records ORDER BY seq"):
-        yield Record(*row)
+    select, order = "SELECT seq, at, kind, body, previous, hash FROM records", f"ORDER BY seq LIMIT {PAGE}"
+    page = connection.execute(f"{select} {order}").fetchall()
+    while page:
+        yield from (Record(*row) for row in page)
+        page = connection.execute(f"{select} WHERE seq > ? {order}", (page[-1][0],)).fetchall()
 
 
-def replay(connection: sqlite3.Connection, target: sqlite3.Connection) -> tuple[int, str, str | None]:
+def replay(connection: Store, target: Store) -> tuple[int, str, str | None]:
     """Apply the records to the empty tables of `target`, up to the first that cannot stand where it does.
 
     Returns:
@@ -59,7 +66,7 @@ def replay(connection: sqlite3.Connection, target: sqlite3.Connection) -> tuple[
     return (before.seq, before.hash, None) if before else (0, ORIGIN, None)
 
 
-def _apply(target: sqlite3.Connection, record: Record, memory: Memory) -> str | None:
+def _apply(target: Store, record: Record, memory: Memory) -> str | None:
     try:
         project(target, record, json.loads(record.body), memory)
     except sqlite3.OperationalError:  # a full disk is no fault of the record
@@ -69,7 +76,7 @@ def _apply(target: sqlite3.Connection, record: Record, memory: Memory) -> str | 
     return None
 
 
-def _differences(connection: sqlite3.Connection, fresh: sqlite3.Connection, table: str) -> list[str]:
+def _differences(connection: Store, fresh: Store, table: str) -> list[str]:
     query = f"SELECT * FROM {table}"  # noqa: S608 - a constant
     found, expected = (set(each.execute(query)) for each in (connection, fresh))
     return [
@@ -78,7 +85,7 @@ def _differences(connection: sqlite3.Connection, fresh: sqlite3.Connection, tabl
     ]
 
 
-def _cut_off(connection: sqlite3.Connection, noted: Noted) -> list[str]:
+def _cut_off(connection: Store, noted: Noted) -> list[str]:
     """Look for the record that was once the last."""
     if noted.records is None:
         found = connection.execute("SELECT 1 FROM records WHERE hash = ?", (noted.head,)).fetchone()
@@ -89,7 +96,7 @@ def _cut_off(connection: sqlite3.Connection, noted: Noted) -> list[str]:
     return [] if there else ["the record that was noted as the last is not there: records were cut off or replaced"]
 
 
-def _altered_content(connection: sqlite3.Connection) -> list[str]:
+def _altered_content(connection: Store) -> list[str]:
     """Compare what the records know by its digest alone."""
     problems = []
     for name, digest, verifier in connection.execute(
@@ -98,10 +105,11 @@ def _altered_content(connection: sqlite3.Connection) -> list[str]:
     ):
         if digest != (None if verifier is None else sha256(verifier)):
             problems.append(f'the verifier of "{name}" is not the one that was set')
-    for release, digest, payload in connection.execute(
-        "SELECT s.release, s.digest, p.payload FROM stored s LEFT JOIN payloads p USING (release) UNION ALL "
-        "SELECT p.release, NULL, p.payload FROM payloads p WHERE p.release NOT IN (SELECT release FROM stored)"
+    for release, digest in connection.execute(
+        "SELECT release, digest FROM stored UNION ALL "
+        "SELECT release, NULL FROM payloads WHERE release NOT IN (SELECT release FROM stored)"
     ):
-        if payload is None or digest != sha256(payload):
+        row = connection.execute("SELECT payload FROM payloads WHERE release = ?", (release,)).fetchone()
+        if row is None or digest != sha256(row[0]):
             problems.append(f"release {release} is not what was stored")
     return problems

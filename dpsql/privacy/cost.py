@@ -49,12 +49,16 @@ class Accountant(enum.Enum):
 
 
 class Mechanism(enum.Enum):
-    """The kinds of noisy primitive. THRESHOLD is the δ that cutting off an already released part costs."""
+    """The kinds of noisy primitive. THRESHOLD is the δ that cutting off an already released part costs.
+
+    EXPONENTIAL chooses one of several candidates in each group, by losses that are its vector.
+    """
 
     LAPLACE = "laplace"
     GAUSSIAN = "gaussian"
     SELECTION = "selection"
     THRESHOLD = "threshold"
+    EXPONENTIAL = "exponential"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +134,10 @@ class Event:
     Attributes:
         mechanism: Its kind.
         sensitivity: Of the vector it noised. For selection and threshold, of the unit counts; its l0 counts every
-            group that one neighbouring step may touch (twice max_groups under substitute).
+            group that one neighbouring step may touch (twice max_groups under substitute). exponential: of the
+            vector, group by group, of how far the loss of any candidate moves.
         scale: laplace: b, with P[z] ∝ exp(−|z|/b). gaussian: σ², with P[z] ∝ exp(−z²/2σ²). selection: the ε′ of
-            one group. threshold: 0.
+            one group. threshold: 0. exponential: b, with P[candidate] ∝ exp(−loss/b).
         delta: selection, threshold: δ over all l0 groups. Else 0.
         conversion_delta: gaussian under basic and advanced: the δ at which its ρ counts as (ε, δ). Else 0.
     """
@@ -210,11 +215,16 @@ def loss(event: Event) -> Loss:
         gaussian: ρ = L2²/2σ².
         selection: ε = l0·ε′; ρ = l0·ε′²/2, both but for δ.
         threshold: δ.
+        exponential: ε = 2·L1/b; ρ = L2²/2b²: in each group it is of bounded range ε_g = 2Δ/b, so (ε_g²/8)-zCDP.
     Assumes: the sensitivity holds for the policy's adjacency; noise is independent from cell to cell.
     Reference: Bun & Steinke 2016, propositions 1.4 and 1.6, section 8 (approximate zCDP); Canonne, Kamath &
-        Steinke 2020, theorem 4, for the discrete Gaussian.
+        Steinke 2020, theorem 4, for the discrete Gaussian; McSherry & Talwar 2007 and Cesar & Rogers 2021, lemma 3.4,
+        for the exponential mechanism.
     """
     sensitivity = event.sensitivity
+    if event.mechanism is Mechanism.EXPONENTIAL:
+        epsilon = 2 * sensitivity.l1 / event.scale
+        return Loss(epsilon, sensitivity.l2_squared / (2 * event.scale**2), ZERO, epsilon, ZERO)
     if event.mechanism is Mechanism.LAPLACE:
         epsilon = sensitivity.l1 / event.scale
         return Loss(epsilon, sensitivity.l2_squared / (2 * event.scale**2), ZERO, epsilon, ZERO)

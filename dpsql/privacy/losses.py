@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from dpsql.privacy.cost import ZERO, Event, Mechanism, loss
+from dpsql.privacy.sensitivity import Sensitivity
 
 MIN_FLOAT_DELTA = Fraction(1, 10**10)
 MAX_RHO = 200
@@ -57,7 +58,20 @@ def _interval(noise: frozenset[tuple[Event, int]]) -> float:
 
 def _dominating(event: Event, interval: float) -> tuple[Any, int]:
     """Return the loss of one cell, and how many such cells dominate the event."""
+    if event.mechanism is Mechanism.EXPONENTIAL:
+        return _laplace(_responses(event), interval)
     return (_gaussian if event.mechanism is Mechanism.GAUSSIAN else _laplace)(event, interval)
+
+
+def _responses(event: Event) -> Event:
+    """Return what dominates choices by losses: in each of the groups a randomized response of its ε = 2·L∞/b.
+
+    Guarantee: randomized response is the worst of all ε-DP mechanisms, and is a discrete Laplace noise that moves by 1.
+    Assumes: nothing of bounded range, which no one law dominates.
+    Reference: Kairouz, Oh & Viswanath 2015, theorem 2.4.
+    """
+    groups = event.sensitivity.l0
+    return Event(Mechanism.LAPLACE, Sensitivity(groups, 1, groups, groups), event.scale / (2 * event.sensitivity.linf))
 
 
 def _laplace(event: Event, interval: float) -> tuple[Any, int]:

@@ -184,7 +184,7 @@ def laplace(sensitivity: Sensitivity, share: Share) -> DiscreteLaplace:
         scale = root_up(max(sensitivity.l2_squared, 1) / (2 * share.rho))
     else:
         scale = max(sensitivity.l1, 1) / share.epsilon
-    return DiscreteLaplace(sensitivity, max(_modest_up(scale), MIN_SCALE))
+    return DiscreteLaplace(sensitivity, max(modest_up(scale), MIN_SCALE))
 
 
 def gaussian(sensitivity: Sensitivity, share: Share) -> DiscreteGaussian:
@@ -208,7 +208,7 @@ def gaussian(sensitivity: Sensitivity, share: Share) -> DiscreteGaussian:
         )
     else:
         rho, conversion_delta = epsilon_to_rho(share.epsilon, share.delta), share.delta
-    variance = _modest_up(max(sensitivity.l2_squared, 1) / (2 * rho))
+    variance = modest_up(max(sensitivity.l2_squared, 1) / (2 * rho))
     return DiscreteGaussian(sensitivity, max(variance, MIN_SCALE**2), conversion_delta)
 
 
@@ -226,7 +226,7 @@ def best(sensitivity: Sensitivity, share: Share) -> DiscreteLaplace | DiscreteGa
     return candidate if candidate.stderr <= other.stderr else other
 
 
-def _modest_up(value: Fraction) -> Fraction:
+def modest_up(value: Fraction) -> Fraction:
     """Return the value, rounded up by less than 2⁻⁶⁰ of itself if it takes many digits to write."""
     bits = value.numerator.bit_length() - value.denominator.bit_length()
     if max(value.numerator.bit_length(), value.denominator.bit_length()) <= _MODEST_BITS:

@@ -373,7 +373,7 @@ def _rho(history: History) -> Fraction:
 def _divergence(event: Event, order: Fraction) -> Fraction:
     """Return the Rényi divergence of a noisy primitive, rounded up."""
     by_rho = order * loss(event).rho
-    if event.mechanism is Mechanism.GAUSSIAN:
+    if event.mechanism is not Mechanism.LAPLACE:
         return by_rho
     cells = Fraction(event.sensitivity.l1, event.sensitivity.linf)
     return min(by_rho, cells * laplace_divergence(event.sensitivity.linf, event.scale, order))

@@ -10,7 +10,7 @@ P[E ≥ γ] = exp(−γ) is the coin that the discrete Gaussian's rejection step
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from fractions import Fraction
@@ -29,6 +29,8 @@ _CHUNK = 8192
 _FIRST_BITS = 8
 _SECOND_BITS = 64
 _GUARD_DIGITS = 40
+_CHOICE_BITS = 128
+_SLACK = 256
 _LARGEST = 2**63 - 1
 _SHIFTS = np.arange(8, dtype=np.uint8)[:, np.newaxis]
 # Fixed-point units of the Gaussian's rejection step: E and γ in 2⁻¹⁶, distances over σ in 2⁻⁵⁶, of which 24 bits are
@@ -87,6 +89,39 @@ def bernoulli(high: NDArray[np.uint64], low: NDArray[np.uint64]) -> NDArray[np.b
     first, second = _words(high.size), _words(high.size)
     below: NDArray[np.bool_] = (first < high) | ((first == high) & (second < low))
     return below
+
+
+def exponential(losses: Sequence[int], sizes: Sequence[int], scale: Fraction) -> int:
+    """Return an index i with P ∝ sizes[i]·exp(−losses[i]/scale).
+
+    Guarantee: exact: a uniform number is compared with bounds on the cumulated weights, and both get more digits until
+        it is certain where it falls.
+    Assumes: os.urandom is uniform; there are losses, and sizes are positive.
+    Reference: McSherry & Talwar 2007; inversion of the distribution function.
+    """
+    least = min(losses)
+    gaps = [loss - least for loss in losses]
+    bits, drawn = _CHOICE_BITS, int.from_bytes(os.urandom(_CHOICE_BITS // 8), "little")
+    while True:
+        found = _located(drawn, bits, _cumulated(gaps, sizes, scale, bits))
+        if found is not None:
+            return found
+        drawn = drawn << bits | int.from_bytes(os.urandom(bits // 8), "little")
+        bits *= 2
+
+
+def below(count: int) -> int:
+    """Return a uniform whole number from 0 up to, not including, `count`.
+
+    Guarantee: exact.
+    Assumes: os.urandom is uniform; count ≥ 1.
+    Reference: rejection of what is not below.
+    """
+    bits = (count - 1).bit_length()
+    while True:
+        drawn = int.from_bytes(os.urandom(bits // 8 + 1), "little") & ((1 << bits) - 1)
+        if drawn < count:
+            return drawn
 
 
 def _octets(count: int) -> NDArray[np.uint8]:
@@ -279,3 +314,65 @@ class _Proposal:
             if _coin(scale, 0, 0):
                 low += 1 / scale
         return low >= gamma
+
+
+# Weights of choices, as whole numbers of 2^-bits: each lies between what is computed and _SLACK more.
+
+
+def _cumulated(gaps: Sequence[int], sizes: Sequence[int], scale: Fraction, bits: int) -> tuple[list[int], list[int]]:
+    """Return bounds from below and above on the sums of the first weights, for each number of them from 1 on."""
+    powers = _powers(scale, bits, max(gaps).bit_length())
+    # Beyond it a weight is less than 2^-bits.
+    negligible = math.ceil(scale * bits)
+    lower, upper, low, high = [], [], 0, 0
+    for gap, size in zip(gaps, sizes, strict=True):
+        weight = _weight(gap, powers, bits) if gap < negligible else 0
+        low += size * weight
+        high += size * (weight + _SLACK)
+        lower.append(low)
+        upper.append(high)
+    return lower, upper
+
+
+def _weight(gap: int, powers: Sequence[int], bits: int) -> int:
+    """Return exp(−gap/scale) from below: a product of powers, each rounded down, as is each product."""
+    weight = 1 << bits
+    for place, power in enumerate(powers):
+        if gap >> place & 1:
+            weight = weight * power >> bits
+    return weight
+
+
+@lru_cache(maxsize=64)
+def _powers(scale: Fraction, bits: int, count: int) -> tuple[int, ...]:
+    """Return ⌊2^bits·exp(−2ⁱ/scale)⌋, or 1 less, for i below `count`.
+
+    A product of `count` of them lies below the true one by 3 for each at most, which is less than _SLACK.
+    """
+    context = Context(prec=bits // 3 + _GUARD_DIGITS, Emax=MAX_EMAX, Emin=MIN_EMIN)
+    one, found = Decimal(2**bits), []
+    for place in range(count):
+        rate = context.divide(Decimal(scale.denominator * 2**place), Decimal(scale.numerator))
+        power = context.exp(context.minus(rate)) if rate < 2 * bits else Decimal(0)
+        found.append(max(0, math.floor(context.subtract(context.multiply(power, one), Decimal("1e-9")))))
+    return tuple(found)
+
+
+def _located(drawn: int, bits: int, bounds: tuple[list[int], list[int]]) -> int | None:
+    """Return where the numbers from drawn/2^bits up to the next one surely fall, or None where it is not certain.
+
+    The first i + 1 weights are together between lower/(lower + what is above the rest) and upper/(upper + what is
+    below it) of all of them.
+    """
+    lower, upper = bounds
+    low, high = 0, len(lower) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if lower[middle] << bits >= (drawn + 1) * (lower[middle] + upper[-1] - upper[middle]):
+            high = middle
+        else:
+            low = middle + 1
+    before = low - 1
+    if before >= 0 and upper[before] << bits > drawn * (upper[before] + lower[-1] - lower[before]):
+        return None
+    return low

@@ -11,6 +11,7 @@ from dpsql.compiler.statements import CopyOptions
 from dpsql.results import ResultColumn
 from dpsql.wire.oidtypes import of_column
 from dpsql.wire.pgtypes import BINARY, TEXT
+from dpsql.wire.styles import PLAIN, Style
 
 Rows = Sequence[tuple[object, ...]]
 
@@ -25,7 +26,9 @@ def format_code(options: CopyOptions) -> int:
     return BINARY if options.format == "binary" else TEXT
 
 
-def copy_rows(options: CopyOptions, columns: Sequence[ResultColumn], rows: Rows) -> Iterator[bytes]:
+def copy_rows(
+    options: CopyOptions, columns: Sequence[ResultColumn], rows: Rows, style: Style = PLAIN
+) -> Iterator[bytes]:
     """Yield the bodies of the CopyData messages: the header goes with the first row, as PostgreSQL sends it."""
     if options.format == "binary":
         yield from _binary(columns, rows)
@@ -35,7 +38,7 @@ def copy_rows(options: CopyOptions, columns: Sequence[ResultColumn], rows: Rows)
     forced = [_is_forced(options, name) for name in names]
     if options.header:
         yield _line(options, (write(options, name, False) for name in names))
-    writers = [of_column(column).write[TEXT] for column in columns]
+    writers = [of_column(column, style).write[TEXT] for column in columns]
     for row in rows:
         texts = (None if value is None else writer(value).decode() for writer, value in zip(writers, row, strict=True))
         fields = zip(texts, forced, strict=True)

@@ -3,7 +3,7 @@
 import re
 import struct
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from dpsql.errors import InvalidText, UnsupportedQuery
@@ -11,6 +11,7 @@ from dpsql.results import ObjectName, ResultColumn
 from dpsql.sqltypes import SqlType
 from dpsql.wire.fields import int32, sized, uint32
 from dpsql.wire.pgtypes import BINARY, TEXT, PgType, by_oid, of_parameter, of_type
+from dpsql.wire.styles import PLAIN, Style, styled
 from dpsql.wire.textformat import read_text, text
 
 _ELEMENTS: Final = {
@@ -25,22 +26,27 @@ _BARE: Final = re.compile(r'[^\s{}",\\]+')
 _ELEMENT: Final = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,{}"\\]+))\s*(,|$)', re.S)
 
 
-@cache
-def of_oid(oid: int) -> PgType:
+@lru_cache(maxsize=4096)
+def of_oid(oid: int, style: Style = PLAIN) -> PgType:
     """Return how results of a type go over the wire; a type that is not known goes as the text it is."""
     known = by_oid(oid)
     if known is not None and oid not in _ELEMENTS:
-        return known
+        return styled(known, style)
     if oid in _ELEMENTS:
-        return _array(oid, of_oid(_ELEMENTS[oid]))
+        return _array(oid, of_oid(_ELEMENTS[oid], style))
     if oid in _VECTORS:
         return _vector(oid, of_oid(_VECTORS[oid]))
     return _reg_type(oid) if oid in _REG_TYPES else _as_text(oid)
 
 
-def of_column(column: ResultColumn) -> PgType:
+def array_of(element: PgType) -> PgType:
+    """Return the type of arrays of a type that has one."""
+    return next(of_oid(oid) for oid, of in _ELEMENTS.items() if of == element.oid)
+
+
+def of_column(column: ResultColumn, style: Style = PLAIN) -> PgType:
     """Return how a column goes over the wire."""
-    return of_type(column.type) if column.oid is None else of_oid(column.oid)
+    return styled(of_type(column.type), style) if column.oid is None else of_oid(column.oid, style)
 
 
 def of_declared(oid: int) -> PgType | None:

@@ -30,7 +30,6 @@ from dpsql.wire.backend import (
     CopyEnd,
     CopyOutResponse,
     CopyRow,
-    DataRow,
     EmptyQueryResponse,
     NoData,
     ParameterDescription,
@@ -43,7 +42,7 @@ from dpsql.wire.backend import (
 from dpsql.wire.client import Client, Disconnected
 from dpsql.wire.copyformat import copy_rows, format_code
 from dpsql.wire.frontend import Bind, Close, Describe, Execute, Flush, FrontendMessage, FunctionCall, Parse, Query, Sync
-from dpsql.wire.oidtypes import of_column, of_declared, of_oid
+from dpsql.wire.oidtypes import array_of, of_column, of_declared, of_oid
 from dpsql.wire.pgtypes import PgType, of_type, spread_formats
 from dpsql.wire.portals import (
     Portal,
@@ -54,9 +53,11 @@ from dpsql.wire.portals import (
 )
 from dpsql.wire.protocol import IllegalReply, ServerProtocol
 from dpsql.wire.report import error_response, notice_response
+from dpsql.wire.styles import Style
 from dpsql.wire.textformat import read_text
 
 _CHUNK: Final = 64 << 10
+_BATCH: Final = 64
 _CHANGES_SETTINGS: Final = ("SET", "RESET", "DISCARD", "ROLLBACK")
 _FORGETS_STATEMENTS: Final = ("DEALLOCATE ALL", "DISCARD ALL")
 
@@ -299,7 +300,7 @@ class WireSession:
     async def _send_copy(self, result: Result, options: CopyOptions) -> None:
         columns = result.columns or ()
         self._send(CopyOutResponse(format_code(options), len(columns)))
-        for data in copy_rows(options, columns, result.rows):
+        for data in copy_rows(options, columns, result.rows, Style.of(self._session.output_settings)):
             self._send(CopyRow(data))
             await self._breathe()
         self._send(CopyEnd())
@@ -313,10 +314,13 @@ class WireSession:
     async def _send_rows(
         self, columns: Sequence[ResultColumn], formats: Sequence[int], rows: Sequence[tuple[object, ...]]
     ) -> None:
-        writers = [of_column(column).write[code] for column, code in zip(columns, formats, strict=True)]
-        for row in rows:
-            pairs = zip(writers, row, strict=True)
-            self._send(DataRow(tuple(None if value is None else write(value) for write, value in pairs)))
+        style = Style.of(self._session.output_settings)
+        writers = [of_column(column, style).write[code] for column, code in zip(columns, formats, strict=True)]
+        for start in range(0, len(rows), _BATCH):
+            batch = rows[start : start + _BATCH]
+            by_column = zip(writers, zip(*batch, strict=True), strict=True)
+            written = [[None if value is None else write(value) for value in column] for write, column in by_column]
+            self._pending += self._protocol.send_rows(zip(*written, strict=True) if written else [()] * len(batch))
             await self._breathe()
 
     def _complete(self, tag: str) -> None:
@@ -345,6 +349,9 @@ def _parameter_types(declared: Sequence[PgType | None], description: Description
     inferred = list(
         map(of_oid, description.parameter_oids) if description.parameter_oids else map(of_type, description.parameters)
     )
+    for index, element in enumerate(description.elements):
+        if element is not None:
+            inferred[index] = array_of(of_type(element))
     inferred += [of_type(SqlType.TEXT)] * (len(declared) - len(inferred))
     padded = [*declared, *[None] * (len(inferred) - len(declared))]
     return tuple(kind or other for kind, other in zip(padded, inferred, strict=True))

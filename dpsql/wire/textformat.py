@@ -1,4 +1,4 @@
-"""Values as PostgreSQL prints and reads them in text format, under DateStyle ISO and IntervalStyle postgres."""
+"""Values as PostgreSQL prints and reads them in text format, under DateStyle ISO and the like; see styles.py."""
 
 import json
 import re
@@ -117,26 +117,27 @@ def interval(value: timedelta | Span) -> str:
     return str(Span.of(value) if isinstance(value, timedelta) else value)
 
 
-def array(value: Sequence[object]) -> str:
-    """Return a PostgreSQL array literal; the elements are printed by their Python types."""
-    return "{" + ",".join(map(_element, value)) + "}"
+def array(value: Sequence[object], show: Callable[[object], str] | None = None) -> str:
+    """Return a PostgreSQL array literal; the elements are printed by their Python types, or as `show` does it."""
+    return "{" + ",".join(_element(one, show or by_python_type) for one in value) + "}"
 
 
 _PLAIN_ELEMENT: Final = re.compile(r'[^\s{}",\\]+')
 
 
-def _element(value: object) -> str:
+def _element(value: object, show: Callable[[object], str]) -> str:
     if value is None:
         return "NULL"
     if isinstance(value, list | tuple):
-        return array(value)
-    shown = _by_python_type(value)
+        return array(value, show)
+    shown = show(value)
     if _PLAIN_ELEMENT.fullmatch(shown) and shown.upper() != "NULL":
         return shown
     return '"' + shown.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _by_python_type(value: object) -> str:
+def by_python_type(value: object) -> str:
+    """Return the text of a value as its Python type says."""
     for kind, printer in _PRINTERS:
         if isinstance(value, kind):
             return printer(value)
@@ -145,7 +146,7 @@ def _by_python_type(value: object) -> str:
 
 def element_text(value: object) -> str | None:
     """Return the text of one element of an array of texts."""
-    return None if value is None else _by_python_type(value)
+    return None if value is None else by_python_type(value)
 
 
 _PRINTERS: Final[tuple[tuple[type, Callable[[Any], str]], ...]] = (

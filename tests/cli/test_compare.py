@@ -167,7 +167,7 @@ def test_charges_made_after_the_budget_was_read_are_left_out(run: Run, spent: Pa
 def wrong(statuses: list[tuple[str, BudgetStatus]]) -> list[tuple[str, BudgetStatus]]:
     """Return ana's total with the number of another budget."""
     (_, ana), (_, cap) = statuses
-    return [("ana", replace(ana, charges=ana.charges + 1, number=cap.number))]
+    return [("ana", replace(ana, charges=ana.charges + 1, numbers=cap.numbers))]
 
 
 @pytest.mark.parametrize("name", ["budget.png", "budget.svg"])

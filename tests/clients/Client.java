@@ -43,6 +43,12 @@ public class Client {
         tell("elders", prepared.executeQuery());
       }
     }
+    try (PreparedStatement prepared = connection.prepareStatement("SELECT COUNT(*) FROM icd10 WHERE code = ANY(?)")) {
+      for (int run = 0; run < 10; run++) {
+        prepared.setArray(1, connection.createArrayOf("text", new Object[] {"A09", "C50"}));
+        tell("listed", prepared.executeQuery());
+      }
+    }
     try (PreparedStatement prepared = connection.prepareStatement("SELECT ?::date, ?::numeric, ?::timestamptz")) {
       for (int run = 0; run < 10; run++) {
         prepared.setDate(1, Date.valueOf("2024-02-29"));

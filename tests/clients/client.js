@@ -14,6 +14,8 @@ async function main() {
   found.values = (await client.query({ text: values, rowMode: "array" })).rows[0];
   found.counts = (await client.query({ text: counts, rowMode: "array" })).rows;
   found.elders = (await client.query(elders, [60, "F"])).rows[0].n;
+  const listed = await client.query("SELECT COUNT(*) AS n FROM icd10 WHERE code = ANY($1)", [["A09", "C50"]]);
+  found.listed = listed.rows[0].n;
   found.named = [];
   for (let number = 0; number < 10; number++) {
     const result = await client.query({ name: "next", text: "SELECT $1::integer + 1 AS n", values: [number] });

@@ -31,6 +31,7 @@ def test_queries(gateway: RunningServer, counts: list[Any], elders: int) -> None
         assert [tuple(row) for row in await connection.fetch(COUNTS)] == counts
         counted = "SELECT COUNT(*) FROM patients WHERE age > $1 AND sex = $2"
         assert await connection.fetchval(counted, 60, "F") == elders
+        assert await connection.fetchval("SELECT COUNT(*) FROM doctors WHERE doctor_id = ANY($1)", [1, 2, None]) == 2
         prepared = await connection.prepare("SELECT $1::integer + 1")
         assert [await prepared.fetchval(number) for number in range(10)] == list(range(1, 11))
 

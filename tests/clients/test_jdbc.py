@@ -32,6 +32,7 @@ def test_queries(answers: dict[str, list[str]], counts: list[Any], elders: int) 
     assert (answers["first"], answers["second"]) == (["1"], ["2"])
     assert answers["types"] == ["int4|text|int8"]
     assert answers["elders"] == [str(elders)] * 10
+    assert answers["listed"] == ["2"] * 10
     assert answers["parameters"] == ["2024-02-29|12.50|2024-02-29 12:30:00+00"] * 10
 
 

@@ -20,6 +20,15 @@ def test_values_in_both_formats(gateway: RunningServer, counts: list[Any], elder
         assert cursor.execute(ELDERS, (60, "F"), prepare=True).fetchall() == [(elders,)]
 
 
+def test_lists(gateway: RunningServer, codes: list[str]) -> None:
+    with psycopg.connect(gateway.dsn) as connection:
+        for sql, found in (("code = ANY(%s)", 2), ("code <> ALL(%s)", len(codes) - 2)):
+            row = connection.execute(f"SELECT COUNT(*) FROM icd10 WHERE {sql}", (codes[:2],)).fetchone()
+            assert row == (found,)
+        numbered = "SELECT COUNT(*) FROM doctors WHERE doctor_id = ANY(%b)"
+        assert connection.execute(numbered, ([1, 2, None],), binary=True).fetchone() == (2,)
+
+
 def test_a_pipeline(gateway: RunningServer, counts: list[Any]) -> None:
     with psycopg.connect(gateway.dsn, autocommit=True) as connection, connection.pipeline() as pipeline:
         cursors = [connection.execute("SELECT %s::integer", (number,)) for number in range(5)]

@@ -32,6 +32,8 @@ def test_queries(connection: Any, counts: list[Any], elders: int) -> None:
     assert "free, your earlier release" in connection.notices[-1]
     assert ask(connection, "SELECT COUNT(*) FROM patients WHERE age > %s AND sex = %s", 60, "F") == [(elders,)]
     assert ask(connection, "SELECT COUNT(*) FROM icd10 WHERE code IN %s", ("A09", "C50")) == [(2,)]
+    assert ask(connection, "SELECT COUNT(*) FROM icd10 WHERE code = ANY(%s)", ["A09", "C50"]) == [(2,)]
+    assert ask(connection, "SELECT COUNT(*) FROM icd10 WHERE code = ANY(%s)", []) == [(0,)]
 
 
 def test_server_cursors(connection: Any, codes: list[str]) -> None:

@@ -14,6 +14,7 @@ from dpsql.compiler.verify import verify
 from dpsql.errors import GuaranteeMismatch, PolicyViolation
 from dpsql.policy import load_policy
 from dpsql.privacy.accounting import Spent
+from dpsql.privacy.choice import Rank
 from dpsql.privacy.cost import Accountant, Event
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
 from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric
@@ -28,6 +29,9 @@ TOTAL = "SELECT COUNT(*), SUM(cost), AVG(duration_min - 100), SUM(-cost) FROM vi
 SINGLE = "SELECT SUM(age - 50), AVG(age), COUNT(*) FROM patients"
 DRUGS = "SELECT drug, COUNT(*), AVG(dose) FROM prescriptions GROUP BY drug"
 DISTINCT = "SELECT city, COUNT(DISTINCT patient_id) FROM visits GROUP BY city"
+SPREAD = "SELECT VAR_POP(cost), COVAR_POP(cost, duration_min) FROM visits"
+OF_DISTINCT = "SELECT SUM(DISTINCT duration_min), AVG(DISTINCT duration_min) FROM visits"
+RANKS = "SELECT PERCENTILE_DISC(0.75) WITHIN GROUP (ORDER BY duration_min) FROM visits"
 QUERIES = [PRIVATE, PUBLIC, TOTAL, SINGLE, DRUGS, DISTINCT]
 
 ACCOUNTANTS = {
@@ -171,6 +175,24 @@ def understated(noise: Any) -> Any:
     return UnderstatedLaplace(noise.sensitivity, noise.scale)
 
 
+def as_laplace(choice: Any) -> DiscreteLaplace:
+    return DiscreteLaplace(choice.sensitivity, choice.scale)
+
+
+def narrower(function: str, bound: str) -> Callable[[PlannedRelease], PlannedRelease]:
+    """Products on a grid that ends before they do."""
+
+    def changed(release: PlannedRelease) -> PlannedRelease:
+        products = [index for index, planned in enumerate(release.parts) if planned.part.factors]
+        index = next(i for i in products if (len(set(release.parts[i].part.factors)) == 1) == (function == "square"))
+        part = release.parts[index].part
+        assert part.grid is not None
+        grid = replace(part.grid, **{bound: getattr(part.grid, bound) // 2})
+        return with_part(index, grid=grid)(release)
+
+    return changed
+
+
 TAMPERED: dict[str, tuple[str, Callable[[PlannedRelease], PlannedRelease]]] = {
     "half the noise": (PUBLIC, with_noise(0, half_scale)),
     "half the noise of a single cell": (SINGLE, with_noise(0, half_scale)),
@@ -185,6 +207,15 @@ TAMPERED: dict[str, tuple[str, Callable[[PlannedRelease], PlannedRelease]]] = {
     "more groups than are noised for": (PUBLIC, touching(11)),
     "more rows than are noised for": (PUBLIC, with_part(0, cap=6)),
     "more distinct values than are noised for": (PUBLIC, with_part(4, cap=6)),
+    "squares beyond their grid": (SPREAD, narrower("square", "upper")),
+    "products below their grid": (SPREAD, narrower("product", "lower")),
+    "more distinct values than are noised for in a sum": (OF_DISTINCT, with_part(0, cap=51)),
+    "half the scale of a choice": (RANKS, with_noise(0, half_scale)),
+    "a choice by another rank": (RANKS, with_noise(0, lambda choice: replace(choice, rank=Rank.least()))),
+    "a choice from another grid": (RANKS, with_noise(0, lambda choice: replace(choice, upper=choice.upper + 1))),
+    "more rows than a choice is made for": (RANKS, with_part(0, cap=51)),
+    "a rank that moves further": (RANKS, with_part(0, rank=Rank(1, 9))),
+    "noise instead of a choice": (RANKS, with_noise(0, as_laplace)),
     "no selection": (PRIVATE, lambda release: replace(release, selection=None)),
     "keys that are private after all": (PUBLIC, lambda release: replace(release, private_keys=True)),
     "keys that are public after all": (PRIVATE, lambda release: replace(release, private_keys=False)),

@@ -14,6 +14,7 @@ import dpsql.engine
 from dpsql.backends import DuckDBBackend
 from dpsql.cli import main
 from dpsql.ledger import SqliteLedger
+from dpsql.ledger.postgres_connection import PostgresConnection
 from dpsql.session import Session
 from dpsql.wire.connection import Connection
 from tests.faults.calls import DURABLE, WRITING, kill_at
@@ -28,8 +29,8 @@ _ANSWERED = b"SELECT 1"
 
 
 def serve(policy: str, ledger: str) -> None:
-    """Be `dpsql serve`."""
-    main(["serve", policy, "--port", "0", "--ledger", f"sqlite:///{ledger}"])
+    """Be `dpsql serve`, with a ledger in a file or at a URL."""
+    main(["serve", policy, "--port", "0", "--ledger", ledger if "://" in ledger else f"sqlite:///{ledger}"])
 
 
 def begin_ledger(path: str) -> None:
@@ -80,7 +81,7 @@ def _change(owner: Any, name: str, change: Change) -> None:
 
 
 def act_at_commit(kind: str, act: Callable[[], object]) -> None:
-    """Act when SQLite is told to commit a record of a kind."""
+    """Act when SQLite or PostgreSQL is told to commit a record of a kind."""
 
     def connect(function: Callable[..., sqlite3.Connection], *arguments: Any, **options: Any) -> sqlite3.Connection:
         connection = function(*arguments, **options)
@@ -96,6 +97,20 @@ def act_at_commit(kind: str, act: Callable[[], object]) -> None:
         return connection
 
     _change(sqlite3, "connect", connect)
+    inserted: list[str] = []
+
+    def execute(function: Callable[..., Any], store: Any, sql: str, values: Any = ()) -> Any:
+        if sql.startswith("INSERT INTO records") and kind in values:
+            inserted.append(kind)
+        return function(store, sql, values)
+
+    def commit(function: Callable[..., Any], store: Any) -> None:
+        if inserted:
+            act()
+        function(store)
+
+    _change(PostgresConnection, "execute", execute)
+    _change(PostgresConnection, "commit", commit)
 
 
 def _in_the_reply() -> None:

@@ -3,11 +3,14 @@
 from collections.abc import Collection
 from fractions import Fraction
 from pathlib import Path
+from typing import TypeVar
 
 from dpsql.ledger import Ledger, SqliteLedger
 from dpsql.policy import Policy, load_policy
 from dpsql.privacy.accounting import Spent
 from dpsql.wire.scram import make_verifier
+
+L = TypeVar("L", bound=Ledger)
 
 PRICE = Fraction(1, 10)
 PASSWORD = "secret"
@@ -43,8 +46,12 @@ def write_policy(path: Path, data: Path, *, answers: int, cap: int = 10_000) -> 
 
 
 def new_ledger(path: Path, users: Collection[str] = ("ana",)) -> SqliteLedger:
-    """Return a ledger in which the users have a password."""
-    ledger = SqliteLedger(path)
+    """Return a ledger in a file, in which the users have a password."""
+    return with_passwords(SqliteLedger(path), users)
+
+
+def with_passwords(ledger: L, users: Collection[str] = ("ana",)) -> L:
+    """Add users who have a password."""
     for user in users:
         ledger.add_account(user, "analyst", make_verifier(PASSWORD))
     return ledger

@@ -6,16 +6,19 @@ import pytest
 
 from dpsql.errors import BudgetExhausted, InvalidParameter, PolicyViolation
 from dpsql.ledger import SqliteLedger
+from dpsql.ledger.stored import StoredLedger
 from dpsql.privacy.accounting import Accountant, Spent, create_limit
 from dpsql.privacy.cost import Event, Mechanism
 from tests.ledger.world import (
     ANA,
     SQL,
     UNIT,
+    Place,
     budget,
     gaussian,
     laplace,
-    new_ledger,
+    opened,
+    peopled,
     policy,
     request,
     requests,
@@ -26,22 +29,22 @@ TENTH = Fraction(1, 10)
 POLICY = policy()
 
 
-def spent(ledger: SqliteLedger, user: str = "ana") -> Fraction | None:
+def spent(ledger: StoredLedger, user: str = "ana") -> Fraction | None:
     return ledger.budget(user, POLICY).spent.pure_epsilon
 
 
-def cap_spent(ledger: SqliteLedger) -> Fraction | None:
+def cap_spent(ledger: StoredLedger) -> Fraction | None:
     return ledger.cap(POLICY).spent.pure_epsilon
 
 
-def ask(ledger: SqliteLedger, key: object, user: str = "ana") -> int:
+def ask(ledger: StoredLedger, key: object, user: str = "ana") -> int:
     """Charge, make and store a release."""
     (release,) = ledger.charge(user, POLICY, requests(key), sql=SQL).releases
     ledger.store(release.release_id, f"rows of {key} for {user}".encode())
     return release.release_id
 
 
-def test_a_charge_is_taken_from_the_user_and_from_the_cap(ledger: SqliteLedger) -> None:
+def test_a_charge_is_taken_from_the_user_and_from_the_cap(ledger: StoredLedger) -> None:
     charge = ledger.charge("ana", POLICY, requests("a", "b"), sql=SQL)
     assert [(release.key, release.payload, release.reused) for release in charge.releases] == [
         ("a", None, False),
@@ -58,7 +61,7 @@ def test_a_charge_is_taken_from_the_user_and_from_the_cap(ledger: SqliteLedger) 
     assert ledger.verify().ok
 
 
-def test_a_charge_fits_to_the_last_and_a_refusal_writes_nothing(ledger: SqliteLedger) -> None:
+def test_a_charge_fits_to_the_last_and_a_refusal_writes_nothing(ledger: StoredLedger) -> None:
     for key in range(10):
         ledger.charge("ana", POLICY, requests(key), sql=SQL)
     before = list(ledger.export())
@@ -71,7 +74,7 @@ def test_a_charge_fits_to_the_last_and_a_refusal_writes_nothing(ledger: SqliteLe
     assert ledger.charge("ben", POLICY, requests("x"), sql=SQL).price.pure_epsilon == TENTH
 
 
-def test_a_refusal_says_what_is_asked_what_is_left_and_what_would_fit(ledger: SqliteLedger) -> None:
+def test_a_refusal_says_what_is_asked_what_is_left_and_what_would_fit(ledger: StoredLedger) -> None:
     ledger.charge("ana", POLICY, [request("a", laplace(Fraction(1, 3)))], sql=SQL)
     with pytest.raises(BudgetExhausted) as refusal:
         ledger.charge("ana", POLICY, [request("b", laplace(Fraction(3, 4)))], sql=SQL)
@@ -86,7 +89,7 @@ def test_a_refusal_says_what_is_asked_what_is_left_and_what_would_fit(ledger: Sq
     assert ledger.charge("ana", POLICY, [request("b", laplace(Fraction("0.666")))], sql=SQL)
 
 
-def test_zcdp_admits_what_fits_the_sum_of_rho(ledger: SqliteLedger) -> None:
+def test_zcdp_admits_what_fits_the_sum_of_rho(ledger: StoredLedger) -> None:
     limit = create_limit(Accountant.ZCDP, Fraction(5), Fraction(1, 10**6), Fraction(1, 2))
     rules = policy(budget(5, Accountant.ZCDP, Fraction(1, 10**6)), budget(50, Accountant.ZCDP, Fraction(1, 10**6)))
     ledger.charge("ana", rules, [request("a", gaussian(limit.capacity * 2 / 3))], sql=SQL)
@@ -99,7 +102,7 @@ def test_zcdp_admits_what_fits_the_sum_of_rho(ledger: SqliteLedger) -> None:
     ledger.charge("ana", rules, [request("b", gaussian(fitting**2 / 2))], sql=SQL)
 
 
-def test_zcdp_admits_pure_charges_that_fit_the_sum_of_epsilon(ledger: SqliteLedger) -> None:
+def test_zcdp_admits_pure_charges_that_fit_the_sum_of_epsilon(ledger: StoredLedger) -> None:
     # Under rho*(0.1, 1e-6) this would not be admitted: it has more rho, but no more than epsilon.
     rules = policy(budget(TENTH, Accountant.ZCDP, Fraction(1, 10**6)), budget(50, Accountant.ZCDP, Fraction(1, 10**6)))
     charge = ledger.charge("ana", rules, [request("a", laplace(TENTH * 9 / 10))], sql=SQL)
@@ -122,7 +125,7 @@ def test_zcdp_admits_pure_charges_that_fit_the_sum_of_epsilon(ledger: SqliteLedg
     ],
 )
 def test_a_refusal_for_want_of_delta_says_so(
-    ledger: SqliteLedger, accountant: Accountant, delta: Fraction, left: str, hint: str
+    ledger: StoredLedger, accountant: Accountant, delta: Fraction, left: str, hint: str
 ) -> None:
     rules = policy(budget(5, accountant, delta), budget(50, Accountant.ZCDP, Fraction(1, 10**5)))
     with pytest.raises(BudgetExhausted) as refusal:
@@ -131,14 +134,14 @@ def test_a_refusal_for_want_of_delta_says_so(
     assert str(refusal.value.hint).startswith(hint)
 
 
-def test_basic_counts_its_own_epsilon(ledger: SqliteLedger) -> None:
+def test_basic_counts_its_own_epsilon(ledger: StoredLedger) -> None:
     rules = policy(budget(1, Accountant.BASIC, Fraction(1, 10**6)), budget(50, Accountant.ZCDP, Fraction(1, 10**5)))
     ledger.charge("ana", rules, [request("a", laplace(Fraction(3, 4)))], sql=SQL)
     with pytest.raises(BudgetExhausted, match=r"asks epsilon 0\.5, and 0\.25 would still fit"):
         ledger.charge("ana", rules, [request("b", laplace(Fraction(1, 2)))], sql=SQL)
 
 
-def test_what_has_no_price_in_the_currency_is_refused(ledger: SqliteLedger) -> None:
+def test_what_has_no_price_in_the_currency_is_refused(ledger: StoredLedger) -> None:
     for accountant in (Accountant.PURE, Accountant.BASIC):
         rules = policy(budget(1, accountant), name=accountant.value)
         with pytest.raises(BudgetExhausted) as refusal:
@@ -146,14 +149,14 @@ def test_what_has_no_price_in_the_currency_is_refused(ledger: SqliteLedger) -> N
         assert refusal.value.requested == 0
 
 
-def test_a_charge_of_delta_alone_is_admitted_by_zcdp(ledger: SqliteLedger) -> None:
+def test_a_charge_of_delta_alone_is_admitted_by_zcdp(ledger: StoredLedger) -> None:
     zcdp = budget(1, Accountant.ZCDP, Fraction(1, 10**6))
     rules = policy(zcdp, zcdp)
     threshold = Event(Mechanism.THRESHOLD, UNIT, Fraction(0), Fraction(1, 10**9))
     assert not ledger.charge("ana", rules, [request("a", threshold)], sql=SQL).free
 
 
-def test_the_cap_is_shared_and_its_refusal_shows_no_number(ledger: SqliteLedger) -> None:
+def test_the_cap_is_shared_and_its_refusal_shows_no_number(ledger: StoredLedger) -> None:
     rules = policy(cap=budget(Fraction(15, 10)))
     for key in range(10):
         ledger.charge("ana", rules, requests(key), sql=SQL)
@@ -168,7 +171,7 @@ def test_the_cap_is_shared_and_its_refusal_shows_no_number(ledger: SqliteLedger)
     assert ledger.budget("ben", rules).charges == 5
 
 
-def test_datasets_that_name_one_cap_share_it(ledger: SqliteLedger) -> None:
+def test_datasets_that_name_one_cap_share_it(ledger: StoredLedger) -> None:
     cap = budget(Fraction(3, 10))
     clinic, lab = policy(cap=cap), policy(cap=cap, name="lab")
     ledger.charge("ana", clinic, requests("a", "b"), sql=SQL)
@@ -179,7 +182,7 @@ def test_datasets_that_name_one_cap_share_it(ledger: SqliteLedger) -> None:
             ledger.charge("ben", rules, requests("d"), sql=SQL)
 
 
-def test_an_own_release_is_free_and_told_so(ledger: SqliteLedger) -> None:
+def test_an_own_release_is_free_and_told_so(ledger: StoredLedger) -> None:
     number = ask(ledger, "a")
     charge = ledger.charge("ana", POLICY, requests("a"), sql=SQL)
     (release,) = charge.releases
@@ -191,7 +194,7 @@ def test_an_own_release_is_free_and_told_so(ledger: SqliteLedger) -> None:
     assert [record.reused for record in ledger.releases("ana", POLICY.dataset.name)] == [1]
 
 
-def test_releases_are_those_of_a_dataset(ledger: SqliteLedger) -> None:
+def test_releases_are_those_of_a_dataset(ledger: StoredLedger) -> None:
     other = policy(name="lab")
     ask(ledger, "a")
     ledger.charge("ana", other, requests("b"), sql="SELECT 2")
@@ -199,21 +202,21 @@ def test_releases_are_those_of_a_dataset(ledger: SqliteLedger) -> None:
         assert [record.sql for record in ledger.releases("ana", rules.dataset.name)] == [sql]
 
 
-def test_an_own_release_stays_free_when_the_budget_is_spent(ledger: SqliteLedger) -> None:
+def test_an_own_release_stays_free_when_the_budget_is_spent(ledger: StoredLedger) -> None:
     ask(ledger, "a")
     for key in range(9):
         ask(ledger, key)
     assert ledger.charge("ana", POLICY, requests("a"), sql=SQL).free
 
 
-def test_a_release_is_reusable_only_once_it_is_stored(ledger: SqliteLedger) -> None:
+def test_a_release_is_reusable_only_once_it_is_stored(ledger: StoredLedger) -> None:
     ledger.charge("ana", POLICY, requests("a"), sql=SQL)
     charge = ledger.charge("ana", POLICY, requests("a"), sql=SQL)
     assert charge.releases[0].payload is None
     assert (spent(ledger), cap_spent(ledger)) == (2 * TENTH, 2 * TENTH)
 
 
-def test_a_release_of_another_user_is_charged_to_the_user_but_not_to_the_cap(ledger: SqliteLedger) -> None:
+def test_a_release_of_another_user_is_charged_to_the_user_but_not_to_the_cap(ledger: StoredLedger) -> None:
     made = ask(ledger, "a")
     charge = ledger.charge("ben", POLICY, requests("a"), sql="SELECT 1")
     (release,) = charge.releases
@@ -229,21 +232,21 @@ def test_a_release_of_another_user_is_charged_to_the_user_but_not_to_the_cap(led
     assert ledger.verify().ok
 
 
-def test_a_release_of_another_user_needs_budget(ledger: SqliteLedger) -> None:
+def test_a_release_of_another_user_needs_budget(ledger: StoredLedger) -> None:
     ask(ledger, "a")
     ledger.charge("ben", POLICY, [request("b", laplace(Fraction(19, 20)))], sql=SQL)
     with pytest.raises(BudgetExhausted):
         ledger.charge("ben", POLICY, requests("a"), sql=SQL)
 
 
-def test_a_release_of_another_user_is_handed_out_when_the_cap_is_spent(ledger: SqliteLedger) -> None:
+def test_a_release_of_another_user_is_handed_out_when_the_cap_is_spent(ledger: StoredLedger) -> None:
     rules = policy(cap=budget(TENTH))
     (release,) = ledger.charge("ana", rules, requests("a"), sql=SQL).releases
     ledger.store(release.release_id, b"rows")
     assert ledger.charge("ben", rules, requests("a"), sql=SQL).releases[0].payload == b"rows"
 
 
-def test_a_release_at_another_price_is_another_release(ledger: SqliteLedger) -> None:
+def test_a_release_at_another_price_is_another_release(ledger: StoredLedger) -> None:
     ask(ledger, "a")
     (release,) = ledger.charge("ben", POLICY, [request("a", laplace(TENTH / 2))], sql=SQL).releases
     assert release.payload is None
@@ -252,12 +255,12 @@ def test_a_release_at_another_price_is_another_release(ledger: SqliteLedger) -> 
     assert ledger.charge("ana", POLICY, requests("a"), sql=SQL).releases[0].payload == b"rows of a for ana"
 
 
-def test_a_release_of_another_dataset_is_not_handed_out(ledger: SqliteLedger) -> None:
+def test_a_release_of_another_dataset_is_not_handed_out(ledger: StoredLedger) -> None:
     ask(ledger, "a")
     assert ledger.charge("ana", policy(name="lab"), requests("a"), sql=SQL).releases[0].payload is None
 
 
-def test_without_reuse_every_release_is_fresh_and_paid(ledger: SqliteLedger) -> None:
+def test_without_reuse_every_release_is_fresh_and_paid(ledger: StoredLedger) -> None:
     ask(ledger, "a")
     charge = ledger.charge("ana", POLICY, requests("a"), sql=SQL, reuse=False)
     assert (charge.releases[0].payload, charge.releases[0].reused) == (None, False)
@@ -266,21 +269,21 @@ def test_without_reuse_every_release_is_fresh_and_paid(ledger: SqliteLedger) -> 
     assert ledger.charge("ana", POLICY, requests("a"), sql=SQL).releases[0].payload == b"rows of a for ana"
 
 
-def test_without_reuse_the_first_release_is_stored_all_the_same(ledger: SqliteLedger) -> None:
+def test_without_reuse_the_first_release_is_stored_all_the_same(ledger: StoredLedger) -> None:
     (release,) = ledger.charge("ana", POLICY, requests("a"), sql=SQL, reuse=False).releases
     ledger.store(release.release_id, b"rows")
     assert ledger.charge("ana", POLICY, requests("a"), sql=SQL).releases[0].payload == b"rows"
 
 
 @pytest.mark.parametrize("reuse", [True, False])
-def test_one_key_asked_twice_is_charged_once(ledger: SqliteLedger, reuse: bool) -> None:
+def test_one_key_asked_twice_is_charged_once(ledger: StoredLedger, reuse: bool) -> None:
     charge = ledger.charge("ana", POLICY, requests("a", "b", "a"), sql=SQL, reuse=reuse)
     first, second, third = charge.releases
     assert first == third != second
     assert (spent(ledger), cap_spent(ledger)) == (2 * TENTH, 2 * TENTH)
 
 
-def test_one_charge_may_mix_free_paid_and_fresh(ledger: SqliteLedger) -> None:
+def test_one_charge_may_mix_free_paid_and_fresh(ledger: StoredLedger) -> None:
     ask(ledger, "own")
     ask(ledger, "other", "ben")
     charge = ledger.charge("ana", POLICY, requests("own", "other", "new", "own"), sql=SQL)
@@ -296,13 +299,13 @@ def test_one_charge_may_mix_free_paid_and_fresh(ledger: SqliteLedger) -> None:
     assert ledger.verify().ok
 
 
-def test_a_charge_of_nothing_is_free(ledger: SqliteLedger) -> None:
+def test_a_charge_of_nothing_is_free(ledger: StoredLedger) -> None:
     assert ledger.charge("ana", POLICY, [], sql="SELECT 1").free
     assert ledger.history() == []
 
 
-def test_the_oldest_releases_are_dropped_beyond_the_bound(ledger: SqliteLedger) -> None:
-    small = new_ledger(ledger._path.with_name("small.sqlite"), max_stored_bytes=10)
+def test_the_oldest_releases_are_dropped_beyond_the_bound(place: Place) -> None:
+    small = peopled(opened(place, max_stored_bytes=10))
     numbers = [small.charge("ana", POLICY, requests(key), sql=SQL).releases[0].release_id for key in range(5)]
     small.store(numbers[0], b"12345")
     small.store(numbers[1], b"12345")
@@ -317,13 +320,13 @@ def test_the_oldest_releases_are_dropped_beyond_the_bound(ledger: SqliteLedger) 
     small.close()
 
 
-def test_storing_twice_keeps_the_first(ledger: SqliteLedger) -> None:
+def test_storing_twice_keeps_the_first(ledger: StoredLedger) -> None:
     number = ask(ledger, "a")
     ledger.store(number, b"others")
     assert ledger.charge("ana", POLICY, requests("a"), sql=SQL).releases[0].payload == b"rows of a for ana"
 
 
-def test_only_what_was_charged_to_be_made_can_be_stored(ledger: SqliteLedger) -> None:
+def test_only_what_was_charged_to_be_made_can_be_stored(ledger: StoredLedger) -> None:
     ask(ledger, "a")
     handed = ledger.charge("ben", POLICY, requests("a"), sql=SQL).releases[0].release_id
     for number in (handed, 99):
@@ -331,7 +334,7 @@ def test_only_what_was_charged_to_be_made_can_be_stored(ledger: SqliteLedger) ->
             ledger.store(number, b"rows")
 
 
-def test_a_failed_key_is_not_run_again_by_anyone(ledger: SqliteLedger) -> None:
+def test_a_failed_key_is_not_run_again_by_anyone(ledger: StoredLedger) -> None:
     ledger.charge("ana", POLICY, requests("a"), sql=SQL)
     ledger.record_failure("ana", ["a", "b"])
     ledger.record_failure("ana", ["a"])
@@ -341,7 +344,7 @@ def test_a_failed_key_is_not_run_again_by_anyone(ledger: SqliteLedger) -> None:
     assert (spent(ledger), cap_spent(ledger)) == (TENTH, TENTH)
 
 
-def test_three_failures_freeze_the_user_until_unfrozen(ledger: SqliteLedger) -> None:
+def test_three_failures_freeze_the_user_until_unfrozen(ledger: StoredLedger) -> None:
     for key in range(2):
         ledger.record_failure("ana", [f"{key}"])
     assert ledger.charge("ana", POLICY, requests("a"), sql=SQL)
@@ -363,13 +366,13 @@ def test_three_failures_freeze_the_user_until_unfrozen(ledger: SqliteLedger) -> 
     assert ledger.verify().ok
 
 
-def test_a_failure_of_a_user_the_ledger_does_not_know_still_quarantines(ledger: SqliteLedger) -> None:
+def test_a_failure_of_a_user_the_ledger_does_not_know_still_quarantines(ledger: StoredLedger) -> None:
     ledger.record_failure("nobody", ["a"])
     with pytest.raises(PolicyViolation, match="failed before"):
         ledger.charge("ana", POLICY, requests("a"), sql=SQL)
 
 
-def test_a_charge_needs_an_account_with_a_role_of_the_policy(ledger: SqliteLedger) -> None:
+def test_a_charge_needs_an_account_with_a_role_of_the_policy(ledger: StoredLedger) -> None:
     with pytest.raises(PolicyViolation, match='no account "eve"'):
         ledger.charge("eve", POLICY, requests("a"), sql=SQL)
     ledger.set_role("ana", "director")
@@ -378,27 +381,28 @@ def test_a_charge_needs_an_account_with_a_role_of_the_policy(ledger: SqliteLedge
     assert not [record for record in ledger.export() if record["kind"] != "account.added"][1:]
 
 
-def test_no_statement_of_a_charge_reads_more_as_the_ledger_grows(ledger: SqliteLedger) -> None:
+def test_no_statement_of_a_charge_reads_more_as_the_ledger_grows(sqlite_ledger: SqliteLedger) -> None:
+    ledger = sqlite_ledger
     ask(ledger, "a")
     ask(ledger, "other", "ben")
     statements: list[str] = []
-    ledger._connection.set_trace_callback(statements.append)
+    ledger._storage.writer.set_trace_callback(statements.append)
     ask(ledger, "b")
     ledger._memory.forget()
     ledger.charge("ana", POLICY, requests("a", "other"), sql=SQL)
-    ledger._connection.set_trace_callback(None)
+    ledger._storage.writer.set_trace_callback(None)
     plans = [
         (statement, plan)
         for statement in statements
         if statement.split()[0] in {"SELECT", "INSERT", "UPDATE"}
-        for *_, plan in ledger._connection.execute(f"EXPLAIN QUERY PLAN {statement}")
+        for *_, plan in ledger._storage.writer.execute(f"EXPLAIN QUERY PLAN {statement}")
     ]
     assert len(plans) > 15
     limited = ("LIMIT 1", "totals")  # one step from the end of a table, and a table of one row
     assert [plan for plan in plans if plan[1].startswith("SCAN") and not any(it in plan[0] for it in limited)] == []
 
 
-def test_history_and_releases_tell_what_was_charged(ledger: SqliteLedger) -> None:
+def test_history_and_releases_tell_what_was_charged(ledger: StoredLedger) -> None:
     ask(ledger, "a")
     ask(ledger, "a")
     ledger.charge("ben", POLICY, [request("b", laplace(TENTH), laplace(TENTH / 2))], sql="SELECT 2")
@@ -412,7 +416,7 @@ def test_history_and_releases_tell_what_was_charged(ledger: SqliteLedger) -> Non
     assert (release.key, release.sql, release.price, release.created) == ("b", "SELECT 2", second.price, second.at)
 
 
-def test_any_sql_text_can_be_recorded(ledger: SqliteLedger) -> None:
+def test_any_sql_text_can_be_recorded(ledger: StoredLedger) -> None:
     text = "SELECT '\ud800\x00é\n'"
     ledger.charge("ana", POLICY, requests("a"), sql=text)
     assert ledger.history()[0].sql == text

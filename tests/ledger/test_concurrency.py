@@ -11,6 +11,7 @@ import pytest
 
 from dpsql.errors import BudgetExhausted
 from dpsql.ledger import SqliteLedger
+from dpsql.ledger.stored import StoredLedger
 from tests.ledger.world import ROOT, SQL, new_ledger, policy, request, requests
 
 POLICY = policy()
@@ -21,6 +22,7 @@ from pathlib import Path
 from tests.ledger.world import SQL, policy, request
 from dpsql.errors import BudgetExhausted
 from dpsql.ledger import SqliteLedger
+from dpsql.ledger.stored import StoredLedger
 ledger = SqliteLedger(Path(sys.argv[1]))
 print("ready", flush=True)
 sys.stdin.readline()
@@ -62,7 +64,7 @@ def end(child: subprocess.Popen[str]) -> None:
         child.kill()
 
 
-def test_threads_cannot_overspend(ledger: SqliteLedger) -> None:
+def test_threads_cannot_overspend(ledger: StoredLedger) -> None:
     def ask(number: int) -> bool:
         try:
             ledger.charge("ana", POLICY, [request(number)], sql=SQL)
@@ -135,7 +137,7 @@ def test_a_charge_survives_kill_9_before_its_release_is_stored(tmp_path: Path) -
     ledger.close()
 
 
-def test_an_interrupted_charge_leaves_nothing(ledger: SqliteLedger) -> None:
+def test_an_interrupted_charge_leaves_nothing(ledger: StoredLedger) -> None:
     before = list(ledger.export())
 
     def interrupted() -> None:

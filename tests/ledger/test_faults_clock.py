@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dpsql.errors import BudgetExhausted, LedgerUnavailable
 from dpsql.ledger import SqliteLedger
+from dpsql.ledger.stored import StoredLedger
 from dpsql.policy import Policy, Window
 from tests.ledger.world import SQL, Clock, budget, new_ledger, policy, request
 
@@ -101,7 +102,7 @@ def test_no_walk_of_two_gateways_clocks_renews_a_window_twice(window: str, steps
         assert gateways[1].cap(rules(window)).spent.pure_epsilon == Fraction(len(charges), 10)
 
 
-def is_granted(ledger: SqliteLedger, window: str, user: str, key: object) -> bool:
+def is_granted(ledger: StoredLedger, window: str, user: str, key: object) -> bool:
     try:
         ledger.charge(user, rules(window), [request(key)], sql=SQL)
     except BudgetExhausted:
@@ -111,7 +112,7 @@ def is_granted(ledger: SqliteLedger, window: str, user: str, key: object) -> boo
 
 @pytest.mark.parametrize("window", WINDOWS)
 def test_a_clock_that_was_years_ahead_gives_nothing_when_it_is_right_again(
-    ledger: SqliteLedger, clock: Clock, window: str
+    ledger: StoredLedger, clock: Clock, window: str
 ) -> None:
     right = clock.now
     clock.now = datetime(2150, 6, 1, tzinfo=UTC)
@@ -129,7 +130,7 @@ def test_a_clock_that_was_years_ahead_gives_nothing_when_it_is_right_again(
 @pytest.mark.parametrize("year", [2201, 9999])
 @pytest.mark.parametrize("window", WINDOWS)
 def test_a_clock_at_the_end_of_time_is_refused_and_leaves_no_trace(
-    ledger: SqliteLedger, clock: Clock, window: str, year: int
+    ledger: StoredLedger, clock: Clock, window: str, year: int
 ) -> None:
     assert is_granted(ledger, window, "ana", "before")
     before = list(ledger.export())

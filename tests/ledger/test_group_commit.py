@@ -21,20 +21,21 @@ from dpsql.errors import BudgetExhausted, InvalidParameter, LedgerUnavailable, P
 from dpsql.ledger import Charge, SqliteLedger
 from dpsql.ledger.commits import GroupCommit
 from dpsql.ledger.projection import project
+from dpsql.ledger.stored import StoredLedger
 from dpsql.ledger.transaction import Transaction
-from tests.ledger.world import ROOT, SQL, laplace, new_ledger, policy, request
+from tests.ledger.world import ROOT, SQL, Place, laplace, new_ledger, opened, policy, request, tamper
 
 POLICY = policy()
 Outcome = Charge | BaseException
 
 
 def asks(
-    ledger: SqliteLedger, key: object, price: Fraction = Fraction(1, 10), user: str = "ana"
+    ledger: StoredLedger, key: object, price: Fraction = Fraction(1, 10), user: str = "ana"
 ) -> Callable[[], Charge]:
     return lambda: ledger.charge(user, POLICY, [request(key, laplace(price))], sql=SQL)
 
 
-def waits(ledger: SqliteLedger, number: int) -> None:
+def waits(ledger: StoredLedger, number: int) -> None:
     """Return when so many writes wait."""
     while sum(not work.over for work in list(ledger._commits._queue)) < number:
         time.sleep(0.001)
@@ -45,7 +46,7 @@ def outcome(future: Future[Charge]) -> Outcome:
     return future.result() if error is None else error
 
 
-def together(ledger: SqliteLedger, *acts: Callable[[], Charge]) -> list[Outcome]:
+def together(ledger: StoredLedger, *acts: Callable[[], Charge]) -> list[Outcome]:
     """Return what acts come to that wait for the ledger at once, in their order."""
     with ThreadPoolExecutor(len(acts)) as pool:
         futures = []
@@ -58,32 +59,51 @@ def together(ledger: SqliteLedger, *acts: Callable[[], Charge]) -> list[Outcome]
 
 
 @contextmanager
-def commits(ledger: SqliteLedger) -> Iterator[list[str]]:
+def commits(ledger: StoredLedger) -> Iterator[list[str]]:
     """Collect the commits that are made meanwhile."""
     seen: list[str] = []
-    ledger._connection.set_trace_callback(lambda text: seen.append(text) if text == "COMMIT" else None)
-    try:
+    writer = ledger._storage.writer
+    with pytest.MonkeyPatch.context() as patch:
+        if isinstance(writer, sqlite3.Connection):
+            writer.set_trace_callback(lambda text: seen.append(text) if text == "COMMIT" else None)
+        else:
+            commit = writer.commit
+
+            def counted() -> None:
+                seen.append("COMMIT")
+                commit()
+
+            patch.setattr(writer, "commit", counted)
         yield seen
-    finally:
-        ledger._connection.set_trace_callback(None)
+    if isinstance(writer, sqlite3.Connection):
+        writer.set_trace_callback(None)
 
 
 @contextmanager
-def no_commits(ledger: SqliteLedger) -> Iterator[None]:
+def no_commits(ledger: StoredLedger, place: Place) -> Iterator[None]:
     """Let every statement succeed but the commit."""
 
     def authorize(action: int, name: str | None, *rest: str | None) -> int:
         denied = action == sqlite3.SQLITE_TRANSACTION and name == "COMMIT"
         return sqlite3.SQLITE_DENY if denied else sqlite3.SQLITE_OK
 
-    ledger._connection.set_authorizer(authorize)
-    try:
+    writer = ledger._storage.writer
+    if isinstance(writer, sqlite3.Connection):
+        writer.set_authorizer(authorize)
         yield
-    finally:
-        ledger._connection.set_authorizer(None)
+        writer.set_authorizer(None)
+        return
+    tamper(
+        place,
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'no'; END$$",
+        "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON records DEFERRABLE INITIALLY DEFERRED "
+        "FOR EACH ROW EXECUTE FUNCTION refuse()",
+    )
+    yield
+    tamper(place, "DROP TRIGGER refuse ON records", "DROP FUNCTION refuse()")
 
 
-def recorded(ledger: SqliteLedger) -> list[str]:
+def recorded(ledger: StoredLedger) -> list[str]:
     """Return the keys of the releases that were charged, in their order."""
     return [
         release["key"]
@@ -93,7 +113,7 @@ def recorded(ledger: SqliteLedger) -> list[str]:
     ]
 
 
-def test_writes_that_wait_together_share_one_commit_in_their_order(ledger: SqliteLedger) -> None:
+def test_writes_that_wait_together_share_one_commit_in_their_order(ledger: StoredLedger) -> None:
     with commits(ledger) as seen:
         outcomes = together(ledger, *(asks(ledger, key, Fraction(1, 100)) for key in range(32)))
     assert len(seen) == 1
@@ -104,7 +124,7 @@ def test_writes_that_wait_together_share_one_commit_in_their_order(ledger: Sqlit
     assert ledger.verify().ok
 
 
-def test_a_commit_is_bounded_and_the_rest_follows(ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_is_bounded_and_the_rest_follows(ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpsql.ledger.commits.LARGEST_BATCH", 4)
     with commits(ledger) as seen:
         outcomes = together(ledger, *(asks(ledger, key, Fraction(1, 100)) for key in range(10)))
@@ -113,7 +133,7 @@ def test_a_commit_is_bounded_and_the_rest_follows(ledger: SqliteLedger, monkeypa
     assert recorded(ledger) == [str(key) for key in range(10)]
 
 
-def test_a_refusal_within_a_commit_is_undone_alone(ledger: SqliteLedger) -> None:
+def test_a_refusal_within_a_commit_is_undone_alone(ledger: StoredLedger) -> None:
     outcomes = together(
         ledger,
         asks(ledger, "a", user="ben"),
@@ -131,7 +151,7 @@ def test_a_refusal_within_a_commit_is_undone_alone(ledger: SqliteLedger) -> None
 
 
 def test_nothing_is_remembered_of_a_write_that_was_interrupted(
-    ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch
+    ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asks(ledger, "a")()
 
@@ -147,7 +167,7 @@ def test_nothing_is_remembered_of_a_write_that_was_interrupted(
     assert ledger.verify().ok
 
 
-def test_a_write_that_breaks_off_in_the_middle_is_undone_alone(ledger: SqliteLedger) -> None:
+def test_a_write_that_breaks_off_in_the_middle_is_undone_alone(ledger: StoredLedger) -> None:
     def broken(transaction: Transaction) -> Charge:
         transaction.append("account.frozen", {"name": "ana"})
         raise ZeroDivisionError
@@ -160,14 +180,14 @@ def test_a_write_that_breaks_off_in_the_middle_is_undone_alone(ledger: SqliteLed
     assert ledger.verify().ok
 
 
-def test_budgets_see_what_waits_in_the_same_commit(ledger: SqliteLedger) -> None:
+def test_budgets_see_what_waits_in_the_same_commit(ledger: StoredLedger) -> None:
     outcomes = together(ledger, *(asks(ledger, key) for key in range(12)))
     assert [type(each) for each in outcomes] == [Charge] * 10 + [BudgetExhausted] * 2
 
 
-def test_where_the_commit_fails_everybody_fails_refusals_too(ledger: SqliteLedger) -> None:
+def test_where_the_commit_fails_everybody_fails_refusals_too(ledger: StoredLedger, place: Place) -> None:
     before = list(ledger.export())
-    with no_commits(ledger):
+    with no_commits(ledger, place):
         outcomes = together(ledger, asks(ledger, "a", Fraction(1)), asks(ledger, "b"), asks(ledger, "c"))
     assert [type(each) for each in outcomes] == [LedgerUnavailable] * 3
     assert len({id(each) for each in outcomes}) == 3  # each thread raises its own
@@ -175,8 +195,9 @@ def test_where_the_commit_fails_everybody_fails_refusals_too(ledger: SqliteLedge
     assert ledger.charge("ana", POLICY, [request("b")], sql=SQL)  # "a" was not charged
 
 
-def test_a_write_in_which_the_transaction_ended_fails_all_of_them(ledger: SqliteLedger) -> None:
+def test_a_write_in_which_the_transaction_ended_fails_all_of_them(sqlite_ledger: SqliteLedger) -> None:
     """SQLite ends it itself where it cannot undo a statement."""
+    ledger = sqlite_ledger
 
     def ends(transaction: Transaction) -> Charge:
         transaction.connection.execute("ROLLBACK")
@@ -188,7 +209,7 @@ def test_a_write_in_which_the_transaction_ended_fails_all_of_them(ledger: Sqlite
     assert list(ledger.export()) == before
 
 
-def test_each_thread_raises_an_error_of_its_own(ledger: SqliteLedger) -> None:
+def test_each_thread_raises_an_error_of_its_own(ledger: StoredLedger) -> None:
     clock, ledger._clock = ledger._clock, lambda: 1 / 0  # type: ignore[assignment, return-value]
     outcomes = together(ledger, asks(ledger, "a"), asks(ledger, "b"))
     ledger._clock = clock
@@ -226,9 +247,10 @@ def test_a_disk_that_is_full_at_the_commit_grants_nothing(tmp_path: Path) -> Non
         assert ledger.verify().ok
 
 
-def test_a_file_that_may_not_grow_grants_nothing_of_the_commit_in_which_it_ends(ledger: SqliteLedger) -> None:
-    pages = ledger._connection.execute("PRAGMA page_count").fetchone()[0]
-    ledger._connection.execute(f"PRAGMA max_page_count = {pages + 1}")
+def test_a_file_that_may_not_grow_grants_nothing_of_the_commit_in_which_it_ends(sqlite_ledger: SqliteLedger) -> None:
+    ledger = sqlite_ledger
+    pages = ledger._storage.writer.execute("PRAGMA page_count").fetchone()[0]
+    ledger._storage.writer.execute(f"PRAGMA max_page_count = {pages + 1}")
     acts = [lambda key=key: ledger.charge("ana", POLICY, [], sql=f"{key}" * 3000) for key in range(1, 9)]
     outcomes = together(ledger, *acts)
     granted = sum(isinstance(each, Charge) for each in outcomes)
@@ -257,7 +279,7 @@ def alarms() -> Iterator[None]:
 
 
 @pytest.fixture
-def behind(ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[Future[Any]]]]:
+def behind(ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[Future[Any]]]]:
     """Return a function that lets other threads wait with writes; the next write of this thread leads them."""
     monkeypatch.setattr("dpsql.ledger.commits.PATIENCE", 600)
     with ThreadPoolExecutor(8) as pool:
@@ -282,7 +304,7 @@ def rings_in_main(transaction: Transaction) -> str:
 
 @pytest.mark.usefixtures("alarms")
 def test_an_interrupted_leader_leaves_the_lead_to_the_next(
-    ledger: SqliteLedger, behind: Callable[..., list[Future[Charge]]]
+    ledger: StoredLedger, behind: Callable[..., list[Future[Charge]]]
 ) -> None:
     futures = behind(*(asks(ledger, key) for key in range(3)))
     with pytest.raises(Alarm):
@@ -294,7 +316,7 @@ def test_an_interrupted_leader_leaves_the_lead_to_the_next(
 
 @pytest.mark.usefixtures("alarms")
 def test_a_leader_interrupted_in_the_write_of_another_does_it_no_harm(
-    ledger: SqliteLedger, behind: Callable[..., list[Future[Any]]]
+    ledger: StoredLedger, behind: Callable[..., list[Future[Any]]]
 ) -> None:
     futures = behind(asks(ledger, "a"), lambda: ledger._grouped(rings_in_main), asks(ledger, "b"))
     with pytest.raises(Alarm):
@@ -308,7 +330,7 @@ def test_a_leader_interrupted_in_the_write_of_another_does_it_no_harm(
 
 @pytest.mark.usefixtures("alarms")
 def test_a_leader_interrupted_after_the_commit_tells_nobody_that_it_failed_or_held(
-    ledger: SqliteLedger, behind: Callable[..., list[Future[Charge]]], monkeypatch: pytest.MonkeyPatch
+    ledger: StoredLedger, behind: Callable[..., list[Future[Charge]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dpsql.ledger.commits.PATIENCE", 0.01)
     futures = behind(asks(ledger, "a"))
@@ -330,7 +352,7 @@ def test_a_leader_interrupted_after_the_commit_tells_nobody_that_it_failed_or_he
 
 
 @pytest.mark.usefixtures("alarms")
-def test_a_thread_interrupted_while_it_waits_takes_its_write_back(ledger: SqliteLedger) -> None:
+def test_a_thread_interrupted_while_it_waits_takes_its_write_back(ledger: StoredLedger) -> None:
     def ring() -> None:
         with ledger._writing():
             holding.set()
@@ -351,7 +373,7 @@ def test_a_thread_interrupted_while_it_waits_takes_its_write_back(ledger: Sqlite
 
 
 @pytest.mark.usefixtures("alarms")
-def test_interrupts_at_any_moment_lose_nothing_and_leave_nobody_waiting(ledger: SqliteLedger) -> None:
+def test_interrupts_at_any_moment_lose_nothing_and_leave_nobody_waiting(ledger: StoredLedger) -> None:
     """The main thread charges and is interrupted again and again, while others charge."""
     ended = threading.Event()
     told: list[int] = []
@@ -396,16 +418,16 @@ def test_interrupts_at_any_moment_lose_nothing_and_leave_nobody_waiting(ledger: 
     assert ledger.verify().ok
 
 
-def test_a_transaction_that_an_interrupted_leader_left_open_is_not_committed(ledger: SqliteLedger) -> None:
+def test_a_transaction_that_an_interrupted_leader_left_open_is_not_committed(ledger: StoredLedger) -> None:
     for write in (asks(ledger, "a"), lambda: ledger.add_account("eve", "analyst")):
-        ledger._connection.execute("BEGIN IMMEDIATE")
-        ledger._connection.execute("DELETE FROM accounts WHERE name = 'ben'")
+        ledger._storage.begin()
+        ledger._storage.writer.execute("DELETE FROM accounts WHERE name = 'ben'")
         write()
     assert {account.name for account in ledger.accounts()} == {"ana", "ben", "eve"}
     assert ledger.verify().ok
 
 
-def test_who_waits_is_woken_when_the_owner_has_written(ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waits_is_woken_when_the_owner_has_written(ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpsql.ledger.commits.PATIENCE", 600)
     with ThreadPoolExecutor(1) as pool:
         with ledger._writing():
@@ -415,7 +437,7 @@ def test_who_waits_is_woken_when_the_owner_has_written(ledger: SqliteLedger, mon
         assert isinstance(outcome(future), Charge)
 
 
-def test_a_wake_up_that_was_lost_only_costs_patience(ledger: SqliteLedger) -> None:
+def test_a_wake_up_that_was_lost_only_costs_patience(ledger: StoredLedger) -> None:
     with ThreadPoolExecutor(1) as pool:
         with ledger._commits._lock:
             future = pool.submit(asks(ledger, "a"))
@@ -423,31 +445,30 @@ def test_a_wake_up_that_was_lost_only_costs_patience(ledger: SqliteLedger) -> No
         assert isinstance(outcome(future), Charge)
 
 
-def test_what_waits_when_the_ledger_is_closed_is_told_so(ledger: SqliteLedger) -> None:
+def test_what_waits_when_the_ledger_is_closed_is_told_so(ledger: StoredLedger) -> None:
     with ThreadPoolExecutor(3) as pool:
         with ledger._commits._lock:
             futures = []
             for key in range(3):
                 futures.append(pool.submit(asks(ledger, key)))
                 waits(ledger, key + 1)
-            ledger._connection.close()
+            ledger._storage.writer.close()
         told = [outcome(future) for future in futures]
     assert [type(each) for each in told] == [LedgerUnavailable] * 3
     assert all("is closed" in str(each) for each in told)
 
 
-def test_closing_waits_for_the_commit_under_way(tmp_path: Path) -> None:
-    ledger = new_ledger(tmp_path / "ledger.sqlite")
+def test_closing_waits_for_the_commit_under_way(ledger: StoredLedger, place: Place) -> None:
     with ThreadPoolExecutor(9) as pool:
         futures = [pool.submit(asks(ledger, key, Fraction(1, 100))) for key in range(8)]
         pool.submit(ledger.close).result()
         told = [outcome(future) for future in futures]
-    with closing(SqliteLedger(tmp_path / "ledger.sqlite")) as again:
+    with closing(opened(place)) as again:
         assert sorted(recorded(again)) == sorted(str(key) for key, each in enumerate(told) if isinstance(each, Charge))
     assert {type(each) for each in told} <= {Charge, LedgerUnavailable}
 
 
-def test_reading_waits_for_no_commit(ledger: SqliteLedger) -> None:
+def test_reading_waits_for_no_commit(ledger: StoredLedger) -> None:
     with ledger._writing() as transaction:
         transaction.append("account.frozen", {"name": "ana"})
         account = ledger.account("ana")

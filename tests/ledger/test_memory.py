@@ -1,7 +1,6 @@
 """What a process remembers of the ledger is what it would read: the same acts end in the same records without it."""
 
 import json
-import sqlite3
 import tempfile
 from collections.abc import Callable
 from contextlib import closing
@@ -20,11 +19,26 @@ from dpsql.ledger.chain import canonical, digest, sha256
 from dpsql.ledger.memory import MOST, Memory, Total
 from dpsql.ledger.projection import charged, price, write_total
 from dpsql.ledger.receipt import GroupShare, Item, Receipt, write_events
+from dpsql.ledger.stored import StoredLedger
 from dpsql.policy import Window
 from dpsql.privacy.accounting import Accountant
 from dpsql.privacy.totals import Spent
 from tests.ledger.test_group_commit import no_commits
-from tests.ledger.world import SQL, Clock, budget, gaussian, laplace, new_ledger, policy, request, requests, selection
+from tests.ledger.world import (
+    SQL,
+    Clock,
+    Place,
+    budget,
+    gaussian,
+    laplace,
+    new_ledger,
+    opened,
+    policy,
+    request,
+    requests,
+    selection,
+    tamper,
+)
 
 POLICY = policy()
 DELTA = Fraction(1, 10**6)
@@ -50,7 +64,7 @@ class Forgetful(SqliteLedger):
         return super()._begin()
 
 
-Act = Callable[[SqliteLedger], object]
+Act = Callable[[StoredLedger], object]
 USERS = st.sampled_from(["ana", "ana", "ben", "eva"])
 HOLDERS = st.one_of(
     st.builds(Holder, st.just(Scope.USER), USERS),
@@ -61,7 +75,7 @@ BUDGETED = HOLDERS.filter(lambda holder: holder.scope is not Scope.ALL)
 
 
 def charging(user: str, number: int, keys: list[int], reuse: bool, store: bool) -> Act:
-    def act(ledger: SqliteLedger) -> Charge:
+    def act(ledger: StoredLedger) -> Charge:
         asked = [request(key, EVENTS[key % len(EVENTS)]) for key in keys]
         charge = ledger.charge(user, POLICIES[number], asked, sql=SQL, reuse=reuse)
         for release in charge.releases:
@@ -98,7 +112,7 @@ ACTS: st.SearchStrategy[Act] = st.one_of(
 )
 
 
-def done(act: Act, ledger: SqliteLedger) -> object:
+def done(act: Act, ledger: StoredLedger) -> object:
     try:
         return act(ledger)
     except Error as error:
@@ -126,12 +140,15 @@ def test_memory_changes_nothing(acts: list[tuple[Act, int, bool]]) -> None:
             assert one.verify().ok
 
 
-def test_a_charge_that_is_like_the_last_reads_nothing_but_the_head_and_what_is_stored(ledger: SqliteLedger) -> None:
+def test_a_charge_that_is_like_the_last_reads_nothing_but_the_head_and_what_is_stored(
+    sqlite_ledger: SqliteLedger,
+) -> None:
+    ledger = sqlite_ledger
     ledger.charge("ana", POLICY, requests("a"), sql=SQL)
     statements: list[str] = []
-    ledger._connection.set_trace_callback(statements.append)
+    ledger._storage.writer.set_trace_callback(statements.append)
     ledger.charge("ana", POLICY, requests("b"), sql=SQL)
-    ledger._connection.set_trace_callback(None)
+    ledger._storage.writer.set_trace_callback(None)
     read = [text for text in statements if text.startswith("SELECT")]
     assert [text.partition(" FROM ")[2].split()[0] for text in read] == ["records", "stored"]
 
@@ -149,17 +166,17 @@ def test_a_charge_that_is_like_the_last_reads_nothing_but_the_head_and_what_is_s
 )
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_what_anybody_changes_is_known_at_the_next_charge(
-    ledger: SqliteLedger, change: Callable[[SqliteLedger], None], elsewhere: bool
+    ledger: StoredLedger, place: Place, clock: Clock, change: Callable[[StoredLedger], None], elsewhere: bool
 ) -> None:
     ledger.charge("ana", POLICY, requests("a"), sql=SQL)
-    with closing(SqliteLedger(ledger._path, clock=ledger._clock)) as other:
+    with closing(opened(place, clock)) as other:
         change(other if elsewhere else ledger)
     with pytest.raises(PolicyViolation):
         ledger.charge("ana", POLICY, requests("b"), sql=SQL)
 
 
-def test_what_another_process_spent_is_known(ledger: SqliteLedger) -> None:
-    with closing(SqliteLedger(ledger._path, clock=ledger._clock)) as other:
+def test_what_another_process_spent_is_known(ledger: StoredLedger, place: Place, clock: Clock) -> None:
+    with closing(opened(place, clock)) as other:
         for number in range(10):
             (other if number % 2 else ledger).charge("ana", POLICY, requests(number), sql=SQL)
         for each in (ledger, other):
@@ -168,7 +185,7 @@ def test_what_another_process_spent_is_known(ledger: SqliteLedger) -> None:
     assert ledger.verify().ok
 
 
-def test_releases_are_numbered_on(ledger: SqliteLedger) -> None:
+def test_releases_are_numbered_on(ledger: StoredLedger) -> None:
     keys = iter("abcdefghi")
     numbers = []
     for count in (2, 1, 2, 1):
@@ -178,7 +195,7 @@ def test_releases_are_numbered_on(ledger: SqliteLedger) -> None:
     assert numbers == [1, 2, 3, 4, 5, 6]
 
 
-def test_another_policy_is_adopted_at_once(ledger: SqliteLedger) -> None:
+def test_another_policy_is_adopted_at_once(ledger: StoredLedger) -> None:
     ledger.charge("ana", POLICY, requests("a"), sql=SQL)
     with pytest.raises(BudgetExhausted):
         ledger.charge("ana", policy(budget(Fraction(1, 10))), requests("b"), sql=SQL)
@@ -186,7 +203,7 @@ def test_another_policy_is_adopted_at_once(ledger: SqliteLedger) -> None:
 
 
 @pytest.mark.parametrize("window", [Window(30), Window(None)])
-def test_a_window_ends_at_its_very_end(ledger: SqliteLedger, clock: Clock, window: Window) -> None:
+def test_a_window_ends_at_its_very_end(ledger: StoredLedger, clock: Clock, window: Window) -> None:
     rules = policy(budget(Fraction(2, 10), window=window))
     ledger.charge("ana", rules, requests("a"), sql=SQL)
     end = ledger.budget("ana", rules).window_end
@@ -198,7 +215,7 @@ def test_a_window_ends_at_its_very_end(ledger: SqliteLedger, clock: Clock, windo
     assert ledger.verify().ok
 
 
-def test_the_window_of_a_group_ends_too(ledger: SqliteLedger, clock: Clock) -> None:
+def test_the_window_of_a_group_ends_too(ledger: StoredLedger, clock: Clock) -> None:
     rules = policy(team=budget(Fraction(2, 10), window=Window(30)))
     ledger.set_group("ana", "team")
     ledger.charge("ana", rules, requests("a"), sql=SQL)
@@ -209,33 +226,75 @@ def test_the_window_of_a_group_ends_too(ledger: SqliteLedger, clock: Clock) -> N
     assert ledger.group_budget("team", rules).spent.pure_epsilon == Fraction(1, 10)
 
 
-def test_nothing_is_remembered_of_a_commit_that_failed(ledger: SqliteLedger) -> None:
+def test_nothing_is_remembered_of_a_commit_that_failed(ledger: StoredLedger, place: Place) -> None:
     ledger.charge("ana", POLICY, requests("a"), sql=SQL)
-    with no_commits(ledger), pytest.raises(LedgerUnavailable):
+    with no_commits(ledger, place), pytest.raises(LedgerUnavailable):
         ledger.charge("ana", POLICY, [request("b", laplace(Fraction(9, 10)))], sql=SQL)
     charge = ledger.charge("ana", POLICY, [request("b", laplace(Fraction(9, 10)))], sql=SQL)
     assert charge.spent.pure_epsilon == 1
     assert ledger.verify().ok
 
 
-def test_nothing_is_remembered_of_a_refusal(ledger: SqliteLedger) -> None:
+def test_nothing_is_remembered_of_a_refusal(ledger: StoredLedger) -> None:
     with pytest.raises(BudgetExhausted):  # the budget was made, and taken back
         ledger.charge("ana", POLICY, [request("a", laplace(2))], sql=SQL)
     assert ledger.charge("ana", POLICY, requests("a"), sql=SQL).spent.pure_epsilon == Fraction(1, 10)
     assert ledger.verify().ok
 
 
-def test_a_balance_that_was_changed_without_a_record_is_not_charged(ledger: SqliteLedger) -> None:
+def test_a_balance_that_was_changed_without_a_record_is_not_charged(ledger: StoredLedger, place: Place) -> None:
     ledger.charge("ana", POLICY, requests("a"), sql=SQL)
     before = list(ledger.export())
-    with closing(sqlite3.connect(ledger._path)) as other:
-        other.execute("UPDATE budgets SET spent = replace(spent, '1/10', '1/100') WHERE holder = 'ana'")
-        other.commit()
+    tamper(place, "UPDATE budgets SET spent = replace(spent, '1/10', '1/100') WHERE holder = 'ana'")
     with pytest.raises(LedgerUnavailable, match="left no record") as error:
         ledger.charge("ana", POLICY, requests("b"), sql=SQL)
     assert "dpsql ledger verify" in str(error.value.hint)
     assert list(ledger.export()) == before
     assert not ledger.verify().ok
+
+
+def cut(place: Place, last: int) -> None:
+    """Take records back, as a failover to a standby that lags does, or an old backup."""
+    file = isinstance(place, Path)
+    unguarded = "DROP TRIGGER records_keep_deletes" if file else "SET session_replication_role = replica"
+    tamper(place, unguarded, f"DELETE FROM records WHERE seq > {last}")
+
+
+WRITES: list[Callable[[StoredLedger], object]] = [
+    lambda ledger: ledger.charge("ana", POLICY, requests("b"), sql=SQL),
+    lambda ledger: ledger.set_role("ana", "analyst"),
+]
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_record_that_was_written_must_stay(
+    ledger: StoredLedger, place: Place, write: Callable[[StoredLedger], object]
+) -> None:
+    first = ledger.charge("ana", POLICY, requests("a"), sql=SQL).id
+    write(ledger)
+    cut(place, first)
+    for again in WRITES:
+        with pytest.raises(LedgerUnavailable, match="not in the ledger any more") as error:
+            again(ledger)
+        assert "verify --head" in str(error.value.hint)
+    assert len(list(ledger.export())) == first
+
+
+def test_a_record_of_another_gateway_that_was_met_must_stay(ledger: StoredLedger, place: Place, clock: Clock) -> None:
+    with closing(opened(place, clock)) as other:
+        first = other.charge("ana", POLICY, requests("a"), sql=SQL).id
+        other.charge("ana", POLICY, [], sql=SQL)
+        with pytest.raises(BudgetExhausted):  # it met it, and wrote nothing
+            ledger.charge("ana", POLICY, [request("b", laplace(2))], sql=SQL)
+        cut(place, first)
+        with pytest.raises(LedgerUnavailable, match="not in the ledger any more"):
+            ledger.charge("ana", POLICY, requests("b"), sql=SQL)
+
+
+def test_what_was_only_in_doubt_need_not_stay(ledger: StoredLedger, place: Place) -> None:
+    with no_commits(ledger, place), pytest.raises(LedgerUnavailable):
+        ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    assert ledger.charge("ana", POLICY, requests("b"), sql=SQL)
 
 
 def test_so_much_is_remembered_and_no_more() -> None:
@@ -299,7 +358,7 @@ def test_a_total_grows_as_the_events_say(charges: list[list[Any]], orders: list[
     assert price(write_events(tuple(EVENTS))) == Spent.zero().add(EVENTS)
 
 
-def test_the_clock_of_a_transaction_is_read_once(ledger: SqliteLedger) -> None:
+def test_the_clock_of_a_transaction_is_read_once(ledger: StoredLedger) -> None:
     moments = iter(datetime(2026, 2, day, tzinfo=UTC) for day in range(1, 9))
     ledger._clock = lambda: next(moments)
     ledger.charge("ana", POLICY, requests("a"), sql=SQL)

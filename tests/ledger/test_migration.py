@@ -292,7 +292,7 @@ def test_kill_9_at_any_moment_leaves_one_layout_or_the_other(old: Path) -> None:
 
 
 def test_an_interrupt_leaves_the_old_layout(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(connection: sqlite3.Connection) -> None:
+    def interrupted(connection: sqlite3.Connection, flaws: list[str]) -> None:
         assert connection.in_transaction
         raise KeyboardInterrupt
 

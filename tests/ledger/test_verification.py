@@ -17,6 +17,9 @@ from hypothesis import strategies as st
 from dpsql.errors import LedgerUnavailable
 from dpsql.ledger import Holder, Noted, Scope, SqliteLedger, VerifyReport
 from dpsql.ledger.chain import ORIGIN, Record, flaw, link
+from dpsql.ledger.damage import flaws
+from dpsql.ledger.store import Store
+from dpsql.ledger.stored import StoredLedger
 from dpsql.ledger.verification import verify
 from tests.ledger.world import SQL, TEAM, Clock, new_ledger, policy, requests
 
@@ -189,7 +192,7 @@ def test_a_chain_that_was_written_anew_is_found_by_the_noted_hash(original: Path
         source.backup(forged)
         records = chain(forged)
         noted = Noted(records[-1].hash, data.draw(st.sampled_from([None, len(records)])))
-        assert verify(forged, noted).ok
+        assert verify(forged, flaws(forged), noted).ok
         first = data.draw(st.integers(0, len(records) - 1))
         cut = data.draw(st.booleans())
         forged.executescript("".join(f"DROP TRIGGER {name};" for name in TRIGGERS))
@@ -205,7 +208,7 @@ def test_a_chain_that_was_written_anew_is_found_by_the_noted_hash(original: Path
         source.rollback()
         triggers = source.execute("SELECT sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
         forged.executescript("".join(f"{sql};" for (sql,) in triggers))
-        assert not verify(forged, noted).ok
+        assert not verify(forged, flaws(forged), noted).ok
 
 
 NOT_THERE = ("the record that was noted as the last is not there: records were cut off or replaced",)
@@ -367,14 +370,14 @@ def test_a_forged_record_without_its_effect_is_found(copy: sqlite3.Connection) -
     assert "which the records say" in "".join(append(copy, "failure", {"user": "ana", "keys": ["z"]}).problems)
 
 
-def test_charges_go_on_while_a_ledger_is_verified(ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_charges_go_on_while_a_ledger_is_verified(ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger.charge("ana", POLICY, requests("a"), sql=SQL)
 
-    def charge(connection: sqlite3.Connection) -> list[str]:
+    def charge(store: Store) -> list[str]:
         ledger.charge("ana", POLICY, requests("b"), sql=SQL)
         return []
 
-    monkeypatch.setattr("dpsql.ledger.verification.damage", charge)
+    monkeypatch.setattr(ledger._storage, "flaws", charge)
     assert ledger.verify().ok
 
 

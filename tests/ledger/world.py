@@ -1,17 +1,27 @@
 """A small policy, events of a known price, and a clock that a test moves."""
 
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from dpsql.ledger import Holder, ReleaseRequest, Scope, SqliteLedger
+import psycopg
+
+from dpsql.ledger import Holder, PostgresLedger, ReleaseRequest, Scope, SqliteLedger
+from dpsql.ledger.stored import StoredLedger
 from dpsql.policy import Budget, Dataset, MechanismChoice, Policy, QueryDefaults, Role, UserGroup, Window
 from dpsql.privacy.accounting import Accountant
 from dpsql.privacy.cost import Event, Mechanism
 from dpsql.privacy.sensitivity import Adjacency, Sensitivity
+
+Place = Path | str
+"""A file, or the URL of a database."""
+
+T = TypeVar("T", bound=StoredLedger)
 
 ROOT = Path(__file__).parent.parent.parent
 SQL = "SELECT sex, COUNT(*) FROM patients GROUP BY sex"
@@ -96,9 +106,32 @@ def requests(*keys: object) -> Sequence[ReleaseRequest]:
     return [request(key) for key in keys]
 
 
-def new_ledger(path: Path, clock: Clock | None = None, **options: Any) -> SqliteLedger:
-    """Return a ledger with the users ana and ben."""
-    ledger = SqliteLedger(path, clock=clock or Clock(), **options)
+def opened(place: Place, clock: Clock | None = None, **options: Any) -> StoredLedger:
+    """Return the ledger of a file or a URL."""
+    if isinstance(place, Path):
+        return SqliteLedger(place, clock=clock or Clock(), **options)
+    return PostgresLedger(place, clock=clock or Clock(), **options)
+
+
+def peopled(ledger: T) -> T:
+    """Add the users ana and ben."""
     for name in ("ana", "ben"):
         ledger.add_account(name, "analyst")
     return ledger
+
+
+def tamper(place: Place, *statements: str) -> None:
+    """Run statements on a ledger's tables, past the ledger."""
+    if isinstance(place, Path):
+        with closing(sqlite3.connect(place, isolation_level=None)) as file:
+            for statement in statements:
+                file.execute(statement)
+        return
+    with psycopg.connect(place, autocommit=True) as connection:
+        for statement in ("SET search_path = dpsql_ledger", *statements):
+            connection.execute(statement.encode())
+
+
+def new_ledger(path: Path, clock: Clock | None = None, **options: Any) -> SqliteLedger:
+    """Return a ledger in a file, with the users ana and ben."""
+    return peopled(SqliteLedger(path, clock=clock or Clock(), **options))

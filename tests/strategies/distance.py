@@ -1,12 +1,17 @@
 """How far the exact cells of two neighbours are apart, and how far their plan says that they may be."""
 
 from collections import Counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.backends import ExactCells
 from dpsql.compiler.plan import PlannedRelease
+from dpsql.privacy.choice import RankChoice
 from dpsql.privacy.sensitivity import Adjacency, Sensitivity, cell_sensitivity
 
-Vector = dict[tuple[str | None, ...], int]
+Vector = dict[tuple[str | None, ...], Any]
 
 
 class TooFar(AssertionError):
@@ -18,11 +23,44 @@ def _keys(cells: ExactCells) -> list[tuple[str | None, ...]]:
 
 
 def vectors(cells: ExactCells) -> list[Vector]:
-    """The number of units, then each part's cells, by key."""
+    """The number of units, then each part's cells, by key; of values that are ranked the text, as it is."""
     keys = _keys(cells)
     return [
-        {key: int(value) for key, value in zip(keys, column, strict=True)} for column in (cells.units, *cells.cells)
+        {key: value if isinstance(value, str) else int(value) for key, value in zip(keys, column, strict=True)}
+        for column in (cells.units, *cells.cells)
     ]
+
+
+def _pairs(text: str) -> list[tuple[int, int]]:
+    """Values and how often each is there."""
+    found = (pair.split(":") for pair in text.split(",")) if text else ()
+    return [(int(value), int(count)) for value, count in found]
+
+
+def _losses(choice: RankChoice, text: str, grid: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The loss of each of some values of the grid, by its definition."""
+    rows = np.array([value for value, count in _pairs(text) for _ in range(count)], dtype=np.int64)
+    below, upto = np.searchsorted(rows, grid, "left"), np.searchsorted(rows, grid, "right")
+    rank, total = choice.rank, len(rows)
+    taken = min(2 * choice.inset + 1, total) * (1 if rank.below else -1) if rank.is_extreme else 0
+    low = rank.below * below - rank.above * (total - below) - taken
+    high = rank.above * (total - upto) - rank.below * upto + taken
+    moved: NDArray[np.int64] = np.maximum(0, np.maximum(low, high))
+    return moved
+
+
+def ranked(choice: RankChoice, left: Vector, right: Vector) -> Vector:
+    """By how much the loss of any value moves in each group: all values at which a loss changes are tried."""
+    moved: Vector = {}
+    for key in left.keys() | right.keys():
+        one, other = (str(side.get(key, "")) for side in (left, right))
+        values = {choice.lower, choice.upper}
+        values |= {value + step for text in (one, other) for value, _ in _pairs(text) for step in (-1, 0, 1)}
+        if not all(choice.lower <= value <= choice.upper for text in (one, other) for value, _ in _pairs(text)):
+            raise TooFar("a value lies outside the grid that is chosen from")
+        grid = np.array(sorted(value for value in values if choice.lower <= value <= choice.upper), dtype=np.int64)
+        moved[key] = int(np.max(np.abs(_losses(choice, one, grid) - _losses(choice, other, grid))))
+    return moved
 
 
 def assert_within(what: str, left: Vector, right: Vector, limit: Sensitivity) -> None:
@@ -51,10 +89,12 @@ def assert_neighbours(
         raise TooFar("which public groups are there depends on the data")
     bounds = planned.contribution
     unit = cell_sensitivity(adjacency, l0=bounds.max_groups, lower=0, upper=1, grouped=bounds.grouped)
-    limits = [unit, *(part.noise.sensitivity for part in planned.parts)]
-    names = ["units", *(f"part {index} ({part.part.kind.value})" for index, part in enumerate(planned.parts))]
-    for name, one, other, limit in zip(names, vectors(left), vectors(right), limits, strict=True):
-        assert_within(name, one, other, limit)
+    (units, *ones), (other_units, *others) = vectors(left), vectors(right)
+    assert_within("units", units, other_units, unit)
+    for index, (part, one, other) in enumerate(zip(planned.parts, ones, others, strict=True)):
+        if isinstance(part.noise, RankChoice):
+            one, other = ranked(part.noise, one, other), {}
+        assert_within(f"part {index} ({part.part.kind.value})", one, other, part.noise.sensitivity)
 
 
 def assert_same(left: ExactCells, right: ExactCells) -> None:

@@ -181,7 +181,9 @@ class Writer:
         return f"LEAST(GREATEST({text}, {low}), {high})"
 
     def aggregate(self, source: Source) -> str:
-        kind = self.one("rows", "rows", "values", "units", "distinct", "sum", "sum", "sum", "avg", "avg")
+        kind = self.one(
+            "rows", "rows", "values", "units", "distinct", *["sum", "avg"] * 2, "spread", "pair", "truth", "rank"
+        )
         match kind:
             case "rows":
                 text = "COUNT(*)"
@@ -191,6 +193,18 @@ class Writer:
                 text = f"COUNT({self.key(source)})"
             case "distinct":
                 text = f"COUNT(DISTINCT {self.key(source)})"
+            case "spread":
+                text = f"{self.one('VAR_POP', 'STDDEV', 'SUM(DISTINCT', 'AVG(DISTINCT')}({self.number(source)})"
+                text += ")" * text.count("DISTINCT")
+            case "pair":
+                text = f"{self.one('CORR', 'REGR_SXX', 'COVAR_POP')}({self.number(source)}, {self.number(source)})"
+            case "rank":
+                text = self.one(
+                    "MIN({x})", "MAX({x})", "MEDIAN({x})", "PERCENTILE_DISC(0.9) WITHIN GROUP (ORDER BY {x})"
+                )
+                text = text.format(x=self.number(source))
+            case "truth":
+                text = f"{self.one('BOOL_AND', 'BOOL_OR')}({self.condition(source)})"
             case _:
                 text = f"{kind.upper()}({self.number(source)})"
         return f"{text} FILTER (WHERE {self.condition(source)})" if self.chance(15) else text

@@ -75,6 +75,16 @@ class ScriptedSession(Session):
         return self.settings
 
     @property
+    def output_settings(self) -> dict[str, str]:
+        return {
+            "DateStyle": "ISO, MDY",
+            "TimeZone": "UTC",
+            "IntervalStyle": "postgres",
+            "bytea_output": "hex",
+            "extra_float_digits": "1",
+        }
+
+    @property
     def transaction(self) -> str:
         return self._status
 

@@ -110,6 +110,12 @@ class Dialect(ABC):
     def aggregate(self, call: AggregateCall | Window, argument: str, behind: str) -> str:
         """An aggregate of an argument, with its FILTER or OVER behind it."""
 
+    def pairs(self, function: str, first: str, second: str, behind: str) -> str:
+        """An aggregate of pairs of numbers in double precision; NULL where it is no number, as of equal values."""
+        double = self.types[SqlType.DOUBLE]
+        text = f"{function}(CAST({first} AS {double}), CAST({second} AS {double})){behind}"
+        return text if function == "regr_count" else self.guarded(text, SqlType.DOUBLE)
+
     @abstractmethod
     def wide(self, value: int) -> str:
         """A whole constant of a type in which its product with any count is exact."""

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from dpsql.compiler.engines.dialect import FIRST_DAY, LAST_DAY, Dialect, quote_text
 from dpsql.compiler.engines.duckdb_functions import FUNCTIONS
+from dpsql.compiler.functions import SPREADS
 from dpsql.compiler.ir import AggregateCall, Call, Grid, Join, Value, Window
 from dpsql.compiler.schema import EngineColumn
 from dpsql.compiler.walk import relations_in
@@ -120,6 +121,8 @@ class DuckDB(Dialect):
             return self.off_grid(text, call.grid)
         if call.function == "sum" and call.type.is_integer:
             return f"TRY_CAST({text} AS {TYPES[call.type]})"
+        if call.function in SPREADS:
+            return f"{call.function}(CAST({argument} AS DOUBLE)){behind}"
         return text
 
     def wide(self, value: int) -> str:

@@ -31,6 +31,7 @@ from dpsql.compiler.engines.postgres_guards import (
     widens,
     within_years,
 )
+from dpsql.compiler.functions import SPREADS
 from dpsql.compiler.ir import AggregateCall, Call, Cast, Column, Expr, Grid, Join, Literal, Value, Window
 from dpsql.compiler.schema import EngineColumn
 from dpsql.compiler.walk import conjuncts, fields_in
@@ -169,6 +170,8 @@ class Postgres(Dialect):
             text = f"CAST(sum({argument}){behind} AS float8) / nullif(count({argument}){behind}, 0)"
         elif call.function == "avg":
             text = f"CAST({text} AS float8)"
+        elif call.function in SPREADS:
+            text = finite(f"{call.function}(CAST({argument} AS float8)){behind}")
         return self.off_grid(text, call.grid) if call.grid is not None else text
 
     def wide(self, value: int) -> str:

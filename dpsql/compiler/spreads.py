@@ -1,0 +1,266 @@
+"""spreads: variance, covariance, correlation and regression, as SQL of released sums.
+
+Rule 1: all is made of released cells and of the noise's law, so it tells nothing more.
+Rule 2: numbers are measured in steps from the centres of their grids, where noise moves squares and products least.
+Rule 3: what PostgreSQL leaves undefined is NULL: too few rows, and a regression on values that are all the same.
+
+A margin is to first order: each cell's noise moves the statistic by its derivative there, and they add up by squares.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from dpsql.compiler.ir import Grid
+
+_ROUNDING = 1e-13
+"""Of the largest variance that a grid has: below it a difference of two sums is 0."""
+
+Slopes = Mapping[int, str]
+"""By how much a statistic moves when a cell does, by cell, as SQL."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A cell that adds up grid values, or products of such, each measured from its grid's centre."""
+
+    cell: int
+    grid: Grid
+
+
+@dataclass(frozen=True)
+class SpreadOutput:
+    """A statistic of numbers y, or of pairs (y, x), and the sums that it needs: of y, x, y², x² and yx."""
+
+    function: str
+    count_cell: int
+    y: Moment | None = None
+    x: Moment | None = None
+    yy: Moment | None = None
+    xx: Moment | None = None
+    xy: Moment | None = None
+
+
+def needs(function: str) -> frozenset[str]:
+    """The sums that a statistic needs, by the names of SpreadOutput."""
+    match function:
+        case "covar_pop" | "covar_samp" | "regr_sxy":
+            return frozenset({"y", "x", "xy"})
+        case "corr" | "regr_r2":
+            return frozenset({"y", "x", "yy", "xx", "xy"})
+        case "regr_slope" | "regr_intercept":
+            return frozenset({"y", "x", "xx", "xy"})
+        case "regr_sxx":
+            return frozenset({"x", "xx"})
+        case _:
+            return frozenset({"y", "yy"})
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """SQL of a statistic: columns to be computed first, each by its name, then value and margin over them."""
+
+    columns: Mapping[str, str]
+    value: str
+    margin: str
+
+
+def statistic(output: SpreadOutput, prefix: str, widths: Sequence[float] | None) -> Statistic:
+    """Write a statistic over the cells p0, p1 … of a release.
+
+    Args:
+        output: The statistic.
+        prefix: What the names of its columns begin with.
+        widths: Half the width of a 95 % interval of each cell's noise; without them there is no margin.
+    """
+    writer = _Writer(output, prefix)
+    found, least = _VALUES[output.function](writer)
+    number = f"CASE WHEN p{output.count_cell} >= {least} THEN {found.value} END"
+    margin = "NULL"
+    if widths is not None:
+        squares = " + ".join(f"pow({slope} * {widths[cell]!r}, 2)" for cell, slope in found.slopes.items())
+        margin = found.margin.format(writer.named(f"sqrt({squares})"))
+    return Statistic(dict(writer.columns), _scaled(number, found.scale), _scaled(margin, found.scale))
+
+
+def _scaled(text: str, scale: Fraction) -> str:
+    return f"CAST({text} AS DOUBLE) * {float(scale)!r}"
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A statistic in units of `scale`; `margin` is a template around that of its slopes."""
+
+    value: str
+    slopes: Slopes
+    scale: Fraction
+    margin: str = "{0}"
+
+
+@dataclass
+class _Writer:
+    """Names what is computed, each thing once."""
+
+    output: SpreadOutput
+    prefix: str
+    columns: dict[str, str] = field(default_factory=dict)
+    _names: dict[str, str] = field(default_factory=dict)
+
+    def named(self, text: str) -> str:
+        """The name of the column that has this value."""
+        if text not in self._names:
+            self._names[text] = f"{self.prefix}{len(self._names)}"
+            self.columns[self._names[text]] = text
+        return self._names[text]
+
+    @property
+    def count(self) -> str:
+        """The number of rows, 1 at least."""
+        return self.named(f"CAST(greatest(p{self.output.count_cell}, 1) AS DOUBLE)")
+
+    def mean(self, moment: Moment) -> tuple[str, Slopes]:
+        """The mean of a cell's values, as the cell measures them."""
+        mean = self.named(f"p{moment.cell} / {self.count}")
+        return mean, {moment.cell: f"(1 / {self.count})", self.output.count_cell: f"(-{mean} / {self.count})"}
+
+    def sum(self, *terms: tuple[str, Slopes]) -> Slopes:
+        """Slopes of a weighted sum."""
+        cells = dict.fromkeys(cell for _, slopes in terms for cell in slopes)
+        return {
+            cell: self.named(" + ".join(f"({weight}) * {slopes[cell]}" for weight, slopes in terms if cell in slopes))
+            for cell in cells
+        }
+
+    def central(self, product: Moment | None, one: Moment | None, two: Moment | None) -> tuple[str, Slopes]:
+        """The mean product of the distances from two means."""
+        if product is None or one is None or two is None:
+            raise TypeError("a statistic has the sums that it needs")
+        (mean, of_mean), (other, of_other) = self.mean(one), self.mean(two)
+        raw, of_raw = self.mean(product)
+        value = self.named(f"{product.grid.centre} + {raw} - {mean} * {other}")
+        return value, self.sum(("1", of_raw), (f"-{other}", of_mean), (f"-{mean}", of_other))
+
+    def variance(self, square: Moment | None, one: Moment | None) -> tuple[str, Slopes]:
+        """A variance that is never negative, and 0 where only rounding is left."""
+        value, slopes = self.central(square, one, one)
+        least = _ROUNDING * (square.grid.upper if square is not None else 0)
+        return self.named(f"CASE WHEN {value} > {least!r} THEN {value} ELSE 0 END"), slopes
+
+    @property
+    def of_y(self) -> tuple[str, Slopes]:
+        """The variance of y."""
+        return self.variance(self.output.yy, self.output.y)
+
+    @property
+    def of_x(self) -> tuple[str, Slopes]:
+        """The variance of x."""
+        return self.variance(self.output.xx, self.output.x)
+
+    @property
+    def of_both(self) -> tuple[str, Slopes]:
+        """The covariance."""
+        return self.central(self.output.xy, self.output.y, self.output.x)
+
+    @property
+    def steps(self) -> tuple[Fraction, Fraction]:
+        """What a step of y and one of x are worth; 1 where there is none."""
+        return tuple(  # type: ignore[return-value]
+            moment.grid.step if moment is not None else Fraction(1) for moment in (self.output.y, self.output.x)
+        )
+
+
+def _variance(writer: _Writer) -> tuple[_Found, int]:
+    value, slopes = writer.of_y
+    square = writer.output.yy
+    margin = f"least({{0}}, {square.grid.upper})" if square is not None else "{0}"
+    return _Found(value, slopes, writer.steps[0] ** 2, margin), 1
+
+
+def _of_sample(writer: _Writer, found: _Found) -> tuple[_Found, int]:
+    """The same for rows that stand for more: n/(n − 1) times as large."""
+    factor = writer.named(f"{writer.count} / greatest({writer.count} - 1, 1)")
+    margin = found.margin.replace("{0}", f"{factor} * {{0}}")
+    return _Found(f"{factor} * {found.value}", found.slopes, found.scale, margin), 2
+
+
+def _sample_variance(writer: _Writer) -> tuple[_Found, int]:
+    return _of_sample(writer, _variance(writer)[0])
+
+
+def _root(writer: _Writer, found: tuple[_Found, int]) -> tuple[_Found, int]:
+    """A standard deviation; near 0 its margin is the root of the variance's."""
+    variance, least = found
+    value = writer.named(f"sqrt({variance.value})")
+    steep = f"sqrt({variance.margin})"
+    margin = f"CASE WHEN {value} > 0 THEN least({variance.margin} / (2 * {value}), {steep}) ELSE {steep} END"
+    return _Found(value, variance.slopes, writer.steps[0], margin), least
+
+
+def _covariance(writer: _Writer) -> tuple[_Found, int]:
+    value, slopes = writer.of_both
+    return _Found(value, slopes, writer.steps[0] * writer.steps[1]), 1
+
+
+def _squares(writer: _Writer, found: tuple[str, Slopes], scale: Fraction) -> tuple[_Found, int]:
+    """A sum of squares or products instead of their mean."""
+    value, slopes = found
+    count = writer.output.count_cell
+    return _Found(f"{writer.count} * {value}", writer.sum((writer.count, slopes), ("1", {count: value})), scale), 1
+
+
+def _line(writer: _Writer) -> tuple[str, str, Slopes]:
+    """The variance of x, and the slope of a regression, with what moves it."""
+    (variance, of_variance), (both, of_both) = writer.of_x, writer.of_both
+    slope = writer.named(f"CASE WHEN {variance} > 0 THEN {both} / {variance} END")
+    return variance, slope, writer.sum((f"1 / {variance}", of_both), (f"-{slope} / {variance}", of_variance))
+
+
+def _slope(writer: _Writer) -> tuple[_Found, int]:
+    _, slope, slopes = _line(writer)
+    return _Found(slope, slopes, writer.steps[0] / writer.steps[1]), 1
+
+
+def _intercept(writer: _Writer) -> tuple[_Found, int]:
+    y, x = writer.output.y, writer.output.x
+    if y is None or x is None:
+        raise TypeError("a statistic has the sums that it needs")
+    _, slope, slopes = _line(writer)
+    (at_y, of_y), (at_x, of_x) = writer.mean(y), writer.mean(x)
+    value = f"{y.grid.centre} + {at_y} - {slope} * ({x.grid.centre} + {at_x})"
+    moves = writer.sum(("1", of_y), (f"-{slope}", of_x), (f"-({x.grid.centre} + {at_x})", slopes))
+    return _Found(value, moves, writer.steps[0]), 1
+
+
+def _correlation(writer: _Writer) -> tuple[_Found, int]:
+    (of_y, by_y), (of_x, by_x), (both, by_both) = writer.of_y, writer.of_x, writer.of_both
+    root = writer.named(f"CASE WHEN {of_y} > 0 AND {of_x} > 0 THEN sqrt({of_y} * {of_x}) END")
+    value = writer.named(f"greatest(least({both} / {root}, 1), -1)")
+    weights = (f"1 / {root}", by_both), (f"-{value} / (2 * {of_y})", by_y), (f"-{value} / (2 * {of_x})", by_x)
+    # LEAST passes over NULL.
+    return _Found(f"CASE WHEN {root} > 0 THEN {value} END", writer.sum(*weights), Fraction(1)), 1
+
+
+def _determination(writer: _Writer) -> tuple[_Found, int]:
+    """R²: NULL where x is constant, 1 where y alone is."""
+    found, least = _correlation(writer)
+    root = writer.named(found.value)
+    (of_y, _), (of_x, _) = writer.of_y, writer.of_x
+    value = f"CASE WHEN {of_x} > 0 THEN CASE WHEN {of_y} > 0 THEN pow({root}, 2) ELSE 1 END END"
+    return _Found(value, writer.sum((f"2 * {root}", found.slopes)), Fraction(1)), least
+
+
+_VALUES = {
+    "var_pop": _variance,
+    "var_samp": _sample_variance,
+    "stddev_pop": lambda writer: _root(writer, _variance(writer)),
+    "stddev_samp": lambda writer: _root(writer, _sample_variance(writer)),
+    "covar_pop": _covariance,
+    "covar_samp": lambda writer: _of_sample(writer, _covariance(writer)[0]),
+    "regr_sxx": lambda writer: _squares(writer, writer.of_x, writer.steps[1] ** 2),
+    "regr_syy": lambda writer: _squares(writer, writer.of_y, writer.steps[0] ** 2),
+    "regr_sxy": lambda writer: _squares(writer, writer.of_both, writer.steps[0] * writer.steps[1]),
+    "regr_slope": _slope,
+    "regr_intercept": _intercept,
+    "corr": _correlation,
+    "regr_r2": _determination,
+}

@@ -1,0 +1,204 @@
+"""The shared ledger: a schema in a PostgreSQL database, for gateways on several machines."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Final
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from dpsql.errors import LedgerUnavailable
+from dpsql.ledger.postgres_connection import READ, SCHEMA, SNAPSHOT, WRITE, PostgresConnection
+from dpsql.ledger.postgres_schema import LOCK, LOOK, altered, missing_rights, tables
+from dpsql.ledger.schema import APPLICATION_ID, VERSION
+from dpsql.ledger.store import Store
+from dpsql.ledger.stored import MAX_STORED_BYTES, StoredLedger, now
+
+_NAMED: Final = "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = ?"
+_STATE: Final = (
+    f"SELECT EXISTS (SELECT 1 {_NAMED}), EXISTS (SELECT 1 {_NAMED} AND c.relname = 'layout'), "
+    "current_setting('server_encoding')"
+)
+"""Whether there is anything in the schema, and a ledger; asked of the tables, for what a cache says may be old."""
+
+_BUSY: Final = "another gateway holds the ledger: end it, or try again"
+_RIGHTS: Final = "docs/operations.md has the GRANTs that a gateway needs, and how its owner makes the ledger"
+_LOGIN: Final = "check the role and the password; a password file (PGPASSFILE) keeps it out of the URL"
+_MENDS: Final = {
+    "55P03": ("a lock was not to be had in time", _BUSY),
+    "57014": ("a statement was cancelled or took too long", _BUSY),
+    "53100": ("the server's disk is full", "make room, then ask again"),
+    "25P03": ("this gateway stood still while it wrote", "ask again"),
+    "25006": ("the server cannot be written to", "name the primary, not a standby"),
+    "42501": ("the role lacks a right", _RIGHTS),
+    "28": ("the server lets this role not in", _LOGIN),
+}
+"""What the beginning of a SQLSTATE means, and its mend."""
+_UNREACHABLE: Final = (
+    "the server cannot be reached, or went away before anything was written",
+    "it must run, and be the primary; try the same URL with psql, which tells more",
+)
+
+
+class PostgresStorage:
+    """A schema in a PostgreSQL database: threads share one connection that writes and one that reads.
+
+    Args:
+        url: Of the database, as libpq reads it.
+        make: Whether a ledger is made if there is none.
+
+    Raises:
+        InvalidParameter: libpq cannot read the URL.
+        LedgerUnavailable: The server cannot be reached, or what is there is not this version's ledger.
+    """
+
+    errors = (psycopg.Error,)
+
+    def __init__(self, url: str, *, make: bool) -> None:
+        self._url = url
+        self.writer = PostgresConnection(url)
+        self._reader = PostgresConnection(url)
+        self._reader_lock = threading.Lock()
+        target = conninfo_to_dict(url)
+        self._name = f"{target.get('dbname', '')} on {target.get('host', 'this machine')}"
+        try:
+            self._make_once(make)
+            self._check()
+        except psycopg.Error as error:
+            self.writer.close()
+            raise self.unavailable(error) from error
+        except BaseException:
+            self.writer.close()
+            raise
+
+    def begin(self) -> None:
+        """Begin a transaction of the writer's in which nobody else writes."""
+        self._check_layout(self.writer.begin(f"{WRITE}; {LOCK}"))
+
+    @contextmanager
+    def reading(self) -> Iterator[Store]:
+        """Read one state of the ledger, without waiting for a commit."""
+        with self._reader_lock:
+            try:
+                self._check_layout(self._reader.begin(f"{READ}; {LOOK}"))
+                yield self._reader
+            finally:
+                self._reader.rollback()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Store]:
+        """Read one state of the whole ledger for as long as it takes, on a connection of its own."""
+        connection = PostgresConnection(self._url)
+        try:
+            self._check_layout(connection.begin(f"{SNAPSHOT}; {LOOK}"))
+            yield connection
+        finally:
+            connection.close()
+
+    def flaws(self, store: Store) -> list[str]:
+        """Return what is wrong with the schema."""
+        return altered(store)
+
+    def unavailable(self, error: Exception) -> LedgerUnavailable:
+        """Return what a refusal of PostgreSQL means for the ledger."""
+        state = getattr(error, "sqlstate", None) or ""
+        if isinstance(error, psycopg.InterfaceError):
+            return LedgerUnavailable(f'ledger "{self._name}" is closed', hint="open it again")
+        known = next((told for start, told in _MENDS.items() if state.startswith(start)), None)
+        if known is None and (not state or state[:2] in ("08", "53", "57")):
+            known = _UNREACHABLE
+        what, mend = known or (
+            f"{type(error).__name__} ({state})",
+            "run `dpsql ledger verify`; the server's log has more",
+        )
+        return LedgerUnavailable(f'ledger "{self._name}" failed: {what}', hint=mend)
+
+    def close(self) -> None:
+        """Close the connection that reads."""
+        with self._reader_lock:
+            self._reader.close()
+
+    def _make_once(self, wanted: bool) -> None:
+        """Make the tables if they are not there; whoever makes them at the same time comes second."""
+        self.writer.begin(WRITE)
+        if not self._is_there():
+            if not wanted:
+                hint = "Name the one that `dpsql serve` was given."
+                raise LedgerUnavailable(f'there is no ledger in "{self._name}"', hint=hint)
+            self.writer.execute("SELECT pg_advisory_xact_lock(?)", [APPLICATION_ID])
+            if not self._is_there():
+                if self.writer.execute("SELECT 1 FROM pg_namespace WHERE nspname = ?", [SCHEMA]).fetchone() is None:
+                    self.writer.execute(f"CREATE SCHEMA {SCHEMA}")
+                self.writer.execute(tables())
+        self.writer.commit()
+
+    def _is_there(self) -> bool:
+        """Return whether there is a ledger; refuse what there cannot be one in."""
+        has_tables, is_there, encoding = self.writer.execute(_STATE, [SCHEMA, SCHEMA]).fetchall()[0]
+        if encoding != "UTF8":
+            raise LedgerUnavailable(
+                f'ledger "{self._name}": the database\'s encoding is {encoding}, not UTF8',
+                hint="make one by: CREATE DATABASE … TEMPLATE template0 ENCODING 'UTF8'",
+            )
+        if has_tables and not is_there:
+            raise LedgerUnavailable(
+                f'the schema {SCHEMA} of "{self._name}" holds something else than a ledger',
+                hint="name another database: a ledger has a schema of this name for itself",
+            )
+        return bool(is_there)
+
+    def _check(self) -> None:
+        """Refuse now, not at a charge, what is not whole or cannot be written."""
+        self.begin()
+        problems = altered(self.writer)
+        if problems:
+            raise LedgerUnavailable(
+                f'ledger "{self._name}" is not whole: {problems[0]}',
+                hint="stop the gateways, restore the ledger from a backup and run `dpsql ledger verify`",
+            )
+        lacking = missing_rights(self.writer)
+        if lacking:
+            table, right = lacking[0]
+            raise LedgerUnavailable(
+                f'ledger "{self._name}": the role may not {right} on {SCHEMA}.{table}',
+                hint=f"GRANT {right} ON {SCHEMA}.{table} TO …; {_RIGHTS}",
+            )
+        self.writer.rollback()
+
+    def _check_layout(self, row: Any) -> None:
+        version, fsync = row or (0, "on")
+        if version != VERSION:
+            raise LedgerUnavailable(
+                f'ledger "{self._name}" has layout {version}, this dpsql has layout {VERSION}',
+                hint="upgrade dpsql on every gateway" if version > VERSION else "restore the ledger from a backup",
+            )
+        if fsync != "on":
+            raise LedgerUnavailable(
+                f'ledger "{self._name}": the server runs with fsync = {fsync}, so its commits are not durable',
+                hint="ALTER SYSTEM SET fsync = on; SELECT pg_reload_conf();",
+            )
+
+
+class PostgresLedger(StoredLedger):
+    """A Ledger in a PostgreSQL database.
+
+    Args:
+        url: Of the database, as libpq reads it.
+        make: Whether a ledger is made if there is none.
+        clock: Returns the time, aware of its zone.
+        max_stored_bytes: Bound on the stored releases together.
+    """
+
+    _storage: PostgresStorage
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        make: bool = True,
+        clock: Callable[[], datetime] = now,
+        max_stored_bytes: int = MAX_STORED_BYTES,
+    ) -> None:
+        super().__init__(PostgresStorage(url, make=make), clock=clock, max_stored_bytes=max_stored_bytes)

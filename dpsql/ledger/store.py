@@ -1,0 +1,83 @@
+"""What a ledger needs of a database, with SQL that SQLite and PostgreSQL both understand.
+
+Rule 1: values are passed beside the SQL, for a `?` each; a `?` stands for nothing else in it.
+Rule 2: a transaction that writes excludes every other one, of whatever process, from its beginning to its end.
+Rule 3: a commit that returns is durable. One that raises wrote nothing, unless it raises LedgerUnavailable: then what
+    it was to write may stand.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from dpsql.errors import LedgerUnavailable
+
+
+class Rows(Protocol):
+    """What a statement gives."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows it changed."""
+
+    def fetchone(self) -> Any:
+        """Return the next row, or None."""
+
+    def fetchall(self) -> list[Any]:
+        """Return all rows that are left."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the rows that are left."""
+
+
+class Store(Protocol):
+    """A connection to the tables; `sqlite3.Connection` is one."""
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+
+    def execute(self, sql: str, values: Sequence[Any] = (), /) -> Rows:
+        """Run a statement."""
+
+    def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> object:
+        """Run a statement for each of the rows."""
+
+    def commit(self) -> None:
+        """Make durable what the transaction wrote."""
+
+    def rollback(self) -> None:
+        """Take back what the transaction wrote."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+class Storage(Protocol):
+    """A database that holds one ledger."""
+
+    @property
+    def writer(self) -> Store:
+        """The connection that all threads write through."""
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """What is raised when something cannot be read or written."""
+
+    def begin(self) -> None:
+        """Begin a transaction of the writer's in which nobody else writes."""
+
+    def reading(self) -> AbstractContextManager[Store]:
+        """Read one state of the ledger, without waiting for a commit."""
+
+    def snapshot(self) -> AbstractContextManager[Store]:
+        """Read one state of the whole ledger for as long as it takes, beside whatever else is read."""
+
+    def flaws(self, store: Store) -> list[str]:
+        """Return what is wrong with the tables before anything in them is believed, one sentence each."""
+
+    def unavailable(self, error: Exception) -> LedgerUnavailable:
+        """Return what one of `errors` means for the ledger."""
+
+    def close(self) -> None:
+        """Close all connections but the writer."""
