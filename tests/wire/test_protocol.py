@@ -341,7 +341,7 @@ def test_many_rows_are_sent_as_one_by_one() -> None:
     assert sent[0] == sent[1]
 
 
-@pytest.mark.parametrize("state", sorted(set(State) - {State.SIMPLE, State.EXTENDED}, key=lambda state: state.name))
+@pytest.mark.parametrize("state", sorted(set(State) - {State.SIMPLE, State.EXTENDED}, key=str))
 def test_rows_stand_only_in_replies(state: State) -> None:
     protocol = ServerProtocol()
     protocol.state = state
