@@ -34,7 +34,7 @@ secrets:
 
 # The report of the gate is printed only if it fails, so that the summary of pytest closes the run.
 test: lint
-	@$(BIN)/pytest --cov --cov-report= $(ARGS)
+	@$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal --cov --cov-report= $(ARGS)
 	@$(BIN)/coverage report --include='$(GATED)' --show-missing --skip-covered --fail-under=100 >.coverage-gate \
 		|| { cat .coverage-gate; exit 1; }
 

@@ -76,12 +76,7 @@ _TRANSACTIONS = ("isolation", "deferrable")
 _TARGET = "dpsql.target_error"
 _MECHANISMS = ("auto", "laplace", "gaussian")
 _OWN = ("dpsql.epsilon", "dpsql.delta", "dpsql.mechanism", _TARGET, *_BOOLEANS, *_BOUNDS)
-_SPELLINGS = {
-    name.lower(): name
-    for name in sorted(
-        (*_OWN, "TimeZone", "DateStyle", "extra_float_digits", *_FIXED, *_FREE, *_CHOICES), key=str.lower
-    )
-}
+_SPELLINGS = {name.lower(): name for name in sorted((*_OWN, *_PARSED, *_FIXED, *_FREE, *_CHOICES), key=str.lower)}
 """Every setting there is, found by any spelling."""
 _DEFAULTS = {
     _TARGET: "off",

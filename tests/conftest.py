@@ -148,10 +148,17 @@ def make_engine(tmp_path: Path) -> Iterator[MakeEngine]:
         engine.ledger.close()
 
 
+@pytest.fixture(params=["duckdb", "postgres"])
+def each_clinic(request: pytest.FixtureRequest) -> Path:
+    """The demo's policy over the small clinic, on each engine."""
+    path: Path = request.getfixturevalue({"duckdb": "clinic_policy", "postgres": "postgres_clinic"}[request.param])
+    return path
+
+
 @pytest.fixture
-def engine(make_engine: MakeEngine, clinic_policy: Path) -> Engine:
-    """The clinic's engine."""
-    return make_engine(clinic_policy)
+def engine(make_engine: MakeEngine, each_clinic: Path) -> Engine:
+    """The clinic's engine, of each kind."""
+    return make_engine(each_clinic)
 
 
 @pytest.fixture
@@ -207,11 +214,11 @@ def wide_postgres_policy(
 
 
 @contextmanager
-def silent_engine(policy: Path, folder: Path) -> Iterator[Engine]:
+def silent_engine(policy: Path, folder: Path, backend: Backend | None = None) -> Iterator[Engine]:
     """An engine without noise."""
     with pytest.MonkeyPatch.context() as patch:
         silence_noise(patch)
-        engine = open_engine(policy, folder / "ledger.sqlite")
+        engine = open_engine(policy, folder / "ledger.sqlite", backend=backend)
         yield engine
         engine.close()
         engine.ledger.close()

@@ -73,6 +73,13 @@ def test_the_environment_names_it_too(clinic_policy: Path, url: str, monkeypatch
     assert (result.exit_code, "0 records, whole" in result.output) == (0, True)
 
 
+def test_it_is_copied_to_a_file(run: Run, tmp_path: Path) -> None:
+    run("user", "add", "ana", "--role", "analyst")
+    copy = f"sqlite:///{tmp_path / 'copy.sqlite'}"
+    assert run("ledger", "copy", copy) == run("ledger", "verify", ledger=copy)
+    assert "has records" in run("ledger", "copy", copy, status=1)
+
+
 def test_what_is_for_files_names_what_is_for_servers(run: Run, tmp_path: Path) -> None:
     run("ledger", "init")
     for command in (("backup", tmp_path / "copy.sqlite"), ("migrate",)):

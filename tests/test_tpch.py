@@ -25,8 +25,10 @@ from dpsql.results import Result
 from dpsql.session import Session
 from examples.load_tpch import load as load_tpch
 from tests.compiler.test_accepted import is_same
-from tests.conftest import ROOT, open_engine, silence_noise
+from tests.conftest import ROOT, silent_engine
+from tests.copies import copied
 from tests.fixtures.load import Case, load
+from tests.postgres import Server
 from tests.strategies.distance import assert_neighbours
 
 CASES = load("tpch.sql")
@@ -58,13 +60,20 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def engine(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    with pytest.MonkeyPatch.context() as patch:
-        silence_noise(patch)
-        opened = open_engine(policy, tmp_path_factory.mktemp("ledger") / "ledger.sqlite")
+def postgres_policy(policy: Path, postgres_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The same tables in PostgreSQL."""
+    with copied(policy.with_suffix(".duckdb"), postgres_server) as url:
+        path = tmp_path_factory.mktemp("tpch") / "tpch.toml"
+        text = policy.read_text(encoding="utf-8")
+        assert 'url = "duckdb:///tpch.duckdb"' in text
+        path.write_text(text.replace('url = "duckdb:///tpch.duckdb"', f'url = "{url}"\nschema = "main"'), "utf-8")
+        yield path
+
+
+@pytest.fixture(scope="module", params=["policy", "postgres_policy"], ids=["duckdb", "postgres"])
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    with silent_engine(request.getfixturevalue(request.param), tmp_path_factory.mktemp("ledger")) as opened:
         yield opened
-        opened.close()
-        opened.ledger.close()
 
 
 class BothSides(DuckDBBackend):
@@ -93,7 +102,7 @@ class BothSides(DuckDBBackend):
 
 
 @pytest.fixture(scope="module")
-def neighbours(engine: Engine, policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+def neighbours(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """An engine that also reads the database without the customer who has the most lines."""
     folder = tmp_path_factory.mktemp("neighbours")
     here = folder / "here.duckdb"
@@ -110,10 +119,8 @@ def neighbours(engine: Engine, policy: Path, tmp_path_factory: pytest.TempPathFa
         connection.execute("DELETE FROM orders WHERE o_custkey = getvariable('leaver')")
         connection.execute("DELETE FROM customer WHERE c_custkey = getvariable('leaver')")
     backend = BothSides(here, policy, there)
-    opened = open_engine(policy, folder / "ledger.sqlite", backend=backend)
-    yield opened
-    opened.close()
-    opened.ledger.close()
+    with silent_engine(policy, folder, backend) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from dpsql.cli.command import Group
-from dpsql.cli.options import existing_file, existing_ledger, finding_ledger, opened_ledger
-from dpsql.ledger import Noted, VerifyReport
+from dpsql.cli.options import existing_file, existing_ledger, finding_ledger, named_ledger, opened_ledger
+from dpsql.ledger import Noted, VerifyReport, copy_ledger
 from dpsql.ledger import backup as back_up
 from dpsql.ledger import migrate as migrate_file
 
@@ -104,6 +104,21 @@ def backup(file: Path, ledger: str | None, policy: Path | None) -> None:
       dpsql ledger backup ledger-monday.sqlite --policy clinic.toml
     """
     click.echo(f'"{file}": {_told(back_up(existing_file(ledger, policy), file))}')
+
+
+@ledger.command()
+@click.argument("target", metavar="URL")
+@finding_ledger
+def copy(target: str, ledger: str | None, policy: Path | None) -> None:
+    """Copy the ledger to URL, a new file or a database without one, and verify the copy.
+
+    So a ledger moves from a file to PostgreSQL, or back. Stop the gateways first, and let none use the old one again:
+    each of the two would let the budgets be spent.
+
+    Example:
+      dpsql ledger copy postgresql://ledger_owner@host/ledger --ledger sqlite:///dpsql-ledger.sqlite
+    """
+    click.echo(_told(copy_ledger(named_ledger(ledger, policy), target)))
 
 
 @ledger.command()

@@ -53,7 +53,7 @@ def ledger_url(ledger: str | None, policies: Sequence[Policy]) -> str:
 @contextmanager
 def opened_ledger(ledger: str | None, policy: Path | None, *, make: bool = True) -> Iterator[Ledger]:
     """Open the ledger that the options name, made if there is none yet."""
-    opened = open_ledger(_url(ledger, policy), make=make)
+    opened = open_ledger(named_ledger(ledger, policy), make=make)
     try:
         yield opened
     finally:
@@ -69,8 +69,9 @@ def existing_ledger(ledger: str | None, policy: Path | None) -> Iterator[Ledger]
 
 def existing_file(ledger: str | None, policy: Path | None) -> Path:
     """Return the file of the ledger that the options name."""
-    return ledger_file(_url(ledger, policy), make=False)
+    return ledger_file(named_ledger(ledger, policy), make=False)
 
 
-def _url(ledger: str | None, policy: Path | None) -> str:
+def named_ledger(ledger: str | None, policy: Path | None) -> str:
+    """Return the URL of the ledger that the options name."""
     return ledger_url(ledger, [] if ledger or policy is None else [load_policy(policy)])

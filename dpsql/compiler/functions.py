@@ -8,7 +8,10 @@ Rule 3: NaN, infinities and moments outside years 1 to 9999 become NULL where a 
 
 MAX_TEXT = 10_000
 """Characters that a function which lengthens text gives at the most, so that no row's text can grow without bound."""
+MAX_SCANNED = 1_000_000
+"""Characters that a function sees at the most which fails over some hundred million of them."""
 FIRST_CHARACTERS = f"the first {MAX_TEXT:,} characters"
+_MANY_CHARACTERS = f"the first {MAX_SCANNED:,} characters"
 _ALWAYS = "for every value"
 _ON_OVERFLOW = "NULL where the result does not fit"
 _ON_NAN = "NULL where the result is not a finite number"
@@ -88,18 +91,20 @@ FUNCTIONS: dict[str, str] = {
     **dict.fromkeys(("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"), _ON_NAN),
     "width_bucket": "constant limits and count only",
     # Text
-    **dict.fromkeys(("like", "like_pattern"), "constant patterns only"),
+    "like": "constant patterns only",
+    "like_pattern": f"constant patterns only; {_MANY_CHARACTERS}",
     **dict.fromkeys(("regexp_like", "regexp_count", "regexp_substring"), f"constant patterns only; {FIRST_CHARACTERS}"),
     "regexp_replace": f"constant patterns and replacements only; {FIRST_CHARACTERS}",
-    **dict.fromkeys(("lower", "upper", "length", "octet_length", "bit_length", "reverse"), _ALWAYS),
-    **dict.fromkeys(("left", "right", "substring", "substring_from", "trim", "ltrim", "rtrim"), _ALWAYS),
+    **dict.fromkeys(("length", "octet_length", "bit_length", "reverse"), _ALWAYS),
+    **dict.fromkeys(("lower", "upper", "trim", "ltrim", "rtrim"), _MANY_CHARACTERS),
+    **dict.fromkeys(("left", "right", "substring", "substring_from"), _ALWAYS),
     **dict.fromkeys(("strpos", "starts_with", "ascii", "md5", "number_digits"), _ALWAYS),
     "substring_for": "NULL for a negative length",
     **dict.fromkeys(("initcap", "concat", "concat_ws", "concat_operator"), FIRST_CHARACTERS),
     **dict.fromkeys(("lpad", "rpad"), "constant lengths and fillings only"),
     "repeat": f"constant counts only; {FIRST_CHARACTERS}",
     "replace": f"constant search and replacement; {FIRST_CHARACTERS}",
-    "translate": "constant characters only",
+    "translate": f"constant characters only; {_MANY_CHARACTERS}",
     "split_part": "constant separators and places only",
     # Conversions
     **dict.fromkeys(("integer_text", "number_text", "date_text", "time_text", "float_to_text"), _ALWAYS),

@@ -1,5 +1,6 @@
 """The ledger: who may ask, what was spent, and what was released."""
 
+from contextlib import closing
 from pathlib import Path
 
 from dpsql.errors import InvalidParameter, LedgerUnavailable
@@ -24,6 +25,7 @@ from dpsql.ledger.ledger import (
 from dpsql.ledger.migration import Migration, migrate
 from dpsql.ledger.postgres import PostgresLedger
 from dpsql.ledger.sqlite import SqliteLedger
+from dpsql.ledger.stored import StoredLedger
 
 __all__ = [
     "Account",
@@ -45,6 +47,7 @@ __all__ = [
     "UserBudgets",
     "VerifyReport",
     "backup",
+    "copy_ledger",
     "ledger_file",
     "migrate",
     "open_ledger",
@@ -58,7 +61,7 @@ _HINT = (
 )
 
 
-def open_ledger(url: str, *, make: bool = True) -> Ledger:
+def open_ledger(url: str, *, make: bool = True) -> StoredLedger:
     """Return the ledger that a URL names.
 
     Args:
@@ -74,6 +77,17 @@ def open_ledger(url: str, *, make: bool = True) -> Ledger:
     return SqliteLedger(ledger_file(url, make=make))
 
 
+def copy_ledger(source: str, target: str) -> VerifyReport:
+    """Copy the ledger that a URL names to another URL, where there is none or an empty one; verify the copy.
+
+    Raises:
+        InvalidParameter: A URL names no kind of ledger, or the target has records.
+        LedgerUnavailable: One of them cannot be used, or the source is not whole.
+    """
+    with closing(open_ledger(source, make=False)) as old, closing(open_ledger(target)) as new:
+        return new.fill(old)
+
+
 def ledger_file(url: str, *, make: bool = True) -> Path:
     """Return the file of the ledger that a URL names.
 
@@ -84,7 +98,7 @@ def ledger_file(url: str, *, make: bool = True) -> Path:
     if url.startswith(_POSTGRES):
         raise InvalidParameter(
             "this command is for a ledger in a file, and this one is in PostgreSQL",
-            hint="pg_dump copies it whole while it is in use: pg_dump --schema=dpsql_ledger --file=ledger.sql URL",
+            hint="dpsql ledger copy sqlite:///copy.sqlite; or pg_dump --schema=dpsql_ledger --file=ledger.sql URL",
         )
     path = url.removeprefix(_PREFIX)
     if not url.startswith(_PREFIX) or not path or path.endswith("/") or path.startswith(":memory:") or "\0" in path:

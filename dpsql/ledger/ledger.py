@@ -393,4 +393,4 @@ class Ledger(Protocol):
         """Yield every record, oldest first, with its hash."""
 
     def close(self) -> None:
-        """Close the ledger's file."""
+        """Close the ledger."""

@@ -8,12 +8,13 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any, TypeVar
 
-from dpsql.errors import InvalidParameter
+from dpsql.errors import InvalidParameter, LedgerUnavailable
 from dpsql.ledger.accounts import check_name, freeze, freeze_after_failures, set_group, unfreeze, unknown
 from dpsql.ledger.budgets import budget_status, cap_status, group_budget, last_charge, role_budget
 from dpsql.ledger.chain import sha256
 from dpsql.ledger.charging import charge, held
 from dpsql.ledger.commits import GroupCommit
+from dpsql.ledger.copying import fill
 from dpsql.ledger.grants import grant, lower, reset
 from dpsql.ledger.history import OWNER_KINDS, charge_record, owner_record, release_record
 from dpsql.ledger.ledger import (
@@ -264,6 +265,14 @@ class StoredLedger:
         """Recompute the hash chain, and every balance from the records, while charges go on."""
         with self._translated(), self._storage.snapshot() as store:
             return verify(store, self._storage.flaws(store), noted)
+
+    def fill(self, source: "StoredLedger") -> VerifyReport:
+        """Copy one state of another ledger into this one, which is empty, durably and as a whole."""
+        with source._translated(), source._storage.snapshot() as store, self._writing() as transaction:
+            flaws = source._storage.flaws(store)
+            if flaws:
+                raise LedgerUnavailable(f"the ledger is not whole: {flaws[0]}", hint="restore it from a backup")
+            return fill(transaction.connection, store)
 
     def export(self) -> Iterator[dict[str, Any]]:
         """Yield every record, oldest first, with its hash."""

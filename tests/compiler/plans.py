@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dpsql.backends import open_backend
 from dpsql.compiler.catalog import Catalog
-from dpsql.compiler.compile import compile_query
+from dpsql.compiler.compile import Described, compile_query, describe_query
 from dpsql.compiler.lowering import Constants
 from dpsql.compiler.plan import CompiledQuery
 from dpsql.compiler.schema import Engine, EngineColumn, EngineSchema
@@ -45,6 +45,10 @@ class Planner:
     def bind(self, sql: str, values: Sequence[object], types: Sequence[SqlType | None]) -> CompiledQuery:
         """Plan one query with parameters of declared types."""
         return compile_query(QueryStatement(sql), self.catalog, self.settings(), self.constants, values, types)
+
+    def describe(self, sql: str) -> Described:
+        """Describe one query whose parameters are not known yet."""
+        return describe_query(QueryStatement(sql), self.catalog, self.constants)
 
     @property
     def constants(self) -> Constants:

@@ -3,6 +3,7 @@
 import inspect
 import resource
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -100,6 +101,12 @@ ANSWERED = {
     "a name that is SQL": 'SELECT COUNT(*) AS "x"" FROM patients; DROP TABLE patients; --" FROM patients',
     "a constant that is SQL": COUNT + "city = '''; DROP TABLE patients; --'",
 }
+
+
+@pytest.fixture
+def each_clinic(clinic_policy: Path) -> Path:
+    """One will do: what is refused here is refused whatever the engine."""
+    return clinic_policy
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -1,5 +1,7 @@
 """A column without an alias has the name PostgreSQL gives it (each was asked of PostgreSQL 18)."""
 
+from pathlib import Path
+
 import pytest
 
 from dpsql.session import Session
@@ -136,6 +138,12 @@ def name_of(session: Session, sql: str) -> str:
     assert columns is not None
     assert len(columns) == 1
     return columns[0].name
+
+
+@pytest.fixture
+def each_clinic(clinic_policy: Path) -> Path:
+    """One will do: a name is made whatever the engine."""
+    return clinic_policy
 
 
 @pytest.mark.parametrize(("expression", "name"), NAMES.items())

@@ -1,12 +1,14 @@
 """Parameters whose types were declared: the answer has the type that Describe told."""
 
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
-from dpsql.errors import DatatypeMismatch, InvalidText, NumberOutOfRange
+from dpsql.errors import DatatypeMismatch, InvalidParameter, InvalidText, NumberOutOfRange
 from dpsql.policy import load_policy
+from dpsql.privacy.choice import Rank
 from dpsql.sqltypes import SqlType
 from tests.compiler.plans import Planner
 
@@ -59,3 +61,18 @@ def test_values_that_are_not_of_the_declared_type(planner: Planner) -> None:
         planner.bind("SELECT COUNT(*) FROM patients WHERE age > $1", [True], [SqlType.INTEGER])
     with pytest.raises(DatatypeMismatch):
         planner.bind("SELECT $1", [5], [SqlType.TEXT])
+
+
+def test_a_fraction_that_is_not_known_yet_is_described(planner: Planner) -> None:
+    sql = "SELECT PERCENTILE_DISC($1) WITHIN GROUP (ORDER BY age) FROM patients"
+    described = planner.describe(sql)
+    bound = planner.bind(sql, ["0.25"], [None])
+    assert described.parameters == (SqlType.DOUBLE,)
+    assert described.columns == tuple((column.name, column.type) for column in bound.columns)
+    assert bound.releases[0].parts[0].part.rank == Rank.quantile(Fraction(1, 4))
+
+
+@pytest.mark.parametrize("value", ["NaN", "-1", 2])
+def test_a_fraction_lies_between_0_and_1(planner: Planner, value: object) -> None:
+    with pytest.raises((InvalidParameter, InvalidText), match=r"between 0 and 1|invalid input"):
+        planner.bind("SELECT PERCENTILE_CONT($1) WITHIN GROUP (ORDER BY age) FROM patients", [value], [None])

@@ -83,6 +83,11 @@ def test_gaussian_noise_diverges_in_proportion_to_the_order() -> None:
     assert renyi(event, Fraction(5)) == 5 * loss(event).rho == Fraction(60, 100)
 
 
+def test_a_vector_that_its_l2_bounds_more_closely_than_l1_and_l_infinity_costs_no_more_than_rho_says() -> None:
+    event = Event(Mechanism.LAPLACE, Sensitivity(8, 4, 8, 16), Fraction(100))
+    assert renyi(event, Fraction(3, 2)) == Fraction(3, 2) * loss(event).rho
+
+
 def test_a_cell_that_cannot_move_costs_nothing() -> None:
     assert renyi(Event(Mechanism.LAPLACE, Sensitivity(1, 0, 0, 0), Fraction(1)), Fraction(2)) == 0
 

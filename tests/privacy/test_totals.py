@@ -34,6 +34,16 @@ def test_what_has_a_delta_has_no_divergence() -> None:
     assert Spent.zero().keeping(TWO).add([LAPLACE, SELECTION]).add([LAPLACE]).at(TWO) is None
 
 
+def test_noise_without_an_epsilon_has_no_square_of_one() -> None:
+    """Under `advanced` it would otherwise be free."""
+    for spent in (
+        Spent.zero().add([LAPLACE, GAUSSIAN]),
+        Spent.zero().add([GAUSSIAN]).merge(Spent.zero().add([LAPLACE])),
+    ):
+        assert (spent.squares, spent.basic_epsilon, spent.pure_epsilon) == (None, None, None)
+        assert spent.rho == Fraction(3, 4)
+
+
 def test_merged_totals_know_the_orders_of_both() -> None:
     one, other = Spent.zero().keeping(TWO).add([LAPLACE]), Spent.zero().keeping(FOUR).add([GAUSSIAN])
     merged = one.merge(other)

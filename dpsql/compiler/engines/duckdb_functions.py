@@ -5,7 +5,7 @@ such a value is `raw` until it is guarded.
 """
 
 from dpsql.compiler.engines.spelling import Spelling
-from dpsql.compiler.functions import EXTRACT_PARTS, MAX_TEXT, OTHER_UNITS, TRUNC_UNITS
+from dpsql.compiler.functions import EXTRACT_PARTS, MAX_SCANNED, MAX_TEXT, OTHER_UNITS, TRUNC_UNITS
 
 
 def _float(template: str) -> Spelling:
@@ -33,15 +33,16 @@ def _searched(template: str) -> Spelling:
     return Spelling(template.replace("SUBJECT", f"left({{0}}, {MAX_TEXT})"))
 
 
+_SEEN = f"left({{0}}, {MAX_SCANNED})"
 _BLANKS = r"[ \t\n\r\f\v]*"
 
 
 def _readable(pattern: str) -> Spelling:
     """Text that PostgreSQL reads as a value of some type, NULL where it is anything else."""
     escaped = pattern.replace("{", "{{").replace("}", "}}")
-    guard = f"regexp_full_match({{0}}, '{_BLANKS}{escaped}{_BLANKS}')"
+    guard = f"regexp_full_match({_SEEN}, '{_BLANKS}{escaped}{_BLANKS}')"
     return Spelling(
-        f"CASE WHEN {guard} THEN trim({{0}}, chr(32) || chr(9) || chr(10) || chr(11) || chr(12) || chr(13)) END"
+        f"CASE WHEN {guard} THEN trim({_SEEN}, chr(32) || chr(9) || chr(10) || chr(11) || chr(12) || chr(13)) END"
     )
 
 
@@ -71,7 +72,7 @@ _DOUBLE_DIGITS = (
 
 _TRUE_WORDS = "('t', 'tr', 'tru', 'true', 'y', 'ye', 'yes', 'on', '1')"
 _FALSE_WORDS = "('f', 'fa', 'fal', 'fals', 'false', 'n', 'no', 'of', 'off', '0')"
-_WORD = "lower(trim({0}, chr(32) || chr(9) || chr(10) || chr(11) || chr(12) || chr(13)))"
+_WORD = f"lower(trim({_SEEN}, chr(32) || chr(9) || chr(10) || chr(11) || chr(12) || chr(13)))"
 
 FUNCTIONS: dict[str, Spelling] = {
     "and": Spelling("({all})", joiner=" AND "),
@@ -97,7 +98,8 @@ FUNCTIONS: dict[str, Spelling] = {
     "int_subtract": _tried("{0} - {1}"),
     "int_multiply": _tried("{0} * {1}"),
     "int_divide": _tried("{0} // {1}"),
-    "int_modulo": _tried("{0} % {1}"),
+    # The least number has no opposite, and so no quotient by -1, but a remainder it has.
+    "int_modulo": Spelling("CASE WHEN {1} = -1 THEN {0} - {0} ELSE TRY({0} % {1}) END"),
     "int_negate": _tried("-{0}"),
     "int_abs": _tried("abs({0})"),
     "gcd": _tried("gcd({0}, {1})"),
@@ -140,13 +142,13 @@ FUNCTIONS: dict[str, Spelling] = {
     ),
     # Text
     "like": Spelling("({0} LIKE {1})"),
-    "like_pattern": Spelling("regexp_matches({0}, {1})"),
+    "like_pattern": Spelling(f"regexp_matches({_SEEN}, {{1}})"),
     "regexp_like": _searched("regexp_matches(SUBJECT, {1})"),
     "regexp_count": _searched("len(regexp_extract_all(SUBJECT, {1}))"),
     "regexp_substring": _searched("CASE WHEN regexp_matches(SUBJECT, {1}) THEN regexp_extract(SUBJECT, {1}, {2}) END"),
     "regexp_replace": _text(f"regexp_replace(left({{0}}, {MAX_TEXT}), {{1}}, {{2}}, {{3}})"),
-    "lower": Spelling("lower({0})"),
-    "upper": Spelling("upper({0})"),
+    "lower": Spelling(f"lower({_SEEN})"),
+    "upper": Spelling(f"upper({_SEEN})"),
     "initcap": _text(
         f"array_to_string(list_transform(regexp_extract_all(left({{0}}, {MAX_TEXT}), '[\\pL\\pN]+|[^\\pL\\pN]+'), "
         "lambda word: upper(left(word, 1)) || lower(substring(word, 2))), '')"
@@ -163,16 +165,16 @@ FUNCTIONS: dict[str, Spelling] = {
         "CASE WHEN {1} IS NOT NULL AND {2} >= 0 "
         "THEN substring({0}, greatest({1}, 1), greatest({1} + {2} - greatest({1}, 1), 0)) END",
     ),
-    "trim": Spelling("trim({0}, {1})"),
-    "ltrim": Spelling("ltrim({0}, {1})"),
-    "rtrim": Spelling("rtrim({0}, {1})"),
+    "trim": Spelling(f"trim({_SEEN}, {{1}})"),
+    "ltrim": Spelling(f"ltrim({_SEEN}, {{1}})"),
+    "rtrim": Spelling(f"rtrim({_SEEN}, {{1}})"),
     "lpad": Spelling("lpad({0}, {1}, {2})"),
     "rpad": Spelling("rpad({0}, {1}, {2})"),
     "repeat": Spelling(
         f"TRY(rpad({{0}}, CAST(least({{1}} * length({{0}}), {MAX_TEXT}) AS INTEGER), {{0}}))",
     ),
     "replace": _text(f"replace(left({{0}}, {MAX_TEXT}), {{1}}, {{2}})"),
-    "translate": Spelling("translate({0}, {1}, {2})"),
+    "translate": Spelling(f"translate({_SEEN}, {{1}}, {{2}})"),
     "concat": _text("concat({all})"),
     "concat_ws": _text("concat_ws({all})"),
     "concat_operator": _text("({0} || {1})"),

@@ -27,6 +27,7 @@ from dpsql.compiler.engines.postgres_guards import (
     narrowed,
     read,
     scaled,
+    seen,
     whole_of_float,
     widens,
     within_years,
@@ -213,7 +214,7 @@ class Postgres(Dialect):
     def canonical(self, column: str, engine: EngineColumn, target: SqlType) -> str:
         """A table's column as the one value its type gives it, NULL where it has none."""
         if target.is_text and engine.type_name == "citext":
-            return f'lower(CAST({column} AS text) COLLATE "default") {_BINARY}'
+            return f'lower({seen(f"CAST({column} AS text)")} COLLATE "default") {_BINARY}'
         if target.is_text or target in (SqlType.ARRAY, SqlType.JSON):
             return self.as_text(column, engine.sql_type) if engine.type_name != "text" else f"{column} {_BINARY}"
         source = engine.sql_type

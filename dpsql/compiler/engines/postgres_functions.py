@@ -4,7 +4,7 @@ Arithmetic raises errors where a result is too large, too small, or none: it is 
 letters follow the database's own locale; what they give is compared byte by byte, as all text is.
 """
 
-from dpsql.compiler.engines.postgres_guards import CLOCK, DATE, SECONDS, moderate, narrowed, within
+from dpsql.compiler.engines.postgres_guards import CLOCK, DATE, SECONDS, moderate, narrowed, seen, within
 from dpsql.compiler.engines.spelling import Spelling
 from dpsql.compiler.functions import EXTRACT_PARTS, MAX_TEXT, OTHER_UNITS, TRUNC_UNITS
 from dpsql.sqltypes import SqlType
@@ -18,11 +18,12 @@ _HALF = f"CAST('{2.0**1023!r}' AS float8)"
 _UNFELT = f"CAST('{2.0**960!r}' AS float8)"
 """Below it a number changes the greatest one by less than half a digit."""
 _POSITIVE = "nullif(greatest({0}, 0), 0)"
+_SEEN = seen("{0}")
 
 
-def _lettered(template: str) -> Spelling:
+def _lettered(function: str) -> Spelling:
     """A function that knows which characters are letters."""
-    return Spelling(f"{template} COLLATE {_BINARY}".replace("TEXT", f"{{0}} COLLATE {_LETTERS}"))
+    return Spelling(f"{function}({_SEEN} COLLATE {_LETTERS}) COLLATE {_BINARY}")
 
 
 def _text(template: str) -> Spelling:
@@ -93,7 +94,7 @@ _MODULO = (
 )
 
 _BLANKS = r"E' \t\n\x0B\f\r'"
-_WORD = f"lower(btrim({{0}}, {_BLANKS}))"
+_WORD = f"lower(btrim({_SEEN}, {_BLANKS}))"
 _TRUE_WORDS = "('t', 'tr', 'tru', 'true', 'y', 'ye', 'yes', 'on', '1')"
 _FALSE_WORDS = "('f', 'fa', 'fal', 'fals', 'false', 'n', 'no', 'of', 'off', '0')"
 
@@ -231,16 +232,16 @@ FUNCTIONS: dict[str, Spelling] = {
     "width_bucket": Spelling("width_bucket({0}, {1}, {2}, {3})"),
     # Text
     "like": Spelling("({0} LIKE {1} ESCAPE '')"),
-    "like_pattern": Spelling(f"({{0}} COLLATE {_LETTERS} ~ {{1}})"),
+    "like_pattern": Spelling(f"({_SEEN} COLLATE {_LETTERS} ~ {{1}})"),
     "regexp_like": Spelling(f"({_SEARCHED} ~ {{1}})"),
     "regexp_count": Spelling(f"(cardinality(regexp_split_to_array({_SEARCHED}, {{1}})) - 1)"),
     "regexp_substring": Spelling(f"(substring({_SEARCHED} FROM {{1}}) COLLATE {_BINARY})"),
     "regexp_replace": Spelling(
         f"(left(regexp_replace({_SEARCHED}, {{1}}, {{2}}, {{3}}), {MAX_TEXT}) COLLATE {_BINARY})"
     ),
-    "lower": _lettered("lower(TEXT)"),
-    "upper": _lettered("upper(TEXT)"),
-    "initcap": _lettered(f"left(initcap(left(TEXT, {MAX_TEXT})), {MAX_TEXT})"),
+    "lower": _lettered("lower"),
+    "upper": _lettered("upper"),
+    "initcap": Spelling(f"left(initcap({_SEARCHED}), {MAX_TEXT}) COLLATE {_BINARY}"),
     "length": Spelling("length({0})"),
     "octet_length": Spelling("octet_length({0})"),
     "bit_length": Spelling("bit_length({0})"),
@@ -250,16 +251,16 @@ FUNCTIONS: dict[str, Spelling] = {
     "substring": Spelling("substring({all})"),
     "substring_from": Spelling("substring({0}, {1})"),
     "substring_for": Spelling("substring({0}, {1}, nullif(greatest({2}, -1), -1))"),
-    "trim": Spelling("btrim({0}, {1})"),
-    "ltrim": Spelling("ltrim({0}, {1})"),
-    "rtrim": Spelling("rtrim({0}, {1})"),
+    "trim": Spelling(f"btrim({_SEEN}, {{1}})"),
+    "ltrim": Spelling(f"ltrim({_SEEN}, {{1}})"),
+    "rtrim": Spelling(f"rtrim({_SEEN}, {{1}})"),
     "lpad": Spelling("lpad({0}, {1}, {2})"),
     "rpad": Spelling("rpad({0}, {1}, {2})"),
     "repeat": Spelling(
         f"rpad({{0}}, CAST(least(CAST({{1}} AS bigint) * length({{0}}), {MAX_TEXT}) AS integer), {{0}})"
     ),
     "replace": _text(f"replace({_START}, {{1}}, {{2}})"),
-    "translate": Spelling("translate({0}, {1}, {2})"),
+    "translate": Spelling(f"translate({_SEEN}, {{1}}, {{2}})"),
     "concat": _text("concat({all})"),
     "concat_ws": _text("concat_ws({all})"),
     "concat_operator": _text("({0} || {1})"),
@@ -310,7 +311,7 @@ FUNCTIONS: dict[str, Spelling] = {
     ),
     "from_epoch": _moment(f"to_timestamp({within('{0}', '-62135683200', '253402387200')})"),
     "read_moment": Spelling(
-        f"CAST(substring(regexp_replace(substring({{0}} FROM {{1}}), {{2}}, {{3}}) "
+        f"CAST(substring(regexp_replace(substring({_SEEN} FROM {{1}}), {{2}}, {{3}}) "
         f"FROM '(?i)^({_escaped(f'{DATE} {CLOCK}:{SECONDS}')})$') AS timestamp)",
         raw=True,
     ),

@@ -5,6 +5,7 @@ Rule 2: GREATEST and LEAST pass NULL by, so NULL and whatever lies outside end a
 NULLIF makes that NULL. The guarded text is written once, so guards may stand within guards.
 """
 
+from dpsql.compiler.functions import MAX_SCANNED
 from dpsql.sqltypes import SqlType
 
 TYPES = {
@@ -155,9 +156,14 @@ _READABLE = {
 """What text looks like that is read as a value of a type without an error."""
 
 
+def seen(text: str) -> str:
+    """As much of a text as every function can take."""
+    return f"left({text}, {MAX_SCANNED})"
+
+
 def read(text: str, target: SqlType) -> str:
     """Text as a value of a type, NULL where it cannot be read."""
-    readable = f"substring({text} FROM '(?i)^{_BLANKS}({_READABLE[target]}){_BLANKS}$')"
+    readable = f"substring({seen(text)} FROM '(?i)^{_BLANKS}({_READABLE[target]}){_BLANKS}$')"
     if target in _WHOLE:
         return narrowed(f"CAST({readable} AS numeric)", target)
     if target is SqlType.NUMERIC:
