@@ -96,7 +96,6 @@ def _rebuild(connection: sqlite3.Connection, path: Path) -> VerifyReport:
         connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")
     except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+        connection.rollback()
         raise
     return report

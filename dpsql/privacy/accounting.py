@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from math import isqrt
-from typing import Any
+from typing import Any, assert_never
 
 from dpsql.errors import InvalidParameter
 from dpsql.privacy.conversion import (
@@ -87,6 +87,8 @@ class Limit:
                 return spent.rho
             case Accountant.RDP:
                 return spent.at(self.order)
+            case _:
+                assert_never(self.accountant)
 
     def total_delta(self, spent: Spent) -> Fraction:
         """Return what was spent of delta_selection."""

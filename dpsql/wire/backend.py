@@ -1,12 +1,14 @@
 """The messages that the gateway sends, frozen dataclasses with encode and decode, named as in the PostgreSQL manual."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar, Final, Self
 
 from dpsql.errors import ProtocolViolation
-from dpsql.wire.fields import Message, Reader, cstring, int32, sized, uint16, uint32
+from dpsql.wire.fields import Message, Reader, cstring, int32, uint16, uint32
 
 FATAL: Final = "FATAL"
+_NULL: Final = int32(-1)
 
 
 class BackendMessage(Message):
@@ -192,6 +194,16 @@ def _read_field(reader: Reader) -> Field:
     )
 
 
+def _row(values: Sequence[bytes | None]) -> bytes:
+    return uint16(len(values)) + b"".join([_NULL if value is None else int32(len(value)) + value for value in values])
+
+
+def data_row(values: Sequence[bytes | None]) -> bytes:
+    """Return what DataRow encodes to: large results are written without an object for each row."""
+    body = _row(values)
+    return b"D" + uint32(len(body) + 4) + body
+
+
 @dataclass(frozen=True, slots=True)
 class DataRow(BackendMessage):
     """One row; None is NULL."""
@@ -200,7 +212,7 @@ class DataRow(BackendMessage):
     values: tuple[bytes | None, ...]
 
     def _body(self) -> bytes:
-        return uint16(len(self.values)) + b"".join(map(sized, self.values))
+        return _row(self.values)
 
     @classmethod
     def _read(cls, reader: Reader) -> Self:

@@ -11,7 +11,7 @@ Rule 4: the type byte and the length are judged before the body is awaited, so a
 """
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,6 +42,7 @@ from dpsql.wire.backend import (
     PortalSuspended,
     ReadyForQuery,
     RowDescription,
+    data_row,
 )
 from dpsql.wire.frontend import (
     Bind,
@@ -260,6 +261,17 @@ class ServerProtocol:
         except KeyError:
             raise IllegalReply(f"{type(message).__name__} in state {self.state.name}") from None
         return message.encode()
+
+    def send_rows(self, rows: Iterable[Sequence[bytes | None]]) -> bytes:
+        """Return the bytes of many DataRow messages, of which each may stand here.
+
+        Raises:
+            IllegalReply: If rows may not stand here.
+        """
+        leads_to = SENT.get(self.state, {}).get(DataRow)
+        if leads_to is not self.state:  # what holds for one holds for all
+            raise IllegalReply(f"rows in state {self.state.name}")
+        return b"".join(map(data_row, rows))
 
     def answer_encryption(self, answer: Encryption) -> bytes:
         """Return the byte that answers SSLRequest or GSSENCRequest.

@@ -30,7 +30,6 @@ from dpsql.wire.backend import (
     CopyEnd,
     CopyOutResponse,
     CopyRow,
-    DataRow,
     EmptyQueryResponse,
     NoData,
     ParameterDescription,
@@ -58,6 +57,7 @@ from dpsql.wire.styles import Style
 from dpsql.wire.textformat import read_text
 
 _CHUNK: Final = 64 << 10
+_BATCH: Final = 64
 _CHANGES_SETTINGS: Final = ("SET", "RESET", "DISCARD", "ROLLBACK")
 _FORGETS_STATEMENTS: Final = ("DEALLOCATE ALL", "DISCARD ALL")
 
@@ -316,9 +316,11 @@ class WireSession:
     ) -> None:
         style = Style.of(self._session.output_settings)
         writers = [of_column(column, style).write[code] for column, code in zip(columns, formats, strict=True)]
-        for row in rows:
-            pairs = zip(writers, row, strict=True)
-            self._send(DataRow(tuple(None if value is None else write(value) for write, value in pairs)))
+        for start in range(0, len(rows), _BATCH):
+            batch = rows[start : start + _BATCH]
+            by_column = zip(writers, zip(*batch, strict=True), strict=True)
+            written = [[None if value is None else write(value) for value in column] for write, column in by_column]
+            self._pending += self._protocol.send_rows(zip(*written, strict=True) if written else [()] * len(batch))
             await self._breathe()
 
     def _complete(self, tag: str) -> None:

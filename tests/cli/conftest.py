@@ -80,7 +80,7 @@ class Program:
     def wait_for(self, lines: list[str], part: str) -> str:
         """Return the first line that has the part."""
         with self._changed:
-            found = self._changed.wait_for(lambda: any(part in line for line in lines), timeout=20)
+            found = self._changed.wait_for(lambda: any(part in line for line in lines), timeout=90)
             assert found, (part, self.out, self.err)
             return next(line for line in lines if part in line)
 
@@ -94,7 +94,7 @@ class Program:
         return self.end()
 
     def end(self) -> int:
-        status = self.process.wait(20)
+        status = self.process.wait(90)
         for reader in self._readers:
             reader.join()
         for stream in (self.process.stdout, self.process.stderr):

@@ -324,6 +324,9 @@ SAME_ROWS = [
      "SELECT DISTINCT upper(city) FROM doctors WHERE city IS NOT NULL"),
     ("SELECT p.city, COUNT(*) FROM patients AS p JOIN doctors AS d ON d.doctor_id = length(p.city) AND p.city = d.city "
      "GROUP BY 1", "SELECT DISTINCT city FROM doctors WHERE doctor_id = length(city)"),
+    # Keys that are listed together stand among others in any order.
+    ("SELECT i.title, p.sex, v.icd, COUNT(*) FROM visits AS v JOIN patients AS p USING (patient_id) "
+     "JOIN icd10 AS i ON i.code = v.icd WHERE p.sex < 'M' GROUP BY 1, 2, 3", "SELECT title, 'F', code FROM icd10"),
     # Conditions on what is joined apply, through equations too.
     ("SELECT i.title, COUNT(*) FROM visits AS v JOIN icd10 AS i ON v.icd = i.code AND i.title < 'B' GROUP BY 1",
      "SELECT title FROM icd10 WHERE title < 'B'"),

@@ -445,6 +445,35 @@ def test_a_wake_up_that_was_lost_only_costs_patience(ledger: StoredLedger) -> No
         assert isinstance(outcome(future), Charge)
 
 
+class Unseen:
+    """A lock that looks free until it is asked for."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+
+    def locked(self) -> bool:
+        return False
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
+def test_who_comes_to_lead_when_all_is_written_leads_nothing(
+    ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = Unseen(ledger._commits._lock)
+    monkeypatch.setattr(ledger._commits, "_lock", lock)
+    with commits(ledger) as seen, ThreadPoolExecutor(2) as pool:
+        with lock:
+            futures = [pool.submit(asks(ledger, key)) for key in "ab"]
+            waits(ledger, 2)
+        assert [type(outcome(future)) for future in futures] == [Charge] * 2
+    assert len(seen) == 1
+
+
 def test_what_waits_when_the_ledger_is_closed_is_told_so(ledger: StoredLedger) -> None:
     with ThreadPoolExecutor(3) as pool:
         with ledger._commits._lock:

@@ -19,6 +19,7 @@ import pytest
 
 from dpsql.errors import LedgerUnavailable
 from dpsql.ledger import SqliteLedger, migrate
+from dpsql.ledger.migration import _hold
 from dpsql.ledger.schema import VERSION
 from dpsql.ledger.verification import verify
 from dpsql.policy import Window
@@ -119,6 +120,12 @@ def test_everything_reads_as_it_did_before(old: Path) -> None:
                 for r in sorted(mine, key=lambda each: each.release_id)
             ] == releases
         assert [[c.id, c.user, c.dataset, c.at.isoformat()] for c in ledger.history()] == WAS["charges"]
+
+
+def test_a_ledger_that_cannot_be_locked_for_another_reason_is_told_as_it_is(old: Path) -> None:
+    connection = sqlite3.connect(f"file:{old}?mode=ro", uri=True)
+    with closing(connection), pytest.raises(sqlite3.OperationalError, match="disk I/O error"):
+        _hold(connection, old)
 
 
 def test_charges_go_on_where_they_ended(old: Path) -> None:

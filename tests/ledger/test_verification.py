@@ -18,9 +18,10 @@ from dpsql.errors import LedgerUnavailable
 from dpsql.ledger import Holder, Noted, Scope, SqliteLedger, VerifyReport
 from dpsql.ledger.chain import ORIGIN, Record, flaw, link
 from dpsql.ledger.damage import flaws
+from dpsql.ledger.schema import TABLES
 from dpsql.ledger.store import Store
 from dpsql.ledger.stored import StoredLedger
-from dpsql.ledger.verification import verify
+from dpsql.ledger.verification import replay, verify
 from tests.ledger.world import SQL, TEAM, Clock, new_ledger, policy, requests
 
 POLICY = policy()
@@ -93,6 +94,14 @@ def test_an_empty_ledger_holds(tmp_path: Path) -> None:
     ledger = SqliteLedger(tmp_path / "ledger.sqlite")
     assert ledger.verify() == VerifyReport(0, ORIGIN, ())
     ledger.close()
+
+
+def test_a_disk_that_takes_nothing_is_no_fault_of_a_record(copy: sqlite3.Connection) -> None:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
+        fresh.executescript(TABLES)
+        fresh.execute("PRAGMA query_only = on")
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            replay(copy, fresh)
 
 
 @pytest.mark.parametrize(

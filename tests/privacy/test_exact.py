@@ -193,3 +193,9 @@ def test_totals_of_a_foreign_order_are_refused() -> None:
             Spent.from_json({**fields, "renyi": {order: "0"}})
     with pytest.raises(InvalidParameter):
         Spent.from_json({**fields, "renyi": {"16": "-1"}})
+
+
+def test_totals_between_two_units_are_refused() -> None:
+    fields = Spent.zero().to_json()
+    with pytest.raises(InvalidParameter):
+        Spent.from_json({**fields, "rho": "1/3"})

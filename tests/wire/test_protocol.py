@@ -14,10 +14,12 @@ from dpsql.wire.backend import (
     AuthenticationSASLFinal,
     BackendMessage,
     CommandComplete,
+    DataRow,
     ErrorResponse,
     NoticeResponse,
     ParseComplete,
     ReadyForQuery,
+    data_row,
 )
 from dpsql.wire.frontend import (
     Bind,
@@ -318,3 +320,30 @@ def test_a_malformed_body_is_refused() -> None:
     protocol.receive_data(b"Q\0\0\0\5x")
     with pytest.raises(ProtocolViolation):
         protocol.next_event()
+
+
+ROWS: list[tuple[bytes | None, ...]] = [(b"1", None), (b"", b"x" * 70_000), ()]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=["null", "long", "no columns"])
+def test_a_row_is_written_as_its_message(row: tuple[bytes | None, ...]) -> None:
+    assert data_row(row) == DataRow(row).encode()
+
+
+def test_many_rows_are_sent_as_one_by_one() -> None:
+    sent = []
+    for whole in (True, False):
+        protocol = logged_in()
+        protocol.receive_data(Query(b"x").encode())
+        protocol.next_event()
+        sent.append(protocol.send_rows(ROWS) if whole else b"".join(protocol.send(DataRow(row)) for row in ROWS))
+        assert protocol.state is State.SIMPLE
+    assert sent[0] == sent[1]
+
+
+@pytest.mark.parametrize("state", sorted(set(State) - {State.SIMPLE, State.EXTENDED}, key=str))
+def test_rows_stand_only_in_replies(state: State) -> None:
+    protocol = ServerProtocol()
+    protocol.state = state
+    with pytest.raises(IllegalReply):
+        protocol.send_rows([])
