@@ -25,20 +25,17 @@ _STATE: Final = (
 
 _BUSY: Final = "another gateway holds the ledger: end it, or try again"
 _RIGHTS: Final = "docs/operations.md has the GRANTs that a gateway needs, and how its owner makes the ledger"
-_LOGIN: Final = "check the role and the password; a password file (PGPASSFILE) keeps it out of the URL"
 _MENDS: Final = {
     "55P03": ("a lock was not to be had in time", _BUSY),
     "57014": ("a statement was cancelled or took too long", _BUSY),
     "53100": ("the server's disk is full", "make room, then ask again"),
     "25P03": ("this gateway stood still while it wrote", "ask again"),
-    "25006": ("the server cannot be written to", "name the primary, not a standby"),
     "42501": ("the role lacks a right", _RIGHTS),
-    "28": ("the server lets this role not in", _LOGIN),
 }
-"""What the beginning of a SQLSTATE means, and its mend."""
+"""What a SQLSTATE means, and its mend."""
 _UNREACHABLE: Final = (
-    "the server cannot be reached, or went away before anything was written",
-    "it must run, and be the primary; try the same URL with psql, which tells more",
+    "the server cannot be reached with this URL, or went away before anything was written",
+    "it must run, be the primary, and let the role in; try the same URL with psql, which tells more",
 )
 
 

@@ -332,14 +332,16 @@ def test_a_server_that_crashes_loses_no_charge_and_is_found_again(each_postgres:
 
         with ThreadPoolExecutor(4) as pool:
             futures = [pool.submit(charge_until_the_end, name) for name in range(4)]
-            wait_for(lambda: len(told) > 20)
-            each_postgres.crash()
-            with pytest.raises(LedgerUnavailable, match="cannot be reached"):
-                ledger.accounts()
-            each_postgres.start()
-            before = len(told)
-            wait_for(lambda: len(told) > before + 20)
-            ended.set()
+            try:
+                wait_for(lambda: len(told) > 20)
+                each_postgres.crash()
+                with pytest.raises(LedgerUnavailable, match="cannot be reached"):
+                    ledger.accounts()
+                each_postgres.start()
+                before = len(told)
+                wait_for(lambda: len(told) > before + 20)
+            finally:
+                ended.set()
             for future in futures:
                 future.result(SECONDS)
         charged = recorded(ledger)
@@ -417,6 +419,24 @@ def test_a_url_that_cannot_be_used_is_told_without_its_password(url: str, postgr
         told = refusal(url_of(url, **{"password": "secret"} | parameters))
         assert "secret" not in told
         assert "cannot be reached" in told
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (psycopg.errors.DiskFull(), "disk is full.*make room"),
+        (psycopg.errors.AdminShutdown(), "cannot be reached.*psql"),
+        (psycopg.errors.TooManyConnections(), "cannot be reached.*psql"),
+        (psycopg.errors.QueryCanceled(), "took too long.*another gateway"),
+        (psycopg.errors.UniqueViolation("Key (name)=(ana)"), r"UniqueViolation \(23505\).*log"),
+    ],
+)
+def test_what_the_server_refuses_is_told_without_its_own_words(
+    ledger: PostgresLedger, error: psycopg.Error, told: str
+) -> None:
+    found = ledger._storage.unavailable(error)
+    assert re.search(told, f"{found.message} {found.hint}")
+    assert "ana" not in found.message
 
 
 def test_there_is_no_ledger_unless_one_is_to_be_made(bare: str) -> None:
