@@ -37,7 +37,8 @@ _SMALL: Final = (
 )
 _ROWS: Final = 100_000
 _MANY: Final = """
-    SELECT n, n * 2.5::double precision AS half, 'row ' || n AS name, n % 7 = 0 AS seventh, DATE '2026-01-01' + n AS day
+    SELECT n, n * 2.5::double precision AS half, 'row ' || n AS name, n % 7 = 0 AS seventh,
+        DATE '2026-01-01' + n::int AS day
     FROM {}
 """
 

@@ -400,6 +400,13 @@ class Session:
         return self._settings.show(name)
 
     def _notices(self, answer: Answer, pursuit: Pursuit | None) -> Iterator[Notice]:
+        if answer.query.invented:
+            # Nothing switches this off: nobody may take these rows for data.
+            yield Notice(
+                "these rows are made up: no row of a protected table is shown",
+                detail="They are drawn from the bounds and domains of the policy alone.",
+                hint="Aggregate for answers about the data: SELECT COUNT(*) FROM …",
+            )
         if self._settings.is_on("dpsql.notices"):
             message = answer_notice(answer, pursuit, intervals=self._settings.is_on("dpsql.intervals"))
             if message is not None:

@@ -350,7 +350,7 @@ REFUSED = (
     "SELECT COUNT(*) FROM visits v WHERE EXISTS (SELECT 1 FROM visits w WHERE w.note = v.note AND w.pid <> v.pid)",
     "SELECT COUNT(*) FROM visits WHERE note IN (SELECT note FROM visits)",
     "SELECT COUNT(*) FROM visits v WHERE n > (SELECT AVG(w.n) FROM visits w WHERE w.note = v.note)",
-    "SELECT COUNT(*) FROM visits v WHERE n = (SELECT MAX(w.n) FROM visits w)",
+    "SELECT COUNT(*) FROM visits v WHERE n = (SELECT w.n FROM visits w ORDER BY w.n DESC LIMIT 1)",
     "SELECT (SELECT COUNT(*) FROM visits v WHERE v.kind = k.code) FROM kinds k",
     "SELECT title FROM kinds k WHERE EXISTS (SELECT 1 FROM visits v WHERE v.kind = k.code)",
     "SELECT title FROM kinds WHERE code IN (SELECT kind FROM visits)",

@@ -89,6 +89,12 @@ def test_a_unit_that_another_replaces(
         assert_neighbours(release, left, right, Adjacency.SUBSTITUTE)
 
 
+def test_constants_that_the_planner_computes_raise_no_error(survey: Elephant) -> None:
+    number = "CAST('1e300' AS float8)"
+    query = survey.compile(f"SELECT COUNT(MOD(ratio, {number})), COUNT(MOD({number}, ratio)) FROM visits")
+    survey.backend.check(query.releases, query.public_reads, Cancellation())
+
+
 def test_every_form_is_total(survey: Elephant) -> None:
     survey.fill(CROWD.tables())
     failures = []

@@ -1,5 +1,7 @@
 """Transactions, savepoints and the settings in them: step by step what PostgreSQL says of the same commands."""
 
+from collections.abc import Iterator
+
 import psycopg
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -40,6 +42,14 @@ STATUS = {"IDLE": "I", "INTRANS": "T", "INERROR": "E"}
 TOO_LATE = {"25001"}
 
 
+@pytest.fixture
+def other(postgres: psycopg.Connection) -> Iterator[psycopg.Connection]:
+    """The connection to PostgreSQL, handed on as it was."""
+    yield postgres
+    for sql in (b"ROLLBACK", b"RESET ALL", b"SET timezone = UTC"):
+        postgres.execute(sql)
+
+
 def ours(session: Session, sql: str) -> tuple[str, str]:
     try:
         (statement,) = session.parse(sql)
@@ -74,19 +84,17 @@ def shown(session: Session) -> list[str]:
 @example(["BEGIN ISOLATION LEVEL SERIALIZABLE", "SELECT nothing", "ROLLBACK TRANSACTION AND CHAIN", "RESET ALL"])
 @example(["BEGIN", "SAVEPOINT a", "SET application_name = y", "SAVEPOINT a", "SET application_name = z",
           "ROLLBACK TO SAVEPOINT a", "RELEASE a", "ROLLBACK TO SAVEPOINT a"])  # fmt: skip
-def test_transactions_go_as_in_postgresql(
-    wide_engine: Engine, postgres: psycopg.Connection, commands: list[str]
-) -> None:
+def test_transactions_go_as_in_postgresql(wide_engine: Engine, other: psycopg.Connection, commands: list[str]) -> None:
     session = Session(wide_engine, "ana")
     for sql in ("ROLLBACK", "RESET ALL"):
-        postgres.execute(sql.encode())
+        other.execute(sql.encode())
     for sql in commands:
-        other = theirs(postgres, sql)
-        if other[0] in TOO_LATE:
+        outcome = theirs(other, sql)
+        if outcome[0] in TOO_LATE:
             break
-        assert ours(session, sql) == other, sql
+        assert ours(session, sql) == outcome, sql
         if session.transaction != "E":
-            assert shown(session) == [theirs_shown(postgres, name) for name in SHOWN], sql
+            assert shown(session) == [theirs_shown(other, name) for name in SHOWN], sql
 
 
 def theirs_shown(connection: psycopg.Connection, name: str) -> str:
@@ -102,11 +110,11 @@ def theirs_shown(connection: psycopg.Connection, name: str) -> str:
         *("SAVEPOINT", "RELEASE 'a'", "SET TRANSACTION", "SET TRANSACTION READ ONLY,", "COMMIT AND", "SAVEPOINT a b"),
     ],
 )
-def test_what_is_not_a_command_is_a_syntax_error_there_too(postgres: psycopg.Connection, sql: str) -> None:
+def test_what_is_not_a_command_is_a_syntax_error_there_too(other: psycopg.Connection, sql: str) -> None:
     with pytest.raises(InvalidSyntax):
         parse(sql)
     with pytest.raises(psycopg.errors.SyntaxError):
-        postgres.execute(sql.encode())
+        other.execute(sql.encode())
 
 
 def test_commands_are_read() -> None:

@@ -37,6 +37,7 @@ from dpsql.compiler.lowering import Constants, Fields, refuse_other_arguments
 from dpsql.compiler.nothing import has_no_rows, no_rows_of, without_rows
 from dpsql.compiler.output import select_list
 from dpsql.compiler.position import position
+from dpsql.compiler.preview import invented, unlimited
 from dpsql.compiler.resolve import Scope, identifier
 from dpsql.compiler.select import Selection
 from dpsql.compiler.series import series
@@ -44,7 +45,7 @@ from dpsql.compiler.tables import Tables
 from dpsql.compiler.unions import combined
 from dpsql.compiler.unit_rows import group_of_one
 from dpsql.compiler.walk import inputs
-from dpsql.errors import InvalidSyntax, PolicyViolation, UnsupportedQuery
+from dpsql.errors import Error, InvalidSyntax, PolicyViolation, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
 MAX_RELATIONS = 64
@@ -63,12 +64,28 @@ def lower(
         Error: A typed refusal.
     """
     lowerer = QueryLowerer(Clauses(catalog, Coercion(parameters), constants, Fields(), offset, sql, _no_subquery))
-    lowered = lowerer.query(tree, {})
+    if catalog.policy.dataset.preview == "synthetic" and (shown := _preview(lowerer, tree)) is not None:
+        return shown, lowerer.clauses.fields
+    lowered = replace(lowerer, relations=0).query(tree, {})
     if isinstance(lowered.status, Protected):
         if not has_no_rows(lowered.relation):
             raise _rows_refused(lowerer.clauses, lowered, position(tree, offset))
         lowered = without_rows(lowered)
     return lowered, lowerer.clauses.fields
+
+
+def _preview(lowerer: "QueryLowerer", tree: exp.Expr) -> Lowered | None:
+    """Rows made up in place of those of a protected table; None where none are asked for."""
+    rows = unlimited(tree)
+    if rows is None:
+        return None
+    try:
+        lowered = lowerer.query(rows, {})
+    except Error:
+        return None  # said of the query as it is
+    protected = isinstance(lowered.status, Protected) and not has_no_rows(lowered.relation)
+    made = invented(lowered) if protected else None
+    return None if made is None else lowerer.ordered(made, tree)
 
 
 def _rows_refused(clauses: Clauses, lowered: Lowered, at: int | None) -> PolicyViolation:
@@ -115,9 +132,9 @@ class QueryLowerer:
             refuse_other_arguments(
                 node, "this", "with_", "order", "limit", "offset", "alias", offset=self.clauses.offset
             )
-            return self._ordered(self.query(node.this, ctes, outer), node)
+            return self.ordered(self.query(node.this, ctes, outer), node)
         if isinstance(node, exp.SetOperation):
-            return self._ordered(self._set_operation(node, ctes, outer), node)
+            return self.ordered(self._set_operation(node, ctes, outer), node)
         if isinstance(node, exp.Values):
             return self._values(node, outer)
         if isinstance(node, exp.Select):
@@ -307,7 +324,7 @@ class QueryLowerer:
             expressions += (Column(lowered.status.unit),)
         return Project(lowered.relation, fields, expressions)
 
-    def _ordered(self, lowered: Lowered, node: exp.Expr) -> Lowered:
+    def ordered(self, lowered: Lowered, node: exp.Expr) -> Lowered:
         """ORDER BY, LIMIT and OFFSET over a finished query: by output names and ordinals."""
         order = node.args.get("order")
         limit, offset = self.clauses.limits(node)

@@ -16,12 +16,14 @@ class Lowered:
         columns: Names and fields, in order; a name may repeat.
         hidden: Keys that lead to the unit and that the policy does not list as columns.
         limited: Places of the columns that are followed by the two limits of their 95 % interval.
+        invented: Whether the rows are made up of the policy's bounds and domains.
     """
 
     status: Status
     columns: tuple[tuple[str, Field], ...]
     hidden: frozenset[Field] = frozenset()
     limited: tuple[int, ...] = ()
+    invented: bool = False
 
     def source(self, alias: str) -> Source:
         """The relation as an entry of FROM: what is hidden stays so."""

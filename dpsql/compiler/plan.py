@@ -135,6 +135,7 @@ class CompiledQuery:
         post_sql: What is run on all of these, in an engine that has no data; release i is table ri there.
         price: What the user is asked for; None where nothing is released.
         limited: Places of the columns that are followed by the two limits of their 95 % interval.
+        invented: Whether the rows are made up of the policy's bounds and domains.
     """
 
     sql: str
@@ -145,6 +146,7 @@ class CompiledQuery:
     post_sql: str
     price: Price | None
     limited: tuple[int, ...] = ()
+    invented: bool = False
 
     @cached_property
     def spends(self) -> Spent:
@@ -241,8 +243,9 @@ class Planner:
                 leaves[cut] = text_leaf(cut.fields, public[-1].table)
         post_sql = self._post_sql(leaves)
         columns = self._columns(releases)
-        limited = self.lowered.limited
-        return CompiledQuery(self.sql, columns, releases, tuple(public), tuple(system), post_sql, price, limited)
+        limited, invented = self.lowered.limited, self.lowered.invented
+        reads = (tuple(public), tuple(system))
+        return CompiledQuery(self.sql, columns, releases, *reads, post_sql, price, limited, invented)
 
     @property
     def dialect(self) -> Dialect:

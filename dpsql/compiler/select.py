@@ -272,8 +272,9 @@ class Selection:
         return whole.relation.fields[: len(grouping.keys)]
 
     def _check_protected(self, status: Protected, keys: tuple[Expr, ...], calls: tuple[AggregateCall, ...]) -> None:
-        clauses = self.clauses
-        group = self.node.args.get("group") or self.node
+        whole = self.clauses.at(self.node)  # found once: it takes a walk over all of the text
+        group = self.node.args.get("group")
+        at = whole if group is None else self.clauses.at(group)
         arguments = [part for call in calls for part in call.operands]
         if any(windows_in(part) for part in (*keys, *arguments)):
             raise TypeError("windows are computed below, unit by unit")
@@ -281,24 +282,22 @@ class Selection:
             raise UnsupportedQuery(
                 "HAVING over rows of protected tables needs an aggregate or GROUP BY",
                 hint="SELECT COUNT(*) FROM …",
-                position=clauses.at(group),
+                position=at,
             )
         for key in keys:
             if status.is_unit_or_null(key):
-                raise group_of_one(clauses, clauses.at(group))
-            refuse_hidden(key, self.scope, clauses.at(group))
+                raise group_of_one(self.clauses, at)
+            refuse_hidden(key, self.scope, at)
             if not can_be_key(key, status.relation):
                 raise PolicyViolation(
                     f"a value of type {key.type.value} cannot be a group key",
                     hint="Group by a rounded or truncated value, as in FLOOR(x / 10) * 10 or DATE_TRUNC('month', x).",
-                    position=clauses.at(group),
+                    position=at,
                 )
         for call in calls:
-            self._check_call(status, call)
+            self._check_call(status, call, whole)
 
-    def _check_call(self, status: Protected, call: AggregateCall) -> None:
-        clauses = self.clauses
-        where = clauses.at(self.node)
+    def _check_call(self, status: Protected, call: AggregateCall, where: int | None) -> None:
         if call.function in RANKS and call.argument is not None and not call.argument.type.is_number:
             raise UnsupportedQuery(
                 f"{call.function.upper()} of protected rows is for numbers, not {call.argument.type.value}",
@@ -308,7 +307,7 @@ class Selection:
         argument = call.argument
         is_unit = argument is not None and call.function == "count" and status.is_unit_or_null(argument)
         for part in call.operands[1:] if is_unit else call.operands:
-            refuse_hidden(part, self.scope, clauses.at(self.node))
+            refuse_hidden(part, self.scope, where)
         if status.absent is not None and not _counts_nobody(call, status.absent):
             raise shows_absence(where)
         if (

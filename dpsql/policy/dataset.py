@@ -16,6 +16,7 @@ from dpsql.policy.tables import check_schema
 from dpsql.privacy.sensitivity import Adjacency
 
 MAX_QUANTUM_MS = 60_000
+PREVIEWS = ("refuse", "synthetic")
 
 _DATASET: Shape = {
     "name": 'name = "clinic"',
@@ -28,6 +29,7 @@ _DATASET: Shape = {
     "cap": 'cap = "clinic-people"',
     "reply_quantum": 'reply_quantum = "0 ms"',
     "timezone": 'timezone = "UTC"',
+    "preview": 'preview = "synthetic"',
 }
 _DUCKDB = "duckdb:///"
 _DEFAULT_SCHEMAS = {"duckdb": "main", "postgresql": "public", "postgres": "public"}
@@ -79,6 +81,7 @@ def read_dataset(keys: Mapping[str, Node], tables: tuple[Table, ...], folder: Pa
         cap=keys["cap"].name("cap") if "cap" in keys else name,
         reply_quantum=_milliseconds(keys["reply_quantum"]) if "reply_quantum" in keys else 0,
         timezone=read_timezone(keys).key,
+        preview=keys["preview"].choice(PREVIEWS) if "preview" in keys else PREVIEWS[0],
     )
 
 

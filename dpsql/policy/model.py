@@ -208,6 +208,7 @@ class Dataset:
         cap: Policies over the same people name the same cap and share it; default: the dataset's name.
         reply_quantum: Replies are padded to a multiple of so many milliseconds; 0: not at all.
         timezone: IANA name of the zone that timestamptz values are shown and cut in.
+        preview: What is shown where rows of a protected table are asked for: "refuse" or "synthetic".
     """
 
     name: str
@@ -220,6 +221,7 @@ class Dataset:
     cap: str
     reply_quantum: int
     timezone: str
+    preview: str = "refuse"
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ class RankChoice:
         value, e at it and b above it moves the ends of a quantile's interval by below·a − above·(e + b) and
         below·(a + e) − above·b. Of an extreme, 2·inset + 1 or the number of rows, whichever is less, is taken off 2L:
         that is the larger of two numbers, which one unit moves by 2·cap at the most, and so does one in its place.
-    Reference: McSherry & Talwar 2007; Smith 2011 for quantiles; Cesar & Rogers 2021, lemma 3.4, for ε²/8-zCDP of
+    Reference: McSherry & Talwar 2007; Smith 2011 for quantiles; Cesar & Rogers 2021 for ε²/8-zCDP of
         mechanisms of bounded range ε (Dong, Durfee & Rogers 2020).
     """
 

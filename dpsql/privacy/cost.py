@@ -218,7 +218,7 @@ def loss(event: Event) -> Loss:
         exponential: ε = 2·L1/b; ρ = L2²/2b²: in each group it is of bounded range ε_g = 2Δ/b, so (ε_g²/8)-zCDP.
     Assumes: the sensitivity holds for the policy's adjacency; noise is independent from cell to cell.
     Reference: Bun & Steinke 2016, propositions 1.4 and 1.6, section 8 (approximate zCDP); Canonne, Kamath &
-        Steinke 2020, theorem 4, for the discrete Gaussian; McSherry & Talwar 2007 and Cesar & Rogers 2021, lemma 3.4,
+        Steinke 2020, theorem 4, for the discrete Gaussian; McSherry & Talwar 2007 and Cesar & Rogers 2021
         for the exponential mechanism.
     """
     sensitivity = event.sensitivity

@@ -11,7 +11,9 @@ import pytest
 
 from dpsql.backends import Backend, Cancellation, ExactCells, PostgresBackend, PublicRows, open_backend, postgres
 from dpsql.backends.connections import MAX_CONNECTIONS
+from dpsql.compiler.parts import UNITS
 from dpsql.compiler.plan import PlannedInput, PlannedRelease, PublicRead
+from dpsql.compiler.pricing import PlannedPart
 from dpsql.compiler.schema import Engine
 from dpsql.errors import (
     BackendFailure,
@@ -109,7 +111,8 @@ def backend(url: str, tmp_path: Path) -> Iterator[PostgresBackend]:
 
 def release(sql: str, *, keys: int = 0, inputs: tuple[PlannedInput, ...] = ()) -> PlannedRelease:
     """A release of two cells with SQL of the test's own, in which tables stand by their names in engine SQL."""
-    return PlannedRelease(sql, inputs, keys, (None,) * 1, None, None, None, False, sql)  # type: ignore[arg-type]
+    part = PlannedPart(UNITS, None)  # type: ignore[arg-type]
+    return PlannedRelease(sql, inputs, keys, (part,), None, None, None, False, sql)  # type: ignore[arg-type]
 
 
 def public(sql: str, width: int = 1) -> PublicRead:

@@ -4,9 +4,12 @@ import inspect
 import resource
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dpsql.compiler import clauses
+from dpsql.compiler.position import position
 from dpsql.engine import Engine
 from dpsql.errors import Error, QueryTooComplex
 from dpsql.session import Session
@@ -174,3 +177,20 @@ def test_depth_is_refused_or_answered_at_every_size(session: Session, depth: int
             session.execute(session.parse(sql)[0])
         except Error as error:
             assert error.sqlstate in ("54001", "0A000"), sql[:60]
+
+
+def test_the_text_is_not_walked_again_for_each_aggregate(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To tell where an error is takes a walk over all of it: a thousand aggregates would take a thousand walks."""
+    walks: list[int] = []
+
+    def counted(node: Any, offset: int = 0) -> int | None:
+        walks[-1] += sum(1 for _ in node.walk()) > 50
+        return position(node, offset)
+
+    monkeypatch.setattr(clauses, "position", counted)
+    for count in (20, 40):
+        walks.append(0)
+        sums = ", ".join(f"SUM(CASE WHEN age > {number} THEN 1 ELSE 0 END)" for number in range(count))
+        (statement,) = session.parse(f"EXPLAIN SELECT {sums} FROM patients")
+        session.execute(statement)
+    assert walks[0] == walks[1]

@@ -14,10 +14,11 @@ from dpsql.compiler.verify import verify
 from dpsql.errors import GuaranteeMismatch, PolicyViolation
 from dpsql.policy import load_policy
 from dpsql.privacy.accounting import Spent
-from dpsql.privacy.choice import Rank
+from dpsql.privacy.choice import Rank, RankChoice
 from dpsql.privacy.cost import Accountant, Event
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
 from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric
+from dpsql.privacy.sensitivity import Sensitivity
 from tests.compiler.plans import Planner, changed_policy
 
 PRIVATE = "SELECT city, COUNT(*), SUM(age) FROM patients GROUP BY city"
@@ -32,7 +33,7 @@ DISTINCT = "SELECT city, COUNT(DISTINCT patient_id) FROM visits GROUP BY city"
 SPREAD = "SELECT VAR_POP(cost), COVAR_POP(cost, duration_min) FROM visits"
 OF_DISTINCT = "SELECT SUM(DISTINCT duration_min), AVG(DISTINCT duration_min) FROM visits"
 RANKS = "SELECT PERCENTILE_DISC(0.75) WITHIN GROUP (ORDER BY duration_min) FROM visits"
-QUERIES = [PRIVATE, PUBLIC, TOTAL, SINGLE, DRUGS, DISTINCT]
+QUERIES = [PRIVATE, PUBLIC, TOTAL, SINGLE, DRUGS, DISTINCT, SPREAD, OF_DISTINCT]
 
 ACCOUNTANTS = {
     "zcdp": {},
@@ -112,6 +113,23 @@ def test_every_plan_costs_its_price_and_hardly_less(
             if mechanism != "auto":
                 kind = DiscreteLaplace if mechanism == "laplace" else DiscreteGaussian
                 assert isinstance(planned.noise, kind)
+
+
+def test_choices_cost_their_price_and_hardly_less(variant: Planner, adjacency: str) -> None:
+    """Whatever dpsql.mechanism says: one choice of a group, and the scale that the adjacency asks for."""
+    query = variant.compile("SELECT sex, MEDIAN(age) FROM patients GROUP BY sex", mechanism="laplace")
+    (release,) = query.releases
+    (planned,) = release.parts
+    assert isinstance(planned.noise, RankChoice) and query.price is not None
+    # Of a unit that another replaces, one leaves a group and the other enters one, the same or another.
+    replaced = adjacency == "substitute"
+    assert planned.noise.sensitivity == Sensitivity(*((2, 2, 2, 4) if replaced else (1, 1, 1, 1)))
+    spent = Spent.zero().add(release.events)
+    if query.price.accountant.shares_rho:
+        assert query.price.rho * Fraction(99, 100) < spent.rho <= query.price.rho
+    else:
+        assert spent.pure_epsilon == spent.basic_epsilon == query.price.epsilon
+    assert spent.delta == spent.basic_delta == 0
 
 
 def tamper(query: CompiledQuery, change: Callable[[PlannedRelease], PlannedRelease]) -> CompiledQuery:

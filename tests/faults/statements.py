@@ -4,9 +4,11 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+
+T = TypeVar("T")
 
 
 class Saboteur:
@@ -27,6 +29,9 @@ class Saboteur:
             def executemany(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
                 return saboteur._meet(sql, partial(super().executemany, sql, *arguments))
 
+            def commit(self) -> None:
+                saboteur._meet("COMMIT", super().commit)
+
         patch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Connection))
         self._left = 0
         self._counting = threading.Lock()
@@ -42,13 +47,15 @@ class Saboteur:
     def disarm(self) -> None:
         self._error = None
 
-    def _meet(self, sql: str, run: Callable[[], sqlite3.Cursor]) -> sqlite3.Cursor:
+    def _meet(self, sql: str, run: Callable[[], T]) -> T:
         with self._counting:
             self._left -= 1
             chosen = self._left == 0
         if not chosen or self._error is None:
             return run()
         if self._after:
-            run().close()
+            done = run()
+            if isinstance(done, sqlite3.Cursor):
+                done.close()
         self.failed = sql
         raise self._error

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from dpsql.errors import BudgetExhausted, InvalidParameter, LedgerUnavailable
 from dpsql.ledger import Charge, Noted, PostgresLedger, open_ledger
-from dpsql.ledger.postgres_connection import WRITE
-from dpsql.ledger.postgres_schema import _expected
+from dpsql.ledger.postgres_connection import WRITE, PostgresConnection
+from dpsql.ledger.postgres_schema import _expected, altered
 from dpsql.ledger.schema import DERIVED_TABLES, VERSION
 from dpsql.ledger.stored import StoredLedger
 from dpsql.ledger.transaction import Transaction
@@ -37,7 +37,13 @@ CENT = Fraction(1, 100)
 
 
 @pytest.fixture
-def url(postgres_places: list[str]) -> str:
+def url(postgres_ledgers: list[str]) -> str:
+    """A database with an empty ledger, whose schema is restored by whoever alters it."""
+    return postgres_ledgers[0]
+
+
+@pytest.fixture
+def bare(postgres_places: list[str]) -> str:
     """A database without a ledger."""
     return postgres_places[0]
 
@@ -103,19 +109,19 @@ def test_processes_cannot_overspend_and_one_that_is_killed_holds_nobody_up(forks
         assert ledger.verify().ok
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(ACTS, st.sampled_from([0, 0, 0, 1, 24, 500]), st.booleans()), max_size=15))
 def test_two_gateways_leave_the_chain_that_sqlite_does(
-    postgres_server: Server, url: str, tmp_path: Path, acts: list[tuple[Act, int, bool]]
+    bare: str, tmp_path: Path, acts: list[tuple[Act, int, bool]]
 ) -> None:
     """Against a ledger in a file that remembers nothing."""
     clock = Clock()
     path = tmp_path / "forgetful.sqlite"
     path.unlink(missing_ok=True)
-    tamper(url, "DROP SCHEMA IF EXISTS dpsql_ledger CASCADE")
+    tamper(bare, "DROP SCHEMA IF EXISTS dpsql_ledger CASCADE")
     with (
-        closing(PostgresLedger(url, clock=clock)) as one,
-        closing(PostgresLedger(url, clock=clock)) as other,
+        closing(PostgresLedger(bare, clock=clock)) as one,
+        closing(PostgresLedger(bare, clock=clock)) as other,
         closing(peopled(Forgetful(path, clock=clock))) as expected,
     ):
         peopled(one)
@@ -141,9 +147,9 @@ def test_two_gateways_share_answers(ledger: PostgresLedger, url: str, clock: Clo
     assert ledger.verify().ok
 
 
-def test_gateways_that_begin_a_ledger_at_once_share_it(url: str) -> None:
+def test_gateways_that_begin_a_ledger_at_once_share_it(bare: str) -> None:
     with ThreadPoolExecutor(6) as pool:
-        ledgers = list(pool.map(lambda _: PostgresLedger(url), range(6)))
+        ledgers = list(pool.map(lambda _: PostgresLedger(bare), range(6)))
     peopled(ledgers[0])
     assert [len(each.accounts()) for each in ledgers] == [2] * 6
     for each in ledgers:
@@ -184,38 +190,44 @@ def test_a_connection_that_is_lost_in_a_charge_fails_all_that_share_its_commit(l
     assert ledger.verify().ok
 
 
-AT_COMMIT = (
-    "CREATE FUNCTION at_commit() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN {} RETURN NULL; END$$",
-    "CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON records DEFERRABLE INITIALLY DEFERRED "
-    "FOR EACH ROW EXECUTE FUNCTION at_commit()",
-)
+@contextmanager
+def at_commit(url: str, act: str) -> Iterator[None]:
+    """Have the server do something at each commit."""
+    tamper(
+        url,
+        f"CREATE FUNCTION at_commit() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN {act} RETURN NULL; END$$",
+        "CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON records DEFERRABLE INITIALLY DEFERRED "
+        "FOR EACH ROW EXECUTE FUNCTION at_commit()",
+    )
+    try:
+        yield
+    finally:
+        tamper(url, "DROP TRIGGER at_commit ON records", "DROP FUNCTION at_commit()")  # waits for what is under way
 
 
 def test_a_connection_that_is_lost_in_a_commit_leaves_a_doubt(ledger: PostgresLedger, url: str) -> None:
     ask(ledger, "a")
     before = list(ledger.export())
     end = "PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(9);"
-    tamper(url, *(text.replace("{}", end) for text in AT_COMMIT))
-    outcomes = together(ledger, asks(ledger, "b"), asks(ledger, "c"), asks(ledger, "d", Fraction(2)))
-    assert [type(each) for each in outcomes] == [LedgerUnavailable] * 3  # the refusal too: it may be one for no reason
-    assert all("may stand" in str(each) for each in outcomes)
-    with pytest.raises(LedgerUnavailable, match="may stand"):
-        ledger.add_account("eve", "analyst")
-    tamper(url, "DROP TRIGGER at_commit ON records", "DROP FUNCTION at_commit()")
+    with at_commit(url, end):
+        outcomes = together(ledger, asks(ledger, "b"), asks(ledger, "c"), asks(ledger, "d", Fraction(2)))
+        assert [type(each) for each in outcomes] == [LedgerUnavailable] * 3  # the refusal too: it may be for no reason
+        assert all("may stand" in str(each) for each in outcomes)
+        with pytest.raises(LedgerUnavailable, match="may stand"):
+            ledger.add_account("eve", "analyst")
     assert list(ledger.export()) == before
     assert ask(ledger, "b").spent.pure_epsilon == 2 * CENT
     assert ledger.verify().ok
 
 
 def test_a_notice_at_a_commit_is_no_doubt(ledger: PostgresLedger, url: str) -> None:
-    tamper(url, *(text.replace("{}", "RAISE NOTICE 'by the way';") for text in AT_COMMIT))
-    assert ask(ledger, "a")
+    with at_commit(url, "RAISE NOTICE 'by the way';"):
+        assert ask(ledger, "a")
 
 
 def test_a_commit_that_the_server_refuses_wrote_nothing(ledger: PostgresLedger, url: str) -> None:
     before = list(ledger.export())
-    tamper(url, *(text.replace("{}", "RAISE 'not now';") for text in AT_COMMIT))
-    with pytest.raises(LedgerUnavailable) as error:
+    with at_commit(url, "RAISE 'not now';"), pytest.raises(LedgerUnavailable) as error:
         ask(ledger, "b")
     assert "may stand" not in error.value.message
     assert list(ledger.export()) == before
@@ -258,7 +270,7 @@ def test_an_interrupt_in_a_statement_leaves_nothing(ledger: PostgresLedger) -> N
 
     def interrupted(transaction: Transaction) -> None:
         transaction.append("account.frozen", {"name": "ana"})
-        transaction.one("SELECT pg_sleep(9)")
+        transaction.one("SELECT pg_sleep(1)")
 
     with alarm(0.2):
         ledger._grouped(interrupted)
@@ -268,10 +280,8 @@ def test_an_interrupt_in_a_statement_leaves_nothing(ledger: PostgresLedger) -> N
 
 
 def test_an_interrupt_in_a_commit_leaves_what_the_server_makes_of_it(ledger: PostgresLedger, url: str) -> None:
-    tamper(url, *(text.replace("{}", "PERFORM pg_sleep(0.5);") for text in AT_COMMIT))
-    with alarm(0.2):
+    with at_commit(url, "PERFORM pg_sleep(0.5);"), alarm(0.2):
         ask(ledger, "a")
-    tamper(url, "DROP TRIGGER at_commit ON records", "DROP FUNCTION at_commit()")  # waits for it
     assert ask(ledger, "b").spent.pure_epsilon == 2 * CENT  # it stands
     assert recorded(ledger) == ["a", "b"]
     assert ledger.verify().ok
@@ -409,17 +419,17 @@ def test_a_url_that_cannot_be_used_is_told_without_its_password(url: str, postgr
         assert "cannot be reached" in told
 
 
-def test_there_is_no_ledger_unless_one_is_to_be_made(url: str) -> None:
-    assert "there is no ledger" in refusal(url, make=False)
-    PostgresLedger(url).close()
-    PostgresLedger(url, make=False).close()
+def test_there_is_no_ledger_unless_one_is_to_be_made(bare: str) -> None:
+    assert "there is no ledger" in refusal(bare, make=False)
+    PostgresLedger(bare).close()
+    PostgresLedger(bare, make=False).close()
 
 
-def test_a_schema_of_that_name_that_is_empty_is_taken_and_another_is_refused(url: str) -> None:
-    tamper(url, "CREATE SCHEMA dpsql_ledger", "CREATE TABLE dpsql_ledger.orders (id int)")
-    assert "something else than a ledger" in refusal(url)
-    tamper(url, "DROP TABLE dpsql_ledger.orders")
-    PostgresLedger(url).close()
+def test_a_schema_of_that_name_that_is_empty_is_taken_and_another_is_refused(bare: str) -> None:
+    tamper(bare, "CREATE SCHEMA dpsql_ledger", "CREATE TABLE dpsql_ledger.orders (id int)")
+    assert "something else than a ledger" in refusal(bare)
+    tamper(bare, "DROP TABLE dpsql_ledger.orders")
+    PostgresLedger(bare).close()
 
 
 @pytest.mark.parametrize(("version", "mend"), [(VERSION - 1, "from a backup"), (VERSION + 1, "upgrade dpsql")])
@@ -467,12 +477,25 @@ ALTERED = [
 
 
 @pytest.mark.parametrize("statement", ALTERED)
-def test_an_altered_schema_is_refused_and_proves_nothing(ledger: PostgresLedger, url: str, statement: str) -> None:
-    tamper(url, statement)
-    assert "was altered, added or removed" in refusal(url)
-    report = ledger.verify()
-    assert not report.ok
-    assert report.records == 0
+def test_an_altered_schema_is_found(url: str, statement: str) -> None:
+    with closing(PostgresConnection(url)) as connection:
+        connection.begin(WRITE)
+        assert altered(connection) == []
+        connection.execute(statement)
+        assert "was altered, added or removed" in altered(connection)[0]
+        connection.rollback()
+
+
+def test_an_altered_schema_is_refused_and_proves_nothing(ledger: PostgresLedger, url: str) -> None:
+    tamper(url, "ALTER TABLE records DISABLE TRIGGER records_keep")
+    try:
+        assert "trigger records_keep was altered" in refusal(url)
+        report = ledger.verify()
+        assert not report.ok
+        assert report.records == 0
+    finally:
+        tamper(url, "ALTER TABLE records ENABLE TRIGGER records_keep")
+    assert ledger.verify().ok
 
 
 def test_every_table_column_and_key_is_looked_at(ledger: PostgresLedger, url: str) -> None:
@@ -521,15 +544,16 @@ def test_what_was_changed_past_the_ledger_is_found(
     assert any(found in problem for problem in report.problems), report.problems
 
 
-def test_records_that_were_lost_are_told_by_the_noted_head(ledger: PostgresLedger, url: str, clock: Clock) -> None:
+def test_records_that_were_lost_are_told_by_the_noted_head(
+    ledger: PostgresLedger, postgres_ledgers: list[str], clock: Clock
+) -> None:
     """As by a failover to a standby that lagged behind."""
     ask(ledger, "a")
     noted = ledger.verify()
     ask(ledger, "b")
     later = ledger.verify()
     assert ledger.verify(Noted(noted.head, noted.records)).ok
-    tamper(url, "DROP SCHEMA dpsql_ledger CASCADE")
-    with closing(peopled(PostgresLedger(url, clock=clock))) as behind:
+    with closing(peopled(PostgresLedger(postgres_ledgers[1], clock=clock))) as behind:
         ask(behind, "a")
         assert behind.verify(Noted(noted.head, noted.records)).ok
         assert not behind.verify(Noted(later.head, later.records)).ok
@@ -542,15 +566,16 @@ def grants() -> list[str]:
 
 
 @pytest.fixture
-def gateway(ledger: PostgresLedger, postgres_server: Server, ledger_databases: list[str]) -> Iterator[str]:
+def gateway(bare: str, postgres_server: Server, ledger_databases: list[str]) -> Iterator[str]:
     """The URL of a role that has what the documentation grants on a ledger that is another's."""
     assert len(grants()) == 4
+    peopled(PostgresLedger(bare)).close()
     given = (text.replace("dpsql_gateway", "{reader}") for text in grants())
     with postgres_server.reader(ledger_databases[0], *given) as url:
         yield url
 
 
-def test_the_documented_rights_are_enough_and_let_no_record_be_changed(gateway: str, url: str) -> None:
+def test_the_documented_rights_are_enough_and_let_no_record_be_changed(gateway: str) -> None:
     with closing(opened(gateway)) as ledger:
         (release,) = ask(ledger, "a").releases
         ledger.store(release.release_id, b"cells")
@@ -563,15 +588,13 @@ def test_the_documented_rights_are_enough_and_let_no_record_be_changed(gateway: 
             tamper(gateway, statement)
 
 
-def test_a_role_that_lacks_a_right_is_refused_with_the_grant(
-    gateway: str, url: str, postgres_server: Server, ledger_databases: list[str]
-) -> None:
+def test_a_role_that_lacks_a_right_is_refused_with_the_grant(gateway: str, bare: str) -> None:
     role = psycopg.conninfo.conninfo_to_dict(gateway)["user"]
-    tamper(url, f"REVOKE INSERT ON freezes FROM {role}")
+    tamper(bare, f"REVOKE INSERT ON freezes FROM {role}")
     assert "GRANT INSERT ON dpsql_ledger.freezes" in refusal(gateway)
-    tamper(url, f"REVOKE UPDATE ON layout FROM {role}")
+    tamper(bare, f"REVOKE UPDATE ON layout FROM {role}")
     assert "docs/operations.md" in refusal(gateway)
-    tamper(url, "DROP SCHEMA dpsql_ledger CASCADE")
+    tamper(bare, "DROP SCHEMA dpsql_ledger CASCADE")
     assert "docs/operations.md" in refusal(gateway)  # it may not make one
 
 

@@ -83,9 +83,13 @@ _POWER = (
 
 
 def _bits(argument: str) -> str:
-    """A floating-point number as the exact numeric it is, but for what is below 2^-62."""
+    """A floating-point number below 2^62 as the exact numeric it is, but for what is below 2^-62.
+
+    A constant beyond is converted too, by the planner, whatever CASE stands around.
+    """
+    whole = f"trunc(least(greatest({argument}, {-(2**62)}), {2**62}))"
     fraction = f"trunc(({argument} - trunc({argument})) * {2**62})"
-    return f"(CAST(trunc({argument}) AS bigint) + CAST({fraction} AS bigint) * 0.{5**62:062d})"
+    return f"(CAST({whole} AS bigint) + CAST({fraction} AS bigint) * 0.{5**62:062d})"
 
 
 _MODULO = (
