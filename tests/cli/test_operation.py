@@ -58,31 +58,31 @@ def test_policies_are_loaded_again_under_open_sessions(policy: Path, ledger: str
     program = start("serve", policy, "--port", 0, "--ledger", ledger, "--metrics-port", 0)
     by_sex = "SELECT sex, COUNT(*) FROM patients GROUP BY sex"
     with connect(program) as connection, connect(program) as transaction:
-        connection.execute("SET dpsql.epsilon = 0.9")
+        connection.execute("SET dpsql.epsilon = 0.3")
         transaction.execute("BEGIN")
-        transaction.execute("SET dpsql.epsilon = 0.8")
+        transaction.execute("SET dpsql.epsilon = 0.28")
         for _ in range(2):
             connection.execute(by_sex, prepare=True)
-        change(policy, "max_epsilon = 1.0", "max_epsilon = 0.5")
+        change(policy, "max_epsilon = 1.0", "max_epsilon = 0.25")
         change(policy, 'sex = { type = "text", values = ["F", "M"', 'sex = { type = "text", values = ["F", "M", "Z"')
         assert reload(program).endswith("INFO the policies were loaded again")
 
         with pytest.raises(psycopg.errors.InvalidParameterValue):
             connection.execute(by_sex, prepare=True)
-        connection.execute("SET dpsql.epsilon = 0.4")
+        connection.execute("SET dpsql.epsilon = 0.2")
         assert {row[0] for row in connection.execute(by_sex, prepare=True)} >= {"F", "M", "Z"}
         with pytest.raises(psycopg.errors.InvalidParameterValue):
-            connection.execute("SET dpsql.epsilon = 0.9")
+            connection.execute("SET dpsql.epsilon = 0.3")
         transaction.execute("COMMIT")
         with pytest.raises(psycopg.errors.InvalidParameterValue):
             transaction.execute(by_sex)
         domains = "SELECT * FROM dpsql.columns WHERE table_name = 'patients' AND column_name = 'sex'"
         assert "Z" in str(connection.execute(domains).fetchone())
 
-        change(policy, "max_epsilon = 0.5", "max_epsilon = -1")
+        change(policy, "max_epsilon = 0.25", "max_epsilon = -1")
         assert "the policies stay as they were: " in reload(program)
-        assert connection.execute("SET dpsql.epsilon = 0.5").statusmessage == "SET"
-        change(policy, "max_epsilon = -1", "max_epsilon = 0.5")
+        assert connection.execute("SET dpsql.epsilon = 0.2").statusmessage == "SET"
+        change(policy, "max_epsilon = -1", "max_epsilon = 0.25")
         change(policy, 'name = "clinic" ', 'name = "other" ')
         assert "the policies stay as they were: the databases are not those of the start" in reload(program)
         assert connection.execute("SELECT 1").fetchone() == (1,)
