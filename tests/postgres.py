@@ -6,6 +6,7 @@ does so to one of the tests' own.
 
 import itertools
 import os
+import shutil
 import signal
 import tempfile
 import threading
@@ -123,9 +124,11 @@ def own_server(version: int) -> Iterator[OwnServer]:
 @contextmanager
 def served_clinic(server: Server, clinic: Path, folder: Path) -> Iterator[Path]:
     """The demo clinic on a server, with a role that may read it and no more; gives a policy that serves it."""
+    # DuckDB opens a file once in a process, or always with the same configuration.
+    own = Path(shutil.copy(clinic, folder))
     with server.database() as name:
         with server.connect(name) as connection:
-            load_clinic(clinic, connection)
+            load_clinic(own, connection)
         with server.reader(name, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO {reader}") as url:
             path = folder / "clinic.toml"
             text = (ROOT / "dpsql" / "cli" / "clinic.toml").read_text(encoding="utf-8")
