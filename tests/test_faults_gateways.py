@@ -106,7 +106,7 @@ def serve_and_stand_still(policy: str, ledger: str) -> None:
     def stop() -> None:
         if next(stops, False):
             print("standing", flush=True)
-            os.kill(os.getpid(), signal.SIGSTOP)
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # else this thread may run on for a moment
 
     act_at_commit("charge", stop)
     serve(policy, ledger)
@@ -130,12 +130,14 @@ def test_one_that_stands_still_within_a_charge_makes_the_other_refuse(
     with connect(standing) as slow, connect(other) as connection, ThreadPoolExecutor(1) as pool:
         answer = pool.submit(lambda: slow.execute(question(0)).fetchall())
         assert standing.line_with("standing")
-        with pytest.raises(psycopg.OperationalError) as refusal:
-            connection.execute(question(1))
-        assert refusal.value.sqlstate == REFUSED
-        assert "holds the ledger" in str(refusal.value.diag.message_hint)
-        assert notes.lines() == []
-        os.kill(standing.pid, signal.SIGCONT)
+        try:
+            with pytest.raises(psycopg.OperationalError) as refusal:
+                connection.execute(question(1))
+            assert refusal.value.sqlstate == REFUSED
+            assert "holds the ledger" in str(refusal.value.diag.message_hint)
+            assert notes.lines() == []
+        finally:
+            os.kill(standing.pid, signal.SIGCONT)
         assert len(answer.result()) == 1
         connection.execute(question(1))
     assert len(notes.lines()) == 1
