@@ -12,7 +12,7 @@ from dpsql.compiler import clauses
 from dpsql.compiler.position import position
 from dpsql.engine import Engine
 from dpsql.errors import Error, QueryTooComplex
-from dpsql.session import Session
+from dpsql.session import Session, Statement
 
 MEGABYTES = 300
 
@@ -136,21 +136,22 @@ def test_answered(name: str, session: Session) -> None:
 
 def test_a_caller_deep_in_its_own_stack_gets_a_typed_error(session: Session) -> None:
     """What recursion the compiler needs may not be left: at no depth of the caller does that end otherwise."""
-    nested = "SELECT " + "(" * 60 + "abs(" * 25 + "1" + ")" * 85 + " FROM (SELECT COUNT(*) FROM patients) AS t"
-    (statement,) = session.parse(nested)
     refused = 0
 
-    def down(depth: int) -> None:
+    def down(depth: int, statement: Statement) -> None:
         if depth:
-            down(depth - 1)
+            down(depth - 1, statement)
         else:
             session.describe(statement)
             session.execute(statement)
 
     here = len(inspect.stack(0))
     for depth in range(sys.getrecursionlimit() - here - 500, sys.getrecursionlimit() - here - 20, 8):
+        # Each of its own, for what was compiled once is remembered.
+        nested = f"SELECT {'(' * 60}{'abs(' * 25}{depth}{')' * 85} FROM (SELECT COUNT(*) FROM patients) AS t"
+        (statement,) = session.parse(nested)
         try:
-            down(depth)
+            down(depth, statement)
         except QueryTooComplex:
             refused += 1
         except RecursionError:
