@@ -139,6 +139,7 @@ def test_describe_tells_types_and_charges_nothing(engine: Engine, session: Sessi
             ResultColumn("n", SqlType.BIGINT),
             ResultColumn("avg", SqlType.DOUBLE),
         ),
+        elements=(None,),
     )
     assert engine.ledger.history() == []
 

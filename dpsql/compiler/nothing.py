@@ -12,6 +12,7 @@ from dpsql.compiler.ir import (
     Distinct,
     Expr,
     Filter,
+    InList,
     Join,
     Literal,
     Project,
@@ -82,10 +83,22 @@ def _is_never_true(condition: Expr) -> bool:
     return known is not None and not known.value
 
 
+def _found(among: InList) -> Literal | None:
+    """What IN gives for a constant: lists are also made of comparisons that stand side by side."""
+    argument, items = _constant(among.argument), [_constant(item) for item in among.items]
+    equal = [argument and item and compared("eq", argument, item) for item in items]
+    told = {each.value for each in equal if each is not None}
+    if None in equal:
+        return None
+    return Literal(True if True in told else None if None in told else False, SqlType.BOOLEAN)
+
+
 def _constant(condition: Expr) -> Literal | None:
-    """What a comparison of two constants gives, or NOT of it."""
+    """What a comparison of constants gives, or NOT of it."""
     if isinstance(condition, Literal):
         return condition if condition.parameter is None else None
+    if isinstance(condition, InList):
+        return _found(condition)
     if not isinstance(condition, Call):
         return None
     known = [_constant(part) for part in condition.arguments]
