@@ -126,8 +126,9 @@ def test_one_that_stands_still_within_a_charge_makes_the_other_refuse(
 ) -> None:
     notes = Notes(tmp_path / "notes")
     standing = forks.start("tests.test_faults_gateways:serve_and_stand_still", policy, url)
+    port = port_of(standing)  # it has opened the ledger: the impatient one need not wait for that
     other = forks.start("tests.test_faults_gateways:serve_impatiently", policy, url, notes.path)
-    with connect(standing) as slow, connect(other) as connection, ThreadPoolExecutor(1) as pool:
+    with connect(port) as slow, connect(other) as connection, ThreadPoolExecutor(1) as pool:
         answer = pool.submit(lambda: slow.execute(question(0)).fetchall())
         assert standing.line_with("standing")
         try:
