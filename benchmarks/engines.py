@@ -122,7 +122,7 @@ def measure_duckdb(file: Path, size: str, rounds: int) -> None:
     title = f"DuckDB {duckdb.__version__}, {size}"
     with opened(make_policy(file.with_name("duckdb.toml"), f"duckdb:///{file}", "main")) as gateway:
         # The file is open in this process already, with the gateway's settings.
-        cursor = gateway[1]._database.cursor()  # type: ignore[attr-defined]
+        cursor = gateway[1]._database.cursor()  # type: ignore[attr-defined]  # the engine's own settings, raw
         print_table(title, gateway, lambda sql: cursor.execute(sql).fetchnumpy(), rounds)
         cursor.close()
 

@@ -24,7 +24,7 @@ _PLAIN = (int, float, str, date, UUID)
 _COMPARED: dict[str, Callable[[object, object], bool]] = {
     "eq": operator.eq,
     "ne": operator.ne,
-    **{"lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge},  # type: ignore[dict-item]
+    **{"lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge},  # type: ignore[dict-item]  # of one type
 }
 COMPARISONS = frozenset(_COMPARED)
 """The functions that `compared` knows."""

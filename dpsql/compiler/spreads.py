@@ -164,9 +164,8 @@ class _Writer:
     @property
     def steps(self) -> tuple[Fraction, Fraction]:
         """What a step of y and one of x are worth; 1 where there is none."""
-        return tuple(  # type: ignore[return-value]
-            moment.grid.step if moment is not None else Fraction(1) for moment in (self.output.y, self.output.x)
-        )
+        y, x = self.output.y, self.output.x
+        return y.grid.step if y is not None else Fraction(1), x.grid.step if x is not None else Fraction(1)
 
 
 def _variance(writer: _Writer) -> tuple[_Found, int]:
