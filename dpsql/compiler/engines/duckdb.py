@@ -45,6 +45,7 @@ class DuckDB(Dialect):
     functions = FUNCTIONS
     codes_text = True
     orders_groups = False
+    ranks_few = True
 
     # Expressions
 
