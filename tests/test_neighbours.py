@@ -615,6 +615,17 @@ def test_groups_of_equal_hashes_are_kept_together_or_not_at_all(survey: Survey) 
         assert_neighbours(planned, wrong_left, wrong_right)
 
 
+def test_rows_of_nobody_would_be_bounded_as_those_of_one(survey: Survey) -> None:
+    """They are dropped where tables are read; were they not, they would still be no more than one unit's."""
+    planned = release_of(survey, BY_TEXT)
+    unguarded = planned.sql.replace(' WHERE "pid" IS NOT NULL', "")
+    assert unguarded != planned.sql
+    survey.fill({})
+    survey.memory.execute("INSERT INTO visits (note) SELECT 'note ' || i FROM range(50) t(i)")
+    (found,) = survey.fetch([replace(planned, sql=unguarded)])
+    assert sum(found.units.tolist()) == 3
+
+
 @pytest.mark.parametrize("key", ["note", "day"])
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_a_unit_keeps_as_many_groups_as_it_may(survey: Survey, key: str, most: int) -> None:

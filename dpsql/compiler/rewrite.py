@@ -274,10 +274,13 @@ class _Rewrite:
     def _kept_groups(self) -> str:
         """Groups that each unit keeps, chosen after its rows are summed."""
         most = self._b.contribution.max_groups
-        steps = by_ranking_few(most) if self._dialect.ranks_few else by_ranking_all(most, self._keys)
+        steps = by_ranking_few(most, self._same_unit) if self._dialect.ranks_few else by_ranking_all(most, self._keys)
         for name, body in steps:
             self._cte(name, body)
         return "kept"
+
+    def _same_unit(self, left: str, right: str) -> str:
+        return self._dialect.same(left, right, self._types["unit"])
 
     def _with_apart(self, cells: str, apart: list[int]) -> str:
         """The cells with those that were made apart from them."""
