@@ -58,7 +58,6 @@ from dpsql.wire.textformat import read_text
 
 _CHUNK: Final = 64 << 10
 _BATCH: Final = 64
-_CHANGES_SETTINGS: Final = ("SET", "RESET", "DISCARD", "ROLLBACK")
 _FORGETS_STATEMENTS: Final = ("DEALLOCATE ALL", "DISCARD ALL")
 
 
@@ -79,7 +78,7 @@ class WireSession:
         self._statements = statement_register(max_names)
         self._portals = portal_register(max_names)
         self._pending = bytearray()
-        self._settings_changed = 0
+        self._in_exchange = False
 
     async def handle(self, message: FrontendMessage) -> None:
         """Reply to one message.
@@ -127,6 +126,7 @@ class WireSession:
         statements = await self._client.call(partial(self._session.parse, sql))
         if not statements:
             self._send(EmptyQueryResponse())
+        self._begin(several=len(statements) > 1)
         for statement in statements:
             result = await self._run(statement, ())
             if result.copy is not None:
@@ -193,6 +193,7 @@ class WireSession:
         self._send(NoData() if columns is None else RowDescription(row_fields(columns, formats)))
 
     async def _execute(self, message: Execute) -> None:
+        self._begin()
         portal = self._portals[message.portal]
         statement = portal.prepared.statement
         if statement is None:
@@ -247,8 +248,6 @@ class WireSession:
             self._send(notice_response(notice))
         for name, value in result.parameters:
             self._send(ParameterStatus(name, value))
-        if result.tag.startswith(_CHANGES_SETTINGS):
-            self._settings_changed += 1
         if result.tag in _FORGETS_STATEMENTS:
             self._statements.clear()
         return result
@@ -256,7 +255,7 @@ class WireSession:
     @property
     def _age(self) -> tuple[int, int]:
         """What a description may be too old for: how often settings have changed, and policies."""
-        return self._settings_changed, self._session.generation
+        return self._session.changes, self._session.generation
 
     async def _pad(self, begun: float) -> None:
         """Wait until the reply's time is a multiple of the quantum: how long a statement took is not for the client."""
@@ -326,7 +325,17 @@ class WireSession:
     def _complete(self, tag: str) -> None:
         self._send(CommandComplete(tag) if tag else EmptyQueryResponse())
 
+    def _begin(self, *, several: bool = False) -> None:
+        """From here to ReadyForQuery everything is one transaction, as in PostgreSQL."""
+        if not self._in_exchange:
+            self._in_exchange = True
+            self._session.begin_implicit(several=several)
+
     async def _ready(self) -> None:
+        if self._in_exchange:
+            self._in_exchange = False
+            for name, value in self._session.end_implicit():
+                self._send(ParameterStatus(name, value))
         status = self._session.transaction
         if status == "I":
             # No portal outlives its transaction.
