@@ -231,20 +231,26 @@ def read_boolean(raw: bytes) -> bool:
 
 def array(value: Sequence[object]) -> bytes:
     """Return an array of texts; the elements are printed by their Python types."""
-    dimensions, elements = _flatten(value)
+    dimensions, elements = flattened(value)
     texts = [element_text(element) for element in elements]
     head = int32(len(dimensions)) + int32(None in texts) + uint32(_TEXT_OID)
     sizes = b"".join(int32(size) + int32(1) for size in dimensions)
     return head + sizes + b"".join(sized(None if shown is None else text(shown)) for shown in texts)
 
 
-def _flatten(value: Sequence[object]) -> tuple[list[int], list[object]]:
-    """Return the sizes of an array's dimensions, outermost first, and its elements in order."""
+def flattened(value: Sequence[object]) -> tuple[list[int], list[object]]:
+    """Return the sizes of an array's dimensions, outermost first, and its elements in order.
+
+    Raises:
+        InvalidText: The parts of a dimension differ in size, as those of an engine's lists may.
+    """
     if not value:
         return [], []
-    if not isinstance(value[0], list | tuple):
+    if not any(isinstance(part, list | tuple) for part in value):
         return [len(value)], list(value)
-    parts = [_flatten(part) for part in value if isinstance(part, list | tuple)]
+    parts = [flattened(part) if isinstance(part, list | tuple) else ([], []) for part in value]
+    if any(sizes != parts[0][0] for sizes, _ in parts):
+        raise InvalidText("multidimensional arrays must have sub-arrays with matching dimensions")
     return [len(value), *parts[0][0]], [element for _, elements in parts for element in elements]
 
 

@@ -42,7 +42,7 @@ from dpsql.wire.backend import (
 from dpsql.wire.client import Client, Disconnected
 from dpsql.wire.copyformat import copy_rows, format_code
 from dpsql.wire.frontend import Bind, Close, Describe, Execute, Flush, FrontendMessage, FunctionCall, Parse, Query, Sync
-from dpsql.wire.oidtypes import array_of, of_column, of_declared, of_oid
+from dpsql.wire.oidtypes import of_column, of_declared, of_oid, of_sql_type
 from dpsql.wire.pgtypes import PgType, of_type, spread_formats
 from dpsql.wire.portals import (
     Portal,
@@ -356,11 +356,13 @@ class WireSession:
 def _parameter_types(declared: Sequence[PgType | None], description: Description) -> tuple[PgType, ...]:
     """Return each parameter's type on the wire: the declared one, else that of the description, else text."""
     inferred = list(
-        map(of_oid, description.parameter_oids) if description.parameter_oids else map(of_type, description.parameters)
+        map(of_oid, description.parameter_oids)
+        if description.parameter_oids
+        else map(of_sql_type, description.parameters)
     )
     for index, element in enumerate(description.elements):
         if element is not None:
-            inferred[index] = array_of(of_type(element))
+            inferred[index] = of_sql_type(element.array)
     inferred += [of_type(SqlType.TEXT)] * (len(declared) - len(inferred))
     padded = [*declared, *[None] * (len(inferred) - len(declared))]
     return tuple(kind or other for kind, other in zip(padded, inferred, strict=True))

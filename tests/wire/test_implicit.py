@@ -6,8 +6,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg.pq import DiagnosticField, ExecStatus, PGconn, TransactionStatus
-from psycopg.pq.abc import PGresult
+from psycopg.pq import DiagnosticField, ExecStatus, TransactionStatus
+from psycopg.pq.abc import PGconn, PGresult
 
 from dpsql.session import Session
 from dpsql.wire.catalog.catalog import Catalogs

@@ -15,6 +15,7 @@ from psycopg import pq
 
 from dpsql.errors import Error, InvalidParameter, InvalidText, NumberOutOfRange, UnsupportedQuery
 from dpsql.sqltypes import SqlType
+from dpsql.wire.oidtypes import of_sql_type
 from dpsql.wire.pgtypes import BINARY, TEXT, of_parameter, of_type, spread_formats
 
 OFFSETS = st.integers(-900, 900).map(lambda minutes: timezone(timedelta(minutes=minutes)))
@@ -122,7 +123,7 @@ def test_arrays_in_binary() -> None:
 
 
 def test_every_type_has_an_oid() -> None:
-    assert all(of_type(kind).oid for kind in SqlType)
+    assert all(of_sql_type(kind).oid for kind in SqlType)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +251,7 @@ def test_malformed_binary_numerics_are_refused(raw: bytes) -> None:
 def test_any_bytes_are_read_or_refused(kind: SqlType, raw: bytes) -> None:
     for code in (TEXT, BINARY):
         try:
-            of_type(kind).read[code](raw)
+            of_sql_type(kind).read[code](raw)
         except Error as refused:
             assert isinstance(refused, InvalidText | NumberOutOfRange | UnsupportedQuery)
 

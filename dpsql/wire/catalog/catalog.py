@@ -202,7 +202,7 @@ def _plain(value: Decimal) -> Decimal:
 def _declared(types: Sequence[SqlType | None]) -> dict[int, Kind]:
     """The placeholders' types as the client has declared them; an array's depends on where it stands."""
     return {
-        index: UNKNOWN if declared in (None, SqlType.UNKNOWN, SqlType.ARRAY) else KINDS[declared]
+        index: UNKNOWN if declared is None or declared is SqlType.UNKNOWN or declared.is_array else KINDS[declared]
         for index, declared in enumerate(types)
     }
 

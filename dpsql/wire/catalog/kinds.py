@@ -88,7 +88,8 @@ class Kind:
     @property
     def sql_type(self) -> SqlType:
         """What the rest of dpsql takes it for."""
-        return SqlType.ARRAY if self.is_array else _SQL_TYPES.get(self.name, SqlType.TEXT)
+        plain = _SQL_TYPES.get(kind_of(self.element).name if self.is_array else self.name, SqlType.TEXT)
+        return plain.array if self.is_array else plain
 
 
 @cache
