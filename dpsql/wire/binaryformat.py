@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
-from dpsql.errors import InvalidText, NumberOutOfRange, UnsupportedQuery
+from dpsql.errors import InvalidText, NumberOutOfRange
 from dpsql.sqltypes import Span
 from dpsql.wire.fields import int32, sized, uint32
 from dpsql.wire.textformat import element_text, json_text, read_text, whole
@@ -199,11 +199,11 @@ def interval(value: timedelta | Span) -> bytes:
         raise NumberOutOfRange("interval out of range") from None
 
 
-def read_interval(raw: bytes) -> timedelta:
-    """Return a span of fixed length."""
+def read_interval(raw: bytes) -> timedelta | Span:
+    """Return an interval: a span of fixed length, or one with months."""
     micros, days, months = _unpack("!qii", raw)
     if months:
-        raise UnsupportedQuery("an interval of months or years has no fixed length", hint="Give the interval in days.")
+        return Span(months, days, micros)
     try:
         return timedelta(days=days, microseconds=micros)
     except OverflowError:

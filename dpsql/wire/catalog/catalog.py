@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from dpsql.backends import Cancellation
 from dpsql.browsing import Visit
+from dpsql.compiler import intervals
 from dpsql.compiler.statements import QueryStatement
 from dpsql.engine import VERSION_TEXT, Engine
 from dpsql.errors import Error
@@ -18,7 +19,8 @@ from dpsql.policy import Role
 from dpsql.results import Description, ObjectName, Result, ResultColumn
 from dpsql.sqltypes import SqlType
 from dpsql.wire.catalog.engine import CatalogEngine
-from dpsql.wire.catalog.kinds import REG_TYPES, TEXT, UNKNOWN, Kind, kind_of
+from dpsql.wire.catalog.kinds import REG_TYPES, STORED_SCALE, TEXT, UNKNOWN, Kind, kind_of
+from dpsql.wire.catalog.literals import stored
 from dpsql.wire.catalog.objects import KINDS, PolicyObjects
 from dpsql.wire.catalog.queries import Queries
 from dpsql.wire.catalog.routing import catalog_query
@@ -132,7 +134,7 @@ class Catalog:
 
     def describe(self, statement: QueryStatement, types: Sequence[SqlType | None], visit: Visit) -> Description | None:
         """Tell what a catalog query takes and returns; nothing is executed."""
-        query = catalog_query(statement.sql, self._role.own)
+        query = catalog_query(statement.sql, self._role.own, types)
         if query is None:
             return None
         about, rendered = self._translate(query, types, None, visit)
@@ -152,12 +154,16 @@ class Catalog:
         cancellation: Cancellation,
     ) -> Result | None:
         """Answer a catalog query."""
-        query = catalog_query(statement.sql, self._role.own)
+        query = catalog_query(statement.sql, self._role.own, types)
         if query is None:
             return None
         about, rendered = self._translate(query, types, values, visit)
-        used = {f"p{index + 1}": values[index] for index in about.parameters if f"$p{index + 1} " in rendered.sql}
-        rows = self._role.engine.run(rendered.sql, used, cancellation)
+        used = {
+            f"p{index + 1}": stored(about.visitor, values[index])
+            for index in about.parameters
+            if f"$p{index + 1} " in rendered.sql
+        }
+        rows = self._role.engine.run(_fetched(rendered), used, cancellation)
         shown = [self._row(row, rendered.columns, about) for row in rows]
         return Result(f"SELECT {len(shown)}", _columns(rendered.columns), shown)
 
@@ -173,7 +179,8 @@ class Catalog:
             VERSION_TEXT,
             visit.change,
         )
-        about = Statement(self._role.snapshot, visitor, _declared(types), values)
+        arrays = {index: KINDS[kind] for index, kind in enumerate(types) if kind is not None and kind.is_array}
+        about = Statement(self._role.snapshot, visitor, _declared(types), arrays, values)
         return about, Queries(about).query(query, None)
 
     def _row(self, row: Sequence[Any], columns: Sequence[Out], about: Statement) -> tuple[object, ...]:
@@ -190,11 +197,15 @@ class Catalog:
         if kind.fields:
             parts = value.values() if isinstance(value, dict) else value
             return "(" + ",".join("" if part is None else str(part) for part in parts) + ")"
+        if kind.name == "interval":
+            return intervals.span(value)
         return _plain(value) if isinstance(value, Decimal) else value
 
 
 def _plain(value: Decimal) -> Decimal:
     """A number without the zeros that its storage adds."""
+    if value.as_tuple().exponent != -STORED_SCALE:
+        return value
     whole = value.normalize()
     return whole if int(whole.as_tuple().exponent) <= 0 else whole.quantize(Decimal(1))
 
@@ -205,6 +216,28 @@ def _declared(types: Sequence[SqlType | None]) -> dict[int, Kind]:
         index: UNKNOWN if declared is None or declared is SqlType.UNKNOWN or declared.is_array else KINDS[declared]
         for index, declared in enumerate(types)
     }
+
+
+def _fetched(rendered: Rendered) -> str:
+    """The query with what Python would take for something else as texts: months are no number of days."""
+    if not any("INTERVAL" in column.kind.storage for column in rendered.columns):
+        return rendered.sql
+    items = (
+        f"list_transform({column.sql}, lambda e: {_span('e')}) AS {column.sql}"
+        if column.kind.storage == "INTERVAL[]"
+        else f"{_span(column.sql)} AS {column.sql}"
+        if column.kind.name == "interval"
+        else column.sql
+        for column in rendered.columns
+    )
+    return f"SELECT {', '.join(items)} FROM ({rendered.sql})"
+
+
+def _span(sql: str) -> str:
+    months, days = f"datepart('year', {sql}) * 12 + datepart('month', {sql})", f"datepart('day', {sql})"
+    clock = f"datepart('hour', {sql}) * 3600000000 + datepart('minute', {sql}) * 60000000"
+    micros = f"{clock} + datepart('microsecond', {sql})"
+    return f"({months} || ' months ' || {days} || ' days ' || ({micros}) || ' microseconds')"
 
 
 def _columns(columns: Sequence[Out]) -> tuple[ResultColumn, ...]:
