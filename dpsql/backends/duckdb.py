@@ -1,6 +1,7 @@
 """DuckDB as the engine: one read-only file, locked down, queries cancellable and bounded in time."""
 
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -79,7 +80,10 @@ _TYPES = {
 
 
 def sql_type(type_name: str) -> SqlType:
-    """The PostgreSQL type of a DuckDB type name; ARRAY for whatever nests."""
+    """The PostgreSQL type of a DuckDB type name; ARRAY for whatever nests otherwise than in lists."""
+    element = re.sub(r"(\[\d*\])+$", "", type_name)
+    if element != type_name:
+        return sql_type(element).array
     if type_name.startswith("DECIMAL"):
         return SqlType.NUMERIC
     if type_name.startswith("ENUM"):

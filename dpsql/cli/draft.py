@@ -167,7 +167,7 @@ def _referred(outline: Outline) -> list[tuple[str, str]]:
 def _column_line(column: ColumnOutline, domain: str | None) -> str:
     if column.type in (SqlType.ARRAY, SqlType.UNKNOWN):
         return f"# {_quoted(column.name)}: type {_quoted(column.type_name)} is not supported"
-    name = _SHORT.get(column.type, column.type.value.removesuffix(" without time zone"))
+    name = _SHORT.get(column.type, column.type.value.replace(" without time zone", ""))
     name = name.replace("timestamp with time zone", "timestamptz")
     told = f", description = {_quoted(_line(column.comment))}" if column.comment and column.comment.strip() else ""
     return f"{_key(column.name)} = {{ type = {_quoted(name)}{told} }}{_todo(column.type, domain)}"
