@@ -123,8 +123,8 @@ def _named(policy: Policy, name: str, *, tighter: bool) -> Wanted:
     if not found.columns and not found.keys:
         raise InvalidParameter(
             f'there is nothing to suggest for "{name}"',
-            hint="lower and upper go with numbers, dates and timestamps without a list of values; groups are counted by "
-            "texts, dates, booleans and columns with a domain, in tables with more than one row a person",
+            hint="lower and upper go with numbers, dates and timestamps without a list of values; groups go "
+            "with texts, dates, booleans and columns with a domain, in tables with more than one row a person",
         )
     return found
 

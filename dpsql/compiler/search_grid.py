@@ -5,12 +5,12 @@ Rule 2: the cell of a value is made of that value alone, in the engine, and is a
 """
 
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from zoneinfo import ZoneInfo
 
-from dpsql.compiler.ir import Call, Case, Cast, Expr, Literal
+from dpsql.compiler.ir import Call, Cast, Expr, Literal
 from dpsql.policy import Bound
 from dpsql.sqltypes import SqlType
 
@@ -18,8 +18,6 @@ _OCTAVE = 4
 """Cells for each factor of two: as exact as two digits are."""
 _PER_LOG = 5.770780163555854
 """Cells for each factor of e: 4 / ln 2."""
-_NUDGE = 1e-9
-"""A power of two lies in the cell that it begins, though a logarithm is not exact."""
 _ROOTS = tuple(Fraction(2 ** (place / _OCTAVE)) for place in range(_OCTAVE))
 _DIGITS = 2
 _EXPONENTS = {
@@ -55,30 +53,23 @@ class Magnitudes:
     def cell(self, value: Expr) -> Expr:
         """The cell of a number; NULL for NULL."""
         number = value if value.type is SqlType.DOUBLE else Cast(value, SqlType.DOUBLE)
-        zero = Literal(0.0, SqlType.DOUBLE)
-        negative = Call("int_negate", (self._size(Call("negate", (number,), SqlType.DOUBLE)),), SqlType.INTEGER)
-        branches = (
-            (Call("gt", (number, zero), SqlType.BOOLEAN), self._size(number)),
-            (Call("lt", (number, zero), SqlType.BOOLEAN), negative),
-            (Call("eq", (number, zero), SqlType.BOOLEAN), Literal(0, SqlType.INTEGER)),
-        )
-        return Case(branches, Literal(None, SqlType.INTEGER), SqlType.INTEGER)
+        side = Cast(_double("sign", number), SqlType.INTEGER)
+        return Call("int_multiply", (side, self._size(_double("abs", number))), SqlType.INTEGER)
 
     def _size(self, number: Expr) -> Expr:
-        """The cell of a number above 0."""
+        """The cell of a number above 0; some cell for 0 and for NULL, which LEAST and GREATEST leave out."""
         octaves = _double("multiply", _double("ln", number), Literal(_PER_LOG, SqlType.DOUBLE))
-        place = _double("floor", _double("add", octaves, Literal(_NUDGE, SqlType.DOUBLE)))
-        moved = _double("add", place, Literal(float(1 - self._first), SqlType.DOUBLE))
-        below = _double("least", moved, Literal(float(self._cells), SqlType.DOUBLE))
-        return Cast(_double("greatest", below, Literal(1.0, SqlType.DOUBLE)), SqlType.INTEGER)
+        place = Cast(_double("floor", octaves), SqlType.INTEGER)
+        moved = _integer("int_add", place, 1 - self._first)
+        return _integer("greatest", _integer("least", moved, self._cells), 1)
 
     def lower(self, cell: int) -> Fraction:
         """A round number that no number of the cell is below."""
-        return -self.upper(-cell) if cell < 0 else self._least(cell)
+        return -self._greatest(-cell, 0) if cell < 0 else self._least(cell)
 
     def upper(self, cell: int) -> Fraction:
         """A round number that no number of the cell is above."""
-        return -self._least(-cell) if cell < 0 else self._greatest(cell)
+        return -self._least(-cell) if cell < 0 else self._greatest(cell, 1)
 
     def _least(self, cell: int) -> Fraction:
         """A round number below the cell, or where it begins."""
@@ -89,15 +80,16 @@ class Magnitudes:
             begins = Fraction(begins.__ceil__())
         return _round(begins, ROUND_FLOOR)
 
-    def _greatest(self, cell: int) -> Fraction:
-        """A round number above the cell, within the type."""
+    def _greatest(self, cell: int, missing: int) -> Fraction:
+        """A round number above the cell, within the type: its largest power of two, less what is missing of it."""
         if cell == 0:
             return Fraction(0)
+        # What ends it may be in it, for logarithms are not exact.
         ends = _power(self._first + cell)
         if not self.type.is_integer:
             return _round(ends, ROUND_CEILING)
-        most = 2 ** _EXPONENTS[self.type][1] - 1
-        return min(_round(Fraction(ends.__ceil__() - 1), ROUND_CEILING), Fraction(most))
+        most = 2 ** _EXPONENTS[self.type][1] - missing
+        return min(_round(Fraction(ends.__floor__()), ROUND_CEILING), Fraction(most))
 
 
 @dataclass(frozen=True)
@@ -115,11 +107,11 @@ class Months:
 
     def lower(self, cell: int) -> Bound:
         """The month's first moment."""
-        return self._typed(_first_of(cell))
+        return self._typed(_first_of(_within(cell)))
 
     def upper(self, cell: int) -> Bound:
         """The month's last day, or its last microsecond."""
-        following = _first_of(cell + 1)
+        following = _first_of(_within(cell) + 1)
         return self._typed(following - (timedelta(days=1) if self.type is SqlType.DATE else timedelta(microseconds=1)))
 
     def _typed(self, moment: datetime) -> Bound:
@@ -143,10 +135,14 @@ def search_grid(sql_type: SqlType, timezone: str) -> SearchGrid | None:
     return Months(sql_type, timezone) if sql_type.is_moment else None
 
 
+def _within(month: int) -> int:
+    """A month; of those at the ends of time, the nearest that has limits in every zone."""
+    return min(max(month, 2 * 12 + 1), 9998 * 12 + 12)
+
+
 def _first_of(month: int) -> datetime:
-    """The first moment of a month; of months at the ends of time, of the nearest that any zone and the next have."""
-    year, place = divmod(min(max(month, 25), 9998 * 12 + 12) - 1, 12)
-    return datetime.combine(date(year, place + 1, 1), datetime.min.time())
+    year, place = divmod(month - 1, 12)
+    return datetime(year, place + 1, 1)
 
 
 def _power(quarters: int) -> Fraction:
@@ -162,3 +158,7 @@ def _round(number: Fraction, rounding: str) -> Fraction:
 
 def _double(function: str, *arguments: Expr) -> Expr:
     return Call(function, arguments, SqlType.DOUBLE)
+
+
+def _integer(function: str, argument: Expr, constant: int) -> Expr:
+    return Call(function, (argument, Literal(constant, SqlType.INTEGER)), SqlType.INTEGER)

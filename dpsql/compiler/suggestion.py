@@ -5,7 +5,7 @@ Rule 1: each unit brings one cell to each choice: that of its greatest or least 
 Rule 2: what is searched is the whole grid of a type, and nothing that the policy says of the column narrows it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -207,6 +207,7 @@ class _Builder:
             return Column(field)
 
         cells: list[tuple[Limit, Expr]] = []
+        counts: dict[str, Expr] = {}
         for column in self.wanted.columns:
             grid = search_grid(column.type, self.catalog.policy.dataset.timezone)
             if grid is None:
@@ -216,12 +217,10 @@ class _Builder:
                 limit = Limit(self.wanted.table, column, setting, grid)
                 cells.append((limit, per_unit(function, cell, SqlType.INTEGER)))
         if self.wanted.rows:
-            cells.append(self._count("max_rows", per_unit("count", None, SqlType.BIGINT)))
+            counts["max_rows"] = per_unit("count", None, SqlType.BIGINT)
         if self.wanted.keys:
-            cells.append(
-                self._count("max_groups", self._groups([names[key.name] for key in self.wanted.keys], per_unit))
-            )
-        return self._cells(self._by_unit(rows, calls), cells)
+            counts["max_groups"] = self._groups([names[key.name] for key in self.wanted.keys], per_unit)
+        return self._cells(self._by_unit(rows, calls), cells, counts)
 
     def _groups(self, keys: Sequence[Field], per_unit: Callable[..., Column]) -> Expr:
         """The groups that a unit is in, by the key by which it is in most; NULL is a group too."""
@@ -245,7 +244,7 @@ class _Builder:
         most = self.fields.new(SqlType.BIGINT)
         calls = {most: AggregateCall("max", Column(number), False, None, SqlType.BIGINT)}
         by_unit = self._by_unit(_rows_of(relation, unit), calls)
-        return self._cells(by_unit, [self._count("max_rows_per_group", Column(most))])
+        return self._cells(by_unit, [], {"max_rows_per_group": Column(most)})
 
     def _counted(self, key: PolicyColumn) -> Relation:
         """The unit and the number of rows of each group of one unit."""
@@ -273,16 +272,22 @@ class _Builder:
         keys = (Column(rows.unit),)
         return _rows_of(Aggregate(rows.relation, (unit,), keys, tuple(calls), tuple(calls.values()), _MANY), unit)
 
-    def _count(self, setting: str, number: Expr) -> tuple[Limit, Expr]:
-        return Limit(self.wanted.table, None, setting, _COUNTS), _COUNTS.cell(number)
+    def _cells(self, by_unit: Protected, cells: Sequence[tuple[Limit, Expr]], counts: Mapping[str, Expr]) -> _Cells:
+        """The cells of units: those that there are, and those of counts, which are made first."""
+        numbered, unit = self._projected(by_unit, [*(cell for _, cell in cells), *counts.values()])
+        first, last = numbered.fields[1 : len(cells) + 1], numbered.fields[len(cells) + 1 :]
+        found: list[tuple[Limit, Expr]] = [(limit, Column(f)) for (limit, _), f in zip(cells, first, strict=True)]
+        for setting, field in zip(counts, last, strict=True):
+            found.append((Limit(self.wanted.table, None, setting, _COUNTS), _COUNTS.cell(Column(field))))
+        relation, unit = self._projected(_rows_of(numbered, unit), [cell for _, cell in found])
+        limits = (limit for limit, _ in found)
+        return _Cells(_rows_of(relation, unit), tuple(zip(limits, relation.fields[1:], strict=True)))
 
-    def _cells(self, by_unit: Protected, cells: Sequence[tuple[Limit, Expr]]) -> _Cells:
-        unit = self.fields.new(by_unit.unit.type)
-        fields = tuple(self.fields.new(SqlType.INTEGER) for _ in cells)
-        expressions = (Column(by_unit.unit), *(expression for _, expression in cells))
-        relation = Project(by_unit.relation, (unit, *fields), expressions)
-        limits = (limit for limit, _ in cells)
-        return _Cells(_rows_of(relation, unit), tuple(zip(limits, fields, strict=True)))
+    def _projected(self, rows: Protected, expressions: Sequence[Expr]) -> tuple[Project, Field]:
+        """The unit, and expressions beside it."""
+        unit = self.fields.new(rows.unit.type)
+        fields = tuple(self.fields.new(expression.type) for expression in expressions)
+        return Project(rows.relation, (unit, *fields), (Column(rows.unit), *expressions)), unit
 
 
 def _rows_of(relation: Relation, unit: Field) -> Protected:
