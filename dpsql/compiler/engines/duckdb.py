@@ -158,11 +158,14 @@ class DuckDB(Dialect):
             return f'CAST({column} AS VARCHAR) COLLATE "C"'
         if target in (SqlType.ARRAY, SqlType.JSON):
             return f"CAST({column} AS VARCHAR)"
-        kind = TYPES[target]
-        if target is SqlType.NUMERIC and engine.sql_type is SqlType.NUMERIC:
-            kind = engine.type_name
+        kind = self.stored_type(engine, target)
         value = column if engine.type_name == kind else f"TRY_CAST({column} AS {kind})"
         return self.guarded(value, target) if target in _FLOATS or target.is_moment else value
+
+    def stored_type(self, engine: EngineColumn, target: SqlType) -> str:
+        """The type of canonical values."""
+        both = target is SqlType.NUMERIC and engine.sql_type is SqlType.NUMERIC
+        return engine.type_name if both else TYPES[target]
 
     # Groups
 
