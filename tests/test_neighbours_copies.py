@@ -149,7 +149,9 @@ def test_a_greedy_unit(survey: Survey) -> None:
 def test_the_claim_is_no_larger_than_it_must_be(survey: Survey) -> None:
     (planned,) = copied(survey, ["SELECT flag, COUNT(*), SUM(n) FROM visits GROUP BY flag"])
     (left,), (right,) = greedy(survey, [planned])
-    moved = [sum(abs(one[key] - other[key]) for key in one) for one, other in zip(*map(vectors, (left, right)))]
+    moved = [
+        sum(abs(one[key] - other[key]) for key in one) for one, other in zip(vectors(left), vectors(right), strict=True)
+    ]
     assert moved[1:] == [part.noise.sensitivity.l1 for part in planned.parts]
     assert [part.noise.sensitivity.l2_squared for part in planned.parts] == [6**2, (6 * 9) ** 2]
 
@@ -212,7 +214,7 @@ def test_the_engine_keeps_out_rows_beyond_the_bound(survey: Survey) -> None:
         name = ".".join(f'"{part}"' for part in copy.path)
         more = f'INSERT INTO {name} SELECT * REPLACE ("dpsql.row" + {{}} AS "dpsql.row") FROM {name} LIMIT 1'
         for step in (0, plan.max_rows):
-            with pytest.raises(Exception, match="[Cc]onstraint"):
+            with pytest.raises(Exception, match=r"[Cc]onstraint"):
                 survey.memory.execute(more.format(step))
 
 

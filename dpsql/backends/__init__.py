@@ -49,7 +49,7 @@ def prepare_copies(policy: Policy) -> tuple[str, dict[str, int]]:
         InvalidPolicy: The database is not the policy's.
         DatabaseUnavailable: The copies cannot be made now.
     """
-    scheme, _, path = policy.dataset.url.partition("://")
+    path = policy.dataset.url.partition("://")[2]
     backend = open_backend(policy)
     plans = plan_copies(policy, backend.schema)
     backend.close()

@@ -106,13 +106,14 @@ class DuckDBBackend:
             raise InvalidPolicy(f"dataset.url: there is no file {path}", hint="dpsql demo makes one to try.")
         try:
             self._database = duckdb.connect(path, read_only=True, config=_LOCKED)
-            attached = attach_copies(self._database, copies_file(path, policy), policy)
+            if is_prepared := (file := copies_file(path, policy)).is_file():
+                attach_copies(self._database, file, policy)
             lock(self._database, policy.dataset.timezone)
         except duckdb.Error:
             raise InvalidPolicy(f"dataset.url: {path} is not a DuckDB file that can be read now") from None
         try:
             schema = _read_schema(self._database, policy)
-            plans = plan_copies(policy, schema) if attached else ()
+            plans = plan_copies(policy, schema) if is_prepared else ()
             self._shadow = _shadow(schema, policy, plans)
             self.schema = replace(schema, copies=read_copies(self._database, self._shadow, policy, plans))
         except BaseException:

@@ -8,6 +8,7 @@ Rule 2: the file holds private rows: nobody but its owner may read it, from befo
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -20,7 +21,7 @@ from dpsql.compiler.schema import BoundedCopy
 from dpsql.errors import DatabaseUnavailable
 from dpsql.policy import Policy
 
-STALE: Final = "it was prepared under another policy, or for another version of the data (dpsql prepare makes it anew)"
+STALE: Final = "it is of another policy or data_version, or cannot be read (dpsql prepare makes it anew)"
 _DATA: Final = "dpsql.data"
 _MADE: Final = "dpsql.made"
 _MADE_BY: Final = "about.copies"
@@ -35,21 +36,13 @@ def copies_file(path: str, policy: Policy) -> Path:
     return database.with_name(f"{database.name}.{quote(policy.dataset.name, safe='')}.prepared")
 
 
-def attach_copies(database: duckdb.DuckDBPyConnection, file: Path, policy: Policy) -> bool:
-    """Attach the copies, for reading alone; False where there are none, or none that can be read.
+def attach_copies(database: duckdb.DuckDBPyConnection, file: Path, policy: Policy) -> None:
+    """Attach the copies, for reading alone, unless they are attached to this database of this process already.
 
-    Where the configuration is locked already, so is what may be attached.
+    Where they cannot be, because nothing more may be or because it is no such file, they are as good as stale.
     """
-    attached = dict(database.execute("SELECT database_name, path FROM duckdb_databases()").fetchall())
-    if _alias(policy) in attached:
-        return str(attached[_alias(policy)]) == str(file)
-    if not file.is_file():
-        return False
-    try:
-        database.execute(f"ATTACH {quote_text(str(file))} AS {quote_name(_alias(policy))} (READ_ONLY)")
-    except duckdb.Error:
-        return False
-    return True
+    with suppress(duckdb.Error):
+        database.execute(f"ATTACH IF NOT EXISTS {quote_text(str(file))} AS {quote_name(_alias(policy))} (READ_ONLY)")
 
 
 def create_copies(database: duckdb.DuckDBPyConnection, policy: Policy, plans: tuple[CopyPlan, ...]) -> None:

@@ -368,7 +368,7 @@ class Planner:
         leaves: Mapping[Relation, Leaf],
         groups: int | None,
     ) -> _Copied | str | None:
-        """The same cells of a copy, if there is one to be read; they must be the same, for prices are shared by cell."""
+        """The same cells of a copy, if it may be read; they must be the same, for prices are shared by cell."""
         if bounding.contribution.one_row:
             return None
         found = from_copy(release, self.catalog)

@@ -78,7 +78,7 @@ def error_ratio(one: Calibrated, other: Calibrated) -> float:
     ratios = [_stderr(mine.noise) / _stderr(theirs.noise) for mine, theirs in pairs]
     if one.selection is not None and other.selection is not None:
         ratios.append(_shown(one.selection) / _shown(other.selection))
-    return max(ratios)
+    return max(ratios, default=1.0)
 
 
 def _stderr(noise: Noise) -> float:

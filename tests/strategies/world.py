@@ -15,8 +15,8 @@ from dpsql.backends.duckdb_copies import create_copies
 from dpsql.compiler.bounded_copies import CopyPlan, plan_copies
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.compile import compile_query
-from dpsql.compiler.lowering import Constants
 from dpsql.compiler.engines.dialect import quote_name
+from dpsql.compiler.lowering import Constants
 from dpsql.compiler.plan import CompiledQuery, PlannedInput, PlannedRelease
 from dpsql.compiler.schema import BoundedCopy
 from dpsql.compiler.settings import QuerySettings
