@@ -109,6 +109,11 @@ class Part:
         return tuple(each for each in found if each is not None)
 
     @property
+    def counts_units(self) -> bool:
+        """True where a unit counts once in a group, however many rows it has."""
+        return self.kind is PartKind.COUNT and self.cap == 1
+
+    @property
     def lower(self) -> int:
         """The least that one unit adds to a cell."""
         if self.rank is not None:
@@ -188,6 +193,7 @@ class Contribution:
         max_rows: Rows that count in one group.
         one_row: True where the engine's schema, or SQL beneath, lets a unit have one row only.
         ranked: True where SQL keeps that many of a unit's groups; else there are no more groups than that.
+        copied: True where the rows are those of a bounded copy: then `max_rows` count in all groups together.
     """
 
     grouped: bool
@@ -195,6 +201,7 @@ class Contribution:
     max_rows: int
     one_row: bool
     ranked: bool = False
+    copied: bool = False
 
 
 @dataclass
