@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from dpsql.compiler.absent import is_not_true, is_null
+from dpsql.compiler.choosing import Ordered
 from dpsql.compiler.clauses import Clauses
 from dpsql.compiler.functions import RANKS
 from dpsql.compiler.grouping import GroupBy, Grouping
@@ -365,6 +366,10 @@ class Selection:
             refuse_hidden(expression, self.scope, at)
         fields = tuple(clauses.fields.new(e.type) for e in outputs)
         limit, offset = clauses.limits(self.node)
+        if not distinct and on is None:
+            ordered = Ordered(self.status.relation, tuple(outputs), order, limit, offset)
+            ordered = ordered.chosen(clauses.catalog, clauses.fields)
+            self.status, order = replace(self.status, relation=ordered.relation), ordered.order
         expressions = self._windows_below([*outputs, *(term.expression for term in order)])
         outputs = expressions[: len(outputs)]
         pairs = zip(order, expressions[len(outputs) :], strict=True)

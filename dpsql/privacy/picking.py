@@ -65,12 +65,10 @@ class Picking:
     sensitivity: Sensitivity
     scale: Fraction
     places: Places
-    candidates: int
     flips: bool
 
     def __post_init__(self) -> None:
         sampling.check_scale(self.scale)
-        check_whole(self.candidates)
 
     @property
     def event(self) -> Event:
@@ -79,13 +77,13 @@ class Picking:
         return Event(mechanism, self.sensitivity, self.scale)
 
     @property
-    def reach(self) -> int:
-        """The distance, rounded up, that all scores picked keep in 95 % of cases from the best ones left at their time.
+    def apart(self) -> int:
+        """The distance, rounded up, of two scores of which the better one comes before the other in 95 % of cases.
 
-        A pick has a loss of r or more with probability candidates·exp(−r/scale) at the most.
+        Each time one of two candidates is picked, it is the worse one with odds of exp(−2·distance/scale) at the most:
+        by weights with just these; by coins with no more, for the other coin is the likelier one to show heads as well.
         """
-        lists = Fraction(self.candidates * self.places.count) / _MISSED
-        return math.ceil(Fraction(ln(decimal(lists, UP), UP)) * self.scale / 2)
+        return math.ceil(Fraction(ln(decimal(1 / _MISSED - 1, UP), UP)) * self.scale / 2)
 
     def pick(self, scores: NDArray[np.int64]) -> NDArray[np.int64]:
         """Give each candidate of one list its place, from 1 on; 0 to those that are not picked."""
@@ -133,7 +131,7 @@ def picking_sensitivity(
     return replace(once, l0=once.l0 * count, l1=once.l1 * count, l2_squared=once.l2_squared * count)
 
 
-def picking(sensitivity: Sensitivity, share: Share, places: Places, candidates: int) -> Picking:
+def picking(sensitivity: Sensitivity, share: Share, places: Places) -> Picking:
     """Return the picking that costs the share.
 
     Guarantee: pure, basic, advanced: by coins with scale = 2·L1/ε, so (ε, 0)-DP. zcdp, rdp: by weights with
@@ -145,7 +143,7 @@ def picking(sensitivity: Sensitivity, share: Share, places: Places, candidates: 
         scale, flips = root_up(sensitivity.l2_squared / (2 * share.rho)), False
     else:
         scale, flips = 2 * sensitivity.l1 / share.epsilon, True
-    return Picking(sensitivity, max(modest_up(scale), MIN_SCALE), places, candidates, flips)
+    return Picking(sensitivity, max(modest_up(scale), MIN_SCALE), places, flips)
 
 
 def worth_picking(count: int, groups: int, accountant: Accountant, adjacency: Adjacency) -> bool:

@@ -30,7 +30,7 @@ def array(scores: tuple[int, ...] | list[int]) -> NDArray[np.int64]:
 
 
 def of(count: int, scale: Fraction, *, least: bool = False, flips: bool = False) -> Picking:
-    return Picking(ONE, scale, Places(count, least), 10, flips)
+    return Picking(ONE, scale, Places(count, least), flips)
 
 
 # The laws
@@ -141,7 +141,7 @@ def test_one_unit_changes_no_probability_more_than_its_event_says(
     ):
         claimed = picking_sensitivity(adjacency, Places(1), lists=1, lower=lower, upper=upper, grouped=False)
         for law, flips in ((weights_law, False), (coins_law, True)):
-            cost = loss(Picking(claimed, scale, Places(1), 10, flips).event)
+            cost = loss(Picking(claimed, scale, Places(1), flips).event)
             p, q = (np.array(law([2 * (max(s) - each) for each in s], float(scale))) for s in (before, after))
             assert max(np.abs(np.log(p / q))) <= float(cost.epsilon or 0) + 1e-9
             for order in (1.5, 4, 32):
@@ -155,7 +155,7 @@ def test_the_claimed_loss_is_nearly_reached(*, flips: bool) -> None:
     """A unit that is one row of the candidate that everybody else has."""
     claimed = picking_sensitivity(Adjacency.ADD_REMOVE, Places(1), lists=1, lower=0, upper=1, grouped=False)
     law = coins_law if flips else weights_law
-    cost = loss(Picking(claimed, Fraction(4), Places(1), 10, flips).event)
+    cost = loss(Picking(claimed, Fraction(4), Places(1), flips).event)
     before, after = (law([2 * (50 - 0), 0], 4), law([2 * (51 - 0), 0], 4))
     assert math.log(before[0] / after[0]) == pytest.approx(float(cost.epsilon or 0), abs=1e-6)
 
@@ -187,7 +187,7 @@ SHARES = (
 @pytest.mark.parametrize("share", SHARES)
 def test_picks_cost_their_share(share: Share) -> None:
     sensitivity = picking_sensitivity(Adjacency.ADD_REMOVE, Places(3), lists=1, lower=0, upper=5, grouped=False)
-    made = picking(sensitivity, share, Places(3), 40)
+    made = picking(sensitivity, share, Places(3))
     cost = loss(made.event)
     assert made.flips == (share.rho == 0)
     assert made.event.mechanism is (Mechanism.PERMUTE_AND_FLIP if made.flips else Mechanism.EXPONENTIAL)
@@ -204,7 +204,7 @@ def test_picks_cost_their_share(share: Share) -> None:
 
 
 def test_reports_know_picks_by_coins() -> None:
-    event = Picking(Sensitivity(3, 2, 6, 12), Fraction(60), Places(3), 10, True).event
+    event = Picking(Sensitivity(3, 2, 6, 12), Fraction(60), Places(3), True).event
     (pair,) = history([event], 2).noise
     assert pair.sensitivity == Sensitivity(6, 4, 12, 48) and pair.mechanism is Mechanism.PERMUTE_AND_FLIP
     found = composed(history([event] * 5).noise, Fraction(1, 10**6))
@@ -220,8 +220,9 @@ def test_picks_are_taken_where_they_are_more_exact(adjacency: Adjacency, share: 
     histogram = best(cell_sensitivity(adjacency, l0=groups, lower=0, upper=50), share).stderr
 
     def spread(count: int) -> float:
-        moved = picking_sensitivity(adjacency, Places(count), lists=1, lower=0, upper=50, grouped=False)
-        return math.pi / math.sqrt(6) * float(picking(moved, share, Places(count), 40).scale) / 2
+        places = Places(count)
+        moved = picking_sensitivity(adjacency, places, lists=1, lower=0, upper=50, grouped=False)
+        return math.pi / math.sqrt(6) * float(picking(moved, share, places).scale) / 2
 
     counts = [count for count in range(1, 40) if worth_picking(count, groups, share.accountant, adjacency)]
     assert counts == list(range(1, counts[-1] + 1))
@@ -230,11 +231,14 @@ def test_picks_are_taken_where_they_are_more_exact(adjacency: Adjacency, share: 
 
 
 @pytest.mark.parametrize("flips", [False, True])
-def test_scores_within_reach_are_picked_in_95_of_100_cases(*, flips: bool) -> None:
-    made = of(1, Fraction(9), flips=flips)
-    scores = array([100, *[100 - made.reach] * 9])
-    missed = sum(made.pick(scores)[0] == 0 for _ in range(2000))
-    assert missed / 2000 < 0.07 and of(1, Fraction(9)).reach == math.ceil(4.5 * math.log(200))
+def test_of_two_scores_that_are_apart_the_better_one_comes_first_in_95_of_100_cases(*, flips: bool) -> None:
+    made, law = of(2, Fraction(9), flips=flips), coins_law if flips else weights_law
+    assert made.apart == math.ceil(4.5 * math.log(19)) == 14
+    for others in ([], [0, 3], [13, 14, 20]):
+        chances = law([2 * (20 - score) for score in (20, 20 - made.apart, *others)], 9)
+        assert chances[1] <= 0.05 * (chances[0] + chances[1])
+    less = law([0, 2 * (made.apart - 2)], 9)
+    assert flips or less[1] > 0.05
 
 
 def test_a_coin_that_is_sure_is_always_heads() -> None:
