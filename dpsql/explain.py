@@ -186,8 +186,8 @@ def _error_text(column: OutputColumn) -> str:
 def _release_lines(index: int, planned: PlannedRelease) -> list[str]:
     bounds = planned.contribution
     if bounds.lists is not None:
-        lists = f"{bounds.max_groups} lists" if bounds.lists else "all groups"
-        counted = f"groups are picked; one unit counts in {lists}, with {bounds.max_rows} rows in each group"
+        touched = f"{bounds.max_groups} groups, for each of their keys" if bounds.grouped else "each key"
+        counted = f"keys are picked; one unit counts in {touched} with {bounds.max_rows} rows"
     elif not bounds.grouped:
         counted = f"{bounds.max_rows} rows of one unit count"
     else:
@@ -280,7 +280,8 @@ def bounding_notice(query: CompiledQuery) -> str | None:
         if bounds.one_row:
             continue
         if bounds.lists is not None:
-            return f"of one unit at most {bounds.max_rows} rows in each group are counted"
+            touched = f"{bounds.max_groups} groups and " if bounds.grouped else ""
+            return f"of one unit at most {touched}{bounds.max_rows} rows of each key that is picked from are counted"
         if bounds.grouped:
             return f"of one unit at most {bounds.max_groups} groups and {bounds.max_rows} rows in each are counted"
         return f"of one unit at most {bounds.max_rows} rows are counted"

@@ -349,7 +349,6 @@ class Writer:
         tail = f" GROUP BY {group}" if keys else ""
         return f"SELECT {', '.join(keys + calls)} FROM {source.sql}{where}{tail}"
 
-
     def first_keys(self, source: Source, where: str) -> str:
         """The first keys by a score that is not shown; most have values that the policy knows."""
         public = [name for kind in (BOOL, DATE, INT) for name in source.columns.get(kind, ())]
