@@ -10,16 +10,19 @@ Steps = list[tuple[str, str]]
 """Names of CTEs with their bodies."""
 
 
-def by_ranking_all(most: int, keys: Sequence[str]) -> Steps:
+def by_ranking_all(most: int, keys: Sequence[str], *, lists: bool = False) -> Steps:
     """Number the groups of every unit by keyed hash, then by key, and keep the first.
 
-    Guarantee: a unit keeps at most `most` groups, and which ones is a function of its own groups alone.
-    Assumes: one row for each unit and group.
+    With `lists`, keys name lists of groups: all groups of a list have one number, and are kept or dropped with it.
+
+    Guarantee: a unit keeps at most `most` groups or lists, and which ones is a function of its own groups alone.
+    Assumes: one row for each unit and group; h is a function of unit and keys.
     Reference: Wilson et al., Differentially Private SQL with Bounded User Contribution, PoPETs 2020, section 3.
     """
     order = ", ".join(["h", *(f"{key} NULLS LAST" for key in keys)])
+    rank = "dense_rank()" if lists else "row_number()"
     return [
-        ("ranked", f"SELECT *, row_number() OVER (PARTITION BY unit ORDER BY {order}) AS r FROM per_unit"),
+        ("ranked", f"SELECT *, {rank} OVER (PARTITION BY unit ORDER BY {order}) AS r FROM per_unit"),
         ("kept", f"SELECT * FROM ranked WHERE r <= {most}"),
     ]
 
