@@ -32,6 +32,7 @@ from dpsql.errors import (
     QueryTooComplex,
 )
 from dpsql.privacy.choice import RankChoice
+from dpsql.privacy.picking import Picking
 from dpsql.privacy.selection import Threshold
 from dpsql.sqltypes import Span, SqlType
 
@@ -97,9 +98,13 @@ def release(planned: PlannedRelease, exact: ExactCells) -> ReleasedCells:
     Reference: Dwork & Roth 2014, section 3; Wilson et al. 2020 for the selection of groups by their units.
     """
     bounds = planned.contribution
-    if bounds.grouped and not (bounds.ranked or bounds.one_row) and len(exact.units) > bounds.max_groups:
+    groups = len(exact.units) if bounds.lists is None else len(_lists(planned, exact))
+    if bounds.grouped and not (bounds.ranked or bounds.one_row) and groups > bounds.max_groups:
         # Nothing limits the groups of one unit then but that there are no more; how many there are is public.
         raise GuaranteeMismatch("there are more groups than the noise was made for")
+    if bounds.lists is not None:
+        cells = [_picked(cell, planned, index, exact) for index, cell in enumerate(exact.cells)]
+        return ReleasedCells(exact.keys, tuple(cells))
     if planned.selection is None:
         cells = [_noised(cell, planned, index) for index, cell in enumerate(exact.cells)]
         return ReleasedCells(exact.keys, tuple(cells))
@@ -135,9 +140,31 @@ def _noised(cell: NDArray[Any], planned: PlannedRelease, index: int) -> NDArray[
     drawn = planned.parts[index].noise
     if isinstance(drawn, RankChoice):
         return np.array([drawn.choose(*_counted(text)) for text in cell], dtype=np.int64)
+    if isinstance(drawn, Picking):
+        raise TypeError("a place is no noisy cell")
     noise = np.clip(drawn.sample(len(cell)), -MAX_CELL, MAX_CELL)
     noisy: NDArray[np.int64] = np.clip(np.clip(cell, -MAX_CELL, MAX_CELL) + noise, -MAX_CELL, MAX_CELL)
     return noisy
+
+
+def _lists(planned: PlannedRelease, exact: ExactCells) -> list[NDArray[np.int64]]:
+    """The rows of each list that groups are picked from."""
+    found: dict[tuple[str | None, ...], list[int]] = {}
+    keys = [exact.keys[place] for place in planned.contribution.lists or ()]
+    for row in range(len(exact.units)):
+        found.setdefault(tuple(key[row] for key in keys), []).append(row)
+    return [np.array(rows, dtype=np.int64) for rows in found.values()]
+
+
+def _picked(cell: NDArray[Any], planned: PlannedRelease, index: int, exact: ExactCells) -> NDArray[np.int64]:
+    """The place of each group in its list."""
+    drawn = planned.parts[index].noise
+    if not isinstance(drawn, Picking):
+        raise TypeError("groups of a list are picked")
+    places = np.zeros(len(cell), dtype=np.int64)
+    for rows in _lists(planned, exact):
+        places[rows] = drawn.pick(cell[rows])
+    return places
 
 
 def _counted(text: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -74,8 +74,9 @@ _BOUNDS = ("dpsql.max_rows", "dpsql.max_groups", "dpsql.max_rows_per_group")
 _TRANSACTIONS = ("isolation", "deferrable")
 """What a transaction has of its own; a new one has the default_transaction_… of the session."""
 _TARGET = "dpsql.target_error"
+_RATIO = "dpsql.max_error_ratio"
 _MECHANISMS = ("auto", "laplace", "gaussian")
-_OWN = ("dpsql.epsilon", "dpsql.delta", "dpsql.mechanism", _TARGET, *_BOOLEANS, *_BOUNDS)
+_OWN = ("dpsql.epsilon", "dpsql.delta", "dpsql.mechanism", _TARGET, _RATIO, *_BOOLEANS, *_BOUNDS)
 _SPELLINGS = {name.lower(): name for name in sorted((*_OWN, *_PARSED, *_FIXED, *_FREE, *_CHOICES), key=str.lower)}
 """Every setting there is, found by any spelling."""
 _DEFAULTS = {
@@ -233,6 +234,7 @@ class Settings:
             max_rows=bounds[0],
             max_groups=bounds[1],
             max_rows_per_group=bounds[2],
+            max_error_ratio=Fraction(self.show(_RATIO)),
         )
 
     def _spelling(self, name: str) -> str:
@@ -256,6 +258,8 @@ class Settings:
                 return _decimal_text(query.delta)
             case "dpsql.mechanism":
                 return str(query.mechanism)
+            case "dpsql.max_error_ratio":
+                return _decimal_text(self.policy.dataset.max_error_ratio)
             case "TimeZone":
                 return self.policy.dataset.timezone
             case _:
@@ -270,6 +274,8 @@ class Settings:
             return _one_of(name, value.lower(), _MECHANISMS)
         if name == _TARGET:
             return _target(value)
+        if name == _RATIO:
+            return _error_ratio(value)
         if name in _BOOLEANS or name in _SWITCHES:
             return _boolean(name, value)
         if name in _BOUNDS:
@@ -316,6 +322,15 @@ def _number(name: str, text: str) -> Fraction:
     if not value.is_finite() or abs(value.adjusted()) > 100 or len(value.as_tuple().digits) > 30:
         raise InvalidParameter(f'invalid value for parameter "{name}": "{text[:40]}"', hint=f"SET {name} = 0.1")
     return Fraction(value)
+
+
+def _error_ratio(value: str) -> str:
+    ratio = _number(_RATIO, value)
+    if not 0 <= ratio <= 1000:
+        raise InvalidParameter(
+            f"{_RATIO} must lie between 0, for no prepared copies, and 1000", hint=f"SET {_RATIO} = 1.5"
+        )
+    return _decimal_text(ratio)
 
 
 def _target(value: str) -> str:

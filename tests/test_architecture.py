@@ -20,7 +20,7 @@ LAYERS = (
     {"compiler"},
     {"ledger", "backends", "elements"},
     {"prices", "release", "system"},
-    {"engine"},
+    {"engine", "suggesting"},
     {"results", "target"},
     {"browsing", "cursors", "explain", "prepared", "settings"},
     {"question", "transactions"},

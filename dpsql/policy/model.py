@@ -212,6 +212,7 @@ class Dataset:
         reply_quantum: Replies are padded to a multiple of so many milliseconds; 0: not at all.
         timezone: IANA name of the zone that timestamptz values are shown and cut in.
         preview: What is shown where rows of a protected table are asked for: "refuse" or "synthetic".
+        max_error_ratio: How many times as large the error may be where rows are read from a prepared copy.
     """
 
     name: str
@@ -225,6 +226,7 @@ class Dataset:
     reply_quantum: int
     timezone: str
     preview: str = "refuse"
+    max_error_ratio: Fraction = Fraction(1)
 
 
 @dataclass(frozen=True)

@@ -161,11 +161,14 @@ class DuckDB(Dialect):
             return f"CAST(to_json({_element_texts(column, engine)}) AS VARCHAR)"
         if target is SqlType.JSON:
             return f"CAST({column} AS VARCHAR)"
-        kind = TYPES[target]
-        if target is SqlType.NUMERIC and engine.sql_type is SqlType.NUMERIC:
-            kind = engine.type_name
+        kind = self.stored_type(engine, target)
         value = column if engine.type_name == kind else f"TRY_CAST({column} AS {kind})"
         return self.guarded(value, target) if target in _FLOATS or target.is_moment else value
+
+    def stored_type(self, engine: EngineColumn, target: SqlType) -> str:
+        """The type of canonical values."""
+        both = target is SqlType.NUMERIC and engine.sql_type is SqlType.NUMERIC
+        return engine.type_name if both else TYPES[target]
 
     # Groups
 

@@ -232,6 +232,12 @@ class Postgres(Dialect):
         moment = convertible(column, source) if source.is_moment else column
         return self.cast(moment, source, target, None)
 
+    def stored_type(self, engine: EngineColumn, target: SqlType) -> str:
+        """The type of canonical values; texts are compared byte by byte, as long as they are kept."""
+        if target.is_text or target in (SqlType.ARRAY, SqlType.JSON):
+            return f"text {_BINARY}"
+        return TYPES[target]
+
     # Groups
 
     def keyed_hash(self, columns: Sequence[tuple[str, SqlType]], salt: int) -> str:
