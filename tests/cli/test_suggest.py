@@ -64,13 +64,13 @@ def pasted(policy: Path, text: str) -> Policy:
 
 
 def test_the_lines_go_into_the_policy(run: Run, bare: Path) -> None:
-    result = run("policy", "suggest", bare, "--epsilon", "4")
+    result = run("policy", "suggest", bare, "--epsilon", "3")
     found = tomllib.loads(result.stdout)["tables"]
     assert found.keys() == {"visits", "prescriptions"}
     assert found["visits"]["columns"].keys() == {"visited_on", "cost"}
     assert found["visits"]["columns"]["cost"].keys() == {"type", "lower", "upper", "step", "description"}
     assert found["prescriptions"].keys() == {"max_rows", "max_groups", "max_rows_per_group"}
-    assert "Charged to the cap: epsilon 4 (zcdp)." in result.stdout
+    assert "Charged to the cap: epsilon 3 (zcdp)." in result.stdout
     loaded = pasted(bare, result.stdout)
     visits = loaded.table("visits")
     assert visits is not None
@@ -96,7 +96,7 @@ def test_json(run: Run, policy: Path) -> None:
 
 
 def test_dates_and_groups_of_one_column(run: Run, policy: Path) -> None:
-    result = run("policy", "suggest", policy, "--epsilon", "4", "--only", "visits.visited_on", "--only", "visits.icd")
+    result = run("policy", "suggest", policy, "--epsilon", "3", "--only", "visits.visited_on", "--only", "visits.icd")
     visits = tomllib.loads(result.stdout)["tables"]["visits"]
     assert visits.keys() == {"max_groups", "max_rows_per_group", "columns"}
     assert visits["columns"]["visited_on"]["lower"].day == 1
