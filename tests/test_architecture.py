@@ -18,7 +18,7 @@ LAYERS = (
     {"privacy"},
     {"policy"},
     {"compiler"},
-    {"ledger", "backends"},
+    {"ledger", "backends", "elements"},
     {"prices", "release", "system"},
     {"engine", "suggesting"},
     {"results", "target"},

@@ -25,7 +25,7 @@ def quoted_text(text: str) -> str:
 
 def type_text(sql_type: SqlType) -> str:
     """A type by its short name."""
-    name = _SHORT.get(sql_type, sql_type.value.removesuffix(" without time zone"))
+    name = _SHORT.get(sql_type, sql_type.value.replace(" without time zone", ""))
     return name.replace("timestamp with time zone", "timestamptz")
 
 
