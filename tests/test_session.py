@@ -336,8 +336,12 @@ def test_intervals_add_columns(session: Session) -> None:
     [
         ("SELECT COUNT(*) AS n FROM patients HAVING COUNT(*) > 0", ["n", "n_low", "n_high"]),
         ("SELECT n FROM (SELECT sex, COUNT(*) AS n FROM patients GROUP BY sex LIMIT 2) AS t", ["n", "n_low", "n_high"]),
-        ("SELECT n + 1 AS m FROM (SELECT COUNT(*) AS n FROM patients) AS t", ["m"]),
-        ("SELECT n + 1 AS m FROM (SELECT COUNT(*) AS n FROM patients) AS t ORDER BY m LIMIT 1", ["m"]),
+        ("SELECT n + 1 AS m FROM (SELECT COUNT(*) AS n FROM patients) AS t", ["m", "m_low", "m_high"]),
+        (
+            "SELECT n + 1 AS m FROM (SELECT COUNT(*) AS n FROM patients) AS t ORDER BY m LIMIT 1",
+            ["m", "m_low", "m_high"],
+        ),
+        ("SELECT COUNT(*) % 7 AS m FROM patients", ["m"]),
         ("SELECT sex FROM patients GROUP BY sex HAVING COUNT(*) > 0", ["sex"]),
         ("SELECT DISTINCT COUNT(*) AS n FROM patients GROUP BY sex", ["n", "n_low", "n_high"]),
         ("SELECT COUNT(*) AS n FROM patients UNION ALL SELECT COUNT(*) FROM visits", ["n", "n_low", "n_high"]),

@@ -304,18 +304,18 @@ class Aggregate:
 class Release:
     """An aggregation of protected rows: the boundary at which a query is cut.
 
-    The fields are the aggregation's, then for each aggregate the half-width of its 95 % interval. What is inside is
+    The fields are the aggregation's, then for each aggregate the two limits of its 95 % interval. What is inside is
     read by the engine, bounded, and noised.
     """
 
     protected: Protected
     aggregate: Aggregate
-    margins: tuple[Field, ...]
+    limits: tuple[tuple[Field, Field], ...]
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """The aggregation's fields, then their margins."""
-        return self.aggregate.fields + self.margins
+        """The aggregation's fields, then their limits."""
+        return self.aggregate.fields + tuple(limit for pair in self.limits for limit in pair)
 
     def __hash__(self) -> int:
         """Of the fields alone: the rows are in it twice, and would be hashed 2^depth times over nested releases."""

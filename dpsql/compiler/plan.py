@@ -24,7 +24,7 @@ from dpsql.compiler.lowering import Fields
 from dpsql.compiler.parts import Contribution, PartList
 from dpsql.compiler.pricing import Calibrated, PlannedPart, Selection, Unpriced, calibrate
 from dpsql.compiler.provenance import origins
-from dpsql.compiler.released import ColumnError, ReleasedLeaf, input_leaf, text_leaf, to_text
+from dpsql.compiler.released import ColumnError, Drawn, ReleasedLeaf, input_leaf, text_leaf, to_text
 from dpsql.compiler.render import Leaf, Renderer
 from dpsql.compiler.rewrite import Bounding, rewrite
 from dpsql.compiler.settings import QuerySettings
@@ -234,7 +234,7 @@ class Planner:
         for cut in found:
             if isinstance(cut, Release):
                 index, leaf = self.leaves[formed[cut]]
-                leaves[cut] = leaf.at(f"r{index}", [part.noise for part in releases[index].parts], cut)
+                leaves[cut] = leaf.at(f"r{index}", _drawn(releases[index]), cut)
             elif isinstance(cut, SystemScan):
                 system.append(SystemRead(f"s{len(system)}", cut.name, len(cut.fields)))
                 leaves[cut] = text_leaf(cut.fields, system[-1].table)
@@ -418,6 +418,11 @@ def _width_of(draft: _InputDraft) -> int:
 
 def _input_name(index: int) -> str:
     return f"input.{index}"
+
+
+def _drawn(planned: PlannedRelease) -> Drawn:
+    cutoff = planned.selection.cutoff if isinstance(planned.selection, Threshold) else 0
+    return Drawn(tuple(part.noise for part in planned.parts), planned.threshold_part, cutoff)
 
 
 def _drawn_as(planned: PlannedPart) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""released: what the cells of a release are worth: SQL of values and margins, and the error of each aggregate.
+"""released: what the cells of a release are worth: SQL of values and limits, and the error of each aggregate.
 
 Rule: everything here is made of the noise's law and of released cells, so it tells nothing more.
 """
@@ -30,6 +30,7 @@ from dpsql.privacy.mechanisms import DiscreteLaplace
 from dpsql.sqltypes import SqlType
 
 _Numeric = CountOutput | SumOutput | MeanOutput | SpreadOutput | RankOutput
+_MISSED = 0.05
 _TEXT = EngineColumn("VARCHAR", SqlType.TEXT, not_null=False)
 
 
@@ -63,6 +64,38 @@ class ColumnError:
     ranks: int | None = None
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """What is drawn for the cells of a release.
+
+    Attributes:
+        noises: The noise of each cell.
+        threshold_part: The cell that a threshold cuts off, if one does.
+        cutoff: The threshold.
+    """
+
+    noises: tuple[Noise, ...]
+    threshold_part: int | None
+    cutoff: int
+
+    @property
+    def widths(self) -> list[float]:
+        """Half the width of a 95 % interval of each cell's noise."""
+        return [_half_width(noise) for noise in self.noises]
+
+    def low(self, cell: int) -> str:
+        """The low limit of a count that is shown only where its noisy value reaches the threshold.
+
+        Given that it is shown, a group that has the threshold's size or more is as large as y with twice the
+        probability at the most: shown it is in half of the cases at least. Of a group below the threshold nothing is
+        known but that somebody is in it.
+        """
+        noise = self.noises[cell]
+        least = noise.half_width(1 - _MISSED / 2) if not isinstance(noise, RankChoice) else 0.0
+        low = f"CAST(p{cell} AS DOUBLE) - {least!r}"
+        return f"CASE WHEN {low} >= {self.cutoff} THEN {low} ELSE 1 END"
+
+
 # Relations that are there ready made
 
 
@@ -80,27 +113,30 @@ class ReleasedLeaf:
     outputs: tuple[Output, ...]
     private_keys: bool
 
-    def at(self, table: str, noises: Sequence[Noise] | None, written: Release) -> Leaf:
+    def at(self, table: str, drawn: Drawn | None, written: Release) -> Leaf:
         """The leaf over a table of cells.
 
         Args:
             table: Its name.
-            noises: The noise of each cell; without it there are no margins.
+            drawn: What was drawn for its cells; without it there are no limits.
             written: The release as the query writes it: its fields are the leaf's, and its keys order the rows.
         """
         aggregate = self.release.aggregate
-        widths = [_half_width(noise) for noise in noises] if noises is not None else None
+        widths = drawn.widths if drawn is not None else None
         columns = {field: from_text(f"k{i}", field.type) for i, field in enumerate(aggregate.key_fields)}
         first: dict[str, str] = {}
-        places = enumerate(zip(aggregate.aggregate_fields, self.release.margins, strict=True))
-        for (place, (value, margin)), call, output in zip(places, aggregate.aggregates, self.outputs, strict=True):
+        places = enumerate(zip(aggregate.aggregate_fields, self.release.limits, strict=True))
+        for (place, (value, limits)), call, output in zip(places, aggregate.aggregates, self.outputs, strict=True):
             if isinstance(output, SpreadOutput):
                 found = statistic(output, f"s{place}_", widths)
                 first |= found.columns
-                columns[value], columns[margin] = found.value, found.margin
+                columns[value], ends = found.value, found.limits
             else:
                 columns[value] = _formula(output, output_type(call, output), widths)
-                columns[margin] = _margin(output, widths)
+                ends = _limits(output, widths)
+                if drawn is not None and isinstance(output, CountOutput) and output.cell == drawn.threshold_part:
+                    ends = drawn.low(output.cell), ends[1]
+            columns |= zip(limits, ends, strict=True)
         keys = written.aggregate.key_fields
         order = ", ".join(f"{columns[field]} NULLS LAST" for field in keys)
         is_ordered = not self.private_keys and keys == aggregate.key_fields
@@ -135,7 +171,7 @@ def to_text(name: str, sql_type: SqlType) -> str:
     return f"CAST(CAST({name} AS {POST_PROCESSING.types[sql_type]}) AS VARCHAR)"
 
 
-# Values and margins
+# Values and limits
 
 
 def _formula(output: Output, sql_type: SqlType, widths: Sequence[float] | None) -> str:
@@ -178,17 +214,35 @@ def _times(text: str, step: Fraction) -> str:
     return multiplied if step.denominator == 1 else f"{multiplied} / CAST({step.denominator} AS DOUBLE)"
 
 
-def _margin(output: Output, widths: Sequence[float] | None) -> str:
-    """Half the width of a 95 % interval, of the noise's law and, for a mean, of the released cells."""
+def _limits(output: Output, widths: Sequence[float] | None) -> tuple[str, str]:
+    """The limits of a 95 % interval, of the noise's law and of the released cells."""
     if widths is None or isinstance(output, TruthOutput | SpreadOutput | RankOutput):
-        return "CAST(NULL AS DOUBLE)"
-    if not isinstance(output, MeanOutput):
-        step = output.step if isinstance(output, SumOutput) else Fraction(1)
-        return f"CAST('{widths[output.cell] * float(step)!r}' AS DOUBLE)"
-    of_sum, of_count = widths[output.sum_cell], widths[output.count_cell]
-    count = f"CAST(greatest(p{output.count_cell}, 1) AS DOUBLE)"
-    spread = f"sqrt(pow({of_sum!r}, 2) + pow({of_count!r} * p{output.sum_cell} / {count}, 2)) / {count}"
-    return _times(f"least({spread}, {output.grid.upper - output.grid.lower})", output.grid.step)
+        return "CAST(NULL AS DOUBLE)", "CAST(NULL AS DOUBLE)"
+    if isinstance(output, MeanOutput):
+        return _limits_of_mean(output, widths[output.sum_cell], widths[output.count_cell])
+    step = output.step if isinstance(output, SumOutput) else Fraction(1)
+    value, margin = _times(f"p{output.cell}", step), f"CAST('{widths[output.cell] * float(step)!r}' AS DOUBLE)"
+    return f"{value} - {margin}", f"{value} + {margin}"
+
+
+def _limits_of_mean(output: MeanOutput, of_sum: float, of_count: float) -> tuple[str, str]:
+    """The means m for which sum - m * count lies within what the noise of both makes of nothing.
+
+    That is exact however small the count is. Where it may be nothing but noise, every mean of the grid is left.
+
+    Reference: Fieller 1954; the widths of two independent noises add up by squares.
+    """
+    grid = output.grid
+    total, count = f"CAST(p{output.sum_cell} AS DOUBLE)", f"CAST(p{output.count_cell} AS DOUBLE)"
+    rest = f"({count} * {count} - {of_count**2!r})"
+    root = f"sqrt({of_sum**2!r} * {rest} + pow({of_count!r} * {total}, 2))"
+
+    def limit(sign: str, end: int) -> str:
+        mean = f"{grid.centre} + ({total} * {count} {sign} {root}) / {rest}"
+        inside = f"greatest(least({mean}, {grid.upper}), {grid.lower})"
+        return _times(f"CASE WHEN {count} > {of_count!r} THEN {inside} ELSE {end} END", grid.step)
+
+    return limit("-", grid.lower), limit("+", grid.upper)
 
 
 def _error(output: _Numeric, noises: Sequence[Noise], index: int) -> ColumnError:

@@ -239,8 +239,9 @@ class Selection:
                 hint="GROUP BY what it is compared with, in a CTE, and join the result.",
                 position=self.clauses.at(self.node),
             )
-        margins = tuple(self.clauses.fields.new(SqlType.DOUBLE) for _ in calls)
-        return Released(Release(status, aggregate, margins)), key_fields
+        new = self.clauses.fields.new
+        limits = tuple((new(SqlType.DOUBLE), new(SqlType.DOUBLE)) for _ in calls)
+        return Released(Release(status, aggregate, limits)), key_fields
 
     def _union_of_sets(
         self, grouping: Grouping, calls: dict[AggregateCall, Field], marks: dict[Call, Field]
