@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from dpsql.compiler.parts import MeanOutput
+from dpsql.compiler.parts import GroupOutput, MeanOutput, ResponseOutput
 from dpsql.compiler.plan import CompiledQuery, OutputColumn, PlannedInput, PlannedRelease
 from dpsql.engine import Answer, Explanation
 from dpsql.ledger import GroupBalance
@@ -173,6 +173,8 @@ def _error_text(column: OutputColumn) -> str:
     l2 = f"L0 {error.l0}, L1 {number(error.l1)}, L2 {number(error.l2)}"
     if error.ranks is not None:
         return f"a value within {error.ranks} ranks of the one asked for, at 95 %; chosen by rank, {l2}"
+    if isinstance(error.output, ResponseOutput | GroupOutput):
+        return f"{error.mechanism} noise on counts of randomized answers, {l2}; its error is that of the answers, too"
     if error.plus_minus_95 is None:
         sums = "a centred sum" if isinstance(error.output, MeanOutput) else "centred sums"
         return f"{error.mechanism} noise on {sums} and a count, {l2}; its error falls with the group's size"

@@ -31,6 +31,7 @@ from dpsql.compiler.ir import (
 from dpsql.compiler.spreads import Moment, SpreadOutput, needs
 from dpsql.compiler.walk import inputs
 from dpsql.errors import PolicyViolation, QueryTooComplex
+from dpsql.policy import RandomizedResponse
 from dpsql.privacy.choice import Rank
 from dpsql.sqltypes import SqlType
 
@@ -175,7 +176,26 @@ class RankOutput:
     step: Fraction
 
 
-Output = RankOutput | CountOutput | SumOutput | MeanOutput | SpreadOutput | TruthOutput
+@dataclass(frozen=True)
+class ResponseOutput:
+    """How many, or what share, of those who answered are truly of a value that so many named."""
+
+    cell: int
+    total_cell: int
+    response: RandomizedResponse
+    is_share: bool
+
+
+@dataclass(frozen=True)
+class GroupOutput:
+    """How many are truly of the value of a group's randomized key, which so many named."""
+
+    cell: int
+    key: int
+    response: RandomizedResponse
+
+
+Output = RankOutput | CountOutput | SumOutput | MeanOutput | SpreadOutput | TruthOutput | ResponseOutput | GroupOutput
 
 
 @dataclass(frozen=True)
@@ -213,7 +233,7 @@ class PartList:
         """
         cap = self.contribution.max_rows
         if call.function == "count":
-            return CountOutput(self._cell(self._count(call)))
+            return CountOutput(self.cell(self._count(call)))
         if call.argument is None:
             raise TypeError(f"{call.function} has an argument")
         if call.function in TRUTHS:
@@ -223,12 +243,12 @@ class PartList:
         grid = grid_of(call, self.protected.relation, cap)
         if call.function in RANKS:
             part = Part(PartKind.RANK, call.argument, call.filter, cap, grid, rank=rank_of(call))
-            return RankOutput(self._cell(part), grid.step)
+            return RankOutput(self.cell(part), grid.step)
         if call.function in SPREADS:
             return self._spread(call, {"y": Factor(call.argument, self._spread_grid(grid))})
         if call.function == "sum":
             kind = PartKind.DISTINCT_SUM if call.distinct else PartKind.SUM
-            return SumOutput(self._cell(Part(kind, call.argument, call.filter, cap, grid)), grid.step)
+            return SumOutput(self.cell(Part(kind, call.argument, call.filter, cap, grid)), grid.step)
         return self._mean(call, call.argument, grid)
 
     def _mean(self, call: AggregateCall, argument: Expr, grid: Grid) -> MeanOutput:
@@ -238,14 +258,14 @@ class PartList:
         if call.distinct:
             total = Part(PartKind.DISTINCT_MEAN, argument, call.filter, cap, grid)
             count = Part(PartKind.DISTINCT, argument, call.filter, cap, grid)
-        return MeanOutput(self._cell(total), self._cell(count), grid)
+        return MeanOutput(self.cell(total), self.cell(count), grid)
 
     def _truth(self, decided: bool, argument: Expr, condition: Expr | None) -> TruthOutput:
         """Units with a row for one answer, and units with one for the other."""
         cells = []
         for function in ("is_true", "is_false") if decided else ("is_false", "is_true"):
             term = Call(function, (argument,), SqlType.BOOLEAN)
-            cells.append(self._cell(Part(PartKind.COUNT, None, both(term, condition), 1)))
+            cells.append(self.cell(Part(PartKind.COUNT, None, both(term, condition), 1)))
         return TruthOutput(decided, *cells)
 
     def _of_pairs(self, call: AggregateCall, first: Expr, second: Expr) -> Output:
@@ -256,7 +276,7 @@ class PartList:
             condition = both(Call("not", (absent,), SqlType.BOOLEAN), condition)
         call = replace(call, filter=condition)
         if call.function == "regr_count":
-            return CountOutput(self._cell(Part(PartKind.COUNT, None, condition, self.contribution.max_rows)))
+            return CountOutput(self.cell(Part(PartKind.COUNT, None, condition, self.contribution.max_rows)))
         grids = {
             name: grid_of(replace(call, argument=each), self.protected.relation, self.contribution.max_rows)
             for name, each in (("y", first), ("x", second))
@@ -277,9 +297,9 @@ class PartList:
             factors = tuple(numbers[letter] for letter in name)
             grid = factors[0].grid if len(factors) == 1 else product_grid(*factors)
             part = Part(PartKind.MEAN, factors[0].argument, call.filter, cap, grid, factors if len(name) > 1 else ())
-            moments[name] = Moment(self._cell(part), grid)
+            moments[name] = Moment(self.cell(part), grid)
         counted = numbers[min(wanted & numbers.keys())].argument if call.other is None else None
-        count = self._cell(Part(PartKind.COUNT, counted, call.filter, cap))
+        count = self.cell(Part(PartKind.COUNT, counted, call.filter, cap))
         return SpreadOutput(call.function, count, **moments)
 
     def _spread_grid(self, grid: Grid) -> Grid:
@@ -302,7 +322,8 @@ class PartList:
         argument = None if is_unit else call.argument
         return Part(PartKind.COUNT, argument, call.filter, self.contribution.max_rows)
 
-    def _cell(self, part: Part) -> int:
+    def cell(self, part: Part) -> int:
+        """The place of a part, which is added if it is not there."""
         if part not in self.parts:
             self.parts.append(part)
         distinct = sum(part.kind.is_distinct for part in self.parts)
@@ -381,11 +402,11 @@ def _unbounded(call: AggregateCall, argument: Expr, relation: Relation) -> Polic
 _Known = TypeVar("_Known")
 
 
-def _carried(relation: Relation, begin: Callable[[Relation], Mapping[Field, _Known]]) -> dict[Field, _Known]:
+def carried(relation: Relation, begin: Callable[[Relation], Mapping[Field, _Known]]) -> dict[Field, _Known]:
     """What is known of fields where they begin, for the fields of a relation that hand them on as they are."""
     known = dict(begin(relation))
     for part in inputs(relation):
-        known |= _carried(part, begin)
+        known |= carried(part, begin)
     sources = {field: _source(expression) for field, expression in _handed_on(relation)}
     return known | {field: known[source] for field, source in sources.items() if source in known}
 
@@ -422,7 +443,7 @@ def _column_names(relation: Relation) -> Mapping[Field, str]:
             return {}
         return {f: column.name for column, f in zip(scan.columns, scan.column_fields, strict=True)}
 
-    return _carried(relation, begin)
+    return carried(relation, begin)
 
 
 def step_of(argument: Expr, relation: Relation, found: Interval) -> Fraction:
@@ -456,7 +477,7 @@ def _steps(relation: Relation) -> Mapping[Field, Fraction]:
             return {f: w.grid.step for f, w in windows if w.grid is not None and w.function == "sum"}
         return {}
 
-    return _carried(relation, begin)
+    return carried(relation, begin)
 
 
 def decimal_places(step: Fraction) -> int | None:

@@ -21,13 +21,15 @@ from dpsql.compiler.engines.dialect import Dialect
 from dpsql.compiler.ir import Call, Cast, Expr, Field, Relation, Release, SystemScan
 from dpsql.compiler.lowered import Lowered
 from dpsql.compiler.lowering import Fields
-from dpsql.compiler.parts import Contribution, PartList
+from dpsql.compiler.parts import Contribution, Part, PartList
 from dpsql.compiler.pricing import Calibrated, PlannedPart, Selection, Unpriced, calibrate
 from dpsql.compiler.provenance import origins
 from dpsql.compiler.released import ColumnError, Drawn, ReleasedLeaf, input_leaf, text_leaf, to_text
 from dpsql.compiler.render import Leaf, Renderer
+from dpsql.compiler.responses import Responses
 from dpsql.compiler.rewrite import Bounding, rewrite
 from dpsql.compiler.settings import QuerySettings
+from dpsql.compiler.visible import weights
 from dpsql.privacy.accounting import Spent
 from dpsql.privacy.cost import Event, Price
 from dpsql.privacy.selection import Threshold
@@ -193,12 +195,14 @@ class _Draft:
     sql: str
     inputs: tuple[tuple[_InputDraft, bool], ...]
     keys: int
-    unpriced: Unpriced
+    parts: tuple[Part, ...]
+    contribution: Contribution
+    private_keys: bool
 
     @property
     def identity(self) -> tuple[object, ...]:
         """What makes two drafts one: what is read, and which ranks are chosen of it."""
-        return self.sql, self.inputs, tuple(part.rank for part in self.unpriced.parts)
+        return self.sql, self.inputs, tuple(part.rank for part in self.parts)
 
 
 @dataclass
@@ -275,18 +279,20 @@ class Planner:
         inputs, leaves = self._inputs(made_first(aggregate, listed))
         contribution = self._contribution(release, domain[1] if domain is not None else None)
         part_list = PartList(protected, contribution)
-        outputs = tuple(part_list.output(call) for call in aggregate.aggregates)
+        responses = Responses.of(release)
+        responses.check(private_keys=grouped and domain is None)
+        outputs = tuple(responses.output(part_list, call) for call in aggregate.aggregates)
         parts = tuple(part_list.parts)
         bounds = bounds_of(protected.relation)
         fine = any(_is_fine(key, bounds) for key in aggregate.keys)
         bounding = Bounding(protected, aggregate.keys, parts, contribution, listed, fine)
-        unpriced = Unpriced(parts, contribution, grouped and domain is None)
-        draft = _Draft(rewrite(bounding, self._renderer(self.dialect, leaves)), inputs, len(aggregate.keys), unpriced)
+        sql = rewrite(bounding, self._renderer(self.dialect, leaves))
+        draft = _Draft(sql, inputs, len(aggregate.keys), parts, contribution, grouped and domain is None)
         # Equal releases are one: made once, paid once, the same wherever the query names it.
         alike = (i for i, other in enumerate(self.drafts) if other.identity == draft.identity)
         index = next(alike, len(self.drafts))
         self.drafts += [draft] if index == len(self.drafts) else []
-        self.leaves[release] = index, ReleasedLeaf(release, outputs, unpriced.private_keys)
+        self.leaves[release] = index, ReleasedLeaf(release, outputs, draft.private_keys)
         return index
 
     def _inputs(
@@ -343,7 +349,8 @@ class Planner:
     def _priced(self, price: Price) -> tuple[PlannedRelease, ...]:
         """All releases with their shares of one price, inner ones as much as outer ones."""
         adjacency = self.catalog.policy.dataset.adjacency
-        calibrated = calibrate([draft.unpriced for draft in self.drafts], price, self.settings, adjacency)
+        unpriced = [self._unpriced(index, draft) for index, draft in enumerate(self.drafts)]
+        calibrated = calibrate(unpriced, price, self.settings, adjacency)
         releases: list[PlannedRelease] = []
         for draft, drawn in zip(self.drafts, calibrated, strict=True):
             inputs = tuple(
@@ -359,6 +366,13 @@ class Planner:
             )
             releases.append(self._release(draft, inputs, drawn))
         return tuple(releases)
+
+    def _unpriced(self, index: int, draft: _Draft) -> Unpriced:
+        """What an engine query draws noise for; a column that the query names in several places counts once."""
+        shown = dict.fromkeys(
+            output for place, leaf in self.leaves.values() if place == index for output in leaf.outputs
+        )
+        return Unpriced(draft.parts, draft.contribution, draft.private_keys, weights(draft.parts, shown))
 
     def _release(self, draft: _Draft, inputs: tuple[PlannedInput, ...], drawn: Calibrated) -> PlannedRelease:
         identity = json.dumps(
@@ -380,8 +394,8 @@ class Planner:
             drawn.parts,
             drawn.selection,
             drawn.threshold_part,
-            draft.unpriced.contribution,
-            draft.unpriced.private_keys,
+            draft.contribution,
+            draft.private_keys,
             hashlib.sha256(identity.encode()).hexdigest(),
         )
 

@@ -1,6 +1,6 @@
 """pricing: share a query's price over its noisy primitives, and calibrate each to its share.
 
-Rule: shares depend on the plan's shape alone, never on data or on what was released before.
+Rule: shares depend on the plan alone, never on data or on what was released before.
 """
 
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ from dpsql.privacy.cost import ZERO, Price, Share, split
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, best, gaussian, laplace
 from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric, select, threshold_for
 from dpsql.privacy.sensitivity import Adjacency, cell_sensitivity
+from dpsql.privacy.shares import proportions
 
 Noise = DiscreteLaplace | DiscreteGaussian | RankChoice
 Selection = TruncatedGeometric | GaussianThreshold | Threshold
@@ -36,11 +37,13 @@ class Unpriced:
         parts: Its cells.
         contribution: What one unit may contribute.
         private_keys: True where its groups have to be selected.
+        weights: How much the noise of each part is seen.
     """
 
     parts: tuple[Part, ...]
     contribution: Contribution
     private_keys: bool
+    weights: tuple[Fraction, ...]
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Calibrated:
 def calibrate(
     releases: Sequence[Unpriced], price: Price, settings: QuerySettings, adjacency: Adjacency
 ) -> tuple[Calibrated, ...]:
-    """Split a price evenly over all noisy primitives of all releases of a query.
+    """Split a price over all noisy primitives of all releases of a query, so that the error that is seen is least.
 
     Raises:
         PolicyViolation: Private groups have no δ to be selected with.
@@ -81,14 +84,14 @@ class Pricing:
         """Give every primitive its share, in order."""
         needs = [(release, self._selects(release)) for release in releases]
         noise_delta = Fraction(self._converts and self.settings.mechanism != "laplace")
-        shares: list[Fraction] = []
+        weights: list[Fraction] = []
         deltas: list[Fraction] = []
         for release, selects in needs:
-            shares += [Fraction(1)] * (len(release.parts) + selects)
+            weights += [*self._weights(release, selects), *[Fraction(1)] * selects]
             deltas += [noise_delta] * len(release.parts) + [Fraction(1)] * selects
             if release.private_keys and not selects:
                 deltas[-1] = Fraction(1)
-        parts = split(self.price, shares, deltas) if shares else ()
+        parts = split(self.price, proportions(self.price.accountant, weights), deltas) if weights else ()
         calibrated = []
         for release, selects in needs:
             count = len(release.parts) + selects
@@ -106,6 +109,13 @@ class Pricing:
         Where Gaussians convert, a part spends the δ of its share, so there a selection always has one.
         """
         return release.private_keys and (self._converts or UNITS not in release.parts)
+
+    @staticmethod
+    def _weights(release: Unpriced, selects: bool) -> list[Fraction]:
+        """How much each part matters; a count that decides which groups there are is seen in that, too."""
+        decides = release.private_keys and not selects
+        pairs = zip(release.parts, release.weights, strict=True)
+        return [weight + 1 if decides and part == UNITS else weight for part, weight in pairs]
 
     def _calibrated(self, release: Unpriced, shares: tuple[Share, ...]) -> Calibrated:
         parts = tuple(

@@ -12,24 +12,28 @@ from dpsql.compiler.engines.dialect import Dialect
 from dpsql.compiler.ir import Field, Release
 from dpsql.compiler.parts import (
     CountOutput,
+    GroupOutput,
     MeanOutput,
     Output,
     RankOutput,
+    ResponseOutput,
     SumOutput,
     TruthOutput,
     decimal_places,
     output_type,
 )
 from dpsql.compiler.pricing import Noise
+from dpsql.compiler.ratios import debiased, fieller
 from dpsql.compiler.render import Leaf
 from dpsql.compiler.schema import EngineColumn
-from dpsql.compiler.spreads import SpreadOutput, statistic
+from dpsql.compiler.spreads import SpreadOutput, Statistic, statistic
 from dpsql.errors import UnsupportedQuery
 from dpsql.privacy.choice import RankChoice
 from dpsql.privacy.mechanisms import DiscreteLaplace
 from dpsql.sqltypes import SqlType
 
-_Numeric = CountOutput | SumOutput | MeanOutput | SpreadOutput | RankOutput
+_Computed = SpreadOutput | ResponseOutput | GroupOutput
+_Numeric = CountOutput | SumOutput | MeanOutput | RankOutput | _Computed
 _MISSED = 0.05
 _TEXT = EngineColumn("VARCHAR", SqlType.TEXT, not_null=False)
 
@@ -127,8 +131,8 @@ class ReleasedLeaf:
         first: dict[str, str] = {}
         places = enumerate(zip(aggregate.aggregate_fields, self.release.limits, strict=True))
         for (place, (value, limits)), call, output in zip(places, aggregate.aggregates, self.outputs, strict=True):
-            if isinstance(output, SpreadOutput):
-                found = statistic(output, f"s{place}_", widths)
+            if isinstance(output, _Computed):
+                found = _computed(output, f"s{place}_", widths, len(aggregate.keys))
                 first |= found.columns
                 columns[value], ends = found.value, found.limits
             else:
@@ -174,14 +178,20 @@ def to_text(name: str, sql_type: SqlType) -> str:
 # Values and limits
 
 
+def _computed(output: _Computed, prefix: str, widths: Sequence[float] | None, keys: int) -> Statistic:
+    if isinstance(output, SpreadOutput):
+        return statistic(output, prefix, widths)
+    return debiased(output, prefix, widths, keys)
+
+
 def _formula(output: Output, sql_type: SqlType, widths: Sequence[float] | None) -> str:
     """An aggregate's value, of the released cells."""
     if isinstance(output, CountOutput):
         return f"p{output.cell}"
     if isinstance(output, TruthOutput):
         return _truth(output, widths)
-    if isinstance(output, SpreadOutput):
-        raise TypeError("a spread is written with its columns")
+    if isinstance(output, _Computed):
+        raise TypeError("it is written with its columns")
     if isinstance(output, SumOutput | RankOutput):
         places = decimal_places(output.step)
         if sql_type is SqlType.NUMERIC and places is not None:
@@ -216,7 +226,7 @@ def _times(text: str, step: Fraction) -> str:
 
 def _limits(output: Output, widths: Sequence[float] | None) -> tuple[str, str]:
     """The limits of a 95 % interval, of the noise's law and of the released cells."""
-    if widths is None or isinstance(output, TruthOutput | SpreadOutput | RankOutput):
+    if widths is None or isinstance(output, TruthOutput | RankOutput | _Computed):
         return "CAST(NULL AS DOUBLE)", "CAST(NULL AS DOUBLE)"
     if isinstance(output, MeanOutput):
         return _limits_of_mean(output, widths[output.sum_cell], widths[output.count_cell])
@@ -226,27 +236,20 @@ def _limits(output: Output, widths: Sequence[float] | None) -> tuple[str, str]:
 
 
 def _limits_of_mean(output: MeanOutput, of_sum: float, of_count: float) -> tuple[str, str]:
-    """The means m for which sum - m * count lies within what the noise of both makes of nothing.
-
-    That is exact however small the count is. Where it may be nothing but noise, every mean of the grid is left.
-
-    Reference: Fieller 1954; the widths of two independent noises add up by squares.
-    """
+    """Fieller's; where the count may be nothing but noise, every mean of the grid is left."""
     grid = output.grid
     total, count = f"CAST(p{output.sum_cell} AS DOUBLE)", f"CAST(p{output.count_cell} AS DOUBLE)"
-    rest = f"({count} * {count} - {of_count**2!r})"
-    root = f"sqrt({of_sum**2!r} * {rest} + pow({of_count!r} * {total}, 2))"
+    means = fieller(total, count, repr(of_sum**2), of_count)
 
-    def limit(sign: str, end: int) -> str:
-        mean = f"{grid.centre} + ({total} * {count} {sign} {root}) / {rest}"
-        inside = f"greatest(least({mean}, {grid.upper}), {grid.lower})"
+    def limit(mean: str, end: int) -> str:
+        inside = f"greatest(least({grid.centre} + {mean}, {grid.upper}), {grid.lower})"
         return _times(f"CASE WHEN {count} > {of_count!r} THEN {inside} ELSE {end} END", grid.step)
 
-    return limit("-", grid.lower), limit("+", grid.upper)
+    return limit(means[0], grid.lower), limit(means[1], grid.upper)
 
 
 def _error(output: _Numeric, noises: Sequence[Noise], index: int) -> ColumnError:
-    depends = isinstance(output, MeanOutput | SpreadOutput)
+    depends = isinstance(output, MeanOutput | _Computed)
     cell, step = _first_cell(output)
     noise, scale = noises[cell], float(step)
     sensitivity = noise.sensitivity
@@ -294,4 +297,4 @@ def _first_cell(output: _Numeric) -> tuple[int, Fraction]:
         return next((each.cell, each.grid.step) for each in moments if each is not None)
     if isinstance(output, MeanOutput):
         return output.sum_cell, output.grid.step
-    return output.cell, Fraction(1) if isinstance(output, CountOutput) else output.step
+    return output.cell, output.step if isinstance(output, SumOutput | RankOutput) else Fraction(1)
