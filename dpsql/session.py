@@ -7,10 +7,12 @@ import itertools
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from dpsql.backends import Cancellation
+from dpsql.backends.deadlines import after
 from dpsql.browsing import Browser, NoBrowser, Visit
 from dpsql.compiler.parse import parse
 from dpsql.compiler.statements import (
@@ -361,17 +363,13 @@ class Session:
         with self._lock:
             self._cancellation = cancellation
         timeout = self._settings.statement_timeout
-        timer = threading.Timer(timeout, cancellation.cancel) if timeout else None
         try:
-            if timer is not None:
-                timer.start()
-            browsed = self._browse(statement, parameters, cancellation)
-            if browsed is not None:
-                return browsed
-            answer, pursuit = self._question(statement, parameters).answer(cancellation)
+            with after(timeout, cancellation.cancel) if timeout else nullcontext():
+                browsed = self._browse(statement, parameters, cancellation)
+                if browsed is not None:
+                    return browsed
+                answer, pursuit = self._question(statement, parameters).answer(cancellation)
         finally:
-            if timer is not None:
-                timer.cancel()
             with self._lock:
                 self._cancellation = None
         rows = answer.rows.rows

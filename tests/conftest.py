@@ -30,7 +30,21 @@ ROOT = Path(__file__).parent.parent
 PATIENTS = 500
 SEED = 7
 
+COVERS = {"compiler", "privacy", "ledger", "test_protocol", "test_release", "test_system"} | {
+    *("test_engine", "test_nested", "test_previews", "test_prices", "test_probes", "test_scopes", "test_session"),
+    *("test_target", "test_transactions"),
+}
+"""The tests that answer for branches; the others, which run whole systems, are not slowed down by counting them."""
+
 MakeEngine = Callable[..., Engine]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Count branches in the tests above only: a branch that none but chance reaches is not tested."""
+    for item in items:
+        parts = item.path.relative_to(ROOT / "tests").with_suffix("").parts
+        if not COVERS & set(parts):
+            item.add_marker("no_cover")
 
 
 @pytest.fixture(scope="session")
@@ -214,14 +228,20 @@ def wide_postgres_policy(
 
 
 @contextmanager
+def closing_engine(policy: Path, folder: Path, backend: Backend | None = None) -> Iterator[Engine]:
+    """An engine over a new ledger."""
+    engine = open_engine(policy, folder / "ledger.sqlite", backend=backend)
+    yield engine
+    engine.close()
+    engine.ledger.close()
+
+
+@contextmanager
 def silent_engine(policy: Path, folder: Path, backend: Backend | None = None) -> Iterator[Engine]:
-    """An engine without noise."""
-    with pytest.MonkeyPatch.context() as patch:
+    """An engine, and no noise anywhere as long as it is open: for files that have none in any test."""
+    with pytest.MonkeyPatch.context() as patch, closing_engine(policy, folder, backend) as engine:
         silence_noise(patch)
-        engine = open_engine(policy, folder / "ledger.sqlite", backend=backend)
         yield engine
-        engine.close()
-        engine.ledger.close()
 
 
 @pytest.fixture(scope="session")
@@ -232,14 +252,27 @@ def forks() -> Iterator[Forks]:
 
 
 @pytest.fixture(scope="module")
-def wide_postgres_engine(wide_postgres_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """For one test file: an engine over the wide world in PostgreSQL, without noise."""
-    with silent_engine(wide_postgres_policy, tmp_path_factory.mktemp("ledger")) as engine:
+def opened_wide_postgres(wide_postgres_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """For one test file: an engine over the wide world in PostgreSQL."""
+    with closing_engine(wide_postgres_policy, tmp_path_factory.mktemp("ledger")) as engine:
         yield engine
 
 
 @pytest.fixture(scope="module")
-def wide_engine(wide_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """For one test file: an engine over the wide world, without noise."""
-    with silent_engine(wide_policy, tmp_path_factory.mktemp("ledger")) as engine:
+def opened_wide(wide_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """For one test file: an engine over the wide world."""
+    with closing_engine(wide_policy, tmp_path_factory.mktemp("ledger")) as engine:
         yield engine
+
+
+# Noise is taken away for one test at a time: its neighbours in the file may count on it.
+@pytest.fixture
+def wide_postgres_engine(opened_wide_postgres: Engine, no_noise: None) -> Engine:
+    """An engine over the wide world in PostgreSQL, without noise."""
+    return opened_wide_postgres
+
+
+@pytest.fixture
+def wide_engine(opened_wide: Engine, no_noise: None) -> Engine:
+    """An engine over the wide world, without noise."""
+    return opened_wide

@@ -50,7 +50,7 @@ def spent(engine: Engine) -> int:
     return engine.ledger.budget("ana", engine.policy).charges
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def shared(wide_engine: Engine) -> Iterator[Session]:
     session = Session(wide_engine, "ana")
     yield session

@@ -279,7 +279,7 @@ def test_a_failure_of_the_inner_query_is_not_the_outer_ones(nested: Engine, stag
         run(nested, BELOW)
 
 
-def test_several_rows_for_one_value_are_told_and_are_no_failure(nested: Engine, stages: Stages) -> None:
+def test_several_rows_for_one_value_are_told_and_are_no_failure(nested: Engine, stages: Stages, no_noise: None) -> None:
     for _ in range(4):
         with pytest.raises(CardinalityViolation, match="more than one row returned by a subquery") as caught:
             run(nested, SEVERAL)

@@ -1,7 +1,6 @@
 """DuckDB as the engine: one read-only file, locked down, queries cancellable and bounded in time."""
 
 import logging
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.backends.backend import NO_INPUTS, Cancellation, ExactCells, ExactRows, Inputs, PublicRows, Texts
+from dpsql.backends.deadlines import after
 from dpsql.backends.fit import TablePath, fitted
 from dpsql.compiler.engines.dialect import quote_name
 from dpsql.compiler.plan import PlannedRelease, PublicRead
@@ -250,15 +250,12 @@ def _cursor(
 @contextmanager
 def stoppable(cursor: duckdb.DuckDBPyConnection, cancellation: Cancellation, seconds: float) -> Iterator[None]:
     """Let the user and a time limit stop what runs on a cursor."""
-    deadline = threading.Timer(seconds, cancellation.cancel)
-    deadline.daemon = True
-    deadline.start()
-    try:
-        cancellation.enter(cursor.interrupt)
-        yield
-    finally:
-        deadline.cancel()
-        cancellation.leave()
+    with after(seconds, cancellation.cancel):
+        try:
+            cancellation.enter(cursor.interrupt)
+            yield
+        finally:
+            cancellation.leave()
 
 
 def _shadow(schema: EngineSchema, timezone: str) -> duckdb.DuckDBPyConnection:

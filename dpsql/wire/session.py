@@ -57,7 +57,8 @@ from dpsql.wire.styles import Style
 from dpsql.wire.textformat import read_text
 
 _CHUNK: Final = 64 << 10
-_BATCH: Final = 64
+_BATCH: Final = 2560
+"""So many values are written at once; other clients wait for them, and the memory of a reply is bounded by them."""
 _CHANGES_SETTINGS: Final = ("SET", "RESET", "DISCARD", "ROLLBACK")
 _FORGETS_STATEMENTS: Final = ("DEALLOCATE ALL", "DISCARD ALL")
 
@@ -315,12 +316,13 @@ class WireSession:
         self, columns: Sequence[ResultColumn], formats: Sequence[int], rows: Sequence[tuple[object, ...]]
     ) -> None:
         style = Style.of(self._session.output_settings)
-        writers = [of_column(column, style).write[code] for column, code in zip(columns, formats, strict=True)]
-        for start in range(0, len(rows), _BATCH):
-            batch = rows[start : start + _BATCH]
-            by_column = zip(writers, zip(*batch, strict=True), strict=True)
-            written = [[None if value is None else write(value) for value in column] for write, column in by_column]
-            self._pending += self._protocol.send_rows(zip(*written, strict=True) if written else [()] * len(batch))
+        kinds = [of_column(column, style) for column in columns]
+        size = max(_BATCH // max(len(columns), 1), 1)
+        for start in range(0, len(rows), size):
+            batch = rows[start : start + size]
+            by_column = zip(kinds, formats, zip(*batch, strict=True), strict=True) if kinds else ()
+            written = [kind.column(code, values) for kind, code, values in by_column]
+            self._pending += self._protocol.send_rows(written, len(batch))
             await self._breathe()
 
     def _complete(self, tag: str) -> None:

@@ -15,6 +15,8 @@ from dpsql.sqltypes import Span
 
 _DAY: Final = timedelta(days=1)
 _SHOWN: Final = 64
+_ALIKE: Final = 15
+"""Digits before the point up to which nobody turns to an exponent; the sign may be one of them."""
 
 
 def boolean(value: object) -> str:
@@ -24,7 +26,7 @@ def boolean(value: object) -> str:
 
 def integer(value: int | float | Decimal) -> str:
     """Return the digits of a whole number, whatever Python type it has."""
-    return str(whole(value))
+    return str(value if type(value) is int else whole(value))
 
 
 def whole(value: int | float | Decimal) -> int:
@@ -47,6 +49,9 @@ def double(value: float) -> str:
     """Return the shortest digits that read back as the same float8."""
     # Python and PostgreSQL print alike, but for the point where they turn to an exponent: 1e16 there, 1e15 here.
     text = repr(float(value))
+    whole, _, fraction = text.partition(".")
+    if len(whole) <= _ALIKE and fraction.isdigit():
+        return whole if fraction == "0" else text
     return _special(text) or _shortest(text, 15)
 
 

@@ -37,12 +37,12 @@ def oracle(
         yield connection
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def analyst(wide_engine: Engine) -> Session:
     return Session(wide_engine, "ana")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def postgres_analyst(wide_postgres_engine: Engine) -> Session:
     return Session(wide_postgres_engine, "ana")
 

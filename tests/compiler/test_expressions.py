@@ -57,7 +57,7 @@ def oracle(
         yield connection
 
 
-@pytest.fixture(scope="module", params=["wide_engine", "wide_postgres_engine"])
+@pytest.fixture(params=["wide_engine", "wide_postgres_engine"])
 def analyst(request: pytest.FixtureRequest) -> Session:
     return Session(request.getfixturevalue(request.param), "ana")
 

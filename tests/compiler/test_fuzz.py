@@ -49,7 +49,7 @@ def broken(random_: random.Random, queries: list[list[str]], words: list[str]) -
     return " ".join(query)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def analyst(wide_engine: Engine) -> Iterator[Session]:
     session = Session(wide_engine, "ana")
     session.configure("statement_timeout", "5s")

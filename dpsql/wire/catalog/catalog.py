@@ -28,6 +28,8 @@ from dpsql.wire.catalog.syntax import Query
 from dpsql.wire.catalog.typed import Statement
 from dpsql.wire.catalog.visitor import Visitor
 
+_EXACT: Final = frozenset({"BOOLEAN", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP"})
+"""Storages of which the engine gives the very values; a text may be a number that only became one."""
 _FACTS: Final = {
     "block_size": "8192",
     "default_table_access_method": "heap",
@@ -158,7 +160,7 @@ class Catalog:
         about, rendered = self._translate(query, types, values, visit)
         used = {f"p{index + 1}": values[index] for index in about.parameters if f"$p{index + 1} " in rendered.sql}
         rows = self._role.engine.run(rendered.sql, used, cancellation)
-        shown = [self._row(row, rendered.columns, about) for row in rows]
+        shown = self._shown(rows, rendered.columns, about)
         return Result(f"SELECT {len(shown)}", _columns(rendered.columns), shown)
 
     def _translate(
@@ -176,9 +178,15 @@ class Catalog:
         about = Statement(self._role.snapshot, visitor, _declared(types), values)
         return about, Queries(about).query(query, None)
 
-    def _row(self, row: Sequence[Any], columns: Sequence[Out], about: Statement) -> tuple[object, ...]:
+    def _shown(
+        self, rows: list[tuple[Any, ...]], columns: Sequence[Out], about: Statement
+    ) -> Sequence[tuple[object, ...]]:
+        """The rows as clients see them: most are what the engine gave."""
+        kinds = [column.kind for column in columns]
+        if all(_is_shown(rows, place, kind) for place, kind in enumerate(kinds)):
+            return rows
         path = about.visitor.path_text(self._role.snapshot)
-        return tuple(self._value(value, column.kind, path) for value, column in zip(row, columns, strict=False))
+        return [tuple(self._value(value, kind, path) for value, kind in zip(row, kinds, strict=False)) for row in rows]
 
     def _value(self, value: Any, kind: Kind, path: str) -> object:
         if value is None:
@@ -191,6 +199,13 @@ class Catalog:
             parts = value.values() if isinstance(value, dict) else value
             return "(" + ",".join("" if part is None else str(part) for part in parts) + ")"
         return _plain(value) if isinstance(value, Decimal) else value
+
+
+def _is_shown(rows: Sequence[tuple[Any, ...]], place: int, kind: Kind) -> bool:
+    """Whether a column's values are what the engine gave."""
+    if kind.is_array or kind.name in REG_TYPES or kind.fields:
+        return False
+    return kind.storage in _EXACT or not any(isinstance(row[place], Decimal) for row in rows)
 
 
 def _plain(value: Decimal) -> Decimal:

@@ -6,7 +6,6 @@ Rule 2: what it raises becomes an error of PostgreSQL's kind; it never ends a se
 
 import logging
 import re
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, Signature
 from typing import Any, Final
@@ -15,6 +14,7 @@ import duckdb
 from duckdb.func import SPECIAL
 
 from dpsql.backends import Cancellation
+from dpsql.backends.duckdb import stoppable
 from dpsql.errors import (
     CardinalityViolation,
     Error,
@@ -95,19 +95,15 @@ class CatalogEngine:
             Error: It went wrong in a way that PostgreSQL has too, or that it does not know.
         """
         cursor = self._database.cursor()
-        timer = threading.Timer(STATEMENT_SECONDS, cancellation.cancel)
         try:
-            cancellation.enter(cursor.interrupt)
-            timer.start()
-            cursor.execute(sql, dict(values) or None)
-            return cursor.fetchmany(MAX_ROWS)
+            with stoppable(cursor, cancellation, STATEMENT_SECONDS):
+                cursor.execute(sql, dict(values) or None)
+                return cursor.fetchmany(MAX_ROWS)
         except duckdb.Error as error:
             if cancellation.is_cancelled:
                 raise QueryCanceled("canceling statement due to user request or time limit") from None
             raise self._error(error) from None
         finally:
-            timer.cancel()
-            cancellation.leave()
             cursor.close()
 
     def _error(self, error: duckdb.Error) -> Error:
