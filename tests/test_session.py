@@ -400,7 +400,9 @@ def test_notices(session: Session) -> None:
     (notice,) = first.notices
     for part in ("price: epsilon 0.1 (rho 0.005)", "remaining: epsilon ", "of 5", "95 % of noise within: n ± ", "c"):
         assert part in notice.message
-    assert notice.detail == "of one unit at most 10 groups and 5 rows in each are counted"
+    assert notice.detail == (
+        "of one unit at most 10 groups and 5 rows in each are counted; values beyond their limits are moved to them"
+    )
     again = run(session, sql)
     assert "price: free, your earlier release" in again.notices[0].message
     assert run(session, "SELECT COUNT(*) FROM visits").notices[0].detail == "of one unit at most 50 rows are counted"

@@ -16,6 +16,7 @@ from dpsql.compiler.ir import (
     Aggregate,
     AggregateCall,
     Call,
+    Cast,
     Column,
     Expr,
     Field,
@@ -57,6 +58,7 @@ class PartKind(enum.Enum):
     DISTINCT_SUM = "distinct sum"
     DISTINCT_MEAN = "distinct mean"
     RANK = "rank"
+    CUT = "cut"
 
     @property
     def is_distinct(self) -> bool:
@@ -86,7 +88,8 @@ class Part:
             clamped. MEAN: the same scaled to min(rows, cap) rows and measured from the grid's centre. DISTINCT:
             values no other unit brings, `cap` at most; DISTINCT_SUM and DISTINCT_MEAN: such values added up, from 0
             or from the grid's centre. RANK: how often there is each grid value, `cap` rows of a unit at most; what it
-            adds is what it moves the loss of a value by.
+            adds is what it moves the loss of a value by. CUT: 1 for a unit of whom bounding cut something, of its rows
+            beyond `cap`, or in rows that pass the filter.
         argument: What is counted or summed; None counts rows.
         filter: Rows for which it is not true add nothing.
         cap: Rows of one unit that count in one group.
@@ -125,6 +128,8 @@ class Part:
         """The most that one unit adds to a cell."""
         if self.rank is not None:
             return self.cap * self.rank.below
+        if self.kind is PartKind.CUT:
+            return 1
         if self.grid is None or self.kind is PartKind.DISTINCT:
             return self.cap
         if self.kind in (PartKind.MEAN, PartKind.DISTINCT_MEAN):
@@ -251,6 +256,19 @@ class PartList:
             return SumOutput(self.cell(Part(kind, call.argument, call.filter, cap, grid)), grid.step)
         return self._mean(call, call.argument, grid)
 
+    def count_cuts(self) -> None:
+        """Add a count of the units of whom bounding cuts something, unless it cuts nothing."""
+        outside: Expr | None = None
+        for part in self.parts:
+            terms = ((part.argument, part.grid),) if not part.factors else ((f.argument, f.grid) for f in part.factors)
+            for argument, grid in terms:
+                if argument is None or grid is None:
+                    continue
+                beyond = both(_beyond(argument, grid), part.filter)
+                outside = beyond if outside is None else Call("or", (beyond, outside), SqlType.BOOLEAN)
+        if outside is not None or not self.contribution.one_row:
+            self.cell(Part(PartKind.CUT, None, outside, self.contribution.max_rows))
+
     def _mean(self, call: AggregateCall, argument: Expr, grid: Grid) -> MeanOutput:
         cap = self.contribution.max_rows
         total, count = Part(PartKind.MEAN, argument, call.filter, cap, grid), None
@@ -353,6 +371,14 @@ def product_grid(one: Factor, two: Factor) -> Grid:
 def both(term: Expr, condition: Expr | None) -> Expr:
     """A condition, and another if there is one."""
     return term if condition is None else Call("and", (term, condition), SqlType.BOOLEAN)
+
+
+def _beyond(argument: Expr, grid: Grid) -> Expr:
+    """True of a value that is moved to a limit."""
+    value = Cast(argument, SqlType.DOUBLE)
+    low, high = (Literal(float(end * grid.step), SqlType.DOUBLE) for end in (grid.lower, grid.upper))
+    sides = Call("lt", (value, low), SqlType.BOOLEAN), Call("gt", (value, high), SqlType.BOOLEAN)
+    return Call("or", sides, SqlType.BOOLEAN)
 
 
 def grid_of(call: AggregateCall, relation: Relation, rows: int) -> Grid:

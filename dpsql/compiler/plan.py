@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 
 from dpsql.compiler.bound import Bounds, bounds_of, interval
@@ -252,6 +253,11 @@ class Planner:
         return CompiledQuery(self.sql, columns, releases, *reads, post_sql, price, limited, invented)
 
     @property
+    def _bias_share(self) -> Fraction:
+        """The part of the price that tells what bounding cuts."""
+        return self.catalog.role.query.bias_share
+
+    @property
     def dialect(self) -> Dialect:
         """The SQL of the engine that holds the data."""
         return DIALECTS[self.catalog.schema.engine]
@@ -282,6 +288,8 @@ class Planner:
         responses = Responses.of(release)
         responses.check(private_keys=grouped and domain is None)
         outputs = tuple(responses.output(part_list, call) for call in aggregate.aggregates)
+        if self._bias_share and part_list.parts:
+            part_list.count_cuts()
         parts = tuple(part_list.parts)
         bounds = bounds_of(protected.relation)
         fine = any(_is_fine(key, bounds) for key in aggregate.keys)
@@ -350,7 +358,7 @@ class Planner:
         """All releases with their shares of one price, inner ones as much as outer ones."""
         adjacency = self.catalog.policy.dataset.adjacency
         unpriced = [self._unpriced(index, draft) for index, draft in enumerate(self.drafts)]
-        calibrated = calibrate(unpriced, price, self.settings, adjacency)
+        calibrated = calibrate(unpriced, price, self.settings, adjacency, self._bias_share)
         releases: list[PlannedRelease] = []
         for draft, drawn in zip(self.drafts, calibrated, strict=True):
             inputs = tuple(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from dpsql.compiler.parts import UNITS, Contribution, Part
+from dpsql.compiler.parts import UNITS, Contribution, Part, PartKind
 from dpsql.compiler.settings import QuerySettings
 from dpsql.errors import PolicyViolation
 from dpsql.privacy.choice import RankChoice, rank_choice
@@ -62,36 +62,50 @@ class Calibrated:
 
 
 def calibrate(
-    releases: Sequence[Unpriced], price: Price, settings: QuerySettings, adjacency: Adjacency
+    releases: Sequence[Unpriced],
+    price: Price,
+    settings: QuerySettings,
+    adjacency: Adjacency,
+    bias_share: Fraction = ZERO,
 ) -> tuple[Calibrated, ...]:
     """Split a price over all noisy primitives of all releases of a query, so that the error that is seen is least.
 
     Raises:
         PolicyViolation: Private groups have no δ to be selected with.
     """
-    return Pricing(price, settings, adjacency).calibrate(releases)
+    return Pricing(price, settings, adjacency, bias_share).calibrate(releases)
 
 
 @dataclass(frozen=True)
 class Pricing:
-    """Calibrates the releases of one query."""
+    """Calibrates the releases of one query.
+
+    Attributes:
+        price: What the query costs.
+        settings: The mechanism that is asked for.
+        adjacency: What neighbours are.
+        bias_share: The part of the price for counts of what bounding cuts.
+    """
 
     price: Price
     settings: QuerySettings
     adjacency: Adjacency
+    bias_share: Fraction
 
     def calibrate(self, releases: Sequence[Unpriced]) -> tuple[Calibrated, ...]:
         """Give every primitive its share, in order."""
         needs = [(release, self._selects(release)) for release in releases]
         noise_delta = Fraction(self._converts and self.settings.mechanism != "laplace")
         weights: list[Fraction] = []
+        cuts: list[bool] = []
         deltas: list[Fraction] = []
         for release, selects in needs:
             weights += [*self._weights(release, selects), *[Fraction(1)] * selects]
+            cuts += [*(part.kind is PartKind.CUT for part in release.parts), *[False] * selects]
             deltas += [noise_delta] * len(release.parts) + [Fraction(1)] * selects
             if release.private_keys and not selects:
                 deltas[-1] = Fraction(1)
-        parts = split(self.price, proportions(self.price.accountant, weights), deltas) if weights else ()
+        parts = split(self.price, self._proportions(weights, cuts), deltas) if weights else ()
         calibrated = []
         for release, selects in needs:
             count = len(release.parts) + selects
@@ -109,6 +123,14 @@ class Pricing:
         Where Gaussians convert, a part spends the δ of its share, so there a selection always has one.
         """
         return release.private_keys and (self._converts or UNITS not in release.parts)
+
+    def _proportions(self, weights: Sequence[Fraction], cuts: Sequence[bool]) -> tuple[Fraction, ...]:
+        """What is seen in the answer shares most of the price; counts of what bounding cuts have a part set apart."""
+        seen = [weight for weight, cut in zip(weights, cuts, strict=True) if not cut]
+        shared = iter(proportions(self.price.accountant, seen))
+        parts = [ZERO if cut else next(shared) for cut in cuts]
+        each = sum(parts, ZERO) * self.bias_share / (1 - self.bias_share) / max(1, sum(cuts))
+        return tuple(each if cut else part for part, cut in zip(parts, cuts, strict=True))
 
     @staticmethod
     def _weights(release: Unpriced, selects: bool) -> list[Fraction]:

@@ -84,12 +84,14 @@ class QueryDefaults:
         delta: What a query with private keys pays on top; 0 where there is none to pay with.
         mechanism: The kind of noise.
         max_epsilon: The highest price that an analyst may set.
+        bias_share: The part of a query's price that a count of the units pays of whom bounding cut something.
     """
 
     epsilon: Fraction
     delta: Fraction
     mechanism: MechanismChoice
     max_epsilon: Fraction
+    bias_share: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
