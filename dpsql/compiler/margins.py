@@ -166,7 +166,7 @@ class _Carrier:
 
 def _aggregated(relation: Release, field: Field) -> _Carried | None:
     found = origins(relation, field)
-    if not found or found[0].call.function in RANKS | TRUTHS:
+    if not found or relation.picks is not None or found[0].call.function in RANKS | TRUTHS:
         return None
     return _Carried(relation, *found[0].limits, frozenset({(field, found[0].call)}))
 
@@ -204,7 +204,7 @@ def _is_exact_field(relation: Relation, field: Field) -> bool:
         return True
     match relation:
         case Release():
-            return field in relation.aggregate.key_fields
+            return field in relation.aggregate.key_fields and field not in relation.picked_fields
         case Project():
             return _is_exact(relation.input, relation.expressions[relation.fields.index(field)])
         case Filter() | Sort() | Distinct():

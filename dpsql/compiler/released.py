@@ -15,6 +15,7 @@ from dpsql.compiler.parts import (
     GroupOutput,
     MeanOutput,
     Output,
+    PlaceOutput,
     RankOutput,
     ResponseOutput,
     SumOutput,
@@ -30,10 +31,11 @@ from dpsql.compiler.spreads import SpreadOutput, Statistic, statistic
 from dpsql.errors import UnsupportedQuery
 from dpsql.privacy.choice import RankChoice
 from dpsql.privacy.mechanisms import DiscreteLaplace
+from dpsql.privacy.picking import Picking
 from dpsql.sqltypes import SqlType
 
 _Computed = SpreadOutput | ResponseOutput | GroupOutput
-_Numeric = CountOutput | SumOutput | MeanOutput | RankOutput | _Computed
+_Numeric = CountOutput | SumOutput | MeanOutput | RankOutput | PlaceOutput | _Computed
 _MISSED = 0.05
 _TEXT = EngineColumn("VARCHAR", SqlType.TEXT, not_null=False)
 
@@ -43,7 +45,7 @@ class ColumnError:
     """What noise does to one output column, in the column's own unit.
 
     Attributes:
-        mechanism: "laplace", "gaussian" or "exponential".
+        mechanism: "laplace", "gaussian", "exponential" or "permute and flip".
         stderr: Standard deviation of the noise; None where it depends on other released cells (a mean, a spread).
         plus_minus_95: Half the width of a 95 % interval; None likewise.
         l0: Cells that one unit may change.
@@ -54,6 +56,8 @@ class ColumnError:
         output: The formula behind it.
         ranks: How many ranks a value that was chosen lies from the one asked for, at 95 %; then the sensitivities are
             ranks, too.
+        apart: Of keys that were picked: how far the counts or sums of two are apart of which the right one comes first
+            at 95 %; then the sensitivities are of counts or sums, too.
     """
 
     mechanism: str
@@ -66,6 +70,7 @@ class ColumnError:
     release: int
     output: Output
     ranks: int | None = None
+    apart: float | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,9 @@ class Drawn:
         known but that somebody is in it.
         """
         noise = self.noises[cell]
-        least = noise.half_width(1 - _MISSED / 2) if not isinstance(noise, RankChoice) else 0.0
+        if isinstance(noise, RankChoice | Picking):
+            raise TypeError("units are counted with noise")
+        least = noise.half_width(1 - _MISSED / 2)
         low = f"CAST(p{cell} AS DOUBLE) - {least!r}"
         return f"CASE WHEN {low} >= {self.cutoff} THEN {low} ELSE 1 END"
 
@@ -150,7 +157,16 @@ class ReleasedLeaf:
         return Leaf(source, tuple(columns[field] for field in written.fields))
 
     def errors(self, noises: Sequence[Noise], index: int) -> dict[Field, ColumnError]:
-        """The error of each aggregate that is a number; `index` is the release's among those of its query."""
+        """The error of each aggregate that is a number, and of the keys that were picked by one.
+
+        Args:
+            noises: The noise of each cell.
+            index: The release's place among those of its query.
+        """
+        picked = [output for output in self.outputs if isinstance(output, PlaceOutput)]
+        if picked:
+            error = _error(picked[0], noises, index)
+            return dict.fromkeys(self.release.picked_fields, error)
         pairs = zip(self.release.aggregate.aggregate_fields, self.outputs, strict=True)
         return {f: _error(output, noises, index) for f, output in pairs if not isinstance(output, TruthOutput)}
 
@@ -186,7 +202,7 @@ def _computed(output: _Computed, prefix: str, widths: Sequence[float] | None, ke
 
 def _formula(output: Output, sql_type: SqlType, widths: Sequence[float] | None) -> str:
     """An aggregate's value, of the released cells."""
-    if isinstance(output, CountOutput):
+    if isinstance(output, CountOutput | PlaceOutput):
         return f"p{output.cell}"
     if isinstance(output, TruthOutput):
         return _truth(output, widths)
@@ -226,7 +242,7 @@ def _times(text: str, step: Fraction) -> str:
 
 def _limits(output: Output, widths: Sequence[float] | None) -> tuple[str, str]:
     """The limits of a 95 % interval, of the noise's law and of the released cells."""
-    if widths is None or isinstance(output, TruthOutput | RankOutput | _Computed):
+    if widths is None or isinstance(output, TruthOutput | RankOutput | PlaceOutput | _Computed):
         return "CAST(NULL AS DOUBLE)", "CAST(NULL AS DOUBLE)"
     if isinstance(output, MeanOutput):
         return _limits_of_mean(output, widths[output.sum_cell], widths[output.count_cell])
@@ -255,6 +271,8 @@ def _error(output: _Numeric, noises: Sequence[Noise], index: int) -> ColumnError
     sensitivity = noise.sensitivity
     if isinstance(noise, RankChoice):
         return _rank_error(output, noise, index)
+    if isinstance(noise, Picking):
+        return _pick_error(output, noise, scale, index)
     return ColumnError(
         "laplace" if isinstance(noise, DiscreteLaplace) else "gaussian",
         None if depends else noise.stderr * scale,
@@ -285,9 +303,26 @@ def _rank_error(output: _Numeric, choice: RankChoice, index: int) -> ColumnError
     )
 
 
+def _pick_error(output: _Numeric, picking: Picking, step: float, index: int) -> ColumnError:
+    """The error of keys that were picked: by what distance of counts or sums they are told apart."""
+    sensitivity = picking.sensitivity
+    return ColumnError(
+        picking.event.mechanism.value,
+        None,
+        None,
+        sensitivity.l0,
+        sensitivity.linf * step,
+        sensitivity.l1 * step,
+        float(sensitivity.l2_squared) ** 0.5 * step,
+        index,
+        output,
+        apart=picking.apart * step,
+    )
+
+
 def _half_width(noise: Noise) -> float:
     """Half the width of a 95 % interval of the noise; a choice has none."""
-    return noise.half_width() if not isinstance(noise, RankChoice) else 0.0
+    return noise.half_width() if not isinstance(noise, RankChoice | Picking) else 0.0
 
 
 def _first_cell(output: _Numeric) -> tuple[int, Fraction]:
@@ -297,4 +332,4 @@ def _first_cell(output: _Numeric) -> tuple[int, Fraction]:
         return next((each.cell, each.grid.step) for each in moments if each is not None)
     if isinstance(output, MeanOutput):
         return output.sum_cell, output.grid.step
-    return output.cell, output.step if isinstance(output, SumOutput | RankOutput) else Fraction(1)
+    return output.cell, output.step if isinstance(output, SumOutput | RankOutput | PlaceOutput) else Fraction(1)

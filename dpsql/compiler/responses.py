@@ -93,6 +93,15 @@ class Responses:
         if sum(map(bool, keys)) > 1:
             raise self._refusal(used, "Group by one of them at a time.")
 
+    def refuse_picks(self) -> None:
+        """Refuse to pick groups by randomized answers: the likeliest answer need not be the likeliest truth.
+
+        Raises:
+            PolicyViolation: They would be.
+        """
+        parts = (*self.release.aggregate.keys, *(p for c in self.release.aggregate.aggregates for p in c.operands))
+        self._refuse(frozenset[Field]().union(*map(self._used, parts)))
+
     def output(self, part_list: PartList, call: AggregateCall) -> Output:
         """The formula of an aggregate, debiased where it is made of randomized answers.
 
