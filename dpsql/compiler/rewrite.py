@@ -176,7 +176,7 @@ class _Rewrite:
         return self._with_apart(cells, [index for index, _ in apart])
 
     def _plain_total(self, part: Part) -> str:
-        if part.kind is PartKind.COUNT:
+        if part.kind in (PartKind.COUNT, PartKind.CUT):
             return self._count(part)
         if part.kind.is_distinct:
             return self._distinct_total(part, self._argument(part), self._where(part))
@@ -289,6 +289,9 @@ class _Rewrite:
 
     def _bounded(self, part: Part, inner: Callable[[str], str]) -> str:
         """What one unit adds to one cell, clamped to the part's range."""
+        if part.kind is PartKind.CUT:
+            outside = "0" if part.filter is None else f"least({inner(self._count(part))}, 1)"
+            return f"CASE WHEN {inner('count(*)')} > {part.cap} THEN 1 ELSE {outside} END"
         if part.kind is PartKind.COUNT or part.grid is None:
             return f"least({inner(self._count(part))}, {part.cap})"
         total = f"coalesce({inner(f'sum({self._value(part)}){self._where(part)}')}, 0)"

@@ -243,9 +243,10 @@ class Selection:
             )
         modes = {call: field for call, field in calls.items() if call.function == "mode"}
         others = {call: field for call, field in calls.items() if call not in modes}
-        margins = tuple(self.clauses.fields.new(SqlType.DOUBLE) for _ in others)
+        new = self.clauses.fields.new
+        limits = tuple((new(SqlType.DOUBLE), new(SqlType.DOUBLE)) for _ in others)
         rest = replace(aggregate, aggregate_fields=tuple(others.values()), aggregates=tuple(others))
-        base = Release(status, rest, margins) if others or not modes else None
+        base = Release(status, rest, limits) if others or not modes else None
         if base is not None and not modes:
             return Released(base), key_fields
         return Released(with_modes(base, aggregate, modes, status, self.clauses.fields)), key_fields

@@ -129,6 +129,8 @@ def _cell_range(part: Part) -> tuple[int, int]:
     """What one unit can add to a cell, read from the part as the rewrite enforces it."""
     if part.rank is not None:
         return -part.cap * part.rank.above, part.cap * part.rank.below
+    if part.kind is PartKind.CUT:
+        return 0, 1
     if part.kind in (PartKind.COUNT, PartKind.DISTINCT) or part.grid is None:
         return 0, part.cap
     lower, upper = part.grid.lower, part.grid.upper
