@@ -110,10 +110,12 @@ class Settings:
     Attributes:
         policy: Whose time zone applies.
         role: Whose prices apply, as of the last query.
+        changes: How often something was set or unset: what was described before may have another shape by now.
     """
 
     policy: Policy
     role: Role
+    changes: int = 0
     _values: dict[str, str] = field(default_factory=dict)
     _local: dict[str, str | None] = field(default_factory=dict)
 
@@ -147,6 +149,7 @@ class Settings:
         if known in _FIXED:
             raise InvalidParameter(f'parameter "{known}" cannot be changed')
         checked = None if value is None else self._checked(known, value)
+        self.changes += 1
         if local:
             self._local[known] = checked
             return
@@ -157,11 +160,13 @@ class Settings:
 
     def reset(self) -> None:
         """Give every setting its default again, but for those of the transaction itself."""
+        self.changes += 1
         self._values.clear()
         self._local = {name: value for name, value in self._local.items() if name.startswith("transaction_")}
 
     def commit(self) -> None:
         """Forget what was set for the transaction alone."""
+        self.changes += bool(self._local)
         self._local.clear()
 
     def transaction_modes(self) -> tuple[tuple[str, str], ...]:
@@ -174,6 +179,7 @@ class Settings:
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to a snapshot."""
+        self.changes += self.snapshot() != snapshot
         self._values, self._local = dict(snapshot.values), dict(snapshot.local)
 
     def reported(self) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """DuckDB as the engine: one read-only file, locked down, queries cancellable and bounded in time."""
 
 import logging
-import threading
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.backends.backend import NO_INPUTS, Cancellation, ExactCells, ExactRows, Inputs, PublicRows, Texts
+from dpsql.backends.deadlines import after
 from dpsql.backends.duckdb_copies import attach_copies, copies_file, create_copies, read_copies
 from dpsql.backends.fit import TablePath, fitted
 from dpsql.compiler.bounded_copies import CopyPlan, plan_copies
@@ -81,7 +82,10 @@ _TYPES = {
 
 
 def sql_type(type_name: str) -> SqlType:
-    """The PostgreSQL type of a DuckDB type name; ARRAY for whatever nests."""
+    """The PostgreSQL type of a DuckDB type name; ARRAY for whatever nests otherwise than in lists."""
+    element = re.sub(r"(\[\d*\])+$", "", type_name)
+    if element != type_name:
+        return sql_type(element).array
     if type_name.startswith("DECIMAL"):
         return SqlType.NUMERIC
     if type_name.startswith("ENUM"):
@@ -258,15 +262,12 @@ def _cursor(
 @contextmanager
 def stoppable(cursor: duckdb.DuckDBPyConnection, cancellation: Cancellation, seconds: float) -> Iterator[None]:
     """Let the user and a time limit stop what runs on a cursor."""
-    deadline = threading.Timer(seconds, cancellation.cancel)
-    deadline.daemon = True
-    deadline.start()
-    try:
-        cancellation.enter(cursor.interrupt)
-        yield
-    finally:
-        deadline.cancel()
-        cancellation.leave()
+    with after(seconds, cancellation.cancel):
+        try:
+            cancellation.enter(cursor.interrupt)
+            yield
+        finally:
+            cancellation.leave()
 
 
 def _shadow(schema: EngineSchema, policy: Policy, plans: tuple[CopyPlan, ...]) -> duckdb.DuckDBPyConnection:

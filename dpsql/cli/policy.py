@@ -11,6 +11,7 @@ from dpsql.backends import open_backend
 from dpsql.cli.command import Group
 from dpsql.cli.draft import draft_policy
 from dpsql.cli.options import policy_argument
+from dpsql.cli.suggest import suggest
 from dpsql.cli.survey import TableSurvey, survey
 from dpsql.cli.table import table_lines
 from dpsql.compiler.domain import MAX_SOURCE
@@ -20,9 +21,9 @@ from dpsql.sqltypes import SqlType
 from dpsql.system import decimal_text
 
 
-@click.group(cls=Group)
+@click.group(cls=Group, commands=[suggest])
 def policy() -> None:
-    """Draft, check and show policies.
+    """Draft, check and show policies, and suggest limits for them.
 
     Example:
       dpsql policy check clinic.toml

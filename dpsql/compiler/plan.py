@@ -30,9 +30,10 @@ from dpsql.compiler.released import ColumnError, ReleasedLeaf, input_leaf, text_
 from dpsql.compiler.render import Leaf, Renderer
 from dpsql.compiler.rewrite import Bounding, rewrite
 from dpsql.compiler.settings import QuerySettings
-from dpsql.errors import QueryTooComplex
+from dpsql.errors import PolicyViolation, QueryTooComplex
 from dpsql.privacy.accounting import Spent
 from dpsql.privacy.cost import Event, Price
+from dpsql.privacy.picking import Places
 from dpsql.privacy.selection import Threshold
 from dpsql.sqltypes import SqlType
 
@@ -215,8 +216,9 @@ class _Draft:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What makes two drafts one: what is read, and which ranks are chosen of it."""
-        return self.sql, self.inputs, tuple(part.rank for part in self.unpriced.parts)
+        """What makes two drafts one: what is read, and which ranks or groups are chosen of it."""
+        chosen = tuple((part.rank, part.places) for part in self.unpriced.parts)
+        return self.sql, self.inputs, chosen, self.unpriced.contribution.lists
 
 
 @dataclass
@@ -291,9 +293,17 @@ class Planner:
         domain = enumerate_keys(aggregate.keys, protected.relation, self.catalog, self.fields) if grouped else None
         listed = domain[0] if domain is not None else None
         inputs, leaves = self._inputs(made_first(aggregate, listed))
-        contribution = self._contribution(release, domain[1] if domain is not None else None)
+        size = domain[1] if domain is not None else None
+        contribution = self._contribution(release, size) if release.picks is None else self._of_lists(release)
         part_list = PartList(protected, contribution)
-        outputs = tuple(part_list.output(call) for call in aggregate.aggregates)
+        outputs: tuple[Output, ...]
+        if release.picks is None:
+            outputs = tuple(part_list.output(call) for call in aggregate.aggregates)
+        elif domain is None:
+            raise _nothing_public()
+        else:
+            places = Places(release.picks.count, release.picks.least)
+            outputs = tuple(part_list.picked(call, places) for call in aggregate.aggregates)
         parts = tuple(part_list.parts)
         bounds = bounds_of(protected.relation)
         fine = any(_is_fine(key, bounds) for key in aggregate.keys)
@@ -358,6 +368,17 @@ class Planner:
         touched = max(1, groups) if all_fit and groups is not None else allowed
         return Contribution(True, touched, per_group, protected.one_row, not (all_fit or protected.one_row))
 
+    def _of_lists(self, release: Release) -> Contribution:
+        """What one unit may contribute to lists that groups are picked from: it may touch every group of a list."""
+        aggregate, protected = release.aggregate, release.protected
+        lists = tuple(place for place, each in enumerate(aggregate.key_fields) if each not in release.picked_fields)
+        keys = tuple(aggregate.keys[place] for place in lists)
+        domain = enumerate_keys(keys, protected.relation, self.catalog, self.fields) if keys else None
+        bounds = self._contribution(release, domain[1] if domain is not None else None)
+        if not keys:
+            bounds = replace(bounds, grouped=False, max_groups=1, ranked=False)
+        return replace(bounds, lists=lists)
+
     # Bounded copies
 
     def _copied(
@@ -374,6 +395,8 @@ class Planner:
         found = from_copy(release, self.catalog)
         if not isinstance(found, FromCopy):
             return found
+        if release.picks is not None:
+            return "keys that are picked are bounded unit by unit"
         settings = self.settings
         if (settings.max_rows, settings.max_groups, settings.max_rows_per_group) != (None, None, None):
             return "the bounds that were set are narrower than the copy's"
@@ -439,7 +462,7 @@ class Planner:
             [
                 self.catalog.policy.fingerprint,
                 draft.sql,
-                [_drawn_as(planned) for planned in drawn.parts],
+                [_drawn_as(planned, draft.unpriced.contribution.lists) for planned in drawn.parts],
                 repr(drawn.selection),
                 [
                     [made.sql, [inner.key for inner in made.releases], [read.sql for read in made.public_reads]]
@@ -495,10 +518,19 @@ def _input_name(index: int) -> str:
     return f"input.{index}"
 
 
-def _drawn_as(planned: PlannedPart) -> dict[str, object]:
+def _drawn_as(planned: PlannedPart, lists: tuple[int, ...] | None) -> dict[str, object]:
     """All that the law of a part's cell depends on, beside the data."""
     event = planned.noise.event.to_json()
-    return event if planned.part.rank is None else event | {"choice": repr(planned.noise)}
+    is_sum = planned.part.rank is None and planned.part.places is None
+    return event if is_sum else event | {"choice": repr(planned.noise), "lists": lists}
+
+
+def _nothing_public() -> PolicyViolation:
+    return PolicyViolation(
+        "there is no public list of values to choose from",
+        hint="Choose a column whose values the policy declares, and group by such columns; "
+        "or count, which selects private groups: SELECT x, COUNT(*) FROM … GROUP BY x ORDER BY 2 DESC LIMIT 1",
+    )
 
 
 def _is_fine(key: Expr, bounds: Bounds) -> bool:

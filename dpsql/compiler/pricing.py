@@ -13,10 +13,11 @@ from dpsql.errors import PolicyViolation
 from dpsql.privacy.choice import RankChoice, rank_choice
 from dpsql.privacy.cost import ZERO, Price, Share, split
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, best, gaussian, laplace
+from dpsql.privacy.picking import Picking, picking, picking_sensitivity
 from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric, select, threshold_for
 from dpsql.privacy.sensitivity import Adjacency, cell_sensitivity, row_sensitivity
 
-Noise = DiscreteLaplace | DiscreteGaussian | RankChoice
+Noise = DiscreteLaplace | DiscreteGaussian | RankChoice | Picking
 Selection = TruncatedGeometric | GaussianThreshold | Threshold
 
 
@@ -82,7 +83,7 @@ def error_ratio(one: Calibrated, other: Calibrated) -> float:
 
 
 def _stderr(noise: Noise) -> float:
-    if isinstance(noise, RankChoice):
+    if isinstance(noise, RankChoice | Picking):
         raise TypeError("a value that is chosen has no standard error")
     return noise.stderr
 
@@ -140,6 +141,16 @@ class Pricing:
 
     def _noise(self, part: Part, contribution: Contribution, share: Share) -> Noise:
         share = share if self._converts else replace(share, delta=ZERO)
+        if part.places is not None:
+            touched = picking_sensitivity(
+                self.adjacency,
+                part.places,
+                lists=contribution.max_groups,
+                lower=part.lower,
+                upper=part.upper,
+                grouped=contribution.grouped,
+            )
+            return picking(touched, share, part.places)
         # The rows of a bounded copy are limited over all groups together, units in each.
         rule = row_sensitivity if contribution.copied and not part.counts_units else cell_sensitivity
         sensitivity = rule(
@@ -173,7 +184,7 @@ class Pricing:
         if len(shares) == len(parts):
             index = release.parts.index(UNITS)
             noise = parts[index].noise
-            if isinstance(noise, RankChoice):
+            if isinstance(noise, RankChoice | Picking):
                 raise TypeError("units are counted with noise")
             return threshold_for(noise, groups, share.delta), index
         return select(groups, share), None

@@ -74,6 +74,9 @@ class _Rewrite:
         self._dialect = renderer.dialect
         self._keys = [f"k{index}" for index in range(len(bounding.keys))]
         self._grouping = ["unit", *self._keys]
+        lists = bounding.contribution.lists
+        # What a unit keeps some of: groups, or lists of groups, of which it keeps every group.
+        self._kept_keys = self._keys if lists is None else [self._keys[place] for place in lists]
         self._types = {"unit": bounding.protected.unit.type}
         self._types |= {name: key.type for name, key in zip(self._keys, bounding.keys, strict=True)}
         self._columns: dict[str, str] = {}
@@ -211,7 +214,7 @@ class _Rewrite:
     # Units with several rows
 
     def _many_rows(self) -> str:
-        ranks_rows = self._b.contribution.ranked and self._b.fine
+        ranks_rows = self._ranks_rows
         rows = self._ranked_rows() if ranks_rows else "rows"
         kept = self._per_unit(rows)
         if self._b.contribution.ranked and not ranks_rows:
@@ -226,6 +229,11 @@ class _Rewrite:
             else:
                 self._rank_part(index, part, rows, kept)
         return self._with_apart(cells, [index for index, _ in apart])
+
+    @property
+    def _ranks_rows(self) -> bool:
+        """True where rows are ranked by their groups; else groups are, once their rows are summed."""
+        return self._b.contribution.ranked and self._b.fine and self._b.contribution.lists is None
 
     def _ranked_rows(self) -> str:
         """Rows of the groups that each unit keeps, ranked before anything is summed."""
@@ -270,12 +278,12 @@ class _Rewrite:
         ]
         aggregates = [f"{text} AS {name}" for text, name in sums.items()]
         names = ", ".join(self._grouping)
-        ranks_groups = self._b.contribution.ranked and not self._b.fine
+        ranks_groups = self._b.contribution.ranked and not self._ranks_rows
         order = f" ORDER BY {names}" if ranks_groups and self._dialect.orders_groups else ""
         # The hash is the groups' own: by naming it, rows that are ranked by it are in the order of their groups.
         groups = names.replace("unit", "unit, h", 1) if rows != "rows" and self._dialect.orders_groups else names
         self._cte("summed", f"SELECT {', '.join([names, *aggregates])} FROM {rows} GROUP BY {groups}{order}")
-        hashed = [f"{self._hash(*self._grouping)} AS h"] if ranks_groups else []
+        hashed = [f"{self._hash('unit', *self._kept_keys)} AS h"] if ranks_groups else []
         self._cte("per_unit", f"SELECT {', '.join([names, *hashed, *bounded])} FROM summed")
         return "per_unit"
 
@@ -294,9 +302,10 @@ class _Rewrite:
         return f"CAST({clamp(scaled, low, high)} - {counted} * {self._dialect.whole(part.grid.centre)} AS BIGINT)"
 
     def _ranked_groups(self) -> str:
-        """Groups that each unit keeps, ranked after its rows are summed."""
-        order = ", ".join(["h", *(f"{key} NULLS LAST" for key in self._keys)])
-        self._cte("ranked", f"SELECT *, row_number() OVER (PARTITION BY unit ORDER BY {order}) AS r FROM per_unit")
+        """Groups that each unit keeps, ranked after its rows are summed; all groups of a list have one rank."""
+        order = ", ".join(["h", *(f"{key} NULLS LAST" for key in self._kept_keys)])
+        rank = "row_number()" if self._b.contribution.lists is None else "dense_rank()"
+        self._cte("ranked", f"SELECT *, {rank} OVER (PARTITION BY unit ORDER BY {order}) AS r FROM per_unit")
         self._cte("kept", f"SELECT * FROM ranked WHERE r <= {self._b.contribution.max_groups}")
         return "kept"
 

@@ -10,13 +10,14 @@ from fractions import Fraction
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.parts import Part, PartKind
 from dpsql.compiler.plan import CompiledQuery, PlannedRelease, PublicRead
-from dpsql.compiler.pricing import PlannedPart
+from dpsql.compiler.pricing import Noise, PlannedPart
 from dpsql.compiler.settings import QuerySettings
 from dpsql.errors import GuaranteeMismatch
 from dpsql.privacy.accounting import Spent
 from dpsql.privacy.choice import RankChoice
 from dpsql.privacy.cost import Accountant, Mechanism
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
+from dpsql.privacy.picking import Picking
 from dpsql.privacy.selection import GaussianThreshold
 from dpsql.privacy.sensitivity import Adjacency
 
@@ -34,6 +35,7 @@ def verify(compiled: CompiledQuery, catalog: Catalog, settings: QuerySettings) -
     _check_public(compiled, catalog)
     for release in compiled.releases:
         _check_rows(release, catalog)
+        _check_lists(release)
         for planned in release.parts:
             _check_noise(planned, release, adjacency)
         _check_selection(release, adjacency)
@@ -158,6 +160,11 @@ def _check_noise(planned: PlannedPart, release: PlannedRelease, adjacency: Adjac
     crowded = release.contribution.copied and not (planned.part.kind is PartKind.COUNT and planned.part.cap == 1 < rows)
     cells = 1 if crowded else groups
     claimed = planned.noise.sensitivity
+    times = 1
+    if planned.part.places is not None:
+        # What all losses of a list move by together does not count, so the middle of the range is taken off them.
+        low, high, times = -spread, spread, planned.part.places.count
+        largest, spread = spread, 2 * spread
     if adjacency is Adjacency.ADD_REMOVE:
         needed = (groups, largest, cells * largest, cells * largest**2)
     elif release.contribution.grouped:
@@ -165,14 +172,19 @@ def _check_noise(planned: PlannedPart, release: PlannedRelease, adjacency: Adjac
         needed = (2 * groups, spread, 2 * cells * largest, squared)
     else:
         needed = (1, spread, spread, spread**2)
+    needed = (needed[0] * times, needed[1], needed[2] * times, needed[3] * times)
     if (claimed.l0, claimed.linf, claimed.l1, claimed.l2_squared) < needed or claimed.l2_squared < needed[3]:
         raise GuaranteeMismatch("noise is calibrated to less than one unit may change")
     if claimed.l1 < needed[2] or claimed.linf < needed[1]:
         raise GuaranteeMismatch("noise is calibrated to less than one unit may change")
     noise, part = planned.noise, planned.part
     scale = noise.variance if isinstance(noise, DiscreteGaussian) else noise.scale
-    if noise.event.scale != scale or scale <= 0 or noise.event.mechanism is not _CHARGED[type(noise)]:
+    if noise.event.scale != scale or scale <= 0 or noise.event.mechanism is not _charged(noise):
         raise GuaranteeMismatch("the noise drawn is not the noise charged")
+    if isinstance(noise, Picking) != (part.places is not None) or (
+        isinstance(noise, Picking) and noise.places != part.places
+    ):
+        raise GuaranteeMismatch("other groups are picked than are asked for")
     if isinstance(noise, RankChoice) != (part.rank is not None):
         raise GuaranteeMismatch("values are chosen by their ranks, and sums are noised")
     if isinstance(noise, RankChoice):
@@ -181,11 +193,34 @@ def _check_noise(planned: PlannedPart, release: PlannedRelease, adjacency: Adjac
             raise GuaranteeMismatch("a value is chosen from another grid, or by another rank")
 
 
-_CHARGED = {
-    DiscreteLaplace: Mechanism.LAPLACE,
-    DiscreteGaussian: Mechanism.GAUSSIAN,
-    RankChoice: Mechanism.EXPONENTIAL,
-}
+def _charged(noise: Noise) -> Mechanism:
+    """The mechanism that a draw is of."""
+    match noise:
+        case DiscreteLaplace():
+            return Mechanism.LAPLACE
+        case DiscreteGaussian():
+            return Mechanism.GAUSSIAN
+        case Picking(flips=True):
+            return Mechanism.PERMUTE_AND_FLIP
+        case RankChoice() | Picking():
+            return Mechanism.EXPONENTIAL
+
+
+def _check_lists(release: PlannedRelease) -> None:
+    """One unit may touch every group of a list: so nothing but picks may be made of it, and keys must be public.
+
+    Everywhere else a release with keys bounds the groups of one unit.
+    """
+    lists, grouped = release.contribution.lists, release.contribution.grouped
+    if lists is None:
+        if grouped != (release.keys > 0) or any(planned.part.places is not None for planned in release.parts):
+            raise GuaranteeMismatch("the groups of one unit are not bounded")
+        return
+    is_one = len(release.parts) == 1 and release.parts[0].part.places is not None
+    if not is_one or release.private_keys or grouped != (len(lists) > 0):
+        raise GuaranteeMismatch("groups are picked from public lists, and nothing else is told of them")
+    if not set(lists) < set(range(release.keys)):
+        raise GuaranteeMismatch("there is no key to pick")
 
 
 def _check_selection(release: PlannedRelease, adjacency: Adjacency) -> None:

@@ -12,19 +12,22 @@ from pathlib import Path
 
 from dpsql.privacy.cost import Accountant
 from dpsql.privacy.sensitivity import Adjacency
-from dpsql.sqltypes import SqlType
+from dpsql.sqltypes import ARRAYS, SqlType
 
 Bound = Fraction | date | datetime
 Value = str | int | Fraction | bool | date
 
-_KEY_TYPES = frozenset(SqlType) - {
-    SqlType.REAL,
-    SqlType.DOUBLE,
-    SqlType.INTERVAL,
-    SqlType.JSON,
-    SqlType.ARRAY,
-    SqlType.UNKNOWN,
-}
+_KEY_TYPES = (
+    frozenset(SqlType)
+    - ARRAYS
+    - {
+        SqlType.REAL,
+        SqlType.DOUBLE,
+        SqlType.INTERVAL,
+        SqlType.JSON,
+        SqlType.UNKNOWN,
+    }
+)
 
 
 def can_be_key(sql_type: SqlType) -> bool:
