@@ -49,6 +49,7 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
         "fits": explanation.quotation.refused is None,
         **target,
         "columns": [_column_json(column) for column in query.columns],
+        "forms": [{"prepared": each.contribution.copied, "why": each.form} for each in query.releases],
         "engine_sql": [planned.sql for planned in query.releases] + [read.sql for read in query.reads(query.releases)],
         "made_first": [
             {"release": index, "table": made.table, "of_releases": _indexes(query, made), "sql": made.sql}
@@ -87,6 +88,7 @@ def _column_json(column: OutputColumn) -> dict[str, Any]:
         "stderr": error.stderr,
         "plus_minus_95": error.plus_minus_95,
         **({"ranks_95": error.ranks} if error.ranks is not None else {}),
+        **({"apart_95": error.apart} if error.apart is not None else {}),
     }
 
 
@@ -173,6 +175,9 @@ def _error_text(column: OutputColumn) -> str:
     l2 = f"L0 {error.l0}, L1 {number(error.l1)}, L2 {number(error.l2)}"
     if error.ranks is not None:
         return f"a value within {error.ranks} ranks of the one asked for, at 95 %; chosen by rank, {l2}"
+    if error.apart is not None:
+        counts = f"of two whose counts or sums are {number(error.apart)} apart the right one comes first"
+        return f"picked; {counts}, at 95 %; by the mechanism {error.mechanism}, {l2}"
     if error.plus_minus_95 is None:
         sums = "a centred sum" if isinstance(error.output, MeanOutput) else "centred sums"
         return f"{error.mechanism} noise on {sums} and a count, {l2}; its error falls with the group's size"
@@ -181,11 +186,18 @@ def _error_text(column: OutputColumn) -> str:
 
 def _release_lines(index: int, planned: PlannedRelease) -> list[str]:
     bounds = planned.contribution
-    if not bounds.grouped:
+    if bounds.lists is not None:
+        touched = f"{bounds.max_groups} groups, for each of their keys" if bounds.grouped else "each key"
+        counted = f"keys are picked; one unit counts in {touched} with {bounds.max_rows} rows"
+    elif bounds.copied:
+        counted = f"{bounds.max_rows} rows of one unit count, in all groups together"
+    elif not bounds.grouped:
         counted = f"{bounds.max_rows} rows of one unit count"
     else:
         counted = f"one unit counts in {bounds.max_groups} groups, with {bounds.max_rows} rows in each"
     lines = [f"Release {index + 1}: {counted}{', enforced by the schema' if bounds.one_row else ''}"]
+    if planned.form is not None:
+        lines.append(f"  {planned.form}")
     if planned.selection is not None:
         size = planned.selection.cutoff if isinstance(planned.selection, Threshold) else None
         size = planned.selection.smallest_likely if not isinstance(planned.selection, Threshold) else size
@@ -232,7 +244,8 @@ def answer_notice(answer: Answer, pursuit: Pursuit | None = None, *, intervals: 
     left = decimal_text(charge.remaining.epsilon, 4)
     errors = [f"{c.name} ± {number(e.plus_minus_95)}" for c in answer.columns if (e := c.error) and e.plus_minus_95]
     ranks = [f"{c.name} ± {e.ranks}" for c in answer.columns if (e := c.error) and e.ranks is not None]
-    means = [c.name for c in answer.columns if (e := c.error) and e.plus_minus_95 is None and e.ranks is None]
+    apart = [f"{c.name} by {number(e.apart)}" for c in answer.columns if (e := c.error) and e.apart is not None]
+    means = [c.name for c in answer.columns if (e := c.error) and e.plus_minus_95 is e.ranks is e.apart is None]
     parts = [f"price: {price}", f"remaining: epsilon {left} of {decimal_text(charge.limit.epsilon)}"]
     if charge.shared is not None:
         shared, name = decimal_text(charge.shared.remaining.epsilon, 4), charge.shared.group
@@ -241,6 +254,8 @@ def answer_notice(answer: Answer, pursuit: Pursuit | None = None, *, intervals: 
         parts.append("95 % of noise within: " + ", ".join(errors))
     if ranks:
         parts.append("95 % of choices within, in ranks: " + ", ".join(ranks))
+    if apart:
+        parts.append("95 % in the right order where counts or sums are apart: " + ", ".join(apart))
     if pursuit is not None:
         parts.append(target_text(pursuit))
     if means and not intervals:
@@ -269,7 +284,10 @@ def bounding_notice(query: CompiledQuery) -> str | None:
         bounds = planned.contribution
         if bounds.one_row:
             continue
-        if bounds.grouped:
+        if bounds.lists is not None:
+            touched = f"{bounds.max_groups} groups and " if bounds.grouped else ""
+            return f"of one unit at most {touched}{bounds.max_rows} rows of each key that is picked from are counted"
+        if bounds.grouped and not bounds.copied:
             return f"of one unit at most {bounds.max_groups} groups and {bounds.max_rows} rows in each are counted"
         return f"of one unit at most {bounds.max_rows} rows are counted"
     return None

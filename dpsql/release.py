@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from dpsql.backends.backend import Cancellation, ExactCells, PublicRows, Texts
 from dpsql.backends.duckdb import MAX_CHECKED, is_several_rows, rehearse, stoppable, text_rows
 from dpsql.compiler.plan import MAX_RESULT_ROWS, CompiledQuery, PlannedInput, PlannedRelease
+from dpsql.elements import elements_of
 from dpsql.errors import (
     CardinalityViolation,
     GuaranteeMismatch,
@@ -30,6 +32,7 @@ from dpsql.errors import (
     QueryTooComplex,
 )
 from dpsql.privacy.choice import RankChoice
+from dpsql.privacy.picking import Picking
 from dpsql.privacy.selection import Threshold
 from dpsql.sqltypes import Span, SqlType
 
@@ -95,9 +98,13 @@ def release(planned: PlannedRelease, exact: ExactCells) -> ReleasedCells:
     Reference: Dwork & Roth 2014, section 3; Wilson et al. 2020 for the selection of groups by their units.
     """
     bounds = planned.contribution
-    if bounds.grouped and not (bounds.ranked or bounds.one_row) and len(exact.units) > bounds.max_groups:
+    groups = len(exact.units) if bounds.lists is None else len(_lists(planned, exact))
+    if bounds.grouped and not (bounds.ranked or bounds.one_row) and groups > bounds.max_groups:
         # Nothing limits the groups of one unit then but that there are no more; how many there are is public.
         raise GuaranteeMismatch("there are more groups than the noise was made for")
+    if bounds.lists is not None:
+        cells = [_picked(cell, planned, index, exact) for index, cell in enumerate(exact.cells)]
+        return ReleasedCells(exact.keys, tuple(cells))
     if planned.selection is None:
         cells = [_noised(cell, planned, index) for index, cell in enumerate(exact.cells)]
         return ReleasedCells(exact.keys, tuple(cells))
@@ -133,9 +140,31 @@ def _noised(cell: NDArray[Any], planned: PlannedRelease, index: int) -> NDArray[
     drawn = planned.parts[index].noise
     if isinstance(drawn, RankChoice):
         return np.array([drawn.choose(*_counted(text)) for text in cell], dtype=np.int64)
+    if isinstance(drawn, Picking):
+        raise TypeError("a place is no noisy cell")
     noise = np.clip(drawn.sample(len(cell)), -MAX_CELL, MAX_CELL)
     noisy: NDArray[np.int64] = np.clip(np.clip(cell, -MAX_CELL, MAX_CELL) + noise, -MAX_CELL, MAX_CELL)
     return noisy
+
+
+def _lists(planned: PlannedRelease, exact: ExactCells) -> list[NDArray[np.int64]]:
+    """The rows of each list that groups are picked from."""
+    found: dict[tuple[str | None, ...], list[int]] = {}
+    keys = [exact.keys[place] for place in planned.contribution.lists or ()]
+    for row in range(len(exact.units)):
+        found.setdefault(tuple(key[row] for key in keys), []).append(row)
+    return [np.array(rows, dtype=np.int64) for rows in found.values()]
+
+
+def _picked(cell: NDArray[Any], planned: PlannedRelease, index: int, exact: ExactCells) -> NDArray[np.int64]:
+    """The place of each group in its list."""
+    drawn = planned.parts[index].noise
+    if not isinstance(drawn, Picking):
+        raise TypeError("groups of a list are picked")
+    places = np.zeros(len(cell), dtype=np.int64)
+    for rows in _lists(planned, exact):
+        places[rows] = drawn.pick(cell[rows])
+    return places
 
 
 def _counted(text: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -289,15 +318,21 @@ class PostProcessor:
     def _as_values(self, query: CompiledQuery, rows: list[tuple[Any, ...]]) -> tuple[tuple[Any, ...], ...]:
         """Make moments of microseconds since 1970 where the type has a time zone, and intervals of three numbers."""
         readers: dict[int, Callable[[Any], object]] = {
-            index: self._moment if column.type is SqlType.TIMESTAMPTZ else _span
+            index: self._reader(column.type)
             for index, column in enumerate(query.columns)
-            if column.type in (SqlType.TIMESTAMPTZ, SqlType.INTERVAL)
+            if column.type.is_array or column.type in (SqlType.TIMESTAMPTZ, SqlType.INTERVAL)
         }
         if not readers:
             return tuple(rows)
         return tuple(
             tuple(readers[i](v) if i in readers and v is not None else v for i, v in enumerate(row)) for row in rows
         )
+
+    def _reader(self, kind: SqlType) -> Callable[[Any], object]:
+        """What makes a value of a type that the engine holds as something else."""
+        if kind.element is not None:
+            return partial(elements_of, kind.element, self._zone)
+        return self._moment if kind is SqlType.TIMESTAMPTZ else _span
 
     def _moment(self, value: int) -> datetime:
         span = timedelta(microseconds=value)

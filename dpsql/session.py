@@ -135,6 +135,11 @@ class Session:
         return self._engine.policy.dataset.reply_quantum
 
     @property
+    def changes(self) -> int:
+        """Grows when settings change; what was described before may have another shape then."""
+        return self._settings.changes
+
+    @property
     def generation(self) -> int:
         """Grows when policies are loaded again; what was described before may have another shape then."""
         return 0
@@ -265,6 +270,14 @@ class Session:
         """Note that something went wrong: a transaction that is open has failed."""
         self._transactions.fail()
 
+    def begin_implicit(self, *, several: bool = False) -> None:
+        """What follows is one transaction, up to `end_implicit`: `several` statements of one text, or a pipeline."""
+        self._transactions.begin_implicit(several)
+
+    def end_implicit(self) -> tuple[tuple[str, str], ...]:
+        """End that transaction; what had failed is undone. Return the settings that clients are told of."""
+        return self._transactions.end_implicit()
+
     def cancel(self) -> None:
         """Stop the statement that runs, if one does; from any thread."""
         with self._lock:
@@ -346,7 +359,7 @@ class Session:
     def _run_cursor(self, parsed: DeclareStatement | FetchStatement | CloseStatement, parameters: Parameters) -> Result:
         match parsed:
             case DeclareStatement():
-                if not parsed.hold and self.transaction == "I":
+                if not parsed.hold and not self._transactions.is_block:
                     raise NoTransaction(
                         "DECLARE CURSOR can only be used in transaction blocks", hint="BEGIN; or DECLARE … WITH HOLD"
                     )
@@ -424,7 +437,7 @@ class Session:
 
     def _set_config(self, name: str, value: str, local: bool) -> str:
         """set_config: as SET or SET LOCAL, with the value that the setting has then."""
-        if local and self.transaction == "I":
+        if local and not self._transactions.is_block:
             return value
         self._settings.set(name, value, local=local)
         return self._settings.show(name)
@@ -456,10 +469,10 @@ class Session:
         return Result("SHOW", self._show_columns(name), rows)
 
     def _set(self, parsed: SetStatement) -> Result:
-        if parsed.local and self.transaction == "I":
+        if parsed.local and not self._transactions.is_block:
             return Result("SET", notices=(_warning("SET LOCAL can only be used in transaction blocks", "25P01"),))
         of_transaction = parsed.name.startswith("transaction_")
-        if of_transaction and self.transaction == "I":
+        if of_transaction and not self._transactions.is_block:
             return Result("SET")  # of the transaction that this statement is by itself
         local = parsed.local or of_transaction
         return self._changed("SET", lambda: self._settings.set(parsed.name, parsed.value, local=local))

@@ -30,9 +30,10 @@ from dpsql.compiler.statements import QueryStatement
 from dpsql.compiler.walk import inputs, operands
 from dpsql.errors import BackendFailure, Error
 from dpsql.policy import load_policy
+from dpsql.privacy.picking import Picking
 from dpsql.privacy.sensitivity import Adjacency
 from tests.strategies.data import REPLACEMENTS, UNITS, Database, Row, databases
-from tests.strategies.distance import TooFar, assert_neighbours, assert_same, vectors
+from tests.strategies.distance import TooFar, assert_neighbours, assert_same, picked, vectors
 from tests.strategies.queries import COLUMNS, CONSTANTS, FORMS
 from tests.strategies.world import CONSTANTS as MEANINGS
 from tests.strategies.world import SETTINGS, Rows, Survey, open_survey, policy_file, survey_file
@@ -325,6 +326,17 @@ CASES = (
     "INTERVAL '30 days' END AS i FROM visits) t WHERE EXTRACT(day FROM i) = 30",
     "SELECT COUNT(*) FROM (SELECT DISTINCT pid, RANK() OVER (PARTITION BY pid ORDER BY n) AS r FROM visits) t",
     "SELECT DISTINCT ROW_NUMBER() OVER (PARTITION BY pid ORDER BY note) FROM visits",
+    "SELECT kind FROM visits GROUP BY kind ORDER BY COUNT(*) DESC LIMIT 2",
+    "SELECT day, flag FROM visits GROUP BY day, flag ORDER BY SUM(huge), day LIMIT 5",
+    "SELECT kind FROM visits GROUP BY kind ORDER BY COUNT(DISTINCT note) FILTER (WHERE n > 3) DESC LIMIT 1",
+    "SELECT sex FROM people GROUP BY sex ORDER BY SUM(age) DESC LIMIT 2",
+    "SELECT k.title, g.value FROM visits v JOIN kinds k ON v.kind = k.code JOIN grades g ON g.value = v.grade "
+    "GROUP BY k.title, g.value ORDER BY SUM(v.n) DESC LIMIT 3 OFFSET 1",
+    "SELECT MODE() WITHIN GROUP (ORDER BY kind) FROM visits",
+    "SELECT MODE() WITHIN GROUP (ORDER BY born) FROM people",
+    "SELECT day, MODE() WITHIN GROUP (ORDER BY kind) FROM visits GROUP BY day",
+    "SELECT EXTRACT(day FROM day), MODE() WITHIN GROUP (ORDER BY grade) FILTER (WHERE flag) FROM visits GROUP BY 1",
+    "SELECT kind, MODE() WITHIN GROUP (ORDER BY flag) FROM visits GROUP BY kind",
     "SELECT COUNT(*) FROM people p, kinds k",
     "SELECT COUNT(*) FROM people p JOIN kinds k ON k.code < 3",
     "SELECT COUNT(*) FROM people p FULL JOIN (SELECT pid, COUNT(*) AS c FROM visits GROUP BY pid) v ON v.pid = p.pid "
@@ -402,6 +414,28 @@ def test_a_greedy_unit(survey: Survey, sql: str, groups: int | None) -> None:
     planned = release_of(survey, sql, replace(SETTINGS, max_groups=groups))
     (left,), (right,) = greedy(survey, [planned])
     assert_neighbours(planned, left, right)
+
+
+@pytest.mark.parametrize(
+    ("sql", "groups", "lists"),
+    [
+        ("SELECT kind FROM visits GROUP BY kind ORDER BY COUNT(*) DESC LIMIT 2", False, ()),
+        ("SELECT day, MODE() WITHIN GROUP (ORDER BY kind) FROM visits GROUP BY day", True, (0,)),
+    ],
+)
+def test_picks_are_calibrated_to_what_a_greedy_unit_reaches(
+    survey: Survey, sql: str, groups: bool, lists: tuple[int, ...]
+) -> None:
+    """The greedy unit moves all scores there are, and each by as much as is claimed; less would be too little."""
+    planned = release_of(survey, sql)
+    (part,) = planned.parts
+    assert isinstance(part.noise, Picking) and planned.contribution.lists == lists
+    ((left, right),) = zip(*greedy(survey, [planned]), strict=True)
+    moved = picked(planned, vectors(left)[1], vectors(right)[1])
+    reached, touched = max(moved.values()), sum(step > 0 for step in moved.values())
+    assert (reached, touched) == (part.noise.sensitivity.linf, planned.contribution.max_groups)
+    cells = sum(vectors(left)[1][key] != vectors(right)[1][key] for key in vectors(left)[1])
+    assert cells > planned.contribution.max_groups or groups
 
 
 def test_what_was_released_is_the_same_to_both(survey: Survey) -> None:

@@ -114,9 +114,14 @@ def aggregate_call(lowering: Lowering, node: exp.Expr, condition: Expr | None) -
 
 
 def _within_group(lowering: Lowering, node: exp.WithinGroup, condition: Expr | None) -> AggregateCall:
-    """PERCENTILE_CONT and PERCENTILE_DISC, of a constant fraction."""
+    """MODE, and PERCENTILE_CONT and PERCENTILE_DISC of a constant fraction."""
     lowering.only(node, "this", "expression")
     function, terms = node.this, node.expression.expressions
+    if isinstance(function, exp.Mode) and function.this is None and len(terms) == 1:
+        lowering.only(terms[0], "this", "nulls_first")
+        argument = lowering.value(terms[0].this)
+        lowering.need_comparable(argument.type, node)
+        return AggregateCall("mode", argument, False, condition, argument.type)
     if type(function) not in _PERCENTILES:
         raise lowering.refusal(function)
     name = _PERCENTILES[type(function)]

@@ -68,7 +68,7 @@ class Canonical:
             tuple(by_call),
             tuple(called[each] for each in by_call),
         )
-        return Release(_status(protected, made), whole, tuple(margins[each] for each in by_call))
+        return Release(_status(protected, made), whole, tuple(margins[each] for each in by_call), release.picks)
 
 
 def _of_rows(call: AggregateCall, protected: Protected) -> AggregateCall:

@@ -173,6 +173,9 @@ PAIRS = frozenset(
 PERCENTILES = frozenset({"percentile_cont", "percentile_disc"})
 """Aggregates of the value that a part of the rows lies below."""
 
+WITHIN_GROUP = PERCENTILES | {"mode"}
+"""Aggregates of values in an order."""
+
 RANKS = PERCENTILES | {"min", "max"}
 """Aggregates whose value has a rank among the others."""
 

@@ -301,21 +301,44 @@ class Aggregate:
 
 
 @dataclass(frozen=True, slots=True)
+class Picks:
+    """Groups that are picked by their only aggregate, whose field then tells the place of each: from 1 on, or 0.
+
+    Attributes:
+        count: How many are picked.
+        least: True where those with the least values are wanted.
+        within: Key fields: for each combination of their values groups are picked anew.
+    """
+
+    count: int
+    least: bool
+    within: frozenset[Field] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     """An aggregation of protected rows: the boundary at which a query is cut.
 
     The fields are the aggregation's, then for each aggregate the half-width of its 95 % interval. What is inside is
-    read by the engine, bounded, and noised.
+    read by the engine, bounded, and noised; or groups are picked by it, and it is not told.
     """
 
     protected: Protected
     aggregate: Aggregate
     margins: tuple[Field, ...]
+    picks: Picks | None = None
 
     @property
     def fields(self) -> tuple[Field, ...]:
         """The aggregation's fields, then their margins."""
         return self.aggregate.fields + self.margins
+
+    @property
+    def picked_fields(self) -> tuple[Field, ...]:
+        """The keys that are picked; none where groups are shown with their aggregates."""
+        if self.picks is None:
+            return ()
+        return tuple(field for field in self.aggregate.key_fields if field not in self.picks.within)
 
     def __hash__(self) -> int:
         """Of the fields alone: the rows are in it twice, and would be hashed 2^depth times over nested releases."""

@@ -127,7 +127,10 @@ class Labels:
                 calls = ", ".join(map(self.of_call, relation.aggregates))
                 return f"aggregate({self.of_rows(relation.input)}, {self._each(relation.keys)}, {calls})"
             case Release():
-                return f"release({self.of_rows(relation.aggregate)})"
+                picks, keys = relation.picks, relation.aggregate.key_fields
+                lists = [place for place, key in enumerate(keys) if picks is not None and key in picks.within]
+                picked = "" if picks is None else f", {picks.count} {picks.least} {lists}"
+                return f"release({self.of_rows(relation.aggregate)}{picked})"
             case UnitWindows():
                 return f"windows({self.of_rows(relation.input)}, {self._each(relation.windows)})"
             case Join():

@@ -44,8 +44,7 @@ class Parameters:
             UndefinedParameter: There are fewer values.
             DatatypeMismatch: The value is no list.
         """
-        declared = self.types.setdefault(index, SqlType.ARRAY)
-        if declared is SqlType.UNKNOWN:
+        if self.types.setdefault(index, SqlType.ARRAY) is SqlType.UNKNOWN:
             self.types[index] = SqlType.ARRAY
         if self.values is None:
             self._elements[element_of(index)] = None

@@ -59,7 +59,7 @@ def _carry(relation: Relation, field: Field, fields: Fields) -> tuple[Relation, 
     match relation:
         case Release():
             found = origins(relation, field)
-            told = bool(found) and found[0].call.function not in RANKS | TRUTHS
+            told = bool(found) and relation.picks is None and found[0].call.function not in RANKS | TRUTHS
             return (relation, found[0].margin) if told else None
         case Project():
             return _projected(relation, field, fields)

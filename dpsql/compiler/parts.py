@@ -32,6 +32,7 @@ from dpsql.compiler.spreads import Moment, SpreadOutput, needs
 from dpsql.compiler.walk import inputs
 from dpsql.errors import PolicyViolation, QueryTooComplex
 from dpsql.privacy.choice import Rank
+from dpsql.privacy.picking import Places
 from dpsql.sqltypes import SqlType
 
 MAX_CELL = 2**50
@@ -92,6 +93,7 @@ class Part:
         grid: The grid of the argument, for sums and means, and for distinct values that are told apart on it.
         factors: For a MEAN of products: the two numbers, of which the first is the argument.
         rank: For RANK: the rank of the value that is chosen.
+        places: Where groups are picked by their cells: which.
     """
 
     kind: PartKind
@@ -101,12 +103,18 @@ class Part:
     grid: Grid | None = None
     factors: tuple[Factor, ...] = ()
     rank: Rank | None = None
+    places: Places | None = None
 
     @property
     def operands(self) -> tuple[Expr, ...]:
         """The expressions that it is made of."""
         found = (self.argument, self.filter, *(factor.argument for factor in self.factors))
         return tuple(each for each in found if each is not None)
+
+    @property
+    def counts_units(self) -> bool:
+        """True where a unit counts once in a group, however many rows it has."""
+        return self.kind is PartKind.COUNT and self.cap == 1
 
     @property
     def lower(self) -> int:
@@ -175,7 +183,15 @@ class RankOutput:
     step: Fraction
 
 
-Output = RankOutput | CountOutput | SumOutput | MeanOutput | SpreadOutput | TruthOutput
+@dataclass(frozen=True)
+class PlaceOutput:
+    """The place of a group that was picked, 0 for others; scores are in steps."""
+
+    cell: int
+    step: Fraction
+
+
+Output = PlaceOutput | RankOutput | CountOutput | SumOutput | MeanOutput | SpreadOutput | TruthOutput
 
 
 @dataclass(frozen=True)
@@ -184,10 +200,13 @@ class Contribution:
 
     Attributes:
         grouped: False where there is one cell, whoever is in it.
-        max_groups: Groups it may touch.
+        max_groups: Groups it may touch; where groups are picked, lists that it may stand in.
         max_rows: Rows that count in one group.
         one_row: True where the engine's schema, or SQL beneath, lets a unit have one row only.
         ranked: True where SQL keeps that many of a unit's groups; else there are no more groups than that.
+        copied: True where the rows are those of a bounded copy: then `max_rows` count in all groups together.
+        lists: Where groups are picked: the keys, by their places, for each of whose values there is a list of groups to
+            pick from; () for one list, of which a unit may touch every group. None where cells are shown.
     """
 
     grouped: bool
@@ -195,6 +214,8 @@ class Contribution:
     max_rows: int
     one_row: bool
     ranked: bool = False
+    copied: bool = False
+    lists: tuple[int, ...] | None = None
 
 
 @dataclass
@@ -230,6 +251,18 @@ class PartList:
             kind = PartKind.DISTINCT_SUM if call.distinct else PartKind.SUM
             return SumOutput(self._cell(Part(kind, call.argument, call.filter, cap, grid)), grid.step)
         return self._mean(call, call.argument, grid)
+
+    def picked(self, call: AggregateCall, places: Places) -> PlaceOutput:
+        """The place of each group by the cell of a count or a sum, which is the only one.
+
+        Raises:
+            PolicyViolation: The argument has no finite bounds.
+        """
+        output = self.output(call)
+        if not isinstance(output, CountOutput | SumOutput) or len(self.parts) > 1:
+            raise TypeError("groups are picked by one count or sum")
+        self.parts[output.cell] = replace(self.parts[output.cell], places=places)
+        return PlaceOutput(output.cell, output.step if isinstance(output, SumOutput) else Fraction(1))
 
     def _mean(self, call: AggregateCall, argument: Expr, grid: Grid) -> MeanOutput:
         cap = self.contribution.max_rows

@@ -24,7 +24,7 @@ from dpsql.compiler.ir import (
 
 @dataclass(frozen=True)
 class Origin:
-    """A field of a release that is one of its aggregates."""
+    """A field of a release that is one of its aggregates, or a key that it picks."""
 
     release: Release
     field: Field
@@ -41,14 +41,16 @@ class Origin:
 
     @property
     def _place(self) -> int:
-        return self.release.aggregate.aggregate_fields.index(self.field)
+        fields = self.release.aggregate.aggregate_fields
+        return fields.index(self.field) if self.field in fields else 0  # keys are picked by the only one
 
 
 def origins(relation: Relation, field: Field) -> tuple[Origin, ...]:
     """Where the values of a relation's field come from: one origin, one for each arm of a union, or none."""
     match relation:
         case Release():
-            return (Origin(relation, field),) if field in relation.aggregate.aggregate_fields else ()
+            told = (*relation.aggregate.aggregate_fields, *relation.picked_fields)
+            return (Origin(relation, field),) if field in told else ()
         case Project():
             return _written(relation, relation.expressions[relation.fields.index(field)])
         case Filter() | Sort() | Distinct():

@@ -14,6 +14,7 @@ from dpsql.compiler.parts import (
     CountOutput,
     MeanOutput,
     Output,
+    PlaceOutput,
     RankOutput,
     SumOutput,
     TruthOutput,
@@ -27,9 +28,10 @@ from dpsql.compiler.spreads import SpreadOutput, statistic
 from dpsql.errors import UnsupportedQuery
 from dpsql.privacy.choice import RankChoice
 from dpsql.privacy.mechanisms import DiscreteLaplace
+from dpsql.privacy.picking import Picking
 from dpsql.sqltypes import SqlType
 
-_Numeric = CountOutput | SumOutput | MeanOutput | SpreadOutput | RankOutput
+_Numeric = CountOutput | SumOutput | MeanOutput | SpreadOutput | RankOutput | PlaceOutput
 _TEXT = EngineColumn("VARCHAR", SqlType.TEXT, not_null=False)
 
 
@@ -38,7 +40,7 @@ class ColumnError:
     """What noise does to one output column, in the column's own unit.
 
     Attributes:
-        mechanism: "laplace", "gaussian" or "exponential".
+        mechanism: "laplace", "gaussian", "exponential" or "permute and flip".
         stderr: Standard deviation of the noise; None where it depends on other released cells (a mean, a spread).
         plus_minus_95: Half the width of a 95 % interval; None likewise.
         l0: Cells that one unit may change.
@@ -49,6 +51,8 @@ class ColumnError:
         output: The formula behind it.
         ranks: How many ranks a value that was chosen lies from the one asked for, at 95 %; then the sensitivities are
             ranks, too.
+        apart: Of keys that were picked: how far the counts or sums of two are apart of which the right one comes first
+            at 95 %; then the sensitivities are of counts or sums, too.
     """
 
     mechanism: str
@@ -61,6 +65,7 @@ class ColumnError:
     release: int
     output: Output
     ranks: int | None = None
+    apart: float | None = None
 
 
 # Relations that are there ready made
@@ -110,7 +115,16 @@ class ReleasedLeaf:
         return Leaf(source, tuple(columns[field] for field in written.fields))
 
     def errors(self, noises: Sequence[Noise], index: int) -> dict[Field, ColumnError]:
-        """The error of each aggregate that is a number; `index` is the release's among those of its query."""
+        """The error of each aggregate that is a number, and of the keys that were picked by one.
+
+        Args:
+            noises: The noise of each cell.
+            index: The release's place among those of its query.
+        """
+        picked = [output for output in self.outputs if isinstance(output, PlaceOutput)]
+        if picked:
+            error = _error(picked[0], noises, index)
+            return dict.fromkeys(self.release.picked_fields, error)
         pairs = zip(self.release.aggregate.aggregate_fields, self.outputs, strict=True)
         return {f: _error(output, noises, index) for f, output in pairs if not isinstance(output, TruthOutput)}
 
@@ -140,7 +154,7 @@ def to_text(name: str, sql_type: SqlType) -> str:
 
 def _formula(output: Output, sql_type: SqlType, widths: Sequence[float] | None) -> str:
     """An aggregate's value, of the released cells."""
-    if isinstance(output, CountOutput):
+    if isinstance(output, CountOutput | PlaceOutput):
         return f"p{output.cell}"
     if isinstance(output, TruthOutput):
         return _truth(output, widths)
@@ -180,7 +194,7 @@ def _times(text: str, step: Fraction) -> str:
 
 def _margin(output: Output, widths: Sequence[float] | None) -> str:
     """Half the width of a 95 % interval, of the noise's law and, for a mean, of the released cells."""
-    if widths is None or isinstance(output, TruthOutput | SpreadOutput | RankOutput):
+    if widths is None or isinstance(output, TruthOutput | SpreadOutput | RankOutput | PlaceOutput):
         return "CAST(NULL AS DOUBLE)"
     if not isinstance(output, MeanOutput):
         step = output.step if isinstance(output, SumOutput) else Fraction(1)
@@ -198,6 +212,8 @@ def _error(output: _Numeric, noises: Sequence[Noise], index: int) -> ColumnError
     sensitivity = noise.sensitivity
     if isinstance(noise, RankChoice):
         return _rank_error(output, noise, index)
+    if isinstance(noise, Picking):
+        return _pick_error(output, noise, scale, index)
     return ColumnError(
         "laplace" if isinstance(noise, DiscreteLaplace) else "gaussian",
         None if depends else noise.stderr * scale,
@@ -228,9 +244,26 @@ def _rank_error(output: _Numeric, choice: RankChoice, index: int) -> ColumnError
     )
 
 
+def _pick_error(output: _Numeric, picking: Picking, step: float, index: int) -> ColumnError:
+    """The error of keys that were picked: by what distance of counts or sums they are told apart."""
+    sensitivity = picking.sensitivity
+    return ColumnError(
+        picking.event.mechanism.value,
+        None,
+        None,
+        sensitivity.l0,
+        sensitivity.linf * step,
+        sensitivity.l1 * step,
+        float(sensitivity.l2_squared) ** 0.5 * step,
+        index,
+        output,
+        apart=picking.apart * step,
+    )
+
+
 def _half_width(noise: Noise) -> float:
     """Half the width of a 95 % interval of the noise; a choice has none."""
-    return noise.half_width() if not isinstance(noise, RankChoice) else 0.0
+    return noise.half_width() if not isinstance(noise, RankChoice | Picking) else 0.0
 
 
 def _first_cell(output: _Numeric) -> tuple[int, Fraction]:

@@ -184,6 +184,8 @@ class Renderer:
                 text = f"CAST({text} AS {self.dialect.types[SqlType.DOUBLE]})"
             fraction = self.dialect.double(Fraction(str(call.other.value)))
             return f"{call.function}({fraction}) WITHIN GROUP (ORDER BY {text}){behind}"
+        if call.function == "mode":
+            return f"mode() WITHIN GROUP (ORDER BY {text}){behind}"
         if isinstance(call, AggregateCall) and call.other is not None:
             return self.dialect.pairs(call.function, text, self.expression(call.other), behind)
         return self.dialect.aggregate(call, text, behind)

@@ -12,6 +12,8 @@ The steps, each a CTE:
     summed    counts and exact sums of each unit in each group
     per_unit  the same, clamped to what one unit may add
     cells     added up over units
+
+Of a bounded copy, whose rows are so few of each unit already, the cells are sums over rows at once.
 """
 
 from collections.abc import Callable
@@ -39,6 +41,8 @@ class Bounding:
         contribution: What one unit may contribute.
         domain: All public key combinations, or None where keys are private.
         fine: True where most rows have a group of their own, so that groups are ranked before rows are summed.
+        counts_units: True where groups are selected by their units. Elsewhere, nobody asks for them, and of a bounded
+            copy they are not counted.
     """
 
     protected: Protected
@@ -47,10 +51,11 @@ class Bounding:
     contribution: Contribution
     domain: Relation | None
     fine: bool
+    counts_units: bool
 
 
 def rewrite(bounding: Bounding, renderer: Renderer) -> str:
-    """Return engine SQL whose rows are: keys as text, the number of units, then one bigint a part.
+    """Return engine SQL whose rows are: keys as text, the number of units if asked for, then one bigint a part.
 
     Rows of public keys come in key order; those of private keys in any order, for only some of them will be kept.
     """
@@ -69,6 +74,9 @@ class _Rewrite:
         self._dialect = renderer.dialect
         self._keys = [f"k{index}" for index in range(len(bounding.keys))]
         self._grouping = ["unit", *self._keys]
+        lists = bounding.contribution.lists
+        # What a unit keeps some of: groups, or lists of groups, of which it keeps every group.
+        self._kept_keys = self._keys if lists is None else [self._keys[place] for place in lists]
         self._types = {"unit": bounding.protected.unit.type}
         self._types |= {name: key.type for name, key in zip(self._keys, bounding.keys, strict=True)}
         self._columns: dict[str, str] = {}
@@ -94,7 +102,10 @@ class _Rewrite:
             f"SELECT {', '.join([f'{unit} AS unit', *keys, *columns])} FROM {self._dialect.derived(source)}",
             lazy=once,
         )
-        cells = self._one_row() if b.contribution.one_row else self._many_rows()
+        if b.contribution.copied:
+            cells = self._few_rows()
+        else:
+            cells = self._one_row() if b.contribution.one_row else self._many_rows()
         answer = self._enumerated(self._decoded(cells))
         return f"WITH {', '.join(self._ctes)} {answer}"
 
@@ -185,10 +196,25 @@ class _Rewrite:
             total += f" - {self._dialect.wide(part.grid.centre)} * {count}"
         return _total(total)
 
+    # A unit with a few rows, and no more in any query: nothing to bound but the values
+
+    def _few_rows(self) -> str:
+        totals = [f"{self._row_total(part)} AS p{index}" for index, part in enumerate(self._b.parts)]
+        units = "count(DISTINCT unit)" if self._b.counts_units else self._dialect.whole(0)
+        cells = ", ".join([*self._keys, f"{units} AS units", *totals])
+        return f"SELECT {cells} FROM rows{_group_by(self._keys)}"
+
+    def _row_total(self, part: Part) -> str:
+        if not part.counts_units or self._b.contribution.max_rows == 1:
+            return self._plain_total(part)
+        there = [] if part.argument is None else [f"{self._argument(part)} IS NOT NULL"]
+        where = " AND ".join([*there, *self._conditions(part)])
+        return "count(DISTINCT unit)" + (f" FILTER (WHERE {where})" if where else "")
+
     # Units with several rows
 
     def _many_rows(self) -> str:
-        ranks_rows = self._b.contribution.ranked and self._b.fine
+        ranks_rows = self._ranks_rows
         rows = self._ranked_rows() if ranks_rows else "rows"
         kept = self._per_unit(rows)
         if self._b.contribution.ranked and not ranks_rows:
@@ -203,6 +229,11 @@ class _Rewrite:
             else:
                 self._rank_part(index, part, rows, kept)
         return self._with_apart(cells, [index for index, _ in apart])
+
+    @property
+    def _ranks_rows(self) -> bool:
+        """True where rows are ranked by their groups; else groups are, once their rows are summed."""
+        return self._b.contribution.ranked and self._b.fine and self._b.contribution.lists is None
 
     def _ranked_rows(self) -> str:
         """Rows of the groups that each unit keeps, ranked before anything is summed."""
@@ -247,12 +278,12 @@ class _Rewrite:
         ]
         aggregates = [f"{text} AS {name}" for text, name in sums.items()]
         names = ", ".join(self._grouping)
-        ranks_groups = self._b.contribution.ranked and not self._b.fine
+        ranks_groups = self._b.contribution.ranked and not self._ranks_rows
         order = f" ORDER BY {names}" if ranks_groups and self._dialect.orders_groups else ""
         # The hash is the groups' own: by naming it, rows that are ranked by it are in the order of their groups.
         groups = names.replace("unit", "unit, h", 1) if rows != "rows" and self._dialect.orders_groups else names
         self._cte("summed", f"SELECT {', '.join([names, *aggregates])} FROM {rows} GROUP BY {groups}{order}")
-        hashed = [f"{self._hash(*self._grouping)} AS h"] if ranks_groups else []
+        hashed = [f"{self._hash('unit', *self._kept_keys)} AS h"] if ranks_groups else []
         self._cte("per_unit", f"SELECT {', '.join([names, *hashed, *bounded])} FROM summed")
         return "per_unit"
 
@@ -271,9 +302,10 @@ class _Rewrite:
         return f"CAST({clamp(scaled, low, high)} - {counted} * {self._dialect.whole(part.grid.centre)} AS BIGINT)"
 
     def _ranked_groups(self) -> str:
-        """Groups that each unit keeps, ranked after its rows are summed."""
-        order = ", ".join(["h", *(f"{key} NULLS LAST" for key in self._keys)])
-        self._cte("ranked", f"SELECT *, row_number() OVER (PARTITION BY unit ORDER BY {order}) AS r FROM per_unit")
+        """Groups that each unit keeps, ranked after its rows are summed; all groups of a list have one rank."""
+        order = ", ".join(["h", *(f"{key} NULLS LAST" for key in self._kept_keys)])
+        rank = "row_number()" if self._b.contribution.lists is None else "dense_rank()"
+        self._cte("ranked", f"SELECT *, {rank} OVER (PARTITION BY unit ORDER BY {order}) AS r FROM per_unit")
         self._cte("kept", f"SELECT * FROM ranked WHERE r <= {self._b.contribution.max_groups}")
         return "kept"
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from dpsql.compiler.absent import is_not_true, is_null
+from dpsql.compiler.choosing import Ordered
 from dpsql.compiler.clauses import Clauses
 from dpsql.compiler.functions import RANKS
 from dpsql.compiler.grouping import GroupBy, Grouping
@@ -38,6 +39,7 @@ from dpsql.compiler.joins import shows_absence
 from dpsql.compiler.keys import can_be_key
 from dpsql.compiler.lowered import Lowered
 from dpsql.compiler.lowering import Aggregates, Lowering, refuse_other_arguments
+from dpsql.compiler.modes import with_modes
 from dpsql.compiler.output import Item
 from dpsql.compiler.resolve import Scope, identifier
 from dpsql.compiler.unit_rows import UnitRows, group_of_one
@@ -239,8 +241,14 @@ class Selection:
                 hint="GROUP BY what it is compared with, in a CTE, and join the result.",
                 position=self.clauses.at(self.node),
             )
-        margins = tuple(self.clauses.fields.new(SqlType.DOUBLE) for _ in calls)
-        return Released(Release(status, aggregate, margins)), key_fields
+        modes = {call: field for call, field in calls.items() if call.function == "mode"}
+        others = {call: field for call, field in calls.items() if call not in modes}
+        margins = tuple(self.clauses.fields.new(SqlType.DOUBLE) for _ in others)
+        rest = replace(aggregate, aggregate_fields=tuple(others.values()), aggregates=tuple(others))
+        base = Release(status, rest, margins) if others or not modes else None
+        if base is not None and not modes:
+            return Released(base), key_fields
+        return Released(with_modes(base, aggregate, modes, status, self.clauses.fields)), key_fields
 
     def _union_of_sets(
         self, grouping: Grouping, calls: dict[AggregateCall, Field], marks: dict[Call, Field]
@@ -306,6 +314,12 @@ class Selection:
             )
         argument = call.argument
         is_unit = argument is not None and call.function == "count" and status.is_unit_or_null(argument)
+        if call.function == "mode" and argument is not None and not can_be_key(argument, status.relation):
+            raise PolicyViolation(
+                f"MODE() of type {argument.type.value} has no list of values to choose from",
+                hint="Round it, as in MODE() WITHIN GROUP (ORDER BY FLOOR(x / 10) * 10); or MEDIAN(x).",
+                position=where,
+            )
         for part in call.operands[1:] if is_unit else call.operands:
             refuse_hidden(part, self.scope, where)
         if status.absent is not None and not _counts_nobody(call, status.absent):
@@ -365,6 +379,10 @@ class Selection:
             refuse_hidden(expression, self.scope, at)
         fields = tuple(clauses.fields.new(e.type) for e in outputs)
         limit, offset = clauses.limits(self.node)
+        if not distinct and on is None:
+            ordered = Ordered(self.status.relation, tuple(outputs), order, limit, offset)
+            ordered = ordered.chosen(clauses.catalog, clauses.fields)
+            self.status, order = replace(self.status, relation=ordered.relation), ordered.order
         expressions = self._windows_below([*outputs, *(term.expression for term in order)])
         outputs = expressions[: len(outputs)]
         pairs = zip(order, expressions[len(outputs) :], strict=True)

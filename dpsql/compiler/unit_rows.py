@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from dpsql.compiler.absent import is_null
 from dpsql.compiler.clauses import Clauses
-from dpsql.compiler.functions import PAIRS, PERCENTILES, SPREADS
+from dpsql.compiler.functions import PAIRS, SPREADS, WITHIN_GROUP
 from dpsql.compiler.hidden import refuse_hidden
 from dpsql.compiler.ir import (
     Aggregate,
@@ -108,7 +108,7 @@ class UnitRows:
             counted = part is call.argument and call.function == "count"
             if not (counted and status.is_unit_or_null(part)):
                 refuse_hidden(part, self.scope, self.clauses.at(self.node))
-        if call.function in SPREADS | PAIRS | PERCENTILES:
+        if call.function in SPREADS | PAIRS | WITHIN_GROUP:
             raise UnsupportedQuery(
                 f"{call.function.upper()} of the rows of one unit is not supported",
                 hint="AVG, MIN and MAX are: SELECT AVG(most - least) FROM (SELECT MAX(x) AS most, MIN(x) AS least … "

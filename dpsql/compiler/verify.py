@@ -10,13 +10,14 @@ from fractions import Fraction
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.parts import Part, PartKind
 from dpsql.compiler.plan import CompiledQuery, PlannedRelease, PublicRead
-from dpsql.compiler.pricing import PlannedPart
+from dpsql.compiler.pricing import Noise, PlannedPart
 from dpsql.compiler.settings import QuerySettings
 from dpsql.errors import GuaranteeMismatch
 from dpsql.privacy.accounting import Spent
 from dpsql.privacy.choice import RankChoice
 from dpsql.privacy.cost import Accountant, Mechanism
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
+from dpsql.privacy.picking import Picking
 from dpsql.privacy.selection import GaussianThreshold
 from dpsql.privacy.sensitivity import Adjacency
 
@@ -33,6 +34,8 @@ def verify(compiled: CompiledQuery, catalog: Catalog, settings: QuerySettings) -
     _check_order(compiled)
     _check_public(compiled, catalog)
     for release in compiled.releases:
+        _check_rows(release, catalog)
+        _check_lists(release)
         for planned in release.parts:
             _check_noise(planned, release, adjacency)
         _check_selection(release, adjacency)
@@ -78,14 +81,41 @@ _QUOTED = re.compile(r'"(?:[^"]|"")*"(?:\."(?:[^"]|"")*")*|\'(?:[^\']|\'\')*\'')
 
 def _check_public(compiled: CompiledQuery, catalog: Catalog) -> None:
     """What is read without noise names no protected table."""
-    protected = {
-        ".".join('"' + part.replace('"', '""') + '"' for part in catalog.schema.tables[table.name].path)
-        for table in catalog.policy.tables
-        if not table.public
-    }
+    private = _protected_names(catalog) | _copy_names(catalog).keys()
     for read in _public_reads(compiled):
-        if not protected.isdisjoint(_QUOTED.findall(read.sql)):
+        if not private.isdisjoint(_QUOTED.findall(read.sql)):
             raise GuaranteeMismatch("a protected table would be read without noise")
+
+
+def _protected_names(catalog: Catalog) -> set[str]:
+    return {_quoted(catalog.schema.tables[table.name].path) for table in catalog.policy.tables if not table.public}
+
+
+def _copy_names(catalog: Catalog) -> dict[str, int]:
+    """Bounded copies that may be read, by name, with the rows of one unit that each can hold."""
+    return {_quoted(copy.path): copy.max_rows for copy in catalog.schema.copies.values() if not isinstance(copy, str)}
+
+
+def _quoted(path: tuple[str, ...]) -> str:
+    return ".".join('"' + part.replace('"', '""') + '"' for part in path)
+
+
+def _check_rows(release: PlannedRelease, catalog: Catalog) -> None:
+    """What relies on the rows of a bounded copy reads them alone, once, and nothing else reads them."""
+    names, copies = _QUOTED.findall(release.sql), _copy_names(catalog)
+    read = [name for name in names if name in copies]
+    if not release.contribution.copied:
+        if read:
+            raise GuaranteeMismatch("a bounded copy is read as if it were the table")
+        return
+    if len(read) != 1 or not _protected_names(catalog).isdisjoint(names):
+        raise GuaranteeMismatch("rows that nothing bounds are read beside those of a bounded copy")
+    if copies[read[0]] > release.contribution.max_rows:
+        raise GuaranteeMismatch("a unit has more rows in the bounded copy than the noise is made for")
+    if any(planned.part.cap not in (1, release.contribution.max_rows) for planned in release.parts):
+        raise GuaranteeMismatch("the rows of a bounded copy are limited over all groups, not in each")
+    if any(planned.part.rank is not None or planned.part.kind.is_distinct for planned in release.parts):
+        raise GuaranteeMismatch("more is done to the rows of a bounded copy than to add them up")
 
 
 def _public_reads(compiled: CompiledQuery) -> Iterator[PublicRead]:
@@ -125,23 +155,36 @@ def _product_range(part: Part) -> tuple[int, int]:
 def _check_noise(planned: PlannedPart, release: PlannedRelease, adjacency: Adjacency) -> None:
     low, high = _cell_range(planned.part)
     largest, spread = max(abs(low), abs(high)), max(high, 0) - min(low, 0)
-    groups = release.contribution.max_groups
+    rows, groups = release.contribution.max_rows, release.contribution.max_groups
+    # Rows of a copy are so few in all groups together: at worst all of them lie in one. A unit counts once in each.
+    crowded = release.contribution.copied and not (planned.part.kind is PartKind.COUNT and planned.part.cap == 1 < rows)
+    cells = 1 if crowded else groups
     claimed = planned.noise.sensitivity
+    times = 1
+    if planned.part.places is not None:
+        # What all losses of a list move by together does not count, so the middle of the range is taken off them.
+        low, high, times = -spread, spread, planned.part.places.count
+        largest, spread = spread, 2 * spread
     if adjacency is Adjacency.ADD_REMOVE:
-        needed = (groups, largest, groups * largest, groups * largest**2)
+        needed = (groups, largest, cells * largest, cells * largest**2)
     elif release.contribution.grouped:
-        squared = groups * max(spread**2, 2 * largest**2)
-        needed = (2 * groups, spread, 2 * groups * largest, squared)
+        squared = cells * max(spread**2, 2 * largest**2)
+        needed = (2 * groups, spread, 2 * cells * largest, squared)
     else:
         needed = (1, spread, spread, spread**2)
+    needed = (needed[0] * times, needed[1], needed[2] * times, needed[3] * times)
     if (claimed.l0, claimed.linf, claimed.l1, claimed.l2_squared) < needed or claimed.l2_squared < needed[3]:
         raise GuaranteeMismatch("noise is calibrated to less than one unit may change")
     if claimed.l1 < needed[2] or claimed.linf < needed[1]:
         raise GuaranteeMismatch("noise is calibrated to less than one unit may change")
     noise, part = planned.noise, planned.part
     scale = noise.variance if isinstance(noise, DiscreteGaussian) else noise.scale
-    if noise.event.scale != scale or scale <= 0 or noise.event.mechanism is not _CHARGED[type(noise)]:
+    if noise.event.scale != scale or scale <= 0 or noise.event.mechanism is not _charged(noise):
         raise GuaranteeMismatch("the noise drawn is not the noise charged")
+    if isinstance(noise, Picking) != (part.places is not None) or (
+        isinstance(noise, Picking) and noise.places != part.places
+    ):
+        raise GuaranteeMismatch("other groups are picked than are asked for")
     if isinstance(noise, RankChoice) != (part.rank is not None):
         raise GuaranteeMismatch("values are chosen by their ranks, and sums are noised")
     if isinstance(noise, RankChoice):
@@ -150,11 +193,34 @@ def _check_noise(planned: PlannedPart, release: PlannedRelease, adjacency: Adjac
             raise GuaranteeMismatch("a value is chosen from another grid, or by another rank")
 
 
-_CHARGED = {
-    DiscreteLaplace: Mechanism.LAPLACE,
-    DiscreteGaussian: Mechanism.GAUSSIAN,
-    RankChoice: Mechanism.EXPONENTIAL,
-}
+def _charged(noise: Noise) -> Mechanism:
+    """The mechanism that a draw is of."""
+    match noise:
+        case DiscreteLaplace():
+            return Mechanism.LAPLACE
+        case DiscreteGaussian():
+            return Mechanism.GAUSSIAN
+        case Picking(flips=True):
+            return Mechanism.PERMUTE_AND_FLIP
+        case RankChoice() | Picking():
+            return Mechanism.EXPONENTIAL
+
+
+def _check_lists(release: PlannedRelease) -> None:
+    """One unit may touch every group of a list: so nothing but picks may be made of it, and keys must be public.
+
+    Everywhere else a release with keys bounds the groups of one unit.
+    """
+    lists, grouped = release.contribution.lists, release.contribution.grouped
+    if lists is None:
+        if grouped != (release.keys > 0) or any(planned.part.places is not None for planned in release.parts):
+            raise GuaranteeMismatch("the groups of one unit are not bounded")
+        return
+    is_one = len(release.parts) == 1 and release.parts[0].part.places is not None
+    if not is_one or release.private_keys or grouped != (len(lists) > 0):
+        raise GuaranteeMismatch("groups are picked from public lists, and nothing else is told of them")
+    if not set(lists) < set(range(release.keys)):
+        raise GuaranteeMismatch("there is no key to pick")
 
 
 def _check_selection(release: PlannedRelease, adjacency: Adjacency) -> None:

@@ -172,9 +172,12 @@ class GroupCommit:
         while not self._closed:
             self._writer_bell.acquire()
             with self._lock:
-                if self._has_unawaited():
-                    self._lead(None)
+                self._write_unawaited()
             self._wake_next()
+
+    def _write_unawaited(self) -> None:
+        while self._has_unawaited():
+            self._lead(None)
 
     def _has_unawaited(self) -> bool:
         return not self._closed and any(not (work.awaited or work.over) for work in list(self._queue))
@@ -183,17 +186,18 @@ class GroupCommit:
     def alone(self) -> Iterator[Transaction]:
         """Hold the ledger alone; what was written is on the disk when this ends, or never was."""
         try:
-            with self._lock, self._transaction() as transaction:
-                yield transaction
-                transaction.commit()
+            with self._lock:
+                self._write_unawaited()
+                with self._transaction() as transaction:
+                    yield transaction
+                    transaction.commit()
         finally:
             self._wake_next()
 
     def close(self) -> None:
         """Close the connection; what nobody waits for is written before, what somebody waits for may fail."""
         with self._lock:
-            while self._has_unawaited():
-                self._lead(None)
+            self._write_unawaited()
             self._closed = True
             self._connection.close()
         self._wake_next()

@@ -51,7 +51,7 @@ class Accountant(enum.Enum):
 class Mechanism(enum.Enum):
     """The kinds of noisy primitive. THRESHOLD is the δ that cutting off an already released part costs.
 
-    EXPONENTIAL chooses one of several candidates in each group, by losses that are its vector.
+    EXPONENTIAL and PERMUTE_AND_FLIP choose one of several candidates in each group, by losses that are their vector.
     """
 
     LAPLACE = "laplace"
@@ -59,6 +59,7 @@ class Mechanism(enum.Enum):
     SELECTION = "selection"
     THRESHOLD = "threshold"
     EXPONENTIAL = "exponential"
+    PERMUTE_AND_FLIP = "permute and flip"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +135,12 @@ class Event:
     Attributes:
         mechanism: Its kind.
         sensitivity: Of the vector it noised. For selection and threshold, of the unit counts; its l0 counts every
-            group that one neighbouring step may touch (twice max_groups under substitute). exponential: of the
-            vector, group by group, of how far the loss of any candidate moves.
+            group that one neighbouring step may touch (twice max_groups under substitute). exponential, permute and
+            flip: of the vector, choice by choice, of how far the loss of any candidate moves. What all losses of a
+            choice move by together does not count: neither mechanism sees it.
         scale: laplace: b, with P[z] ∝ exp(−|z|/b). gaussian: σ², with P[z] ∝ exp(−z²/2σ²). selection: the ε′ of
-            one group. threshold: 0. exponential: b, with P[candidate] ∝ exp(−loss/b).
+            one group. threshold: 0. exponential: b, with P[candidate] ∝ exp(−loss/b). permute and flip: b, with
+            P[candidate passes] = exp(−(loss − least loss)/b).
         delta: selection, threshold: δ over all l0 groups. Else 0.
         conversion_delta: gaussian under basic and advanced: the δ at which its ρ counts as (ε, δ). Else 0.
     """
@@ -216,15 +219,19 @@ def loss(event: Event) -> Loss:
         selection: ε = l0·ε′; ρ = l0·ε′²/2, both but for δ.
         threshold: δ.
         exponential: ε = 2·L1/b; ρ = L2²/2b²: in each group it is of bounded range ε_g = 2Δ/b, so (ε_g²/8)-zCDP.
+        permute and flip: ε = 2·L1/b; ρ = 2·L2²/b²: in each group from ε_g-DP to (ε_g²/2)-zCDP.
     Assumes: the sensitivity holds for the policy's adjacency; noise is independent from cell to cell.
     Reference: Bun & Steinke 2016, propositions 1.4 and 1.6, section 8 (approximate zCDP); Canonne, Kamath &
         Steinke 2020, theorem 4, for the discrete Gaussian; McSherry & Talwar 2007 and Cesar & Rogers 2021
-        for the exponential mechanism.
+        for the exponential mechanism; McKenna & Sheldon 2020, theorem 1, for permute and flip.
     """
     sensitivity = event.sensitivity
     if event.mechanism is Mechanism.EXPONENTIAL:
         epsilon = 2 * sensitivity.l1 / event.scale
         return Loss(epsilon, sensitivity.l2_squared / (2 * event.scale**2), ZERO, epsilon, ZERO)
+    if event.mechanism is Mechanism.PERMUTE_AND_FLIP:
+        epsilon = 2 * sensitivity.l1 / event.scale
+        return Loss(epsilon, 2 * sensitivity.l2_squared / event.scale**2, ZERO, epsilon, ZERO)
     if event.mechanism is Mechanism.LAPLACE:
         epsilon = sensitivity.l1 / event.scale
         return Loss(epsilon, sensitivity.l2_squared / (2 * event.scale**2), ZERO, epsilon, ZERO)

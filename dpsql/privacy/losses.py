@@ -58,7 +58,7 @@ def _interval(noise: frozenset[tuple[Event, int]]) -> float:
 
 def _dominating(event: Event, interval: float) -> tuple[Any, int]:
     """Return the loss of one cell, and how many such cells dominate the event."""
-    if event.mechanism is Mechanism.EXPONENTIAL:
+    if event.mechanism in (Mechanism.EXPONENTIAL, Mechanism.PERMUTE_AND_FLIP):
         return _laplace(_responses(event), interval)
     return (_gaussian if event.mechanism is Mechanism.GAUSSIAN else _laplace)(event, interval)
 

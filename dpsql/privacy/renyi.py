@@ -28,7 +28,7 @@ def renyi(event: Event, order: Fraction) -> Fraction | None:
     Guarantee:
         gaussian: αL2²/2σ². laplace: the cells' mechanisms are (Δ/b)-DP with |Δ| ≤ L∞ and Σ|Δ| ≤ L1, so
         (L1/L∞)·f(L∞/b), where f(ε) is the divergence of randomized response, the worst of all ε-DP mechanisms; or
-        αL2²/2b² if that is less. exponential: αL2²/2b².
+        αL2²/2b² if that is less. exponential: αL2²/2b². permute and flip: 2αL2²/b².
     Assumes: the sensitivity holds for the policy's adjacency; noise is independent from cell to cell. f(ε)/ε grows
         with ε (y·tanh y − ln cosh y does), so cells of L∞ each are the worst that L1 allows.
     Reference: Mironov 2017, proposition 5; Kairouz, Oh & Viswanath 2015, theorem 2.4 with the data-processing

@@ -110,6 +110,18 @@ def exponential(losses: Sequence[int], sizes: Sequence[int], scale: Fraction) ->
         bits *= 2
 
 
+def permute_and_flip(gaps: NDArray[np.int64], scale: Fraction) -> int:
+    """Return an index: of those whose coin of probability exp(−gaps[i]/scale) shows heads, any one.
+
+    Guarantee: exact. Going through the candidates in an order drawn at random and taking the first whose coin shows
+        heads is to toss all coins and take any one of those.
+    Assumes: os.urandom is uniform; scale within check_scale's limits; gaps are not negative, and one is 0.
+    Reference: McKenna & Sheldon 2020, algorithm 1.
+    """
+    passed = np.flatnonzero(_geometric(scale, gaps.size) >= gaps)
+    return int(passed[below(passed.size)])
+
+
 def below(count: int) -> int:
     """Return a uniform whole number from 0 up to, not including, `count`.
 

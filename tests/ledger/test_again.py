@@ -238,6 +238,17 @@ def test_records_keep_the_order_of_what_was_asked(sqlite_ledger: SqliteLedger) -
     assert sqlite_ledger.verify().ok
 
 
+def test_what_waits_is_written_before_the_owner_acts(
+    sqlite_ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    had(sqlite_ledger, "a")
+    begun = len(kinds(sqlite_ledger))
+    monkeypatch.setattr(ledger_commits.GroupCommit, "_start_writer", lambda self: None)  # nobody else writes it
+    assert again(sqlite_ledger, "a") is not None
+    sqlite_ledger.freeze(ANA, "why")
+    assert kinds(sqlite_ledger)[begun:] == ["reuse", "account.frozen"]
+
+
 def test_what_waits_is_written_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     with closing(opened(path)) as ledger:

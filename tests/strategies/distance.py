@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from dpsql.backends import ExactCells
 from dpsql.compiler.plan import PlannedRelease
 from dpsql.privacy.choice import RankChoice
+from dpsql.privacy.picking import Picking
 from dpsql.privacy.sensitivity import Adjacency, Sensitivity, cell_sensitivity
 
 Vector = dict[tuple[str | None, ...], Any]
@@ -63,6 +64,15 @@ def ranked(choice: RankChoice, left: Vector, right: Vector) -> Vector:
     return moved
 
 
+def picked(planned: PlannedRelease, left: Vector, right: Vector) -> Vector:
+    """How far the scores of each list move apart: by twice the least that is left after any shift of all of them."""
+    moved: dict[tuple[str | None, ...], list[int]] = {}
+    for key in left.keys() | right.keys():
+        within = tuple(key[place] for place in planned.contribution.lists or ())
+        moved.setdefault(within, []).append(left.get(key, 0) - right.get(key, 0))
+    return {key: max(steps) - min(steps) for key, steps in moved.items()}
+
+
 def assert_within(what: str, left: Vector, right: Vector, limit: Sensitivity) -> None:
     """Two vectors differ by no more than `limit`, in all of its norms; a key that is not there counts as 0."""
     moved = [abs(left.get(key, 0) - right.get(key, 0)) for key in left.keys() | right.keys()]
@@ -90,11 +100,17 @@ def assert_neighbours(
     bounds = planned.contribution
     unit = cell_sensitivity(adjacency, l0=bounds.max_groups, lower=0, upper=1, grouped=bounds.grouped)
     (units, *ones), (other_units, *others) = vectors(left), vectors(right)
-    assert_within("units", units, other_units, unit)
+    if bounds.lists is None:
+        assert_within("units", units, other_units, unit)
     for index, (part, one, other) in enumerate(zip(planned.parts, ones, others, strict=True)):
         if isinstance(part.noise, RankChoice):
             one, other = ranked(part.noise, one, other), {}
-        assert_within(f"part {index} ({part.part.kind.value})", one, other, part.noise.sensitivity)
+        limit = part.noise.sensitivity
+        if isinstance(part.noise, Picking):
+            # Every pick sees the same scores.
+            one, other, times = picked(planned, one, other), {}, part.noise.places.count
+            limit = Sensitivity(limit.l0 // times, limit.linf, limit.l1 // times, limit.l2_squared // times)
+        assert_within(f"part {index} ({part.part.kind.value})", one, other, limit)
 
 
 def assert_same(left: ExactCells, right: ExactCells) -> None:

@@ -340,12 +340,27 @@ class Writer:
         where = f" WHERE {self.condition(source)}" if self.chance(20) else ""
         if keys and self.chance(8):
             return f"SELECT DISTINCT {', '.join(keys)} FROM {source.sql}{where}"
+        if self.chance(8):
+            return self.first_keys(source, where)
         if keys and self.chance(3):
             keys[0] = self.one(*_LEAKS).format(keys[0])
         places = ", ".join(str(index + 1) for index in range(len(keys)))
         group = self.one("{0}", "{0}", "{0}", "ROLLUP ({0})", "CUBE ({0})").format(places)
         tail = f" GROUP BY {group}" if keys else ""
         return f"SELECT {', '.join(keys + calls)} FROM {source.sql}{where}{tail}"
+
+    def first_keys(self, source: Source, where: str) -> str:
+        """The first keys by a score that is not shown; most have values that the policy knows."""
+        public = [name for kind in (BOOL, DATE, INT) for name in source.columns.get(kind, ())]
+        public += [name for name in source.columns.get(TEXT, ()) if name.endswith(("sex", "dish"))]
+        keys = [self.one(*public) if public else self.key(source) for _ in range(self.number_of(2))]
+        scores = ("COUNT(*)", "COUNT(*)", f"COUNT(DISTINCT {source.unit})", "SUM({x})", "COUNT(DISTINCT {k})")
+        score = self.one(*scores).format(x=self.number(source), k=self.key(source))
+        if self.chance(20):
+            score += f" FILTER (WHERE {self.condition(source)})"
+        listed, direction = ", ".join(keys), self.one("DESC", "ASC")
+        rows = f"LIMIT {self.one('1', '2', '3')}"
+        return f"SELECT {listed} FROM {source.sql}{where} GROUP BY {listed} ORDER BY {score} {direction} {rows}"
 
 
 @st.composite

@@ -150,6 +150,10 @@ class Dialect(ABC):
     def canonical(self, column: str, engine: EngineColumn, target: SqlType) -> str:
         """A table's column as the one value its type gives it, NULL where it has none."""
 
+    @abstractmethod
+    def stored_type(self, engine: EngineColumn, target: SqlType) -> str:
+        """The type of a column that keeps canonical values as they are, so that they need not be made so again."""
+
     # Groups
 
     @abstractmethod

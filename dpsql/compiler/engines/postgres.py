@@ -215,7 +215,9 @@ class Postgres(Dialect):
         """A table's column as the one value its type gives it, NULL where it has none."""
         if target.is_text and engine.type_name == "citext":
             return f'lower({seen(f"CAST({column} AS text)")} COLLATE "default") {_BINARY}'
-        if target.is_text or target in (SqlType.ARRAY, SqlType.JSON):
+        if target.is_array:
+            return f"CAST(to_json(CAST({column} AS text[])) AS text) {_BINARY}"
+        if target.is_text or target is SqlType.JSON:
             return self.as_text(column, engine.sql_type) if engine.type_name != "text" else f"{column} {_BINARY}"
         source = engine.sql_type
         if target.is_moment:
@@ -229,6 +231,12 @@ class Postgres(Dialect):
     def _converted(self, column: str, source: SqlType, target: SqlType) -> str:
         moment = convertible(column, source) if source.is_moment else column
         return self.cast(moment, source, target, None)
+
+    def stored_type(self, engine: EngineColumn, target: SqlType) -> str:
+        """The type of canonical values; texts are compared byte by byte, as long as they are kept."""
+        if target.is_text or target in (SqlType.ARRAY, SqlType.JSON):
+            return f"text {_BINARY}"
+        return TYPES[target]
 
     # Groups
 

@@ -24,10 +24,12 @@ from dpsql.errors import (
     UndefinedObject,
     UnsupportedQuery,
 )
+from dpsql.wire import textformat
 from dpsql.wire.catalog.kinds import Kind
+from dpsql.wire.catalog.literals import array_elements
 from dpsql.wire.catalog.relations import Row, system_relations, typed_rows
 from dpsql.wire.catalog.snapshot import Snapshot, quote_identifier, split_name
-from dpsql.wire.catalog.typed import array_elements, quote_name
+from dpsql.wire.catalog.typed import quote_name
 
 _LOG = logging.getLogger("dpsql.catalog")
 MAX_ROWS: Final = 100_000
@@ -188,6 +190,8 @@ class CatalogEngine:
             "catalog_quote_literal": (_strict(_quote_literal), (text,), text),
             "catalog_parse_ident": (_strict(lambda name: list(split_name(name))), (text,), texts),
             "catalog_array_in": (_strict(array_elements), (text,), texts),
+            "catalog_float4": (_strict(textformat.real), ("FLOAT",), text),
+            "catalog_float8": (_strict(textformat.double), ("DOUBLE",), text),
             "catalog_array_out": (_strict(_array_out), (texts,), text),
             "catalog_vector_out": (_strict(lambda parts: " ".join(map(str, parts))), (texts,), text),
             "catalog_join": (_join, (texts, text, text), text),

@@ -1,0 +1,89 @@
+"""choosing: the first keys by a count or a sum of protected rows that is not itself asked for are picked, not counted.
+
+SELECT icd FROM visits GROUP BY icd ORDER BY COUNT(*) DESC LIMIT 3 is three picks from the public values of icd. One
+unit moves a count by no more than its rows in that group, whatever groups it touches besides; a histogram would have to
+bound the groups. Where counts are shown, keys are private, or noisy counts know more, there is a histogram.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dpsql.compiler.catalog import Catalog
+from dpsql.compiler.domain import enumerate_keys
+from dpsql.compiler.ir import Call, Column, Expr, Field, Filter, Literal, Order, Picks, Relation, Release
+from dpsql.compiler.lowering import Fields
+from dpsql.compiler.walk import fields_in, relations_in, windows_in
+from dpsql.privacy.picking import worth_picking
+from dpsql.sqltypes import SqlType
+
+_SCORES = frozenset({"count", "sum"})
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """Groups in an order, of which some are shown.
+
+    Attributes:
+        relation: The groups.
+        outputs: What is shown of them.
+        order: Their order.
+        limit: How many are shown; None for all.
+        offset: How many before them are not.
+    """
+
+    relation: Relation
+    outputs: tuple[Expr, ...]
+    order: tuple[Order, ...]
+    limit: int | None
+    offset: int
+
+    def chosen(self, catalog: Catalog, fields: Fields) -> "Ordered":
+        """The same, with groups picked where their score orders them and is not shown; else as it is."""
+        release = self.relation
+        if not isinstance(release, Release) or not self._shows_keys(release) or self.limit is None:
+            return self
+        count, aggregate = self.limit + self.offset, release.aggregate
+        if count < 1 or not _is_worth_it(count, release, catalog, fields):
+            return self
+        score, *others = self.order
+        place = fields.new(SqlType.BIGINT)
+        picking = replace(
+            release,
+            aggregate=replace(aggregate, aggregate_fields=(place,)),
+            picks=Picks(count, least=not score.descending),
+        )
+        order = (replace(score, expression=Column(place), descending=False), *others)
+        return replace(self, relation=picked(picking), order=order)
+
+    def _shows_keys(self, release: Release) -> bool:
+        """True where one count or sum comes first in the order, and nothing else is made of it."""
+        aggregate = release.aggregate
+        if not aggregate.keys or len(aggregate.aggregates) != 1 or not self.order:
+            return False
+        score, *others = (term.expression for term in self.order)
+        is_score = score == Column(aggregate.aggregate_fields[0]) and aggregate.aggregates[0].function in _SCORES
+        return is_score and _are_of((*self.outputs, *others), aggregate.key_fields)
+
+
+def picked(release: Release) -> Relation:
+    """The groups that a release has picked."""
+    place = release.aggregate.aggregate_fields[0]
+    return Filter(release, Call("gt", (Column(place), Literal(0, SqlType.BIGINT)), SqlType.BOOLEAN))
+
+
+def _are_of(expressions: Sequence[Expr], keys: Sequence[Field]) -> bool:
+    """True for expressions of one row's keys alone."""
+    found = frozenset[Field]().union(*map(fields_in, expressions))
+    return found <= frozenset(keys) and not any(windows_in(each) or relations_in(each) for each in expressions)
+
+
+def _is_worth_it(count: int, release: Release, catalog: Catalog, fields: Fields) -> bool:
+    """True where picks of public keys are better than noisy counts, by policy and SQL alone."""
+    protected = release.protected
+    domain = enumerate_keys(release.aggregate.keys, protected.relation, catalog, fields)
+    if domain is None:
+        return False
+    touched = min(protected.max_groups, protected.max_rows, *(size for size in domain[1:] if size is not None))
+    fits = domain[1] is None or count <= domain[1]
+    policy = catalog.policy.dataset
+    return fits and worth_picking(count, max(1, touched), catalog.role.budget.accountant, policy.adjacency)
