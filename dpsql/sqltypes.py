@@ -26,6 +26,7 @@ class SqlType(enum.Enum):
     UUID = "uuid"
     JSON = "json"
     BYTEA = "bytea"
+    DOUBLES = "double precision[]"
     ARRAY = "anyarray"
     UNKNOWN = "unknown"
 

@@ -20,7 +20,6 @@ from dpsql.compiler.ir import (
     Expr,
     Field,
     Grid,
-    Literal,
     Project,
     Protected,
     Relation,
@@ -179,6 +178,21 @@ class RankOutput:
 
 
 @dataclass(frozen=True)
+class RanksOutput:
+    """An array of grid values that were chosen by their ranks, in order, times the step.
+
+    Attributes:
+        cells: The cells.
+        places: Which of the values in ascending order each one is; equal ranks are one cell.
+        step: What the values are multiples of.
+    """
+
+    cells: tuple[int, ...]
+    places: tuple[int, ...]
+    step: Fraction
+
+
+@dataclass(frozen=True)
 class PlaceOutput:
     """The place of a group that was picked, 0 for others; scores are in steps."""
 
@@ -186,7 +200,7 @@ class PlaceOutput:
     step: Fraction
 
 
-Output = PlaceOutput | RankOutput | CountOutput | SumOutput | MeanOutput | SpreadOutput | TruthOutput
+Output = PlaceOutput | RankOutput | RanksOutput | CountOutput | SumOutput | MeanOutput | SpreadOutput | TruthOutput
 
 
 @dataclass(frozen=True)
@@ -236,14 +250,23 @@ class PartList:
             return self._of_pairs(call, call.argument, call.other)
         grid = grid_of(call, self.protected.relation, cap)
         if call.function in RANKS:
-            part = Part(PartKind.RANK, call.argument, call.filter, cap, grid, rank=rank_of(call))
-            return RankOutput(self._cell(part), grid.step)
+            part = Part(PartKind.RANK, call.argument, call.filter, cap, grid)
+            cells = tuple(self._cell(replace(part, rank=rank)) for rank in ranks_of(call))
+            return (
+                RankOutput(cells[0], grid.step) if call.type is not SqlType.DOUBLES else self._array(call, cells, grid)
+            )
         if call.function in SPREADS:
             return self._spread(call, {"y": Factor(call.argument, self._spread_grid(grid))})
         if call.function == "sum":
             kind = PartKind.DISTINCT_SUM if call.distinct else PartKind.SUM
             return SumOutput(self._cell(Part(kind, call.argument, call.filter, cap, grid)), grid.step)
         return self._mean(call, call.argument, grid)
+
+    @staticmethod
+    def _array(call: AggregateCall, cells: tuple[int, ...], grid: Grid) -> "RanksOutput":
+        """The values of an array of fractions, of which the least one has the least value."""
+        ascending = sorted(set(call.fractions))
+        return RanksOutput(cells, tuple(ascending.index(each) for each in call.fractions), grid.step)
 
     def picked(self, call: AggregateCall, places: Places) -> PlaceOutput:
         """The place of each group by the cell of a count or a sum, which is the only one.
@@ -341,11 +364,11 @@ class PartList:
         return self.parts.index(part)
 
 
-def rank_of(call: AggregateCall) -> Rank:
-    """The rank of the value that an aggregate is."""
-    if isinstance(call.other, Literal):
-        return Rank.quantile(Fraction(str(call.other.value)))
-    return Rank.least() if call.function == "min" else Rank.greatest()
+def ranks_of(call: AggregateCall) -> tuple[Rank, ...]:
+    """The ranks of the values that an aggregate is."""
+    if call.fractions:
+        return tuple(Rank.quantile(Fraction(each)) for each in call.fractions)
+    return (Rank.least() if call.function == "min" else Rank.greatest(),)
 
 
 def product_grid(one: Factor, two: Factor) -> Grid:

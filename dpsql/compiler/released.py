@@ -16,6 +16,7 @@ from dpsql.compiler.parts import (
     Output,
     PlaceOutput,
     RankOutput,
+    RanksOutput,
     SumOutput,
     TruthOutput,
     decimal_places,
@@ -31,7 +32,7 @@ from dpsql.privacy.mechanisms import DiscreteLaplace
 from dpsql.privacy.picking import Picking
 from dpsql.sqltypes import SqlType
 
-_Numeric = CountOutput | SumOutput | MeanOutput | SpreadOutput | RankOutput | PlaceOutput
+_Numeric = CountOutput | SumOutput | MeanOutput | SpreadOutput | RankOutput | RanksOutput | PlaceOutput
 _TEXT = EngineColumn("VARCHAR", SqlType.TEXT, not_null=False)
 
 
@@ -158,6 +159,8 @@ def _formula(output: Output, sql_type: SqlType, widths: Sequence[float] | None) 
         return f"p{output.cell}"
     if isinstance(output, TruthOutput):
         return _truth(output, widths)
+    if isinstance(output, RanksOutput):
+        return _in_order(output)
     if isinstance(output, SpreadOutput):
         raise TypeError("a spread is written with its columns")
     if isinstance(output, SumOutput | RankOutput):
@@ -186,6 +189,13 @@ def _truth(output: TruthOutput, widths: Sequence[float] | None) -> str:
     return f"CASE {told} END"
 
 
+def _in_order(output: RanksOutput) -> str:
+    """The values that were chosen, sorted, for a greater fraction has no lesser value: that brings none further off."""
+    each = dict(zip(output.places, (_times(f"p{cell}", output.step) for cell in output.cells), strict=True))
+    values = ", ".join(each[place] for place in sorted(each))
+    return f"list_select(list_sort([{values}]), [{', '.join(str(place + 1) for place in output.places)}])"
+
+
 def _times(text: str, step: Fraction) -> str:
     """Grid units as a double: multiplied and divided by whole numbers, so that 15368027 tenths print as 1536802.7."""
     multiplied = f"CAST({text} AS DOUBLE)" if step.numerator == 1 else f"CAST({text} AS DOUBLE) * {step.numerator}"
@@ -194,7 +204,7 @@ def _times(text: str, step: Fraction) -> str:
 
 def _margin(output: Output, widths: Sequence[float] | None) -> str:
     """Half the width of a 95 % interval, of the noise's law and, for a mean, of the released cells."""
-    if widths is None or isinstance(output, TruthOutput | SpreadOutput | RankOutput | PlaceOutput):
+    if widths is None or isinstance(output, TruthOutput | SpreadOutput | RankOutput | RanksOutput | PlaceOutput):
         return "CAST(NULL AS DOUBLE)"
     if not isinstance(output, MeanOutput):
         step = output.step if isinstance(output, SumOutput) else Fraction(1)
@@ -206,6 +216,9 @@ def _margin(output: Output, widths: Sequence[float] | None) -> str:
 
 
 def _error(output: _Numeric, noises: Sequence[Noise], index: int) -> ColumnError:
+    if isinstance(output, RanksOutput):
+        errors = [_error(RankOutput(cell, output.step), noises, index) for cell in output.cells]
+        return max(errors, key=lambda error: error.ranks or 0)
     depends = isinstance(output, MeanOutput | SpreadOutput)
     cell, step = _first_cell(output)
     noise, scale = noises[cell], float(step)
@@ -273,4 +286,6 @@ def _first_cell(output: _Numeric) -> tuple[int, Fraction]:
         return next((each.cell, each.grid.step) for each in moments if each is not None)
     if isinstance(output, MeanOutput):
         return output.sum_cell, output.grid.step
+    if isinstance(output, RanksOutput):
+        raise TypeError("an array has several cells")
     return output.cell, Fraction(1) if isinstance(output, CountOutput) else output.step

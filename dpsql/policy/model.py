@@ -22,6 +22,7 @@ _KEY_TYPES = frozenset(SqlType) - {
     SqlType.DOUBLE,
     SqlType.INTERVAL,
     SqlType.JSON,
+    SqlType.DOUBLES,
     SqlType.ARRAY,
     SqlType.UNKNOWN,
 }

@@ -17,6 +17,7 @@ _EPOCH: Final = datetime(2000, 1, 1)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DAY: Final = timedelta(days=1)
 _TEXT_OID: Final = 25
+_DOUBLE_OID: Final = 701
 
 _NAN: Final = 0xC000
 _INFINITY: Final = 0xD000
@@ -236,6 +237,13 @@ def array(value: Sequence[object]) -> bytes:
     head = int32(len(dimensions)) + int32(None in texts) + uint32(_TEXT_OID)
     sizes = b"".join(int32(size) + int32(1) for size in dimensions)
     return head + sizes + b"".join(sized(None if shown is None else text(shown)) for shown in texts)
+
+
+def doubles(value: Sequence[float | None]) -> bytes:
+    """Return an array of doubles."""
+    head = int32(1 if value else 0) + int32(None in value) + uint32(_DOUBLE_OID)
+    size = int32(len(value)) + int32(1) if value else b""
+    return head + size + b"".join(sized(None if one is None else struct.pack("!d", one)) for one in value)
 
 
 def _flatten(value: Sequence[object]) -> tuple[list[int], list[object]]:

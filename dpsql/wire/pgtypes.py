@@ -183,6 +183,13 @@ _TYPES: Final = (
         (textformat.read_bytea, bytes),
     ),
     PgType(
+        1022,
+        -1,
+        SqlType.DOUBLES,
+        (_texts(textformat.array), binaryformat.doubles),
+        (_no_array, _no_array),
+    ),
+    PgType(
         1009,  # text[]: the element type is not known here, and every element has a text
         -1,
         SqlType.ARRAY,

@@ -157,6 +157,7 @@ def styled(kind: PgType, style: Style) -> PgType:
         SqlType.BYTEA: style.bytea,
         SqlType.DOUBLE: style.double,
         SqlType.REAL: style.real,
+        SqlType.DOUBLES: style.array,
         SqlType.ARRAY: style.array,
     }
     printer: Any = printers.get(kind.type)

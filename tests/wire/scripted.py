@@ -39,6 +39,7 @@ ROW: dict[SqlType, object] = {
     SqlType.UUID: UUID(int=7),
     SqlType.JSON: '{"a": 1}',
     SqlType.BYTEA: b"\x00\xff",
+    SqlType.DOUBLES: [1.5, -2.0, None],
     SqlType.ARRAY: ["a", None, "b c"],
 }
 _TYPES = tuple(ROW)

@@ -99,6 +99,8 @@ SHOWN: list[tuple[SqlType, object, str]] = [
         [1, None, "a b", "NULL", 'q"\\', "", True, 1.0, Decimal("1.0")],
         '{1,NULL,"a b","NULL","q\\"\\\\","",t,1,1.0}',
     ),
+    (SqlType.DOUBLES, [1.0, 0.1, None], "{1,0.1,NULL}"),
+    (SqlType.DOUBLES, [], "{}"),
     (SqlType.ARRAY, [[date(2020, 1, 1)], [datetime(2020, 1, 1)]], '{{2020-01-01},{"2020-01-01 00:00:00"}}'),
     (
         SqlType.ARRAY,
@@ -119,6 +121,13 @@ def test_arrays_in_binary() -> None:
     assert write(["a", None]) == head + b"\0\0\0\1a" + b"\xff\xff\xff\xff"
     assert write([]) == struct.pack("!iii", 0, 0, 25)
     assert write([[1], [2]])[:12] == struct.pack("!iii", 2, 0, 25)
+
+
+def test_arrays_of_doubles_in_binary() -> None:
+    write = of_type(SqlType.DOUBLES).write[BINARY]
+    head = struct.pack("!iii", 1, 1, 701) + struct.pack("!ii", 2, 1)
+    assert write([1.5, None]) == head + struct.pack("!id", 8, 1.5) + b"\xff\xff\xff\xff"
+    assert write([]) == struct.pack("!iii", 0, 0, 701)
 
 
 def test_every_type_has_an_oid() -> None:

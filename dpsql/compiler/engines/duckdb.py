@@ -32,6 +32,7 @@ TYPES = {
     SqlType.UUID: "UUID",
     SqlType.JSON: "VARCHAR",
     SqlType.BYTEA: "BLOB",
+    SqlType.DOUBLES: "DOUBLE[]",
     SqlType.ARRAY: "VARCHAR",
     SqlType.UNKNOWN: "VARCHAR",
 }

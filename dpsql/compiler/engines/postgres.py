@@ -115,6 +115,8 @@ class Postgres(Dialect):
 
     def as_text(self, text: str, sql_type: SqlType) -> str:
         """A value as the text from which it is read again."""
+        if sql_type is SqlType.DOUBLES:
+            text = f"array_to_json({text})"
         if sql_type is not SqlType.INTERVAL:
             return f"CAST({text} AS text) {_BINARY}"
         year, month, day, hour, minute, micros = (

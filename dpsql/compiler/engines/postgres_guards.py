@@ -27,6 +27,7 @@ TYPES = {
     SqlType.UUID: "uuid",
     SqlType.JSON: "text",
     SqlType.BYTEA: "bytea",
+    SqlType.DOUBLES: "float8[]",
     SqlType.ARRAY: "text",
     SqlType.UNKNOWN: "text",
 }

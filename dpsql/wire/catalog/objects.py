@@ -46,6 +46,7 @@ KINDS: Final = {
     SqlType.UUID: named("uuid"),
     SqlType.JSON: named("json"),
     SqlType.BYTEA: named("bytea"),
+    SqlType.DOUBLES: array_of(named("float8")),
     SqlType.ARRAY: array_of(named("text")),
     SqlType.UNKNOWN: named("text"),
 }
