@@ -49,6 +49,7 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
         "fits": explanation.quotation.refused is None,
         **target,
         "columns": [_column_json(column) for column in query.columns],
+        "forms": [{"prepared": each.contribution.copied, "why": each.form} for each in query.releases],
         "engine_sql": [planned.sql for planned in query.releases] + [read.sql for read in query.reads(query.releases)],
         "made_first": [
             {"release": index, "table": made.table, "of_releases": _indexes(query, made), "sql": made.sql}
@@ -188,11 +189,15 @@ def _release_lines(index: int, planned: PlannedRelease) -> list[str]:
     if bounds.lists is not None:
         touched = f"{bounds.max_groups} groups, for each of their keys" if bounds.grouped else "each key"
         counted = f"keys are picked; one unit counts in {touched} with {bounds.max_rows} rows"
+    elif bounds.copied:
+        counted = f"{bounds.max_rows} rows of one unit count, in all groups together"
     elif not bounds.grouped:
         counted = f"{bounds.max_rows} rows of one unit count"
     else:
         counted = f"one unit counts in {bounds.max_groups} groups, with {bounds.max_rows} rows in each"
     lines = [f"Release {index + 1}: {counted}{', enforced by the schema' if bounds.one_row else ''}"]
+    if planned.form is not None:
+        lines.append(f"  {planned.form}")
     if planned.selection is not None:
         size = planned.selection.cutoff if isinstance(planned.selection, Threshold) else None
         size = planned.selection.smallest_likely if not isinstance(planned.selection, Threshold) else size
@@ -282,7 +287,7 @@ def bounding_notice(query: CompiledQuery) -> str | None:
         if bounds.lists is not None:
             touched = f"{bounds.max_groups} groups and " if bounds.grouped else ""
             return f"of one unit at most {touched}{bounds.max_rows} rows of each key that is picked from are counted"
-        if bounds.grouped:
+        if bounds.grouped and not bounds.copied:
             return f"of one unit at most {bounds.max_groups} groups and {bounds.max_rows} rows in each are counted"
         return f"of one unit at most {bounds.max_rows} rows are counted"
     return None

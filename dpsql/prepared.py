@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 
 from dpsql.compiler.statements import ExecuteStatement, QueryStatement
 from dpsql.errors import DuplicateStatement, InvalidSyntax, QueryTooComplex, UnknownStatement
-from dpsql.sqltypes import SqlType
+from dpsql.sqltypes import ARRAYS, SqlType
 
 MAX_STATEMENTS = 1000
 
-_AS_THEY_ARE = frozenset({SqlType.UNKNOWN, SqlType.ARRAY, SqlType.JSON, SqlType.BYTEA})
+_AS_THEY_ARE = ARRAYS | {SqlType.UNKNOWN, SqlType.JSON, SqlType.BYTEA}
 """Types that an argument is not cast to."""
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from dpsql.backends.backend import Cancellation, ExactCells, PublicRows, Texts
 from dpsql.backends.duckdb import MAX_CHECKED, is_several_rows, rehearse, stoppable, text_rows
 from dpsql.compiler.plan import MAX_RESULT_ROWS, CompiledQuery, PlannedInput, PlannedRelease
+from dpsql.elements import elements_of
 from dpsql.errors import (
     CardinalityViolation,
     GuaranteeMismatch,
@@ -316,15 +318,21 @@ class PostProcessor:
     def _as_values(self, query: CompiledQuery, rows: list[tuple[Any, ...]]) -> tuple[tuple[Any, ...], ...]:
         """Make moments of microseconds since 1970 where the type has a time zone, and intervals of three numbers."""
         readers: dict[int, Callable[[Any], object]] = {
-            index: self._moment if column.type is SqlType.TIMESTAMPTZ else _span
+            index: self._reader(column.type)
             for index, column in enumerate(query.columns)
-            if column.type in (SqlType.TIMESTAMPTZ, SqlType.INTERVAL)
+            if column.type.is_array or column.type in (SqlType.TIMESTAMPTZ, SqlType.INTERVAL)
         }
         if not readers:
             return tuple(rows)
         return tuple(
             tuple(readers[i](v) if i in readers and v is not None else v for i, v in enumerate(row)) for row in rows
         )
+
+    def _reader(self, kind: SqlType) -> Callable[[Any], object]:
+        """What makes a value of a type that the engine holds as something else."""
+        if kind.element is not None:
+            return partial(elements_of, kind.element, self._zone)
+        return self._moment if kind is SqlType.TIMESTAMPTZ else _span
 
     def _moment(self, value: int) -> datetime:
         span = timedelta(microseconds=value)

@@ -7,10 +7,12 @@ import itertools
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from dpsql.backends import Cancellation
+from dpsql.backends.deadlines import after
 from dpsql.browsing import Browser, NoBrowser, Visit
 from dpsql.compiler.parse import parse
 from dpsql.compiler.statements import (
@@ -132,6 +134,11 @@ class Session:
         return self._engine.policy.dataset.reply_quantum
 
     @property
+    def changes(self) -> int:
+        """Grows when settings change; what was described before may have another shape then."""
+        return self._settings.changes
+
+    @property
     def generation(self) -> int:
         """Grows when policies are loaded again; what was described before may have another shape then."""
         return 0
@@ -246,6 +253,14 @@ class Session:
         """Note that something went wrong: a transaction that is open has failed."""
         self._transactions.fail()
 
+    def begin_implicit(self, *, several: bool = False) -> None:
+        """What follows is one transaction, up to `end_implicit`: `several` statements of one text, or a pipeline."""
+        self._transactions.begin_implicit(several)
+
+    def end_implicit(self) -> tuple[tuple[str, str], ...]:
+        """End that transaction; what had failed is undone. Return the settings that clients are told of."""
+        return self._transactions.end_implicit()
+
     def cancel(self) -> None:
         """Stop the statement that runs, if one does; from any thread."""
         with self._lock:
@@ -327,7 +342,7 @@ class Session:
     def _run_cursor(self, parsed: DeclareStatement | FetchStatement | CloseStatement, parameters: Parameters) -> Result:
         match parsed:
             case DeclareStatement():
-                if not parsed.hold and self.transaction == "I":
+                if not parsed.hold and not self._transactions.is_block:
                     raise NoTransaction(
                         "DECLARE CURSOR can only be used in transaction blocks", hint="BEGIN; or DECLARE … WITH HOLD"
                     )
@@ -361,17 +376,13 @@ class Session:
         with self._lock:
             self._cancellation = cancellation
         timeout = self._settings.statement_timeout
-        timer = threading.Timer(timeout, cancellation.cancel) if timeout else None
         try:
-            if timer is not None:
-                timer.start()
-            browsed = self._browse(statement, parameters, cancellation)
-            if browsed is not None:
-                return browsed
-            answer, pursuit = self._question(statement, parameters).answer(cancellation)
+            with after(timeout, cancellation.cancel) if timeout else nullcontext():
+                browsed = self._browse(statement, parameters, cancellation)
+                if browsed is not None:
+                    return browsed
+                answer, pursuit = self._question(statement, parameters).answer(cancellation)
         finally:
-            if timer is not None:
-                timer.cancel()
             with self._lock:
                 self._cancellation = None
         rows = answer.rows.rows
@@ -394,7 +405,7 @@ class Session:
 
     def _set_config(self, name: str, value: str, local: bool) -> str:
         """set_config: as SET or SET LOCAL, with the value that the setting has then."""
-        if local and self.transaction == "I":
+        if local and not self._transactions.is_block:
             return value
         self._settings.set(name, value, local=local)
         return self._settings.show(name)
@@ -426,10 +437,10 @@ class Session:
         return Result("SHOW", self._show_columns(name), rows)
 
     def _set(self, parsed: SetStatement) -> Result:
-        if parsed.local and self.transaction == "I":
+        if parsed.local and not self._transactions.is_block:
             return Result("SET", notices=(_warning("SET LOCAL can only be used in transaction blocks", "25P01"),))
         of_transaction = parsed.name.startswith("transaction_")
-        if of_transaction and self.transaction == "I":
+        if of_transaction and not self._transactions.is_block:
             return Result("SET")  # of the transaction that this statement is by itself
         local = parsed.local or of_transaction
         return self._changed("SET", lambda: self._settings.set(parsed.name, parsed.value, local=local))

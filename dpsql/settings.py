@@ -74,8 +74,9 @@ _BOUNDS = ("dpsql.max_rows", "dpsql.max_groups", "dpsql.max_rows_per_group")
 _TRANSACTIONS = ("isolation", "deferrable")
 """What a transaction has of its own; a new one has the default_transaction_… of the session."""
 _TARGET = "dpsql.target_error"
+_RATIO = "dpsql.max_error_ratio"
 _MECHANISMS = ("auto", "laplace", "gaussian")
-_OWN = ("dpsql.epsilon", "dpsql.delta", "dpsql.mechanism", _TARGET, *_BOOLEANS, *_BOUNDS)
+_OWN = ("dpsql.epsilon", "dpsql.delta", "dpsql.mechanism", _TARGET, _RATIO, *_BOOLEANS, *_BOUNDS)
 _SPELLINGS = {name.lower(): name for name in sorted((*_OWN, *_PARSED, *_FIXED, *_FREE, *_CHOICES), key=str.lower)}
 """Every setting there is, found by any spelling."""
 _DEFAULTS = {
@@ -109,10 +110,12 @@ class Settings:
     Attributes:
         policy: Whose time zone applies.
         role: Whose prices apply, as of the last query.
+        changes: How often something was set or unset: what was described before may have another shape by now.
     """
 
     policy: Policy
     role: Role
+    changes: int = 0
     _values: dict[str, str] = field(default_factory=dict)
     _local: dict[str, str | None] = field(default_factory=dict)
 
@@ -146,6 +149,7 @@ class Settings:
         if known in _FIXED:
             raise InvalidParameter(f'parameter "{known}" cannot be changed')
         checked = None if value is None else self._checked(known, value)
+        self.changes += 1
         if local:
             self._local[known] = checked
             return
@@ -156,11 +160,13 @@ class Settings:
 
     def reset(self) -> None:
         """Give every setting its default again, but for those of the transaction itself."""
+        self.changes += 1
         self._values.clear()
         self._local = {name: value for name, value in self._local.items() if name.startswith("transaction_")}
 
     def commit(self) -> None:
         """Forget what was set for the transaction alone."""
+        self.changes += bool(self._local)
         self._local.clear()
 
     def transaction_modes(self) -> tuple[tuple[str, str], ...]:
@@ -173,6 +179,7 @@ class Settings:
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to a snapshot."""
+        self.changes += self.snapshot() != snapshot
         self._values, self._local = dict(snapshot.values), dict(snapshot.local)
 
     def reported(self) -> dict[str, str]:
@@ -227,6 +234,7 @@ class Settings:
             max_rows=bounds[0],
             max_groups=bounds[1],
             max_rows_per_group=bounds[2],
+            max_error_ratio=Fraction(self.show(_RATIO)),
         )
 
     def _spelling(self, name: str) -> str:
@@ -250,6 +258,8 @@ class Settings:
                 return _decimal_text(query.delta)
             case "dpsql.mechanism":
                 return str(query.mechanism)
+            case "dpsql.max_error_ratio":
+                return _decimal_text(self.policy.dataset.max_error_ratio)
             case "TimeZone":
                 return self.policy.dataset.timezone
             case _:
@@ -264,6 +274,8 @@ class Settings:
             return _one_of(name, value.lower(), _MECHANISMS)
         if name == _TARGET:
             return _target(value)
+        if name == _RATIO:
+            return _error_ratio(value)
         if name in _BOOLEANS or name in _SWITCHES:
             return _boolean(name, value)
         if name in _BOUNDS:
@@ -310,6 +322,15 @@ def _number(name: str, text: str) -> Fraction:
     if not value.is_finite() or abs(value.adjusted()) > 100 or len(value.as_tuple().digits) > 30:
         raise InvalidParameter(f'invalid value for parameter "{name}": "{text[:40]}"', hint=f"SET {name} = 0.1")
     return Fraction(value)
+
+
+def _error_ratio(value: str) -> str:
+    ratio = _number(_RATIO, value)
+    if not 0 <= ratio <= 1000:
+        raise InvalidParameter(
+            f"{_RATIO} must lie between 0, for no prepared copies, and 1000", hint=f"SET {_RATIO} = 1.5"
+        )
+    return _decimal_text(ratio)
 
 
 def _target(value: str) -> str:

@@ -26,9 +26,26 @@ class SqlType(enum.Enum):
     UUID = "uuid"
     JSON = "json"
     BYTEA = "bytea"
-    DOUBLES = "double precision[]"
-    ARRAY = "anyarray"
     UNKNOWN = "unknown"
+    ARRAY = "anyarray"
+    BOOLEAN_ARRAY = "boolean[]"
+    SMALLINT_ARRAY = "smallint[]"
+    INTEGER_ARRAY = "integer[]"
+    BIGINT_ARRAY = "bigint[]"
+    NUMERIC_ARRAY = "numeric[]"
+    REAL_ARRAY = "real[]"
+    DOUBLE_ARRAY = "double precision[]"
+    TEXT_ARRAY = "text[]"
+    VARCHAR_ARRAY = "character varying[]"
+    CHAR_ARRAY = "character[]"
+    DATE_ARRAY = "date[]"
+    TIME_ARRAY = "time without time zone[]"
+    TIMESTAMP_ARRAY = "timestamp without time zone[]"
+    TIMESTAMPTZ_ARRAY = "timestamp with time zone[]"
+    INTERVAL_ARRAY = "interval[]"
+    UUID_ARRAY = "uuid[]"
+    JSON_ARRAY = "json[]"
+    BYTEA_ARRAY = "bytea[]"
 
     @property
     def is_integer(self) -> bool:
@@ -50,11 +67,30 @@ class SqlType(enum.Enum):
         """True for dates and timestamps: types with an order on a time line."""
         return self in _MOMENTS
 
+    @property
+    def is_array(self) -> bool:
+        """True for arrays of any type, ARRAY among them, whose elements' type is not known."""
+        return self in ARRAYS
+
+    @property
+    def element(self) -> "SqlType | None":
+        """The type of an array's elements, whatever its dimensions; None where there is none, or none known."""
+        return _ELEMENTS.get(self)
+
+    @property
+    def array(self) -> "SqlType":
+        """The type of arrays of these."""
+        return _ARRAYS.get(self, SqlType.ARRAY)
+
 
 _INTEGERS = frozenset({SqlType.SMALLINT, SqlType.INTEGER, SqlType.BIGINT})
 _NUMBERS = _INTEGERS | {SqlType.NUMERIC, SqlType.REAL, SqlType.DOUBLE}
 _TEXTS = frozenset({SqlType.TEXT, SqlType.VARCHAR, SqlType.CHAR})
 _MOMENTS = frozenset({SqlType.DATE, SqlType.TIMESTAMP, SqlType.TIMESTAMPTZ})
+
+_ELEMENTS = {kind: SqlType(kind.value[:-2]) for kind in SqlType if kind.value.endswith("[]")}
+_ARRAYS = {element: kind for kind, element in _ELEMENTS.items()}
+ARRAYS = frozenset(_ELEMENTS) | {SqlType.ARRAY}
 
 _ALIASES = {
     "bool": SqlType.BOOLEAN,
@@ -91,8 +127,7 @@ def parse_type(name: str) -> SqlType:
     while element.endswith("[]"):
         element = element[:-2].rstrip()
     if element != word:
-        parse_type(element)
-        return SqlType.ARRAY
+        return parse_type(element).array
     if word in _ALIASES:
         return _ALIASES[word]
     if word in (SqlType.ARRAY.value, SqlType.UNKNOWN.value):

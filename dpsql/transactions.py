@@ -1,10 +1,11 @@
 """transactions: whether a session is in a transaction, and in a failed one; its savepoints; what ROLLBACK undoes.
 
-Rule: a transaction holds nothing but settings and cursors: a charge that was made stands, whatever ROLLBACK says.
+Rule 1: a transaction holds nothing but settings and cursors: a charge that was made stands, whatever ROLLBACK says.
+Rule 2: what a client sends at once is a transaction without BEGIN: when part of it fails, the rest is undone.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpsql.compiler.statements import (
     CharacteristicsStatement,
@@ -43,6 +44,32 @@ class Transactions:
         self._cursors = cursors
         self._start = self._now()
         self._savepoints: list[tuple[str, _Before]] = []
+        self._implicit = False
+        self._several = False
+        self._failed = False
+
+    @property
+    def is_block(self) -> bool:
+        """True where what is for the transaction alone outlasts its statement: after BEGIN, and among several."""
+        return self.status != "I" or self._several
+
+    def begin_implicit(self, several: bool) -> None:
+        """What follows is one transaction without BEGIN, up to `end_implicit`.
+
+        Args:
+            several: True for the statements of one text, which are a block to those among them.
+        """
+        if self.status == "I":
+            self._start = self._now()
+        self._implicit, self._several, self._failed = True, several, False
+
+    def end_implicit(self) -> tuple[tuple[str, str], ...]:
+        """End what `begin_implicit` began, unless BEGIN made it more; return the settings that clients are told of."""
+        ended = Result("")
+        if self._implicit and self.status == "I":
+            ended = self._changed("", self._roll_back if self._failed else self._commit)
+        self._implicit = self._several = self._failed = False
+        return ended.parameters
 
     def check(self, statement: Statement) -> None:
         """Refuse what a failed transaction does not run.
@@ -59,6 +86,7 @@ class Transactions:
 
     def fail(self) -> None:
         """Note that something went wrong: a transaction that is open has failed."""
+        self._failed = True
         if self.status == "T":
             self.status = "E"
 
@@ -80,7 +108,7 @@ class Transactions:
 
     def characterize(self, parsed: CharacteristicsStatement) -> Result:
         """Run SET TRANSACTION, or SET SESSION CHARACTERISTICS, which is for the transactions to come."""
-        if not parsed.session and self.status == "I":
+        if not parsed.session and not self.is_block:
             return Result("SET", notices=(_warning("SET TRANSACTION can only be used in transaction blocks", "25P01"),))
         return self._changed("SET", lambda: self._apply(parsed.modes, "default_" if parsed.session else ""))
 
@@ -95,7 +123,9 @@ class Transactions:
     def _begin(self, tag: str, modes: Modes) -> Result:
         warnings = (_warning("there is already a transaction in progress", "25001"),) if self.status != "I" else ()
         if not warnings:
-            self._start, self._savepoints = self._now(), []
+            # What stands before BEGIN in one text is of its transaction.
+            self._start = self._start if self._implicit else self._now()
+            self._savepoints = []
             self.status = "T"
             # From here on it is its own: what the session changes its defaults to is for the next one.
             self._apply(self._settings.transaction_modes())
@@ -109,14 +139,22 @@ class Transactions:
                     f"{parsed.action.upper()} AND CHAIN can only be used in transaction blocks", hint="BEGIN"
                 )
             warning = _warning("there is no transaction in progress", "25P01")
-            return Result(parsed.action.upper(), notices=(warning,))
+            if not self._implicit:
+                return Result(parsed.action.upper(), notices=(warning,))
+            change = self._roll_back if parsed.action == "rollback" else self._commit
+            return replace(self._ended(parsed.action.upper(), change), notices=(warning,))
         # A failed transaction has lost its modes by then, as in PostgreSQL.
         modes = self._settings.transaction_modes() if self.status == "T" else ()
         commits = parsed.action == "commit" and self.status == "T"
         self.status = "I"
-        ended = self._changed("COMMIT", self._commit) if commits else self._changed("ROLLBACK", self._roll_back)
+        ended = self._ended("COMMIT", self._commit) if commits else self._ended("ROLLBACK", self._roll_back)
         if parsed.chain:
             self._begin("BEGIN", modes)
+        return ended
+
+    def _ended(self, tag: str, change: Callable[[], None]) -> Result:
+        ended = self._changed(tag, change)
+        self._start = self._now()  # the next one begins here, if there is more in the text
         return ended
 
     def _commit(self) -> None:

@@ -4,10 +4,12 @@ from pathlib import Path
 
 from dpsql.backends.backend import Backend, Cancellation, ExactCells, ExactRows, PublicRows
 from dpsql.backends.duckdb import DuckDBBackend
+from dpsql.backends.duckdb_copies import write_copies
 from dpsql.backends.duckdb_outline import outline_of_duckdb
 from dpsql.backends.outline import Outline
 from dpsql.backends.postgres import PostgresBackend
 from dpsql.backends.postgres_outline import outline_of_postgres
+from dpsql.compiler.bounded_copies import plan_copies
 from dpsql.errors import InvalidParameter
 from dpsql.policy import Policy
 
@@ -21,6 +23,7 @@ __all__ = [
     "PostgresBackend",
     "PublicRows",
     "open_backend",
+    "prepare_copies",
     "read_outline",
 ]
 
@@ -34,6 +37,24 @@ def open_backend(policy: Policy) -> Backend:
     url = policy.dataset.url
     scheme, _, path = url.partition("://")
     return DuckDBBackend(path, policy) if scheme == "duckdb" else PostgresBackend(url, policy)
+
+
+def prepare_copies(policy: Policy) -> tuple[str, dict[str, int]]:
+    """Make the bounded copies of a policy's tables, in the place of those there were.
+
+    Returns:
+        Where they are, and the rows that each table's has, for the data owner alone.
+
+    Raises:
+        InvalidPolicy: The database is not the policy's.
+        DatabaseUnavailable: The copies cannot be made now.
+    """
+    path = policy.dataset.url.partition("://")[2]
+    backend = open_backend(policy)
+    plans = plan_copies(policy, backend.schema)
+    backend.close()
+    file, rows = write_copies(path, policy, plans)
+    return str(file), rows
 
 
 def read_outline(url: str) -> Outline:

@@ -1,9 +1,10 @@
 """DuckDB as the engine: one read-only file, locked down, queries cancellable and bounded in time."""
 
 import logging
-import threading
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.backends.backend import NO_INPUTS, Cancellation, ExactCells, ExactRows, Inputs, PublicRows, Texts
+from dpsql.backends.deadlines import after
+from dpsql.backends.duckdb_copies import attach_copies, copies_file, create_copies, read_copies
 from dpsql.backends.fit import TablePath, fitted
+from dpsql.compiler.bounded_copies import CopyPlan, plan_copies
 from dpsql.compiler.engines.dialect import quote_name
 from dpsql.compiler.plan import PlannedRelease, PublicRead
 from dpsql.compiler.schema import Engine, EngineColumn, EngineSchema, EngineTable
@@ -37,7 +41,6 @@ STATEMENT_SECONDS = 300.0
 """How long one engine query may run."""
 
 _LOCKED: dict[str, str | bool | int | float | list[str]] = {
-    "enable_external_access": False,
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
     "allow_community_extensions": False,
@@ -79,7 +82,10 @@ _TYPES = {
 
 
 def sql_type(type_name: str) -> SqlType:
-    """The PostgreSQL type of a DuckDB type name; ARRAY for whatever nests."""
+    """The PostgreSQL type of a DuckDB type name; ARRAY for whatever nests otherwise than in lists."""
+    element = re.sub(r"(\[\d*\])+$", "", type_name)
+    if element != type_name:
+        return sql_type(element).array
     if type_name.startswith("DECIMAL"):
         return SqlType.NUMERIC
     if type_name.startswith("ENUM"):
@@ -104,12 +110,16 @@ class DuckDBBackend:
             raise InvalidPolicy(f"dataset.url: there is no file {path}", hint="dpsql demo makes one to try.")
         try:
             self._database = duckdb.connect(path, read_only=True, config=_LOCKED)
+            if is_prepared := (file := copies_file(path, policy)).is_file():
+                attach_copies(self._database, file, policy)
             lock(self._database, policy.dataset.timezone)
         except duckdb.Error:
             raise InvalidPolicy(f"dataset.url: {path} is not a DuckDB file that can be read now") from None
         try:
-            self.schema = _read_schema(self._database, policy)
-            self._shadow = _shadow(self.schema, policy.dataset.timezone)
+            schema = _read_schema(self._database, policy)
+            plans = plan_copies(policy, schema) if is_prepared else ()
+            self._shadow = _shadow(schema, policy, plans)
+            self.schema = replace(schema, copies=read_copies(self._database, self._shadow, policy, plans))
         except BaseException:
             self._database.close()
             raise
@@ -198,7 +208,7 @@ class DuckDBBackend:
 
 
 def lock(database: duckdb.DuckDBPyConnection, timezone: str) -> None:
-    """Set the time zone and lock the configuration, once for all connections of this process to one database.
+    """Set the time zone, let nothing outside be read, and lock that, once for all connections to one database.
 
     Raises:
         InvalidPolicy: It is locked already, with another time zone.
@@ -208,6 +218,8 @@ def lock(database: duckdb.DuckDBPyConnection, timezone: str) -> None:
     ).fetchall()[0]
     if not locked:
         database.execute(f"SET GLOBAL TimeZone = '{timezone}'")
+        # What is attached already may still be read.
+        database.execute("SET GLOBAL enable_external_access = false")
         database.execute("SET lock_configuration = true")
     elif current != timezone:
         raise InvalidPolicy(
@@ -250,25 +262,23 @@ def _cursor(
 @contextmanager
 def stoppable(cursor: duckdb.DuckDBPyConnection, cancellation: Cancellation, seconds: float) -> Iterator[None]:
     """Let the user and a time limit stop what runs on a cursor."""
-    deadline = threading.Timer(seconds, cancellation.cancel)
-    deadline.daemon = True
-    deadline.start()
-    try:
-        cancellation.enter(cursor.interrupt)
-        yield
-    finally:
-        deadline.cancel()
-        cancellation.leave()
+    with after(seconds, cancellation.cancel):
+        try:
+            cancellation.enter(cursor.interrupt)
+            yield
+        finally:
+            cancellation.leave()
 
 
-def _shadow(schema: EngineSchema, timezone: str) -> duckdb.DuckDBPyConnection:
-    """An engine with the same tables and not one row."""
+def _shadow(schema: EngineSchema, policy: Policy, plans: tuple[CopyPlan, ...]) -> duckdb.DuckDBPyConnection:
+    """An engine with the same tables, and the copies that are planned of them, and not one row."""
     shadow = duckdb.connect(":memory:", config={**_LOCKED, "threads": 1, "memory_limit": "1GB"})
     for table in schema.tables.values():
         columns = ", ".join(f"{quote_name(name)} {column.type_name}" for name, column in table.columns.items())
         shadow.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_name(table.path[0])}")
         shadow.execute(f"CREATE TABLE {'.'.join(map(quote_name, table.path))} ({columns})")
-    lock(shadow, timezone)
+    create_copies(shadow, policy, plans)
+    lock(shadow, policy.dataset.timezone)
     return shadow
 
 

@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dpsql.compiler.schema import EngineColumn, EngineTable
 from dpsql.errors import InvalidPolicy
 from dpsql.policy import Policy, Table
-from dpsql.sqltypes import SqlType
+from dpsql.sqltypes import ARRAYS, SqlType
 
 TablePath = tuple[str, ...]
 
-_NOT_UNITS = frozenset(
-    {SqlType.REAL, SqlType.DOUBLE, SqlType.INTERVAL, SqlType.JSON, SqlType.BYTEA, SqlType.ARRAY, SqlType.BOOLEAN}
-)
+_NOT_UNITS = ARRAYS | {SqlType.REAL, SqlType.DOUBLE, SqlType.INTERVAL, SqlType.JSON, SqlType.BYTEA, SqlType.BOOLEAN}
 
 
 def path_of(table: Table, policy: Policy) -> TablePath:
@@ -74,7 +72,7 @@ def _check_columns(table: Table, engine: EngineTable, policy: Policy) -> None:
             raise InvalidPolicy(
                 f"{policy.path}: tables.{table.name}.columns.{column.name}: the database's type is "
                 f"{found.type_name}, not {column.type.value}",
-                hint=f'type = "{re.sub(" .*", "", found.sql_type.value)}"',
+                hint=f'type = "{re.sub(" [a-z ]*", "", found.sql_type.value)}"',
             )
 
 
@@ -110,4 +108,6 @@ def _holds(declared: SqlType, found: SqlType) -> bool:
         return found.is_text
     if declared.is_moment:
         return found.is_moment
+    if declared.element is not None and found.element is not None:
+        return declared is found or (declared.element.is_text and found.element.is_text)
     return declared is found

@@ -38,6 +38,8 @@ _BUILT_IN: Final = {
     "jsonb": SqlType.JSON,
     "bytea": SqlType.BYTEA,
 }
+# An array's type is named as that of its elements, behind a line.
+_TYPES: Final = _BUILT_IN | {f"_{name}": element.array for name, element in _BUILT_IN.items()}
 
 # relkind: r a table, p a partitioned one, v a view, m a materialised view, f a foreign table.
 # contype n: NOT NULL, which from PostgreSQL 18 on may be declared for future rows alone.
@@ -139,10 +141,10 @@ def read_facts(transaction: Transaction, paths: Collection[TablePath]) -> Facts:
 
 
 def sql_type(type_name: str, kind: str, is_built_in: bool) -> SqlType:
-    """The type of a column by its base type's entry in pg_type; ARRAY for whatever nests, or is not known."""
+    """The type of a column by its base type's entry in pg_type; ARRAY for whatever nests otherwise, or is not known."""
     if kind == "e" or type_name == "citext":
         return SqlType.TEXT
-    return _BUILT_IN.get(type_name, SqlType.ARRAY) if is_built_in else SqlType.ARRAY
+    return _TYPES.get(type_name, SqlType.ARRAY) if is_built_in else SqlType.ARRAY
 
 
 def _narrowed(table: EngineTable, names: frozenset[str]) -> EngineTable:

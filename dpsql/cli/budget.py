@@ -1,5 +1,6 @@
 """`dpsql budget`: what was spent, what is left and who spent it; for the data owner."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
@@ -8,6 +9,7 @@ import click
 
 from dpsql.cli.command import Group
 from dpsql.cli.compare import Comparison, compared, comparing
+from dpsql.cli.exact import exact_lines
 from dpsql.cli.options import existing_ledger, finding_ledger, ledger_option
 from dpsql.cli.owner import freeze, grant, lower, reset, unfreeze
 from dpsql.cli.table import table_lines
@@ -15,6 +17,7 @@ from dpsql.errors import InvalidParameter
 from dpsql.ledger import BudgetStatus, ChargeRecord, Holder, Ledger, OwnerRecord, Scope
 from dpsql.policy import Policy, load_policy
 from dpsql.privacy.accounting import Spent, group_privacy
+from dpsql.privacy.cost import Event
 from dpsql.system import RESETS_ADD_UP, WINDOWS_ADD_UP, decimal_text
 
 _COLUMNS = (
@@ -65,6 +68,7 @@ def show(
     loaded = load_policy(policy)
     with existing_ledger(ledger, policy) as opened:
         statuses = _statuses(opened, loaded, user, user_group)
+        exact = list(exact_lines(opened, loaded.dataset.name))
         report = list(compared(opened, statuses, Comparison(compare, delta, group, plot)))
     rows = [_row(name, status, group) for name, status in statuses]
     names = _COLUMNS + (() if group is None else tuple(name.format(k=group) for name in _GROUP_COLUMNS))
@@ -73,7 +77,7 @@ def show(
         click.echo(f"A budget that renews bounds one window: {WINDOWS_ADD_UP}. The cap never renews.")
     if any(status.resets for _, status in statuses):
         click.echo(f"A budget that was reset bounds what came after: {RESETS_ADD_UP}. The cap counts both.")
-    for line in report:
+    for line in (*exact, *report):
         click.echo(line)
 
 
@@ -144,18 +148,23 @@ def _concerns(record: OwnerRecord, user: str | None) -> bool:
 
 
 def _charge(record: ChargeRecord) -> list[str | None]:
-    spent = Spent.zero().add(record.price)
-    prices = [decimal_text(value, 4) for value in (spent.rho, spent.pure_epsilon, spent.delta)]
-    return [str(record.id), _moment(record.at), record.user, record.dataset, *prices, "charge", _line(record.sql)]
+    what = ("charge", _line(record.sql))
+    return [str(record.id), _moment(record.at), record.user, record.dataset, *_prices(record.price), *what]
+
+
+def _prices(events: Iterable[Event]) -> list[str | None]:
+    spent = Spent.zero().add(events)
+    return [decimal_text(value, 4) for value in (spent.rho, spent.pure_epsilon, spent.delta)]
 
 
 def _change(record: OwnerRecord) -> list[str | None]:
     holder = record.holder
     who = holder.name if holder.scope is Scope.USER else str(holder)
+    prices = _prices(record.price) if record.price else [None, None, None]
     by = "" if record.epsilon is None else f"by epsilon {decimal_text(record.epsilon)}, "
     by += "" if not record.delta else f"delta {decimal_text(record.delta)}, "
     why = _line(by + record.reason)
-    return [str(record.id), _moment(record.at), who, record.dataset, None, None, None, record.kind, why]
+    return [str(record.id), _moment(record.at), who, record.dataset, *prices, record.kind, why]
 
 
 def _line(text: str) -> str:

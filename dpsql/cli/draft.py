@@ -5,18 +5,14 @@ Rule 2: what a person must decide is left out, so that an unfinished draft is no
     is said by a person, and foreign keys lead from there.
 """
 
-import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from dpsql.backends import read_outline
 from dpsql.backends.outline import ColumnOutline, ForeignKey, Outline, TableOutline
+from dpsql.cli.toml_text import key_text, quoted_text, type_text
 from dpsql.errors import InvalidParameter
 from dpsql.sqltypes import SqlType
-
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
-_SHORT = {SqlType.DOUBLE: "double", SqlType.NUMERIC: "decimal", SqlType.VARCHAR: "varchar", SqlType.CHAR: "char"}
 
 _HEAD = """\
 # A draft from the schema of the database. Decide what is marked TODO, from common knowledge and never from the data;
@@ -70,31 +66,31 @@ class _Draft:
 
     def lines(self, table: TableOutline) -> Iterator[str]:
         """The section of one table."""
-        key = _key(self.name(table.path))
+        key = key_text(self.name(table.path))
         way = self.ways.get(table.path)
         yield f"[tables.{key}]"
         if table.comment and table.comment.strip():
-            yield f"description = {_quoted(_line(table.comment))}"
+            yield f"description = {quoted_text(_line(table.comment))}"
         yield from self._unfound(table) if way is None else self._found(table, way)
         yield f"\n[tables.{key}.columns]"
         yield "# A column that is removed here does not exist for analysts."
         for column in table.columns:
             if way is not None and column.name in way.columns:
-                yield f"# {_quoted(column.name)} leads to the person: analysts join and count by it unlisted."
+                yield f"# {quoted_text(column.name)} leads to the person: analysts join and count by it unlisted."
             else:
                 yield _column_line(column, self._domain(table, column))
 
     def _found(self, table: TableOutline, way: _Way) -> Iterator[str]:
         if way.via is not None:
-            pairs = ", ".join(f"{_key(here)} = {_quoted(there)}" for here, there in way.via.on)
-            yield f"unit_via = {{ table = {_quoted(self.name(way.via.table))}, on = {{ {pairs} }} }}"
+            pairs = ", ".join(f"{key_text(here)} = {quoted_text(there)}" for here, there in way.via.on)
+            yield f"unit_via = {{ table = {quoted_text(self.name(way.via.table))}, on = {{ {pairs} }} }}"
             return  # max_rows is that of the table it leads to, unless said otherwise
-        yield f"unit_key = {_quoted(way.unit_key or '')}"
+        yield f"unit_key = {quoted_text(way.unit_key or '')}"
         yield "max_rows = 1" if table is self.people else _MAX_ROWS
 
     def _unfound(self, table: TableOutline) -> Iterator[str]:
         yield _UNIT
-        keys = "; ".join(", ".join(map(_quoted, names)) for names in table.keys)
+        keys = "; ".join(", ".join(map(quoted_text, names)) for names in table.keys)
         yield f"# The schema has as unique: {keys}." if keys else "# No column is unique by the schema."
         if any(other.table == table.path for path in self.ways for other in self.outline.table(path).foreign_keys):
             yield "# Rows of persons refer to it, and it refers to no person: it may well be public."
@@ -119,7 +115,9 @@ def draft_policy(url: str, people: str | None = None) -> str:
     outline = read_outline(url)
     table = _people(outline, people) if people is not None else None
     draft = _Draft(outline, _ways(outline, table) if table is not None else {}, table)
-    head = _HEAD.format(name=_quoted(outline.name), url=_quoted(outline.url), schema=_quoted(outline.schema))
+    head = _HEAD.format(
+        name=quoted_text(outline.name), url=quoted_text(outline.url), schema=quoted_text(outline.schema)
+    )
     if table is None and (roots := _referred(outline)):
         named = ", ".join(draft.name(path) for path in roots)
         head += (
@@ -166,16 +164,15 @@ def _referred(outline: Outline) -> list[tuple[str, str]]:
 
 def _column_line(column: ColumnOutline, domain: str | None) -> str:
     if column.type in (SqlType.ARRAY, SqlType.UNKNOWN):
-        return f"# {_quoted(column.name)}: type {_quoted(column.type_name)} is not supported"
-    name = _SHORT.get(column.type, column.type.value.removesuffix(" without time zone"))
-    name = name.replace("timestamp with time zone", "timestamptz")
-    told = f", description = {_quoted(_line(column.comment))}" if column.comment and column.comment.strip() else ""
-    return f"{_key(column.name)} = {{ type = {_quoted(name)}{told} }}{_todo(column.type, domain)}"
+        return f"# {quoted_text(column.name)}: type {quoted_text(column.type_name)} is not supported"
+    name = type_text(column.type)
+    told = f", description = {quoted_text(_line(column.comment))}" if column.comment and column.comment.strip() else ""
+    return f"{key_text(column.name)} = {{ type = {quoted_text(name)}{told} }}{_todo(column.type, domain)}"
 
 
 def _todo(kind: SqlType, domain: str | None) -> str:
     if domain is not None:
-        return f"    # TODO: values_from = {_quoted(domain)} if that table is public"
+        return f"    # TODO: values_from = {quoted_text(domain)} if that table is public"
     if kind.is_integer or kind.is_moment:
         return "    # TODO: lower = …, upper = …"
     if kind.is_number:
@@ -185,12 +182,3 @@ def _todo(kind: SqlType, domain: str | None) -> str:
 
 def _line(comment: str) -> str:
     return " ".join(comment.split())
-
-
-def _key(name: str) -> str:
-    return name if _BARE.fullmatch(name) else _quoted(name)
-
-
-def _quoted(text: str) -> str:
-    # A JSON string is a TOML string, but for DEL.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from dpsql.cli.command import Group
+from dpsql.cli.exact import exact_lines
 from dpsql.cli.options import existing_file, existing_ledger, finding_ledger, named_ledger, opened_ledger
 from dpsql.ledger import Noted, VerifyReport, copy_ledger
 from dpsql.ledger import backup as back_up
@@ -63,9 +64,12 @@ def verify(ctx: click.Context, head: str | None, records: int | None, ledger: st
         raise click.UsageError("--records says where the hash --head was: give both")
     with existing_ledger(ledger, policy) as opened:
         report = opened.verify(None if head is None else Noted(head, records))
+        exact = list(exact_lines(opened)) if report.ok else []
     for problem in report.problems:
         click.echo(f"error: {problem}", err=True)
     click.echo(_told(report))
+    for line in exact:
+        click.echo(line)
     ctx.exit(0 if report.ok else 1)
 
 

@@ -7,12 +7,13 @@ from dpsql.cli.command import Group
 from dpsql.cli.demo import demo
 from dpsql.cli.ledger import ledger
 from dpsql.cli.policy import policy
+from dpsql.cli.prepare import prepare
 from dpsql.cli.query import explain, query
 from dpsql.cli.serve import serve
 from dpsql.cli.user import user
 
 
-@click.group(cls=Group, commands=[demo, serve, query, explain, policy, user, budget, ledger])
+@click.group(cls=Group, commands=[demo, serve, query, explain, policy, prepare, user, budget, ledger])
 @click.version_option(package_name="dpsql")
 def main() -> None:
     """Answer SQL with differential privacy.

@@ -2,16 +2,22 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from dpsql.dbapi import default_ledger
+from dpsql.errors import InvalidParameter
 from dpsql.ledger import Ledger, ledger_file, open_ledger
 from dpsql.policy import Policy, load_policy
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_MAX_EXPONENT = 30
+_MAX_DIGITS = 30
 
 policy_argument = click.argument("policy", type=click.Path(path_type=Path))
 
@@ -75,3 +81,19 @@ def existing_file(ledger: str | None, policy: Path | None) -> Path:
 def named_ledger(ledger: str | None, policy: Path | None) -> str:
     """Return the URL of the ledger that the options name."""
     return ledger_url(ledger, [] if ledger or policy is None else [load_policy(policy)])
+
+
+def exact_number(name: str, text: str) -> Fraction:
+    """Return the number that an option says, exactly.
+
+    Raises:
+        InvalidParameter: It says none.
+    """
+    try:
+        value = Decimal(text.strip())
+    except InvalidOperation:
+        value = Decimal("NaN")
+    # The exponent is looked at first: Fraction(Decimal("1e999999")) would compute the million digits.
+    if not value.is_finite() or abs(value.adjusted()) > _MAX_EXPONENT or len(value.as_tuple().digits) > _MAX_DIGITS:
+        raise InvalidParameter(f'"{text[:40]}" is not a number that can be {name}', hint=f"--{name} 0.5, for example")
+    return Fraction(value)

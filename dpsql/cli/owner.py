@@ -1,24 +1,18 @@
 """What the data owner does to budgets: grant, lower, reset, freeze and unfreeze; each is a record with its reason."""
 
 from collections.abc import Callable
-from decimal import Decimal, InvalidOperation
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from dpsql.cli.command import Command
-from dpsql.cli.options import existing_ledger, finding_ledger, ledger_option
-from dpsql.errors import InvalidParameter
+from dpsql.cli.options import exact_number, existing_ledger, finding_ledger, ledger_option
 from dpsql.ledger import BudgetStatus, Holder, Scope
 from dpsql.policy import Policy, load_policy
 from dpsql.system import decimal_text, times
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-_MAX_EXPONENT = 30
-_MAX_DIGITS = 30
 
 _user = click.option("--user", metavar="NAME", help="Of this user.")
 _user_group = click.option("--user-group", metavar="NAME", help="Of this group of users.")
@@ -59,7 +53,7 @@ def grant(epsilon: str, delta: str, reason: str, policy: Path, ledger: str | Non
       dpsql budget grant --user ana --epsilon 1 --reason "asked for one more table" --policy clinic.toml
     """
     holder, loaded = _holder(**whose), load_policy(policy)
-    amounts = _number("epsilon", epsilon), _number("delta", delta)
+    amounts = exact_number("epsilon", epsilon), exact_number("delta", delta)
     with existing_ledger(ledger, policy) as opened:
         status = opened.grant(holder, loaded, *amounts, reason)
     click.echo(_now(holder, loaded, status))
@@ -76,7 +70,7 @@ def lower(epsilon: str, delta: str, reason: str, policy: Path, ledger: str | Non
       dpsql budget lower --user-group team --epsilon 2 --reason "two have left" --policy clinic.toml
     """
     holder, loaded = _holder(**whose), load_policy(policy)
-    amounts = _number("epsilon", epsilon), _number("delta", delta)
+    amounts = exact_number("epsilon", epsilon), exact_number("delta", delta)
     with existing_ledger(ledger, policy) as opened:
         status = opened.lower(holder, loaded, *amounts, reason)
     click.echo(_now(holder, loaded, status))
@@ -138,17 +132,6 @@ def _holder(user: str | None, user_group: str | None, all_users: bool) -> Holder
     if len(named) != 1:
         raise click.UsageError("who is meant? Give one of --user NAME and --user-group NAME.")
     return named[0]
-
-
-def _number(name: str, text: str) -> Fraction:
-    try:
-        value = Decimal(text.strip())
-    except InvalidOperation:
-        value = Decimal("NaN")
-    # The exponent is looked at first: Fraction(Decimal("1e999999")) would compute the million digits.
-    if not value.is_finite() or abs(value.adjusted()) > _MAX_EXPONENT or len(value.as_tuple().digits) > _MAX_DIGITS:
-        raise InvalidParameter(f'"{text[:40]}" is not a number that can be {name}', hint=f"--{name} 0.5, for example")
-    return Fraction(value)
 
 
 def _now(holder: Holder, policy: Policy, status: BudgetStatus) -> str:

@@ -11,17 +11,19 @@ from dpsql.backends import open_backend
 from dpsql.cli.command import Group
 from dpsql.cli.draft import draft_policy
 from dpsql.cli.options import policy_argument
+from dpsql.cli.suggest import suggest
 from dpsql.cli.survey import TableSurvey, survey
 from dpsql.cli.table import table_lines
 from dpsql.compiler.domain import MAX_SOURCE
+from dpsql.compiler.schema import EngineSchema
 from dpsql.policy import Bound, Budget, Column, Policy, Role, Table, can_be_key, load_policy
 from dpsql.sqltypes import SqlType
 from dpsql.system import decimal_text
 
 
-@click.group(cls=Group)
+@click.group(cls=Group, commands=[suggest])
 def policy() -> None:
-    """Draft, check and show policies.
+    """Draft, check and show policies, and suggest limits for them.
 
     Example:
       dpsql policy check clinic.toml
@@ -67,6 +69,8 @@ def check(policy: Path, advise: bool, schema_only: bool) -> None:
         click.echo(f'{policy}: valid; dataset "{loaded.dataset.name}" has {counted}')
         for warning in backend.warnings():
             click.echo(f"warning: {warning}")
+        for line in _copies(loaded, backend.schema, policy):
+            click.echo(line)
         if not schema_only:
             for found in survey(loaded, backend):
                 click.echo("\n".join(_surveyed(found, loaded.dataset.privacy_unit)))
@@ -74,6 +78,15 @@ def check(policy: Path, advise: bool, schema_only: bool) -> None:
             click.echo("\n".join(["", *(backend.advice() or ["no index would make queries faster"])]))
     finally:
         backend.close()
+
+
+def _copies(loaded: Policy, schema: EngineSchema, path: Path) -> Iterator[str]:
+    """Which tables have a prepared copy, and whether it is read."""
+    if not schema.copies:
+        yield f"prepared copies: none (dpsql prepare {path} makes them)"
+    for table, copy in schema.copies.items():
+        state = copy if isinstance(copy, str) else f"fresh, with {copy.max_rows} rows of one unit at the most"
+        yield f"prepared copy of {table}: {state}"
 
 
 def _surveyed(found: TableSurvey, unit: str) -> Iterator[str]:

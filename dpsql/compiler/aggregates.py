@@ -152,7 +152,7 @@ def _within_group(lowering: Lowering, node: exp.WithinGroup, condition: Expr | N
             hint=f"{name.upper()}(0.25) WITHIN GROUP (ORDER BY x), {name.upper()}(0.75) WITHIN GROUP (ORDER BY x)",
             position=lowering.at(node),
         )
-    return replace(call, type=SqlType.DOUBLES)
+    return replace(call, type=call.type.array)
 
 
 def _items(lowering: Lowering, node: exp.Expr) -> list[exp.Expr] | None:

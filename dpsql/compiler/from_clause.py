@@ -218,7 +218,7 @@ class From:
 
     def _equal(self, pair: tuple[Field, Field], at: int | None) -> Call:
         sides = self.clauses.coercion.unify_compared([Column(field) for field in pair], [at, at])
-        if sides[0].type in (SqlType.JSON, SqlType.BYTEA, SqlType.ARRAY, SqlType.DOUBLES):
+        if sides[0].type.is_array or sides[0].type in (SqlType.JSON, SqlType.BYTEA):
             raise DatatypeMismatch(f"values of type {sides[0].type.value} are not compared", position=at)
         return Call("eq", sides, SqlType.BOOLEAN)
 

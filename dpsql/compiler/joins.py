@@ -173,7 +173,7 @@ class Joiner:
         absent = self._absent_with_public(protected, other, condition, at, (keeps_protected, keeps_public))
         joined = ("left" if protected_left else "right") if keeps_protected else "matched" if keeps_public else kind
         pair = (protected.relation, other.relation) if protected_left else (other.relation, protected.relation)
-        one_row = protected.one_row and self._matches_once(other.relation, condition)
+        one_row = protected.one_row and matches_once(self.schema, other.relation, condition)
         return replace(protected, relation=Join(joined, *pair, condition), one_row=one_row, absent=absent)
 
     def _absent_with_public(
@@ -196,25 +196,6 @@ class Joiner:
         if keeps_public and keeps_protected and was is not None:
             raise shows_absence(at)
         return frozenset(protected.relation.fields) if keeps_public else None
-
-    def _matches_once(self, relation: Relation, condition: Expr | None) -> bool:
-        """True where the engine's schema lets a row match one row of a public table at the most."""
-        table, columns = _scanned(relation)
-        if table is None or condition is None:
-            return False
-        own = frozenset(relation.fields)
-        fixed: set[str] = set()
-        for term in conjuncts(condition):
-            if not isinstance(term, Call) or term.function != "eq":
-                continue
-            for mine, other in (term.arguments, term.arguments[::-1]):
-                field = plain_column(mine)
-                if field is not None and field in columns and not fields_in(other) & own:
-                    fixed.add(columns[field].name)
-        engine = self.schema.tables[table.name]
-        # A key read as another type may make one value of two.
-        kept = {c.name for c in columns.values() if c.name in fixed and engine.columns[c.name].sql_type is c.type}
-        return bool(kept) and engine.is_unique(frozenset(kept))
 
     # Protected with protected
 
@@ -293,6 +274,26 @@ def _links(kind: str, left: Protected, right: Protected) -> frozenset[Link]:
 
     mine = kept(left.links, nullable=kind in ("right", "full"))
     return mine | kept(right.links, nullable=kind in ("left", "full"))
+
+
+def matches_once(schema: EngineSchema, relation: Relation, condition: Expr | None) -> bool:
+    """True where the engine's schema lets a row match one row of a public table at the most."""
+    table, columns = _scanned(relation)
+    if table is None or condition is None:
+        return False
+    own = frozenset(relation.fields)
+    fixed: set[str] = set()
+    for term in conjuncts(condition):
+        if not isinstance(term, Call) or term.function != "eq":
+            continue
+        for mine, other in (term.arguments, term.arguments[::-1]):
+            field = plain_column(mine)
+            if field is not None and field in columns and not fields_in(other) & own:
+                fixed.add(columns[field].name)
+    engine = schema.tables[table.name]
+    # A key read as another type may make one value of two.
+    kept = {c.name for c in columns.values() if c.name in fixed and engine.columns[c.name].sql_type is c.type}
+    return bool(kept) and engine.is_unique(frozenset(kept))
 
 
 def _scanned(relation: Relation) -> tuple[Table | None, Mapping[Field, PolicyColumn]]:

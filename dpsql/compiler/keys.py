@@ -2,9 +2,9 @@
 
 from dpsql.compiler.ir import Expr, Relation
 from dpsql.compiler.whole import is_whole
-from dpsql.sqltypes import SqlType
+from dpsql.sqltypes import ARRAYS, SqlType
 
-_NOT_KEYS = frozenset({SqlType.REAL, SqlType.DOUBLE, SqlType.INTERVAL, SqlType.JSON, SqlType.BYTEA, SqlType.ARRAY})
+_NOT_KEYS = ARRAYS | {SqlType.REAL, SqlType.DOUBLE, SqlType.INTERVAL, SqlType.JSON, SqlType.BYTEA}
 
 
 def can_be_key(expression: Expr, relation: Relation) -> bool:

@@ -44,8 +44,7 @@ class Parameters:
             UndefinedParameter: There are fewer values.
             DatatypeMismatch: The value is no list.
         """
-        declared = self.types.setdefault(index, SqlType.ARRAY)
-        if declared is SqlType.UNKNOWN:
+        if self.types.setdefault(index, SqlType.ARRAY) is SqlType.UNKNOWN:
             self.types[index] = SqlType.ARRAY
         if self.values is None:
             self._elements[element_of(index)] = None
@@ -62,7 +61,7 @@ class Parameters:
     def is_array(self, index: int) -> bool:
         """Whether placeholder `index` is an array by its declared type, or by its value."""
         is_list = self.values is not None and index < len(self.values) and isinstance(self.values[index], list | tuple)
-        return is_list or self.types.get(index) is SqlType.ARRAY
+        return is_list or self.types.get(index, SqlType.UNKNOWN).is_array
 
     def is_element(self, index: int) -> bool:
         """Whether placeholder `index` stands for an item of an array."""

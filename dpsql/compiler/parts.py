@@ -111,6 +111,11 @@ class Part:
         return tuple(each for each in found if each is not None)
 
     @property
+    def counts_units(self) -> bool:
+        """True where a unit counts once in a group, however many rows it has."""
+        return self.kind is PartKind.COUNT and self.cap == 1
+
+    @property
     def lower(self) -> int:
         """The least that one unit adds to a cell."""
         if self.rank is not None:
@@ -213,6 +218,7 @@ class Contribution:
         max_rows: Rows that count in one group.
         one_row: True where the engine's schema, or SQL beneath, lets a unit have one row only.
         ranked: True where SQL keeps that many of a unit's groups; else there are no more groups than that.
+        copied: True where the rows are those of a bounded copy: then `max_rows` count in all groups together.
         lists: Where groups are picked: the keys, by their places, for each of whose values there is a list of groups to
             pick from; () for one list, of which a unit may touch every group. None where cells are shown.
     """
@@ -222,6 +228,7 @@ class Contribution:
     max_rows: int
     one_row: bool
     ranked: bool = False
+    copied: bool = False
     lists: tuple[int, ...] | None = None
 
 
@@ -252,9 +259,7 @@ class PartList:
         if call.function in RANKS:
             part = Part(PartKind.RANK, call.argument, call.filter, cap, grid)
             cells = tuple(self._cell(replace(part, rank=rank)) for rank in ranks_of(call))
-            return (
-                RankOutput(cells[0], grid.step) if call.type is not SqlType.DOUBLES else self._array(call, cells, grid)
-            )
+            return self._array(call, cells, grid) if call.type.is_array else RankOutput(cells[0], grid.step)
         if call.function in SPREADS:
             return self._spread(call, {"y": Factor(call.argument, self._spread_grid(grid))})
         if call.function == "sum":

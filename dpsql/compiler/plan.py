@@ -12,23 +12,25 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from dpsql.compiler.bound import Bounds, bounds_of, interval
+from dpsql.compiler.bounded_copies import copy_leaf
 from dpsql.compiler.canonical import Canonical
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.cuts import cuts, made_first
 from dpsql.compiler.domain import enumerate_keys
 from dpsql.compiler.engines import DIALECTS, POST_PROCESSING
 from dpsql.compiler.engines.dialect import Dialect
+from dpsql.compiler.from_copies import FromCopy, from_copy
 from dpsql.compiler.ir import Call, Cast, Expr, Field, Relation, Release, SystemScan
 from dpsql.compiler.lowered import Lowered
 from dpsql.compiler.lowering import Fields
-from dpsql.compiler.parts import Contribution, Output, PartList
-from dpsql.compiler.pricing import Calibrated, PlannedPart, Selection, Unpriced, calibrate
+from dpsql.compiler.parts import UNITS, Contribution, Output, PartList
+from dpsql.compiler.pricing import Calibrated, PlannedPart, Selection, Unpriced, calibrate, error_ratio
 from dpsql.compiler.provenance import origins
 from dpsql.compiler.released import ColumnError, ReleasedLeaf, input_leaf, text_leaf, to_text
 from dpsql.compiler.render import Leaf, Renderer
 from dpsql.compiler.rewrite import Bounding, rewrite
 from dpsql.compiler.settings import QuerySettings
-from dpsql.errors import PolicyViolation
+from dpsql.errors import PolicyViolation, QueryTooComplex
 from dpsql.privacy.accounting import Spent
 from dpsql.privacy.cost import Event, Price
 from dpsql.privacy.picking import Places
@@ -83,6 +85,7 @@ class PlannedRelease:
         contribution: What one unit may contribute.
         private_keys: True where a group is shown only if it passes the selection.
         key: Names this release for reuse: equal keys are equal computations on equal data and equal inputs.
+        form: Whether its rows are those of a prepared copy, and why; None where nothing was prepared.
     """
 
     sql: str
@@ -94,6 +97,7 @@ class PlannedRelease:
     contribution: Contribution
     private_keys: bool
     key: str
+    form: str | None = None
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
@@ -189,13 +193,26 @@ class _InputDraft:
 
 
 @dataclass(frozen=True)
+class _Copied:
+    """The same cells, added up from a bounded copy."""
+
+    table: str
+    sql: str
+    unpriced: Unpriced
+
+
+@dataclass(frozen=True)
 class _Draft:
-    """A bounded engine query, not yet priced; each input comes with whether it stands for one value."""
+    """A bounded engine query, not yet priced; each input comes with whether it stands for one value.
+
+    `copied` is the query over a bounded copy, or why there is none; None where nothing was prepared.
+    """
 
     sql: str
     inputs: tuple[tuple[_InputDraft, bool], ...]
     keys: int
     unpriced: Unpriced
+    copied: _Copied | str | None = None
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -290,9 +307,11 @@ class Planner:
         parts = tuple(part_list.parts)
         bounds = bounds_of(protected.relation)
         fine = any(_is_fine(key, bounds) for key in aggregate.keys)
-        bounding = Bounding(protected, aggregate.keys, parts, contribution, listed, fine)
         unpriced = Unpriced(parts, contribution, grouped and domain is None)
-        draft = _Draft(rewrite(bounding, self._renderer(self.dialect, leaves)), inputs, len(aggregate.keys), unpriced)
+        bounding = Bounding(protected, aggregate.keys, parts, contribution, listed, fine, unpriced.private_keys)
+        copied = self._copied(release, bounding, outputs, leaves, domain[1] if domain is not None else None)
+        sql = rewrite(bounding, self._renderer(self.dialect, leaves))
+        draft = _Draft(sql, inputs, len(aggregate.keys), unpriced, copied)
         # Equal releases are one: made once, paid once, the same wherever the query names it.
         alike = (i for i, other in enumerate(self.drafts) if other.identity == draft.identity)
         index = next(alike, len(self.drafts))
@@ -360,14 +379,68 @@ class Planner:
             bounds = replace(bounds, grouped=False, max_groups=1, ranked=False)
         return replace(bounds, lists=lists)
 
+    # Bounded copies
+
+    def _copied(
+        self,
+        release: Release,
+        bounding: Bounding,
+        outputs: tuple[Output, ...],
+        leaves: Mapping[Relation, Leaf],
+        groups: int | None,
+    ) -> _Copied | str | None:
+        """The same cells of a copy, if it may be read; they must be the same, for prices are shared by cell."""
+        if bounding.contribution.one_row:
+            return None
+        found = from_copy(release, self.catalog)
+        if not isinstance(found, FromCopy):
+            return found
+        if release.picks is not None:
+            return "keys that are picked are bounded unit by unit"
+        settings = self.settings
+        if (settings.max_rows, settings.max_groups, settings.max_rows_per_group) != (None, None, None):
+            return "the bounds that were set are narrower than the copy's"
+        rows, grouped = found.copy.max_rows, bool(bounding.keys)
+        touched = min(rows, max(1, groups)) if grouped and groups is not None else rows if grouped else 1
+        contribution = Contribution(grouped, touched, rows, one_row=False, ranked=touched == rows, copied=True)
+        part_list = PartList(release.protected, contribution)
+        try:
+            same = tuple(part_list.output(call) for call in release.aggregate.aggregates) == outputs
+        except QueryTooComplex:
+            return "sums over its rows need more digits than are added up exactly"
+        parts = tuple(part_list.parts)
+        if any(part.kind.is_distinct or part.rank is not None for part in parts):
+            return "distinct values and values chosen by rank are bounded unit by unit"
+        if not same or len(parts) != len(bounding.parts) or (UNITS in parts) != (UNITS in bounding.parts):
+            return "other cells would be needed than without it"
+        leaf = copy_leaf(found.scan, found.copy, self.catalog)
+        renderer = self._renderer(self.dialect, {**leaves, found.scan: leaf})
+        sql = rewrite(replace(bounding, parts=parts, contribution=contribution), renderer)
+        return _Copied(found.scan.table.name, sql, Unpriced(parts, contribution, bounding.counts_units))
+
+    def _formed(self, draft: _Draft, plain: Calibrated, copied: Calibrated) -> tuple[_Draft, Calibrated, str | None]:
+        """The form of a release whose error is small enough, and why it is that one."""
+        if not isinstance(draft.copied, _Copied):
+            form = None if draft.copied is None else f"not from a prepared copy: {draft.copied}"
+            return draft, plain, form
+        ratio, allowed = error_ratio(copied, plain), self.settings.max_error_ratio
+        told = f"the error is {ratio:.3g} times that without it, and max_error_ratio is {float(allowed):.3g}"
+        if ratio > allowed:
+            return draft, plain, f"not from a prepared copy: {told}"
+        chosen = replace(draft, sql=draft.copied.sql, unpriced=draft.copied.unpriced)
+        return chosen, copied, f'from the prepared copy of "{draft.copied.table}": {told}'
+
     # Pricing
 
     def _priced(self, price: Price) -> tuple[PlannedRelease, ...]:
         """All releases with their shares of one price, inner ones as much as outer ones."""
         adjacency = self.catalog.policy.dataset.adjacency
-        calibrated = calibrate([draft.unpriced for draft in self.drafts], price, self.settings, adjacency)
+        plain = [draft.unpriced for draft in self.drafts]
+        either = [d.copied.unpriced if isinstance(d.copied, _Copied) else d.unpriced for d in self.drafts]
+        pairs = zip(*(calibrate(each, price, self.settings, adjacency) for each in (plain, either)), strict=True)
         releases: list[PlannedRelease] = []
-        for draft, drawn in zip(self.drafts, calibrated, strict=True):
+        for written, (first, second) in zip(self.drafts, pairs, strict=True):
+            draft, drawn, form = self._formed(written, first, second)
             inputs = tuple(
                 PlannedInput(
                     _input_name(index),
@@ -379,10 +452,12 @@ class Planner:
                 )
                 for index, (item, single) in enumerate(draft.inputs)
             )
-            releases.append(self._release(draft, inputs, drawn))
+            releases.append(self._release(draft, inputs, drawn, form))
         return tuple(releases)
 
-    def _release(self, draft: _Draft, inputs: tuple[PlannedInput, ...], drawn: Calibrated) -> PlannedRelease:
+    def _release(
+        self, draft: _Draft, inputs: tuple[PlannedInput, ...], drawn: Calibrated, form: str | None
+    ) -> PlannedRelease:
         identity = json.dumps(
             [
                 self.catalog.policy.fingerprint,
@@ -405,6 +480,7 @@ class Planner:
             draft.unpriced.contribution,
             draft.unpriced.private_keys,
             hashlib.sha256(identity.encode()).hexdigest(),
+            form,
         )
 
     # Output

@@ -15,7 +15,7 @@ from dpsql.privacy.cost import ZERO, Price, Share, split
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, best, gaussian, laplace
 from dpsql.privacy.picking import Picking, picking, picking_sensitivity
 from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric, select, threshold_for
-from dpsql.privacy.sensitivity import Adjacency, cell_sensitivity
+from dpsql.privacy.sensitivity import Adjacency, cell_sensitivity, row_sensitivity
 
 Noise = DiscreteLaplace | DiscreteGaussian | RankChoice | Picking
 Selection = TruncatedGeometric | GaussianThreshold | Threshold
@@ -68,6 +68,28 @@ def calibrate(
         PolicyViolation: Private groups have no δ to be selected with.
     """
     return Pricing(price, settings, adjacency).calibrate(releases)
+
+
+def error_ratio(one: Calibrated, other: Calibrated) -> float:
+    """How many times as large the announced error of the same cells is, where it is largest, drawn one way and another.
+
+    What selection announces is the size of group that is likely to be shown.
+    """
+    pairs = zip(one.parts, other.parts, strict=True)
+    ratios = [_stderr(mine.noise) / _stderr(theirs.noise) for mine, theirs in pairs]
+    if one.selection is not None and other.selection is not None:
+        ratios.append(_shown(one.selection) / _shown(other.selection))
+    return max(ratios, default=1.0)
+
+
+def _stderr(noise: Noise) -> float:
+    if isinstance(noise, RankChoice):
+        raise TypeError("a value that is chosen has no standard error")
+    return noise.stderr
+
+
+def _shown(selection: Selection) -> int:
+    return selection.cutoff if isinstance(selection, Threshold) else selection.smallest_likely
 
 
 @dataclass(frozen=True)
@@ -129,7 +151,9 @@ class Pricing:
                 grouped=contribution.grouped,
             )
             return picking(touched, share, part.places)
-        sensitivity = cell_sensitivity(
+        # The rows of a bounded copy are limited over all groups together, units in each.
+        rule = row_sensitivity if contribution.copied and not part.counts_units else cell_sensitivity
+        sensitivity = rule(
             self.adjacency,
             l0=contribution.max_groups,
             lower=part.lower,

@@ -160,7 +160,7 @@ def _formula(output: Output, sql_type: SqlType, widths: Sequence[float] | None) 
     if isinstance(output, TruthOutput):
         return _truth(output, widths)
     if isinstance(output, RanksOutput):
-        return _in_order(output)
+        return _in_order(output, sql_type.element or SqlType.DOUBLE)
     if isinstance(output, SpreadOutput):
         raise TypeError("a spread is written with its columns")
     if isinstance(output, SumOutput | RankOutput):
@@ -189,11 +189,13 @@ def _truth(output: TruthOutput, widths: Sequence[float] | None) -> str:
     return f"CASE {told} END"
 
 
-def _in_order(output: RanksOutput) -> str:
+def _in_order(output: RanksOutput, element: SqlType) -> str:
     """The values that were chosen, sorted, for a greater fraction has no lesser value: that brings none further off."""
-    each = dict(zip(output.places, (_times(f"p{cell}", output.step) for cell in output.cells), strict=True))
+    chosen = (_formula(RankOutput(cell, output.step), element, None) for cell in output.cells)
+    each = dict(zip(output.places, chosen, strict=True))
     values = ", ".join(each[place] for place in sorted(each))
-    return f"list_select(list_sort([{values}]), [{', '.join(str(place + 1) for place in output.places)}])"
+    places = ", ".join(str(place + 1) for place in output.places)
+    return POST_PROCESSING.array(f"list_select(list_sort([{values}]), [{places}])")
 
 
 def _times(text: str, step: Fraction) -> str:

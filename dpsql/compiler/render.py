@@ -179,11 +179,12 @@ class Renderer:
         if isinstance(call, AggregateCall) and call.distinct:
             text = f"DISTINCT {text}"
         if isinstance(call, AggregateCall) and call.fractions:
-            if call.type in (SqlType.DOUBLE, SqlType.DOUBLES):
+            if call.function == "percentile_cont":
                 text = f"CAST({text} AS {self.dialect.types[SqlType.DOUBLE]})"
             fractions = ", ".join(self.dialect.double(Fraction(each)) for each in call.fractions)
-            wanted = f"ARRAY[{fractions}]" if call.type is SqlType.DOUBLES else fractions
-            return f"{call.function}({wanted}) WITHIN GROUP (ORDER BY {text}){behind}"
+            if call.type.is_array:
+                return self.dialect.array(f"{call.function}(ARRAY[{fractions}]) WITHIN GROUP (ORDER BY {text}){behind}")
+            return f"{call.function}({fractions}) WITHIN GROUP (ORDER BY {text}){behind}"
         if call.function == "mode":
             return f"mode() WITHIN GROUP (ORDER BY {text}){behind}"
         if isinstance(call, AggregateCall) and call.other is not None:

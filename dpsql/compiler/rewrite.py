@@ -12,6 +12,8 @@ The steps, each a CTE:
     summed    counts and exact sums of each unit in each group
     per_unit  the same, clamped to what one unit may add
     cells     added up over units
+
+Of a bounded copy, whose rows are so few of each unit already, the cells are sums over rows at once.
 """
 
 from collections.abc import Callable
@@ -39,6 +41,8 @@ class Bounding:
         contribution: What one unit may contribute.
         domain: All public key combinations, or None where keys are private.
         fine: True where most rows have a group of their own, so that groups are ranked before rows are summed.
+        counts_units: True where groups are selected by their units. Elsewhere, nobody asks for them, and of a bounded
+            copy they are not counted.
     """
 
     protected: Protected
@@ -47,10 +51,11 @@ class Bounding:
     contribution: Contribution
     domain: Relation | None
     fine: bool
+    counts_units: bool
 
 
 def rewrite(bounding: Bounding, renderer: Renderer) -> str:
-    """Return engine SQL whose rows are: keys as text, the number of units, then one bigint a part.
+    """Return engine SQL whose rows are: keys as text, the number of units if asked for, then one bigint a part.
 
     Rows of public keys come in key order; those of private keys in any order, for only some of them will be kept.
     """
@@ -104,7 +109,10 @@ class _Rewrite:
             f"SELECT {', '.join([f'{unit} AS unit', *keys, *columns])} FROM {self._dialect.derived(source)}",
             lazy=once,
         )
-        cells = self._one_row() if b.contribution.one_row else self._many_rows()
+        if b.contribution.copied:
+            cells = self._few_rows()
+        else:
+            cells = self._one_row() if b.contribution.one_row else self._many_rows()
         answer = self._enumerated(self._decoded(cells))
         return f"WITH {', '.join(self._ctes)} {answer}"
 
@@ -198,6 +206,21 @@ class _Rewrite:
         if part.kind is PartKind.DISTINCT_MEAN:
             total += f" - {self._dialect.wide(part.grid.centre)} * {count}"
         return _total(total)
+
+    # A unit with a few rows, and no more in any query: nothing to bound but the values
+
+    def _few_rows(self) -> str:
+        totals = [f"{self._row_total(part)} AS p{index}" for index, part in enumerate(self._b.parts)]
+        units = "count(DISTINCT unit)" if self._b.counts_units else self._dialect.whole(0)
+        cells = ", ".join([*self._keys, f"{units} AS units", *totals])
+        return f"SELECT {cells} FROM rows{_group_by(self._keys)}"
+
+    def _row_total(self, part: Part) -> str:
+        if not part.counts_units or self._b.contribution.max_rows == 1:
+            return self._plain_total(part)
+        there = [] if part.argument is None else [f"{self._argument(part)} IS NOT NULL"]
+        where = " AND ".join([*there, *self._conditions(part)])
+        return "count(DISTINCT unit)" + (f" FILTER (WHERE {where})" if where else "")
 
     # Units with several rows
 

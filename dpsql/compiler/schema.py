@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dpsql.sqltypes import SqlType
 
@@ -49,8 +49,28 @@ class EngineTable:
 
 
 @dataclass(frozen=True)
+class BoundedCopy:
+    """A prepared copy of a protected table's rows, of which the engine's own constraints leave a unit so many.
+
+    Attributes:
+        path: What engine SQL calls it.
+        max_rows: Rows of one unit that there can be.
+    """
+
+    path: tuple[str, ...]
+    max_rows: int
+
+
+@dataclass(frozen=True)
 class EngineSchema:
-    """The tables of a policy as the engine declares them, by their policy names."""
+    """The tables of a policy as the engine declares them, by their policy names.
+
+    Attributes:
+        engine: Which engine it is.
+        tables: The tables.
+        copies: Of tables that were prepared the copy, or why it may not be read: it belongs to other data, say.
+    """
 
     engine: Engine
     tables: Mapping[str, EngineTable]
+    copies: Mapping[str, BoundedCopy | str] = field(default_factory=dict)

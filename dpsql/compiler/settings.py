@@ -17,6 +17,7 @@ class QuerySettings:
         max_rows: Narrower than the policy's, or None.
         max_groups: Narrower than the policy's, or None.
         max_rows_per_group: Narrower than the policy's, or None.
+        max_error_ratio: How many times as large the error may be where rows are read from a prepared copy.
         now: What now() and CURRENT_DATE mean; a constant of the query, with a time zone.
     """
 
@@ -28,3 +29,4 @@ class QuerySettings:
     max_rows: int | None = None
     max_groups: int | None = None
     max_rows_per_group: int | None = None
+    max_error_ratio: Fraction = Fraction(1)

@@ -38,12 +38,13 @@ class Tables:
             full = name if schema is None else f"{schema}.{name}"
             raise undefined_table(full, self.catalog.names(), at)
         if not table.public:
-            return self._protected(table)
+            return self.protected(table)
         fields = tuple(self.fields.new(column.type) for column in table.columns)
         names = (column.name for column in table.columns)
         return Lowered(Public(Scan(table, table.columns, fields)), tuple(zip(names, fields, strict=True)))
 
-    def _protected(self, table: Table) -> Lowered:
+    def protected(self, table: Table) -> Lowered:
+        """The rows of a protected table, with their hidden unit."""
         unit_column = self._unit_column(table)
         unit = self.fields.new(unit_column.type)
         own_unit = unit_column.name if table.unit_key is not None else None

@@ -34,6 +34,7 @@ def verify(compiled: CompiledQuery, catalog: Catalog, settings: QuerySettings) -
     _check_order(compiled)
     _check_public(compiled, catalog)
     for release in compiled.releases:
+        _check_rows(release, catalog)
         _check_lists(release)
         for planned in release.parts:
             _check_noise(planned, release, adjacency)
@@ -80,14 +81,41 @@ _QUOTED = re.compile(r'"(?:[^"]|"")*"(?:\."(?:[^"]|"")*")*|\'(?:[^\']|\'\')*\'')
 
 def _check_public(compiled: CompiledQuery, catalog: Catalog) -> None:
     """What is read without noise names no protected table."""
-    protected = {
-        ".".join('"' + part.replace('"', '""') + '"' for part in catalog.schema.tables[table.name].path)
-        for table in catalog.policy.tables
-        if not table.public
-    }
+    private = _protected_names(catalog) | _copy_names(catalog).keys()
     for read in _public_reads(compiled):
-        if not protected.isdisjoint(_QUOTED.findall(read.sql)):
+        if not private.isdisjoint(_QUOTED.findall(read.sql)):
             raise GuaranteeMismatch("a protected table would be read without noise")
+
+
+def _protected_names(catalog: Catalog) -> set[str]:
+    return {_quoted(catalog.schema.tables[table.name].path) for table in catalog.policy.tables if not table.public}
+
+
+def _copy_names(catalog: Catalog) -> dict[str, int]:
+    """Bounded copies that may be read, by name, with the rows of one unit that each can hold."""
+    return {_quoted(copy.path): copy.max_rows for copy in catalog.schema.copies.values() if not isinstance(copy, str)}
+
+
+def _quoted(path: tuple[str, ...]) -> str:
+    return ".".join('"' + part.replace('"', '""') + '"' for part in path)
+
+
+def _check_rows(release: PlannedRelease, catalog: Catalog) -> None:
+    """What relies on the rows of a bounded copy reads them alone, once, and nothing else reads them."""
+    names, copies = _QUOTED.findall(release.sql), _copy_names(catalog)
+    read = [name for name in names if name in copies]
+    if not release.contribution.copied:
+        if read:
+            raise GuaranteeMismatch("a bounded copy is read as if it were the table")
+        return
+    if len(read) != 1 or not _protected_names(catalog).isdisjoint(names):
+        raise GuaranteeMismatch("rows that nothing bounds are read beside those of a bounded copy")
+    if copies[read[0]] > release.contribution.max_rows:
+        raise GuaranteeMismatch("a unit has more rows in the bounded copy than the noise is made for")
+    if any(planned.part.cap not in (1, release.contribution.max_rows) for planned in release.parts):
+        raise GuaranteeMismatch("the rows of a bounded copy are limited over all groups, not in each")
+    if any(planned.part.rank is not None or planned.part.kind.is_distinct for planned in release.parts):
+        raise GuaranteeMismatch("more is done to the rows of a bounded copy than to add them up")
 
 
 def _public_reads(compiled: CompiledQuery) -> Iterator[PublicRead]:
@@ -127,7 +155,10 @@ def _product_range(part: Part) -> tuple[int, int]:
 def _check_noise(planned: PlannedPart, release: PlannedRelease, adjacency: Adjacency) -> None:
     low, high = _cell_range(planned.part)
     largest, spread = max(abs(low), abs(high)), max(high, 0) - min(low, 0)
-    groups = release.contribution.max_groups
+    rows, groups = release.contribution.max_rows, release.contribution.max_groups
+    # Rows of a copy are so few in all groups together: at worst all of them lie in one. A unit counts once in each.
+    crowded = release.contribution.copied and not (planned.part.kind is PartKind.COUNT and planned.part.cap == 1 < rows)
+    cells = 1 if crowded else groups
     claimed = planned.noise.sensitivity
     times = 1
     if planned.part.places is not None:
@@ -135,10 +166,10 @@ def _check_noise(planned: PlannedPart, release: PlannedRelease, adjacency: Adjac
         low, high, times = -spread, spread, planned.part.places.count
         largest, spread = spread, 2 * spread
     if adjacency is Adjacency.ADD_REMOVE:
-        needed = (groups, largest, groups * largest, groups * largest**2)
+        needed = (groups, largest, cells * largest, cells * largest**2)
     elif release.contribution.grouped:
-        squared = groups * max(spread**2, 2 * largest**2)
-        needed = (2 * groups, spread, 2 * groups * largest, squared)
+        squared = cells * max(spread**2, 2 * largest**2)
+        needed = (2 * groups, spread, 2 * cells * largest, squared)
     else:
         needed = (1, spread, spread, spread**2)
     needed = (needed[0] * times, needed[1], needed[2] * times, needed[3] * times)

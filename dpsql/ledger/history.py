@@ -5,6 +5,7 @@ from fractions import Fraction
 
 from dpsql.ledger.chain import canonical
 from dpsql.ledger.ledger import ChargeRecord, Holder, OwnerRecord, ReleaseRecord, Scope
+from dpsql.ledger.looks import CAP_CHARGED, EXACT_VALUES
 from dpsql.ledger.projection import Body, load_events
 from dpsql.ledger.windows import moment
 
@@ -12,7 +13,7 @@ _FROZEN = {"account": Scope.USER, "group": Scope.GROUP, "all": Scope.ALL}
 """Whom the first word of a kind is about, where the record itself says no scope."""
 
 OWNER_KINDS = (
-    *("budget.granted", "budget.lowered", "budget.reset", "account.group"),
+    *("budget.granted", "budget.lowered", "budget.reset", "account.group", CAP_CHARGED, EXACT_VALUES),
     *(f"{whose}.{what}" for whose in _FROZEN for what in ("frozen", "unfrozen")),
 )
 """The kinds of records that tell what the owner changed."""
@@ -38,7 +39,8 @@ def owner_record(seq: int, at: str, kind: str, body: str) -> OwnerRecord:
     said: Body = json.loads(body)
     holder = Holder(Scope(said["scope"]) if "scope" in said else _FROZEN[kind.partition(".")[0]], said["name"])
     epsilon, delta = (Fraction(said[name]) if name in said else None for name in ("epsilon", "delta"))
-    return OwnerRecord(seq, moment(at), kind, holder, said.get("dataset"), epsilon, delta, _reason(kind, said))
+    price = load_events(canonical(said.get("events", [])))
+    return OwnerRecord(seq, moment(at), kind, holder, said.get("dataset"), epsilon, delta, _reason(kind, said), price)
 
 
 def _reason(kind: str, said: Body) -> str:

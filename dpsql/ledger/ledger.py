@@ -248,6 +248,7 @@ class OwnerRecord:
         epsilon: By how much a budget was raised or lowered; None for other changes.
         delta: The same of delta.
         reason: Why, in the owner's words, or what happened.
+        price: What the owner's own look at the data was charged to the cap; nothing for other changes.
     """
 
     id: int
@@ -258,6 +259,7 @@ class OwnerRecord:
     epsilon: Fraction | None
     delta: Fraction | None
     reason: str
+    price: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +317,21 @@ class Ledger(Protocol):
             BudgetExhausted: The user's budget, that of the user's group, or the dataset's cap does not cover it.
             PolicyViolation: No such account, role or group, a frozen one, or a quarantined query.
         """
+
+    def charge_cap(self, policy: Policy, events: Sequence[Event], purpose: str) -> BudgetStatus:
+        """Charge what the data owner asks to the dataset's cap alone, durably, and return the cap; or write nothing.
+
+        Args:
+            policy: Whose cap it is.
+            events: What is charged.
+            purpose: What it is for; it is recorded.
+
+        Raises:
+            BudgetExhausted: The cap does not cover it.
+        """
+
+    def record_exact(self, policy: Policy, purpose: str) -> None:
+        """Record durably that the data owner takes exact values from the data, which no guarantee covers."""
 
     def held(self, user: str, policy: Policy, requests: Sequence[ReleaseRequest]) -> tuple[bool, ...]:
         """Tell which of the requests this user has already and would not be charged for; nothing is written."""

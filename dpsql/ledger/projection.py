@@ -254,6 +254,15 @@ def _cap_merged(connection: Store, record: Record, body: Body) -> None:
     connection.execute("UPDATE terms SET budget = ? WHERE budget = ?", (body["into"], body["budget"]))
 
 
+def _cap_charged(connection: Store, record: Record, body: Body) -> None:
+    # Nothing is remembered across this kind of record: what is read here is not kept either.
+    _spend(connection, record, body["budget"], [canonical(body["events"])], Memory())
+
+
+def _exact_values(connection: Store, record: Record, body: Body) -> None:
+    """Change nothing: the record itself says that exact values were taken, and of what."""
+
+
 def _dataset_joined(connection: Store, record: Record, body: Body) -> None:
     connection.execute(
         "INSERT INTO datasets VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET cap = excluded.cap",
@@ -342,6 +351,8 @@ _PROJECTIONS: dict[str, Callable[[Store, Record, Body], None]] = {
     "budget.reset": _budget_reset,
     "cap.created": _cap_created,
     "cap.merged": _cap_merged,
+    "cap.charged": _cap_charged,
+    "values.exact": _exact_values,
     "dataset.joined": _dataset_joined,
     "release.stored": _release_stored,
     "release.dropped": _release_dropped,

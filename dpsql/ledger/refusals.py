@@ -99,6 +99,24 @@ def cap_exhausted(dataset: str, limit: Limit, asked: Spent) -> BudgetExhausted:
     )
 
 
+def owner_exhausted(dataset: str, limit: Limit, spent: Spent, asked: Spent) -> BudgetExhausted:
+    """Return the refusal of what the data owner asks at the cap's expense; it may tell what is left.
+
+    Args:
+        dataset: Whose cap.
+        limit: Its limit.
+        spent: Its totals before the charge.
+        asked: What it costs.
+    """
+    epsilon, left = asked_epsilon(limit, asked), _affordable(limit, spent, asked)
+    return BudgetExhausted(
+        f'the cap of "{dataset}" does not cover this: it asks epsilon {_rounded(epsilon)}, and {_down(left)} would fit',
+        requested=epsilon,
+        remaining=left,
+        hint=f"--epsilon {_down(left)}" if left >= _LEAST else "the cap never renews: [dataset] budget in the policy",
+    )
+
+
 def asked_epsilon(limit: Limit, asked: Spent) -> Fraction:
     """Return a price as the ε of one query in the limit's currency; 0 if it has none there."""
     if limit.accountant is Accountant.PURE:

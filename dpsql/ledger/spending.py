@@ -23,6 +23,8 @@ def spending(records: Iterable[Mapping[str, Any]]) -> dict[int, list[Events]]:
             charges[body["budget"]].clear()
         elif record["kind"] == "cap.merged":
             charges[body["into"]] |= charges.pop(body["budget"], {})
+        elif record["kind"] == "cap.charged":
+            charges[body["budget"]][record["seq"]] = load_events(canonical(body["events"]))
         elif record["kind"] == "charge":
             for budget, events in _parts(body):
                 charges[budget][record["seq"]] = events

@@ -31,12 +31,14 @@ from dpsql.ledger.ledger import (
     UserBudgets,
     VerifyReport,
 )
+from dpsql.ledger.looks import charge_cap, record_exact
 from dpsql.ledger.memory import Memory
 from dpsql.ledger.store import Storage, Store
 from dpsql.ledger.transaction import Transaction, latest
 from dpsql.ledger.verification import records, verify
 from dpsql.ledger.windows import moment
 from dpsql.policy import Policy
+from dpsql.privacy.cost import Event
 
 T = TypeVar("T")
 
@@ -83,6 +85,17 @@ class StoredLedger:
     ) -> Charge:
         """Charge a query durably, or raise and write nothing."""
         return self._grouped(lambda transaction: charge(transaction, user, policy, requests, sql, reuse))
+
+    def charge_cap(self, policy: Policy, events: Sequence[Event], purpose: str) -> BudgetStatus:
+        """Charge what the data owner asks to the dataset's cap alone, durably, and return the cap; or write nothing."""
+        with self._writing() as transaction:
+            charge_cap(transaction, policy, events, purpose)
+            return cap_status(transaction.connection, policy.dataset)
+
+    def record_exact(self, policy: Policy, purpose: str) -> None:
+        """Record durably that the data owner takes exact values from the data, which no guarantee covers."""
+        with self._writing() as transaction:
+            record_exact(transaction, policy, purpose)
 
     def held(self, user: str, policy: Policy, requests: Sequence[ReleaseRequest]) -> tuple[bool, ...]:
         """Tell which of the requests this user has already and would not be charged for; nothing is written."""

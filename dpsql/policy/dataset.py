@@ -4,6 +4,7 @@ import difflib
 import re
 import zoneinfo
 from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -30,6 +31,7 @@ _DATASET: Shape = {
     "reply_quantum": 'reply_quantum = "0 ms"',
     "timezone": 'timezone = "UTC"',
     "preview": 'preview = "synthetic"',
+    "max_error_ratio": "max_error_ratio = 1.5",
 }
 _DUCKDB = "duckdb:///"
 _DEFAULT_SCHEMAS = {"duckdb": "main", "postgresql": "public", "postgres": "public"}
@@ -82,6 +84,9 @@ def read_dataset(keys: Mapping[str, Node], tables: tuple[Table, ...], folder: Pa
         reply_quantum=_milliseconds(keys["reply_quantum"]) if "reply_quantum" in keys else 0,
         timezone=read_timezone(keys).key,
         preview=keys["preview"].choice(PREVIEWS) if "preview" in keys else PREVIEWS[0],
+        max_error_ratio=keys["max_error_ratio"].number_between("0", "1000")
+        if "max_error_ratio" in keys
+        else Fraction(1),
     )
 
 

@@ -12,20 +12,22 @@ from pathlib import Path
 
 from dpsql.privacy.cost import Accountant
 from dpsql.privacy.sensitivity import Adjacency
-from dpsql.sqltypes import SqlType
+from dpsql.sqltypes import ARRAYS, SqlType
 
 Bound = Fraction | date | datetime
 Value = str | int | Fraction | bool | date
 
-_KEY_TYPES = frozenset(SqlType) - {
-    SqlType.REAL,
-    SqlType.DOUBLE,
-    SqlType.INTERVAL,
-    SqlType.JSON,
-    SqlType.DOUBLES,
-    SqlType.ARRAY,
-    SqlType.UNKNOWN,
-}
+_KEY_TYPES = (
+    frozenset(SqlType)
+    - ARRAYS
+    - {
+        SqlType.REAL,
+        SqlType.DOUBLE,
+        SqlType.INTERVAL,
+        SqlType.JSON,
+        SqlType.UNKNOWN,
+    }
+)
 
 
 def can_be_key(sql_type: SqlType) -> bool:
@@ -210,6 +212,7 @@ class Dataset:
         reply_quantum: Replies are padded to a multiple of so many milliseconds; 0: not at all.
         timezone: IANA name of the zone that timestamptz values are shown and cut in.
         preview: What is shown where rows of a protected table are asked for: "refuse" or "synthetic".
+        max_error_ratio: How many times as large the error may be where rows are read from a prepared copy.
     """
 
     name: str
@@ -223,6 +226,7 @@ class Dataset:
     reply_quantum: int
     timezone: str
     preview: str = "refuse"
+    max_error_ratio: Fraction = Fraction(1)
 
 
 @dataclass(frozen=True)

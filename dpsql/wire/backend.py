@@ -1,14 +1,17 @@
 """The messages that the gateway sends, frozen dataclasses with encode and decode, named as in the PostgreSQL manual."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar, Final, Self
 
 from dpsql.errors import ProtocolViolation
-from dpsql.wire.fields import Message, Reader, cstring, int32, uint16, uint32
+from dpsql.wire.fields import Message, Reader, cstring, int32, sized, uint16, uint32
 
 FATAL: Final = "FATAL"
-_NULL: Final = int32(-1)
+_SMALL: Final = 256
+_SIZES: Final = tuple(map(int32, range(_SMALL)))
+"""Sizes of small values as they go over the wire: most values are small."""
 
 
 class BackendMessage(Message):
@@ -195,13 +198,29 @@ def _read_field(reader: Reader) -> Field:
 
 
 def _row(values: Sequence[bytes | None]) -> bytes:
-    return uint16(len(values)) + b"".join([_NULL if value is None else int32(len(value)) + value for value in values])
+    return uint16(len(values)) + b"".join(map(sized, values))
 
 
-def data_row(values: Sequence[bytes | None]) -> bytes:
-    """Return what DataRow encodes to: large results are written without an object for each row."""
-    body = _row(values)
-    return b"D" + uint32(len(body) + 4) + body
+def data_rows(columns: Sequence[Sequence[bytes | None]], count: int) -> bytes:
+    """Return what so many DataRow messages encode to: large results are written without an object for each row."""
+    if not count:
+        return b""
+    head = uint16(len(columns))
+    parts = itertools.chain.from_iterable(map(_sized_values, columns))
+    bodies = map(b"".join, zip(itertools.repeat(head, count), *parts, strict=True))
+    return b"".join([b"D" + _size(len(body) + 4) + body for body in bodies])
+
+
+def _sized_values(values: Sequence[bytes | None]) -> tuple[Iterable[bytes], ...]:
+    """Return what stands in the rows for the values of a column: their sizes and they, or both in one."""
+    present = [value for value in values if value is not None]
+    if len(present) < len(values) or max(map(len, present)) >= _SMALL:
+        return (map(sized, values),)
+    return map(_SIZES.__getitem__, map(len, present)), present
+
+
+def _size(length: int) -> bytes:
+    return _SIZES[length] if length < _SMALL else int32(length)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
-from dpsql.errors import InvalidText, NumberOutOfRange, UnsupportedQuery
+from dpsql.errors import InvalidText, NumberOutOfRange
 from dpsql.sqltypes import Span
 from dpsql.wire.fields import int32, sized, uint32
 from dpsql.wire.textformat import element_text, json_text, read_text, whole
@@ -17,7 +17,6 @@ _EPOCH: Final = datetime(2000, 1, 1)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DAY: Final = timedelta(days=1)
 _TEXT_OID: Final = 25
-_DOUBLE_OID: Final = 701
 
 _NAN: Final = 0xC000
 _INFINITY: Final = 0xD000
@@ -200,11 +199,11 @@ def interval(value: timedelta | Span) -> bytes:
         raise NumberOutOfRange("interval out of range") from None
 
 
-def read_interval(raw: bytes) -> timedelta:
-    """Return a span of fixed length."""
+def read_interval(raw: bytes) -> timedelta | Span:
+    """Return an interval: a span of fixed length, or one with months."""
     micros, days, months = _unpack("!qii", raw)
     if months:
-        raise UnsupportedQuery("an interval of months or years has no fixed length", hint="Give the interval in days.")
+        return Span(months, days, micros)
     try:
         return timedelta(days=days, microseconds=micros)
     except OverflowError:
@@ -232,27 +231,26 @@ def read_boolean(raw: bytes) -> bool:
 
 def array(value: Sequence[object]) -> bytes:
     """Return an array of texts; the elements are printed by their Python types."""
-    dimensions, elements = _flatten(value)
+    dimensions, elements = flattened(value)
     texts = [element_text(element) for element in elements]
     head = int32(len(dimensions)) + int32(None in texts) + uint32(_TEXT_OID)
     sizes = b"".join(int32(size) + int32(1) for size in dimensions)
     return head + sizes + b"".join(sized(None if shown is None else text(shown)) for shown in texts)
 
 
-def doubles(value: Sequence[float | None]) -> bytes:
-    """Return an array of doubles."""
-    head = int32(1 if value else 0) + int32(None in value) + uint32(_DOUBLE_OID)
-    size = int32(len(value)) + int32(1) if value else b""
-    return head + size + b"".join(sized(None if one is None else struct.pack("!d", one)) for one in value)
+def flattened(value: Sequence[object]) -> tuple[list[int], list[object]]:
+    """Return the sizes of an array's dimensions, outermost first, and its elements in order.
 
-
-def _flatten(value: Sequence[object]) -> tuple[list[int], list[object]]:
-    """Return the sizes of an array's dimensions, outermost first, and its elements in order."""
+    Raises:
+        InvalidText: The parts of a dimension differ in size, as those of an engine's lists may.
+    """
     if not value:
         return [], []
-    if not isinstance(value[0], list | tuple):
+    if not any(isinstance(part, list | tuple) for part in value):
         return [len(value)], list(value)
-    parts = [_flatten(part) for part in value if isinstance(part, list | tuple)]
+    parts = [flattened(part) if isinstance(part, list | tuple) else ([], []) for part in value]
+    if any(sizes != parts[0][0] for sizes, _ in parts):
+        raise InvalidText("multidimensional arrays must have sub-arrays with matching dimensions")
     return [len(value), *parts[0][0]], [element for _, elements in parts for element in elements]
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from dpsql.errors import InvalidText, UnsupportedQuery
 from dpsql.results import ObjectName, ResultColumn
 from dpsql.sqltypes import SqlType
+from dpsql.wire.binaryformat import flattened
 from dpsql.wire.fields import int32, sized, uint32
 from dpsql.wire.pgtypes import BINARY, TEXT, PgType, by_oid, of_parameter, of_type
 from dpsql.wire.styles import PLAIN, Style, styled
@@ -39,14 +40,17 @@ def of_oid(oid: int, style: Style = PLAIN) -> PgType:
     return _reg_type(oid) if oid in _REG_TYPES else _as_text(oid)
 
 
-def array_of(element: PgType) -> PgType:
-    """Return the type of arrays of a type that has one."""
-    return next(of_oid(oid) for oid, of in _ELEMENTS.items() if of == element.oid)
+def of_sql_type(kind: SqlType, style: Style = PLAIN) -> PgType:
+    """Return how values of a type go over the wire."""
+    if kind.element is None:
+        return styled(of_type(kind), style)
+    element = of_type(kind.element).oid
+    return next(of_oid(oid, style) for oid, of in _ELEMENTS.items() if of == element)
 
 
 def of_column(column: ResultColumn, style: Style = PLAIN) -> PgType:
     """Return how a column goes over the wire."""
-    return styled(of_type(column.type), style) if column.oid is None else of_oid(column.oid, style)
+    return of_sql_type(column.type, style) if column.oid is None else of_oid(column.oid, style)
 
 
 def of_declared(oid: int) -> PgType | None:
@@ -86,7 +90,7 @@ def _array(oid: int, element: PgType) -> PgType:
     return PgType(
         oid,
         -1,
-        SqlType.ARRAY,
+        element.type.array,
         (partial(_write_text, element), partial(_write_binary, element, 1)),
         (partial(_read_text, element), partial(_read_binary, element)),
     )
@@ -110,6 +114,8 @@ def _write_text(element: PgType, value: Sequence[Any]) -> bytes:
 def _shown(element: PgType, value: Any) -> str:
     if value is None:
         return "NULL"
+    if isinstance(value, list | tuple):
+        return "{" + ",".join(_shown(element, one) for one in value) + "}"
     shown = element.write[TEXT](value).decode()
     if _BARE.fullmatch(shown) and shown.upper() != "NULL":
         return shown
@@ -117,10 +123,11 @@ def _shown(element: PgType, value: Any) -> str:
 
 
 def _write_binary(element: PgType, lower_bound: int, value: Sequence[Any]) -> bytes:
-    dimensions = 1 if value or lower_bound == 0 else 0
-    head = int32(dimensions) + int32(any(one is None for one in value)) + uint32(element.oid)
-    size = int32(len(value)) + int32(lower_bound) if dimensions else b""
-    return head + size + b"".join(sized(None if one is None else element.write[BINARY](one)) for one in value)
+    sizes, items = flattened(value)
+    sizes = sizes or ([] if lower_bound else [0])
+    head = int32(len(sizes)) + int32(any(one is None for one in items)) + uint32(element.oid)
+    bounds = b"".join(int32(size) + int32(lower_bound) for size in sizes)
+    return head + bounds + b"".join(sized(None if one is None else element.write[BINARY](one)) for one in items)
 
 
 def _read_text(element: PgType, raw: bytes) -> list[object]:

@@ -1,7 +1,8 @@
 """The table of types: PostgreSQL's OIDs and sizes, and how each type's values are written and read in both formats."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
 from typing import Any, Final
 
 from dpsql.errors import InvalidParameter, NumberOutOfRange, UnsupportedQuery
@@ -11,8 +12,14 @@ from dpsql.wire import binaryformat, textformat
 TEXT: Final = 0
 BINARY: Final = 1
 
+_TURN: Final = 1e15
+"""From here on PostgreSQL prints doubles with an exponent, and Python does not."""
+_YEARS: Final = tuple(b"%04d-" % year for year in range(10_000))
+_MONTHS_AND_DAYS: Final = tuple(b"%02d-%02d" % (number >> 5, number & 31) for number in range(13 << 5))
+
 Writer = Callable[[Any], bytes]
 Reader = Callable[[bytes], object]
+ColumnWriters = Mapping[type, Callable[[Sequence[Any]], list[bytes]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +32,8 @@ class PgType:
         type: What dpsql takes it for.
         write: Writers of a value by format: text, binary.
         read: Readers of a parameter by format: text, binary; they raise InvalidText or NumberOutOfRange.
+        at_once: By the Python type that all values of a column have: what writes them as text faster than the writer
+            of a value does, and the same.
     """
 
     oid: int
@@ -32,10 +41,45 @@ class PgType:
     type: SqlType
     write: tuple[Writer, Writer]
     read: tuple[Reader, Reader]
+    at_once: ColumnWriters = field(default_factory=dict, compare=False)
+
+    def column(self, code: int, values: Sequence[Any]) -> Sequence[bytes | None]:
+        """Return the values of a column as they go over the wire in a format; None is NULL."""
+        if code == TEXT and self.at_once:
+            types = set(map(type, values))
+            writer = self.at_once.get(types.pop()) if len(types) == 1 else None
+            if writer is not None:
+                return writer(values)
+        write = self.write[code]
+        return [None if value is None else write(value) for value in values]
 
 
 def _texts(writer: Callable[[Any], str]) -> Writer:
     return lambda value: writer(value).encode("utf-8", "replace")
+
+
+def _booleans_at_once(values: Sequence[bool]) -> list[bytes]:
+    return [b"t" if value else b"f" for value in values]
+
+
+def _integers_at_once(values: Sequence[int]) -> list[bytes]:
+    return [b"%d" % value for value in values]
+
+
+def _doubles_at_once(values: Sequence[float]) -> list[bytes]:
+    shown = "".join([f"{value!r}\n" for value in values])
+    if "e" in shown or "n" in shown or max(values) >= _TURN or min(values) <= -_TURN:
+        return list(map(str.encode, map(textformat.double, values)))
+    # What is left is printed by Python as by PostgreSQL, but for the fraction of whole numbers.
+    return shown.replace(".0\n", "\n").encode().split(b"\n")[:-1]
+
+
+def _strings_at_once(values: Sequence[str]) -> list[bytes]:
+    return [value.encode("utf-8", "replace") for value in values]
+
+
+def _days_at_once(values: Sequence[date]) -> list[bytes]:
+    return [_YEARS[value.year] + _MONTHS_AND_DAYS[value.month << 5 | value.day] for value in values]
 
 
 def _ranged(reader: Callable[[bytes], int], low: int, high: int) -> Reader:
@@ -56,12 +100,18 @@ def _integer(oid: int, size: int, kind: SqlType, layout: str) -> PgType:
         kind,
         (_texts(textformat.integer), binaryformat.integer(f"!{layout}")),
         (_ranged(textformat.read_integer, low, high), binaryformat.read_integer(f"!{layout}")),
+        {int: _integers_at_once},
     )
 
 
 def _string(oid: int, kind: SqlType, size: int = -1) -> PgType:
     return PgType(
-        oid, size, kind, (_texts(textformat.text), binaryformat.text), (textformat.read_text, textformat.read_text)
+        oid,
+        size,
+        kind,
+        (_texts(textformat.text), binaryformat.text),
+        (textformat.read_text, textformat.read_text),
+        {str: _strings_at_once},
     )
 
 
@@ -86,6 +136,7 @@ _TYPES: Final = (
         SqlType.BOOLEAN,
         (_texts(textformat.boolean), binaryformat.boolean),
         (textformat.read_boolean, binaryformat.read_boolean),
+        {bool: _booleans_at_once},
     ),
     _integer(21, 2, SqlType.SMALLINT, "h"),
     _integer(23, 4, SqlType.INTEGER, "i"),
@@ -111,6 +162,7 @@ _TYPES: Final = (
         SqlType.DOUBLE,
         (_texts(textformat.double), binaryformat.floating("!d")),
         (textformat.read_float, binaryformat.read_floating("!d")),
+        {float: _doubles_at_once},
     ),
     _string(25, SqlType.TEXT),
     _string(19, SqlType.TEXT, 64),  # name
@@ -125,6 +177,7 @@ _TYPES: Final = (
         SqlType.DATE,
         (_texts(textformat.day), binaryformat.day),
         (textformat.read_date, binaryformat.read_date),
+        {date: _days_at_once},
     ),
     PgType(
         1083,
@@ -181,13 +234,6 @@ _TYPES: Final = (
         SqlType.BYTEA,
         (_texts(textformat.bytea), binaryformat.bytea),
         (textformat.read_bytea, bytes),
-    ),
-    PgType(
-        1022,
-        -1,
-        SqlType.DOUBLES,
-        (_texts(textformat.array), binaryformat.doubles),
-        (_no_array, _no_array),
     ),
     PgType(
         1009,  # text[]: the element type is not known here, and every element has a text

@@ -11,7 +11,7 @@ Rule 4: the type byte and the length are judged before the body is awaited, so a
 """
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,7 +42,7 @@ from dpsql.wire.backend import (
     PortalSuspended,
     ReadyForQuery,
     RowDescription,
-    data_row,
+    data_rows,
 )
 from dpsql.wire.frontend import (
     Bind,
@@ -262,8 +262,12 @@ class ServerProtocol:
             raise IllegalReply(f"{type(message).__name__} in state {self.state.name}") from None
         return message.encode()
 
-    def send_rows(self, rows: Iterable[Sequence[bytes | None]]) -> bytes:
+    def send_rows(self, columns: Sequence[Sequence[bytes | None]], count: int) -> bytes:
         """Return the bytes of many DataRow messages, of which each may stand here.
+
+        Args:
+            columns: The values of the rows, column by column.
+            count: How many rows there are.
 
         Raises:
             IllegalReply: If rows may not stand here.
@@ -271,7 +275,7 @@ class ServerProtocol:
         leads_to = SENT.get(self.state, {}).get(DataRow)
         if leads_to is not self.state:  # what holds for one holds for all
             raise IllegalReply(f"rows in state {self.state.name}")
-        return b"".join(map(data_row, rows))
+        return data_rows(columns, count)
 
     def answer_encryption(self, answer: Encryption) -> bytes:
         """Return the byte that answers SSLRequest or GSSENCRequest.

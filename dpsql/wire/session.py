@@ -42,7 +42,7 @@ from dpsql.wire.backend import (
 from dpsql.wire.client import Client, Disconnected
 from dpsql.wire.copyformat import copy_rows, format_code
 from dpsql.wire.frontend import Bind, Close, Describe, Execute, Flush, FrontendMessage, FunctionCall, Parse, Query, Sync
-from dpsql.wire.oidtypes import array_of, of_column, of_declared, of_oid
+from dpsql.wire.oidtypes import of_column, of_declared, of_oid, of_sql_type
 from dpsql.wire.pgtypes import PgType, of_type, spread_formats
 from dpsql.wire.portals import (
     Portal,
@@ -57,8 +57,8 @@ from dpsql.wire.styles import Style
 from dpsql.wire.textformat import read_text
 
 _CHUNK: Final = 64 << 10
-_BATCH: Final = 64
-_CHANGES_SETTINGS: Final = ("SET", "RESET", "DISCARD", "ROLLBACK")
+_BATCH: Final = 2560
+"""So many values are written at once; other clients wait for them, and the memory of a reply is bounded by them."""
 _FORGETS_STATEMENTS: Final = ("DEALLOCATE ALL", "DISCARD ALL")
 
 
@@ -79,7 +79,7 @@ class WireSession:
         self._statements = statement_register(max_names)
         self._portals = portal_register(max_names)
         self._pending = bytearray()
-        self._settings_changed = 0
+        self._in_exchange = False
 
     async def handle(self, message: FrontendMessage) -> None:
         """Reply to one message.
@@ -127,6 +127,7 @@ class WireSession:
         statements = await self._client.call(partial(self._session.parse, sql))
         if not statements:
             self._send(EmptyQueryResponse())
+        self._begin(several=len(statements) > 1)
         for statement in statements:
             result = await self._run(statement, ())
             if result.copy is not None:
@@ -193,6 +194,7 @@ class WireSession:
         self._send(NoData() if columns is None else RowDescription(row_fields(columns, formats)))
 
     async def _execute(self, message: Execute) -> None:
+        self._begin()
         portal = self._portals[message.portal]
         statement = portal.prepared.statement
         if statement is None:
@@ -247,8 +249,6 @@ class WireSession:
             self._send(notice_response(notice))
         for name, value in result.parameters:
             self._send(ParameterStatus(name, value))
-        if result.tag.startswith(_CHANGES_SETTINGS):
-            self._settings_changed += 1
         if result.tag in _FORGETS_STATEMENTS:
             self._statements.clear()
         return result
@@ -256,7 +256,7 @@ class WireSession:
     @property
     def _age(self) -> tuple[int, int]:
         """What a description may be too old for: how often settings have changed, and policies."""
-        return self._settings_changed, self._session.generation
+        return self._session.changes, self._session.generation
 
     async def _pad(self, begun: float) -> None:
         """Wait until the reply's time is a multiple of the quantum: how long a statement took is not for the client."""
@@ -315,18 +315,29 @@ class WireSession:
         self, columns: Sequence[ResultColumn], formats: Sequence[int], rows: Sequence[tuple[object, ...]]
     ) -> None:
         style = Style.of(self._session.output_settings)
-        writers = [of_column(column, style).write[code] for column, code in zip(columns, formats, strict=True)]
-        for start in range(0, len(rows), _BATCH):
-            batch = rows[start : start + _BATCH]
-            by_column = zip(writers, zip(*batch, strict=True), strict=True)
-            written = [[None if value is None else write(value) for value in column] for write, column in by_column]
-            self._pending += self._protocol.send_rows(zip(*written, strict=True) if written else [()] * len(batch))
+        kinds = [of_column(column, style) for column in columns]
+        size = max(_BATCH // max(len(columns), 1), 1)
+        for start in range(0, len(rows), size):
+            batch = rows[start : start + size]
+            by_column = zip(kinds, formats, zip(*batch, strict=True), strict=True) if kinds else ()
+            written = [kind.column(code, values) for kind, code, values in by_column]
+            self._pending += self._protocol.send_rows(written, len(batch))
             await self._breathe()
 
     def _complete(self, tag: str) -> None:
         self._send(CommandComplete(tag) if tag else EmptyQueryResponse())
 
+    def _begin(self, *, several: bool = False) -> None:
+        """From here to ReadyForQuery everything is one transaction, as in PostgreSQL."""
+        if not self._in_exchange:
+            self._in_exchange = True
+            self._session.begin_implicit(several=several)
+
     async def _ready(self) -> None:
+        if self._in_exchange:
+            self._in_exchange = False
+            for name, value in self._session.end_implicit():
+                self._send(ParameterStatus(name, value))
         status = self._session.transaction
         if status == "I":
             # No portal outlives its transaction.
@@ -347,11 +358,13 @@ class WireSession:
 def _parameter_types(declared: Sequence[PgType | None], description: Description) -> tuple[PgType, ...]:
     """Return each parameter's type on the wire: the declared one, else that of the description, else text."""
     inferred = list(
-        map(of_oid, description.parameter_oids) if description.parameter_oids else map(of_type, description.parameters)
+        map(of_oid, description.parameter_oids)
+        if description.parameter_oids
+        else map(of_sql_type, description.parameters)
     )
     for index, element in enumerate(description.elements):
         if element is not None:
-            inferred[index] = array_of(of_type(element))
+            inferred[index] = of_sql_type(element.array)
     inferred += [of_type(SqlType.TEXT)] * (len(declared) - len(inferred))
     padded = [*declared, *[None] * (len(inferred) - len(declared))]
     return tuple(kind or other for kind, other in zip(padded, inferred, strict=True))

@@ -4,7 +4,7 @@ Reference: the PostgreSQL manual, "Date/Time Output", "Interval Output", "bytea 
 settings; `EncodeDateTime` and `EncodeInterval` in its source.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cache, lru_cache
@@ -55,6 +55,22 @@ class Style:
             # All values above 0 mean the same.
             min(int(settings["extra_float_digits"]), 1),
         )
+
+    def differing(self) -> dict[SqlType, Callable[[Any], str]]:
+        """What prints the values of those types that the type table may print otherwise."""
+        found: dict[SqlType, Callable[[Any], str]] = {}
+        if self == PLAIN:
+            return found
+        if self.dates != PLAIN.dates:
+            found |= {SqlType.DATE: self.day, SqlType.TIMESTAMP: self.timestamp}
+        if self.intervals != PLAIN.intervals:
+            found |= {SqlType.INTERVAL: self.interval}
+        if self.escapes:
+            found |= {SqlType.BYTEA: self.bytea}
+        if self.float_digits <= 0:
+            found |= {SqlType.DOUBLE: self.double, SqlType.REAL: self.real}
+        # A moment, alone or in an array, is shown in the style's zone.
+        return found | {SqlType.TIMESTAMPTZ: self.timestamptz, SqlType.ARRAY: self.array}
 
     def day(self, value: date) -> str:
         """A date."""
@@ -149,26 +165,16 @@ PLAIN: Final = Style()
 @lru_cache(maxsize=4096)
 def styled(kind: PgType, style: Style) -> PgType:
     """A type whose values are printed in some style."""
-    printers = {
-        SqlType.DATE: style.day,
-        SqlType.TIMESTAMP: style.timestamp,
-        SqlType.TIMESTAMPTZ: style.timestamptz,
-        SqlType.INTERVAL: style.interval,
-        SqlType.BYTEA: style.bytea,
-        SqlType.DOUBLE: style.double,
-        SqlType.REAL: style.real,
-        SqlType.DOUBLES: style.array,
-        SqlType.ARRAY: style.array,
-    }
+    printers = style.differing()
     printer: Any = printers.get(kind.type)
-    if style == PLAIN or printer is None:
+    if printer is None:
         return kind
 
     def write(value: Any) -> bytes:
         return str(printer(value)).encode("utf-8", "replace")
 
     text: Writer = write
-    return replace(kind, write=(text, kind.write[1]))
+    return replace(kind, write=(text, kind.write[1]), at_once={})
 
 
 @cache

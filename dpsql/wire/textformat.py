@@ -15,6 +15,8 @@ from dpsql.sqltypes import Span
 
 _DAY: Final = timedelta(days=1)
 _SHOWN: Final = 64
+_ALIKE: Final = 15
+"""Digits before the point up to which nobody turns to an exponent; the sign may be one of them."""
 
 
 def boolean(value: object) -> str:
@@ -24,7 +26,7 @@ def boolean(value: object) -> str:
 
 def integer(value: int | float | Decimal) -> str:
     """Return the digits of a whole number, whatever Python type it has."""
-    return str(whole(value))
+    return str(value if type(value) is int else whole(value))
 
 
 def whole(value: int | float | Decimal) -> int:
@@ -47,6 +49,9 @@ def double(value: float) -> str:
     """Return the shortest digits that read back as the same float8."""
     # Python and PostgreSQL print alike, but for the point where they turn to an exponent: 1e16 there, 1e15 here.
     text = repr(float(value))
+    whole, _, fraction = text.partition(".")
+    if len(whole) <= _ALIKE and fraction.isdigit():
+        return whole if fraction == "0" else text
     return _special(text) or _shortest(text, 15)
 
 
@@ -318,23 +323,39 @@ _UNITS: Final = {
     "minute": timedelta(minutes=1),
     "second": timedelta(seconds=1),
 }
+_MONTHS: Final = {"year": 12, "month": 1, "mon": 1}
 _UNIT: Final = re.compile(r"([+-]?[0-9]{1,9}(?:\.[0-9]{1,6})?) *(week|day|hour|minute|second)s?\b,? *", re.I | re.A)
+_MONTH_UNIT: Final = re.compile(r"([+-]?[0-9]{1,6}) *(year|month|mon)s?\b,? *", re.I | re.A)
 _CLOCK: Final = re.compile(r"([+-]?)([0-9]{1,9}):([0-5][0-9]):([0-5][0-9](?:\.[0-9]{1,6})?)")
 
 
-def read_interval(raw: bytes) -> timedelta:
-    """Return a span of fixed length: weeks to seconds, then HH:MM:SS; months and years have no fixed length."""
+def read_interval(raw: bytes) -> timedelta | Span:
+    """Return an interval: years and months, weeks to seconds, then HH:MM:SS; a span of fixed length without months."""
     shown = read_text(raw)
-    rest, total = shown.strip(_WHITE), timedelta()
+    rest, months = shown.strip(_WHITE), 0
+    while match := _MONTH_UNIT.match(rest):
+        months += int(match[1]) * _MONTHS[match[2].lower()]
+        rest = rest[match.end() :]
     try:
-        while match := _UNIT.match(rest):
-            total += float(match[1]) * _UNITS[match[2].lower()]
-            rest = rest[match.end() :]
-        if clock := _CLOCK.fullmatch(rest):
-            span = timedelta(hours=int(clock[2]), minutes=int(clock[3]), seconds=float(clock[4]))
-            return total - span if clock[1] == "-" else total + span
+        days, clock = _fixed(shown, rest) if rest or not months else (timedelta(), timedelta())
+        if not months:
+            return days + clock
+        return Span(months, days.days, (clock + days - timedelta(days=days.days)) // timedelta(microseconds=1))
     except OverflowError:
         raise NumberOutOfRange("interval out of range") from None
+
+
+def _fixed(shown: str, rest: str) -> tuple[timedelta, timedelta]:
+    """Weeks and days, and what is shorter."""
+    days, clock = timedelta(), timedelta()
+    while match := _UNIT.match(rest):
+        unit = match[2].lower()
+        span = float(match[1]) * _UNITS[unit]
+        days, clock = (days + span, clock) if _UNITS[unit] >= _DAY else (days, clock + span)
+        rest = rest[match.end() :]
+    if found := _CLOCK.fullmatch(rest):
+        span = timedelta(hours=int(found[2]), minutes=int(found[3]), seconds=float(found[4]))
+        return days, clock - span if found[1] == "-" else clock + span
     if rest or not shown.strip(_WHITE):
         raise _invalid("interval", shown)
-    return total
+    return days, clock

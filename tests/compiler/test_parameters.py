@@ -76,10 +76,10 @@ def test_several_fractions_are_an_array_by_their_type_or_value(planner: Planner)
     for written, types in (("$1", [None]), ("$1", [SqlType.ARRAY]), ("$1::float8[]", [None])):
         sql = f"SELECT PERCENTILE_DISC({written}) WITHIN GROUP (ORDER BY age) FROM patients"
         bound = planner.bind(sql, [[0.75, 0.25, 0.75]], types)
-        assert [column.type for column in bound.columns] == [SqlType.DOUBLES]
+        assert [column.type for column in bound.columns] == [SqlType.INTEGER_ARRAY]
         ranks = [planned.part.rank for planned in bound.releases[0].parts]
         assert ranks == [Rank.quantile(Fraction(3, 4)), Rank.quantile(Fraction(1, 4))]
-    assert planner.describe(sql).columns == (("percentile_disc", SqlType.DOUBLES),)
+    assert planner.describe(sql).columns == (("percentile_disc", SqlType.INTEGER_ARRAY),)
     scalar = planner.bind(sql.replace("::float8[]", ""), [0.75], [None])
     assert [column.type for column in scalar.columns] == [SqlType.INTEGER]
 

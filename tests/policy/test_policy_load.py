@@ -149,7 +149,7 @@ def test_columns(tmp_path: Path) -> None:
     assert by_name["code"].values == ("a", "")
     assert by_name["small"].values == (-32768, 32767)
     assert by_name["id"].values == ("123e4567-e89b-12d3-a456-426614174000",)
-    assert by_name["tags"].type is SqlType.ARRAY
+    assert by_name["tags"].type is SqlType.TEXT_ARRAY
     assert by_name["tags"].nullable
 
 

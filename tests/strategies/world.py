@@ -10,11 +10,15 @@ from pathlib import Path
 import duckdb
 import numpy as np
 
-from dpsql.backends import Cancellation, DuckDBBackend, ExactCells, PublicRows
+from dpsql.backends import Cancellation, DuckDBBackend, ExactCells, PublicRows, prepare_copies
+from dpsql.backends.duckdb_copies import create_copies
+from dpsql.compiler.bounded_copies import CopyPlan, plan_copies
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.compile import compile_query
+from dpsql.compiler.engines.dialect import quote_name
 from dpsql.compiler.lowering import Constants
 from dpsql.compiler.plan import CompiledQuery, PlannedInput, PlannedRelease
+from dpsql.compiler.schema import BoundedCopy
 from dpsql.compiler.settings import QuerySettings
 from dpsql.compiler.statements import QueryStatement
 from dpsql.policy import load_policy
@@ -202,6 +206,20 @@ class Survey:
         """Let the engine hold these rows and no others."""
         create(self.memory, rows)
         self.memory.execute(f"SET threads = {threads}")
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Let the bounded copies be those of the rows, where the survey has copies."""
+        for copy, plan in self.copies:
+            name = ".".join(map(quote_name, copy.path))
+            self.memory.execute(f"CREATE OR REPLACE TABLE {name} ({plan.columns}); INSERT INTO {name} {plan.rows}")
+
+    @property
+    def copies(self) -> list[tuple[BoundedCopy, CopyPlan]]:
+        """The bounded copies that queries may be answered from."""
+        plans = {plan.table: plan for plan in plan_copies(self.catalog.policy, self.catalog.schema)}
+        found = self.catalog.schema.copies
+        return [(copy, plans[name]) for name, copy in found.items() if isinstance(copy, BoundedCopy)]
 
     def fetch(self, releases: Iterable[PlannedRelease]) -> list[ExactCells]:
         """The exact, bounded cells of releases, whatever the releases that they read gave."""
@@ -236,11 +254,13 @@ def policy_file(folder: Path, adjacency: str, most: int | None = None) -> Path:
     return path
 
 
-def open_survey(folder: Path, adjacency: str, most: int | None = None) -> Survey:
-    """The survey over an engine in memory."""
+def open_survey(folder: Path, adjacency: str, most: int | None = None, *, prepared: bool = False) -> Survey:
+    """The survey over an engine in memory, and with bounded copies if `prepared`."""
     if not (folder / "survey.duckdb").exists():
         survey_file(folder, {})
     policy = load_policy(policy_file(folder, adjacency, most))
+    if prepared:
+        prepare_copies(policy)
     backend = DuckDBBackend(str(folder / "survey.duckdb"), policy)
     memory = duckdb.connect(":memory:")
     for name in _SETTINGS:
@@ -248,4 +268,6 @@ def open_survey(folder: Path, adjacency: str, most: int | None = None) -> Survey
         memory.execute(f"SET GLOBAL {name} = '{found[0] if found else ''}'")
     backend._database.close()
     backend._database = memory
+    if prepared:
+        create_copies(memory, policy, ())
     return Survey(Catalog(policy, backend.schema, policy.roles[0]), backend, memory)

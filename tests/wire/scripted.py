@@ -39,7 +39,6 @@ ROW: dict[SqlType, object] = {
     SqlType.UUID: UUID(int=7),
     SqlType.JSON: '{"a": 1}',
     SqlType.BYTEA: b"\x00\xff",
-    SqlType.DOUBLES: [1.5, -2.0, None],
     SqlType.ARRAY: ["a", None, "b c"],
 }
 _TYPES = tuple(ROW)
@@ -64,6 +63,7 @@ class ScriptedSession(Session):
         self.released = threading.Event()
         self.closed = threading.Event()
         self.wide = False
+        self.set = 0
         self._types: dict[str, tuple[SqlType, ...]] = {}
         self._status = "I"
 
@@ -74,6 +74,16 @@ class ScriptedSession(Session):
     @property
     def parameters(self) -> dict[str, str]:
         return self.settings
+
+    @property
+    def changes(self) -> int:
+        return self.set
+
+    def begin_implicit(self, *, several: bool = False) -> None:
+        pass
+
+    def end_implicit(self) -> tuple[tuple[str, str], ...]:
+        return ()
 
     @property
     def output_settings(self) -> dict[str, str]:
@@ -169,6 +179,7 @@ class ScriptedSession(Session):
             case "COMMIT" | "ROLLBACK":
                 self._status = "I"
             case "SET":
+                self.set += 1
                 if rest[0] == "wide":
                     self.wide = rest[-1] == "on"
                 return Result("SET", None, (), (), ((rest[0], rest[-1]),))

@@ -4,6 +4,8 @@ import itertools
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dpsql.errors import ProtocolViolation
 from dpsql.wire import backend
@@ -19,7 +21,7 @@ from dpsql.wire.backend import (
     NoticeResponse,
     ParseComplete,
     ReadyForQuery,
-    data_row,
+    data_rows,
 )
 from dpsql.wire.frontend import (
     Bind,
@@ -322,21 +324,32 @@ def test_a_malformed_body_is_refused() -> None:
         protocol.next_event()
 
 
-ROWS: list[tuple[bytes | None, ...]] = [(b"1", None), (b"", b"x" * 70_000), ()]
+Rows = list[tuple[bytes | None, ...]]
+_CELLS = st.none() | st.binary(max_size=3) | st.integers(250, 260).map(bytes) | st.just(b"x" * 70_000)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=["null", "long", "no columns"])
-def test_a_row_is_written_as_its_message(row: tuple[bytes | None, ...]) -> None:
-    assert data_row(row) == DataRow(row).encode()
+@given(
+    st.integers(0, 4).flatmap(
+        lambda width: st.lists(st.tuples(*[_CELLS] * width), max_size=5).map(lambda rows: (width, rows))
+    )
+)
+def test_rows_are_written_as_their_messages(case: tuple[int, Rows]) -> None:
+    width, rows = case
+    columns = list(zip(*rows, strict=True)) if rows else [()] * width
+    assert data_rows(columns, len(rows)) == b"".join(DataRow(row).encode() for row in rows)
 
 
-def test_many_rows_are_sent_as_one_by_one() -> None:
+@pytest.mark.parametrize("row", [(b"1", None), (b"", b"x" * 70_000), ()], ids=["null", "long", "no columns"])
+def test_many_rows_are_sent_as_one_by_one(row: tuple[bytes | None, ...]) -> None:
     sent = []
     for whole in (True, False):
         protocol = logged_in()
         protocol.receive_data(Query(b"x").encode())
         protocol.next_event()
-        sent.append(protocol.send_rows(ROWS) if whole else b"".join(protocol.send(DataRow(row)) for row in ROWS))
+        columns = [(value,) * 2 for value in row]
+        sent.append(
+            protocol.send_rows(columns, 2) if whole else b"".join(protocol.send(DataRow(row)) for _ in range(2))
+        )
         assert protocol.state is State.SIMPLE
     assert sent[0] == sent[1]
 
@@ -346,4 +359,4 @@ def test_rows_stand_only_in_replies(state: State) -> None:
     protocol = ServerProtocol()
     protocol.state = state
     with pytest.raises(IllegalReply):
-        protocol.send_rows([])
+        protocol.send_rows([], 0)

@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import psycopg
@@ -98,6 +99,32 @@ def test_arrays_too(other: psycopg.Connection, oid: int, chosen: dict[str, str],
         assert of_column(ResultColumn("x", SqlType.ARRAY), Style.of(chosen)).write[TEXT](values) == printed(
             other, oid, raw
         )
+
+
+OF_COLUMNS = VALUES | {
+    SqlType.BOOLEAN: st.booleans() | st.integers(0, 1),
+    SqlType.BIGINT: st.integers(-(2**62), 2**62) | st.integers(-9, 9).map(Decimal) | st.booleans(),
+    SqlType.DOUBLE: st.floats()
+    | st.sampled_from([-0.0, 1e15, -1e15, 999999999999999.9, 1e16, 1e-4, 9.99e-5, 2.5e-310])
+    | st.integers(-9, 9).map(float),
+    SqlType.TEXT: st.text() | st.integers(),
+    SqlType.DATE: st.dates() | st.datetimes(),
+    SqlType.NUMERIC: st.decimals(allow_nan=False, allow_infinity=False, places=3),
+    SqlType.ARRAY: st.lists(st.none() | st.floats() | st.dates(), max_size=3),
+}
+
+
+@settings(max_examples=25, deadline=None)
+@given(chosen=STYLES, data=st.data())
+@pytest.mark.parametrize("kind", OF_COLUMNS)
+def test_a_column_is_written_as_its_values(kind: SqlType, chosen: dict[str, str], data: st.DataObject) -> None:
+    several = OF_COLUMNS[kind]
+    alike = several.flatmap(lambda one: st.lists(several.filter(lambda other: type(other) is type(one)), max_size=4))
+    values = data.draw(alike | st.lists(st.none() | several, max_size=4))
+    for written in (of_column(ResultColumn("x", kind), Style.of(chosen)), of_type(kind)):
+        for code in (TEXT, BINARY):
+            one_by_one = [None if value is None else written.write[code](value) for value in values]
+            assert list(written.column(code, values)) == one_by_one
 
 
 @pytest.mark.parametrize("chosen", ["postgres", "postgres_verbose", "sql_standard", "iso_8601"])

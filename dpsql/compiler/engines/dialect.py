@@ -61,6 +61,10 @@ class Dialect(ABC):
     def as_text(self, text: str, sql_type: SqlType) -> str:
         """A value as the text from which it is read again."""
 
+    @abstractmethod
+    def array(self, text: str) -> str:
+        """An array of numbers as what the type holds: JSON of the elements' texts."""
+
     def is_raw(self, expression: Expr) -> bool:
         """True where a value must be guarded."""
         if isinstance(expression, Call):
@@ -149,6 +153,10 @@ class Dialect(ABC):
     @abstractmethod
     def canonical(self, column: str, engine: EngineColumn, target: SqlType) -> str:
         """A table's column as the one value its type gives it, NULL where it has none."""
+
+    @abstractmethod
+    def stored_type(self, engine: EngineColumn, target: SqlType) -> str:
+        """The type of a column that keeps canonical values as they are, so that they need not be made so again."""
 
     # Groups
 

@@ -1,5 +1,6 @@
 """DuckDB's SQL: TRY and TRY_CAST give NULL instead of errors, and floating-point arithmetic is silent."""
 
+import re
 from collections.abc import Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -11,7 +12,7 @@ from dpsql.compiler.functions import SPREADS
 from dpsql.compiler.ir import AggregateCall, Call, Grid, Join, Value, Window
 from dpsql.compiler.schema import EngineColumn
 from dpsql.compiler.walk import relations_in
-from dpsql.sqltypes import SqlType
+from dpsql.sqltypes import ARRAYS, SqlType
 
 TYPES = {
     SqlType.BOOLEAN: "BOOLEAN",
@@ -32,8 +33,7 @@ TYPES = {
     SqlType.UUID: "UUID",
     SqlType.JSON: "VARCHAR",
     SqlType.BYTEA: "BLOB",
-    SqlType.DOUBLES: "DOUBLE[]",
-    SqlType.ARRAY: "VARCHAR",
+    **dict.fromkeys(ARRAYS, "VARCHAR"),  # JSON of the elements' texts
     SqlType.UNKNOWN: "VARCHAR",
 }
 _FLOATS = (SqlType.REAL, SqlType.DOUBLE)
@@ -89,6 +89,10 @@ class DuckDB(Dialect):
     def as_text(self, text: str, sql_type: SqlType) -> str:
         """A value as the text from which it is read again."""
         return f"CAST({text} AS VARCHAR)"
+
+    def array(self, text: str) -> str:
+        """An array of numbers as JSON of their texts."""
+        return f"CAST(to_json(CAST({text} AS VARCHAR[])) AS VARCHAR)"
 
     def named_arguments(self, call: Call) -> frozenset[int]:
         """TRY takes no subqueries: they are named beside it."""
@@ -157,13 +161,18 @@ class DuckDB(Dialect):
         """A table's column as the one value its type gives it, NULL where it has none."""
         if target.is_text:
             return f'CAST({column} AS VARCHAR) COLLATE "C"'
-        if target in (SqlType.ARRAY, SqlType.JSON):
+        if target.is_array:
+            return f"CAST(to_json({_element_texts(column, engine)}) AS VARCHAR)"
+        if target is SqlType.JSON:
             return f"CAST({column} AS VARCHAR)"
-        kind = TYPES[target]
-        if target is SqlType.NUMERIC and engine.sql_type is SqlType.NUMERIC:
-            kind = engine.type_name
+        kind = self.stored_type(engine, target)
         value = column if engine.type_name == kind else f"TRY_CAST({column} AS {kind})"
         return self.guarded(value, target) if target in _FLOATS or target.is_moment else value
+
+    def stored_type(self, engine: EngineColumn, target: SqlType) -> str:
+        """The type of canonical values."""
+        both = target is SqlType.NUMERIC and engine.sql_type is SqlType.NUMERIC
+        return engine.type_name if both else TYPES[target]
 
     # Groups
 
@@ -184,6 +193,14 @@ def _decimal_constant(value: Decimal) -> str:
     if precision > 38:
         return f"CAST({quote_text(str(value))} AS DOUBLE)"
     return f"CAST({value:f} AS DECIMAL({precision}, {scale}))"
+
+
+def _element_texts(column: str, engine: EngineColumn) -> str:
+    """A list of texts, as deep as the column's lists are; bytes in hexadecimal digits."""
+    if engine.sql_type is SqlType.BYTEA_ARRAY:
+        return f"list_transform({column}, lambda e: hex(e))"
+    nesting = "[]" * len(re.findall(r"\[\d*\]", engine.type_name))
+    return f"CAST({column} AS VARCHAR{nesting})"
 
 
 def _inside(text: str, low: str, high: str) -> str:

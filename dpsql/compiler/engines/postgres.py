@@ -115,8 +115,6 @@ class Postgres(Dialect):
 
     def as_text(self, text: str, sql_type: SqlType) -> str:
         """A value as the text from which it is read again."""
-        if sql_type is SqlType.DOUBLES:
-            text = f"array_to_json({text})"
         if sql_type is not SqlType.INTERVAL:
             return f"CAST({text} AS text) {_BINARY}"
         year, month, day, hour, minute, micros = (
@@ -125,6 +123,10 @@ class Postgres(Dialect):
         )
         months, clock = f"{year} * 12 + {month}", f"{hour} * 3600000000 + {minute} * 60000000 + {micros}"
         return f"({months} || ' months ' || {day} || ' days ' || {clock} || ' microseconds') {_BINARY}"
+
+    def array(self, text: str) -> str:
+        """An array of numbers as JSON of their texts."""
+        return f"CAST(to_json(CAST({text} AS text[])) AS text) {_BINARY}"
 
     def adapted(self, call: Call) -> Call:
         """A call as the spellings of this engine take it."""
@@ -217,7 +219,9 @@ class Postgres(Dialect):
         """A table's column as the one value its type gives it, NULL where it has none."""
         if target.is_text and engine.type_name == "citext":
             return f'lower({seen(f"CAST({column} AS text)")} COLLATE "default") {_BINARY}'
-        if target.is_text or target in (SqlType.ARRAY, SqlType.JSON):
+        if target.is_array:
+            return f"CAST(to_json(CAST({column} AS text[])) AS text) {_BINARY}"
+        if target.is_text or target is SqlType.JSON:
             return self.as_text(column, engine.sql_type) if engine.type_name != "text" else f"{column} {_BINARY}"
         source = engine.sql_type
         if target.is_moment:
@@ -231,6 +235,12 @@ class Postgres(Dialect):
     def _converted(self, column: str, source: SqlType, target: SqlType) -> str:
         moment = convertible(column, source) if source.is_moment else column
         return self.cast(moment, source, target, None)
+
+    def stored_type(self, engine: EngineColumn, target: SqlType) -> str:
+        """The type of canonical values; texts are compared byte by byte, as long as they are kept."""
+        if target.is_text or target in (SqlType.ARRAY, SqlType.JSON):
+            return f"text {_BINARY}"
+        return TYPES[target]
 
     # Groups
 

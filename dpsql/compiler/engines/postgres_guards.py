@@ -6,7 +6,7 @@ NULLIF makes that NULL. The guarded text is written once, so guards may stand wi
 """
 
 from dpsql.compiler.functions import MAX_SCANNED
-from dpsql.sqltypes import SqlType
+from dpsql.sqltypes import ARRAYS, SqlType
 
 TYPES = {
     SqlType.BOOLEAN: "boolean",
@@ -27,8 +27,7 @@ TYPES = {
     SqlType.UUID: "uuid",
     SqlType.JSON: "text",
     SqlType.BYTEA: "bytea",
-    SqlType.DOUBLES: "float8[]",
-    SqlType.ARRAY: "text",
+    **dict.fromkeys(ARRAYS, "text"),  # JSON of the elements' texts
     SqlType.UNKNOWN: "text",
 }
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from dpsql.backends import Cancellation
 from dpsql.browsing import Visit
+from dpsql.compiler import intervals
 from dpsql.compiler.statements import QueryStatement
 from dpsql.engine import VERSION_TEXT, Engine
 from dpsql.errors import Error
@@ -18,7 +19,8 @@ from dpsql.policy import Role
 from dpsql.results import Description, ObjectName, Result, ResultColumn
 from dpsql.sqltypes import SqlType
 from dpsql.wire.catalog.engine import CatalogEngine
-from dpsql.wire.catalog.kinds import REG_TYPES, TEXT, UNKNOWN, Kind, kind_of
+from dpsql.wire.catalog.kinds import REG_TYPES, STORED_SCALE, TEXT, UNKNOWN, Kind, kind_of
+from dpsql.wire.catalog.literals import stored
 from dpsql.wire.catalog.objects import KINDS, PolicyObjects
 from dpsql.wire.catalog.queries import Queries
 from dpsql.wire.catalog.routing import catalog_query
@@ -28,6 +30,8 @@ from dpsql.wire.catalog.syntax import Query
 from dpsql.wire.catalog.typed import Statement
 from dpsql.wire.catalog.visitor import Visitor
 
+_EXACT: Final = frozenset({"BOOLEAN", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP"})
+"""Storages of which the engine gives the very values; a text may be a number that only became one."""
 _FACTS: Final = {
     "block_size": "8192",
     "default_table_access_method": "heap",
@@ -132,7 +136,7 @@ class Catalog:
 
     def describe(self, statement: QueryStatement, types: Sequence[SqlType | None], visit: Visit) -> Description | None:
         """Tell what a catalog query takes and returns; nothing is executed."""
-        query = catalog_query(statement.sql, self._role.own)
+        query = catalog_query(statement.sql, self._role.own, types)
         if query is None:
             return None
         about, rendered = self._translate(query, types, None, visit)
@@ -152,13 +156,17 @@ class Catalog:
         cancellation: Cancellation,
     ) -> Result | None:
         """Answer a catalog query."""
-        query = catalog_query(statement.sql, self._role.own)
+        query = catalog_query(statement.sql, self._role.own, types)
         if query is None:
             return None
         about, rendered = self._translate(query, types, values, visit)
-        used = {f"p{index + 1}": values[index] for index in about.parameters if f"$p{index + 1} " in rendered.sql}
-        rows = self._role.engine.run(rendered.sql, used, cancellation)
-        shown = [self._row(row, rendered.columns, about) for row in rows]
+        used = {
+            f"p{index + 1}": stored(about.visitor, values[index])
+            for index in about.parameters
+            if f"$p{index + 1} " in rendered.sql
+        }
+        rows = self._role.engine.run(_fetched(rendered), used, cancellation)
+        shown = self._shown(rows, rendered.columns, about)
         return Result(f"SELECT {len(shown)}", _columns(rendered.columns), shown)
 
     def _translate(
@@ -173,12 +181,19 @@ class Catalog:
             VERSION_TEXT,
             visit.change,
         )
-        about = Statement(self._role.snapshot, visitor, _declared(types), values)
+        arrays = {index: KINDS[kind] for index, kind in enumerate(types) if kind is not None and kind.is_array}
+        about = Statement(self._role.snapshot, visitor, _declared(types), arrays, values)
         return about, Queries(about).query(query, None)
 
-    def _row(self, row: Sequence[Any], columns: Sequence[Out], about: Statement) -> tuple[object, ...]:
+    def _shown(
+        self, rows: list[tuple[Any, ...]], columns: Sequence[Out], about: Statement
+    ) -> Sequence[tuple[object, ...]]:
+        """The rows as clients see them: most are what the engine gave."""
+        kinds = [column.kind for column in columns]
+        if all(_is_shown(rows, place, kind) for place, kind in enumerate(kinds)):
+            return rows
         path = about.visitor.path_text(self._role.snapshot)
-        return tuple(self._value(value, column.kind, path) for value, column in zip(row, columns, strict=False))
+        return [tuple(self._value(value, kind, path) for value, kind in zip(row, kinds, strict=False)) for row in rows]
 
     def _value(self, value: Any, kind: Kind, path: str) -> object:
         if value is None:
@@ -190,11 +205,22 @@ class Catalog:
         if kind.fields:
             parts = value.values() if isinstance(value, dict) else value
             return "(" + ",".join("" if part is None else str(part) for part in parts) + ")"
+        if kind.name == "interval":
+            return intervals.span(value)
         return _plain(value) if isinstance(value, Decimal) else value
+
+
+def _is_shown(rows: Sequence[tuple[Any, ...]], place: int, kind: Kind) -> bool:
+    """Whether a column's values are what the engine gave."""
+    if kind.is_array or kind.name in REG_TYPES or kind.fields or kind.name == "interval":
+        return False
+    return kind.storage in _EXACT or not any(isinstance(row[place], Decimal) for row in rows)
 
 
 def _plain(value: Decimal) -> Decimal:
     """A number without the zeros that its storage adds."""
+    if value.as_tuple().exponent != -STORED_SCALE:
+        return value
     whole = value.normalize()
     return whole if int(whole.as_tuple().exponent) <= 0 else whole.quantize(Decimal(1))
 
@@ -202,9 +228,31 @@ def _plain(value: Decimal) -> Decimal:
 def _declared(types: Sequence[SqlType | None]) -> dict[int, Kind]:
     """The placeholders' types as the client has declared them; an array's depends on where it stands."""
     return {
-        index: UNKNOWN if declared in (None, SqlType.UNKNOWN, SqlType.ARRAY) else KINDS[declared]
+        index: UNKNOWN if declared is None or declared is SqlType.UNKNOWN or declared.is_array else KINDS[declared]
         for index, declared in enumerate(types)
     }
+
+
+def _fetched(rendered: Rendered) -> str:
+    """The query with what Python would take for something else as texts: months are no number of days."""
+    if not any("INTERVAL" in column.kind.storage for column in rendered.columns):
+        return rendered.sql
+    items = (
+        f"list_transform({column.sql}, lambda e: {_span('e')}) AS {column.sql}"
+        if column.kind.storage == "INTERVAL[]"
+        else f"{_span(column.sql)} AS {column.sql}"
+        if column.kind.name == "interval"
+        else column.sql
+        for column in rendered.columns
+    )
+    return f"SELECT {', '.join(items)} FROM ({rendered.sql})"
+
+
+def _span(sql: str) -> str:
+    months, days = f"datepart('year', {sql}) * 12 + datepart('month', {sql})", f"datepart('day', {sql})"
+    clock = f"datepart('hour', {sql}) * 3600000000 + datepart('minute', {sql}) * 60000000"
+    micros = f"{clock} + datepart('microsecond', {sql})"
+    return f"({months} || ' months ' || {days} || ' days ' || ({micros}) || ' microseconds')"
 
 
 def _columns(columns: Sequence[Out]) -> tuple[ResultColumn, ...]:

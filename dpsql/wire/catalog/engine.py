@@ -6,7 +6,6 @@ Rule 2: what it raises becomes an error of PostgreSQL's kind; it never ends a se
 
 import logging
 import re
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, Signature
 from typing import Any, Final
@@ -15,6 +14,7 @@ import duckdb
 from duckdb.func import SPECIAL
 
 from dpsql.backends import Cancellation
+from dpsql.backends.duckdb import stoppable
 from dpsql.errors import (
     CardinalityViolation,
     Error,
@@ -24,10 +24,12 @@ from dpsql.errors import (
     UndefinedObject,
     UnsupportedQuery,
 )
+from dpsql.wire import textformat
 from dpsql.wire.catalog.kinds import Kind
+from dpsql.wire.catalog.literals import array_elements
 from dpsql.wire.catalog.relations import Row, system_relations, typed_rows
 from dpsql.wire.catalog.snapshot import Snapshot, quote_identifier, split_name
-from dpsql.wire.catalog.typed import array_elements, quote_name
+from dpsql.wire.catalog.typed import quote_name
 
 _LOG = logging.getLogger("dpsql.catalog")
 MAX_ROWS: Final = 100_000
@@ -95,19 +97,15 @@ class CatalogEngine:
             Error: It went wrong in a way that PostgreSQL has too, or that it does not know.
         """
         cursor = self._database.cursor()
-        timer = threading.Timer(STATEMENT_SECONDS, cancellation.cancel)
         try:
-            cancellation.enter(cursor.interrupt)
-            timer.start()
-            cursor.execute(sql, dict(values) or None)
-            return cursor.fetchmany(MAX_ROWS)
+            with stoppable(cursor, cancellation, STATEMENT_SECONDS):
+                cursor.execute(sql, dict(values) or None)
+                return cursor.fetchmany(MAX_ROWS)
         except duckdb.Error as error:
             if cancellation.is_cancelled:
                 raise QueryCanceled("canceling statement due to user request or time limit") from None
             raise self._error(error) from None
         finally:
-            timer.cancel()
-            cancellation.leave()
             cursor.close()
 
     def _error(self, error: duckdb.Error) -> Error:
@@ -192,6 +190,8 @@ class CatalogEngine:
             "catalog_quote_literal": (_strict(_quote_literal), (text,), text),
             "catalog_parse_ident": (_strict(lambda name: list(split_name(name))), (text,), texts),
             "catalog_array_in": (_strict(array_elements), (text,), texts),
+            "catalog_float4": (_strict(textformat.real), ("FLOAT",), text),
+            "catalog_float8": (_strict(textformat.double), ("DOUBLE",), text),
             "catalog_array_out": (_strict(_array_out), (texts,), text),
             "catalog_vector_out": (_strict(lambda parts: " ".join(map(str, parts))), (texts,), text),
             "catalog_join": (_join, (texts, text, text), text),

@@ -40,6 +40,7 @@ from dpsql.wire.catalog.kinds import (
     named,
     record,
 )
+from dpsql.wire.catalog.literals import null, quote
 from dpsql.wire.catalog.scope import Rendered, Scope
 from dpsql.wire.catalog.syntax import (
     Among,
@@ -81,10 +82,8 @@ from dpsql.wire.catalog.typed import (
     element_texts,
     integer_kind,
     is_text,
-    null,
     path,
     placeholder,
-    quote,
     settled,
 )
 
@@ -514,6 +513,8 @@ class Expressions(ABC):
         if not items:
             raise DatatypeMismatch("cannot determine type of empty array", hint="ARRAY[]::integer[]")
         kind = common_kind([item.kind for item in items], "ARRAY")
+        if kind.is_array:
+            raise UnsupportedQuery("arrays of arrays are not supported here")
         listed = ", ".join(coerced(self.statement, item, kind).sql for item in items)
         return Typed(f"[{listed}]", array_of(kind))
 

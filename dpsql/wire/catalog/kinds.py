@@ -8,6 +8,7 @@ from typing import Final
 from dpsql.sqltypes import SqlType
 from dpsql.wire.catalog import facts
 
+STORED_SCALE: Final = 10
 _STORAGE: Final = {
     "bool": "BOOLEAN",
     "int2": "SMALLINT",
@@ -15,7 +16,7 @@ _STORAGE: Final = {
     "int8": "BIGINT",
     "float4": "FLOAT",
     "float8": "DOUBLE",
-    "numeric": "DECIMAL(38, 10)",
+    "numeric": f"DECIMAL(38, {STORED_SCALE})",
     "bytea": "BLOB",
     "date": "DATE",
     "time": "TIME",
@@ -88,7 +89,8 @@ class Kind:
     @property
     def sql_type(self) -> SqlType:
         """What the rest of dpsql takes it for."""
-        return SqlType.ARRAY if self.is_array else _SQL_TYPES.get(self.name, SqlType.TEXT)
+        plain = _SQL_TYPES.get(kind_of(self.element).name if self.is_array else self.name, SqlType.TEXT)
+        return plain.array if self.is_array else plain
 
 
 @cache

@@ -13,7 +13,7 @@ from typing import Final
 
 from dpsql.compiler.catalog import SYSTEM_TABLES
 from dpsql.policy import Column, Policy, Role, Table
-from dpsql.sqltypes import SqlType
+from dpsql.sqltypes import ARRAYS, SqlType
 from dpsql.wire.catalog.kinds import Kind, array_of, named
 from dpsql.wire.catalog.relations import Row
 
@@ -27,7 +27,7 @@ _OIDS: Final = 2**30
 _SHOWN_VALUES: Final = 20
 _BTREE, _HEAP = 403, 2
 _CLASS_OID, _CONSTRAINT_OID, _NAMESPACE_OID = 1259, 2606, 2615
-KINDS: Final = {
+_SCALARS: Final = {
     SqlType.BOOLEAN: named("bool"),
     SqlType.SMALLINT: named("int2"),
     SqlType.INTEGER: named("int4"),
@@ -46,10 +46,9 @@ KINDS: Final = {
     SqlType.UUID: named("uuid"),
     SqlType.JSON: named("json"),
     SqlType.BYTEA: named("bytea"),
-    SqlType.DOUBLES: array_of(named("float8")),
-    SqlType.ARRAY: array_of(named("text")),
     SqlType.UNKNOWN: named("text"),
 }
+KINDS: Final = _SCALARS | {kind: array_of(_SCALARS[kind.element or SqlType.TEXT]) for kind in ARRAYS}
 
 
 @dataclass(frozen=True)

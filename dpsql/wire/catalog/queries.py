@@ -11,6 +11,7 @@ from typing import Final
 from dpsql.errors import GroupingError, InvalidSyntax, UndefinedColumn, UndefinedTable
 from dpsql.wire.catalog.expressions import Expressions, order_key
 from dpsql.wire.catalog.kinds import INT8, OID, TEXT, UNKNOWN, Kind, kind_of
+from dpsql.wire.catalog.literals import quote
 from dpsql.wire.catalog.naming import column_name
 from dpsql.wire.catalog.relations import Relation, system_relations
 from dpsql.wire.catalog.rowsets import rowset, session_rows
@@ -36,7 +37,7 @@ from dpsql.wire.catalog.syntax import (
     Values,
     Window,
 )
-from dpsql.wire.catalog.typed import Typed, coerced, common_kind, quote, quote_name, settled
+from dpsql.wire.catalog.typed import Typed, coerced, common_kind, quote_name, settled
 from dpsql.wire.catalog.views import VIEWS
 
 _SEARCHED: Final = ("pg_catalog",)

@@ -1,23 +1,29 @@
-"""routing: which queries are the catalog's: those over its relations, and those over none that use its functions."""
+"""routing: which queries are the catalog's: those over its relations, and those over none that need its engine.
+
+A query over no relation needs it for its functions, and for arrays, JSON and bytes, which the compiler of private
+queries has no expressions of.
+"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Final
 
 from dpsql.compiler.functions import CALLS
 from dpsql.errors import Error, UnsupportedQuery
+from dpsql.sqltypes import SqlType
 from dpsql.wire.catalog.functions import functions
 from dpsql.wire.catalog.kinds import OID_TYPES
 from dpsql.wire.catalog.parser import parse_catalog_query
 from dpsql.wire.catalog.queries import system_relation
 from dpsql.wire.catalog.relations import INFORMATION_SCHEMA, PG_CATALOG, system_relations
-from dpsql.wire.catalog.syntax import Call, Cast, Query, TableSource
+from dpsql.wire.catalog.syntax import ArrayOf, ArrayRows, Call, Cast, Quantified, Query, Subscript, TableSource
 
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPECIAL: Final = frozenset({"set_config", "pg_typeof", "_pg_expandarray", "json_build_object", "jsonb_build_object"})
-_TYPES: Final = frozenset({*OID_TYPES, "name", "char", "int2vector", "oidvector"})
+_TYPES: Final = frozenset({*OID_TYPES, "name", "char", "int2vector", "oidvector", "json", "jsonb", "bytea"})
+_VALUES: Final = frozenset({SqlType.JSON, SqlType.BYTEA})
 
 
 @cache
@@ -31,21 +37,23 @@ def _own_functions() -> frozenset[str]:
 def _telling_words() -> frozenset[str]:
     """Words without one of which no query is the catalog's."""
     relations = {name for schema, name in system_relations() if schema == PG_CATALOG}
-    return _own_functions() | relations | {PG_CATALOG, INFORMATION_SCHEMA} | _TYPES
+    return _own_functions() | relations | {PG_CATALOG, INFORMATION_SCHEMA, "array"} | _TYPES
 
 
-def catalog_query(sql: str, own: frozenset[str]) -> Query | None:
+def catalog_query(sql: str, own: frozenset[str], types: Sequence[SqlType | None] = ()) -> Query | None:
     """The tree of a query if it is the catalog's.
 
     Args:
         sql: The query.
         own: The tables that the user may name, with their schema and without.
+        types: The types that the client has declared for placeholders.
 
     Raises:
         UnsupportedQuery: It mixes relations of the catalog with others.
     """
     words = {word.lower() for word in _WORD.findall(sql)}
-    if not words & _telling_words() and not any(word.startswith("pg_") for word in words):
+    declared = any(kind is not None and (kind.is_array or kind in _VALUES) for kind in types)
+    if not (declared or "[" in sql or words & _telling_words() or any(word.startswith("pg_") for word in words)):
         return None
     try:
         query = parse_catalog_query(sql)
@@ -62,7 +70,7 @@ def catalog_query(sql: str, own: frozenset[str]) -> Query | None:
         )
     if known:
         return query
-    return query if not named and _uses_catalog(query) else None
+    return query if not named and (declared or _uses_catalog(query)) else None
 
 
 def _is_system(parts: tuple[str, ...]) -> bool:
@@ -92,6 +100,10 @@ def _relations(node: object, ctes: frozenset[str]) -> Iterator[tuple[str, ...]]:
 def _uses_catalog(node: object) -> bool:
     if isinstance(node, Call) and (node.name in _own_functions() or PG_CATALOG in node.parts[:-1]):
         return True
-    if isinstance(node, Cast) and (node.to.parts[-1] in _TYPES or node.to.parts[0] == PG_CATALOG):
+    if isinstance(node, Cast) and (node.to.array or node.to.parts[-1] in _TYPES or node.to.parts[0] == PG_CATALOG):
         return True
+    if isinstance(node, ArrayOf | ArrayRows | Subscript):
+        return True
+    if isinstance(node, Quantified) and not isinstance(node.over, Query):
+        return _uses_catalog(node.expr)  # the compiler knows arrays after ANY and ALL
     return any(_uses_catalog(child) for child in _children(node))

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from dpsql.wire.catalog.kinds import Kind, kind_of
+from dpsql.wire.catalog.literals import quote
 from dpsql.wire.catalog.objects import DATABASE_TABLESPACE, OWNER_OID
 from dpsql.wire.catalog.relations import Relation, Row
-from dpsql.wire.catalog.typed import Statement, quote, quote_name
+from dpsql.wire.catalog.typed import Statement, quote_name
 from dpsql.wire.catalog.visitor import Visitor
 
 _UTF8 = 6

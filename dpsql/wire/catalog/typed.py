@@ -1,11 +1,11 @@
 """typed: expressions in DuckDB's SQL, each with its PostgreSQL type, and what casts do to them."""
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dpsql.errors import DatatypeMismatch, Error, InvalidText, NumberOutOfRange
+from dpsql.errors import DatatypeMismatch
+from dpsql.wire.catalog import literals
 from dpsql.wire.catalog.kinds import (
     BOOL,
     INT2,
@@ -20,14 +20,10 @@ from dpsql.wire.catalog.kinds import (
     array_of,
     kind_of,
 )
+from dpsql.wire.catalog.literals import null, quote
 from dpsql.wire.catalog.snapshot import Snapshot
 from dpsql.wire.catalog.syntax import Constant
 from dpsql.wire.catalog.visitor import Visitor
-
-_RANGES: Final = {"int2": 2**15, "int4": 2**31, "int8": 2**63}
-_TRUE: Final = ("t", "true", "y", "yes", "on", "1")
-_FALSE: Final = ("f", "false", "n", "no", "off", "0")
-_ELEMENT: Final = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,{}"]*))\s*(,|$)', re.S)
 
 
 @dataclass(frozen=True)
@@ -55,6 +51,7 @@ class Statement:
         snapshot: The catalog.
         visitor: Whose session it is.
         parameters: The placeholders' types as far as they are known.
+        arrays: Those that the client has declared arrays; what of, their place may say otherwise.
         values: The placeholders' values; None where the statement is only described.
         count: How many names were made.
     """
@@ -62,6 +59,7 @@ class Statement:
     snapshot: Snapshot
     visitor: Visitor
     parameters: dict[int, Kind] = field(default_factory=dict)
+    arrays: Mapping[int, Kind] = field(default_factory=dict)
     values: Sequence[object] | None = None
     count: int = 0
 
@@ -74,11 +72,6 @@ class Statement:
         """Note the type of a placeholder; the first one said holds."""
         if self.parameters.get(index, UNKNOWN) == UNKNOWN:
             self.parameters[index] = kind
-
-
-def quote(text: str) -> str:
-    """A text as a constant."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def quote_name(name: str) -> str:
@@ -96,14 +89,10 @@ def placeholder(index: int, kind: Kind) -> str:
     return f"CAST($p{index + 1} AS {kind.storage})"
 
 
-def null(kind: Kind) -> str:
-    """NULL of a type."""
-    return f"CAST(NULL AS {kind.storage})"
-
-
 def settled(statement: Statement, typed: Typed) -> Typed:
-    """The expression with a type: text where its place says nothing."""
-    return coerced(statement, typed, TEXT) if typed.kind == UNKNOWN else typed
+    """The expression with a type: text where its place says nothing, but an array where the client has declared one."""
+    declared = TEXT if typed.parameter is None else statement.arrays.get(typed.parameter, TEXT)
+    return coerced(statement, typed, declared) if typed.kind == UNKNOWN else typed
 
 
 def coerced(statement: Statement, typed: Typed, kind: Kind, *, modifier: int = -1) -> Typed:
@@ -167,6 +156,10 @@ def as_text(statement: Statement, typed: Typed) -> str:
         return f"catalog_name({quote(kind.name)}, {sql}, {path(statement)})"
     if kind.name == "timestamptz":
         return f"(CAST({sql} AS VARCHAR) || '+00')"
+    if kind.name == "bytea":
+        return f"('\\x' || lower(hex({sql})))"
+    if kind.name in ("float4", "float8"):
+        return f"catalog_{kind.name}({sql})"
     return f"CAST({sql} AS VARCHAR)"
 
 
@@ -187,78 +180,12 @@ def literal(statement: Statement, text: str, kind: Kind) -> str:
     """A constant of a type.
 
     Raises:
-        InvalidText: The text is none of that type.
-        Error: It names something that is not there.
+        Error: The text is none of that type, or names something that is not there.
     """
-    if kind.is_array:
-        element = kind_of(kind.element)
-        parts = _vector(text) if kind.is_vector else array_elements(text)
-        items = [null(element) if part is None else literal(statement, part, element) for part in parts]
-        return f"CAST([{', '.join(items)}] AS {kind.storage})"
-    if kind.name in REG_TYPES:
-        searched = statement.visitor.path_text(statement.snapshot)
-        return f"CAST({statement.snapshot.oid_of(kind.name, text, searched)} AS BIGINT)"
-    if kind.name == "oid" or kind.name in _RANGES:
-        return f"CAST({_integer(text, kind)} AS {kind.storage})"
-    if kind == BOOL:
-        return _boolean(text)
-    if is_text(kind):
-        return quote(text[:1] if kind.name == "char" else text)
-    return f"CAST({quote(text)} AS {kind.storage})"
-
-
-def _integer(text: str, kind: Kind) -> int:
-    if not re.fullmatch(r"\s*[+-]?[0-9]{1,40}\s*", text):
-        raise _invalid(kind, text)
-    number, limit = int(text), _RANGES.get(kind.name, 2**32)
-    if not -limit <= number < limit:
-        raise NumberOutOfRange(f'value "{text}" is out of range for type {_shown(kind)}')
-    return number
-
-
-def _boolean(text: str) -> str:
-    word = text.strip().lower()
-    if word in _TRUE:
-        return "TRUE"
-    if word in _FALSE:
-        return "FALSE"
-    raise _invalid(BOOL, text)
-
-
-def _shown(kind: Kind) -> str:
-    return {"int2": "smallint", "int4": "integer", "int8": "bigint", "bool": "boolean"}.get(kind.name, kind.name)
-
-
-def _invalid(kind: Kind, text: str) -> Error:
-    return InvalidText(f'invalid input syntax for type {_shown(kind)}: "{text[:64]}"')
-
-
-def _vector(text: str) -> list[str | None]:
-    return [*text.split()]
-
-
-def array_elements(text: str) -> list[str | None]:
-    """The elements of an array as it is written, of one dimension.
-
-    Raises:
-        InvalidText: It is not written so.
-    """
-    inner = text.strip()
-    if not (inner.startswith("{") and inner.endswith("}")):
-        raise InvalidText(f'malformed array literal: "{text[:64]}"')
-    inner, found, at = inner[1:-1], list[str | None](), 0
-    if not inner.strip():
-        return found
-    while True:
-        match = _ELEMENT.match(inner, at)
-        if match is None:
-            raise InvalidText(f'malformed array literal: "{text[:64]}"')
-        plain = (match[2] or "").strip()
-        quoted = None if match[1] is None else re.sub(r"\\(.)", r"\1", match[1])
-        found.append(quoted if quoted is not None else None if plain.upper() == "NULL" else plain)
-        if not match[3]:
-            return found
-        at = match.end()
+    visitor, snapshot = statement.visitor, statement.snapshot
+    return literals.literal(
+        visitor, lambda what, name: snapshot.oid_of(what, name, visitor.path_text(snapshot)), text, kind
+    )
 
 
 _NUMBERS: Final = ("int2", "int4", "int8", "numeric", "float4", "float8")

@@ -82,3 +82,16 @@ select case when false then 'x'::name else 'y'::varchar end as a, case when true
 select has_table_privilege('nosuch', 'select');
 select c.relname, a.attnum from pg_class c left join pg_attribute a on a.attrelid = c.oid and a.attnum = 1 where c.relname in ('orders', 'customers') order by 1;
 select r.relname, (select count(*) from pg_attribute a where a.attrelid = r.oid and a.attnum > 0) from pg_class r where r.relname = 'items';
+sELECT ARRAY[1,2];
+sELECT '{1,2}'::int[], '{"a":1,"b":[1.50,null,true,"x"]}'::jsonb, '{"a" : 1}'::json, '\xdead'::bytea;
+sELECT ARRAY['a',NULL,'b c'], ARRAY[1.5,2], ARRAY[]::text[], ARRAY[true,null];
+sELECT interval '1 month', ARRAY[interval '1 mon 3 days', '04:00:00'::interval], '{1 year,2 days}'::interval[], '1 month'::interval, '[]'::json;
+sELECT timestamptz '2020-05-01 12:00:00+02', '{2020-05-01 12:00:00-03}'::timestamptz[], '2020-05-01'::date, '{2020-05-01}'::date[], '{12:30}'::time[];
+sELECT unnest(ARRAY[1,2]), '{a,b}'::text[], array_length('{a,b}'::text[],1), ARRAY(SELECT 1 UNION SELECT 2 ORDER BY 1);
+sELECT '{1,a}'::int[];
+sELECT 'x'::jsonb;
+sELECT (ARRAY[1,2])[1], ARRAY[1,2] || 3, ARRAY[1] || ARRAY[2,3], 1 = ANY(ARRAY[1,2]), ARRAY[1,2] = ARRAY[1,2], ARRAY[1,2] @> ARRAY[1];
+sELECT '{00000000-0000-0000-0000-00000000002a}'::uuid[], '{"b":1,"aa":2,"a":3,"a":4}'::jsonb, '1e2'::jsonb, '"é\u00e9"'::jsonb;
+sELECT x FROM (VALUES (ARRAY[1]), (ARRAY[2,3])) t(x);
+sELECT 'infinity'::timestamp IS NULL, ARRAY['2020-01-01'::date];
+sELECT array_to_string(ARRAY[1.5::float8, 2], ','), ARRAY[1,2]::text, ARRAY[1,2]::text[], '{1,2}'::int[]::bigint[], '2020-01-01'::date::text;

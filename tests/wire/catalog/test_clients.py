@@ -5,13 +5,17 @@ import importlib.util
 import os
 import shutil
 import subprocess
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import psycopg
 import pytest
 import sqlalchemy
+from psycopg.types.json import Jsonb
 
 from tests.wire.conftest import RunningServer
 
@@ -67,6 +71,29 @@ def test_psycopg_reads_types_in_both_formats(gateway: RunningServer) -> None:
     # psycopg has no binary loader for "char" and regclass: it gives the bytes, a regclass being its OID.
     assert binary[0][3] == oid.to_bytes(4, "big")
     assert binary[0][4:] == text[0][4:]
+
+
+def test_constants_and_placeholders_of_every_kind(gateway: RunningServer) -> None:
+    """Arrays, JSON and bytes in a query over no table: text and binary, inferred and declared, and as described."""
+    moment = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    values = [[1, None, 3], [1.5], ["a", 'b,"c'], [Decimal("1.50")], [date(2026, 1, 31)], [moment], [True, None]]
+    values += [[UUID(int=42)], [b"\x00\xff"], b"\xde\xad", moment, timedelta(days=3)]
+    kinds = ["int[]", "float8[]", "text[]", "numeric[]", "date[]", "timestamptz[]", "bool[]", "uuid[]", "bytea[]"]
+    kinds += ["bytea", "timestamptz", "interval"]
+    with psycopg.connect(gateway.dsn, autocommit=True) as connection:
+        for binary in (False, True):
+            cast = ", ".join(f"{'%b' if binary else '%t'}::{kind}" for kind in kinds)
+            cursor = connection.execute(f"SELECT {cast}", values, binary=binary)
+            assert cursor.fetchone() == tuple(values)
+            oids = [column.type_code for column in cursor.description or ()]
+            assert oids == [1007, 1022, 1009, 1231, 1182, 1185, 1000, 2951, 1001, 17, 1184, 1186]
+            for value in ([1, 2], [True, None], b"\x00", Jsonb({"a": [1, None]})):
+                mark = b"SELECT %b" if binary else b"SELECT %t"
+                row = connection.execute(mark, (value,), binary=binary).fetchone()
+                assert row == (value.obj if isinstance(value, Jsonb) else value,)
+        connection.execute("SET TimeZone = 'Europe/Berlin'")
+        row = connection.execute("SELECT ARRAY['2026-07-01 12:00'::timestamptz] = '{2026-07-01 10:00+00}'").fetchone()
+        assert row == (True,)
 
 
 def test_settings_change_by_function(gateway: RunningServer) -> None:

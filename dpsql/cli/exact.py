@@ -1,0 +1,17 @@
+"""What the ledger says of exact values that the data owner took: a part of what was promised that is not promised."""
+
+from collections.abc import Iterator
+
+from dpsql.ledger import Ledger
+from dpsql.ledger.looks import EXACT_VALUES
+
+
+def exact_lines(ledger: Ledger, dataset: str | None = None) -> Iterator[str]:
+    """Yield a warning for each exact look at the data, of one dataset or of all; the guarantee does not cover them."""
+    for record in ledger.owner_history():
+        if record.kind == EXACT_VALUES and dataset in (None, record.dataset):
+            when = record.at.isoformat(sep=" ", timespec="seconds")
+            yield (
+                f'warning: record {record.id}, {when}: limits of "{record.dataset}" were taken from the data '
+                f"{record.reason}. What they tell of a person is not covered by any budget."
+            )

@@ -1,0 +1,132 @@
+"""bounded_copies: what `dpsql prepare` makes of a table: its rows as a scan gives them, so many of each unit.
+
+Rule 1: which rows of a unit are kept is a function of the multiset of its own rows: a keyed hash of all that a row
+    has, then its values.
+Rule 2: the engine itself bounds the copy: a row's number among those of its unit is a key, and checked. Whoever reads
+    a copy knows the bound from its schema, and looks at no row.
+Rule 3: a copy is known by the SQL that makes it; it is read where just that SQL, for this version of the data, did.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from dpsql.compiler.catalog import Catalog
+from dpsql.compiler.engines import DIALECTS
+from dpsql.compiler.engines.dialect import Dialect, quote_name
+from dpsql.compiler.ir import Field, Protected, UnitScan
+from dpsql.compiler.lowering import Fields
+from dpsql.compiler.render import Leaf, Renderer
+from dpsql.compiler.rewrite import SALT
+from dpsql.compiler.schema import BoundedCopy, EngineColumn, EngineSchema
+from dpsql.compiler.tables import Tables
+from dpsql.policy import Policy, Table
+from dpsql.sqltypes import SqlType
+
+LAYOUT = "dpsql bounded copy 1"
+"""Changes with the meaning of a copy's columns, where the SQL that makes it would not tell."""
+UNIT = "dpsql.unit"
+ROW = "dpsql.row"
+
+
+@dataclass(frozen=True)
+class CopyPlan:
+    """How the copy of one table is made.
+
+    Attributes:
+        table: The table's name in the policy.
+        max_rows: Rows of one unit that it keeps.
+        columns: Its columns and constraints, as they stand in CREATE TABLE.
+        rows: SQL of its rows, in the order of units.
+        fingerprint: Tells it from copies of other rows, or of the same otherwise bounded.
+    """
+
+    table: str
+    max_rows: int
+    columns: str
+    rows: str
+    fingerprint: str
+
+
+def plan_copies(policy: Policy, schema: EngineSchema) -> tuple[CopyPlan, ...]:
+    """Plan the copies of all protected tables but those of which the engine allows a unit one row anyway."""
+    catalog = Catalog(policy, schema, policy.roles[0])
+    protected = (
+        (table, Tables(catalog, Fields()).protected(table).status) for table in policy.tables if not table.public
+    )
+    return tuple(
+        _plan(table, status, catalog)
+        for table, status in protected
+        if isinstance(status, Protected) and not status.one_row
+    )
+
+
+def _plan(table: Table, protected: Protected, catalog: Catalog) -> CopyPlan:
+    scan, dialect = protected.relation, DIALECTS[catalog.schema.engine]
+    if not isinstance(scan, UnitScan):
+        raise TypeError("a protected table is scanned")
+    renderer = Renderer(dialect, catalog.schema, catalog.policy)
+    rows = renderer.relation(scan, frozenset(scan.fields))
+    ordered = (scan.unit_field, *scan.column_fields)
+    decisive = [_decisive(renderer, dialect, field) for field in ordered]
+    order = ", ".join([dialect.keyed_hash(decisive, SALT), *(f"{text} NULLS LAST" for text, _ in decisive[1:])])
+    unit = renderer.name(scan.unit_field)
+    numbered = f"row_number() OVER (PARTITION BY {unit} ORDER BY {order})"
+    names = [renderer.name(field) for field in ordered]
+    numbers = f"SELECT {', '.join(names)}, {numbered} AS r FROM {dialect.derived(rows)}"
+    listed = ", ".join([unit, "CAST(r AS INTEGER)", *names[1:]])
+    kept = f"SELECT {listed} FROM {dialect.derived(numbers)} WHERE r <= {protected.max_rows} ORDER BY {unit}, r"
+    columns = _columns(table, scan, protected.max_rows, catalog)
+    dataset = catalog.policy.dataset
+    told = [LAYOUT, dataset.name, dataset.data_version, dataset.timezone, columns, kept]
+    fingerprint = hashlib.sha256(json.dumps(told).encode()).hexdigest()
+    return CopyPlan(table.name, protected.max_rows, columns, kept, fingerprint)
+
+
+def _decisive(renderer: Renderer, dialect: Dialect, field: Field) -> tuple[str, SqlType]:
+    """What tells values of a field apart: a month and 30 days are equal, and are not the same."""
+    name = renderer.name(field)
+    return (dialect.as_text(name, field.type), SqlType.TEXT) if field.type is SqlType.INTERVAL else (name, field.type)
+
+
+def _columns(table: Table, scan: UnitScan, max_rows: int, catalog: Catalog) -> str:
+    types = _stored(table, scan, catalog)
+    unit, row = quote_name(UNIT), quote_name(ROW)
+    listed = [f"{unit} {types[UNIT]} NOT NULL", f"{row} INTEGER NOT NULL"]
+    listed += [f"{quote_name(column.name)} {types[column.name]}" for column in scan.columns]
+    bound = f"CHECK ({row} BETWEEN 1 AND {max_rows})"
+    return ", ".join([*listed, f"PRIMARY KEY ({unit}, {row})", bound])
+
+
+def _stored(table: Table, scan: UnitScan, catalog: Catalog) -> dict[str, str]:
+    """The types of the copy's columns, by their names."""
+    dialect, engine = DIALECTS[catalog.schema.engine], catalog.schema.tables[table.name].columns
+    found = {
+        column.name: dialect.stored_type(engine[column.name], field.type)
+        for column, field in zip(scan.columns, scan.column_fields, strict=True)
+    }
+    return {UNIT: dialect.stored_type(_unit_column(table, catalog), scan.unit_field.type), **found}
+
+
+def _unit_column(table: Table, catalog: Catalog) -> EngineColumn:
+    """The engine's column of the unit, in the table or at the end of its way."""
+    while table.unit_via is not None:
+        parent = catalog.policy.table(table.unit_via.table)
+        if parent is None:
+            raise TypeError("the policy loader lets no path lead nowhere")
+        table = parent
+    return catalog.schema.tables[table.name].columns[table.unit_key or ""]
+
+
+def copy_leaf(scan: UnitScan, copy: BoundedCopy, catalog: Catalog) -> Leaf:
+    """A copy in the place of the table that is scanned."""
+    dialect, types = DIALECTS[catalog.schema.engine], _stored(scan.table, scan, catalog)
+
+    def column(name: str, field: Field) -> str:
+        # Texts alone must say again how they are compared.
+        stored = EngineColumn(types[name], field.type, not_null=False)
+        return dialect.canonical(quote_name(name), stored, field.type) if field.type.is_text else quote_name(name)
+
+    named = zip((column.name for column in scan.columns), scan.column_fields, strict=True)
+    columns = (*(column(name, field) for name, field in named), column(UNIT, scan.unit_field))
+    return Leaf(".".join(map(quote_name, copy.path)), columns)

@@ -1,0 +1,78 @@
+"""Deadlines: met in their order, or cancelled; many of them need no more than one thread and no more memory."""
+
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from dpsql.backends import deadlines
+from dpsql.backends.deadlines import after
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Other tests have deadlines of their own, all of them far away."""
+    deadlines._begin_anew()
+    yield
+    deadlines._begin_anew()
+
+
+def test_a_deadline_is_met() -> None:
+    met = threading.Event()
+    after(0.01, met.set)
+    assert met.wait(10)
+
+
+def test_the_earliest_is_met_first_though_it_comes_last() -> None:
+    order: list[str] = []
+    done = threading.Event()
+
+    def late() -> None:
+        order.append("late")
+        done.set()
+
+    after(0.3, late)
+    after(0.01, lambda: order.append("early"))
+    assert done.wait(10)
+    assert order == ["early", "late"]
+
+
+def test_one_that_fails_or_takes_long_holds_up_no_other() -> None:
+    met, blocked = threading.Event(), threading.Event()
+    after(0.01, lambda: blocked.wait(10))
+    after(0.02, met.set)
+    assert met.wait(10)
+    blocked.set()
+
+
+def test_a_cancelled_one_is_not_met() -> None:
+    met, later = threading.Event(), threading.Event()
+    cancelled = after(0.05, met.set)
+    cancelled.cancel()
+    cancelled.cancel()
+    with after(0.05, met.set):
+        pass
+    after(0.1, later.set)
+    assert later.wait(10)
+    assert not met.is_set()
+
+
+def test_those_that_are_cancelled_take_no_room() -> None:
+    kept = [after(3600, lambda: None) for _ in range(10)]
+    for _ in range(20_000):
+        after(3600, lambda: None).cancel()
+    assert len(deadlines._watch) < 2 * deadlines._MANY + len(kept)
+    for deadline in kept:
+        deadline.cancel()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # what a later Python says of it is what is tested
+def test_a_forked_process_has_its_own() -> None:
+    after(3600, lambda: None)
+    child = os.fork()
+    if child == 0:
+        met = threading.Event()
+        after(0.01, met.set)
+        os._exit(0 if met.wait(10) else 1)
+    assert os.waitpid(child, 0)[1] == 0

@@ -1,0 +1,386 @@
+"""Bounded copies: what is in them, when they are read, and that a plan which relies on them is checked."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from dpsql.backends import open_backend, prepare_copies
+from dpsql.backends.duckdb_copies import STALE, write_copies
+from dpsql.compiler.bounded_copies import plan_copies
+from dpsql.compiler.plan import CompiledQuery, PlannedRelease
+from dpsql.compiler.schema import BoundedCopy, EngineSchema
+from dpsql.compiler.verify import verify
+from dpsql.engine import Engine
+from dpsql.errors import DatabaseUnavailable, Error, GuaranteeMismatch, InvalidParameter, InvalidPolicy
+from dpsql.ledger import open_ledger
+from dpsql.policy import load_policy
+from dpsql.session import Session
+from tests.compiler.plans import Planner
+from tests.strategies.distance import assert_same
+from tests.strategies.world import SETTINGS, open_survey
+from tests.test_neighbours import CASES, CROWD
+
+TOTAL = "SELECT COUNT(*), SUM(cost), AVG(cost), COUNT(DISTINCT patient_id) FROM visits"
+GROUPED = "SELECT city, COUNT(*), AVG(cost) FROM visits GROUP BY city"
+
+
+@pytest.fixture(scope="module")
+def prepared(clinic_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The policy of a clinic of its own, with copies."""
+    folder = tmp_path_factory.mktemp("prepared")
+    shutil.copy(clinic_policy.with_name("clinic.duckdb"), folder)
+    policy = Path(shutil.copy(clinic_policy, folder))
+    prepare_copies(load_policy(policy))
+    return policy
+
+
+@pytest.fixture(scope="module")
+def planner(prepared: Path) -> Planner:
+    return Planner(load_policy(prepared))
+
+
+@pytest.fixture
+def own(prepared: Path, tmp_path: Path) -> Path:
+    """The same, for a test to change."""
+    for file in prepared.parent.iterdir():
+        shutil.copy(file, tmp_path)
+    return tmp_path / prepared.name
+
+
+def copies_of(policy: Path) -> dict[str, BoundedCopy | str]:
+    with closing(open_backend(load_policy(policy))) as backend:
+        return dict(backend.schema.copies)
+
+
+def changed(policy: Path, before: str, after: str) -> Path:
+    text = policy.read_text(encoding="utf-8")
+    assert before in text
+    policy.write_text(text.replace(before, after), encoding="utf-8")
+    return policy
+
+
+def only(query: CompiledQuery) -> PlannedRelease:
+    (release,) = query.releases
+    return release
+
+
+# What is in them
+
+
+def test_a_copy_has_the_rows_of_each_unit_up_to_the_bound(own: Path) -> None:
+    where, rows = prepare_copies(load_policy(changed(own, "max_rows = 50", "max_rows = 7")))
+    assert Path(where).stat().st_mode & 0o777 == 0o600
+    assert sorted(path.name for path in own.parent.iterdir()) == [
+        *("clinic.duckdb", "clinic.duckdb.clinic.prepared", "clinic.toml")
+    ]
+    assert set(rows) == {"visits", "prescriptions"}
+    with duckdb.connect(str(own.with_name("clinic.duckdb")), read_only=True) as database:
+        database.execute(f"ATTACH '{where}' AS made (READ_ONLY)")
+        counted = "SELECT {unit}, least(count(*), 7) FROM {table} WHERE {unit} IS NOT NULL GROUP BY 1 ORDER BY 1"
+        kept = 'SELECT "dpsql.unit", count(*) FROM made.visits GROUP BY 1 ORDER BY 1'
+        whole = database.execute(counted.format(unit="patient_id", table="visits")).fetchall()
+        assert database.execute(kept).fetchall() == whole
+        assert max(count for _, count in whole) == 7
+        units = database.execute('SELECT "dpsql.unit" FROM made.visits').fetchall()
+        assert units == sorted(units)
+
+
+@pytest.mark.parametrize("adjacency", ["add_remove", "substitute"])
+def test_both_forms_count_the_same_where_nothing_is_cut(tmp_path: Path, adjacency: str) -> None:
+    survey = open_survey(tmp_path, adjacency, most=400, prepared=True)
+    survey.fill(CROWD.tables())
+    compared = 0
+    for sql in CASES:
+        from_copy = only(survey.compile(sql, replace(SETTINGS, max_error_ratio=Fraction(1000))))
+        if not from_copy.contribution.copied:
+            continue
+        plain = only(survey.compile(sql, replace(SETTINGS, max_error_ratio=Fraction(0))))
+        assert not plain.contribution.copied and plain.key != from_copy.key
+        mine, theirs = survey.fetch([from_copy, plain])
+        if not plain.private_keys:
+            theirs = replace(theirs, units=mine.units)  # of public groups, nobody asks
+        assert_same(mine, theirs)
+        compared += 1
+    assert compared >= 30
+    survey.close()
+
+
+# When they are read
+
+
+def test_a_copy_is_read_where_it_makes_nothing_less_exact(planner: Planner) -> None:
+    total, grouped = only(planner.compile(TOTAL)), only(planner.compile(GROUPED))
+    assert total.contribution.copied
+    assert (
+        total.form
+        == 'from the prepared copy of "visits": the error is 1 times that without it, and max_error_ratio is 1'
+    )
+    assert not grouped.contribution.copied
+    assert grouped.form == "not from a prepared copy: the error is 3.16 times that without it, and max_error_ratio is 1"
+
+
+def test_the_analyst_says_how_much_less_exact_it_may_be(planner: Planner) -> None:
+    assert only(planner.compile(GROUPED, max_error_ratio="3.2")).contribution.copied
+    assert not only(planner.compile(GROUPED, max_error_ratio="3.1")).contribution.copied
+    assert not only(planner.compile(TOTAL, max_error_ratio="0")).contribution.copied
+    for value in ("-1", "1001", "x"):
+        with pytest.raises(InvalidParameter):
+            planner.settings(max_error_ratio=value)
+
+
+def test_the_policy_says_so_for_those_who_do_not(own: Path) -> None:
+    planner = Planner(load_policy(changed(own, "[dataset]", "[dataset]\nmax_error_ratio = 3.5")))
+    assert only(planner.compile(GROUPED)).contribution.copied
+    with pytest.raises(InvalidPolicy, match="not between 0 and 1000"):
+        load_policy(changed(own, "max_error_ratio = 3.5", "max_error_ratio = -1"))
+
+
+@pytest.mark.parametrize(
+    ("sql", "why"),
+    [
+        ("SELECT COUNT(*) FROM visits v JOIN icd10 i ON i.title <> v.icd", "may become several"),
+        ("SELECT COUNT(*) FROM visits a JOIN visits b ON a.patient_id = b.patient_id", "in several places"),
+        ("SELECT COUNT(*) FROM visits WHERE cost > (SELECT AVG(v.cost) FROM visits v WHERE v.patient_id = "
+         "visits.patient_id)", "in several places"),
+        ("SELECT icd, COUNT(*) FROM (SELECT DISTINCT patient_id, icd FROM visits) t GROUP BY icd", "several one"),
+        ("SELECT COUNT(DISTINCT doctor_id) FROM visits", "unit by unit"),
+        ("SELECT MEDIAN(cost) FROM visits", "unit by unit"),
+    ],
+)  # fmt: skip
+def test_what_voids_a_copy(planner: Planner, sql: str, why: str) -> None:
+    release = only(planner.compile(sql, max_error_ratio="1000"))
+    assert not release.contribution.copied
+    assert release.form is not None and why in release.form
+
+
+def test_bounds_that_are_set_void_a_copy(planner: Planner) -> None:
+    for bound in ("max_rows", "max_groups", "max_rows_per_group"):
+        release = only(planner.compile(TOTAL, **{bound: "2"}))
+        assert not release.contribution.copied and "narrower" in (release.form or "")
+
+
+def test_more_digits_than_a_sum_has_void_a_copy(own: Path) -> None:
+    planner = Planner(load_policy(own))
+    wide = "SELECT city, SUM(LEAST(GREATEST(duration_min, 0), 100000000000000)) FROM visits GROUP BY city"
+    release = only(planner.compile(wide, max_error_ratio="1000"))
+    assert not release.contribution.copied and "digits" in (release.form or "")
+
+
+def test_other_cells_void_a_copy(own: Path) -> None:
+    text = "max_rows_per_group = 5"
+    planner = Planner(load_policy(changed(own, text, "max_rows_per_group = 1")))
+    # With one row of a unit in a group, rows and units are one cell, and two in the copy.
+    release = only(planner.compile("SELECT city, COUNT(*), COUNT(DISTINCT patient_id) FROM visits GROUP BY city"))
+    assert not release.contribution.copied and "other cells" in (release.form or "")
+
+
+def test_a_join_that_finds_one_row_at_most_keeps_a_copy(own: Path) -> None:
+    with duckdb.connect(str(own.with_name("clinic.duckdb"))) as database:
+        database.execute("CREATE TABLE titles (code VARCHAR PRIMARY KEY, title VARCHAR)")
+        database.execute("INSERT INTO titles SELECT * FROM icd10")
+    policy = changed(own, "[tables.icd10", "[tables.titles").read_text(encoding="utf-8")
+    own.write_text(policy.replace('"icd10', '"titles'), encoding="utf-8")
+    prepare_copies(load_policy(own))
+    planner = Planner(load_policy(own))
+    for sql in (
+        "SELECT COUNT(*) FROM visits v JOIN titles t ON t.code = v.icd",
+        "SELECT COUNT(title) FROM visits v LEFT JOIN titles t ON t.code = v.icd",
+        "SELECT COUNT(v.cost) FROM titles t RIGHT JOIN visits v ON t.code = v.icd",
+        "SELECT COUNT(*) FROM visits CROSS JOIN (SELECT COUNT(*) AS n FROM titles) t WHERE n > 3",
+    ):
+        assert only(planner.compile(sql)).contribution.copied, sql
+    assert not only(
+        planner.compile("SELECT COUNT(*) FROM visits v JOIN titles t ON t.title = v.icd")
+    ).contribution.copied
+
+
+# When they are not
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "stale"),
+    [
+        ('data_version = "2026-11"', 'data_version = "2026-12"', {"visits", "prescriptions"}),
+        ("max_rows = 50", "max_rows = 49", {"visits"}),
+        ("max_groups = 10", "max_groups = 9", set()),
+        ('description = "One row per patient"', 'description = "People"', set()),
+    ],
+)
+def test_a_copy_of_other_data_is_stale(own: Path, before: str, after: str, stale: set[str]) -> None:
+    found = copies_of(changed(own, before, after))
+    assert {table for table, copy in found.items() if copy == STALE} == stale
+    release = only(Planner(load_policy(own)).compile(TOTAL))
+    assert release.contribution.copied == (not stale)
+    assert (release.form == f"not from a prepared copy: {STALE}") == bool(stale)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "CREATE OR REPLACE TABLE visits AS FROM visits",
+        "DELETE FROM about.copies",
+        "DROP SCHEMA about CASCADE",
+        "DROP TABLE visits",
+    ],
+)
+def test_a_copy_that_was_changed_is_stale(own: Path, change: str) -> None:
+    with duckdb.connect(str(own.with_name("clinic.duckdb.clinic.prepared"))) as database:
+        database.execute(change)
+    assert copies_of(own)["visits"] == STALE
+
+
+def test_what_is_no_copy_is_stale(own: Path) -> None:
+    own.with_name("clinic.duckdb.clinic.prepared").write_text("not a database")
+    assert set(copies_of(own).values()) == {STALE}
+
+
+def test_a_policy_that_is_served_beside_another_has_its_own_copies(own: Path) -> None:
+    other = own.with_name("other.toml")
+    other.write_text(own.read_text(encoding="utf-8").replace('name = "clinic"', 'name = "other/one"'), encoding="utf-8")
+    assert copies_of(other) == {}
+    where, _ = prepare_copies(load_policy(other))
+    assert where.endswith("clinic.duckdb.other%2Fone.prepared")
+    with closing(open_backend(load_policy(own))) as first, closing(open_backend(load_policy(other))) as second:
+        assert isinstance(first.schema.copies["visits"], BoundedCopy)
+        # This process has the database open with the copies of the first, and locked.
+        assert second.schema.copies["visits"] == STALE
+
+
+def test_where_each_unit_has_one_row_there_is_nothing_to_prepare(tmp_path: Path, own: Path) -> None:
+    text = own.read_text(encoding="utf-8")
+    tables = re.split(r"(?m)^(?=\[tables\.)", text)
+    kept = [part for part in tables if not part.startswith("[tables.") or "patients" in part.splitlines()[0]]
+    own.write_text(re.sub(r"(?m)^tables = .*\n", "", "".join(kept)), encoding="utf-8")
+    own.with_name("clinic.duckdb.clinic.prepared").unlink()
+    assert prepare_copies(load_policy(own))[1] == {}
+    assert copies_of(own) == {}
+
+
+def test_copies_that_cannot_be_made_leave_the_old_ones(own: Path) -> None:
+    before = own.with_name("clinic.duckdb.clinic.prepared").read_bytes()
+    policy = load_policy(own)
+    with closing(open_backend(policy)) as backend:
+        plans = plan_copies(policy, backend.schema)
+    failing = replace(plans[0], rows="SELECT 1/0 FROM nowhere")
+    with pytest.raises(DatabaseUnavailable, match="still stand"):
+        write_copies(policy.dataset.url.partition("://")[2], policy, (failing,))
+    assert own.with_name("clinic.duckdb.clinic.prepared").read_bytes() == before
+    assert len(list(own.parent.iterdir())) == 3
+
+
+# That a plan is checked
+
+
+def tampered(planner: Planner, change: Callable[[PlannedRelease], PlannedRelease], schema: EngineSchema | None) -> None:
+    compiled = planner.compile(GROUPED, max_error_ratio="1000")
+    assert only(compiled).contribution.copied
+    catalog = planner.catalog if schema is None else replace(planner.catalog, schema=schema)
+    query = replace(compiled, releases=(change(only(compiled)),))
+    verify(query, catalog, planner.settings())
+
+
+def contributing(**changes: object) -> Callable[[PlannedRelease], PlannedRelease]:
+    return lambda release: replace(release, contribution=replace(release.contribution, **changes))  # type: ignore[arg-type]
+
+
+def rewritten(pattern: str, by: str) -> Callable[[PlannedRelease], PlannedRelease]:
+    return lambda release: replace(release, sql=re.sub(pattern, by, release.sql))
+
+
+def understated(release: PlannedRelease) -> PlannedRelease:
+    """Noise for five rows in each of ten groups."""
+    (count, *others) = release.parts
+    sensitivity = replace(count.noise.sensitivity, l2_squared=10 * 5**2)
+    return replace(release, parts=(replace(count, noise=replace(count.noise, sensitivity=sensitivity)), *others))
+
+
+COPY = r'"dpsql\.prepared\.clinic"\."main"\."visits"'
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (contributing(copied=False), "as if it were the table"),
+        (rewritten(COPY, '"main"."visits"'), "beside those of a bounded copy"),
+        (rewritten(COPY, f"{COPY} JOIN {COPY} USING (city)".replace("\\", "")), "beside those of a bounded copy"),
+        (rewritten(COPY, f'{COPY}, "main"."patients"'.replace("\\", "")), "beside those of a bounded copy"),
+        (contributing(max_rows=49), "more rows in the bounded copy"),
+        (contributing(max_rows=51), "over all groups"),
+        (understated, "less than one unit may change"),
+    ],
+)
+def test_a_plan_that_was_tampered_with_is_not_run(
+    planner: Planner, change: Callable[[PlannedRelease], PlannedRelease], why: str
+) -> None:
+    tampered(planner, lambda release: release, None)
+    with pytest.raises(GuaranteeMismatch, match=why):
+        tampered(planner, change, None)
+
+
+def test_a_plan_over_a_copy_that_is_stale_is_not_run(planner: Planner) -> None:
+    schema = replace(planner.catalog.schema, copies={"visits": STALE})
+    with pytest.raises(GuaranteeMismatch, match="beside those of a bounded copy"):
+        tampered(planner, lambda release: release, schema)
+
+
+def test_ranks_and_distinct_values_are_not_read_from_copies(planner: Planner) -> None:
+    ranked = only(planner.compile("SELECT city, MEDIAN(cost) FROM visits GROUP BY city"))
+    (part,) = ranked.parts
+
+    def with_rank(release: PlannedRelease) -> PlannedRelease:
+        capped = replace(part, part=replace(part.part, cap=release.contribution.max_rows))
+        return replace(release, parts=(*release.parts, capped))
+
+    with pytest.raises(GuaranteeMismatch, match="more is done"):
+        tampered(planner, with_rank, None)
+
+
+def test_a_copy_is_never_read_without_noise(planner: Planner) -> None:
+    compiled = planner.compile("SELECT title FROM icd10")
+    (read,) = compiled.public_reads
+    leak = replace(read, sql=read.sql.replace('"main"."icd10"', COPY.replace("\\", "")))
+    with pytest.raises(GuaranteeMismatch, match="without noise"):
+        verify(replace(compiled, public_reads=(leak,)), planner.catalog, planner.settings())
+
+
+# What users see
+
+
+@pytest.fixture
+def session(own: Path) -> Iterator[Session]:
+    policy = load_policy(own)
+    with closing(open_ledger(f"sqlite:///{own.parent}/ledger.sqlite")) as ledger:
+        ledger.add_account("ana", "analyst")
+        with closing(Engine(policy, ledger, open_backend(policy))) as engine:
+            yield Session(engine, "ana")
+
+
+def run(session: Session, sql: str) -> list[tuple[object, ...]]:
+    (statement,) = session.parse(sql)
+    return list(session.execute(statement).rows)
+
+
+def test_answers_come_from_a_copy_and_say_so(session: Session) -> None:
+    lines = [str(row[0]) for row in run(session, f"EXPLAIN {TOTAL}")]
+    assert "Release 1: 50 rows of one unit count, in all groups together" in lines
+    assert any(line.startswith('  from the prepared copy of "visits"') for line in lines)
+    assert len(run(session, "SELECT COUNT(*) FROM visits")) == 1
+    run(session, "SET dpsql.max_error_ratio = 4")
+    assert run(session, "SHOW dpsql.max_error_ratio") == [("4",)]
+    told = json.loads("".join(str(row[0]) for row in run(session, f"EXPLAIN (FORMAT JSON) {GROUPED}")))
+    explained = told[0] if isinstance(told, list) else told
+    assert [form["prepared"] for form in explained["forms"]] == [True]
+
+
+def test_what_is_refused_stays_refused(planner: Planner) -> None:
+    for sql in ('SELECT COUNT(*) FROM "dpsql.prepared.clinic".main.visits', 'SELECT "dpsql.unit" FROM visits'):
+        with pytest.raises(Error):
+            planner.compile(sql)

@@ -1,0 +1,283 @@
+"""Limits suggested from the data: one unit moves one rank, cells hold their values, and the charge comes first."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpsql.backends import ExactCells, open_backend
+from dpsql.compiler.catalog import Catalog
+from dpsql.compiler.suggestion import Search, Wanted, plan_search, searchable
+from dpsql.errors import BackendFailure, BudgetExhausted, InvalidParameter
+from dpsql.ledger import Ledger, open_ledger
+from dpsql.policy import Policy, load_policy
+from dpsql.privacy.accounting import Spent
+from dpsql.privacy.choice import RankChoice
+from dpsql.privacy.cost import Accountant
+from dpsql.privacy.sensitivity import Adjacency
+from dpsql.suggesting import Suggester, Suggestion
+from tests.postgres import Server
+from tests.strategies.data import REPLACEMENTS, UNITS, Database, Row, databases
+from tests.strategies.distance import assert_neighbours, assert_same
+from tests.strategies.elephant import Elephant, open_elephant
+from tests.strategies.world import SETTINGS, Rows, Survey, open_survey
+from tests.test_neighbours import profile
+
+HALF = Decimal("0.5")
+INFINITE = ("inf", "-inf", "nan")
+UNIT = st.sampled_from([0, 0, *range(1, UNITS)])
+World = Survey | Elephant
+
+
+@pytest.fixture(scope="module")
+def survey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Survey]:
+    opened = open_survey(tmp_path_factory.mktemp("survey"), "add_remove")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def substituted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Survey]:
+    opened = open_survey(tmp_path_factory.mktemp("survey"), "substitute")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def elephant(postgres_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elephant]:
+    with open_elephant(postgres_server, tmp_path_factory.mktemp("survey"), "add_remove") as opened:
+        yield opened
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A world whose limits are searched for; the search is planned once."""
+
+    world: World
+    search: Search
+
+    def cells(self, rows: Rows) -> list[ExactCells]:
+        self.world.fill(rows)
+        return self.world.fetch(self.search.query.releases)
+
+
+@pytest.fixture(scope="module")
+def searched(survey: Survey) -> Searched:
+    return Searched(survey, planned(survey.catalog))
+
+
+@pytest.fixture(scope="module")
+def searched_substituted(substituted: Survey) -> Searched:
+    return Searched(substituted, planned(substituted.catalog))
+
+
+@pytest.fixture(scope="module")
+def searched_elephant(elephant: Elephant) -> Searched:
+    return Searched(elephant, planned(elephant.catalog))
+
+
+def everything(policy: Policy) -> list[Wanted]:
+    return [searchable(policy, table, tighter=True) for table in policy.tables if not table.public]
+
+
+def planned(catalog: Catalog) -> Search:
+    role = replace(catalog.role, tables=frozenset(table.name for table in catalog.policy.tables))
+    return plan_search(everything(catalog.policy), HALF, replace(catalog, role=role), SETTINGS, "limits")
+
+
+# What one unit moves
+
+
+@profile(3)
+@given(database=databases(), unit=UNIT, seed=st.integers(0, 99))
+def test_a_unit_that_leaves(searched: Searched, database: Database, unit: int, seed: int) -> None:
+    compare(searched, database, unit, seed)
+
+
+@profile(3)
+@given(database=databases(), unit=UNIT, seed=st.integers(0, 99))
+def test_a_unit_that_leaves_postgres(searched_elephant: Searched, database: Database, unit: int, seed: int) -> None:
+    compare(searched_elephant, database, unit, seed)
+
+
+def compare(searched: Searched, database: Database, unit: int, seed: int) -> None:
+    with_unit = searched.cells(database.tables())
+    without = searched.cells(database.without(unit).tables())
+    again = searched.cells(database.shuffled(seed).tables())
+    for release, left, right, shuffled in zip(searched.search.query.releases, with_unit, without, again, strict=True):
+        assert_neighbours(release, left, right)
+        assert_same(left, shuffled)
+
+
+@profile(3)
+@given(database=databases(), unit=UNIT, others=REPLACEMENTS)
+def test_a_unit_that_another_replaces(
+    searched_substituted: Searched, database: Database, unit: int, others: tuple[Row, ...]
+) -> None:
+    before = searched_substituted.cells(database.tables())
+    after = searched_substituted.cells(database.replaced(unit, others).tables())
+    for release, left, right in zip(searched_substituted.search.query.releases, before, after, strict=True):
+        assert_neighbours(release, left, right, Adjacency.SUBSTITUTE)
+
+
+def test_each_choice_is_of_one_rank_a_unit(searched: Searched) -> None:
+    parts = [part for release in searched.search.query.releases for part in release.parts]
+    assert parts
+    for part in parts:
+        assert isinstance(part.noise, RankChoice)
+        assert part.noise.sensitivity.linf == max(part.noise.rank.below, part.noise.rank.above)
+        assert part.part.cap == 1
+
+
+@pytest.mark.parametrize("accountant", [Accountant.PURE, Accountant.BASIC, Accountant.ZCDP, Accountant.RDP])
+def test_the_price_is_what_was_asked(survey: Survey, accountant: Accountant) -> None:
+    role = survey.catalog.role
+    catalog = replace(survey.catalog, role=replace(role, budget=replace(role.budget, accountant=accountant)))
+    spent: Spent = planned(catalog).query.spends
+    asked = SETTINGS.epsilon
+    exact = {Accountant.PURE: spent.pure_epsilon, Accountant.BASIC: spent.basic_epsilon}.get(accountant, spent.rho)
+    wanted = asked if accountant in (Accountant.PURE, Accountant.BASIC) else asked**2 / 2
+    assert exact is not None
+    assert wanted * Fraction(999, 1000) < exact <= wanted + Fraction(1, 10**20)
+
+
+# What is found
+
+
+@pytest.fixture(params=["duckdb", "postgres"])
+def clinic(request: pytest.FixtureRequest) -> Policy:
+    name = "clinic_policy" if request.param == "duckdb" else "postgres_clinic"
+    policy = load_policy(request.getfixturevalue(name))
+    return replace(
+        policy, dataset=replace(policy.dataset, budget=replace(policy.dataset.budget, epsilon=Fraction(900)))
+    )
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    opened = open_ledger(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def suggester(clinic: Policy, ledger: Ledger) -> Iterator[Suggester]:
+    backend = open_backend(clinic)
+    yield Suggester(clinic, ledger, backend)
+    backend.close()
+
+
+def by_name(suggestions: tuple[Suggestion, ...]) -> dict[str, Any]:
+    found = {}
+    for each in suggestions:
+        limit = each.limit
+        parts = (limit.table.name, limit.column.name if limit.column is not None else None, limit.setting)
+        found[" ".join(part for part in parts if part is not None)] = each.value
+    return found
+
+
+def test_limits_are_near_the_extremes(suggester: Suggester) -> None:
+    found = by_name(suggester.search(everything(suggester.policy), Fraction(80), HALF).suggestions)
+    exact = by_name(tuple(suggester.exact(everything(suggester.policy))))
+    assert found.keys() == exact.keys()
+    assert found["visits visited_on lower"] == exact["visits visited_on lower"]
+    assert found["visits visited_on upper"] == exact["visits visited_on upper"]
+    assert 60 <= found["patients age upper"] <= exact["patients age upper"]
+    assert 0 < found["visits max_rows_per_group"] <= found["visits max_rows"] < exact["visits max_rows"]
+    assert found["visits max_groups"] <= exact["visits max_groups"]
+
+
+def test_exact_limits_cut_nothing_off(suggester: Suggester, clinic_file: Path, tmp_path: Path) -> None:
+    exact = by_name(tuple(suggester.exact(everything(suggester.policy))))
+    # The other engine holds the same rows.
+    with duckdb.connect(shutil.copy(clinic_file, tmp_path / "copy.duckdb")) as database:
+        for name in ("visits.cost", "prescriptions.dose", "visits.visited_on", "patients.age", "patients.weight"):
+            table, column = name.split(".")
+            low, high = database.execute(
+                f"SELECT min({column}), max({column}) FROM {table} WHERE CAST({column} AS VARCHAR) NOT IN {INFINITE}"
+            ).fetchall()[0]
+            assert exact[f"{table} {column} lower"] <= low
+            assert high <= exact[f"{table} {column} upper"]
+        (most,) = database.execute(
+            "SELECT max(n) FROM (SELECT count(*) AS n FROM visits WHERE patient_id IS NOT NULL GROUP BY patient_id)"
+        ).fetchall()[0]
+    assert most <= exact["visits max_rows"] <= Fraction(5, 4) * most
+
+
+def test_columns_without_a_value_have_no_limits(survey: Survey, ledger: Ledger) -> None:
+    survey.fill({})
+    found = tuple(Suggester(survey.catalog.policy, ledger, survey.backend).exact(everything(survey.catalog.policy)))
+    assert found
+    assert {each.value for each in found} == {None}
+
+
+# The charge
+
+
+def test_the_cap_is_charged_and_nobody_else(suggester: Suggester) -> None:
+    ledger, policy = suggester.ledger, suggester.policy
+    ledger.add_account("ana", "analyst")
+    found = suggester.search(everything(policy), Fraction(1), HALF)
+    assert found.cap == ledger.cap(policy)
+    assert found.cost.epsilon == 1
+    assert Fraction(499, 1000) < found.cap.spent.rho <= Fraction(1, 2) + Fraction(1, 10**20)
+    assert ledger.budget("ana", policy).spent == Spent.zero()
+    (record,) = ledger.owner_history()
+    assert record.kind == "cap.charged"
+    assert "visits.cost; " in record.reason
+    assert Spent.zero().add(record.price).rho == found.cap.spent.rho
+    assert ledger.verify().ok
+
+
+def test_a_charge_stands_though_the_engine_fails(
+    suggester: Suggester, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def fail(*_: object) -> None:
+        seen.append(ledger.cap(suggester.policy).spent.rho)
+        raise BackendFailure
+
+    monkeypatch.setattr(suggester.backend, "fetch", fail)
+    with pytest.raises(BackendFailure):
+        suggester.search(everything(suggester.policy), Fraction(1), HALF)
+    assert seen == [ledger.cap(suggester.policy).spent.rho]
+    assert seen[0] > 0
+
+
+def test_what_the_cap_does_not_cover_reads_nothing(suggester: Suggester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suggester.backend, "fetch", lambda *_: pytest.fail("rows were read"))
+    with pytest.raises(BudgetExhausted, match="asks epsilon .* would fit") as refused:
+        suggester.search(everything(suggester.policy), Fraction(300), HALF)
+    assert refused.value.hint is not None
+    assert refused.value.hint.startswith("--epsilon ")
+    assert suggester.ledger.cap(suggester.policy).spent == Spent.zero()
+    assert suggester.ledger.owner_history() == []
+
+
+@pytest.mark.parametrize("fraction", ["0", "1", "-0.5", "0.1234"])
+def test_a_part_that_is_none(suggester: Suggester, fraction: str) -> None:
+    with pytest.raises(InvalidParameter, match="no part of the units"):
+        suggester.search(everything(suggester.policy), Fraction(1), Decimal(fraction))
+
+
+def test_an_exact_search_is_recorded_before_it_reads(suggester: Suggester, monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds: list[str] = []
+
+    def count(*_: object) -> None:
+        kinds.extend(record.kind for record in suggester.ledger.owner_history())
+        raise BackendFailure
+
+    monkeypatch.setattr(suggester.backend, "count", count)
+    with pytest.raises(BackendFailure):
+        list(suggester.exact(everything(suggester.policy)))
+    assert kinds == ["values.exact"]
+    assert suggester.ledger.verify().ok
