@@ -255,7 +255,7 @@ def test_a_charge_stands_though_the_engine_fails(
 
 def test_what_the_cap_does_not_cover_reads_nothing(suggester: Suggester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suggester.backend, "fetch", lambda *_: pytest.fail("rows were read"))
-    with pytest.raises(BudgetExhausted, match="asks epsilon .* would fit") as refused:
+    with pytest.raises(BudgetExhausted, match=r"asks epsilon .* would fit") as refused:
         suggester.search(everything(suggester.policy), Fraction(300), HALF)
     assert refused.value.hint is not None
     assert refused.value.hint.startswith("--epsilon ")

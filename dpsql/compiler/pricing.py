@@ -83,7 +83,7 @@ def error_ratio(one: Calibrated, other: Calibrated) -> float:
 
 
 def _stderr(noise: Noise) -> float:
-    if isinstance(noise, RankChoice):
+    if isinstance(noise, RankChoice | Picking):
         raise TypeError("a value that is chosen has no standard error")
     return noise.stderr
 
