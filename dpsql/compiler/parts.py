@@ -16,6 +16,7 @@ from dpsql.compiler.ir import (
     Aggregate,
     AggregateCall,
     Call,
+    Cast,
     Column,
     Expr,
     Field,
@@ -421,6 +422,15 @@ def grid_of(call: AggregateCall, relation: Relation, rows: int) -> Grid:
 
 
 def _unbounded(call: AggregateCall, argument: Expr, relation: Relation) -> PolicyViolation:
+    if (
+        isinstance(argument, Cast)
+        and isinstance(argument.argument, Call)
+        and argument.argument.function == "days_between"
+    ):
+        return PolicyViolation(
+            f"{call.function.upper()} needs bounds, and these dates have none",
+            hint="The data owner declares lower and upper of the column in the policy; or count dates: GROUP BY x.",
+        )
     names = dict(_column_names(relation))
     named = names.get(argument.field) if isinstance(argument, Column) else None
     what = f'column "{named}"' if named else "the expression"
