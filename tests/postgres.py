@@ -37,6 +37,11 @@ class Server:
 
     url: str
 
+    @property
+    def version(self) -> int:
+        """Its major version."""
+        return int(self.run("SHOW server_version_num")[0][0]) // 10_000
+
     def connect(self, database: str = "postgres") -> Connection:
         """Connect as the superuser."""
         return psycopg.connect(url_of(self.url, dbname=database), autocommit=True)
@@ -68,7 +73,8 @@ class Server:
         name = f"dpsql_{os.getpid()}_{next(_NUMBERS)}"
         self.run(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'")
         try:
-            self.run(*statements, database=name)
+            # Before version 15, anybody may make tables in the schema that there is.
+            self.run("REVOKE CREATE ON SCHEMA public FROM PUBLIC", *statements, database=name)
             yield name
         finally:
             self.run(f"DROP DATABASE {name} WITH (FORCE)")

@@ -211,7 +211,9 @@ def test_advised_indexes_are_used_and_then_no_longer_advised(
             explain = f"EXPLAIN {backend._statement(release.sql, ['units']).decode()}"
             rows = postgres_server.run("SET random_page_cost = 1.1", explain, database=name)
             steps = "\n".join(row[0] for row in rows)
-            assert f"Index Only Scan using visits_patient_id_{key}" in steps
-            assert "Seq Scan on visits" not in steps
+            # Version 13 cannot sort further what a window finds sorted in part, and may read the table instead.
+            if postgres_server.version > 13:
+                assert f"Index Only Scan using visits_patient_id_{key}" in steps
+                assert "Seq Scan on visits" not in steps
         backend.close()
         assert "no index would make queries faster" in run("policy", "check", policy, "--advise").stdout
