@@ -168,8 +168,7 @@ def _check_noise(planned: PlannedPart, release: PlannedRelease, adjacency: Adjac
     times = 1
     if planned.part.places is not None:
         # What all losses of a list move by together does not count, so the middle of the range is taken off them.
-        low, high, times = -spread, spread, planned.part.places.count
-        largest, spread = spread, 2 * spread
+        largest, spread, times = spread, 2 * spread, planned.part.places.count
     if adjacency is Adjacency.ADD_REMOVE:
         needed = (groups, largest, cells * largest, cells * largest**2)
     elif release.contribution.grouped:
@@ -222,7 +221,7 @@ def _check_lists(release: PlannedRelease) -> None:
             raise GuaranteeMismatch("the groups of one unit are not bounded")
         return
     is_one = len(release.parts) == 1 and release.parts[0].part.places is not None
-    if not is_one or release.private_keys or grouped != (len(lists) > 0):
+    if not is_one or release.private_keys or release.contribution.copied or grouped != (len(lists) > 0):
         raise GuaranteeMismatch("groups are picked from public lists, and nothing else is told of them")
     if not set(lists) < set(range(release.keys)):
         raise GuaranteeMismatch("there is no key to pick")
