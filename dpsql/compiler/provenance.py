@@ -37,9 +37,9 @@ class Origin:
         return self.release.aggregate.aggregates[self._place]
 
     @property
-    def margin(self) -> Field:
-        """The release's field with half the width of its 95 % interval."""
-        return self.release.margins[self._place]
+    def limits(self) -> tuple[Field, Field]:
+        """The release's fields with the limits of its 95 % interval."""
+        return self.release.limits[self._place]
 
     @property
     def _place(self) -> int:

@@ -250,9 +250,9 @@ class Selection:
         modes = {call: field for call, field in calls.items() if call.function == "mode"}
         others = {call: field for call, field in calls.items() if call not in modes}
         chosen, days = in_days(others, fields)
-        margins = tuple(fields.new(SqlType.DOUBLE) for _ in chosen)
+        limits = tuple((fields.new(SqlType.DOUBLE), fields.new(SqlType.DOUBLE)) for _ in chosen)
         rest = replace(aggregate, aggregate_fields=tuple(chosen.values()), aggregates=tuple(chosen))
-        base = as_dates(Release(status, rest, margins), days) if others or not modes else None
+        base = as_dates(Release(status, rest, limits), days) if others or not modes else None
         return with_modes(base, aggregate, modes, status, fields) if base is None or modes else base
 
     def _union_of_sets(
