@@ -248,6 +248,13 @@ CASES = (
     "SELECT day, MIN(n), MAX(ratio) FILTER (WHERE flag), MEDIAN(cost), COUNT(DISTINCT n) FROM visits GROUP BY day",
     "SELECT note, PERCENTILE_CONT(0.25) WITHIN GROUP (ORDER BY n), MAX(n), AVG(n) FROM visits GROUP BY note",
     "SELECT note, day, MEDIAN(n) FROM visits GROUP BY note, day",
+    "SELECT MIN(day), MAX(CAST(met AS date)), PERCENTILE_DISC(0.2) WITHIN GROUP (ORDER BY CAST(zoned AS date)) FROM "
+    "visits",
+    "SELECT sex, MAX(born), MIN(CAST(seen AS date)) FROM people GROUP BY sex",
+    "SELECT PERCENTILE_DISC(ARRAY[0.1, 0.9]) WITHIN GROUP (ORDER BY n), MIN(n), MAX(ratio), COUNT(DISTINCT n) FROM "
+    "visits",
+    "SELECT sex, PERCENTILE_CONT(ARRAY[0.1, 0.9]) WITHIN GROUP (ORDER BY age), COUNT(DISTINCT city) FROM people "
+    "GROUP BY sex",
     "SELECT sex, MIN(age), MAX(debt), MEDIAN(weight) FROM people GROUP BY sex",
     "SELECT MAX(points), PERCENTILE_DISC(0.3) WITHIN GROUP (ORDER BY points) FROM cards",
     "SELECT SUM(CASE WHEN flag THEN n ELSE -5 END), SUM((n > 3)::int), SUM(n * cost) / SUM(n) FROM visits",

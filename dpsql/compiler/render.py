@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.compiler.engines.dialect import Dialect, quote_name
-from dpsql.compiler.functions import PERCENTILES
 from dpsql.compiler.ir import (
     Aggregate,
     AggregateCall,
@@ -179,11 +178,13 @@ class Renderer:
             text = self.dialect.on_grid(text, argument.type, call.grid)
         if isinstance(call, AggregateCall) and call.distinct:
             text = f"DISTINCT {text}"
-        if isinstance(call, AggregateCall) and call.function in PERCENTILES and isinstance(call.other, Literal):
+        if isinstance(call, AggregateCall) and call.fractions:
             if call.function == "percentile_cont":
                 text = f"CAST({text} AS {self.dialect.types[SqlType.DOUBLE]})"
-            fraction = self.dialect.double(Fraction(str(call.other.value)))
-            return f"{call.function}({fraction}) WITHIN GROUP (ORDER BY {text}){behind}"
+            fractions = ", ".join(self.dialect.double(Fraction(each)) for each in call.fractions)
+            if call.type.is_array:
+                return self.dialect.array(f"{call.function}(ARRAY[{fractions}]) WITHIN GROUP (ORDER BY {text}){behind}")
+            return f"{call.function}({fractions}) WITHIN GROUP (ORDER BY {text}){behind}"
         if call.function == "mode":
             return f"mode() WITHIN GROUP (ORDER BY {text}){behind}"
         if isinstance(call, AggregateCall) and call.other is not None:

@@ -132,6 +132,8 @@ def _cell_range(part: Part) -> tuple[int, int]:
     """What one unit can add to a cell, read from the part as the rewrite enforces it."""
     if part.rank is not None:
         return -part.cap * part.rank.above, part.cap * part.rank.below
+    if part.kind is PartKind.CUT:
+        return 0, 1
     if part.kind in (PartKind.COUNT, PartKind.DISTINCT) or part.grid is None:
         return 0, part.cap
     lower, upper = part.grid.lower, part.grid.upper
@@ -166,8 +168,7 @@ def _check_noise(planned: PlannedPart, release: PlannedRelease, adjacency: Adjac
     times = 1
     if planned.part.places is not None:
         # What all losses of a list move by together does not count, so the middle of the range is taken off them.
-        low, high, times = -spread, spread, planned.part.places.count
-        largest, spread = spread, 2 * spread
+        largest, spread, times = spread, 2 * spread, planned.part.places.count
     if adjacency is Adjacency.ADD_REMOVE:
         needed = (groups, largest, cells * largest, cells * largest**2)
     elif release.contribution.grouped:
@@ -220,7 +221,7 @@ def _check_lists(release: PlannedRelease) -> None:
             raise GuaranteeMismatch("the groups of one unit are not bounded")
         return
     is_one = len(release.parts) == 1 and release.parts[0].part.places is not None
-    if not is_one or release.private_keys or grouped != (len(lists) > 0):
+    if not is_one or release.private_keys or release.contribution.copied or grouped != (len(lists) > 0):
         raise GuaranteeMismatch("groups are picked from public lists, and nothing else is told of them")
     if not set(lists) < set(range(release.keys)):
         raise GuaranteeMismatch("there is no key to pick")

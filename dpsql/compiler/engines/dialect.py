@@ -61,6 +61,10 @@ class Dialect(ABC):
     def as_text(self, text: str, sql_type: SqlType) -> str:
         """A value as the text from which it is read again."""
 
+    @abstractmethod
+    def array(self, text: str) -> str:
+        """An array of numbers as what the type holds: JSON of the elements' texts."""
+
     def is_raw(self, expression: Expr) -> bool:
         """True where a value must be guarded."""
         if isinstance(expression, Call):

@@ -90,6 +90,10 @@ class DuckDB(Dialect):
         """A value as the text from which it is read again."""
         return f"CAST({text} AS VARCHAR)"
 
+    def array(self, text: str) -> str:
+        """An array of numbers as JSON of their texts."""
+        return f"CAST(to_json(CAST({text} AS VARCHAR[])) AS VARCHAR)"
+
     def named_arguments(self, call: Call) -> frozenset[int]:
         """TRY takes no subqueries: they are named beside it."""
         within = "TRY(" in FUNCTIONS[call.function].template
