@@ -64,6 +64,20 @@ PREPARED: Final = tuple((name, sql, AS_THEY_ARE) for name, sql, _ in QUERIES[:5]
 """Those of many rows a unit, under the bounds of the copies."""
 
 
+FORMS: Final = (
+    ("crowded", "units with too many groups ranked"),
+    ("coded", "rows ranked"),
+    ("ranked", "all units' groups ranked"),
+    ("per_unit", "put together by unit"),
+)
+"""A step of the bounded SQL, and the form that has it; the first that is there."""
+
+
+def form_of(sql: str) -> str:
+    """Return how the units' contributions are bounded in engine SQL."""
+    return next((form for step, form in FORMS if f" {step} AS " in sql), "values clamped")
+
+
 def milliseconds(run: Callable[[], object]) -> float:
     """Return how long a call takes."""
     start = time.perf_counter()
@@ -71,8 +85,8 @@ def milliseconds(run: Callable[[], object]) -> float:
     return (time.perf_counter() - start) * 1000
 
 
-def measure(gateway: Gateway, raw: Raw, sql: str, bounds: Bounds, rounds: int) -> tuple[float, float, float]:
-    """Return median milliseconds of the raw query, of the bounded SQL, and of what the whole answer takes beside it.
+def measure(gateway: Gateway, raw: Raw, sql: str, bounds: Bounds, rounds: int) -> tuple[str, float, float, float]:
+    """Return the form, and median milliseconds of the raw query, the bounded SQL, and the whole answer beside it.
 
     The last is the median of answer − engine over the rounds, for the engine's own time varies more than the rest.
     """
@@ -97,7 +111,7 @@ def measure(gateway: Gateway, raw: Raw, sql: str, bounds: Bounds, rounds: int) -
         times += [taken] if turn else []  # the first warms the caches
     of_raw, of_engine, whole = zip(*times, strict=True)
     beside = statistics.median(answered - fetched for answered, fetched in zip(whole, of_engine, strict=True))
-    return statistics.median(of_raw), statistics.median(of_engine), beside
+    return form_of(releases[0].sql), statistics.median(of_raw), statistics.median(of_engine), beside
 
 
 @contextmanager
@@ -118,11 +132,11 @@ def print_table(
     title: str, gateway: Gateway, raw: Raw, rounds: int, queries: Sequence[tuple[str, str, Bounds]] = QUERIES
 ) -> None:
     """Measure and print queries on one engine."""
-    print(f"\n{title}\n\n| query | raw, ms | engine, ms | engine / raw | answer − engine, ms |\n|---|---|---|---|---|")
+    print(f"\n{title}\n\n| query | form | raw, ms | engine, ms | engine / raw | answer − engine, ms |\n{'|---' * 6}|")
     for name, sql, bounds in queries:
-        of_raw, of_engine, beside = measure(gateway, raw, sql, bounds, rounds)
+        form, of_raw, of_engine, beside = measure(gateway, raw, sql, bounds, rounds)
         ratio = f"{of_engine / of_raw:.1f}×"
-        print(f"| {name} | {of_raw:.1f} | {of_engine:.1f} | {ratio} | {beside:.1f} |", flush=True)
+        print(f"| {name} | {form} | {of_raw:.1f} | {of_engine:.1f} | {ratio} | {beside:.1f} |", flush=True)
 
 
 def print_prepared(title: str, path: Path, url: str, schema: str, raw: Callable[[Backend], Raw], rounds: int) -> None:

@@ -126,4 +126,5 @@ def connect(url: str) -> psycopg.Connection[tuple[object, ...]]:
     connection = psycopg.connect(url, autocommit=True, prepare_threshold=None)
     connection.execute("SET jit = off")
     connection.execute("SET random_page_cost = 1.1")
+    connection.execute("SET parallel_tuple_cost = 0.01")
     return connection

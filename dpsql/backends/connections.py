@@ -49,6 +49,7 @@ _SETTINGS: Final = {
     "lc_monetary": "'C'",
     "jit": "off",
     "random_page_cost": "1.1",  # with the default of 4, an index of (unit, key, value) is passed over
+    "parallel_tuple_cost": "0.01",  # with the default of 0.1, no second process reads such an index: groups are many
 }
 
 _MEND_LOGIN: Final = 'url = "postgresql://reader:${PASSWORD}@host/db"; or a password file, by PGPASSFILE'

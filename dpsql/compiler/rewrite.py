@@ -8,7 +8,7 @@ Rule 3: cells are integers; totals are clamped to ±2^62, which moves neighbours
 The steps, each a CTE:
     rows      what each row brings: unit, keys k0…, values and conditions x0…
     coded     where keys are fine: text keys replaced by order-preserving codes, and the keyed hash
-    ranked    groups of a unit numbered by keyed hash, on rows (fine keys) or on per_unit (coarse ones)
+    ranked    groups of a unit numbered by keyed hash, on rows (fine keys) or on per_unit (coarse ones, `kept_groups`)
     summed    counts and exact sums of each unit in each group
     per_unit  the same, clamped to what one unit may add
     cells     added up over units
@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from dpsql.compiler.ir import Expr, Grid, Protected, Relation
+from dpsql.compiler.kept_groups import by_ranking_all, by_ranking_few
 from dpsql.compiler.parts import Contribution, Part, PartKind
 from dpsql.compiler.render import Renderer
 from dpsql.compiler.walk import fields_in
@@ -229,7 +230,7 @@ class _Rewrite:
         rows = self._ranked_rows() if ranks_rows else "rows"
         kept = self._per_unit(rows)
         if self._b.contribution.ranked and not ranks_rows:
-            kept = self._ranked_groups()
+            kept = self._kept_groups()
         plain = [i for i in range(len(self._b.parts)) if i not in self._tables]
         totals = [f"{_total(f'coalesce(sum(p{index}), 0)')} AS p{index}" for index in plain]
         cells = f"SELECT {', '.join([*self._keys, 'count(*) AS units', *totals])} FROM {kept}{_group_by(self._keys)}"
@@ -314,13 +315,19 @@ class _Rewrite:
         low, high = (f"{counted} * {self._dialect.whole(end)}" for end in (part.grid.lower, part.grid.upper))
         return f"CAST({clamp(scaled, low, high)} - {counted} * {self._dialect.whole(part.grid.centre)} AS BIGINT)"
 
-    def _ranked_groups(self) -> str:
-        """Groups that each unit keeps, ranked after its rows are summed; all groups of a list have one rank."""
-        order = ", ".join(["h", *(f"{key} NULLS LAST" for key in self._kept_keys)])
-        rank = "row_number()" if self._b.contribution.lists is None else "dense_rank()"
-        self._cte("ranked", f"SELECT *, {rank} OVER (PARTITION BY unit ORDER BY {order}) AS r FROM per_unit")
-        self._cte("kept", f"SELECT * FROM ranked WHERE r <= {self._b.contribution.max_groups}")
+    def _kept_groups(self) -> str:
+        """Groups that each unit keeps, chosen after its rows are summed."""
+        most, lists = self._b.contribution.max_groups, self._b.contribution.lists is not None
+        if self._dialect.ranks_few and not lists:
+            steps = by_ranking_few(most, self._same_unit)
+        else:
+            steps = by_ranking_all(most, self._kept_keys, lists=lists)
+        for name, body in steps:
+            self._cte(name, body)
         return "kept"
+
+    def _same_unit(self, left: str, right: str) -> str:
+        return self._dialect.same(left, right, self._types["unit"])
 
     def _with_apart(self, cells: str) -> str:
         """The cells with those that were made apart from them."""

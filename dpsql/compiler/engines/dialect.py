@@ -36,12 +36,14 @@ class Dialect(ABC):
         functions: The allow-list in the engine's words.
         codes_text: True where fine text keys are ranked by codes in their place.
         orders_groups: True where a unit's groups are best made in their order.
+        ranks_few: True where to rank the groups of those units alone that have too many is worth the joins it takes.
     """
 
     types: Mapping[SqlType, str]
     functions: Mapping[str, Spelling]
     codes_text: bool
     orders_groups: bool
+    ranks_few: bool
 
     # Expressions
 

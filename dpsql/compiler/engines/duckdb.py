@@ -46,6 +46,7 @@ class DuckDB(Dialect):
     functions = FUNCTIONS
     codes_text = True
     orders_groups = False
+    ranks_few = True
 
     # Expressions
 

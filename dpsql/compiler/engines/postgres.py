@@ -69,6 +69,7 @@ class Postgres(Dialect):
     functions = FUNCTIONS
     codes_text = False
     orders_groups = True
+    ranks_few = False
 
     # Expressions
 
