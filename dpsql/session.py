@@ -453,7 +453,7 @@ class Session:
         if self._settings.is_on("dpsql.notices"):
             message = answer_notice(answer, pursuit, intervals=self._settings.is_on("dpsql.intervals"))
             if message is not None:
-                yield Notice(message, detail=bounding_notice(answer.query))
+                yield Notice(message, detail=bounding_notice(answer.query, answer.rows.cuts))
         if pursuit is not None and pursuit.failure is not None:
             # Nothing switches this off: the answer is less exact than was asked.
             yield _warning(target_text(pursuit), "01000", pursuit.failure)
