@@ -4,13 +4,14 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from dpsql.compiler.parts import MeanOutput
+from dpsql.compiler.parts import GroupOutput, MeanOutput, ResponseOutput
 from dpsql.compiler.plan import CompiledQuery, OutputColumn, PlannedInput, PlannedRelease
 from dpsql.engine import Answer, Explanation
 from dpsql.ledger import GroupBalance
 from dpsql.prices import Cost, Quotation
 from dpsql.privacy.accounting import Limit, Remaining
 from dpsql.privacy.selection import Threshold
+from dpsql.release import Cut
 from dpsql.system import decimal_text
 from dpsql.target import ErrorTarget, Measure, Pursuit
 
@@ -56,6 +57,7 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
             for index, planned in enumerate(query.releases)
             for made in planned.inputs
         ],
+        "bounding": bounding_notice(query),
         "post_sql": query.post_sql,
     }
 
@@ -107,6 +109,8 @@ def explanation_lines(explanation: Explanation) -> list[str]:
         lines += _wrapped("  engine SQL:", planned.sql)
     for read in query.reads(query.releases):
         lines += _wrapped("Public SQL:", read.sql)
+    cut = bounding_notice(query)
+    lines += [f"Bounding: {cut}"] if cut is not None else []
     return lines + _wrapped("Post-processing SQL:", query.post_sql)
 
 
@@ -175,6 +179,8 @@ def _error_text(column: OutputColumn) -> str:
     l2 = f"L0 {error.l0}, L1 {number(error.l1)}, L2 {number(error.l2)}"
     if error.ranks is not None:
         return f"a value within {error.ranks} ranks of the one asked for, at 95 %; chosen by rank, {l2}"
+    if isinstance(error.output, ResponseOutput | GroupOutput):
+        return f"{error.mechanism} noise on counts of randomized answers, {l2}; its error is that of the answers, too"
     if error.apart is not None:
         counts = f"of two whose counts or sums are {number(error.apart)} apart the right one comes first"
         return f"picked; {counts}, at 95 %; by the mechanism {error.mechanism}, {l2}"
@@ -278,8 +284,15 @@ def _reached(measure: Measure, target: ErrorTarget) -> str:
     return f"± {number(100 * target.bound * measure.ratio)} %" if measure.size else f"± {number(measure.margin)} of 0"
 
 
-def bounding_notice(query: CompiledQuery) -> str | None:
-    """What bounding may cut, from the policy alone; None where the schema rules it out."""
+def bounding_notice(query: CompiledQuery, cuts: Sequence[Cut] = ()) -> str | None:
+    """What bounding may cut, from the policy alone, and what it did cut where that was counted; None where nothing."""
+    told = [text for text in (_rows_cut(query), _values_cut(query)) if text is not None]
+    told += [f"that concerns about {number(cut.units)} units (± {number(cut.margin)})" for cut in cuts]
+    return "; ".join(told) or None
+
+
+def _rows_cut(query: CompiledQuery) -> str | None:
+    """Which rows may be cut off; None where the schema lets a unit have one only."""
     for planned in query.releases:
         bounds = planned.contribution
         if bounds.one_row:
@@ -291,3 +304,9 @@ def bounding_notice(query: CompiledQuery) -> str | None:
             return f"of one unit at most {bounds.max_groups} groups and {bounds.max_rows} rows in each are counted"
         return f"of one unit at most {bounds.max_rows} rows are counted"
     return None
+
+
+def _values_cut(query: CompiledQuery) -> str | None:
+    """Whether values may be moved; None where nothing is added up."""
+    parts = (planned.part for release in query.releases for planned in release.parts)
+    return "values beyond their limits are moved to them" if any(part.grid is not None for part in parts) else None

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from dpsql.backends.backend import Cancellation, ExactCells, PublicRows, Texts
 from dpsql.backends.duckdb import MAX_CHECKED, is_several_rows, rehearse, stoppable, text_rows
+from dpsql.compiler.parts import PartKind
 from dpsql.compiler.plan import MAX_RESULT_ROWS, CompiledQuery, PlannedInput, PlannedRelease
 from dpsql.elements import elements_of
 from dpsql.errors import (
@@ -80,14 +81,23 @@ class ReleasedCells:
 
 
 @dataclass(frozen=True)
+class Cut:
+    """Of how many units bounding cut something in a release: a released count, and half its 95 % interval."""
+
+    units: int
+    margin: float
+
+
+@dataclass(frozen=True)
 class ReleasedRows:
-    """The rows that leave."""
+    """The rows that leave, and what bounding cut of them, for each release that was counted for."""
 
     rows: tuple[tuple[Any, ...], ...]
+    cuts: tuple[Cut, ...] = ()
 
     def only(self, places: Sequence[int]) -> "ReleasedRows":
         """The same rows with some of their columns."""
-        return ReleasedRows(tuple(tuple(row[place] for place in places) for row in self.rows))
+        return ReleasedRows(tuple(tuple(row[place] for place in places) for row in self.rows), self.cuts)
 
 
 def release(planned: PlannedRelease, exact: ExactCells) -> ReleasedCells:
@@ -286,7 +296,7 @@ class PostProcessor:
             found = cursor.execute(query.post_sql).fetchmany(MAX_RESULT_ROWS + 1)
         if len(found) > MAX_RESULT_ROWS:
             raise QueryTooComplex(f"the result has more than {MAX_RESULT_ROWS:,} rows", hint="Add a LIMIT.")
-        return ReleasedRows(self._as_values(query, found))
+        return ReleasedRows(self._as_values(query, found), tuple(_cuts(query.releases, releases)))
 
     @contextmanager
     def _running(self, tables: Tables, cancellation: Cancellation) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -355,6 +365,14 @@ class PostProcessor:
 def _span(parts: Sequence[int]) -> Span:
     months, days, microseconds = parts
     return Span(months, days, microseconds)
+
+
+def _cuts(planned: Sequence[PlannedRelease], released: Sequence[ReleasedCells]) -> Iterator[Cut]:
+    """What bounding cut, added up over the groups of each release."""
+    for release, cells in zip(planned, released, strict=True):
+        for part, cell in zip(release.parts, cells.cells, strict=True):
+            if part.part.kind is PartKind.CUT and not isinstance(part.noise, RankChoice | Picking):
+                yield Cut(int(cell.sum()), part.noise.half_width() * len(cell) ** 0.5)
 
 
 def _released_tables(releases: Sequence[ReleasedCells]) -> dict[str, dict[str, NDArray[Any]]]:

@@ -106,7 +106,7 @@ def column_columns(policy: Policy, role: Role) -> Columns:
             _bound(column.lower),
             _bound(column.upper),
             _domain(column),
-            column.description or table.description,
+            _described(column) or table.description,
         ]
         for table in policy.tables
         if table.name in role.tables
@@ -149,6 +149,13 @@ def _bound(value: object) -> str | None:
     if isinstance(value, Fraction):
         return str(int(value)) if value.denominator == 1 else f"{float(value):g}"
     return str(value)
+
+
+def _described(column: Column) -> str | None:
+    if column.collected_by is None:
+        return column.description
+    told = f"randomized response, true with probability {float(column.collected_by.truth):g}"
+    return f"{column.description}; {told}" if column.description else told
 
 
 def _domain(column: Column) -> str | None:

@@ -336,8 +336,12 @@ def test_intervals_add_columns(session: Session) -> None:
     [
         ("SELECT COUNT(*) AS n FROM patients HAVING COUNT(*) > 0", ["n", "n_low", "n_high"]),
         ("SELECT n FROM (SELECT sex, COUNT(*) AS n FROM patients GROUP BY sex LIMIT 2) AS t", ["n", "n_low", "n_high"]),
-        ("SELECT n + 1 AS m FROM (SELECT COUNT(*) AS n FROM patients) AS t", ["m"]),
-        ("SELECT n + 1 AS m FROM (SELECT COUNT(*) AS n FROM patients) AS t ORDER BY m LIMIT 1", ["m"]),
+        ("SELECT n + 1 AS m FROM (SELECT COUNT(*) AS n FROM patients) AS t", ["m", "m_low", "m_high"]),
+        (
+            "SELECT n + 1 AS m FROM (SELECT COUNT(*) AS n FROM patients) AS t ORDER BY m LIMIT 1",
+            ["m", "m_low", "m_high"],
+        ),
+        ("SELECT COUNT(*) % 7 AS m FROM patients", ["m"]),
         ("SELECT sex FROM patients GROUP BY sex HAVING COUNT(*) > 0", ["sex"]),
         ("SELECT DISTINCT COUNT(*) AS n FROM patients GROUP BY sex", ["n", "n_low", "n_high"]),
         ("SELECT COUNT(*) AS n FROM patients UNION ALL SELECT COUNT(*) FROM visits", ["n", "n_low", "n_high"]),
@@ -396,7 +400,9 @@ def test_notices(session: Session) -> None:
     (notice,) = first.notices
     for part in ("price: epsilon 0.1 (rho 0.005)", "remaining: epsilon ", "of 5", "95 % of noise within: n ± ", "c"):
         assert part in notice.message
-    assert notice.detail == "of one unit at most 10 groups and 5 rows in each are counted"
+    assert notice.detail == (
+        "of one unit at most 10 groups and 5 rows in each are counted; values beyond their limits are moved to them"
+    )
     again = run(session, sql)
     assert "price: free, your earlier release" in again.notices[0].message
     assert run(session, "SELECT COUNT(*) FROM visits").notices[0].detail == "of one unit at most 50 rows are counted"

@@ -379,11 +379,11 @@ def test_a_percentage_is_of_the_median_size(engine: Engine, session: Session) ->
 
 
 @pytest.mark.usefixtures("no_noise")
-@pytest.mark.parametrize(("target", "second"), [("1 %", "0.00352"), ("10.45", "0.00351")])
+@pytest.mark.parametrize(("target", "second"), [("1 %", "0.00264"), ("10.45", "0.00264")])
 def test_a_mean_tells_no_more_than_its_range_allows(engine: Engine, session: Session, target: str, second: str) -> None:
-    """Its margin, here the whole range of 110, is of a noisy count as well.
+    """Its margin, here half the range of 110, is of a noisy count as well.
 
-    Beside 1045 it would tell the ε that is needed; beside half the range it tells 3.5 times as much at the least.
+    Beside 1045 it would tell the ε that is needed; beside half the range it tells 2.6 times as much at the least.
     """
     aim(session, target)
     result = run(session, "SELECT AVG(age + 1000) FROM patients")

@@ -178,6 +178,8 @@ def _number(value: Bound) -> str:
 def _keys(column: Column, table: Table) -> str:
     if table.public:
         return "public"
+    if column.collected_by is not None:
+        return "public, debiased: each answer that there is"
     if column.values_from is not None:
         return "public: " + ".".join(column.values_from)
     if column.values is not None:

@@ -58,7 +58,7 @@ class Canonical:
         spelling = reader.spelling(made.written)
         keys = dict(zip(aggregate.key_fields, map(spelling.value, aggregate.keys), strict=True))
         called = dict(zip(aggregate.aggregate_fields, map(spelling.call, calls), strict=True))
-        margins = dict(zip(aggregate.aggregate_fields, release.margins, strict=True))
+        limits = dict(zip(aggregate.aggregate_fields, release.limits, strict=True))
         by_key = sorted(keys, key=lambda each: self.labels.of(keys[each]))
         by_call = sorted(called, key=lambda each: self.labels.of_call(called[each]))
         whole = Aggregate(
@@ -68,7 +68,7 @@ class Canonical:
             tuple(by_call),
             tuple(called[each] for each in by_call),
         )
-        return Release(_status(protected, made), whole, tuple(margins[each] for each in by_call), release.picks)
+        return Release(_status(protected, made), whole, tuple(limits[each] for each in by_call), release.picks)
 
 
 def _of_rows(call: AggregateCall, protected: Protected) -> AggregateCall:

@@ -185,7 +185,8 @@ class Order:
 class AggregateCall:
     """An aggregate of an argument (None: of rows), over the rows that pass the filter.
 
-    `grid` is what numbers are added up on where the sum must be exact; `other` is a second argument.
+    `grid` is what numbers are added up on where the sum must be exact; `other` is a second argument; `fractions` are
+    those of percentiles, of which an array may have several.
     """
 
     function: str
@@ -195,6 +196,7 @@ class AggregateCall:
     type: SqlType
     grid: Grid | None = None
     other: Expr | None = None
+    fractions: tuple[Decimal, ...] = ()
 
     @property
     def operands(self) -> tuple[Expr, ...]:
@@ -319,19 +321,19 @@ class Picks:
 class Release:
     """An aggregation of protected rows: the boundary at which a query is cut.
 
-    The fields are the aggregation's, then for each aggregate the half-width of its 95 % interval. What is inside is
+    The fields are the aggregation's, then for each aggregate the two limits of its 95 % interval. What is inside is
     read by the engine, bounded, and noised; or groups are picked by it, and it is not told.
     """
 
     protected: Protected
     aggregate: Aggregate
-    margins: tuple[Field, ...]
+    limits: tuple[tuple[Field, Field], ...]
     picks: Picks | None = None
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """The aggregation's fields, then their margins."""
-        return self.aggregate.fields + self.margins
+        """The aggregation's fields, then their limits."""
+        return self.aggregate.fields + tuple(limit for pair in self.limits for limit in pair)
 
     @property
     def picked_fields(self) -> tuple[Field, ...]:

@@ -71,9 +71,10 @@ def _mode(
     known = Filter(status.relation, Call("not", (absent,), SqlType.BOOLEAN))
     count, place = AggregateCall("count", None, False, call.filter, SqlType.BIGINT), fields.new(SqlType.BIGINT)
     counted = Aggregate(known, (*key_fields, field), (*keys, call.argument), (place,), (count,))
-    margins, picks = (fields.new(SqlType.DOUBLE),), Picks(1, False, frozenset(key_fields))
+    limits = fields.new(SqlType.DOUBLE), fields.new(SqlType.DOUBLE)
+    picks = Picks(1, False, frozenset(key_fields))
     # Rows of nobody have no value.
-    release = Release(replace(status, relation=known, absent=None), counted, margins, picks)
+    release = Release(replace(status, relation=known, absent=None), counted, (limits,), picks)
     shown = (*key_fields, field)
     return Project(picked(release), shown, tuple(map(Column, shown)))
 

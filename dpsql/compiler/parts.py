@@ -16,6 +16,7 @@ from dpsql.compiler.ir import (
     Aggregate,
     AggregateCall,
     Call,
+    Cast,
     Column,
     Expr,
     Field,
@@ -31,6 +32,7 @@ from dpsql.compiler.ir import (
 from dpsql.compiler.spreads import Moment, SpreadOutput, needs
 from dpsql.compiler.walk import inputs
 from dpsql.errors import PolicyViolation, QueryTooComplex
+from dpsql.policy import RandomizedResponse
 from dpsql.privacy.choice import Rank
 from dpsql.privacy.picking import Places
 from dpsql.sqltypes import SqlType
@@ -57,6 +59,7 @@ class PartKind(enum.Enum):
     DISTINCT_SUM = "distinct sum"
     DISTINCT_MEAN = "distinct mean"
     RANK = "rank"
+    CUT = "cut"
 
     @property
     def is_distinct(self) -> bool:
@@ -86,7 +89,8 @@ class Part:
             clamped. MEAN: the same scaled to min(rows, cap) rows and measured from the grid's centre. DISTINCT:
             values no other unit brings, `cap` at most; DISTINCT_SUM and DISTINCT_MEAN: such values added up, from 0
             or from the grid's centre. RANK: how often there is each grid value, `cap` rows of a unit at most; what it
-            adds is what it moves the loss of a value by.
+            adds is what it moves the loss of a value by. CUT: 1 for a unit of whom bounding cut something, of its rows
+            beyond `cap`, or in rows that pass the filter.
         argument: What is counted or summed; None counts rows.
         filter: Rows for which it is not true add nothing.
         cap: Rows of one unit that count in one group.
@@ -132,6 +136,8 @@ class Part:
         """The most that one unit adds to a cell."""
         if self.rank is not None:
             return self.cap * self.rank.below
+        if self.kind is PartKind.CUT:
+            return 1
         if self.grid is None or self.kind is PartKind.DISTINCT:
             return self.cap
         if self.kind in (PartKind.MEAN, PartKind.DISTINCT_MEAN):
@@ -184,6 +190,40 @@ class RankOutput:
 
 
 @dataclass(frozen=True)
+class RanksOutput:
+    """An array of grid values that were chosen by their ranks, in order, times the step.
+
+    Attributes:
+        cells: The cells.
+        places: Which of the values in ascending order each one is; equal ranks are one cell.
+        step: What the values are multiples of.
+    """
+
+    cells: tuple[int, ...]
+    places: tuple[int, ...]
+    step: Fraction
+
+
+@dataclass(frozen=True)
+class ResponseOutput:
+    """How many, or what share, of those who answered are truly of a value that so many named."""
+
+    cell: int
+    total_cell: int
+    response: RandomizedResponse
+    is_share: bool
+
+
+@dataclass(frozen=True)
+class GroupOutput:
+    """How many are truly of the value of a group's randomized key, which so many named."""
+
+    cell: int
+    key: int
+    response: RandomizedResponse
+
+
+@dataclass(frozen=True)
 class PlaceOutput:
     """The place of a group that was picked, 0 for others; scores are in steps."""
 
@@ -191,7 +231,18 @@ class PlaceOutput:
     step: Fraction
 
 
-Output = PlaceOutput | RankOutput | CountOutput | SumOutput | MeanOutput | SpreadOutput | TruthOutput
+Output = (
+    PlaceOutput
+    | RankOutput
+    | RanksOutput
+    | CountOutput
+    | SumOutput
+    | MeanOutput
+    | SpreadOutput
+    | TruthOutput
+    | ResponseOutput
+    | GroupOutput
+)
 
 
 @dataclass(frozen=True)
@@ -234,7 +285,7 @@ class PartList:
         """
         cap = self.contribution.max_rows
         if call.function == "count":
-            return CountOutput(self._cell(self._count(call)))
+            return CountOutput(self.cell(self._count(call)))
         if call.argument is None:
             raise TypeError(f"{call.function} has an argument")
         if call.function in TRUTHS:
@@ -243,14 +294,34 @@ class PartList:
             return self._of_pairs(call, call.argument, call.other)
         grid = grid_of(call, self.protected.relation, cap)
         if call.function in RANKS:
-            part = Part(PartKind.RANK, call.argument, call.filter, cap, grid, rank=rank_of(call))
-            return RankOutput(self._cell(part), grid.step)
+            part = Part(PartKind.RANK, call.argument, call.filter, cap, grid)
+            cells = tuple(self.cell(replace(part, rank=rank)) for rank in ranks_of(call))
+            return self._array(call, cells, grid) if call.type.is_array else RankOutput(cells[0], grid.step)
         if call.function in SPREADS:
             return self._spread(call, {"y": Factor(call.argument, self._spread_grid(grid))})
         if call.function == "sum":
             kind = PartKind.DISTINCT_SUM if call.distinct else PartKind.SUM
-            return SumOutput(self._cell(Part(kind, call.argument, call.filter, cap, grid)), grid.step)
+            return SumOutput(self.cell(Part(kind, call.argument, call.filter, cap, grid)), grid.step)
         return self._mean(call, call.argument, grid)
+
+    def count_cuts(self) -> None:
+        """Add a count of the units of whom bounding cuts something, unless it cuts nothing."""
+        outside: Expr | None = None
+        for part in self.parts:
+            terms = ((part.argument, part.grid),) if not part.factors else ((f.argument, f.grid) for f in part.factors)
+            for argument, grid in terms:
+                if argument is None or grid is None:
+                    continue
+                beyond = both(_beyond(argument, grid), part.filter)
+                outside = beyond if outside is None else Call("or", (beyond, outside), SqlType.BOOLEAN)
+        if outside is not None or not self.contribution.one_row:
+            self.cell(Part(PartKind.CUT, None, outside, self.contribution.max_rows))
+
+    @staticmethod
+    def _array(call: AggregateCall, cells: tuple[int, ...], grid: Grid) -> "RanksOutput":
+        """The values of an array of fractions, of which the least one has the least value."""
+        ascending = sorted(set(call.fractions))
+        return RanksOutput(cells, tuple(ascending.index(each) for each in call.fractions), grid.step)
 
     def picked(self, call: AggregateCall, places: Places) -> PlaceOutput:
         """The place of each group by the cell of a count or a sum, which is the only one.
@@ -271,14 +342,14 @@ class PartList:
         if call.distinct:
             total = Part(PartKind.DISTINCT_MEAN, argument, call.filter, cap, grid)
             count = Part(PartKind.DISTINCT, argument, call.filter, cap, grid)
-        return MeanOutput(self._cell(total), self._cell(count), grid)
+        return MeanOutput(self.cell(total), self.cell(count), grid)
 
     def _truth(self, decided: bool, argument: Expr, condition: Expr | None) -> TruthOutput:
         """Units with a row for one answer, and units with one for the other."""
         cells = []
         for function in ("is_true", "is_false") if decided else ("is_false", "is_true"):
             term = Call(function, (argument,), SqlType.BOOLEAN)
-            cells.append(self._cell(Part(PartKind.COUNT, None, both(term, condition), 1)))
+            cells.append(self.cell(Part(PartKind.COUNT, None, both(term, condition), 1)))
         return TruthOutput(decided, *cells)
 
     def _of_pairs(self, call: AggregateCall, first: Expr, second: Expr) -> Output:
@@ -289,7 +360,7 @@ class PartList:
             condition = both(Call("not", (absent,), SqlType.BOOLEAN), condition)
         call = replace(call, filter=condition)
         if call.function == "regr_count":
-            return CountOutput(self._cell(Part(PartKind.COUNT, None, condition, self.contribution.max_rows)))
+            return CountOutput(self.cell(Part(PartKind.COUNT, None, condition, self.contribution.max_rows)))
         grids = {
             name: grid_of(replace(call, argument=each), self.protected.relation, self.contribution.max_rows)
             for name, each in (("y", first), ("x", second))
@@ -310,9 +381,9 @@ class PartList:
             factors = tuple(numbers[letter] for letter in name)
             grid = factors[0].grid if len(factors) == 1 else product_grid(*factors)
             part = Part(PartKind.MEAN, factors[0].argument, call.filter, cap, grid, factors if len(name) > 1 else ())
-            moments[name] = Moment(self._cell(part), grid)
+            moments[name] = Moment(self.cell(part), grid)
         counted = numbers[min(wanted & numbers.keys())].argument if call.other is None else None
-        count = self._cell(Part(PartKind.COUNT, counted, call.filter, cap))
+        count = self.cell(Part(PartKind.COUNT, counted, call.filter, cap))
         return SpreadOutput(call.function, count, **moments)
 
     def _spread_grid(self, grid: Grid) -> Grid:
@@ -335,7 +406,8 @@ class PartList:
         argument = None if is_unit else call.argument
         return Part(PartKind.COUNT, argument, call.filter, self.contribution.max_rows)
 
-    def _cell(self, part: Part) -> int:
+    def cell(self, part: Part) -> int:
+        """The place of a part, which is added if it is not there."""
         if part not in self.parts:
             self.parts.append(part)
         distinct = sum(part.kind.is_distinct for part in self.parts)
@@ -348,11 +420,11 @@ class PartList:
         return self.parts.index(part)
 
 
-def rank_of(call: AggregateCall) -> Rank:
-    """The rank of the value that an aggregate is."""
-    if isinstance(call.other, Literal):
-        return Rank.quantile(Fraction(str(call.other.value)))
-    return Rank.least() if call.function == "min" else Rank.greatest()
+def ranks_of(call: AggregateCall) -> tuple[Rank, ...]:
+    """The ranks of the values that an aggregate is."""
+    if call.fractions:
+        return tuple(Rank.quantile(Fraction(each)) for each in call.fractions)
+    return (Rank.least() if call.function == "min" else Rank.greatest(),)
 
 
 def product_grid(one: Factor, two: Factor) -> Grid:
@@ -365,6 +437,14 @@ def product_grid(one: Factor, two: Factor) -> Grid:
 def both(term: Expr, condition: Expr | None) -> Expr:
     """A condition, and another if there is one."""
     return term if condition is None else Call("and", (term, condition), SqlType.BOOLEAN)
+
+
+def _beyond(argument: Expr, grid: Grid) -> Expr:
+    """True of a value that is moved to a limit."""
+    value = Cast(argument, SqlType.DOUBLE)
+    low, high = (Literal(float(end * grid.step), SqlType.DOUBLE) for end in (grid.lower, grid.upper))
+    sides = Call("lt", (value, low), SqlType.BOOLEAN), Call("gt", (value, high), SqlType.BOOLEAN)
+    return Call("or", sides, SqlType.BOOLEAN)
 
 
 def grid_of(call: AggregateCall, relation: Relation, rows: int) -> Grid:
@@ -400,6 +480,15 @@ def grid_of(call: AggregateCall, relation: Relation, rows: int) -> Grid:
 
 
 def _unbounded(call: AggregateCall, argument: Expr, relation: Relation) -> PolicyViolation:
+    if (
+        isinstance(argument, Cast)
+        and isinstance(argument.argument, Call)
+        and argument.argument.function == "days_between"
+    ):
+        return PolicyViolation(
+            f"{call.function.upper()} needs bounds, and these dates have none",
+            hint="The data owner declares lower and upper of the column in the policy; or count dates: GROUP BY x.",
+        )
     names = dict(_column_names(relation))
     named = names.get(argument.field) if isinstance(argument, Column) else None
     what = f'column "{named}"' if named else "the expression"
@@ -414,11 +503,11 @@ def _unbounded(call: AggregateCall, argument: Expr, relation: Relation) -> Polic
 _Known = TypeVar("_Known")
 
 
-def _carried(relation: Relation, begin: Callable[[Relation], Mapping[Field, _Known]]) -> dict[Field, _Known]:
+def carried(relation: Relation, begin: Callable[[Relation], Mapping[Field, _Known]]) -> dict[Field, _Known]:
     """What is known of fields where they begin, for the fields of a relation that hand them on as they are."""
     known = dict(begin(relation))
     for part in inputs(relation):
-        known |= _carried(part, begin)
+        known |= carried(part, begin)
     sources = {field: _source(expression) for field, expression in _handed_on(relation)}
     return known | {field: known[source] for field, source in sources.items() if source in known}
 
@@ -455,7 +544,7 @@ def _column_names(relation: Relation) -> Mapping[Field, str]:
             return {}
         return {f: column.name for column, f in zip(scan.columns, scan.column_fields, strict=True)}
 
-    return _carried(relation, begin)
+    return carried(relation, begin)
 
 
 def step_of(argument: Expr, relation: Relation, found: Interval) -> Fraction:
@@ -489,7 +578,7 @@ def _steps(relation: Relation) -> Mapping[Field, Fraction]:
             return {f: w.grid.step for f, w in windows if w.grid is not None and w.function == "sum"}
         return {}
 
-    return _carried(relation, begin)
+    return carried(relation, begin)
 
 
 def decimal_places(step: Fraction) -> int | None:

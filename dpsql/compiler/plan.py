@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 
 from dpsql.compiler.bound import Bounds, bounds_of, interval
@@ -26,10 +27,12 @@ from dpsql.compiler.lowering import Fields
 from dpsql.compiler.parts import UNITS, Contribution, Output, PartList
 from dpsql.compiler.pricing import Calibrated, PlannedPart, Selection, Unpriced, calibrate, error_ratio
 from dpsql.compiler.provenance import origins
-from dpsql.compiler.released import ColumnError, ReleasedLeaf, input_leaf, text_leaf, to_text
+from dpsql.compiler.released import ColumnError, Drawn, ReleasedLeaf, input_leaf, text_leaf, to_text
 from dpsql.compiler.render import Leaf, Renderer
+from dpsql.compiler.responses import Responses
 from dpsql.compiler.rewrite import Bounding, rewrite
 from dpsql.compiler.settings import QuerySettings
+from dpsql.compiler.visible import weights
 from dpsql.errors import PolicyViolation, QueryTooComplex
 from dpsql.privacy.accounting import Spent
 from dpsql.privacy.cost import Event, Price
@@ -254,7 +257,7 @@ class Planner:
         for cut in found:
             if isinstance(cut, Release):
                 index, leaf = self.leaves[formed[cut]]
-                leaves[cut] = leaf.at(f"r{index}", [part.noise for part in releases[index].parts], cut)
+                leaves[cut] = leaf.at(f"r{index}", _drawn(releases[index]), cut)
             elif isinstance(cut, SystemScan):
                 system.append(SystemRead(f"s{len(system)}", cut.name, len(cut.fields)))
                 leaves[cut] = text_leaf(cut.fields, system[-1].table)
@@ -266,6 +269,11 @@ class Planner:
         limited, invented = self.lowered.limited, self.lowered.invented
         reads = (tuple(public), tuple(system))
         return CompiledQuery(self.sql, columns, releases, *reads, post_sql, price, limited, invented)
+
+    @property
+    def _bias_share(self) -> Fraction:
+        """The part of the price that tells what bounding cuts."""
+        return self.catalog.role.query.bias_share
 
     @property
     def dialect(self) -> Dialect:
@@ -296,18 +304,23 @@ class Planner:
         size = domain[1] if domain is not None else None
         contribution = self._contribution(release, size) if release.picks is None else self._of_lists(release)
         part_list = PartList(protected, contribution)
+        responses = Responses.of(release)
+        responses.check(private_keys=grouped and domain is None)
         outputs: tuple[Output, ...]
         if release.picks is None:
-            outputs = tuple(part_list.output(call) for call in aggregate.aggregates)
+            outputs = tuple(responses.output(part_list, call) for call in aggregate.aggregates)
         elif domain is None:
             raise _nothing_public()
         else:
+            responses.refuse_picks()
             places = Places(release.picks.count, release.picks.least)
             outputs = tuple(part_list.picked(call, places) for call in aggregate.aggregates)
+        if self._bias_share and part_list.parts and release.picks is None:
+            part_list.count_cuts()
         parts = tuple(part_list.parts)
         bounds = bounds_of(protected.relation)
         fine = any(_is_fine(key, bounds) for key in aggregate.keys)
-        unpriced = Unpriced(parts, contribution, grouped and domain is None)
+        unpriced = Unpriced(parts, contribution, grouped and domain is None, weights(parts, outputs))
         bounding = Bounding(protected, aggregate.keys, parts, contribution, listed, fine, unpriced.private_keys)
         copied = self._copied(release, bounding, outputs, leaves, domain[1] if domain is not None else None)
         sql = rewrite(bounding, self._renderer(self.dialect, leaves))
@@ -397,6 +410,8 @@ class Planner:
             return found
         if release.picks is not None:
             return "keys that are picked are bounded unit by unit"
+        if self._bias_share:
+            return "what bounding cuts is counted unit by unit"
         settings = self.settings
         if (settings.max_rows, settings.max_groups, settings.max_rows_per_group) != (None, None, None):
             return "the bounds that were set are narrower than the copy's"
@@ -413,10 +428,11 @@ class Planner:
             return "distinct values and values chosen by rank are bounded unit by unit"
         if not same or len(parts) != len(bounding.parts) or (UNITS in parts) != (UNITS in bounding.parts):
             return "other cells would be needed than without it"
+        unpriced = Unpriced(parts, contribution, bounding.counts_units, weights(parts, outputs))
         leaf = copy_leaf(found.scan, found.copy, self.catalog)
         renderer = self._renderer(self.dialect, {**leaves, found.scan: leaf})
         sql = rewrite(replace(bounding, parts=parts, contribution=contribution), renderer)
-        return _Copied(found.scan.table.name, sql, Unpriced(parts, contribution, bounding.counts_units))
+        return _Copied(found.scan.table.name, sql, unpriced)
 
     def _formed(self, draft: _Draft, plain: Calibrated, copied: Calibrated) -> tuple[_Draft, Calibrated, str | None]:
         """The form of a release whose error is small enough, and why it is that one."""
@@ -437,7 +453,8 @@ class Planner:
         adjacency = self.catalog.policy.dataset.adjacency
         plain = [draft.unpriced for draft in self.drafts]
         either = [d.copied.unpriced if isinstance(d.copied, _Copied) else d.unpriced for d in self.drafts]
-        pairs = zip(*(calibrate(each, price, self.settings, adjacency) for each in (plain, either)), strict=True)
+        drawn_by = (calibrate(each, price, self.settings, adjacency, self._bias_share) for each in (plain, either))
+        pairs = zip(*drawn_by, strict=True)
         releases: list[PlannedRelease] = []
         for written, (first, second) in zip(self.drafts, pairs, strict=True):
             draft, drawn, form = self._formed(written, first, second)
@@ -516,6 +533,11 @@ def _width_of(draft: _InputDraft) -> int:
 
 def _input_name(index: int) -> str:
     return f"input.{index}"
+
+
+def _drawn(planned: PlannedRelease) -> Drawn:
+    cutoff = planned.selection.cutoff if isinstance(planned.selection, Threshold) else 0
+    return Drawn(tuple(part.noise for part in planned.parts), planned.threshold_part, cutoff)
 
 
 def _drawn_as(planned: PlannedPart, lists: tuple[int, ...] | None) -> dict[str, object]:

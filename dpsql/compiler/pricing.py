@@ -1,13 +1,13 @@
 """pricing: share a query's price over its noisy primitives, and calibrate each to its share.
 
-Rule: shares depend on the plan's shape alone, never on data or on what was released before.
+Rule: shares depend on the plan alone, never on data or on what was released before.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from dpsql.compiler.parts import UNITS, Contribution, Part
+from dpsql.compiler.parts import UNITS, Contribution, Part, PartKind
 from dpsql.compiler.settings import QuerySettings
 from dpsql.errors import PolicyViolation
 from dpsql.privacy.choice import RankChoice, rank_choice
@@ -16,6 +16,7 @@ from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, best, ga
 from dpsql.privacy.picking import Picking, picking, picking_sensitivity
 from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric, select, threshold_for
 from dpsql.privacy.sensitivity import Adjacency, cell_sensitivity, row_sensitivity
+from dpsql.privacy.shares import proportions
 
 Noise = DiscreteLaplace | DiscreteGaussian | RankChoice | Picking
 Selection = TruncatedGeometric | GaussianThreshold | Threshold
@@ -37,11 +38,13 @@ class Unpriced:
         parts: Its cells.
         contribution: What one unit may contribute.
         private_keys: True where its groups have to be selected.
+        weights: How much the noise of each part is seen.
     """
 
     parts: tuple[Part, ...]
     contribution: Contribution
     private_keys: bool
+    weights: tuple[Fraction, ...]
 
 
 @dataclass(frozen=True)
@@ -60,14 +63,18 @@ class Calibrated:
 
 
 def calibrate(
-    releases: Sequence[Unpriced], price: Price, settings: QuerySettings, adjacency: Adjacency
+    releases: Sequence[Unpriced],
+    price: Price,
+    settings: QuerySettings,
+    adjacency: Adjacency,
+    bias_share: Fraction = ZERO,
 ) -> tuple[Calibrated, ...]:
-    """Split a price evenly over all noisy primitives of all releases of a query.
+    """Split a price over all noisy primitives of all releases of a query, so that the error that is seen is least.
 
     Raises:
         PolicyViolation: Private groups have no δ to be selected with.
     """
-    return Pricing(price, settings, adjacency).calibrate(releases)
+    return Pricing(price, settings, adjacency, bias_share).calibrate(releases)
 
 
 def error_ratio(one: Calibrated, other: Calibrated) -> float:
@@ -94,24 +101,34 @@ def _shown(selection: Selection) -> int:
 
 @dataclass(frozen=True)
 class Pricing:
-    """Calibrates the releases of one query."""
+    """Calibrates the releases of one query.
+
+    Attributes:
+        price: What the query costs.
+        settings: The mechanism that is asked for.
+        adjacency: What neighbours are.
+        bias_share: The part of the price for counts of what bounding cuts.
+    """
 
     price: Price
     settings: QuerySettings
     adjacency: Adjacency
+    bias_share: Fraction
 
     def calibrate(self, releases: Sequence[Unpriced]) -> tuple[Calibrated, ...]:
         """Give every primitive its share, in order."""
         needs = [(release, self._selects(release)) for release in releases]
         noise_delta = Fraction(self._converts and self.settings.mechanism != "laplace")
-        shares: list[Fraction] = []
+        weights: list[Fraction] = []
+        cuts: list[bool] = []
         deltas: list[Fraction] = []
         for release, selects in needs:
-            shares += [Fraction(1)] * (len(release.parts) + selects)
+            weights += [*self._weights(release, selects), *[Fraction(1)] * selects]
+            cuts += [*(part.kind is PartKind.CUT for part in release.parts), *[False] * selects]
             deltas += [noise_delta] * len(release.parts) + [Fraction(1)] * selects
             if release.private_keys and not selects:
                 deltas[-1] = Fraction(1)
-        parts = split(self.price, shares, deltas) if shares else ()
+        parts = split(self.price, self._proportions(weights, cuts), deltas) if weights else ()
         calibrated = []
         for release, selects in needs:
             count = len(release.parts) + selects
@@ -129,6 +146,21 @@ class Pricing:
         Where Gaussians convert, a part spends the δ of its share, so there a selection always has one.
         """
         return release.private_keys and (self._converts or UNITS not in release.parts)
+
+    def _proportions(self, weights: Sequence[Fraction], cuts: Sequence[bool]) -> tuple[Fraction, ...]:
+        """What is seen in the answer shares most of the price; counts of what bounding cuts have a part set apart."""
+        seen = [weight for weight, cut in zip(weights, cuts, strict=True) if not cut]
+        shared = iter(proportions(self.price.accountant, seen))
+        parts = [ZERO if cut else next(shared) for cut in cuts]
+        each = sum(parts, ZERO) * self.bias_share / (1 - self.bias_share) / max(1, sum(cuts))
+        return tuple(each if cut else part for part, cut in zip(parts, cuts, strict=True))
+
+    @staticmethod
+    def _weights(release: Unpriced, selects: bool) -> list[Fraction]:
+        """How much each part matters; a count that decides which groups there are is seen in that, too."""
+        decides = release.private_keys and not selects
+        pairs = zip(release.parts, release.weights, strict=True)
+        return [weight + 1 if decides and part == UNITS else weight for part, weight in pairs]
 
     def _calibrated(self, release: Unpriced, shares: tuple[Share, ...]) -> Calibrated:
         parts = tuple(

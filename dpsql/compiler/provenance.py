@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from dpsql.compiler.ir import (
     AggregateCall,
+    Call,
     Column,
     Distinct,
     Expr,
     Field,
     Filter,
     Join,
+    Literal,
     Project,
     Relation,
     Release,
@@ -35,9 +37,9 @@ class Origin:
         return self.release.aggregate.aggregates[self._place]
 
     @property
-    def margin(self) -> Field:
-        """The release's field with half the width of its 95 % interval."""
-        return self.release.margins[self._place]
+    def limits(self) -> tuple[Field, Field]:
+        """The release's fields with the limits of its 95 % interval."""
+        return self.release.limits[self._place]
 
     @property
     def _place(self) -> int:
@@ -68,6 +70,12 @@ def origins(relation: Relation, field: Field) -> tuple[Origin, ...]:
 def _written(relation: Project, expression: Expr) -> tuple[Origin, ...]:
     if isinstance(expression, Scalar):
         return origins(expression.relation, expression.relation.fields[0])
+    if (
+        isinstance(expression, Call)
+        and expression.function == "date_add"
+        and isinstance(expression.arguments[0], Literal)
+    ):
+        expression = expression.arguments[1]  # days since a constant day
     # A field of the row outside a subquery is not one of the input's.
     if isinstance(expression, Column) and expression.field in relation.input.fields:
         return origins(relation.input, expression.field)

@@ -1,4 +1,4 @@
-"""released: what the cells of a release are worth: SQL of values and margins, and the error of each aggregate.
+"""released: what the cells of a release are worth: SQL of values and limits, and the error of each aggregate.
 
 Rule: everything here is made of the noise's law and of released cells, so it tells nothing more.
 """
@@ -12,26 +12,32 @@ from dpsql.compiler.engines.dialect import Dialect
 from dpsql.compiler.ir import Field, Release
 from dpsql.compiler.parts import (
     CountOutput,
+    GroupOutput,
     MeanOutput,
     Output,
     PlaceOutput,
     RankOutput,
+    RanksOutput,
+    ResponseOutput,
     SumOutput,
     TruthOutput,
     decimal_places,
     output_type,
 )
 from dpsql.compiler.pricing import Noise
+from dpsql.compiler.ratios import debiased, fieller
 from dpsql.compiler.render import Leaf
 from dpsql.compiler.schema import EngineColumn
-from dpsql.compiler.spreads import SpreadOutput, statistic
+from dpsql.compiler.spreads import SpreadOutput, Statistic, statistic
 from dpsql.errors import UnsupportedQuery
 from dpsql.privacy.choice import RankChoice
 from dpsql.privacy.mechanisms import DiscreteLaplace
 from dpsql.privacy.picking import Picking
 from dpsql.sqltypes import SqlType
 
-_Numeric = CountOutput | SumOutput | MeanOutput | SpreadOutput | RankOutput | PlaceOutput
+_Computed = SpreadOutput | ResponseOutput | GroupOutput
+_Numeric = CountOutput | SumOutput | MeanOutput | RankOutput | RanksOutput | PlaceOutput | _Computed
+_MISSED = 0.05
 _TEXT = EngineColumn("VARCHAR", SqlType.TEXT, not_null=False)
 
 
@@ -68,6 +74,40 @@ class ColumnError:
     apart: float | None = None
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """What is drawn for the cells of a release.
+
+    Attributes:
+        noises: The noise of each cell.
+        threshold_part: The cell that a threshold cuts off, if one does.
+        cutoff: The threshold.
+    """
+
+    noises: tuple[Noise, ...]
+    threshold_part: int | None
+    cutoff: int
+
+    @property
+    def widths(self) -> list[float]:
+        """Half the width of a 95 % interval of each cell's noise."""
+        return [_half_width(noise) for noise in self.noises]
+
+    def low(self, cell: int) -> str:
+        """The low limit of a count that is shown only where its noisy value reaches the threshold.
+
+        Given that it is shown, a group that has the threshold's size or more is as large as y with twice the
+        probability at the most: shown it is in half of the cases at least. Of a group below the threshold nothing is
+        known but that somebody is in it.
+        """
+        noise = self.noises[cell]
+        if isinstance(noise, RankChoice | Picking):
+            raise TypeError("units are counted with noise")
+        least = noise.half_width(1 - _MISSED / 2)
+        low = f"CAST(p{cell} AS DOUBLE) - {least!r}"
+        return f"CASE WHEN {low} >= {self.cutoff} THEN {low} ELSE 1 END"
+
+
 # Relations that are there ready made
 
 
@@ -85,27 +125,30 @@ class ReleasedLeaf:
     outputs: tuple[Output, ...]
     private_keys: bool
 
-    def at(self, table: str, noises: Sequence[Noise] | None, written: Release) -> Leaf:
+    def at(self, table: str, drawn: Drawn | None, written: Release) -> Leaf:
         """The leaf over a table of cells.
 
         Args:
             table: Its name.
-            noises: The noise of each cell; without it there are no margins.
+            drawn: What was drawn for its cells; without it there are no limits.
             written: The release as the query writes it: its fields are the leaf's, and its keys order the rows.
         """
         aggregate = self.release.aggregate
-        widths = [_half_width(noise) for noise in noises] if noises is not None else None
+        widths = drawn.widths if drawn is not None else None
         columns = {field: from_text(f"k{i}", field.type) for i, field in enumerate(aggregate.key_fields)}
         first: dict[str, str] = {}
-        places = enumerate(zip(aggregate.aggregate_fields, self.release.margins, strict=True))
-        for (place, (value, margin)), call, output in zip(places, aggregate.aggregates, self.outputs, strict=True):
-            if isinstance(output, SpreadOutput):
-                found = statistic(output, f"s{place}_", widths)
+        places = enumerate(zip(aggregate.aggregate_fields, self.release.limits, strict=True))
+        for (place, (value, limits)), call, output in zip(places, aggregate.aggregates, self.outputs, strict=True):
+            if isinstance(output, _Computed):
+                found = _computed(output, f"s{place}_", widths, len(aggregate.keys))
                 first |= found.columns
-                columns[value], columns[margin] = found.value, found.margin
+                columns[value], ends = found.value, found.limits
             else:
                 columns[value] = _formula(output, output_type(call, output), widths)
-                columns[margin] = _margin(output, widths)
+                ends = _limits(output, widths)
+                if drawn is not None and isinstance(output, CountOutput) and output.cell == drawn.threshold_part:
+                    ends = drawn.low(output.cell), ends[1]
+            columns |= zip(limits, ends, strict=True)
         keys = written.aggregate.key_fields
         order = ", ".join(f"{columns[field]} NULLS LAST" for field in keys)
         is_ordered = not self.private_keys and keys == aggregate.key_fields
@@ -149,7 +192,13 @@ def to_text(name: str, sql_type: SqlType) -> str:
     return f"CAST(CAST({name} AS {POST_PROCESSING.types[sql_type]}) AS VARCHAR)"
 
 
-# Values and margins
+# Values and limits
+
+
+def _computed(output: _Computed, prefix: str, widths: Sequence[float] | None, keys: int) -> Statistic:
+    if isinstance(output, SpreadOutput):
+        return statistic(output, prefix, widths)
+    return debiased(output, prefix, widths, keys)
 
 
 def _formula(output: Output, sql_type: SqlType, widths: Sequence[float] | None) -> str:
@@ -158,8 +207,10 @@ def _formula(output: Output, sql_type: SqlType, widths: Sequence[float] | None) 
         return f"p{output.cell}"
     if isinstance(output, TruthOutput):
         return _truth(output, widths)
-    if isinstance(output, SpreadOutput):
-        raise TypeError("a spread is written with its columns")
+    if isinstance(output, RanksOutput):
+        return _in_order(output, sql_type.element or SqlType.DOUBLE)
+    if isinstance(output, _Computed):
+        raise TypeError("it is written with its columns")
     if isinstance(output, SumOutput | RankOutput):
         places = decimal_places(output.step)
         if sql_type is SqlType.NUMERIC and places is not None:
@@ -186,27 +237,50 @@ def _truth(output: TruthOutput, widths: Sequence[float] | None) -> str:
     return f"CASE {told} END"
 
 
+def _in_order(output: RanksOutput, element: SqlType) -> str:
+    """The values that were chosen, sorted, for a greater fraction has no lesser value: that brings none further off."""
+    chosen = (_formula(RankOutput(cell, output.step), element, None) for cell in output.cells)
+    each = dict(zip(output.places, chosen, strict=True))
+    values = ", ".join(each[place] for place in sorted(each))
+    places = ", ".join(str(place + 1) for place in output.places)
+    return POST_PROCESSING.array(f"list_select(list_sort([{values}]), [{places}])")
+
+
 def _times(text: str, step: Fraction) -> str:
     """Grid units as a double: multiplied and divided by whole numbers, so that 15368027 tenths print as 1536802.7."""
     multiplied = f"CAST({text} AS DOUBLE)" if step.numerator == 1 else f"CAST({text} AS DOUBLE) * {step.numerator}"
     return multiplied if step.denominator == 1 else f"{multiplied} / CAST({step.denominator} AS DOUBLE)"
 
 
-def _margin(output: Output, widths: Sequence[float] | None) -> str:
-    """Half the width of a 95 % interval, of the noise's law and, for a mean, of the released cells."""
-    if widths is None or isinstance(output, TruthOutput | SpreadOutput | RankOutput | PlaceOutput):
-        return "CAST(NULL AS DOUBLE)"
-    if not isinstance(output, MeanOutput):
-        step = output.step if isinstance(output, SumOutput) else Fraction(1)
-        return f"CAST('{widths[output.cell] * float(step)!r}' AS DOUBLE)"
-    of_sum, of_count = widths[output.sum_cell], widths[output.count_cell]
-    count = f"CAST(greatest(p{output.count_cell}, 1) AS DOUBLE)"
-    spread = f"sqrt(pow({of_sum!r}, 2) + pow({of_count!r} * p{output.sum_cell} / {count}, 2)) / {count}"
-    return _times(f"least({spread}, {output.grid.upper - output.grid.lower})", output.grid.step)
+def _limits(output: Output, widths: Sequence[float] | None) -> tuple[str, str]:
+    """The limits of a 95 % interval, of the noise's law and of the released cells."""
+    if widths is None or isinstance(output, TruthOutput | RankOutput | RanksOutput | PlaceOutput | _Computed):
+        return "CAST(NULL AS DOUBLE)", "CAST(NULL AS DOUBLE)"
+    if isinstance(output, MeanOutput):
+        return _limits_of_mean(output, widths[output.sum_cell], widths[output.count_cell])
+    step = output.step if isinstance(output, SumOutput) else Fraction(1)
+    value, margin = _times(f"p{output.cell}", step), f"CAST('{widths[output.cell] * float(step)!r}' AS DOUBLE)"
+    return f"{value} - {margin}", f"{value} + {margin}"
+
+
+def _limits_of_mean(output: MeanOutput, of_sum: float, of_count: float) -> tuple[str, str]:
+    """Fieller's; where the count may be nothing but noise, every mean of the grid is left."""
+    grid = output.grid
+    total, count = f"CAST(p{output.sum_cell} AS DOUBLE)", f"CAST(p{output.count_cell} AS DOUBLE)"
+    means = fieller(total, count, repr(of_sum**2), of_count)
+
+    def limit(mean: str, end: int) -> str:
+        inside = f"greatest(least({grid.centre} + {mean}, {grid.upper}), {grid.lower})"
+        return _times(f"CASE WHEN {count} > {of_count!r} THEN {inside} ELSE {end} END", grid.step)
+
+    return limit(means[0], grid.lower), limit(means[1], grid.upper)
 
 
 def _error(output: _Numeric, noises: Sequence[Noise], index: int) -> ColumnError:
-    depends = isinstance(output, MeanOutput | SpreadOutput)
+    if isinstance(output, RanksOutput):
+        errors = [_error(RankOutput(cell, output.step), noises, index) for cell in output.cells]
+        return max(errors, key=lambda error: error.ranks or 0)
+    depends = isinstance(output, MeanOutput | _Computed)
     cell, step = _first_cell(output)
     noise, scale = noises[cell], float(step)
     sensitivity = noise.sensitivity
@@ -273,4 +347,6 @@ def _first_cell(output: _Numeric) -> tuple[int, Fraction]:
         return next((each.cell, each.grid.step) for each in moments if each is not None)
     if isinstance(output, MeanOutput):
         return output.sum_cell, output.grid.step
-    return output.cell, Fraction(1) if isinstance(output, CountOutput) else output.step
+    if isinstance(output, RanksOutput):
+        raise TypeError("an array has several cells")
+    return output.cell, output.step if isinstance(output, SumOutput | RankOutput | PlaceOutput) else Fraction(1)

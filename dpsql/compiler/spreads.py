@@ -8,7 +8,7 @@ A margin is to first order: each cell's noise moves the statistic by its derivat
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from dpsql.compiler.ir import Grid
@@ -58,11 +58,17 @@ def needs(function: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Statistic:
-    """SQL of a statistic: columns to be computed first, each by its name, then value and margin over them."""
+    """SQL of a statistic: columns to be computed first, each by its name, then the value and its limits over them.
+
+    Attributes:
+        columns: What is computed first.
+        value: The statistic.
+        limits: Those of its 95 % interval.
+    """
 
     columns: Mapping[str, str]
     value: str
-    margin: str
+    limits: tuple[str, str]
 
 
 def statistic(output: SpreadOutput, prefix: str, widths: Sequence[float] | None) -> Statistic:
@@ -75,12 +81,16 @@ def statistic(output: SpreadOutput, prefix: str, widths: Sequence[float] | None)
     """
     writer = _Writer(output, prefix)
     found, least = _VALUES[output.function](writer)
-    number = f"CASE WHEN p{output.count_cell} >= {least} THEN {found.value} END"
-    margin = "NULL"
+    low = high = "NULL"
     if widths is not None:
         squares = " + ".join(f"pow({slope} * {widths[cell]!r}, 2)" for cell, slope in found.slopes.items())
         margin = found.margin.format(writer.named(f"sqrt({squares})"))
-    return Statistic(dict(writer.columns), _scaled(number, found.scale), _scaled(margin, found.scale))
+        low, high = (found.told(writer.named(f"{found.value} {sign} {margin}")) for sign in "-+")
+    value, *limits = (
+        _scaled(f"CASE WHEN p{output.count_cell} >= {least} THEN {text} END", found.scale)
+        for text in (found.told(found.value), low, high)
+    )
+    return Statistic(dict(writer.columns), value, (limits[0], limits[1]))
 
 
 def _scaled(text: str, scale: Fraction) -> str:
@@ -89,12 +99,32 @@ def _scaled(text: str, scale: Fraction) -> str:
 
 @dataclass(frozen=True)
 class _Found:
-    """A statistic in units of `scale`; `margin` is a template around that of its slopes."""
+    """A statistic in units of `scale`.
+
+    Attributes:
+        value: SQL of it, or of its square.
+        slopes: Of `value`.
+        scale: What it is multiplied by.
+        margin: A template around the margin of its slopes.
+        least: What the statistic is not below.
+        greatest: What it is not above.
+        rooted: Whether it is the root of `value`; then so are its limits.
+    """
 
     value: str
     slopes: Slopes
     scale: Fraction
     margin: str = "{0}"
+    least: int | None = None
+    greatest: int | None = None
+    rooted: bool = False
+
+    def told(self, text: str) -> str:
+        """A value, or a limit, as it is told: within what there may be, NULL where it is NULL."""
+        inside = text if self.least is None else f"CASE WHEN {text} < {self.least} THEN {self.least} ELSE {text} END"
+        if self.greatest is not None:
+            inside = f"CASE WHEN {text} > {self.greatest} THEN {self.greatest} ELSE {inside} END"
+        return f"sqrt({inside})" if self.rooted else inside
 
 
 @dataclass
@@ -172,14 +202,14 @@ def _variance(writer: _Writer) -> tuple[_Found, int]:
     value, slopes = writer.of_y
     square = writer.output.yy
     margin = f"least({{0}}, {square.grid.upper})" if square is not None else "{0}"
-    return _Found(value, slopes, writer.steps[0] ** 2, margin), 1
+    return _Found(value, slopes, writer.steps[0] ** 2, margin, least=0), 1
 
 
 def _of_sample(writer: _Writer, found: _Found) -> tuple[_Found, int]:
     """The same for rows that stand for more: n/(n − 1) times as large."""
     factor = writer.named(f"{writer.count} / greatest({writer.count} - 1, 1)")
     margin = found.margin.replace("{0}", f"{factor} * {{0}}")
-    return _Found(f"{factor} * {found.value}", found.slopes, found.scale, margin), 2
+    return replace(found, value=writer.named(f"{factor} * {found.value}"), margin=margin), 2
 
 
 def _sample_variance(writer: _Writer) -> tuple[_Found, int]:
@@ -187,12 +217,9 @@ def _sample_variance(writer: _Writer) -> tuple[_Found, int]:
 
 
 def _root(writer: _Writer, found: tuple[_Found, int]) -> tuple[_Found, int]:
-    """A standard deviation; near 0 its margin is the root of the variance's."""
+    """A standard deviation."""
     variance, least = found
-    value = writer.named(f"sqrt({variance.value})")
-    steep = f"sqrt({variance.margin})"
-    margin = f"CASE WHEN {value} > 0 THEN least({variance.margin} / (2 * {value}), {steep}) ELSE {steep} END"
-    return _Found(value, variance.slopes, writer.steps[0], margin), least
+    return replace(variance, scale=writer.steps[0], rooted=True), least
 
 
 def _covariance(writer: _Writer) -> tuple[_Found, int]:
@@ -200,11 +227,17 @@ def _covariance(writer: _Writer) -> tuple[_Found, int]:
     return _Found(value, slopes, writer.steps[0] * writer.steps[1]), 1
 
 
-def _squares(writer: _Writer, found: tuple[str, Slopes], scale: Fraction) -> tuple[_Found, int]:
-    """A sum of squares or products instead of their mean."""
+def _sums(writer: _Writer, found: tuple[str, Slopes], scale: Fraction) -> tuple[_Found, int]:
+    """A sum of products instead of their mean."""
     value, slopes = found
-    count = writer.output.count_cell
-    return _Found(f"{writer.count} * {value}", writer.sum((writer.count, slopes), ("1", {count: value})), scale), 1
+    moves = writer.sum((writer.count, slopes), ("1", {writer.output.count_cell: value}))
+    return _Found(writer.named(f"{writer.count} * {value}"), moves, scale), 1
+
+
+def _squares(writer: _Writer, found: tuple[str, Slopes], scale: Fraction) -> tuple[_Found, int]:
+    """A sum of squares instead of their mean."""
+    total, least = _sums(writer, found, scale)
+    return replace(total, least=0), least
 
 
 def _line(writer: _Writer) -> tuple[str, str, Slopes]:
@@ -227,7 +260,7 @@ def _intercept(writer: _Writer) -> tuple[_Found, int]:
     (at_y, of_y), (at_x, of_x) = writer.mean(y), writer.mean(x)
     value = f"{y.grid.centre} + {at_y} - {slope} * ({x.grid.centre} + {at_x})"
     moves = writer.sum(("1", of_y), (f"-{slope}", of_x), (f"-({x.grid.centre} + {at_x})", slopes))
-    return _Found(value, moves, writer.steps[0]), 1
+    return _Found(writer.named(value), moves, writer.steps[0]), 1
 
 
 def _correlation(writer: _Writer) -> tuple[_Found, int]:
@@ -236,16 +269,18 @@ def _correlation(writer: _Writer) -> tuple[_Found, int]:
     value = writer.named(f"greatest(least({both} / {root}, 1), -1)")
     weights = (f"1 / {root}", by_both), (f"-{value} / (2 * {of_y})", by_y), (f"-{value} / (2 * {of_x})", by_x)
     # LEAST passes over NULL.
-    return _Found(f"CASE WHEN {root} > 0 THEN {value} END", writer.sum(*weights), Fraction(1)), 1
+    told = writer.named(f"CASE WHEN {root} > 0 THEN {value} END")
+    return _Found(told, writer.sum(*weights), Fraction(1), least=-1, greatest=1), 1
 
 
 def _determination(writer: _Writer) -> tuple[_Found, int]:
     """R²: NULL where x is constant, 1 where y alone is."""
     found, least = _correlation(writer)
-    root = writer.named(found.value)
+    root = found.value
     (of_y, _), (of_x, _) = writer.of_y, writer.of_x
     value = f"CASE WHEN {of_x} > 0 THEN CASE WHEN {of_y} > 0 THEN pow({root}, 2) ELSE 1 END END"
-    return _Found(value, writer.sum((f"2 * {root}", found.slopes)), Fraction(1)), least
+    moves = writer.sum((f"2 * {root}", found.slopes))
+    return replace(found, value=writer.named(value), slopes=moves, least=0), least
 
 
 _VALUES = {
@@ -257,7 +292,7 @@ _VALUES = {
     "covar_samp": lambda writer: _of_sample(writer, _covariance(writer)[0]),
     "regr_sxx": lambda writer: _squares(writer, writer.of_x, writer.steps[1] ** 2),
     "regr_syy": lambda writer: _squares(writer, writer.of_y, writer.steps[0] ** 2),
-    "regr_sxy": lambda writer: _squares(writer, writer.of_both, writer.steps[0] * writer.steps[1]),
+    "regr_sxy": lambda writer: _sums(writer, writer.of_both, writer.steps[0] * writer.steps[1]),
     "regr_slope": _slope,
     "regr_intercept": _intercept,
     "corr": _correlation,

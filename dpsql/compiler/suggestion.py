@@ -138,7 +138,8 @@ def plan_search(
     for cells in _all_cells(wanted, catalog, fields):
         calls = {fields.new(SqlType.INTEGER): _chosen(limit, cell, fraction) for limit, cell in cells.cells}
         aggregate = Aggregate(cells.protected.relation, (), (), tuple(calls), tuple(calls.values()))
-        relations.append(Release(cells.protected, aggregate, tuple(fields.new(SqlType.DOUBLE) for _ in calls)))
+        limits = tuple((fields.new(SqlType.DOUBLE), fields.new(SqlType.DOUBLE)) for _ in calls)
+        relations.append(Release(cells.protected, aggregate, limits))
         found += zip((limit for limit, _ in cells.cells), calls, strict=True)
     whole = relations[0]
     for relation in relations[1:]:

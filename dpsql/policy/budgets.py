@@ -23,6 +23,7 @@ from dpsql.sqltypes import SqlType
 LEAST_EPSILON, MOST_EPSILON = "1e-9", "1e4"
 LEAST_DELTA, MOST_DELTA = "1e-20", "0.1"
 LEAST_SHARE, MOST_SHARE = "0.01", "0.99"
+LEAST_BIAS_SHARE, MOST_BIAS_SHARE = "0.001", "0.5"
 MAX_WINDOW_DAYS = 3660
 SMALL_DOMAIN = 1000
 """An integer column with at most so many values between its limits has all of them shown, like a declared domain."""
@@ -42,6 +43,7 @@ _QUERY: Shape = {
     "delta": "delta = 1e-9",
     "mechanism": 'mechanism = "auto"',
     "max_epsilon": "max_epsilon = 1.0",
+    "bias_share": "bias_share = 0.05",
 }
 _ROLE: Shape = {
     "budget": "budget = { epsilon = 5, delta = 1e-6 }",
@@ -212,7 +214,10 @@ def _query(node: Node, budget: Budget, tables: tuple[Table, ...]) -> QueryDefaul
     mechanism = MechanismChoice.AUTO
     if "mechanism" in keys:
         mechanism = _mechanism(keys["mechanism"], budget.accountant, delta)
-    return QueryDefaults(epsilon, delta, mechanism, most)
+    bias_share = Fraction(0)
+    if "bias_share" in keys:
+        bias_share = keys["bias_share"].number_between(LEAST_BIAS_SHARE, MOST_BIAS_SHARE)
+    return QueryDefaults(epsilon, delta, mechanism, most, bias_share)
 
 
 def _query_delta(node: Node, budget: Budget, tables: tuple[Table, ...]) -> Fraction:

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 from fractions import Fraction
 from zoneinfo import ZoneInfo
 
-from dpsql.policy.model import Bound, Column, Value, can_be_key
+from dpsql.policy.model import Bound, Column, RandomizedResponse, Value, can_be_key
 from dpsql.policy.node import Node, Shape, did_you_mean, spelled
 from dpsql.policy.source import quoted
 from dpsql.sqltypes import SqlType, parse_type
@@ -24,7 +24,9 @@ _COLUMN: Shape = {
     "values_from": 'values_from = "icd10.code"',
     "description": 'description = "kg at first visit"',
     "nullable": "nullable = false",
+    "collected_by": "collected_by = { randomized_response = 0.75 }",
 }
+_COLLECTED_BY: Shape = {"randomized_response": "randomized_response = 0.75"}
 _TYPE_NAMES = (
     "boolean", "smallint", "integer", "bigint", "real", "double", "decimal", "numeric", "text", "varchar", "char",
     "date", "time", "timestamp", "timestamptz", "interval", "uuid", "json", "bytea",
@@ -63,17 +65,41 @@ def _column(name: str, node: Node, timezone: ZoneInfo) -> Column:
     step = _step(keys["step"], sql_type, lower, upper) if "step" in keys else None
     if "values" in keys and "values_from" in keys:
         raise keys["values_from"].wrong("values and values_from cannot both say the domain", "remove one of the two")
+    values = _values(keys["values"], sql_type, lower, upper) if "values" in keys else None
     return Column(
         name=name,
         type=sql_type,
         lower=lower,
         upper=upper,
         step=step,
-        values=_values(keys["values"], sql_type, lower, upper) if "values" in keys else None,
+        values=values,
         values_from=_values_from(keys["values_from"], sql_type) if "values_from" in keys else None,
         description=keys["description"].text() if "description" in keys else None,
         nullable=keys["nullable"].flag() if "nullable" in keys else True,
+        collected_by=_collected_by(keys["collected_by"], sql_type, values) if "collected_by" in keys else None,
     )
+
+
+def _collected_by(node: Node, sql_type: SqlType, values: tuple[Value, ...] | None) -> RandomizedResponse:
+    keys = node.fields(_COLLECTED_BY, required=("randomized_response",))
+    listed = values is not None and (sql_type.is_text or sql_type.is_integer)
+    if sql_type is not SqlType.BOOLEAN and not listed:
+        raise node.wrong(
+            "randomized answers need a boolean, or a domain of texts or whole numbers", 'write: values = ["yes", "no"]'
+        )
+    count = len(values) if values is not None else 2
+    if count < 2:
+        raise node.wrong("there is one answer only", 'write: values = ["yes", "no"]')
+    truth = keys["randomized_response"]
+    probability = truth.number()
+    if not 0 < probability <= 1:
+        raise truth.wrong(
+            f"{truth.shown()} is not the probability of a true answer", _COLLECTED_BY["randomized_response"]
+        )
+    if probability * count == 1:
+        what = f"with {truth.shown()}, each of {count} answers is as likely whatever is true: they say nothing"
+        raise truth.wrong(what, "remove the column, or state how likely a true answer was")
+    return RandomizedResponse(probability, count)
 
 
 def _type(node: Node) -> SqlType:

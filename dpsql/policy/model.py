@@ -87,12 +87,14 @@ class QueryDefaults:
         delta: What a query with private keys pays on top; 0 where there is none to pay with.
         mechanism: The kind of noise.
         max_epsilon: The highest price that an analyst may set.
+        bias_share: The part of a query's price that a count of the units pays of whom bounding cut something.
     """
 
     epsilon: Fraction
     delta: Fraction
     mechanism: MechanismChoice
     max_epsilon: Fraction
+    bias_share: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,24 @@ class UserGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class RandomizedResponse:
+    """How the answers in a column were given.
+
+    Attributes:
+        truth: The probability of a true answer.
+        values: How many values there are to answer with.
+    """
+
+    truth: Fraction
+    values: int
+
+    @property
+    def lie(self) -> Fraction:
+        """The probability of each of the other values."""
+        return (1 - self.truth) / (self.values - 1)
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """A column that analysts may name.
 
@@ -129,6 +149,7 @@ class Column:
         values_from: The public table and column that hold the domain.
         description: A comment for clients.
         nullable: Whether the column may hold NULL.
+        collected_by: How its answers were randomized when they were given; None if they were not.
     """
 
     name: str
@@ -140,6 +161,7 @@ class Column:
     values_from: tuple[str, str] | None = None
     description: str | None = None
     nullable: bool = True
+    collected_by: RandomizedResponse | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +234,7 @@ class Dataset:
         reply_quantum: Replies are padded to a multiple of so many milliseconds; 0: not at all.
         timezone: IANA name of the zone that timestamptz values are shown and cut in.
         preview: What is shown where rows of a protected table are asked for: "refuse" or "synthetic".
+        prepared_schema: Where PostgreSQL keeps prepared copies; None where there are none, and of a DuckDB file.
         max_error_ratio: How many times as large the error may be where rows are read from a prepared copy.
     """
 
@@ -226,6 +249,7 @@ class Dataset:
     reply_quantum: int
     timezone: str
     preview: str = "refuse"
+    prepared_schema: str | None = None
     max_error_ratio: Fraction = Fraction(1)
 
 
@@ -278,7 +302,8 @@ def _table_facts(table: Table) -> list[str]:
 def _column_facts(column: Column) -> list[object]:
     values = None if column.values is None else sorted(_exact(column.values))
     limits = [None if limit is None else str(limit) for limit in (column.lower, column.upper, column.step)]
-    return [column.name, column.type.value, limits, values, column.values_from, column.nullable]
+    asked = [] if column.collected_by is None else [str(column.collected_by.truth)]
+    return [column.name, column.type.value, limits, values, column.values_from, column.nullable, *asked]
 
 
 def _exact(values: Iterable[Value]) -> list[str]:

@@ -48,13 +48,13 @@ def sums(y: NDArray[np.int64], x: NDArray[np.int64]) -> list[int]:
 
 def computed(
     function: str, cells: Sequence[Sequence[int]], widths: Sequence[float] | None
-) -> list[tuple[float, float]]:
-    """Value and margin for each vector of cells."""
+) -> list[tuple[float, float, float]]:
+    """Value and limits for each vector of cells."""
     found = statistic(output(function), "s", widths)
     with duckdb.connect() as connection:
         connection.register("cells", {f"p{i}": np.array(column) for i, column in enumerate(zip(*cells, strict=True))})
         named = "".join(f", {text} AS {name}" for name, text in found.columns.items())
-        query = f"SELECT {found.value}, {found.margin} FROM (SELECT *{named} FROM cells)"
+        query = f"SELECT {found.value}, {', '.join(found.limits)} FROM (SELECT *{named} FROM cells)"
         return connection.execute(query).fetchall()
 
 
@@ -102,12 +102,12 @@ def test_the_announced_interval_holds(function: str) -> None:
     y, x = rows(4000)
     exact = sums(y, x)
     expected = truth(function, y / 10, x / 2)
-    ((value, none),) = computed(function, [exact], None)
-    assert value == pytest.approx(expected, rel=1e-9) and none is None
+    ((value, *nothing),) = computed(function, [exact], None)
+    assert value == pytest.approx(expected, rel=1e-9) and nothing == [None, None]
     laws = noises()
     drawn = np.array(exact)[:, np.newaxis] + np.array([law.sample(REPEATS) for law in laws])
     found = computed(function, drawn.T.tolist(), [law.half_width() for law in laws])
-    inside = sum(abs(value - expected) <= margin for value, margin in found)
+    inside = sum(low <= expected <= high for _, low, high in found)
     # Five standard deviations of a binomial around 95 %, and half a per cent for what is beyond the first order.
     assert 0.92 < inside / REPEATS < 0.98
 
@@ -118,14 +118,14 @@ def test_small_and_empty_groups_are_null_or_numbers(function: str) -> None:
     laws = noises()
     drawn = np.array([law.sample(REPEATS) for law in laws])
     drawn[0] = np.arange(REPEATS) // 100 - 5
-    for value, margin in computed(function, drawn.T.tolist(), [law.half_width() for law in laws]):
+    for value, low, high in computed(function, drawn.T.tolist(), [law.half_width() for law in laws]):
         assert value is None or math.isfinite(value)
-        assert margin is None or margin >= 0
+        assert low is None or low <= value <= high
         if value is not None and function.startswith(("var", "stddev", "regr_r2", "regr_sxx", "regr_syy")):
-            assert value >= 0
+            assert value >= 0 and (low is None or low >= 0)
         if value is not None and function in ("corr", "regr_r2"):
-            assert abs(value) <= 1
-    assert all(value is None for value, _ in computed(function, drawn.T.tolist()[:500], None))
+            assert abs(value) <= 1 and (low is None or (low >= -1 and high <= 1))
+    assert all(set(row) == {None} for row in computed(function, drawn.T.tolist()[:500], None))
 
 
 def test_of_one_value_there_is_no_regression() -> None:
