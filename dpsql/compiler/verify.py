@@ -117,7 +117,7 @@ def _check_rows(release: PlannedRelease, catalog: Catalog) -> None:
     if any(part.cap != release.contribution.max_rows for part in counted):
         raise GuaranteeMismatch("the rows of a bounded copy are limited over all groups, not in each")
     chooses = any(part.rank is not None or part.places is not None for part in parts)
-    if chooses or any(part.kind.is_distinct for part in parts):
+    if chooses or any(part.kind.is_distinct or part.kind is PartKind.CUT for part in parts):
         raise GuaranteeMismatch("more is done to the rows of a bounded copy than to add them up")
 
 
