@@ -4,14 +4,15 @@
 
 "engine" is the bounded SQL alone, as the gateway runs and fetches it; "answer" is the whole way: compile, durable
 charge, engine, noise, store, post-processing. On PostgreSQL all is measured again with the indexes that `dpsql policy
-check --advise` names.
+check --advise` names. "prepared" is the steady state once `dpsql prepare` has made copies, read whatever the error:
+under a policy that declares days and regions, so that groups need no selection, and under one that does not.
 """
 
 import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from fractions import Fraction
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Final
 import duckdb
 
 from benchmarks.incomes import connect, make_file, make_policy, served
-from dpsql.backends import Backend, Cancellation, open_backend
+from dpsql.backends import Backend, Cancellation, open_backend, prepare_copies
 from dpsql.compiler.settings import QuerySettings
 from dpsql.compiler.statements import QueryStatement
 from dpsql.engine import Engine
@@ -59,6 +60,22 @@ QUERIES: Final[tuple[tuple[str, str, Bounds], ...]] = (
     ),
 )
 """A name, the query, and the bounds that are narrowed."""
+PREPARED: Final = tuple((name, sql, AS_THEY_ARE) for name, sql, _ in QUERIES[:5])
+"""Those of many rows a unit, under the bounds of the copies."""
+
+
+FORMS: Final = (
+    ("crowded", "units with too many groups ranked"),
+    ("coded", "rows ranked"),
+    ("ranked", "all units' groups ranked"),
+    ("per_unit", "put together by unit"),
+)
+"""A step of the bounded SQL, and the form that has it; the first that is there."""
+
+
+def form_of(sql: str) -> str:
+    """Return how the units' contributions are bounded in engine SQL."""
+    return next((form for step, form in FORMS if f" {step} AS " in sql), "values clamped")
 
 
 def milliseconds(run: Callable[[], object]) -> float:
@@ -68,13 +85,16 @@ def milliseconds(run: Callable[[], object]) -> float:
     return (time.perf_counter() - start) * 1000
 
 
-def measure(gateway: Gateway, raw: Raw, sql: str, bounds: Bounds, rounds: int) -> tuple[float, float, float]:
-    """Return median milliseconds of the raw query, of the bounded SQL, and of what the whole answer takes beside it.
+def measure(gateway: Gateway, raw: Raw, sql: str, bounds: Bounds, rounds: int) -> tuple[str, float, float, float]:
+    """Return the form, and median milliseconds of the raw query, the bounded SQL, and the whole answer beside it.
 
     The last is the median of answer − engine over the rounds, for the engine's own time varies more than the rest.
     """
     engine, backend = gateway
-    settings = QuerySettings(Fraction(1, 10), Fraction(1, 10**9), "auto", engine.now(), False, *bounds)
+    ratio = engine.policy.dataset.max_error_ratio
+    settings = QuerySettings(
+        Fraction(1, 10), Fraction(1, 10**9), "auto", engine.now(), False, *bounds, max_error_ratio=ratio
+    )
     statement = QueryStatement(sql)
     releases = dict(enumerate(engine.compile("bench", statement, settings).releases))
 
@@ -91,7 +111,7 @@ def measure(gateway: Gateway, raw: Raw, sql: str, bounds: Bounds, rounds: int) -
         times += [taken] if turn else []  # the first warms the caches
     of_raw, of_engine, whole = zip(*times, strict=True)
     beside = statistics.median(answered - fetched for answered, fetched in zip(whole, of_engine, strict=True))
-    return statistics.median(of_raw), statistics.median(of_engine), beside
+    return form_of(releases[0].sql), statistics.median(of_raw), statistics.median(of_engine), beside
 
 
 @contextmanager
@@ -108,23 +128,43 @@ def opened(policy: Path) -> Iterator[Gateway]:
         yield engine, backend
 
 
-def print_table(title: str, gateway: Gateway, raw: Raw, rounds: int) -> None:
-    """Measure and print all queries on one engine."""
-    print(f"\n{title}\n\n| query | raw, ms | engine, ms | engine / raw | answer − engine, ms |\n|---|---|---|---|---|")
-    for name, sql, bounds in QUERIES:
-        of_raw, of_engine, beside = measure(gateway, raw, sql, bounds, rounds)
+def print_table(
+    title: str, gateway: Gateway, raw: Raw, rounds: int, queries: Sequence[tuple[str, str, Bounds]] = QUERIES
+) -> None:
+    """Measure and print queries on one engine."""
+    print(f"\n{title}\n\n| query | form | raw, ms | engine, ms | engine / raw | answer − engine, ms |\n{'|---' * 6}|")
+    for name, sql, bounds in queries:
+        form, of_raw, of_engine, beside = measure(gateway, raw, sql, bounds, rounds)
         ratio = f"{of_engine / of_raw:.1f}×"
-        print(f"| {name} | {of_raw:.1f} | {of_engine:.1f} | {ratio} | {beside:.1f} |", flush=True)
+        print(f"| {name} | {form} | {of_raw:.1f} | {of_engine:.1f} | {ratio} | {beside:.1f} |", flush=True)
+
+
+def print_prepared(title: str, path: Path, url: str, schema: str, raw: Callable[[Backend], Raw], rounds: int) -> None:
+    """Prepare copies, and measure and print the queries of many rows a unit over them."""
+    for told, declared in (("", True), ("; days and regions are private", False)):
+        policy = make_policy(path, url, schema, prepared=True, declared=declared)
+        start = time.perf_counter()
+        prepare_copies(load_policy(policy))
+        took = time.perf_counter() - start
+        with opened(policy) as gateway:
+            print_table(f"{title}, prepared in {took:.1f} s{told}", gateway, raw(gateway[1]), rounds, PREPARED)
 
 
 def measure_duckdb(file: Path, size: str, rounds: int) -> None:
-    """Print the table of DuckDB."""
+    """Print the tables of DuckDB."""
     title = f"DuckDB {duckdb.__version__}, {size}"
-    with opened(make_policy(file.with_name("duckdb.toml"), f"duckdb:///{file}", "main")) as gateway:
+    url, path = f"duckdb:///{file}", file.with_name("duckdb.toml")
+    with opened(make_policy(path, url, "main")) as gateway:
         # The file is open in this process already, with the gateway's settings.
         cursor = gateway[1]._database.cursor()  # type: ignore[attr-defined]  # the engine's own settings, raw
         print_table(title, gateway, lambda sql: cursor.execute(sql).fetchnumpy(), rounds)
         cursor.close()
+
+    def raw(backend: Backend) -> Raw:
+        cursor = backend._database.cursor()  # type: ignore[attr-defined]  # as above
+        return lambda sql: cursor.execute(sql).fetchnumpy()
+
+    print_prepared(title, path, url, "main", raw, rounds)
 
 
 def measure_postgres(file: Path, size: str, rounds: int, server_url: str | None, version: int) -> None:
@@ -143,6 +183,7 @@ def measure_postgres(file: Path, size: str, rounds: int, server_url: str | None,
         connection.execute("VACUUM ANALYZE")
         with opened(policy) as gateway:
             print_table(f"{name}, with the advised indexes", gateway, raw, rounds)
+        print_prepared(name, policy, url, "public", lambda _: raw, rounds)
 
 
 def main() -> None:

@@ -72,9 +72,26 @@ def make_file(path: Path, rows: int, units: int) -> None:
         database.execute(_GENERATED.format(rows=rows, units=units, days=DAYS, regions=REGIONS))
 
 
-def make_policy(path: Path, url: str, schema: str) -> Path:
-    """Write the policy of the tables."""
-    path.write_text(_POLICY.format(url=url, schema=schema), encoding="utf-8")
+def make_policy(path: Path, url: str, schema: str, *, prepared: bool = False, declared: bool = False) -> Path:
+    """Write the policy of the tables.
+
+    Args:
+        path: Where to.
+        url: Of the database.
+        schema: Of the tables.
+        prepared: Whether copies are read whatever the error.
+        declared: Whether the policy says which days and regions there are.
+    """
+    text = _POLICY.format(url=url, schema=schema)
+    if prepared:
+        copies = 'prepared_schema = "copies"\n' if url.startswith("postgres") else ""
+        text = text.replace("[dataset]\n", f"[dataset]\n{copies}max_error_ratio = 1000\n")
+    if declared:
+        regions = ", ".join(f'"region {region}"' for region in range(REGIONS))
+        text = text.replace('region = { type = "text" }', f'region = {{ type = "text", values = [{regions}] }}')
+        days = "lower = 2026-01-01, upper = 2026-12-31"
+        text = text.replace('day = { type = "date" }', f'day = {{ type = "date", {days} }}')
+    path.write_text(text, encoding="utf-8")
     return path
 
 
@@ -109,4 +126,5 @@ def connect(url: str) -> psycopg.Connection[tuple[object, ...]]:
     connection = psycopg.connect(url, autocommit=True, prepare_threshold=None)
     connection.execute("SET jit = off")
     connection.execute("SET random_page_cost = 1.1")
+    connection.execute("SET parallel_tuple_cost = 0.01")
     return connection

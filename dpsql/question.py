@@ -57,6 +57,13 @@ class Question:
         with_limits = self.settings.is_on("dpsql.intervals")
         return pursuit.answer if with_limits else without_limits(pursuit.answer), pursuit
 
+    def recall(self) -> Answer | None:
+        """Answer it from memory, if it was asked and answered before and that is enough; nothing is waited for."""
+        if self.settings.target_error is not None or not self.settings.is_on("dpsql.reuse"):
+            return None
+        role, values, types = self.settings.role, self.parameters.values, self.parameters.types
+        return self.engine.recall(self.user, role, self.statement, self._asked(), values, types)
+
     def explain(self) -> Explanation:
         """Tell what it would do and cost; nothing is read and nothing is spent.
 

@@ -105,6 +105,7 @@ class Session:
         self._cursors = Cursors()
         self._transactions = Transactions(self._settings, self._cursors)
         self._prepared = PreparedStatements()
+        self._last_told: tuple[tuple[object, ...], tuple[Notice, ...]] | None = None
         self._cancellation: Cancellation | None = None
         self._lock = threading.Lock()
 
@@ -231,6 +232,22 @@ class Session:
         except Error:
             self.fail()
             raise
+
+    def recall(
+        self, statement: Statement, parameters: Sequence[object] = (), types: Sequence[SqlType | None] = ()
+    ) -> Result | None:
+        """Run a statement as `execute` does, if that takes no more than memory and waits for nothing; else do nothing.
+
+        Args:
+            statement: What to run.
+            parameters: Values of $1, $2 …
+            types: Their types as they were described.
+        """
+        if not isinstance(statement.parsed, QueryStatement) or self.transaction == "E":
+            return None
+        question = Question(self._engine, self._user, self._settings, statement.parsed, Parameters(parameters, types))
+        answer = question.recall()
+        return None if answer is None else self._result(answer, None)
 
     def explain(self, statement: Statement, parameters: Sequence[object] = ()) -> Explanation:
         """Tell what a query would do and cost; nothing is read and nothing is spent.
@@ -385,9 +402,24 @@ class Session:
         finally:
             with self._lock:
                 self._cancellation = None
+        return self._result(answer, pursuit)
+
+    def _result(self, answer: Answer, pursuit: Pursuit | None) -> Result:
         rows = answer.rows.rows
         columns = self._columns((column.name, column.type) for column in answer.columns)
-        return Result(f"SELECT {len(rows)}", columns, rows, tuple(self._notices(answer, pursuit)), answer=answer)
+        return Result(f"SELECT {len(rows)}", columns, rows, self._told(answer, pursuit), answer=answer)
+
+    def _told(self, answer: Answer, pursuit: Pursuit | None) -> tuple[Notice, ...]:
+        """The notices; those of the last answer where they tell of the very same things, as when it is asked again."""
+        charge = answer.charge
+        if charge is None or answer.earlier or pursuit is not None:
+            return tuple(self._notices(answer, pursuit))
+        shared = (charge.shared.limit, charge.shared.spent) if charge.shared is not None else ()
+        switches = self._settings.is_on("dpsql.notices"), self._settings.is_on("dpsql.intervals"), answer.reused
+        things = (answer.query, charge.price, charge.limit, charge.spent, *shared, *switches)
+        if self._last_told is None or not _are_the_same(things, self._last_told[0]):
+            self._last_told = things, tuple(self._notices(answer, None))
+        return self._last_told[1]
 
     def _browse(self, statement: QueryStatement, parameters: Parameters, cancellation: Cancellation) -> Result | None:
         """Answer a query over the catalog; it may have changed a setting by set_config."""
@@ -479,6 +511,10 @@ def _explained_before(statements: Sequence[ParsedStatement], at: int) -> tuple[Q
         return ()
     before = list(itertools.takewhile(lambda query: query is not None, reversed(queries[:at])))
     return tuple(query for query in reversed(before) if query is not None)
+
+
+def _are_the_same(some: Sequence[object], others: Sequence[object]) -> bool:
+    return len(some) == len(others) and all(one is other for one, other in zip(some, others, strict=True))
 
 
 def _warning(message: str, sqlstate: str, detail: str | None = None) -> Notice:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from dpsql.compiler.settings import QuerySettings
@@ -226,8 +227,8 @@ class Settings:
             self._epsilon(price)
         bounds = [None if (bound := self._set_to(name)) is None else int(bound) for name in _BOUNDS]
         return QuerySettings(
-            epsilon=Fraction(self.show("dpsql.epsilon")),
-            delta=Fraction(self.show("dpsql.delta")),
+            epsilon=_fraction(self.show("dpsql.epsilon")),
+            delta=_fraction(self.show("dpsql.delta")),
             mechanism=self.show("dpsql.mechanism"),
             now=now,
             intervals=self.is_on("dpsql.intervals"),
@@ -314,6 +315,11 @@ class Settings:
         return _decimal_text(delta)
 
 
+@lru_cache(maxsize=256)
+def _fraction(text: str) -> Fraction:
+    return Fraction(text)
+
+
 def _number(name: str, text: str) -> Fraction:
     try:
         value = Decimal(text.strip())
@@ -352,6 +358,7 @@ def _target(value: str) -> str:
     return f"{_decimal_text(number)} %" if percent else _decimal_text(number)
 
 
+@lru_cache(maxsize=256)
 def _decimal_text(value: Fraction) -> str:
     """An exact decimal; every value here came from one."""
     text = f"{Decimal(value.numerator) / Decimal(value.denominator):f}"

@@ -17,6 +17,7 @@ from dpsql.backends import Cancellation, ExactCells, PublicRows
 from dpsql.compiler.plan import CompiledQuery, OutputColumn, PlannedRelease, PublicRead
 from dpsql.errors import GuaranteeMismatch, InvalidParameter, LedgerUnavailable, QueryCanceled, QueryTooComplex
 from dpsql.policy import load_policy
+from dpsql.privacy.choice import RankChoice
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
 from dpsql.privacy.selection import Threshold
 from dpsql.release import MAX_CELL, PostProcessor, ReleasedCells, ReleasedRows, release
@@ -198,6 +199,36 @@ def test_what_else_is_stored_is_not_read(payload: bytes) -> None:
     assert caught.value.__cause__ is None
 
 
+# Picks
+
+
+def test_of_each_list_the_best_are_picked_and_nothing_else_is_told(planner: Planner) -> None:
+    """Differences of a million rows, at a scale of some hundred: what is released are places."""
+    (planned,) = planner.compile("SELECT icd FROM visits GROUP BY icd ORDER BY COUNT(*) LIMIT 2").releases
+    exact = ExactCells((texts("a", "b", None, "d"),), numbers(1, 2, 3, 4), (numbers(5, 9, 7, 6) * 10**6,))
+    assert cells_of(release(planned, exact)) == [("a", 1), ("b", 0), (None, 0), ("d", 2)]
+    (planned,) = planner.compile("SELECT sex, MODE() WITHIN GROUP (ORDER BY age) FROM patients GROUP BY sex").releases
+    (place,) = planned.contribution.lists or ()
+    sexes, ages = texts("F", "M", "F", None, "M", None), texts("1", "1", "2", "1", "2", "2")
+    exact = ExactCells((sexes, ages) if place == 0 else (ages, sexes), numbers(*[1] * 6), (numbers(*range(6)) * 10**6,))
+    assert release(planned, exact).cells[0].tolist() == [0, 0, 1, 0, 1, 1]
+
+
+def test_picks_from_more_lists_than_they_were_made_for_are_not_released(planner: Planner) -> None:
+    """Of one list there may be as many groups as there are; of lists no more than one unit may stand in."""
+    sql = "JOIN visits v ON v.patient_id = p.patient_id GROUP BY"
+    (planned,) = planner.compile(f"SELECT icd FROM patients p {sql} icd ORDER BY COUNT(*) DESC LIMIT 1").releases
+    exact = ExactCells((texts(*map(str, range(50))),), numbers(*[1] * 50), (numbers(*[1] * 50),))
+    assert sum(release(planned, exact).cells[0]) == 1
+    (planned,) = planner.compile(f"SELECT MODE() WITHIN GROUP (ORDER BY sex), sex FROM patients p {sql} sex").releases
+    bounds = planned.contribution
+    assert bounds.grouped and not bounds.ranked and not bounds.one_row
+    many = bounds.max_groups + 1
+    keys = (texts(*map(str, range(many))), texts(*map(str, range(many))))
+    with pytest.raises(GuaranteeMismatch, match="more groups"):
+        release(planned, ExactCells(keys, numbers(*[1] * many), (numbers(*[1] * many),)))
+
+
 # Post-processing
 
 
@@ -361,3 +392,17 @@ def test_steps_are_printed_as_they_are_written(planner: Planner, processor: Post
     rows = processor.run(query, [ReleasedCells((), (numbers(-1),))], {}, {}, Cancellation()).rows
     assert str(rows[0][0]) == "-0.01"
     assert Fraction(rows[0][0]) == Fraction(-1, 100)
+
+
+def test_of_several_quantiles_a_greater_one_has_no_lesser_value(planner: Planner, processor: PostProcessor) -> None:
+    query = planner.compile(
+        "SELECT PERCENTILE_CONT(ARRAY[0.9, 0.1, 0.5, 0.9]) WITHIN GROUP (ORDER BY weight) FROM patients"
+    )
+    (planned,) = query.releases
+    assert len(planned.parts) == 3
+    cells = [ReleasedCells((), (numbers(400), numbers(700), numbers(500)))]
+    assert processor.run(query, cells, {}, {}, Cancellation()).rows == (([70.0, 40.0, 50.0, 70.0],),)
+    (column,) = query.columns
+    assert column.error is not None and column.error.ranks == max(
+        planned.noise.reach for planned in planned.parts if isinstance(planned.noise, RankChoice)
+    )

@@ -40,6 +40,10 @@ SCRIPT = (
     "SELECT city, COUNT(*) FROM people GROUP BY city ORDER BY 2 DESC, 1 LIMIT 3",
     "SELECT note, flag, SUM(cost) FROM visits GROUP BY note, flag",
     "SELECT DISTINCT note FROM visits",
+    "SELECT kind FROM visits GROUP BY kind ORDER BY COUNT(*) DESC LIMIT 3",
+    "EXPLAIN SELECT kind FROM visits GROUP BY kind ORDER BY COUNT(*) DESC LIMIT 3",
+    "SELECT flag, MODE() WITHIN GROUP (ORDER BY kind), COUNT(*) FROM visits GROUP BY flag",
+    "SELECT PERCENTILE_CONT(ARRAY[0.75, 0.25]) WITHIN GROUP (ORDER BY n) FROM visits",
     "SELECT drug, COUNT(*), SUM(dose) / COUNT(*) FROM lines GROUP BY drug HAVING COUNT(*) > 100",
     "WITH t AS (SELECT day, COUNT(*) AS n FROM visits GROUP BY day) "
     "SELECT k.title, t.n, RANK() OVER (ORDER BY t.n, t.day) "

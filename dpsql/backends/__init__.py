@@ -39,8 +39,12 @@ def open_backend(policy: Policy) -> Backend:
     return DuckDBBackend(path, policy) if scheme == "duckdb" else PostgresBackend(url, policy)
 
 
-def prepare_copies(policy: Policy) -> tuple[str, dict[str, int]]:
+def prepare_copies(policy: Policy, url: str | None = None) -> tuple[str, dict[str, int]]:
     """Make the bounded copies of a policy's tables, in the place of those there were.
+
+    Args:
+        policy: The policy.
+        url: Of its PostgreSQL database, as a role that may write there; None for the policy's own.
 
     Returns:
         Where they are, and the rows that each table's has, for the data owner alone.
@@ -49,11 +53,14 @@ def prepare_copies(policy: Policy) -> tuple[str, dict[str, int]]:
         InvalidPolicy: The database is not the policy's.
         DatabaseUnavailable: The copies cannot be made now.
     """
-    path = policy.dataset.url.partition("://")[2]
     backend = open_backend(policy)
-    plans = plan_copies(policy, backend.schema)
-    backend.close()
-    file, rows = write_copies(path, policy, plans)
+    try:
+        if isinstance(backend, PostgresBackend):
+            return f"schema {policy.dataset.prepared_schema}", backend.prepare(url)
+        plans = plan_copies(policy, backend.schema)
+    finally:
+        backend.close()
+    file, rows = write_copies(policy.dataset.url.partition("://")[2], policy, plans)
     return str(file), rows
 
 

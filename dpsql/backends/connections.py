@@ -1,7 +1,7 @@
 """Connections to a PostgreSQL server, kept and handed out one a transaction.
 
-Rule 1: every transaction is read only, and sets for itself whatever could change the meaning of SQL: it depends on no
-    default of the role, of the database or of the pooler in between.
+Rule 1: every transaction is read only, unless the owner's own command writes, and sets for itself whatever could
+    change the meaning of SQL: it depends on no default of the role, of the database or of the pooler in between.
 Rule 2: a connection that is found dead before anything was asked is replaced; one on which anything failed or was
     cancelled is never used again, so that a late cancel hits nobody else.
 Rule 3: no message holds the URL or what libpq says of it, for either may hold a password.
@@ -49,6 +49,7 @@ _SETTINGS: Final = {
     "lc_monetary": "'C'",
     "jit": "off",
     "random_page_cost": "1.1",  # with the default of 4, an index of (unit, key, value) is passed over
+    "parallel_tuple_cost": "0.01",  # with the default of 0.1, no second process reads such an index: groups are many
 }
 
 _MEND_LOGIN: Final = 'url = "postgresql://reader:${PASSWORD}@host/db"; or a password file, by PGPASSFILE'
@@ -112,8 +113,8 @@ class Connections:
         self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
 
     @contextmanager
-    def transaction(self, cancellation: Cancellation, seconds: float) -> Iterator[Transaction]:
-        """A read-only transaction that the user can cancel, each statement of it limited in time.
+    def transaction(self, cancellation: Cancellation, seconds: float, *, writes: bool = False) -> Iterator[Transaction]:
+        """A transaction that the user can cancel, each statement of it limited in time; read-only unless it `writes`.
 
         Raises:
             Unreachable: There is no connection to be had.
@@ -122,7 +123,10 @@ class Connections:
         while not self._free.acquire(timeout=0.05):
             cancellation.check()
         try:
-            connection = self._begun(f"{self._settings}; SET LOCAL statement_timeout = {round(seconds * 1000)}")
+            connection = self._begun(
+                f"BEGIN ISOLATION LEVEL {'REPEATABLE READ READ WRITE' if writes else 'READ COMMITTED READ ONLY'}; "
+                f"{self._settings}; SET LOCAL statement_timeout = {round(seconds * 1000)}"
+            )
             try:
                 with _stoppable(connection, cancellation):
                     yield connection
@@ -139,9 +143,8 @@ class Connections:
         for connection in idle:
             connection.close()
 
-    def _begun(self, settings: str) -> Transaction:
+    def _begun(self, begin: str) -> Transaction:
         """A connection on which a transaction has begun: one at hand that still lives, or else a new one."""
-        begin = f"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; {settings}"
         while True:
             with self._lock:
                 connection = self._idle.pop() if self._idle else None

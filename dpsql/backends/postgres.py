@@ -24,10 +24,12 @@ from dpsql.backends.backend import NO_INPUTS, Cancellation, ExactCells, ExactRow
 from dpsql.backends.connections import Connections, Transaction, Unreachable
 from dpsql.backends.fit import TablePath, fitted, needed_columns, path_of
 from dpsql.backends.postgres_advice import excess_rights, missing_indexes, unenforced
+from dpsql.backends.postgres_copies import STALE, copy_name, copy_path, read_copies, write_copies
 from dpsql.backends.postgres_facts import Facts, read_facts
+from dpsql.compiler.bounded_copies import plan_copies
 from dpsql.compiler.engines.dialect import quote_name
 from dpsql.compiler.plan import PlannedRelease, PublicRead
-from dpsql.compiler.schema import Engine, EngineSchema
+from dpsql.compiler.schema import BoundedCopy, Engine, EngineSchema
 from dpsql.errors import (
     BackendFailure,
     CardinalityViolation,
@@ -109,9 +111,15 @@ class PostgresBackend:
         names = {name: _name(index, path) for index, (name, path) in enumerate(paths.items())}
         self._sources = {quote_name(names[name]): self._source(path) for name, path in paths.items()}
         tables = {name: replace(self._facts.tables[path], path=(names[name],)) for name, path in paths.items()}
-        self.schema = EngineSchema(Engine.POSTGRES, tables)
+        plain = EngineSchema(Engine.POSTGRES, tables)
+        self._plans = plan_copies(policy, plain) if policy.dataset.prepared_schema is not None else ()
+        self.schema = replace(plain, copies=self._copies())
+        self._copy_sources = {
+            quote_name(copy_name(plan)): f"SELECT * FROM {copy_path(plan, policy.dataset.prepared_schema or '')}"
+            for plan in self._plans
+        }
         self._checked: frozenset[str] = frozenset()
-        self._has_changed = False
+        self._has_changed = self._suspects_copies = False
 
     def check(
         self, releases: tuple[PlannedRelease, ...], public: tuple[PublicRead, ...], cancellation: Cancellation
@@ -126,8 +134,8 @@ class PostgresBackend:
         unknown = {sql: asked for sql, asked in statements.items() if sql not in self._checked}
         try:
             with self._connections.transaction(cancellation, CHECK_SECONDS) as transaction:
-                if unknown or self._has_changed:
-                    self._verify(transaction)
+                if unknown or self._has_changed or self._suspects_copies:
+                    self._verify(transaction, "".join(statements))
                 for sql, (names, width) in unknown.items():
                     _run(transaction, self._statement(sql, names, empty=True), [[]] * width)
         except _Changed:
@@ -155,6 +163,7 @@ class PostgresBackend:
         except psycopg.Error as error:
             if cancellation.is_cancelled or isinstance(error, psycopg.errors.QueryCanceled):
                 raise QueryCanceled("canceling statement due to user request or time limit") from None
+            self._suspects_copies = bool(self._copy_sources)  # one may be gone
             # The server's own text may quote a row: only its kind is logged.
             _LOG.error("engine query failed: %s", type(error).__name__)
             raise BackendFailure() from None
@@ -190,6 +199,22 @@ class PostgresBackend:
         except (psycopg.Error, Unreachable) as error:
             raise _unavailable(type(error).__name__) from None
 
+    def prepare(self, url: str | None) -> dict[str, int]:
+        """Make the bounded copies by another role, if one is named; see `write_copies`."""
+        dataset = self._policy.dataset
+        if dataset.prepared_schema is None:
+            raise InvalidPolicy(
+                "dataset.prepared_schema is missing: it says where copies are kept",
+                hint='prepared_schema = "dpsql_copies"',
+            )
+        try:
+            with self._connections.transaction(Cancellation(), CHECK_SECONDS) as transaction:
+                reader = transaction.execute(b"SELECT current_user").fetchone() or ("",)
+        except (psycopg.Error, Unreachable) as error:
+            raise _unavailable(type(error).__name__) from None
+        written, place = url or dataset.url, dataset.prepared_schema
+        return write_copies(written, dataset.timezone, place, self._plans, self._sources, reader[0])
+
     def close(self) -> None:
         """Close the connections."""
         self._connections.close()
@@ -214,7 +239,7 @@ class PostgresBackend:
             if not planned.keys:
                 transaction.execute(_BY_SORTING)
             _, columns = _run(transaction, statement, _parameters(planned, inputs))
-            self._verify(transaction)
+            self._verify(transaction, planned.sql)
         keys, units, cells = columns[: planned.keys], columns[planned.keys], columns[planned.keys + 1 :]
         read = (
             _integers(column) if made.part.rank is None else _texts(column)
@@ -226,7 +251,7 @@ class PostgresBackend:
         """A statement whose one row has the number of rows of some SQL, and each of its columns as an array."""
         sources = [
             f"{name} AS NOT MATERIALIZED ({source}{' WHERE false' if empty else ''})"
-            for name, source in self._sources.items()
+            for name, source in (self._sources | self._copy_sources).items()
             if name in sql
         ]
         # Kept apart, for the rows of what is merged into an outer query may come in another order.
@@ -239,10 +264,25 @@ class PostgresBackend:
         columns = ", ".join(map(quote_name, sorted(self._needed[path])))
         return f"SELECT {columns} FROM {'.'.join(map(quote_name, path))}"
 
-    def _verify(self, transaction: Transaction) -> None:
-        """Rule 2."""
+    def _copies(self) -> dict[str, BoundedCopy | str]:
+        try:
+            with self._connections.transaction(Cancellation(), CHECK_SECONDS) as transaction:
+                return read_copies(transaction, self._policy.dataset.prepared_schema, self._plans)
+        except (psycopg.Error, Unreachable):
+            return {plan.table: STALE for plan in self._plans}
+
+    def _verify(self, transaction: Transaction, sql: str) -> None:
+        """Rule 2, for what some SQL reads."""
+        reads_copies = any(name in sql for name in self._copy_sources)
+        if reads_copies:
+            self._suspects_copies = True  # whatever goes wrong now
+            try:
+                found = read_copies(transaction, self._policy.dataset.prepared_schema, self._plans)
+            except psycopg.Error:
+                raise _Changed from None
+            self._suspects_copies = found != self.schema.copies
         self._has_changed = read_facts(transaction, self._needed).narrowed(self._needed) != self._facts
-        if self._has_changed:
+        if self._has_changed or (reads_copies and self._suspects_copies):
             raise _Changed
 
 

@@ -90,9 +90,10 @@ def unenforced(facts: Facts) -> Iterator[str]:
 
 
 def missing_indexes(transaction: Transaction, policy: Policy, facts: Facts) -> tuple[str, ...]:
-    """Covering indexes that bounding is faster with: unit first, then a group key, then the values.
+    """Covering indexes that bounding is faster with: unit first, then a group key, then the values and the days.
 
-    The rows then come unit by unit and group by group out of the index alone, and the table is not sorted.
+    The rows then come unit by unit and group by group out of the index alone, and the table is not sorted. A day that
+    is not in the index is fetched from the table, row by row in the index's order, which takes longer than a sort.
     """
     tables = {path_of(table, policy): table for table in policy.tables if table.unit_key is not None}
     stored = {path: table for path, table in tables.items() if facts.kinds[path] in ("r", "p", "m")}
@@ -107,11 +108,15 @@ def missing_indexes(transaction: Transaction, policy: Policy, facts: Facts) -> t
 
 
 def _wanted(table: Table, engine: EngineTable) -> Iterator[tuple[list[str], list[str]]]:
-    """For each column that may well be a group key: unit and key, and the values that come along."""
+    """For each column that may well be a group key: unit and key, and the values and moments that come along."""
     unit = table.unit_key or ""
     if engine.is_unique(frozenset({unit})):
         return  # a unit has one row: there is nothing to bring together
-    values = [column.name for column in table.columns if column.type.is_number and column.lower is not None]
+    values = [
+        column.name
+        for column in table.columns
+        if column.type.is_moment or (column.type.is_number and column.lower is not None)
+    ]
     for column in table.columns:
         if column.name != unit and _is_key(column, engine.columns[column.name]):
             yield [unit, column.name], [name for name in values if name not in (unit, column.name)]

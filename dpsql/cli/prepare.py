@@ -12,7 +12,10 @@ from dpsql.policy import load_policy
 
 @click.command(cls=Command)
 @policy_argument
-def prepare(policy: Path) -> None:
+@click.option(
+    "--url", metavar="URL", help="The PostgreSQL database, as a role that may make tables; else the policy's."
+)
+def prepare(policy: Path, url: str | None) -> None:
     """Make bounded copies of the protected tables.
 
     A copy has max_rows rows of each unit, chosen by a keyed hash, as the policy lets queries see them. Counts, sums and
@@ -20,10 +23,14 @@ def prepare(policy: Path) -> None:
     max_error_ratio allows. It belongs to one policy and one data_version: of others it is never read, so run this again
     when either changes. A gateway reads a new copy once it is started again.
 
+    Copies of a DuckDB file are in a file beside it; PostgreSQL has them in the schema that prepared_schema names, which
+    is made if it is not there. A password belongs in PGPASSWORD or in a password file, not in the URL.
+
     Example:
       dpsql prepare clinic.toml
+      dpsql prepare clinic.toml --url postgresql://owner@host/clinic
     """
-    where, rows = prepare_copies(load_policy(policy))
+    where, rows = prepare_copies(load_policy(policy), url)
     for table, count in rows.items():
         click.echo(f"{table}: {count:,} rows")
     click.echo(f"written to {where}" if rows else "no table needs a copy: the database allows each unit one row")

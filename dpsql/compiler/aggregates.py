@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from dpsql.compiler.arrays import array_items
 from dpsql.compiler.functions import PAIRS, SPREADS, TRUTHS
 from dpsql.compiler.ir import AggregateCall, Call, Cast, Column, Expr, Frame, Literal, Window
 from dpsql.compiler.lowering import Lowering, Method
@@ -45,6 +46,7 @@ _PERCENTILES: dict[type[exp.Expr], str] = {
     exp.PercentileDisc: "percentile_disc",
 }
 _FRACTION_DIGITS = 6
+_MAX_FRACTIONS = 32
 _WRITTEN = (*_AGGREGATES, exp.Median, exp.WithinGroup)
 _WINDOWS: dict[type[exp.Expr], tuple[str, SqlType]] = {
     exp.RowNumber: ("row_number", SqlType.BIGINT),
@@ -87,7 +89,7 @@ def aggregate_call(lowering: Lowering, node: exp.Expr, condition: Expr | None) -
     """The aggregate call that a node writes, its arguments lowered by this lowerer."""
     if isinstance(node, exp.Median):
         lowering.only(node, "this")
-        return _percentile(lowering, node, ("percentile_cont", Decimal("0.5")), node.this, condition)
+        return _percentile(lowering, node, ("percentile_cont", (Decimal("0.5"),)), node.this, condition)
     if isinstance(node, exp.WithinGroup):
         return _within_group(lowering, node, condition)
     name = _AGGREGATES[type(node)]
@@ -114,7 +116,7 @@ def aggregate_call(lowering: Lowering, node: exp.Expr, condition: Expr | None) -
 
 
 def _within_group(lowering: Lowering, node: exp.WithinGroup, condition: Expr | None) -> AggregateCall:
-    """MODE, and PERCENTILE_CONT and PERCENTILE_DISC of a constant fraction."""
+    """MODE, and PERCENTILE_CONT and PERCENTILE_DISC of a constant fraction or an array of them."""
     lowering.only(node, "this", "expression")
     function, terms = node.this, node.expression.expressions
     if isinstance(function, exp.Mode) and function.this is None and len(terms) == 1:
@@ -129,17 +131,35 @@ def _within_group(lowering: Lowering, node: exp.WithinGroup, condition: Expr | N
     if len(terms) != 1 or function.this is None:
         raise UnsupportedQuery(f"{name.upper()} takes one fraction and one order", position=lowering.at(node))
     lowering.only(terms[0], "this", "desc", "nulls_first")
-    if isinstance(function.this, exp.Array):
+    items = _items(lowering, function.this)
+    written = [function.this] if items is None else items
+    given = [lowering.coercion.to(lowering.lower(each), SqlType.DOUBLE, lowering.at(function)) for each in written]
+    fractions = tuple(_fraction(lowering, name, each, node) for each in given)
+    if terms[0].args.get("desc"):
+        fractions = tuple(1 - each for each in fractions)
+    if items is None:
+        return _percentile(lowering, node, (name, fractions), terms[0].this, condition)
+    if not 1 <= len(fractions) <= _MAX_FRACTIONS:
+        raise InvalidParameter(
+            f"an array of {name.upper()} has 1 to {_MAX_FRACTIONS} fractions",
+            hint=f"{name.upper()}(ARRAY[0.25, 0.5, 0.75]) WITHIN GROUP (ORDER BY x)",
+            position=lowering.at(node),
+        )
+    call = _percentile(lowering, node, (name, fractions), terms[0].this, condition)
+    if not call.argument or not call.argument.type.is_number:
         raise UnsupportedQuery(
-            f"{name.upper()} takes one fraction at a time",
+            f"{name.upper()} of several fractions is for numbers",
             hint=f"{name.upper()}(0.25) WITHIN GROUP (ORDER BY x), {name.upper()}(0.75) WITHIN GROUP (ORDER BY x)",
             position=lowering.at(node),
         )
-    given = lowering.coercion.to(lowering.lower(function.this), SqlType.DOUBLE, lowering.at(function))
-    fraction = _fraction(lowering, name, given, node)
-    if terms[0].args.get("desc"):
-        fraction = 1 - fraction
-    return _percentile(lowering, node, (name, fraction), terms[0].this, condition)
+    return replace(call, type=call.type.array)
+
+
+def _items(lowering: Lowering, node: exp.Expr) -> list[exp.Expr] | None:
+    """The fractions of an array: ARRAY[…], a cast to an array, or a placeholder of one; None of one fraction."""
+    is_cast = isinstance(node, exp.Cast) and isinstance(node.to, exp.DataType) and node.to.this == exp.DType.ARRAY
+    is_placeholder = isinstance(node, exp.Parameter) and lowering.parameters.is_array(int(str(node.this.this)) - 1)
+    return array_items(lowering, node) if isinstance(node, exp.Array) or is_cast or is_placeholder else None
 
 
 def _fraction(lowering: Lowering, name: str, given: Expr, node: exp.Expr) -> Decimal:
@@ -164,9 +184,13 @@ def _fraction(lowering: Lowering, name: str, given: Expr, node: exp.Expr) -> Dec
 
 
 def _percentile(
-    lowering: Lowering, node: exp.Expr, what: tuple[str, Decimal], written: exp.Expr, condition: Expr | None
+    lowering: Lowering,
+    node: exp.Expr,
+    what: tuple[str, tuple[Decimal, ...]],
+    written: exp.Expr,
+    condition: Expr | None,
 ) -> AggregateCall:
-    name, fraction = what
+    name, fractions = what
     argument = lowering.value(written)
     lowering.need_comparable(argument.type, node)
     if name == "percentile_cont" and not argument.type.is_number:
@@ -176,7 +200,7 @@ def _percentile(
             position=lowering.at(node),
         )
     sql_type = SqlType.DOUBLE if name == "percentile_cont" else argument.type
-    return AggregateCall(name, argument, False, condition, sql_type, other=Literal(fraction, SqlType.NUMERIC))
+    return AggregateCall(name, argument, False, condition, sql_type, fractions=fractions)
 
 
 def _aggregate_type(lowering: Lowering, name: str, argument: Expr, node: exp.Expr) -> SqlType:

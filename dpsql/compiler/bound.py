@@ -80,12 +80,12 @@ def as_fraction(value: object) -> Fraction | None:
 
 
 def bounds_of(relation: Relation) -> dict[Bounded, Interval]:
-    """The interval of every numeric field of a relation, as far as policy and query tell."""
+    """The interval of every numeric field of a relation, as far as policy and query tell; of a moment, its days."""
     match relation:
         case UnitScan():
-            return dict(zip(relation.column_fields, map(declared, relation.columns), strict=True))
+            return dict(zip(relation.column_fields, map(_declared, relation.columns), strict=True))
         case Scan():
-            return dict(zip(relation.fields, map(declared, relation.columns), strict=True))
+            return dict(zip(relation.fields, map(_declared, relation.columns), strict=True))
         case Filter():
             return narrow(bounds_of(relation.input), relation.condition)
         case Project():
@@ -177,6 +177,15 @@ def declared(column: PolicyColumn) -> Interval:
     return UNBOUNDED
 
 
+def _declared(column: PolicyColumn) -> Interval:
+    """The interval of a column's numbers, or of the days of its moments, which a time zone may move by one."""
+    limits = moment_bounds(column)
+    if limits is None:
+        return declared(column)
+    moved = int(column.type is SqlType.TIMESTAMPTZ)
+    return Interval(Fraction(limits[0].toordinal() - moved), Fraction(limits[1].toordinal() + moved))
+
+
 def narrow(bounds: Bounds, condition: Expr) -> dict[Bounded, Interval]:
     """The bounds of the rows for which a condition is true."""
     narrowed = dict(bounds)
@@ -260,6 +269,8 @@ def _interval(expression: Expr, bounds: Bounds) -> Interval:
 def _cast(expression: Cast, bounds: Bounds) -> Interval:
     if expression.argument.type is SqlType.BOOLEAN and expression.type.is_integer:
         return Interval(Fraction(0), Fraction(1))
+    if expression.type.is_moment and expression.argument.type.is_moment:
+        return interval(expression.argument, bounds)
     if not expression.argument.type.is_number:
         return UNBOUNDED
     inner = interval(expression.argument, bounds)
@@ -294,9 +305,19 @@ def _call(expression: Call, bounds: Bounds) -> Interval:
         return _extracted(expression, name.removeprefix("extract_"))
     if name in _RANGES:
         return _RANGES[name]
+    if name == "days_between":
+        return _subtract([_days(argument, bounds) for argument in expression.arguments])
     parts = [interval(argument, bounds) for argument in expression.arguments]
     rule = _int_divide if expression.function == "int_divide" else _RULES.get(name)
     return rule(parts) if rule is not None and expression.type.is_number else UNBOUNDED
+
+
+def _days(expression: Expr, bounds: Bounds) -> Interval:
+    """The days of a date, counted from the first of the year 1."""
+    if isinstance(expression, Literal) and isinstance(expression.value, date):
+        day = Fraction(expression.value.toordinal())
+        return Interval(day, day)
+    return interval(expression, bounds)
 
 
 def _extracted(expression: Call, part: str) -> Interval:

@@ -86,6 +86,8 @@ def _plan(table: Table, protected: Protected, catalog: Catalog) -> CopyPlan:
 def _decisive(renderer: Renderer, dialect: Dialect, field: Field) -> tuple[str, SqlType]:
     """What tells values of a field apart: a month and 30 days are equal, and are not the same."""
     name = renderer.name(field)
+    if field.type in (SqlType.ARRAY, SqlType.JSON):
+        return name, SqlType.TEXT  # which their canonical values are
     return (dialect.as_text(name, field.type), SqlType.TEXT) if field.type is SqlType.INTERVAL else (name, field.type)
 
 

@@ -185,7 +185,8 @@ class Order:
 class AggregateCall:
     """An aggregate of an argument (None: of rows), over the rows that pass the filter.
 
-    `grid` is what numbers are added up on where the sum must be exact; `other` is a second argument.
+    `grid` is what numbers are added up on where the sum must be exact; `other` is a second argument; `fractions` are
+    those of percentiles, of which an array may have several.
     """
 
     function: str
@@ -195,6 +196,7 @@ class AggregateCall:
     type: SqlType
     grid: Grid | None = None
     other: Expr | None = None
+    fractions: tuple[Decimal, ...] = ()
 
     @property
     def operands(self) -> tuple[Expr, ...]:

@@ -96,7 +96,8 @@ class Labels:
     def of_call(self, call: AggregateCall) -> str:
         """The label of an aggregate call."""
         parts = ("*" if part is None else self.of(part) for part in (call.argument, call.other, call.filter))
-        return f"{call.function}({call.distinct}, {', '.join(parts)}, {call.grid})"
+        numbers = " ".join(map(str, call.fractions))
+        return f"{call.function}({call.distinct}, {', '.join(parts)}, {call.grid}, {numbers}, {call.type})"
 
     def _each(self, expressions: Iterable[Expr]) -> str:
         return ", ".join(map(self.of, expressions))

@@ -58,6 +58,11 @@ class Parameters:
         self._elements.update(zip(places, value, strict=True))
         return places
 
+    def is_array(self, index: int) -> bool:
+        """Whether placeholder `index` is an array by its declared type, or by its value."""
+        is_list = self.values is not None and index < len(self.values) and isinstance(self.values[index], list | tuple)
+        return is_list or self.types.get(index, SqlType.UNKNOWN).is_array
+
     def is_element(self, index: int) -> bool:
         """Whether placeholder `index` stands for an item of an array."""
         return index in self._elements

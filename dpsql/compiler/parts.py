@@ -190,6 +190,21 @@ class RankOutput:
 
 
 @dataclass(frozen=True)
+class RanksOutput:
+    """An array of grid values that were chosen by their ranks, in order, times the step.
+
+    Attributes:
+        cells: The cells.
+        places: Which of the values in ascending order each one is; equal ranks are one cell.
+        step: What the values are multiples of.
+    """
+
+    cells: tuple[int, ...]
+    places: tuple[int, ...]
+    step: Fraction
+
+
+@dataclass(frozen=True)
 class ResponseOutput:
     """How many, or what share, of those who answered are truly of a value that so many named."""
 
@@ -219,6 +234,7 @@ class PlaceOutput:
 Output = (
     PlaceOutput
     | RankOutput
+    | RanksOutput
     | CountOutput
     | SumOutput
     | MeanOutput
@@ -278,8 +294,9 @@ class PartList:
             return self._of_pairs(call, call.argument, call.other)
         grid = grid_of(call, self.protected.relation, cap)
         if call.function in RANKS:
-            part = Part(PartKind.RANK, call.argument, call.filter, cap, grid, rank=rank_of(call))
-            return RankOutput(self.cell(part), grid.step)
+            part = Part(PartKind.RANK, call.argument, call.filter, cap, grid)
+            cells = tuple(self.cell(replace(part, rank=rank)) for rank in ranks_of(call))
+            return self._array(call, cells, grid) if call.type.is_array else RankOutput(cells[0], grid.step)
         if call.function in SPREADS:
             return self._spread(call, {"y": Factor(call.argument, self._spread_grid(grid))})
         if call.function == "sum":
@@ -299,6 +316,12 @@ class PartList:
                 outside = beyond if outside is None else Call("or", (beyond, outside), SqlType.BOOLEAN)
         if outside is not None or not self.contribution.one_row:
             self.cell(Part(PartKind.CUT, None, outside, self.contribution.max_rows))
+
+    @staticmethod
+    def _array(call: AggregateCall, cells: tuple[int, ...], grid: Grid) -> "RanksOutput":
+        """The values of an array of fractions, of which the least one has the least value."""
+        ascending = sorted(set(call.fractions))
+        return RanksOutput(cells, tuple(ascending.index(each) for each in call.fractions), grid.step)
 
     def picked(self, call: AggregateCall, places: Places) -> PlaceOutput:
         """The place of each group by the cell of a count or a sum, which is the only one.
@@ -397,11 +420,11 @@ class PartList:
         return self.parts.index(part)
 
 
-def rank_of(call: AggregateCall) -> Rank:
-    """The rank of the value that an aggregate is."""
-    if isinstance(call.other, Literal):
-        return Rank.quantile(Fraction(str(call.other.value)))
-    return Rank.least() if call.function == "min" else Rank.greatest()
+def ranks_of(call: AggregateCall) -> tuple[Rank, ...]:
+    """The ranks of the values that an aggregate is."""
+    if call.fractions:
+        return tuple(Rank.quantile(Fraction(each)) for each in call.fractions)
+    return (Rank.least() if call.function == "min" else Rank.greatest(),)
 
 
 def product_grid(one: Factor, two: Factor) -> Grid:
@@ -457,6 +480,15 @@ def grid_of(call: AggregateCall, relation: Relation, rows: int) -> Grid:
 
 
 def _unbounded(call: AggregateCall, argument: Expr, relation: Relation) -> PolicyViolation:
+    if (
+        isinstance(argument, Cast)
+        and isinstance(argument.argument, Call)
+        and argument.argument.function == "days_between"
+    ):
+        return PolicyViolation(
+            f"{call.function.upper()} needs bounds, and these dates have none",
+            hint="The data owner declares lower and upper of the column in the policy; or count dates: GROUP BY x.",
+        )
     names = dict(_column_names(relation))
     named = names.get(argument.field) if isinstance(argument, Column) else None
     what = f'column "{named}"' if named else "the expression"

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from dpsql.compiler.ir import (
     AggregateCall,
+    Call,
     Column,
     Distinct,
     Expr,
     Field,
     Filter,
     Join,
+    Literal,
     Project,
     Relation,
     Release,
@@ -68,6 +70,12 @@ def origins(relation: Relation, field: Field) -> tuple[Origin, ...]:
 def _written(relation: Project, expression: Expr) -> tuple[Origin, ...]:
     if isinstance(expression, Scalar):
         return origins(expression.relation, expression.relation.fields[0])
+    if (
+        isinstance(expression, Call)
+        and expression.function == "date_add"
+        and isinstance(expression.arguments[0], Literal)
+    ):
+        expression = expression.arguments[1]  # days since a constant day
     # A field of the row outside a subquery is not one of the input's.
     if isinstance(expression, Column) and expression.field in relation.input.fields:
         return origins(relation.input, expression.field)

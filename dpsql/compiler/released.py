@@ -17,6 +17,7 @@ from dpsql.compiler.parts import (
     Output,
     PlaceOutput,
     RankOutput,
+    RanksOutput,
     ResponseOutput,
     SumOutput,
     TruthOutput,
@@ -35,7 +36,7 @@ from dpsql.privacy.picking import Picking
 from dpsql.sqltypes import SqlType
 
 _Computed = SpreadOutput | ResponseOutput | GroupOutput
-_Numeric = CountOutput | SumOutput | MeanOutput | RankOutput | PlaceOutput | _Computed
+_Numeric = CountOutput | SumOutput | MeanOutput | RankOutput | RanksOutput | PlaceOutput | _Computed
 _MISSED = 0.05
 _TEXT = EngineColumn("VARCHAR", SqlType.TEXT, not_null=False)
 
@@ -206,6 +207,8 @@ def _formula(output: Output, sql_type: SqlType, widths: Sequence[float] | None) 
         return f"p{output.cell}"
     if isinstance(output, TruthOutput):
         return _truth(output, widths)
+    if isinstance(output, RanksOutput):
+        return _in_order(output, sql_type.element or SqlType.DOUBLE)
     if isinstance(output, _Computed):
         raise TypeError("it is written with its columns")
     if isinstance(output, SumOutput | RankOutput):
@@ -234,6 +237,15 @@ def _truth(output: TruthOutput, widths: Sequence[float] | None) -> str:
     return f"CASE {told} END"
 
 
+def _in_order(output: RanksOutput, element: SqlType) -> str:
+    """The values that were chosen, sorted, for a greater fraction has no lesser value: that brings none further off."""
+    chosen = (_formula(RankOutput(cell, output.step), element, None) for cell in output.cells)
+    each = dict(zip(output.places, chosen, strict=True))
+    values = ", ".join(each[place] for place in sorted(each))
+    places = ", ".join(str(place + 1) for place in output.places)
+    return POST_PROCESSING.array(f"list_select(list_sort([{values}]), [{places}])")
+
+
 def _times(text: str, step: Fraction) -> str:
     """Grid units as a double: multiplied and divided by whole numbers, so that 15368027 tenths print as 1536802.7."""
     multiplied = f"CAST({text} AS DOUBLE)" if step.numerator == 1 else f"CAST({text} AS DOUBLE) * {step.numerator}"
@@ -242,7 +254,7 @@ def _times(text: str, step: Fraction) -> str:
 
 def _limits(output: Output, widths: Sequence[float] | None) -> tuple[str, str]:
     """The limits of a 95 % interval, of the noise's law and of the released cells."""
-    if widths is None or isinstance(output, TruthOutput | RankOutput | PlaceOutput | _Computed):
+    if widths is None or isinstance(output, TruthOutput | RankOutput | RanksOutput | PlaceOutput | _Computed):
         return "CAST(NULL AS DOUBLE)", "CAST(NULL AS DOUBLE)"
     if isinstance(output, MeanOutput):
         return _limits_of_mean(output, widths[output.sum_cell], widths[output.count_cell])
@@ -265,6 +277,9 @@ def _limits_of_mean(output: MeanOutput, of_sum: float, of_count: float) -> tuple
 
 
 def _error(output: _Numeric, noises: Sequence[Noise], index: int) -> ColumnError:
+    if isinstance(output, RanksOutput):
+        errors = [_error(RankOutput(cell, output.step), noises, index) for cell in output.cells]
+        return max(errors, key=lambda error: error.ranks or 0)
     depends = isinstance(output, MeanOutput | _Computed)
     cell, step = _first_cell(output)
     noise, scale = noises[cell], float(step)
@@ -332,4 +347,6 @@ def _first_cell(output: _Numeric) -> tuple[int, Fraction]:
         return next((each.cell, each.grid.step) for each in moments if each is not None)
     if isinstance(output, MeanOutput):
         return output.sum_cell, output.grid.step
+    if isinstance(output, RanksOutput):
+        raise TypeError("an array has several cells")
     return output.cell, output.step if isinstance(output, SumOutput | RankOutput | PlaceOutput) else Fraction(1)

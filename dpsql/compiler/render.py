@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.compiler.engines.dialect import Dialect, quote_name
-from dpsql.compiler.functions import PERCENTILES
 from dpsql.compiler.ir import (
     Aggregate,
     AggregateCall,
@@ -43,7 +42,7 @@ from dpsql.compiler.ir import (
     Values,
     Window,
 )
-from dpsql.compiler.schema import EngineSchema
+from dpsql.compiler.schema import EngineColumn, EngineSchema
 from dpsql.compiler.walk import fields_in, free_fields
 from dpsql.errors import QueryTooComplex
 from dpsql.policy import Column as PolicyColumn
@@ -179,11 +178,13 @@ class Renderer:
             text = self.dialect.on_grid(text, argument.type, call.grid)
         if isinstance(call, AggregateCall) and call.distinct:
             text = f"DISTINCT {text}"
-        if isinstance(call, AggregateCall) and call.function in PERCENTILES and isinstance(call.other, Literal):
+        if isinstance(call, AggregateCall) and call.fractions:
             if call.function == "percentile_cont":
                 text = f"CAST({text} AS {self.dialect.types[SqlType.DOUBLE]})"
-            fraction = self.dialect.double(Fraction(str(call.other.value)))
-            return f"{call.function}({fraction}) WITHIN GROUP (ORDER BY {text}){behind}"
+            fractions = ", ".join(self.dialect.double(Fraction(each)) for each in call.fractions)
+            if call.type.is_array:
+                return self.dialect.array(f"{call.function}(ARRAY[{fractions}]) WITHIN GROUP (ORDER BY {text}){behind}")
+            return f"{call.function}({fractions}) WITHIN GROUP (ORDER BY {text}){behind}"
         if call.function == "mode":
             return f"mode() WITHIN GROUP (ORDER BY {text}){behind}"
         if isinstance(call, AggregateCall) and call.other is not None:
@@ -369,16 +370,24 @@ class Renderer:
         unit = self.name(relation.unit_field)
         engine = self._schema.tables[table.name]
         if table.unit_key is not None:
-            key = self.dialect.canonical(quote_name(table.unit_key), engine.columns[table.unit_key], unit_type)
+            key, present = self._unit_key(table.unit_key, engine.columns[table.unit_key], unit_type)
             items = ", ".join(
                 [f"{key} AS {unit}", *self._scanned(table, relation.columns, relation.column_fields, needed)]
             )
-            return f"SELECT {items} FROM {_table_name(table, self._schema)} WHERE {key} IS NOT NULL"
+            return f"SELECT {items} FROM {_table_name(table, self._schema)}{present}"
         pairs, join = self._unit_path(table, unit_type)
         items = ", ".join(
             [f"p.unit AS {unit}", *self._scanned(table, relation.columns, relation.column_fields, needed, "t.")]
         )
         return f"SELECT {items} FROM {_table_name(table, self._schema)} AS t JOIN ({pairs}) AS p ON {join}"
+
+    def _unit_key(self, name: str, column: EngineColumn, unit_type: SqlType) -> tuple[str, str]:
+        """A table's unit, and the condition that there is one: none where the engine enforces NOT NULL.
+
+        A canonical value may be NULL where the column's own is not, so the column must be canonical as it stands.
+        """
+        key = self.dialect.canonical(quote_name(name), column, unit_type)
+        return key, "" if column.not_null and key == quote_name(name) else f" WHERE {key} IS NOT NULL"
 
     def _unit_path(self, table: Table, unit_type: SqlType) -> tuple[str, str]:
         """The (parent key, unit) pairs of a table's `unit_via`, each pair once, and the join to them."""

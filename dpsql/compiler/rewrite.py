@@ -8,7 +8,7 @@ Rule 3: cells are integers; totals are clamped to ±2^62, which moves neighbours
 The steps, each a CTE:
     rows      what each row brings: unit, keys k0…, values and conditions x0…
     coded     where keys are fine: text keys replaced by order-preserving codes, and the keyed hash
-    ranked    groups of a unit numbered by keyed hash, on rows (fine keys) or on per_unit (coarse ones)
+    ranked    groups of a unit numbered by keyed hash, on rows (fine keys) or on per_unit (coarse ones, `kept_groups`)
     summed    counts and exact sums of each unit in each group
     per_unit  the same, clamped to what one unit may add
     cells     added up over units
@@ -17,9 +17,10 @@ Of a bounded copy, whose rows are so few of each unit already, the cells are sum
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpsql.compiler.ir import Expr, Grid, Protected, Relation
+from dpsql.compiler.kept_groups import by_ranking_all, by_ranking_few
 from dpsql.compiler.parts import Contribution, Part, PartKind
 from dpsql.compiler.render import Renderer
 from dpsql.compiler.walk import fields_in
@@ -82,6 +83,13 @@ class _Rewrite:
         self._columns: dict[str, str] = {}
         self._ctes: list[str] = []
         self._coded: dict[str, str] = {}
+        # Cells that are not added up unit by unit, each with the part whose table it reads: ranks of one column share.
+        first: dict[Part, int] = {}
+        self._tables = {
+            index: first.setdefault(replace(part, rank=None), index)
+            for index, part in enumerate(bounding.parts)
+            if part.rank is not None or (part.kind.is_distinct and not bounding.contribution.one_row)
+        }
 
     def sql(self) -> str:
         """The whole statement."""
@@ -96,7 +104,7 @@ class _Rewrite:
         for part in b.parts:
             self._collect(part)
         columns = [f"{text} AS {name}" for text, name in self._columns.items()]
-        once = sum(map(_is_apart, b.parts)) < 2
+        once = len(self._apart) < 2
         self._cte(
             "rows",
             f"SELECT {', '.join([f'{unit} AS unit', *keys, *columns])} FROM {self._dialect.derived(source)}",
@@ -111,6 +119,11 @@ class _Rewrite:
 
     def _cte(self, name: str, body: str, *, lazy: bool = False) -> None:
         self._ctes.append(f"{name} AS {'NOT MATERIALIZED ' if lazy else ''}({body})")
+
+    @property
+    def _apart(self) -> list[tuple[int, Part]]:
+        """The parts that a table apart is made for."""
+        return [(index, self._b.parts[index]) for index, table in self._tables.items() if index == table]
 
     # What each row brings
 
@@ -166,14 +179,13 @@ class _Rewrite:
         plain = [(i, part) for i, part in enumerate(self._b.parts) if part.rank is None]
         totals = [f"{self._plain_total(part)} AS p{index}" for index, part in plain]
         cells = f"SELECT {', '.join([*self._keys, 'count(*) AS units', *totals])} FROM rows{_group_by(self._keys)}"
-        apart = [(i, part) for i, part in enumerate(self._b.parts) if part.rank is not None]
-        for index, part in apart:
+        for index, part in self._apart:
             value = self._argument(part)
             where = " AND ".join([f"{value} IS NOT NULL", *self._conditions(part)])
             self._histogram(
                 index, self._keys, f"(SELECT {', '.join([*self._keys, f'{value} AS v'])} FROM rows WHERE {where})"
             )
-        return self._with_apart(cells, [index for index, _ in apart])
+        return self._with_apart(cells)
 
     def _plain_total(self, part: Part) -> str:
         if part.kind in (PartKind.COUNT, PartKind.CUT):
@@ -218,17 +230,16 @@ class _Rewrite:
         rows = self._ranked_rows() if ranks_rows else "rows"
         kept = self._per_unit(rows)
         if self._b.contribution.ranked and not ranks_rows:
-            kept = self._ranked_groups()
-        plain = [i for i, part in enumerate(self._b.parts) if not _is_apart(part)]
+            kept = self._kept_groups()
+        plain = [i for i in range(len(self._b.parts)) if i not in self._tables]
         totals = [f"{_total(f'coalesce(sum(p{index}), 0)')} AS p{index}" for index in plain]
         cells = f"SELECT {', '.join([*self._keys, 'count(*) AS units', *totals])} FROM {kept}{_group_by(self._keys)}"
-        apart = [(i, part) for i, part in enumerate(self._b.parts) if _is_apart(part)]
-        for index, part in apart:
+        for index, part in self._apart:
             if part.rank is None:
                 self._distinct_part(index, part, rows, kept)
             else:
                 self._rank_part(index, part, rows, kept)
-        return self._with_apart(cells, [index for index, _ in apart])
+        return self._with_apart(cells)
 
     @property
     def _ranks_rows(self) -> bool:
@@ -274,7 +285,7 @@ class _Rewrite:
         bounded = [
             f"{self._bounded(part, inner)} AS p{index}"
             for index, part in enumerate(self._b.parts)
-            if not _is_apart(part)
+            if index not in self._tables
         ]
         aggregates = [f"{text} AS {name}" for text, name in sums.items()]
         names = ", ".join(self._grouping)
@@ -304,24 +315,31 @@ class _Rewrite:
         low, high = (f"{counted} * {self._dialect.whole(end)}" for end in (part.grid.lower, part.grid.upper))
         return f"CAST({clamp(scaled, low, high)} - {counted} * {self._dialect.whole(part.grid.centre)} AS BIGINT)"
 
-    def _ranked_groups(self) -> str:
-        """Groups that each unit keeps, ranked after its rows are summed; all groups of a list have one rank."""
-        order = ", ".join(["h", *(f"{key} NULLS LAST" for key in self._kept_keys)])
-        rank = "row_number()" if self._b.contribution.lists is None else "dense_rank()"
-        self._cte("ranked", f"SELECT *, {rank} OVER (PARTITION BY unit ORDER BY {order}) AS r FROM per_unit")
-        self._cte("kept", f"SELECT * FROM ranked WHERE r <= {self._b.contribution.max_groups}")
+    def _kept_groups(self) -> str:
+        """Groups that each unit keeps, chosen after its rows are summed."""
+        most, lists = self._b.contribution.max_groups, self._b.contribution.lists is not None
+        if self._dialect.ranks_few and not lists:
+            steps = by_ranking_few(most, self._same_unit)
+        else:
+            steps = by_ranking_all(most, self._kept_keys, lists=lists)
+        for name, body in steps:
+            self._cte(name, body)
         return "kept"
 
-    def _with_apart(self, cells: str, apart: list[int]) -> str:
+    def _same_unit(self, left: str, right: str) -> str:
+        return self._dialect.same(left, right, self._types["unit"])
+
+    def _with_apart(self, cells: str) -> str:
         """The cells with those that were made apart from them."""
-        if not apart:
+        if not self._tables:
             return cells
         self._cte("totals", cells)
-        columns = {f"p{i}": f"totals.p{i}" for i in range(len(self._b.parts)) if i not in apart}
+        columns = {f"p{i}": f"totals.p{i}" for i in range(len(self._b.parts)) if i not in self._tables}
         joins = ""
-        for index in apart:
-            joins += f" LEFT JOIN apart{index} ON {self._match(f'apart{index}', 'totals', self._keys)}"
-            columns[f"p{index}"] = f"coalesce(apart{index}.n, {self._nothing(index)})"
+        for index, table in self._tables.items():
+            if index == table:
+                joins += f" LEFT JOIN apart{index} ON {self._match(f'apart{index}', 'totals', self._keys)}"
+            columns[f"p{index}"] = f"coalesce(apart{table}.n, {self._nothing(index)})"
         keys = [f"totals.{key} AS {key}" for key in self._keys]
         cells_in_order = [f"{columns[f'p{index}']} AS p{index}" for index in range(len(self._b.parts))]
         return f"SELECT {', '.join([*keys, 'totals.units AS units', *cells_in_order])} FROM totals{joins}"
@@ -413,11 +431,6 @@ class _Rewrite:
 def _total(text: str) -> str:
     """A total as a bigint; a sum of bigints is wider, and totals beyond the clamp are not told apart."""
     return f"CAST({clamp(text, -MAX_TOTAL, MAX_TOTAL)} AS BIGINT)"
-
-
-def _is_apart(part: Part) -> bool:
-    """True for cells that are not added up unit by unit."""
-    return part.kind.is_distinct or part.rank is not None
 
 
 def _group_by(keys: list[str]) -> str:

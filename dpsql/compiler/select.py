@@ -11,6 +11,7 @@ from sqlglot import exp
 from dpsql.compiler.absent import is_not_true, is_null
 from dpsql.compiler.choosing import Ordered
 from dpsql.compiler.clauses import Clauses
+from dpsql.compiler.dated import as_dates, in_days
 from dpsql.compiler.functions import RANKS
 from dpsql.compiler.grouping import GroupBy, Grouping
 from dpsql.compiler.hidden import refuse_hidden
@@ -241,15 +242,18 @@ class Selection:
                 hint="GROUP BY what it is compared with, in a CTE, and join the result.",
                 position=self.clauses.at(self.node),
             )
+        return Released(self._released(status, aggregate, calls)), key_fields
+
+    def _released(self, status: Protected, aggregate: Aggregate, calls: dict[AggregateCall, Field]) -> Relation:
+        """The release of an aggregation; each MODE is one of its own."""
+        fields = self.clauses.fields
         modes = {call: field for call, field in calls.items() if call.function == "mode"}
         others = {call: field for call, field in calls.items() if call not in modes}
-        new = self.clauses.fields.new
-        limits = tuple((new(SqlType.DOUBLE), new(SqlType.DOUBLE)) for _ in others)
-        rest = replace(aggregate, aggregate_fields=tuple(others.values()), aggregates=tuple(others))
-        base = Release(status, rest, limits) if others or not modes else None
-        if base is not None and not modes:
-            return Released(base), key_fields
-        return Released(with_modes(base, aggregate, modes, status, self.clauses.fields)), key_fields
+        chosen, days = in_days(others, fields)
+        limits = tuple((fields.new(SqlType.DOUBLE), fields.new(SqlType.DOUBLE)) for _ in chosen)
+        rest = replace(aggregate, aggregate_fields=tuple(chosen.values()), aggregates=tuple(chosen))
+        base = as_dates(Release(status, rest, limits), days) if others or not modes else None
+        return with_modes(base, aggregate, modes, status, fields) if base is None or modes else base
 
     def _union_of_sets(
         self, grouping: Grouping, calls: dict[AggregateCall, Field], marks: dict[Call, Field]
@@ -307,10 +311,17 @@ class Selection:
             self._check_call(status, call, whole)
 
     def _check_call(self, status: Protected, call: AggregateCall, where: int | None) -> None:
-        if call.function in RANKS and call.argument is not None and not call.argument.type.is_number:
+        if (
+            call.function in RANKS
+            and call.argument is not None
+            and not (call.argument.type.is_number or call.argument.type is SqlType.DATE)
+        ):
+            is_moment = call.argument.type.is_moment
             raise UnsupportedQuery(
-                f"{call.function.upper()} of protected rows is for numbers, not {call.argument.type.value}",
-                hint="Make a number of it, as in MIN(EXTRACT(year FROM x)); or GROUP BY it.",
+                f"{call.function.upper()} of protected rows is for numbers and dates, not {call.argument.type.value}",
+                hint="Make a date of it, as in MIN(CAST(x AS date))."
+                if is_moment
+                else "Make a number of it, as in MIN(LENGTH(x)); or GROUP BY it.",
                 position=where,
             )
         argument = call.argument

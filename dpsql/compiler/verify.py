@@ -112,9 +112,12 @@ def _check_rows(release: PlannedRelease, catalog: Catalog) -> None:
         raise GuaranteeMismatch("rows that nothing bounds are read beside those of a bounded copy")
     if copies[read[0]] > release.contribution.max_rows:
         raise GuaranteeMismatch("a unit has more rows in the bounded copy than the noise is made for")
-    if any(planned.part.cap not in (1, release.contribution.max_rows) for planned in release.parts):
+    parts = [planned.part for planned in release.parts]
+    counted = [part for part in parts if part.kind is not PartKind.COUNT or part.cap != 1]
+    if any(part.cap != release.contribution.max_rows for part in counted):
         raise GuaranteeMismatch("the rows of a bounded copy are limited over all groups, not in each")
-    if any(planned.part.rank is not None or planned.part.kind.is_distinct for planned in release.parts):
+    chooses = any(part.rank is not None or part.places is not None for part in parts)
+    if chooses or any(part.kind.is_distinct for part in parts):
         raise GuaranteeMismatch("more is done to the rows of a bounded copy than to add them up")
 
 
@@ -165,8 +168,7 @@ def _check_noise(planned: PlannedPart, release: PlannedRelease, adjacency: Adjac
     times = 1
     if planned.part.places is not None:
         # What all losses of a list move by together does not count, so the middle of the range is taken off them.
-        low, high, times = -spread, spread, planned.part.places.count
-        largest, spread = spread, 2 * spread
+        largest, spread, times = spread, 2 * spread, planned.part.places.count
     if adjacency is Adjacency.ADD_REMOVE:
         needed = (groups, largest, cells * largest, cells * largest**2)
     elif release.contribution.grouped:
@@ -219,7 +221,7 @@ def _check_lists(release: PlannedRelease) -> None:
             raise GuaranteeMismatch("the groups of one unit are not bounded")
         return
     is_one = len(release.parts) == 1 and release.parts[0].part.places is not None
-    if not is_one or release.private_keys or grouped != (len(lists) > 0):
+    if not is_one or release.private_keys or release.contribution.copied or grouped != (len(lists) > 0):
         raise GuaranteeMismatch("groups are picked from public lists, and nothing else is told of them")
     if not set(lists) < set(range(release.keys)):
         raise GuaranteeMismatch("there is no key to pick")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from dpsql.compiler.ir import Grid
-from dpsql.compiler.parts import MeanOutput, Output, Part, ResponseOutput, SumOutput, TruthOutput
+from dpsql.compiler.parts import MeanOutput, Output, Part, RanksOutput, ResponseOutput, SumOutput, TruthOutput
 from dpsql.compiler.spreads import SpreadOutput
 
 _ALIKE = Fraction(1)
@@ -43,6 +43,8 @@ def _seen(output: Output, parts: Sequence[Part]) -> Mapping[int, Fraction]:
         case SpreadOutput():
             moments = (output.y, output.x, output.yy, output.xx, output.xy)
             return dict.fromkeys((output.count_cell, *(each.cell for each in moments if each is not None)), _ALIKE)
+        case RanksOutput():
+            return dict.fromkeys(output.cells, _ALIKE)
         case TruthOutput():
             return {output.cell: _ALIKE, output.other_cell: _ALIKE}
         case _:

@@ -19,7 +19,7 @@ from dpsql.ledger.accounts import active_account
 from dpsql.ledger.budgets import BudgetState, group_budget, open_budget, open_cap, renews, role_budget
 from dpsql.ledger.chain import canonical, sha256
 from dpsql.ledger.ledger import Charge, GrantedRelease, GroupBalance, Holder, ReleaseRequest, Scope
-from dpsql.ledger.memory import Total
+from dpsql.ledger.memory import Memory, Total
 from dpsql.ledger.projection import charged, joined, price, read_total
 from dpsql.ledger.receipt import GroupShare, Item, Receipt, price_digest, write_events
 from dpsql.ledger.refusals import budget_exhausted, cap_exhausted, group_exhausted
@@ -27,6 +27,9 @@ from dpsql.ledger.transaction import Transaction
 from dpsql.ledger.windows import stamp
 from dpsql.policy import Policy
 from dpsql.privacy.accounting import admits
+
+_MOST_PAYLOAD = 16 * 2**10
+"""Bytes of releases up to which they are remembered, to be had again at once."""
 
 _LAST_RELEASE, _FAILED = "last release", "failed"
 """What is remembered beside payers: the highest number of a release, and whether any query is in quarantine."""
@@ -38,6 +41,7 @@ class _Payers:
 
     Attributes:
         policy: The policy that they were found under.
+        role: The user's role.
         own: The user's budget.
         group: Name of the user's group; None if there is none.
         shared: The group's budget; None without a group.
@@ -46,11 +50,16 @@ class _Payers:
     """
 
     policy: Policy
+    role: str
     own: BudgetState
     group: str | None
     shared: BudgetState | None
     cap: BudgetState
     until: str | None
+
+    def holds(self, policy: Policy, at: str) -> bool:
+        """Whether they pay under a policy at a moment."""
+        return self.policy is policy and (self.until is None or at < self.until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +72,14 @@ class _Grant:
     @property
     def fresh(self) -> bool:
         return self.release.payload is None
+
+
+@dataclass(frozen=True, slots=True)
+class _Owned:
+    """What a user has already of what is asked, and whose budgets stand behind it."""
+
+    payers: _Payers
+    grants: Sequence[_Grant]
 
 
 def charge(
@@ -87,6 +104,9 @@ def charge(
     if not _fits(transaction, cap, [grant for grant in paid if grant.fresh]):
         raise cap_exhausted(dataset, own.limit, price(asked))
 
+    if not paid and sum(len(grant.release.payload or b"") for grant in distinct) <= _MOST_PAYLOAD:
+        transaction.memory.learnt[_asked(user, policy, requests)] = _Owned(payers, grants)
+
     group = None
     if shared is not None and new:
         group = GroupShare(str(payers.group), shared.id, tuple(grant.item.id for grant in new))
@@ -102,12 +122,49 @@ def charge(
     return Charge(number, user, releases, price(asked), own.limit, _total(transaction, own).spent, balance)
 
 
+def again(
+    memory: Memory, at: str, user: str, role: str, policy: Policy, requests: Sequence[ReleaseRequest], sql: str
+) -> tuple[Charge, Receipt] | None:
+    """Return what `charge` would return, and write, where the user has all of this already; None if that is not known.
+
+    Assumes: nothing was written to the ledger after what the memory holds at.
+
+    Args:
+        memory: What is known of the ledger.
+        at: The stamp of now.
+        user: Who asks.
+        role: The role that the user must have.
+        policy: Whose budgets would be charged.
+        requests: The releases that the query needs.
+        sql: The query.
+    """
+    owned: _Owned | None = memory.owned.get(_asked(user, policy, requests))
+    if owned is None or owned.payers.role != role or not owned.payers.holds(policy, at):
+        return None
+    payers = owned.payers
+    spent = memory.totals.get(payers.own.id)
+    balance = None
+    if payers.shared is not None:
+        total = memory.totals.get(payers.shared.id)
+        balance = None if total is None else GroupBalance(str(payers.group), payers.shared.limit, total.spent)
+    if spent is None or (payers.shared is not None and balance is None):
+        return None
+    releases = tuple(grant.release for grant in owned.grants)
+    told = Charge(None, user, releases, price(joined([])), payers.own.limit, spent.spent, balance)
+    numbers = tuple(dict.fromkeys(release.release_id for release in releases))
+    return told, Receipt(user, policy.dataset.name, sql, payers.own.id, payers.cap.id, (), numbers, None)
+
+
+def _asked(user: str, policy: Policy, requests: Sequence[ReleaseRequest]) -> tuple[object, ...]:
+    return user, policy.dataset.name, *requests
+
+
 def _payers(transaction: Transaction, user: str, policy: Policy) -> _Payers:
     """Return whose budgets are charged, brought up to date with the time and the policy."""
     dataset = policy.dataset
     facts = transaction.memory.facts
     known: _Payers | None = facts.get((user, dataset.name))
-    if known is not None and known.policy is policy and (known.until is None or transaction.at < known.until):
+    if known is not None and known.holds(policy, transaction.at):
         return known
     role, group = active_account(transaction, user)
     own = open_budget(transaction, Holder(Scope.USER, user), dataset, role_budget(policy, role))
@@ -116,7 +173,7 @@ def _payers(transaction: Transaction, user: str, policy: Policy) -> _Payers:
         shared = open_budget(transaction, Holder(Scope.GROUP, group), dataset, group_budget(policy, group))
     cap = open_cap(transaction, dataset)
     ends = [end for end in map(renews, [own] if shared is None else [own, shared]) if end is not None]
-    found = _Payers(policy, own, group, shared, cap, min(map(stamp, ends), default=None))
+    found = _Payers(policy, role, own, group, shared, cap, min(map(stamp, ends), default=None))
     facts[user, dataset.name] = found
     return found
 

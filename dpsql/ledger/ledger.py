@@ -1,13 +1,14 @@
 """What a ledger is: accounts, budgets and releases, durable before any private row is read.
 
-Rule 1: a charge is decided and written in one durable transaction; what follows it never gives anything back.
+Rule 1: a charge is decided and written in one durable transaction; what follows it never gives anything back. What
+    a user has paid for and has again costs nothing: its record alone may be written after the answer (`again`).
 Rule 2: another user's release is charged to whom it is handed, and nothing tells it from a fresh one.
 Rule 3: what is left of a dataset's cap is never told to users.
 Rule 4: whatever the owner changes in a budget, a group or a freeze is a record with the owner's reason.
 """
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
@@ -116,7 +117,7 @@ class Charge:
     """A durable charge.
 
     Attributes:
-        id: Number of its record in the ledger.
+        id: Number of its record in the ledger; None where nothing was charged and the record is still to be written.
         user: Who was charged.
         releases: One per request, in their order.
         price: What the user's budget was charged.
@@ -125,7 +126,7 @@ class Charge:
         shared: The same of the user's group; None without one.
     """
 
-    id: int
+    id: int | None
     user: str
     releases: tuple[GrantedRelease, ...]
     price: Spent
@@ -316,6 +317,30 @@ class Ledger(Protocol):
         Raises:
             BudgetExhausted: The user's budget, that of the user's group, or the dataset's cap does not cover it.
             PolicyViolation: No such account, role or group, a frozen one, or a quarantined query.
+        """
+
+    def again(
+        self,
+        user: str,
+        role: str,
+        policy: Policy,
+        requests: Sequence[ReleaseRequest],
+        *,
+        sql: str,
+        wanted: Callable[[tuple[GrantedRelease, ...]], bool] = lambda _: True,
+    ) -> Charge | None:
+        """Hand out what this user has already, free, and wait for nothing; None where `charge` must be asked.
+
+        That the user had it again is written soon after, before whatever this process is asked to write later. Nothing
+        is charged, so a process that dies before loses a line of the user's history, and no budget differs.
+
+        Args:
+            user: Who asks.
+            role: The role under which the query was compiled; None is returned where the user has another.
+            policy: Whose budgets a charge would be made to.
+            requests: The releases that the query needs.
+            sql: The query, for the history.
+            wanted: Told what would be handed out; where it says no, nothing is.
         """
 
     def charge_cap(self, policy: Policy, events: Sequence[Event], purpose: str) -> BudgetStatus:

@@ -35,6 +35,8 @@ def project(connection: Store, record: Record, body: Body | Receipt, memory: Mem
     """
     if record.kind not in CARRIED:
         memory.forget()
+    if record.kind == "release.dropped":
+        memory.disown()  # to have it again costs a new charge
     if isinstance(body, Receipt):
         _CHARGES[record.kind](connection, record, body, memory)
     elif record.kind in _CHARGES:

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from dpsql.errors import LedgerUnavailable
+from dpsql.ledger.chain import ORIGIN
 from dpsql.ledger.damage import flaws
 from dpsql.ledger.file import check_files, open_file, open_reader, open_snapshot, unavailable
 from dpsql.ledger.store import Store
@@ -28,11 +29,30 @@ class SqliteStorage:
         self.writer, self._files = open_file(self._path)
         self._reader = open_reader(self._path)
         self._reader_lock = threading.Lock()
+        self._watcher = open_reader(self._path)
+        self._watcher_lock = threading.Lock()
+        self._seen: tuple[int, tuple[int, str]] | None = None
 
     def begin(self) -> None:
         """Begin a transaction of the writer's in which nobody else writes."""
         self.writer.execute("BEGIN IMMEDIATE")
         check_files(self._path, self._files)
+
+    def head(self) -> tuple[int, str] | None:
+        """Return number and hash of the last record that is durable; None where it cannot be read now.
+
+        It is on a connection of its own, for which nobody waits long: SQLite says by a number whether another one has
+        written anything since.
+        """
+        with self._watcher_lock:
+            try:
+                (version,) = self._watcher.execute("PRAGMA data_version").fetchone()
+                if self._seen is None or self._seen[0] != version:
+                    row = self._watcher.execute("SELECT seq, hash FROM records ORDER BY seq DESC LIMIT 1").fetchone()
+                    self._seen = version, row or (0, ORIGIN)
+            except sqlite3.Error:
+                self._seen = None
+        return None if self._seen is None else self._seen[1]
 
     @contextmanager
     def reading(self) -> Iterator[Store]:
@@ -60,9 +80,11 @@ class SqliteStorage:
         return unavailable(self._path, error)
 
     def close(self) -> None:
-        """Close the connection that reads."""
+        """Close the connections that read."""
         with self._reader_lock:
             self._reader.close()
+        with self._watcher_lock:
+            self._watcher.close()
 
 
 class SqliteLedger(StoredLedger):

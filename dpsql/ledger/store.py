@@ -67,6 +67,9 @@ class Storage(Protocol):
     def begin(self) -> None:
         """Begin a transaction of the writer's in which nobody else writes."""
 
+    def head(self) -> tuple[int, str] | None:
+        """Return number and hash of the last record that is durable; None where that cannot be told at once."""
+
     def reading(self) -> AbstractContextManager[Store]:
         """Read one state of the ledger, without waiting for a commit."""
 

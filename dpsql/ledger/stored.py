@@ -12,7 +12,7 @@ from dpsql.errors import InvalidParameter, LedgerUnavailable
 from dpsql.ledger.accounts import check_name, freeze, freeze_after_failures, set_group, unfreeze, unknown
 from dpsql.ledger.budgets import budget_status, cap_status, group_budget, last_charge, role_budget
 from dpsql.ledger.chain import sha256
-from dpsql.ledger.charging import charge, held
+from dpsql.ledger.charging import again, charge, held
 from dpsql.ledger.commits import GroupCommit
 from dpsql.ledger.copying import fill
 from dpsql.ledger.grants import grant, lower, reset
@@ -22,6 +22,7 @@ from dpsql.ledger.ledger import (
     BudgetStatus,
     Charge,
     ChargeRecord,
+    GrantedRelease,
     Holder,
     Noted,
     OwnerRecord,
@@ -32,11 +33,12 @@ from dpsql.ledger.ledger import (
     VerifyReport,
 )
 from dpsql.ledger.looks import charge_cap, record_exact
-from dpsql.ledger.memory import Memory
+from dpsql.ledger.memory import MOST, Memory
+from dpsql.ledger.reuses import Reuses
 from dpsql.ledger.store import Storage, Store
 from dpsql.ledger.transaction import Transaction, latest
 from dpsql.ledger.verification import records, verify
-from dpsql.ledger.windows import moment
+from dpsql.ledger.windows import moment, stamp
 from dpsql.policy import Policy
 from dpsql.privacy.cost import Event
 
@@ -79,12 +81,37 @@ class StoredLedger:
         self._max_stored_bytes = max_stored_bytes
         self._memory = Memory()
         self._commits = GroupCommit(storage.writer, self._begin)
+        self._noted = Reuses(self._commits)
+        self._accounts: dict[str, tuple[int, Account]] = {}
 
     def charge(
         self, user: str, policy: Policy, requests: Sequence[ReleaseRequest], *, sql: str, reuse: bool = True
     ) -> Charge:
         """Charge a query durably, or raise and write nothing."""
         return self._grouped(lambda transaction: charge(transaction, user, policy, requests, sql, reuse))
+
+    def again(
+        self,
+        user: str,
+        role: str,
+        policy: Policy,
+        requests: Sequence[ReleaseRequest],
+        *,
+        sql: str,
+        wanted: Callable[[tuple[GrantedRelease, ...]], bool] = lambda _: True,
+    ) -> Charge | None:
+        """Hand out what this user has already, free, and wait for nothing; None where `charge` must be asked."""
+        if self._era() is None:
+            return None
+        found = again(self._memory, stamp(self._clock()), user, role, policy, requests, sql)
+        if found is None or not wanted(found[0].releases) or not self._noted.add(found[1]):
+            return None
+        return found[0]
+
+    def _era(self) -> int | None:
+        """Return the memory's era; None where something else may have written since what the memory holds at."""
+        era = self._memory.era
+        return era if self._memory.is_of(self._storage.head()) else None
 
     def charge_cap(self, policy: Policy, events: Sequence[Event], purpose: str) -> BudgetStatus:
         """Charge what the data owner asks to the dataset's cap alone, durably, and return the cap; or write nothing."""
@@ -202,9 +229,18 @@ class StoredLedger:
 
     def account(self, name: str) -> Account | None:
         """Return a user, or None if there is none of that name."""
+        era = self._era()
+        known = self._accounts.get(name)
+        if known is not None and known[0] == era:
+            return known[1]
         with self._reading() as connection:
             row = connection.execute(f"{_ACCOUNT} AND a.name = ?", (name,)).fetchone()
-        return None if row is None else _account(row)
+        found = None if row is None else _account(row)
+        if found is not None and era is not None and era == self._era():
+            if len(self._accounts) >= MOST:
+                self._accounts.clear()
+            self._accounts[name] = era, found
+        return found
 
     def accounts(self) -> tuple[Account, ...]:
         """Return all users by name."""
@@ -247,6 +283,7 @@ class StoredLedger:
 
     def releases(self, user: str, dataset: str) -> list[ReleaseRecord]:
         """Return the releases of a dataset that a user has paid for, oldest first."""
+        self._catch_up()
         with self._reading() as connection:
             rows = connection.execute(
                 "SELECT r.id, r.key, r.reused, EXISTS (SELECT 1 FROM stored WHERE release = r.origin), c.at, c.body "
@@ -276,6 +313,7 @@ class StoredLedger:
 
     def verify(self, noted: Noted | None = None) -> VerifyReport:
         """Recompute the hash chain, and every balance from the records, while charges go on."""
+        self._catch_up()
         with self._translated(), self._storage.snapshot() as store:
             return verify(store, self._storage.flaws(store), noted)
 
@@ -289,6 +327,7 @@ class StoredLedger:
 
     def export(self) -> Iterator[dict[str, Any]]:
         """Yield every record, oldest first, with its hash."""
+        self._catch_up()
         with self._translated(), self._storage.snapshot() as store:
             for record in records(store):
                 yield {**asdict(record), "body": json.loads(record.body)}
@@ -306,6 +345,11 @@ class StoredLedger:
         """Write together with what other threads ask for; it is on the disk when this ends, or never was."""
         with self._translated():
             return self._commits.run(act)
+
+    def _catch_up(self) -> None:
+        """See to it that what was handed out again until now is recorded."""
+        with self._translated():
+            self._commits.catch_up()
 
     @contextmanager
     def _writing(self) -> Iterator[Transaction]:

@@ -44,8 +44,8 @@ class Transaction:
         self._head: str
         self._seq, self._head, last = row or (0, ORIGIN, None)
         self.at = latest(clock, last)
-        self._check_durable()
         memory.meet(self._head)
+        self._check_durable()
 
     @property
     def now(self) -> datetime:
@@ -72,9 +72,15 @@ class Transaction:
         self._seq, self._head = before
         self.memory.forget()  # a write that comes after this one may be of the same user
 
+    def commit(self) -> None:
+        """Make all this durable."""
+        self.memory.coming = self._seq, self._head
+        self.connection.commit()
+        self.committed()
+
     def committed(self) -> None:
         """Remember that all this is durable."""
-        self.memory.durable = self._seq, self._head
+        self.memory.settle(self._seq, self._head)
 
     def _check_durable(self) -> None:
         """Refuse to go on where a record that was durable is gone: what it charged could be spent again."""

@@ -31,6 +31,7 @@ _DATASET: Shape = {
     "reply_quantum": 'reply_quantum = "0 ms"',
     "timezone": 'timezone = "UTC"',
     "preview": 'preview = "synthetic"',
+    "prepared_schema": 'prepared_schema = "dpsql_copies"',
     "max_error_ratio": "max_error_ratio = 1.5",
 }
 _DUCKDB = "duckdb:///"
@@ -84,10 +85,20 @@ def read_dataset(keys: Mapping[str, Node], tables: tuple[Table, ...], folder: Pa
         reply_quantum=_milliseconds(keys["reply_quantum"]) if "reply_quantum" in keys else 0,
         timezone=read_timezone(keys).key,
         preview=keys["preview"].choice(PREVIEWS) if "preview" in keys else PREVIEWS[0],
+        prepared_schema=_prepared_schema(keys),
         max_error_ratio=keys["max_error_ratio"].number_between("0", "1000")
         if "max_error_ratio" in keys
         else Fraction(1),
     )
+
+
+def _prepared_schema(keys: Mapping[str, Node]) -> str | None:
+    if "prepared_schema" not in keys:
+        return None
+    node = keys["prepared_schema"]
+    if _scheme(keys["url"], _expanded(keys["url"])) == "duckdb":
+        raise node.wrong("the prepared copies of a DuckDB file are in a file beside it", "remove prepared_schema")
+    return check_schema(node, node.name("schema"))
 
 
 def _url(node: Node, folder: Path) -> str:

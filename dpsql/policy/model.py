@@ -234,6 +234,7 @@ class Dataset:
         reply_quantum: Replies are padded to a multiple of so many milliseconds; 0: not at all.
         timezone: IANA name of the zone that timestamptz values are shown and cut in.
         preview: What is shown where rows of a protected table are asked for: "refuse" or "synthetic".
+        prepared_schema: Where PostgreSQL keeps prepared copies; None where there are none, and of a DuckDB file.
         max_error_ratio: How many times as large the error may be where rows are read from a prepared copy.
     """
 
@@ -248,6 +249,7 @@ class Dataset:
     reply_quantum: int
     timezone: str
     preview: str = "refuse"
+    prepared_schema: str | None = None
     max_error_ratio: Fraction = Fraction(1)
 
 

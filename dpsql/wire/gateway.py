@@ -74,7 +74,7 @@ class _GatewaySession(Session):
     def execute(
         self, statement: Statement, parameters: Sequence[object] = (), types: Sequence[SqlType | None] = ()
     ) -> Result:
-        kind = type(statement.parsed).__name__.removesuffix("Statement").lower()
+        kind = _kind(statement)
         self._gateway.metrics.statements.add(self._database, kind)
         begun = time.monotonic()
         try:
@@ -83,9 +83,26 @@ class _GatewaySession(Session):
             with self._current():
                 result = super().execute(statement, parameters, types)
         except Error as error:
-            if not isinstance(error, BackendFailure | QueryCanceled):
-                self._gateway.metrics.refusals.add(self._database, error.sqlstate)
-            self._log(statement, kind, error.sqlstate, begun)
+            self._refused(statement, kind, error, begun)
+            raise
+        self._log(statement, kind, "00000", begun)
+        return result
+
+    def recall(
+        self, statement: Statement, parameters: Sequence[object] = (), types: Sequence[SqlType | None] = ()
+    ) -> Result | None:
+        begun = time.monotonic()
+        with self._gateway.databases.current() as generation:
+            fresh = generation.number == self._number
+            result = super().recall(statement, parameters, types) if fresh else None
+        if result is None:
+            return None
+        kind = _kind(statement)
+        self._gateway.metrics.statements.add(self._database, kind)
+        try:
+            self._gateway.rates.take(self.user)
+        except Error as error:
+            self._refused(statement, kind, error, begun)
             raise
         self._log(statement, kind, "00000", begun)
         return result
@@ -99,6 +116,11 @@ class _GatewaySession(Session):
                 self._number = generation.number
             yield
 
+    def _refused(self, statement: Statement, kind: str, error: Error, begun: float) -> None:
+        if not isinstance(error, BackendFailure | QueryCanceled):
+            self._gateway.metrics.refusals.add(self._database, error.sqlstate)
+        self._log(statement, kind, error.sqlstate, begun)
+
     def _log(self, statement: Statement, kind: str, sqlstate: str, begun: float) -> None:
         told: dict[str, object] = {"event": "statement", "user": self.user, "database": self._database, "kind": kind}
         told |= {"sqlstate": sqlstate, "ms": round((time.monotonic() - begun) * 1000, 1)}
@@ -108,3 +130,7 @@ class _GatewaySession(Session):
             told["sql"] = statement.sql
             message, arguments = f"{message}: %a", [*arguments, statement.sql]
         _LOG.info(message, *arguments, extra={"fields": told})
+
+
+def _kind(statement: Statement) -> str:
+    return type(statement.parsed).__name__.removesuffix("Statement").lower()

@@ -171,6 +171,19 @@ def test_keys_are_texts_and_cells_bigints_in_the_order_of_the_sql(backend: Postg
     assert [column.dtype.name for column in (*cells.keys, cells.units, *cells.cells)] == ["object", "int64", "int64"]
 
 
+def test_rows_of_a_unit_are_brought_together_by_sorting_where_nothing_else_is_grouped(backend: PostgresBackend) -> None:
+    hashes = "CAST(CAST(current_setting('enable_hashagg') AS boolean) AS integer)::bigint"
+    for _ in range(2):  # one connection: what is set for one query is not for the next
+        assert fetched(backend, release(f"SELECT {hashes} AS units, 0::bigint AS p0")).units.tolist() == [0]
+        by_key = release(f"SELECT 'a' AS k0, {hashes} AS units, 0::bigint AS p0", keys=1)
+        assert fetched(backend, by_key).units.tolist() == [1]
+
+
+def test_a_second_process_may_read_an_index(backend: PostgresBackend) -> None:
+    cost = "CAST(1000 * CAST(current_setting('parallel_tuple_cost') AS numeric) AS bigint)"
+    assert fetched(backend, release(f"SELECT {cost} AS units, 0::bigint AS p0")).units.tolist() == [10]
+
+
 def test_a_hundred_thousand_groups(backend: PostgresBackend) -> None:
     sql = "SELECT 'k' || i AS k0, i AS units, -i AS p0 FROM generate_series(100000::bigint, 1, -1) AS i ORDER BY i DESC"
     cells = fetched(backend, release(sql, keys=1))

@@ -43,7 +43,7 @@ def test_a_draft_is_toml_whatever_the_names(run: Run, awkward: Path) -> None:
     assert "odd\nline" in columns
     assert columns["at"] == {"type": "timestamptz"}
     assert columns["paid"] == {"type": "decimal"}
-    assert "tags" not in columns
+    assert columns["tags"] == {"type": "text[]"}
     assert "extra" not in columns
     assert "TODO" in text
     assert '"person id"' in text

@@ -29,6 +29,17 @@ def test_lists(gateway: RunningServer, codes: list[str]) -> None:
         assert connection.execute(numbered, ([1, 2, None],), binary=True).fetchone() == (2,)
 
 
+@pytest.mark.parametrize("binary", [False, True])
+def test_quantiles_are_lists_of_numbers(gateway: RunningServer, binary: bool) -> None:
+    sql = "SELECT PERCENTILE_CONT(%s) WITHIN GROUP (ORDER BY doctor_id), PERCENTILE_DISC(ARRAY[0.1, 0.9]) "
+    with psycopg.connect(gateway.dsn) as connection, connection.cursor(binary=binary) as cursor:
+        row = cursor.execute(f"{sql} WITHIN GROUP (ORDER BY doctor_id) FROM doctors", ([0.25, 0.5],)).fetchone()
+        private = cursor.execute("SELECT PERCENTILE_CONT(%s) WITHIN GROUP (ORDER BY age) FROM patients", ([0.25, 0.5],))
+        least, middle = private.fetchone()[0]  # type: ignore[index]
+    assert row == ([50.75, 100.5], [20, 180]) and 0 <= least <= middle <= 110
+    assert [[type(value) for value in values] for values in row] == [[float] * 2, [int] * 2]
+
+
 def test_a_pipeline(gateway: RunningServer, counts: list[Any]) -> None:
     with psycopg.connect(gateway.dsn, autocommit=True) as connection, connection.pipeline() as pipeline:
         cursors = [connection.execute("SELECT %s::integer", (number,)) for number in range(5)]

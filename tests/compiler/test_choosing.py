@@ -211,6 +211,7 @@ TAMPERED: dict[str, tuple[str, Callable[[PlannedRelease], PlannedRelease]]] = {
     "lists of nothing": (TOP, of_lists((0,), grouped=True)),
     "lists of a key that is not there": (TOP, of_lists((1,), grouped=True)),
     "something beside the picks": (TOP, twice),
+    "rows that are limited over all groups": (TOP, of_lists((), copied=True)),
     "private keys": (TOP, lambda release: replace(release, private_keys=True)),
 }
 

@@ -72,6 +72,18 @@ def test_a_fraction_that_is_not_known_yet_is_described(planner: Planner) -> None
     assert bound.releases[0].parts[0].part.rank == Rank.quantile(Fraction(1, 4))
 
 
+def test_several_fractions_are_an_array_by_their_type_or_value(planner: Planner) -> None:
+    for written, types in (("$1", [None]), ("$1", [SqlType.ARRAY]), ("$1::float8[]", [None])):
+        sql = f"SELECT PERCENTILE_DISC({written}) WITHIN GROUP (ORDER BY age) FROM patients"
+        bound = planner.bind(sql, [[0.75, 0.25, 0.75]], types)
+        assert [column.type for column in bound.columns] == [SqlType.INTEGER_ARRAY]
+        ranks = [planned.part.rank for planned in bound.releases[0].parts]
+        assert ranks == [Rank.quantile(Fraction(3, 4)), Rank.quantile(Fraction(1, 4))]
+    assert planner.describe(sql).columns == (("percentile_disc", SqlType.INTEGER_ARRAY),)
+    scalar = planner.bind(sql.replace("::float8[]", ""), [0.75], [None])
+    assert [column.type for column in scalar.columns] == [SqlType.INTEGER]
+
+
 @pytest.mark.parametrize("value", ["NaN", "-1", 2])
 def test_a_fraction_lies_between_0_and_1(planner: Planner, value: object) -> None:
     with pytest.raises((InvalidParameter, InvalidText), match=r"between 0 and 1|invalid input"):

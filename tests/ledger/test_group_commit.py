@@ -383,7 +383,7 @@ def test_interrupts_at_any_moment_lose_nothing_and_leave_nobody_waiting(ledger: 
         number = 0
         while not ended.is_set():
             try:
-                told.append(asks(ledger, f"{name}-{number}", Fraction(1, 10**6))().id)
+                told.append(asks(ledger, f"{name}-{number}", Fraction(1, 10**6))().id or 0)
             except LedgerUnavailable as error:  # the main thread was interrupted while it led the commit
                 doubted.append(error.message)
             number += 1
@@ -400,7 +400,7 @@ def test_interrupts_at_any_moment_lose_nothing_and_leave_nobody_waiting(ledger: 
         for number in range(400):
             try:
                 signal.setitimer(signal.ITIMER_REAL, moments.uniform(1e-6, 2e-3))
-                told.append(asks(ledger, f"main-{number}", Fraction(1, 10**6))().id)
+                told.append(asks(ledger, f"main-{number}", Fraction(1, 10**6))().id or 0)
                 signal.setitimer(signal.ITIMER_REAL, 0)
             except Alarm:
                 interrupts += 1

@@ -270,7 +270,7 @@ WRITES: list[Callable[[StoredLedger], object]] = [
 def test_a_record_that_was_written_must_stay(
     ledger: StoredLedger, place: Place, write: Callable[[StoredLedger], object]
 ) -> None:
-    first = ledger.charge("ana", POLICY, requests("a"), sql=SQL).id
+    first = ledger.charge("ana", POLICY, requests("a"), sql=SQL).id or 0
     write(ledger)
     cut(place, first)
     for again in WRITES:
@@ -282,7 +282,7 @@ def test_a_record_that_was_written_must_stay(
 
 def test_a_record_of_another_gateway_that_was_met_must_stay(ledger: StoredLedger, place: Place, clock: Clock) -> None:
     with closing(opened(place, clock)) as other:
-        first = other.charge("ana", POLICY, requests("a"), sql=SQL).id
+        first = other.charge("ana", POLICY, requests("a"), sql=SQL).id or 0
         other.charge("ana", POLICY, [], sql=SQL)
         with pytest.raises(BudgetExhausted):  # it met it, and wrote nothing
             ledger.charge("ana", POLICY, [request("b", laplace(2))], sql=SQL)

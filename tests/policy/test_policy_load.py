@@ -441,3 +441,17 @@ def test_a_budget_is_changed_within_what_a_policy_could_say() -> None:
     none = replace(zcdp, accountant=Accountant.BASIC, delta=Fraction(0))
     assert budgets.changed(none, Fraction(1), Fraction(-1)).delta == 0
     assert budgets.changed(replace(none, accountant=Accountant.PURE), Fraction(1), Fraction(1)).delta == 0
+
+
+def test_where_copies_are_and_how_exact_what_is_read_from_them_must_be(tmp_path: Path) -> None:
+    url = 'url = "duckdb:///data/shop.duckdb"'
+    assert changed(tmp_path).dataset.max_error_ratio == 1 and changed(tmp_path).dataset.prepared_schema is None
+    policy = changed(tmp_path, (url, 'url = "postgresql://r@h/d"\nprepared_schema = "Copies"\nmax_error_ratio = 2.5'))
+    assert policy.dataset.max_error_ratio == Fraction(5, 2) and policy.dataset.prepared_schema == "Copies"
+    for url_and, why in (
+        (f'{url}\nprepared_schema = "copies"', "in a file beside it"),
+        ('url = "postgresql://r@h/d"\nprepared_schema = "dpsql"', "the gateway's own"),
+        (f"{url}\nmax_error_ratio = 1001", "not between 0 and 1000"),
+    ):
+        with pytest.raises(InvalidPolicy, match=why):
+            changed(tmp_path, (url, url_and))

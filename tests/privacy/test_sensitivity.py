@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dpsql.errors import InvalidParameter
-from dpsql.privacy.sensitivity import Adjacency, Sensitivity, cell_sensitivity
+from dpsql.privacy.sensitivity import Adjacency, Sensitivity, cell_sensitivity, row_sensitivity
 
 BOUNDS = [(0, 1), (0, 3), (-2, 1), (-1, 3), (1, 3), (2, 2), (-3, -1), (0, 0), (-2, 0)]
 
@@ -79,3 +79,33 @@ def test_impossible_bounds_are_refused(l0: int, lower: int, upper: int, grouped:
 def test_a_sensitivity_is_not_negative(fields: tuple[int, int, int, int]) -> None:
     with pytest.raises(InvalidParameter):
         Sensitivity(*fields)
+
+
+def of_rows(rows: int, cells: int, lower: int, upper: int) -> NDArray[np.int64]:
+    """What a unit may add to some cells by so many rows, each in one of them or left out."""
+    one = [(0,) * cells]
+    one += [(0,) * at + (value,) + (0,) * (cells - at - 1) for at in range(cells) for value in range(lower, upper + 1)]
+    return np.unique(np.array([np.sum(chosen, axis=0) for chosen in product(one, repeat=rows)]), axis=0)
+
+
+@pytest.mark.parametrize(("lower", "upper"), [(0, 1), (-1, 2), (-2, -1), (1, 2)])
+@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize("grouped", [True, False])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_the_worst_case_of_rows_is_claimed(
+    adjacency: Adjacency, grouped: bool, rows: int, lower: int, upper: int
+) -> None:
+    cells = 2 * rows if grouped else 1
+    values = of_rows(rows, cells, lower, upper)
+    others = values if adjacency is Adjacency.SUBSTITUTE else np.zeros((1, cells), dtype=np.int64)
+    found = worst((values[:, np.newaxis] - others[np.newaxis]).reshape(-1, cells))
+    claimed = row_sensitivity(
+        adjacency, l0=rows if grouped else 1, lower=rows * lower, upper=rows * upper, grouped=grouped
+    )
+    assert claimed == found
+
+
+@pytest.mark.parametrize(("l0", "grouped"), [(0, True), (2, False)])
+def test_impossible_groups_of_rows_are_refused(l0: int, grouped: bool) -> None:
+    with pytest.raises(InvalidParameter):
+        row_sensitivity(Adjacency.ADD_REMOVE, l0=l0, lower=0, upper=1, grouped=grouped)

@@ -8,7 +8,7 @@ import duckdb
 import numpy as np
 import psycopg
 
-from dpsql.backends import Cancellation, ExactCells, PostgresBackend, PublicRows
+from dpsql.backends import Cancellation, ExactCells, PostgresBackend, PublicRows, prepare_copies
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.compile import compile_query
 from dpsql.compiler.plan import CompiledQuery, PlannedRelease
@@ -45,6 +45,12 @@ class Elephant:
                 with cursor.copy(f"COPY main.{table} FROM STDIN".encode()) as copy:
                     for row in found:
                         copy.write_row([None if text is None else _storable(text) for text in row])
+        if self.catalog.schema.copies:
+            self.backend.prepare(None)
+
+    def run(self, sql: str) -> None:
+        """Run a statement of the owner's."""
+        self._connection.execute(sql.encode())
 
     def fetch(self, releases: Iterable[PlannedRelease]) -> list[ExactCells]:
         """The exact, bounded cells of releases, whatever the releases that they read gave."""
@@ -69,8 +75,8 @@ def _storable_rows(rows: PublicRows) -> PublicRows:
 
 
 @contextmanager
-def open_elephant(server: Server, folder: Path, adjacency: str) -> Iterator[Elephant]:
-    """The survey in a database of its own."""
+def open_elephant(server: Server, folder: Path, adjacency: str, *, prepared: bool = False) -> Iterator[Elephant]:
+    """The survey in a database of its own, and with bounded copies if `prepared`."""
     statements = ["CREATE SCHEMA main"]
     for table, columns in TABLES.items():
         for ours, theirs in _TYPES.items():
@@ -79,9 +85,12 @@ def open_elephant(server: Server, folder: Path, adjacency: str) -> Iterator[Elep
     with server.database(*statements) as name:
         path = folder / f"{adjacency}.toml"
         url = url_of(server.url, dbname=name)
-        text = POLICY.format(file="", adjacency=adjacency).replace('"duckdb:///"', f'"{url}"\nschema = "main"')
+        schemas = 'schema = "main"' + ('\nprepared_schema = "copies"' if prepared else "")
+        text = POLICY.format(file="", adjacency=adjacency).replace('"duckdb:///"', f'"{url}"\n{schemas}')
         path.write_text(text, encoding="utf-8")
         policy = load_policy(path)
+        if prepared:
+            prepare_copies(policy)
         backend = PostgresBackend(url, policy)
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("SET TimeZone = 'Europe/Berlin'")

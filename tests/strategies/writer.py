@@ -202,7 +202,9 @@ class Writer:
                 text = self.one(
                     "MIN({x})", "MAX({x})", "MEDIAN({x})", "PERCENTILE_DISC(0.9) WITHIN GROUP (ORDER BY {x})"
                 )
-                text = text.format(x=self.number(source))
+                dates = source.columns.get(DATE, ())
+                is_date = dates and text[3] == "(" and self.chance(25)
+                text = text.format(x=self.one(*dates) if is_date else self.number(source))
             case "truth":
                 text = f"{self.one('BOOL_AND', 'BOOL_OR')}({self.condition(source)})"
             case _:

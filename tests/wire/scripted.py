@@ -111,6 +111,11 @@ class ScriptedSession(Session):
         parts = [part.strip() for part in sql.split(";")]
         return tuple(Statement(part, _parsed(part)) for part in parts if part)
 
+    def recall(
+        self, statement: Statement, parameters: Sequence[object] = (), types: Sequence[SqlType | None] = ()
+    ) -> Result | None:
+        return None
+
     def describe(self, statement: Statement, parameter_types: Sequence[SqlType | None] = ()) -> Description:
         self.described.append(statement.sql)
         count = len(set(re.findall(r"\$\d+", statement.sql)))

@@ -36,12 +36,14 @@ class Dialect(ABC):
         functions: The allow-list in the engine's words.
         codes_text: True where fine text keys are ranked by codes in their place.
         orders_groups: True where a unit's groups are best made in their order.
+        ranks_few: True where to rank the groups of those units alone that have too many is worth the joins it takes.
     """
 
     types: Mapping[SqlType, str]
     functions: Mapping[str, Spelling]
     codes_text: bool
     orders_groups: bool
+    ranks_few: bool
 
     # Expressions
 
@@ -60,6 +62,10 @@ class Dialect(ABC):
     @abstractmethod
     def as_text(self, text: str, sql_type: SqlType) -> str:
         """A value as the text from which it is read again."""
+
+    @abstractmethod
+    def array(self, text: str) -> str:
+        """An array of numbers as what the type holds: JSON of the elements' texts."""
 
     def is_raw(self, expression: Expr) -> bool:
         """True where a value must be guarded."""

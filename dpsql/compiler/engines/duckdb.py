@@ -46,6 +46,7 @@ class DuckDB(Dialect):
     functions = FUNCTIONS
     codes_text = True
     orders_groups = False
+    ranks_few = True
 
     # Expressions
 
@@ -89,6 +90,10 @@ class DuckDB(Dialect):
     def as_text(self, text: str, sql_type: SqlType) -> str:
         """A value as the text from which it is read again."""
         return f"CAST({text} AS VARCHAR)"
+
+    def array(self, text: str) -> str:
+        """An array of numbers as JSON of their texts."""
+        return f"CAST(to_json(CAST({text} AS VARCHAR[])) AS VARCHAR)"
 
     def named_arguments(self, call: Call) -> frozenset[int]:
         """TRY takes no subqueries: they are named beside it."""

@@ -69,6 +69,7 @@ class Postgres(Dialect):
     functions = FUNCTIONS
     codes_text = False
     orders_groups = True
+    ranks_few = False
 
     # Expressions
 
@@ -123,6 +124,10 @@ class Postgres(Dialect):
         )
         months, clock = f"{year} * 12 + {month}", f"{hour} * 3600000000 + {minute} * 60000000 + {micros}"
         return f"({months} || ' months ' || {day} || ' days ' || {clock} || ' microseconds') {_BINARY}"
+
+    def array(self, text: str) -> str:
+        """An array of numbers as JSON of their texts."""
+        return f"CAST(to_json(CAST({text} AS text[])) AS text) {_BINARY}"
 
     def adapted(self, call: Call) -> Call:
         """A call as the spellings of this engine take it."""

@@ -4,6 +4,8 @@ Rule 1: no data is attached, nothing outside can be reached, and the configurati
 Rule 2: what it raises becomes an error of PostgreSQL's kind; it never ends a session.
 """
 
+import base64
+import hashlib
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +28,7 @@ from dpsql.errors import (
 )
 from dpsql.wire import textformat
 from dpsql.wire.catalog.kinds import Kind
-from dpsql.wire.catalog.literals import array_elements
+from dpsql.wire.catalog.literals import array_elements, json_part, json_type
 from dpsql.wire.catalog.relations import Row, system_relations, typed_rows
 from dpsql.wire.catalog.snapshot import Snapshot, quote_identifier, split_name
 from dpsql.wire.catalog.typed import quote_name
@@ -200,6 +202,14 @@ class CatalogEngine:
             "catalog_substring": (_substring, (text, number, number), text),
             "catalog_series": (_strict(_series), (big, big, big), "BIGINT[]"),
             "catalog_size": (_strict(_size), (big,), text),
+            "catalog_initcap": (_strict(_initcap), (text,), text),
+            "catalog_encode": (_strict(_encode), ("BLOB", text), text),
+            "catalog_decode": (_strict(_decode), (text, text), "BLOB"),
+            "catalog_md5": (_strict(lambda raw: hashlib.md5(raw, usedforsecurity=False).hexdigest()), ("BLOB",), text),
+            "catalog_json_type": (_strict(json_type), (text,), text),
+            "catalog_json_part": (_strict(json_part), (text, text, text, truth), text),
+            "catalog_describe": (_strict(snapshot.object_description), (big, text), text),
+            "catalog_types": (_strict(snapshot.type_names), ("BIGINT[]", text), text),
             "catalog_json_object": (_json_object, (texts,), text),
         }
 
@@ -244,6 +254,28 @@ def _encoding_number(name: str) -> int:
 def _no_setting(name: str | None) -> None:
     if name is not None:
         raise UndefinedObject(f'unrecognized configuration parameter "{name}"')
+
+
+def _initcap(text: str) -> str:
+    return re.sub(r"\w+", lambda word: word[0][:1].upper() + word[0][1:].lower(), text)
+
+
+def _encode(raw: bytes, form: str) -> str:
+    if form == "hex":
+        return raw.hex()
+    if form == "base64":
+        return base64.encodebytes(raw).decode().rstrip("\n")
+    raise InvalidParameter(f'unrecognized encoding: "{form[:64]}"', hint="hex, base64")
+
+
+def _decode(text: str, form: str) -> bytes:
+    readers: Mapping[str, Callable[[str], bytes]] = {"hex": bytes.fromhex, "base64": base64.b64decode}
+    if form not in readers:
+        raise InvalidParameter(f'unrecognized encoding: "{form[:64]}"', hint="hex, base64")
+    try:
+        return readers[form](text)
+    except ValueError:
+        raise InvalidParameter(f"invalid {form} data") from None
 
 
 def _quote_literal(text: str) -> str:

@@ -41,6 +41,7 @@ from dpsql.wire.catalog.kinds import (
     record,
 )
 from dpsql.wire.catalog.literals import null, quote
+from dpsql.wire.catalog.rowfunctions import empty_functions
 from dpsql.wire.catalog.scope import Rendered, Scope
 from dpsql.wire.catalog.syntax import (
     Among,
@@ -93,7 +94,6 @@ _BITS: Final = {"&": "&", "|": "|", "#": "xor", "<<": "<<", ">>": ">>"}
 _PATTERNS: Final = {"~": (False, False), "~*": (True, False), "!~": (False, True), "!~*": (True, True)}
 _LIKES: Final = {"~~": (False, False), "~~*": (True, False), "!~~": (False, True), "!~~*": (True, True)}
 _NUMBERS: Final = ("int2", "int4", "int8", "numeric", "float4", "float8")
-_EXPANDED: Final = record(("x", named("int2")), ("n", INT4))
 _HINT: Final = "matches the given name and argument types. You might need to add explicit type casts."
 _LONG: Final = {
     **{"int2": "smallint", "int4": "integer", "int8": "bigint", "bool": "boolean", "varchar": "character varying"},
@@ -121,6 +121,8 @@ class Expressions(ABC):
             "pg_typeof": self._typeof,
             "json_build_object": self._json_object,
             "jsonb_build_object": self._json_object,
+            "to_json": self._to_json,
+            "to_jsonb": self._to_json,
         }
 
     @abstractmethod
@@ -281,6 +283,12 @@ class Expressions(ABC):
             return self._like(left, right, None, *_LIKES[operator])
         if operator == "||":
             return self._concatenate(left, right, at)
+        if operator == "^@":
+            return Typed(f"starts_with({self.text(left)}, {self.text(right)})", BOOL)
+        if operator in ("->", "->>") and left.kind.name in ("json", "jsonb"):
+            kind = TEXT if operator == "->>" else left.kind
+            sql = f"catalog_json_part({left.sql}, {self.text(right)}, {quote(left.kind.name)}, {operator == '->>'})"
+            return Typed(sql, kind)
         if operator in _ARITHMETIC:
             return self._arithmetic(operator, left, right, at)
         if operator in _BITS:
@@ -536,27 +544,47 @@ class Expressions(ABC):
             return Typed(f"(CASE WHEN ({a.sql} = {b.sql}) THEN NULL ELSE {result.sql} END)", result.kind)
         if name == "set_config":
             return self._set_config(node)
+        if name in ("json_agg", "jsonb_agg") and len(node.args) == 1:
+            return self._json_array(node, scope)
         if node.star or name in aggregates() or name in window_functions():
             return self._aggregate(node, scope)
         if node.distinct or node.order or node.filter is not None or node.over is not None:
             raise UndefinedFunction(f"{name} is not an aggregate function", position=node.at + 1)
         if name in self._special:
             return self._special[name](node, scope)
+        if name in empty_functions():
+            return self._unnested(self._nothing(node, scope))
         if name == "_pg_expandarray":
             return self._unnested(self._expanded(node, scope))
         function, args = self._chosen(node, functions().get(name, ()), scope)
         return self._unnested(self._applied(function, args)) if function.is_set else self._applied(function, args)
+
+    def _nothing(self, node: Call, scope: Scope) -> Typed:
+        """A function that gives rows of a record, and here none."""
+        count, kind = empty_functions()[node.name]
+        args = [self.expr(arg, scope) for arg in node.args]
+        if len(args) != count:
+            shown = ", ".join(shown_kind(arg.kind) for arg in args)
+            raise UndefinedFunction(
+                f"function {'.'.join(node.parts)}({shown}) does not exist",
+                hint=f"No function {_HINT}",
+                position=node.at + 1,
+            )
+        return Typed(f"CAST([] AS {kind.storage}[])", kind)
 
     def _unnested(self, listed: Typed) -> Typed:
         return Typed(f"unnest({listed.sql})", listed.kind)
 
     def _expanded(self, node: Call, scope: Scope) -> Typed:
         array = self.expr(node.args[0], scope)
-        packed = "lambda e, i: struct_pack(x := CAST(e AS SMALLINT), n := CAST(i AS INTEGER))"
-        return Typed(f"list_transform({array.sql}, {packed})", _EXPANDED)
+        element = kind_of(array.kind.element)
+        packed = f"lambda e, i: struct_pack(x := CAST(e AS {element.storage}), n := CAST(i AS INTEGER))"
+        return Typed(f"list_transform({array.sql}, {packed})", record(("x", element), ("n", INT4)))
 
     def listed(self, node: Call, scope: Scope) -> Typed:
         """What a function in FROM gives, as a list of rows; its type is that of one row."""
+        if node.name in empty_functions():
+            return self._nothing(node, scope)
         if node.name == "_pg_expandarray":
             return self._expanded(node, scope)
         candidates = functions().get(node.name, ())
@@ -687,7 +715,22 @@ class Expressions(ABC):
         ]
         return Typed(f"catalog_json_object([{', '.join(parts)}])", named(node.name.removesuffix("_build_object")))
 
+    def _to_json(self, node: Call, scope: Scope) -> Typed:
+        arg = settled(self.statement, self.expr(node.args[0], scope))
+        return Typed(self._json_text(arg), named(node.name.removeprefix("to_")))
+
+    def _json_text(self, arg: Typed) -> str:
+        """A value as JSON; one that is JSON stays what it is."""
+        shown = arg.sql if arg.kind.name in ("json", "jsonb") else f"CAST(to_json({arg.sql}) AS VARCHAR)"
+        return f"coalesce({shown}, 'null')"
+
     # Aggregates and windows
+
+    def _json_array(self, node: Call, scope: Scope) -> Typed:
+        text = self._json_text(settled(self.statement, self.expr(node.args[0], scope)))
+        distinct = "DISTINCT " if node.distinct else ""
+        listed = f"string_agg({distinct}{text}, ', '{self.order_by(node.order, scope)}){self._behind(node, scope)}"
+        return Typed(f"('[' || {listed} || ']')", named(node.name.removesuffix("_agg")))
 
     def _aggregate(self, node: Call, scope: Scope) -> Typed:
         if node.star:
@@ -722,7 +765,8 @@ class Expressions(ABC):
                 raise UndefinedObject(f'window "{window.base}" does not exist')
             return scope.windows[window.base]
         partition = ", ".join(settled(self.statement, self.expr(one, scope)).sql for one in window.partition)
-        return (f"PARTITION BY {partition}" if partition else "") + self.order_by(window.order, scope)
+        frame = f" {window.frame}" if window.frame else ""
+        return (f"PARTITION BY {partition}" if partition else "") + self.order_by(window.order, scope) + frame
 
     def order_by(self, order: Sequence[Order], scope: Scope) -> str:
         """ORDER BY over the columns of FROM; nothing for no keys."""

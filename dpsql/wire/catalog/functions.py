@@ -1,6 +1,7 @@
 """functions: the functions that catalog queries may call: argument types, result, and what DuckDB computes for it.
 
-A line is `name(types) result = SQL`; {0} is the first argument, {path} the schemas that names are looked for in.
+A line is `name(types) result = SQL`, or goes on behind a backslash; {0} is the first argument, {path} the schemas
+that names are looked for in.
 `any`, `anyarray` and `anyelement` are polymorphic as in PostgreSQL, `...` repeats the type before it, and `setof`
 marks a list that is taken apart into rows. What depends on data (sizes, statistics) is NULL, always.
 """
@@ -63,6 +64,22 @@ regexp_replace(text, text, text, text) text = regexp_replace({0}, {1}, {2}, CASE
 regexp_split_to_array(text, text) _text = string_split_regex({0}, {1})
 string_to_array(text, text) _text = catalog_split({0}, {1})
 textcat(text, text) text = ({0} || {1})
+initcap(text) text = catalog_initcap({0})
+bit_length(text) int4 = CAST(8 * strlen({0}) AS INTEGER)
+length(bytea) int4 = CAST(octet_length({0}) AS INTEGER)
+octet_length(bytea) int4 = CAST(octet_length({0}) AS INTEGER)
+encode(bytea, text) text = catalog_encode({0}, {1})
+decode(text, text) bytea = catalog_decode({0}, {1})
+md5(bytea) text = catalog_md5({0})
+convert_from(bytea, name) text = decode({0})
+convert_to(text, name) bytea = encode({0})
+num_nulls(any...) int4 = len(list_filter([{all}], lambda e: e IS NULL))
+num_nonnulls(any...) int4 = len(list_filter([{all}], lambda e: e IS NOT NULL))
+json_typeof(json) text = catalog_json_type({0})
+jsonb_typeof(jsonb) text = catalog_json_type({0})
+json_array_length(json) int4 = json_array_length({0})
+jsonb_array_length(jsonb) int4 = json_array_length({0})
+jsonb_pretty(jsonb) text = {0}
 to_hex(int8) text = lower(to_hex({0}))
 """
 _NUMBERS: Final = """
@@ -94,6 +111,11 @@ array_remove(anyarray, anyelement) anyarray = list_filter({0}, lambda e: e IS DI
 array_append(anyarray, anyelement) anyarray = list_append({0}, {1})
 array_prepend(anyelement, anyarray) anyarray = list_prepend({0}, {1})
 array_cat(anyarray, anyarray) anyarray = list_concat({0}, {1})
+array_positions(anyarray, anyelement) _int4 = list_filter(range(1, len({0}) + 1), \
+lambda i: {0}[i] IS NOT DISTINCT FROM {1})
+array_replace(anyarray, anyelement, anyelement) anyarray = list_transform({0}, \
+lambda e: CASE WHEN e IS NOT DISTINCT FROM {1} THEN {2} ELSE e END)
+array_dims(anyarray) text = CASE WHEN len({0}) > 0 THEN '[1:' || len({0}) || ']' END
 array_to_string(anyarray, text) text = catalog_join({texts}, {1}, NULL)
 array_to_string(anyarray, text, text) text = catalog_join({texts}, {1}, {2})
 unnest(anyarray) setof anyelement = {0}
@@ -128,6 +150,25 @@ pg_backend_pid() int4 = 0
 pg_is_in_recovery() bool = false
 pg_is_wal_replay_paused() bool = false
 txid_current() int8 = 1
+pg_current_xact_id() xid8 = '1'
+pg_current_wal_lsn() pg_lsn = NULL
+pg_last_wal_receive_lsn() pg_lsn = NULL
+pg_last_wal_replay_lsn() pg_lsn = NULL
+pg_last_xact_replay_timestamp() timestamptz = NULL
+pg_export_snapshot() text = '00000001-00000001-1'
+pg_jit_available() bool = false
+pg_trigger_depth() int4 = 0
+pg_safe_snapshot_blocking_pids(int4) _int4 = []
+pg_try_advisory_xact_lock(int8) bool = true
+pg_advisory_xact_lock(int8) void = ''
+pg_advisory_lock_shared(int8) void = ''
+pg_advisory_unlock_shared(int8) bool = false
+pg_encoding_max_length(int4) int4 = 4
+pg_settings_get_flags(text) _text = []
+pg_notification_queue_usage() float8 = 0
+getpgusername() name = {user}
+pg_reload_conf() bool = false
+age(xid) int4 = 0
 txid_current_if_assigned() int8 = NULL
 pg_current_xact_id_if_assigned() xid8 = NULL
 inet_client_addr() inet = NULL
@@ -199,6 +240,25 @@ pg_indexes_size(regclass) int8 = NULL
 pg_database_size(oid) int8 = NULL
 pg_database_size(name) int8 = NULL
 pg_tablespace_size(oid) int8 = NULL
+pg_tablespace_size(name) int8 = NULL
+pg_relation_filenode(oid) oid = NULL
+pg_collation_for(any) text = NULL
+pg_column_compression(any) text = NULL
+pg_collation_actual_version(oid) text = NULL
+pg_database_collation_actual_version(oid) text = NULL
+pg_xact_commit_timestamp(xid) timestamptz = NULL
+pg_describe_object(oid, oid, int4) text = catalog_describe({1}, {path})
+pg_filenode_relation(oid, oid) regclass = NULL
+currval(regclass) int8 = NULL
+lastval() int8 = NULL
+oidvectortypes(oidvector) text = catalog_types({0}, {path})
+pg_indexam_has_property(oid, text) bool = CASE WHEN {1} IN ('can_order', 'can_unique', 'can_multi_col', \
+'can_exclude', 'can_include') THEN {0} = 403 END
+pg_index_has_property(regclass, text) bool = CASE WHEN {1} IN ('clusterable', 'index_scan', 'bitmap_scan', \
+'backward_scan') THEN true END
+pg_index_column_has_property(regclass, int4, text) bool = CASE WHEN {2} IN ('asc', 'nulls_last', 'orderable', \
+'returnable', 'search_array', 'search_nulls') THEN true \
+WHEN {2} IN ('desc', 'nulls_first', 'distance_orderable') THEN false END
 pg_size_pretty(int8) text = catalog_size({0})
 pg_size_pretty(numeric) text = catalog_size(CAST({0} AS BIGINT))
 obj_description(oid) text = catalog_description({0}, 0, NULL)
@@ -223,6 +283,9 @@ to_regtype(text) regtype = catalog_look_up('regtype', {0}, {path})
 to_regproc(text) regproc = catalog_look_up('regproc', {0}, {path})
 to_regprocedure(text) regprocedure = catalog_look_up('regprocedure', {0}, {path})
 to_regnamespace(text) regnamespace = catalog_look_up('regnamespace', {0}, {path})
+to_regcollation(text) regcollation = catalog_look_up('regcollation', {0}, {path})
+to_regoper(text) regoper = NULL
+to_regoperator(text) regoperator = NULL
 to_regrole(text) regrole = catalog_look_up('regrole', {0}, {path})
 acldefault(char, oid) _aclitem = NULL
 """
@@ -251,6 +314,11 @@ extract(text, date) numeric = CAST(date_part({0}, {1}) AS DECIMAL(38, 6))
 date_part(text, timestamptz) float8 = CAST(date_part({0}, {1}) AS DOUBLE)
 date_trunc(text, timestamptz) timestamptz = CAST(date_trunc({0}, {1}) AS TIMESTAMP)
 date_trunc(text, timestamp) timestamp = CAST(date_trunc({0}, {1}) AS TIMESTAMP)
+age(timestamptz, timestamptz) interval = age({0}, {1})
+age(timestamp, timestamp) interval = age({0}, {1})
+make_date(int4, int4, int4) date = make_date({0}, {1}, {2})
+to_timestamp(float8) timestamptz = make_timestamp(CAST({0} * 1000000 AS BIGINT))
+isfinite(timestamp) bool = isfinite({0})
 timezone(text, timestamptz) timestamp = {1}
 timezone(text, timestamp) timestamptz = {1}
 """
@@ -267,6 +335,9 @@ avg(float8) float8 = avg({0})
 bool_and(bool) bool = bool_and({0})
 bool_or(bool) bool = bool_or({0})
 every(bool) bool = bool_and({0})
+bit_and(int4) int4 = bit_and({0})
+bit_or(int4) int4 = bit_or({0})
+any_value(any) any0 = any_value({0})
 string_agg(text, text) text = string_agg({0}, {1})
 array_agg(any) anyarray0 = list({0})
 min(any) any0 = min({0})

@@ -162,6 +162,54 @@ def jsonb_text(value: Any) -> str:
             return json.dumps(value, ensure_ascii=False)
 
 
+def json_part(text: str, key: str, name: str, plain: bool) -> str | None:
+    """What stands under a key or at a place of JSON: as JSON, or as the text that it is; None where nothing does."""
+    value = _loaded(text)
+    found: Any = None
+    if isinstance(value, dict):
+        found = value.get(key, _NOTHING)
+    elif isinstance(value, list) and re.fullmatch(r"-?[0-9]{1,9}", key):
+        found = value[int(key)] if -len(value) <= int(key) < len(value) else _NOTHING
+    if found is _NOTHING or not isinstance(value, dict | list) or (plain and found is None):
+        return None
+    if plain and isinstance(found, str):
+        return str(found)
+    return jsonb_text(found) if name == "jsonb" else _json_text(found)
+
+
+_NOTHING: Final = object()
+
+
+def _json_text(value: Any) -> str:
+    """JSON without blanks."""
+    match value:
+        case _Number():
+            return str(value)
+        case dict():
+            return "{" + ",".join(f"{_json_text(key)}:{_json_text(one)}" for key, one in value.items()) + "}"
+        case list():
+            return "[" + ",".join(map(_json_text, value)) + "]"
+        case _:
+            return json.dumps(value, ensure_ascii=False)
+
+
+def json_type(text: str) -> str:
+    """What a JSON value is: object, array, number, string, boolean or null."""
+    match _loaded(text):
+        case _Number():
+            return "number"
+        case bool():
+            return "boolean"
+        case dict():
+            return "object"
+        case list():
+            return "array"
+        case None:
+            return "null"
+        case _:
+            return "string"
+
+
 def _float(storage: str) -> Callable[[str], str]:
     return lambda text: f"CAST('{textformat.read_float(text.encode())}' AS {storage})"
 

@@ -8,14 +8,14 @@ Rule 3: OIDs come from names, so that they are the same in all sessions and for 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Final
 
 from dpsql.compiler.catalog import SYSTEM_TABLES
 from dpsql.policy import Column, Policy, Role, Table
 from dpsql.sqltypes import ARRAYS, SqlType
 from dpsql.wire.catalog.kinds import Kind, array_of, named
-from dpsql.wire.catalog.relations import Row
+from dpsql.wire.catalog.relations import Row, typed_rows
 
 KeyType = Callable[[str, str], SqlType]
 OWNER_OID: Final = 10
@@ -305,6 +305,8 @@ class PolicyObjects:
             for number, column in enumerate(columns, 1):
                 yield "pg_attribute", _attribute(index, number, column.name, column.kind, False)
             yield "pg_index", _index(index, oid, columns)
+            constraint = self.oids[f"constraint {shown.path} {key.name}"]
+            yield "pg_depend", _depends(index, constraint)
         yield (
             "pg_constraint",
             {
@@ -416,6 +418,25 @@ def _description(relation: int, number: int, text: str) -> Row:
     return {"objoid": relation, "classoid": _CLASS_OID, "objsubid": number, "description": text}
 
 
+def _depends(index: int, constraint: int) -> Row:
+    """An index that is there for the sake of a constraint."""
+    return {
+        "classid": _CLASS_OID,
+        "objid": index,
+        "refclassid": _CONSTRAINT_OID,
+        "refobjid": constraint,
+        "deptype": "i",
+    }
+
+
+@cache
+def _operator_classes() -> Mapping[int, int]:
+    """The operator class that an index has by default for a type, by the type's OID."""
+    rows = [row for row in typed_rows("pg_opclass") if row["opcmethod"] == _BTREE and row["opcdefault"]]
+    found = {int(str(row["opcintype"])): int(str(row["oid"])) for row in rows}
+    return found | {named("varchar").oid: found[named("text").oid]}
+
+
 def _index(index: int, relation: int, columns: list[ShownColumn]) -> Row:
     count = len(columns)
     return {
@@ -431,6 +452,6 @@ def _index(index: int, relation: int, columns: list[ShownColumn]) -> Row:
         "indislive": True,
         "indkey": [column.number for column in columns],
         "indcollation": [100 if column.kind.category == "S" else 0 for column in columns],
-        "indclass": [0] * count,
+        "indclass": [_operator_classes().get(column.kind.oid, 0) for column in columns],
         "indoption": [0] * count,
     }

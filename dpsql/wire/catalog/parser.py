@@ -483,10 +483,7 @@ class _Parser:
             saved = self._at
             negated = self._accept_word("not")
             if self._accept_word("between"):
-                self._accept_word("symmetric")
-                low = self._other_operators()
-                self._expect_word("and")
-                expr = Between(expr, low, self._other_operators(), negated)
+                expr = self._between(expr, negated)
             elif self._is_word("like", "ilike"):
                 expr = self._like(expr, negated)
             elif self._accept_word("in"):
@@ -494,6 +491,16 @@ class _Parser:
             else:
                 self._at = saved
                 return expr
+
+    def _between(self, expr: Expr, negated: bool) -> Expr:
+        symmetric = self._accept_word("symmetric")
+        low = self._other_operators()
+        self._expect_word("and")
+        high = self._other_operators()
+        if not symmetric:
+            return Between(expr, low, high, negated)
+        either = Logic("or", (Between(expr, low, high, False), Between(expr, high, low, False)))
+        return Logic("not", (either,)) if negated else either
 
     def _like(self, expr: Expr, negated: bool) -> Expr:
         token = self._next()
@@ -712,10 +719,12 @@ class _Parser:
         return Name(tuple(parts), at)
 
     def _typed_literal(self, name: str) -> Expr:
-        literal = Cast(Constant("string", self._strings()), TypeName((name,)))
+        text = self._strings()
         if name == "interval" and self._is_word("year", "month", "day", "hour", "minute", "second"):
-            raise self._fail()
-        return literal
+            if not text.strip().lstrip("+-").isdecimal():
+                raise self._fail()
+            text = f"{text} {self._next().text}"
+        return Cast(Constant("string", text), TypeName((name,)))
 
     def _call(self, parts: tuple[str, ...], at: int) -> Expr:
         if len(parts) == 1 and parts[0] in _SPECIAL_CALLS:
@@ -758,8 +767,26 @@ class _Parser:
             base = self._column_name()
         partition = self._list(self.expr) if self._accept_word("partition", "by") else ()
         order = self._order_by()
+        frame = self._frame() if self._is_word("rows", "range", "groups") else ""
         self._expect_sign(")")
-        return Window(base, partition, order)
+        return Window(base, partition, order, frame)
+
+    def _frame(self) -> str:
+        """Which rows around the current one a window takes, in so few words that they can be passed on."""
+        unit = self._next().text
+        if not self._accept_word("between"):
+            return f"{unit} {self._bound()}"
+        low = self._bound()
+        self._expect_word("and")
+        return f"{unit} BETWEEN {low} AND {self._bound()}"
+
+    def _bound(self) -> str:
+        if self._accept_word("current", "row"):
+            return "CURRENT ROW"
+        count = "UNBOUNDED" if self._accept_word("unbounded") else str(self._modifier())
+        if not self._is_word("preceding", "following"):
+            raise self._fail()
+        return f"{count} {self._next().text}"
 
     # Words with a grammar of their own; None means that the word is a plain name here
 

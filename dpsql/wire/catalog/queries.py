@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from dpsql.errors import GroupingError, InvalidSyntax, UndefinedColumn, UndefinedTable
-from dpsql.wire.catalog.expressions import Expressions, order_key
-from dpsql.wire.catalog.kinds import INT8, OID, TEXT, UNKNOWN, Kind, kind_of
+from dpsql.errors import GroupingError, InvalidSyntax, UndefinedColumn, UndefinedFunction, UndefinedTable
+from dpsql.wire.catalog.expressions import Expressions, order_key, shown_kind
+from dpsql.wire.catalog.kinds import INT8, OID, TEXT, UNKNOWN, Kind, kind_of, named
 from dpsql.wire.catalog.literals import quote
 from dpsql.wire.catalog.naming import column_name
 from dpsql.wire.catalog.relations import Relation, system_relations
+from dpsql.wire.catalog.rowfunctions import RELATION_FUNCTIONS
 from dpsql.wire.catalog.rowsets import rowset, session_rows
 from dpsql.wire.catalog.scope import Binding, Out, Rendered, Scope
 from dpsql.wire.catalog.syntax import (
@@ -45,9 +46,9 @@ _SEARCHED: Final = ("pg_catalog",)
 
 def system_relation(parts: Sequence[str]) -> Relation | None:
     """The relation of PostgreSQL's own that a name means; without a schema it is one of pg_catalog."""
-    if len(parts) > 2:
+    if len(parts) > 3:
         return None
-    schema = parts[0] if len(parts) == 2 else _SEARCHED[0]
+    schema = parts[-2] if len(parts) > 1 else _SEARCHED[0]  # the database before it can only be the one there is
     return system_relations().get((schema, parts[-1]))
 
 
@@ -264,7 +265,10 @@ class Queries(Expressions):
         shown = self._bound(sql, columns, replace(source.alias, name=name), scope)
         binding = scope.bindings[-1]
         names = binding.names if source.alias.name else (*binding.names, (relation.schema, relation.name))
-        hidden = (Out("tableoid", OID, f"CAST({relation.oid} AS BIGINT)"),)
+        hidden = (
+            Out("tableoid", OID, f"CAST({relation.oid} AS BIGINT)"),
+            *(Out(column, named(kind), quote(value)) for column, kind, value in _SYSTEM_COLUMNS),
+        )
         scope.bindings[-1] = replace(binding, names=names, hidden=hidden)
         return shown
 
@@ -307,11 +311,14 @@ class Queries(Expressions):
         call = source.call
         name = source.alias.name or call.name
         alias = replace(source.alias, name=name)
-        if call.name in _ROW_FUNCTIONS:
-            sql, fields = _ROW_FUNCTIONS[call.name]
-            return self._bound(
-                sql, [Out(field, kind_of(oid), quote_name(field)) for field, oid in fields], alias, scope
-            )
+        if call.name in RELATION_FUNCTIONS:
+            relation = system_relations()["pg_catalog", RELATION_FUNCTIONS[call.name]]
+            return self._system_table(relation, TableSource((relation.name,), alias, call.at), scope)
+        if call.name == "pg_get_keywords":
+            columns = [Out(field, kind, quote_name(field)) for field, kind in _KEYWORDS]
+            return self._bound('"keywords"', columns, alias, scope)
+        if call.name == "unnest" and len(call.args) > 1:
+            return self._side_by_side(source, alias, scope)
         listed = self.listed(call, scope)
         value = self.statement.fresh("c")
         sql = f"SELECT unnest({listed.sql}) AS {value}"
@@ -327,6 +334,20 @@ class Queries(Expressions):
         if source.ordinality:
             columns.append(Out("ordinality", INT8, "ordinality"))
         return self._bound(f"LATERAL ({sql})", columns, alias, scope)
+
+    def _side_by_side(self, source: CallSource, alias: Alias, scope: Scope) -> str:
+        """Unnest of several arrays: row by row, NULL where one has ended."""
+        arrays = [self.expr(arg, scope) for arg in source.call.args]
+        for array in arrays:
+            if not array.kind.is_array:
+                raise UndefinedFunction(f"function unnest({shown_kind(array.kind)}) does not exist")
+        columns = [Out("unnest", kind_of(one.kind.element), self.statement.fresh("c")) for one in arrays]
+        items = [f"unnest({one.sql}) AS {column.sql}" for one, column in zip(arrays, columns, strict=True)]
+        if source.ordinality:
+            longest = ", ".join(f"len({one.sql})" for one in arrays)
+            items.append(f"unnest(range(1, greatest({longest}) + 1)) AS ordinality")
+            columns.append(Out("ordinality", INT8, "ordinality"))
+        return self._bound(f"LATERAL (SELECT {', '.join(items)})", columns, alias, scope)
 
     # Joins
 
@@ -365,21 +386,15 @@ class Queries(Expressions):
         return found[0], found[1]
 
 
-_ROW_FUNCTIONS: Final = {
-    "pg_get_keywords": (
-        '"keywords"',
-        (("word", 25), ("catcode", 18), ("barelabel", 16), ("catdesc", 25), ("baredesc", 25)),
-    ),
-    "aclexplode": (
-        "(SELECT CAST(NULL AS BIGINT) AS grantor, CAST(NULL AS BIGINT) AS grantee,"
-        " CAST(NULL AS VARCHAR) AS privilege_type, CAST(NULL AS BOOLEAN) AS is_grantable WHERE FALSE)",
-        (("grantor", 26), ("grantee", 26), ("privilege_type", 25), ("is_grantable", 16)),
-    ),
-    "pg_options_to_table": (
-        "(SELECT CAST(NULL AS VARCHAR) AS option_name, CAST(NULL AS VARCHAR) AS option_value WHERE FALSE)",
-        (("option_name", 25), ("option_value", 25)),
-    ),
-}
+_KEYWORDS: Final = (
+    *(("word", TEXT), ("catcode", named("char")), ("barelabel", named("bool")), ("catdesc", TEXT), ("baredesc", TEXT)),
+)
+_SYSTEM_COLUMNS: Final = (
+    ("ctid", "tid", "(0,1)"),
+    *((column, "xid", "1") for column in ("xmin", "xmax")),
+    *((column, "cid", "0") for column in ("cmin", "cmax")),
+)
+"""Columns that every table has and no * shows: nothing here has a place or an age."""
 
 
 def _renamed(columns: Sequence[Out], names: Sequence[str]) -> tuple[Out, ...]:

@@ -18,10 +18,16 @@ from dpsql.wire.catalog.kinds import OID_TYPES
 from dpsql.wire.catalog.parser import parse_catalog_query
 from dpsql.wire.catalog.queries import system_relation
 from dpsql.wire.catalog.relations import INFORMATION_SCHEMA, PG_CATALOG, system_relations
+from dpsql.wire.catalog.rowfunctions import RELATION_FUNCTIONS, empty_functions
 from dpsql.wire.catalog.syntax import ArrayOf, ArrayRows, Call, Cast, Quantified, Query, Subscript, TableSource
 
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SPECIAL: Final = frozenset({"set_config", "pg_typeof", "_pg_expandarray", "json_build_object", "jsonb_build_object"})
+_SPECIAL: Final = frozenset(
+    {
+        *("set_config", "pg_typeof", "_pg_expandarray", "pg_get_keywords", "json_build_object", "jsonb_build_object"),
+        *("to_json", "to_jsonb", "json_agg", "jsonb_agg"),
+    }
+)
 _TYPES: Final = frozenset({*OID_TYPES, "name", "char", "int2vector", "oidvector", "json", "jsonb", "bytea"})
 _VALUES: Final = frozenset({SqlType.JSON, SqlType.BYTEA})
 
@@ -30,7 +36,8 @@ _VALUES: Final = frozenset({SqlType.JSON, SqlType.BYTEA})
 def _own_functions() -> frozenset[str]:
     """Functions that the compiler of private queries does not have."""
     session = {"current_schema", "current_database", "current_catalog", "current_role", "current_user", "session_user"}
-    return (frozenset(functions()) | _SPECIAL | {"pg_get_keywords"}) - (frozenset(CALLS) - session - {"version"})
+    own = frozenset(functions()) | frozenset(empty_functions()) | frozenset(RELATION_FUNCTIONS) | _SPECIAL
+    return own - (frozenset(CALLS) - session - {"version"})
 
 
 @cache

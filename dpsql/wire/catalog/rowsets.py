@@ -1,6 +1,8 @@
 """rowsets: relations that differ from session to session (roles, databases, settings), as rows within the query."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo, available_timezones
 
 from dpsql.wire.catalog.kinds import Kind, kind_of
 from dpsql.wire.catalog.literals import quote
@@ -23,12 +25,20 @@ def session_rows(visitor: Visitor, key: str) -> Sequence[Row] | None:
             return [_database(visitor, name) for name in visitor.databases]
         case "pg_catalog.pg_settings":
             return [_setting(name, value) for name, value in visitor.settings.items()]
+        case "pg_catalog.pg_timezone_names":
+            return [_zone(name, visitor.now) for name in sorted(available_timezones())]
         case "information_schema.enabled_roles":
             return [{"role_name": visitor.user}]
         case "information_schema.information_schema_catalog_name":
             return [{"catalog_name": visitor.database}]
         case _:
             return None
+
+
+def _zone(name: str, now: datetime) -> Row:
+    there = now.astimezone(ZoneInfo(name))
+    offset = (there.utcoffset() or timedelta()) // timedelta(seconds=1)
+    return {"name": name, "abbrev": there.tzname(), "utc_offset": f"{offset} seconds", "is_dst": bool(there.dst())}
 
 
 def _role(visitor: Visitor, oid: int, name: str) -> Row:

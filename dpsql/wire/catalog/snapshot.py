@@ -356,6 +356,18 @@ class Snapshot:
         shown = self.format_type(_int(row["prorettype"]), None, path)
         return f"SETOF {shown}" if row["proretset"] else shown
 
+    def object_description(self, oid: int, path: str) -> str | None:
+        """pg_describe_object, of tables, views, indexes and types."""
+        kinds = {"r": "table", "v": "view", "i": "index"}
+        for row in self.rows["pg_class"]:
+            if row["oid"] == oid:
+                return f"{kinds.get(str(row['relkind']), 'table')} {self._shown('table', oid, path)}"
+        return f"type {self.format_type(oid, None, path)}" if oid in self.types else None
+
+    def type_names(self, oids: Sequence[int], path: str) -> str:
+        """Oidvectortypes."""
+        return ", ".join(str(self.format_type(oid, None, path)) for oid in oids)
+
     def function_arguments(self, oid: int | None, path: str) -> str | None:
         """pg_get_function_arguments, without the arguments' names."""
         row = self._procs.get(oid or 0)

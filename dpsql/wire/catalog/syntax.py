@@ -68,6 +68,7 @@ class Window:
     base: str | None
     partition: tuple["Expr", ...]
     order: tuple[Order, ...]
+    frame: str = ""
 
 
 @dataclass(frozen=True, slots=True)

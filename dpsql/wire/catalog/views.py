@@ -13,6 +13,10 @@ from dpsql.wire.catalog.syntax import Query
 _SHOWN: Final = "c.relkind IN ('r', 'v', 'f', 'p')"
 _OWN: Final = "n.nspname NOT IN ('pg_catalog', 'information_schema')"
 
+_NAMES: Final = """
+    SELECT c.oid AS relid, n.nspname AS schemaname, c.relname
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind = 'r'"""
+
 _PG_CATALOG: Final = {
     "pg_tables": """
         SELECT n.nspname AS schemaname, c.relname AS tablename, pg_get_userbyid(c.relowner) AS tableowner,
@@ -28,6 +32,9 @@ _PG_CATALOG: Final = {
             pg_get_indexdef(i.oid) AS indexdef
         FROM pg_index x JOIN pg_class c ON c.oid = x.indrelid JOIN pg_class i ON i.oid = x.indexrelid
             LEFT JOIN pg_namespace n ON n.oid = c.relnamespace""",
+    # By these, clients come from names to comments; of what is counted there they tell nothing.
+    "pg_statio_all_tables": _NAMES,
+    "pg_statio_user_tables": f"{_NAMES} AND {_OWN}",
 }
 
 _KEYS: Final = """

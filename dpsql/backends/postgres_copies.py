@@ -1,0 +1,142 @@
+"""Bounded copies in a PostgreSQL database: tables in a schema that the policy names, made by a role that may write.
+
+Rule 1: a copy is used where a row beside it says that just this plan made it, and the catalog has the constraints that
+    bound a unit's rows.
+Rule 2: copies are made and put in the place of the old ones in one transaction: there are all of them, or none is new.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import psycopg
+
+from dpsql.backends.backend import Cancellation
+from dpsql.backends.connections import Connections, Transaction, Unreachable
+from dpsql.compiler.bounded_copies import ROW, UNIT, CopyPlan
+from dpsql.compiler.engines.dialect import quote_name, quote_text
+from dpsql.compiler.schema import BoundedCopy
+from dpsql.errors import DatabaseUnavailable
+
+STALE: Final = "it is of another policy or data_version, or cannot be read (dpsql prepare makes it anew)"
+_MADE_BY: Final = "dpsql.copies"
+_NAME_BYTES: Final = 63
+SECONDS: Final = 6 * 3600.0
+"""How long making the copies may take."""
+
+_THERE: Final = b"""
+SELECT has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT') FROM pg_namespace AS n
+JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relkind = 'r' WHERE n.nspname = $1 AND c.relname = $2
+"""
+# A heir's rows are rows of the table too, and its constraints are not those of the heir.
+_DECLARED: Final = b"""
+SELECT c.relname, array_agg(pg_get_constraintdef(k.oid) ORDER BY k.contype)
+FROM pg_namespace AS n JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relkind = 'r'
+JOIN pg_constraint AS k ON k.conrelid = c.oid AND k.contype IN ('p', 'c') AND k.convalidated AND NOT k.condeferrable
+WHERE n.nspname = $1 AND has_table_privilege(c.oid, 'SELECT') AND NOT row_security_active(c.oid)
+    AND NOT EXISTS (SELECT FROM pg_inherits AS i WHERE c.oid IN (i.inhparent, i.inhrelid))
+GROUP BY c.relname
+"""
+
+
+def copy_name(plan: CopyPlan) -> str:
+    """What engine SQL and the database call a copy: unlike any table that somebody else would make."""
+    name = f"dpsql.copy.{plan.table}"
+    fits = len(name.encode()) <= _NAME_BYTES
+    return name if fits else f"dpsql.copy.{hashlib.sha256(plan.table.encode()).hexdigest()[:32]}"
+
+
+def copy_path(plan: CopyPlan, schema: str) -> str:
+    """A copy in its schema."""
+    return f"{quote_name(schema)}.{quote_name(copy_name(plan))}"
+
+
+def read_copies(
+    transaction: Transaction, schema: str | None, plans: Sequence[CopyPlan]
+) -> dict[str, BoundedCopy | str]:
+    """The copies that may be read, and why others may not; none where none was ever prepared, or may be looked at."""
+    if schema is None:
+        return {}
+    may_read = transaction.execute(_THERE, [schema, _MADE_BY]).fetchone()
+    if may_read is None:
+        return {}
+    made: dict[str, str] = {}
+    if may_read[0]:
+        listed = f"SELECT name, fingerprint FROM {quote_name(schema)}.{quote_name(_MADE_BY)}"
+        made = dict(transaction.execute(listed.encode()).fetchall())
+    declared: dict[str, list[str]] = dict(transaction.execute(_DECLARED, [schema]).fetchall())
+    return {
+        plan.table: BoundedCopy((copy_name(plan),), plan.max_rows)
+        if made.get(plan.table) == plan.fingerprint and declared.get(copy_name(plan)) == _constraints(plan)
+        else STALE
+        for plan in plans
+    }
+
+
+def _constraints(plan: CopyPlan) -> list[str]:
+    """What bounds a copy, as PostgreSQL words it: the check, then the key."""
+    unit, row = quote_name(UNIT), quote_name(ROW)
+    return [f"CHECK ((({row} >= 1) AND ({row} <= {plan.max_rows})))", f"PRIMARY KEY ({unit}, {row})"]
+
+
+def write_copies(
+    url: str, timezone: str, schema: str, plans: Sequence[CopyPlan], sources: Mapping[str, str], reader: str
+) -> dict[str, int]:
+    """Make the copies, in the place of those there were, and let a role read them.
+
+    Args:
+        url: Of the database, as a role that may make tables in the schema, or the schema.
+        timezone: Of the dataset.
+        schema: Where they are to be.
+        plans: Which they are.
+        sources: SQL of each table that the plans name.
+        reader: The role that answers queries.
+
+    Returns:
+        For each table, the number of rows kept, for the data owner alone.
+
+    Raises:
+        DatabaseUnavailable: They cannot be made; those there were still stand.
+    """
+    connections = Connections(url, timezone)
+    try:
+        with connections.transaction(Cancellation(), SECONDS, writes=True) as transaction:
+            return _written(transaction, schema, plans, sources, reader)
+    except Unreachable as error:
+        raise DatabaseUnavailable(f"the copies could not be made: {error.args[0]}", hint=error.mend) from None
+    except psycopg.Error as error:
+        raise DatabaseUnavailable(
+            f"the copies could not be made: {type(error).__name__}; those there were still stand",
+            hint="--url names a role that may make tables in prepared_schema, and read those of the policy.",
+        ) from None
+    finally:
+        connections.close()
+
+
+def _written(
+    transaction: Transaction, schema: str, plans: Sequence[CopyPlan], sources: Mapping[str, str], reader: str
+) -> dict[str, int]:
+    place, rows = quote_name(schema), {}
+
+    def run(sql: str) -> int:
+        return transaction.execute(sql.encode()).rowcount
+
+    run(f"CREATE SCHEMA IF NOT EXISTS {place}")
+    for index, plan in enumerate(plans):
+        named = ", ".join(f"{name} AS NOT MATERIALIZED ({source})" for name, source in sources.items())
+        made = f'{place}."dpsql.made.{index}"'
+        run(f"CREATE TABLE {made} ({plan.columns})")
+        rows[plan.table] = run(f"INSERT INTO {made} WITH {named} {plan.rows}")
+        run(f"ANALYZE {made}")
+    listed = f"{place}.{quote_name(_MADE_BY)}"
+    run(f"DROP TABLE IF EXISTS {listed}")
+    run(f"CREATE TABLE {listed} (name text PRIMARY KEY, fingerprint text NOT NULL)")
+    # The old ones are locked last, for as short as can be.
+    for index, plan in enumerate(plans):
+        run(f"DROP TABLE IF EXISTS {copy_path(plan, schema)}")
+        run(f'ALTER TABLE {place}."dpsql.made.{index}" RENAME TO {quote_name(copy_name(plan))}')
+        run(f"GRANT SELECT ON {copy_path(plan, schema)} TO {quote_name(reader)}")
+        run(f"INSERT INTO {listed} VALUES ({quote_text(plan.table)}, {quote_text(plan.fingerprint)})")
+    run(f"GRANT USAGE ON SCHEMA {place} TO {quote_name(reader)}")
+    run(f"GRANT SELECT ON {listed} TO {quote_name(reader)}")
+    return rows

@@ -1,0 +1,65 @@
+"""reuses: the records of answers that users had again, free, written soon after the answers.
+
+Rule 1: nobody waits for them, so they share records and commits; what is lost with a process that dies was free.
+Rule 2: they are written before whatever is asked for after them, and after whatever was asked for before them.
+"""
+
+import threading
+from dataclasses import replace
+
+from dpsql.ledger.commits import GroupCommit
+from dpsql.ledger.receipt import Receipt
+from dpsql.ledger.transaction import Transaction
+
+_MOST = 4096
+"""So many answers share a commit at most; while more are had again than are written, `add` says so."""
+
+
+class _Batch:
+    """Answers that were had again one after another with nothing written between them; each kind with its number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Receipt, int] = {}
+        self._total = 0
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def add(self, receipt: Receipt) -> bool:
+        """Take one more, unless they are being written."""
+        with self._lock:
+            if self._closed or self._total >= _MOST:
+                return False
+            self._numbers[receipt] = self._numbers.get(receipt, 0) + 1
+            self._total += 1
+            return True
+
+    def write(self, transaction: Transaction) -> None:
+        """Append a record for each kind, which names a release as often as it was had."""
+        with self._lock:
+            self._closed = True
+        for receipt, number in self._numbers.items():
+            transaction.append("reuse", replace(receipt, reused=receipt.reused * number))
+
+
+class Reuses:
+    """What is to be recorded of answers that were had again.
+
+    Args:
+        commits: How it is written.
+    """
+
+    def __init__(self, commits: GroupCommit) -> None:
+        self._commits = commits
+        self._lock = threading.Lock()
+        self._last: tuple[_Batch, object] | None = None
+
+    def add(self, receipt: Receipt) -> bool:
+        """Have a record written soon; return False, and do nothing, while too much waits to be written."""
+        with self._lock:
+            if self._last is not None and self._commits.is_last(self._last[1]) and self._last[0].add(receipt):
+                return True
+            batch = _Batch()
+            batch.add(receipt)
+            work = self._commits.later(batch.write)
+            self._last = None if work is None else (batch, work)
+            return work is not None
