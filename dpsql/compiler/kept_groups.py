@@ -48,6 +48,6 @@ def by_ranking_few(most: int, same: Callable[[str, str], str]) -> Steps:
         (
             "kept",
             f"SELECT per_unit.* FROM per_unit LEFT JOIN limits ON {same('per_unit.unit', 'limits.unit')} "
-            "WHERE limits.unit IS NULL OR per_unit.h < limits.h",
+            "WHERE limits.h IS NULL OR per_unit.h < limits.h",
         ),
     ]
