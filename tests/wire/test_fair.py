@@ -101,6 +101,24 @@ def test_who_has_fewest_calls_running_comes_first() -> None:
     run(scenario)
 
 
+def test_a_thread_is_not_given_to_a_call_that_was_just_given_up() -> None:
+    async def scenario() -> None:
+        pool = FairPool(1)
+        calls = Calls(pool)
+        await calls.call("a0", "b0", "c0")
+        calls.tasks["b0"].cancel()  # it stands in line until its task runs on
+        pool._leave("a")
+        assert pool._running["c"] == 1
+        pool._running["a"] += 1
+        await calls.free("a0")
+        assert calls.begun == ["a0", "c0"]
+        await calls.free_all()
+        assert (pool.running, pool.waiting) == (0, 0)
+        pool.shutdown()
+
+    run(scenario)
+
+
 def test_one_user_alone_has_all_but_one() -> None:
     async def scenario() -> None:
         pool = FairPool(2)
