@@ -408,3 +408,19 @@ def test_what_is_refused_stays_refused(planner: Planner) -> None:
     for sql in ('SELECT COUNT(*) FROM "dpsql.prepared.clinic".main.visits', 'SELECT "dpsql.unit" FROM visits'):
         with pytest.raises(Error):
             planner.compile(sql)
+
+
+def test_values_of_any_type_are_kept(own: Path) -> None:
+    with duckdb.connect(str(own.with_name("clinic.duckdb"))) as database:
+        database.execute("CREATE TABLE notes (patient_id INTEGER, body JSON, tags INTEGER[], took INTERVAL)")
+        database.execute("INSERT INTO notes SELECT 1, '{\"a\": 1}', [i], INTERVAL '1 month' FROM range(9) r(i)")
+    added = '[tables.notes]\nunit_key = "patient_id"\nmax_rows = 4\n[tables.notes.columns]\nbody = { type = "json" }\n'
+    text = changed(own, "[tables.doctors]", f'{added}took = {{ type = "interval" }}\n\n[tables.doctors]')
+    assert prepare_copies(load_policy(text))[1]["notes"] == 4
+    assert only(Planner(load_policy(own)).compile("SELECT COUNT(body), COUNT(took) FROM notes")).contribution.copied
+
+
+def test_what_is_cut_is_counted_of_the_table(own: Path) -> None:
+    policy = changed(own, "max_epsilon = 1.0 }", "max_epsilon = 1.0, bias_share = 0.2 }")
+    release = only(Planner(load_policy(policy)).compile(TOTAL))
+    assert not release.contribution.copied and "what bounding cuts" in (release.form or "")
