@@ -27,6 +27,7 @@ from dpsql.release import PostProcessor, ReleasedCells, release
 from tests.compiler.plans import Planner
 
 REPEATS = 20_000
+CHOICES = 400
 
 
 def beyond(share: float) -> float:
@@ -217,10 +218,10 @@ def test_a_chosen_value_is_within_the_ranks_that_are_told(repeater: Repeater, as
     ages = np.repeat([int(value) for value, _ in pairs], [int(count) for _, count in pairs])
     wanted = {"MEDIAN(age)": 0.5, "MIN(age)": 0.0}.get(asked, 0.9) * len(ages)
     near = 0
-    for (value,) in repeater.answers(query, 2000):
+    for (value,) in repeater.answers(query, CHOICES):
         first, last = np.searchsorted(ages, value, "left"), np.searchsorted(ages, value, "right")
         near += max(0, first - wanted, wanted - last) <= column.error.ranks
-    assert near > 2000 * (0.94 - 7 * math.sqrt(0.94 * 0.06 / 2000))
+    assert near > CHOICES * (0.94 - 7 * math.sqrt(0.94 * 0.06 / CHOICES))
 
 
 def test_what_is_told_of_truths_is_true(repeater: Repeater) -> None:

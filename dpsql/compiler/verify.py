@@ -199,15 +199,17 @@ def _check_noise(planned: PlannedPart, release: PlannedRelease, adjacency: Adjac
 
 def _charged(noise: Noise) -> Mechanism:
     """The mechanism that a draw is of."""
-    match noise:
-        case DiscreteLaplace():
-            return Mechanism.LAPLACE
-        case DiscreteGaussian():
-            return Mechanism.GAUSSIAN
-        case Picking(flips=True):
-            return Mechanism.PERMUTE_AND_FLIP
-        case RankChoice() | Picking():
-            return Mechanism.EXPONENTIAL
+    if isinstance(noise, Picking) and noise.flips:
+        return Mechanism.PERMUTE_AND_FLIP
+    return _CHARGED[type(noise)]
+
+
+_CHARGED: dict[type[Noise], Mechanism] = {
+    DiscreteLaplace: Mechanism.LAPLACE,
+    DiscreteGaussian: Mechanism.GAUSSIAN,
+    RankChoice: Mechanism.EXPONENTIAL,
+    Picking: Mechanism.EXPONENTIAL,
+}
 
 
 def _check_lists(release: PlannedRelease) -> None:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -186,6 +186,10 @@ class GatewayServer:
         self._closed = asyncio.Event()
         self._metrics = metrics or Metrics()
         self._show_gauges(self._metrics)
+
+    def renew_tls(self, tls: ServerTls) -> None:
+        """Meet the clients to come with another certificate; those that are connected keep theirs."""
+        self._gate = replace(self._gate, tls=tls)
 
     @property
     def port(self) -> int:
