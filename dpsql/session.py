@@ -416,7 +416,7 @@ class Session:
             return tuple(self._notices(answer, pursuit))
         shared = (charge.shared.limit, charge.shared.spent) if charge.shared is not None else ()
         switches = self._settings.is_on("dpsql.notices"), self._settings.is_on("dpsql.intervals"), answer.reused
-        things = (answer.query, charge.price, charge.limit, charge.spent, *shared, *switches)
+        things = (answer.query, answer.rows, charge.price, charge.limit, charge.spent, *shared, *switches)
         if self._last_told is None or not _are_the_same(things, self._last_told[0]):
             self._last_told = things, tuple(self._notices(answer, None))
         return self._last_told[1]

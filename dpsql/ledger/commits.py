@@ -145,13 +145,11 @@ class GroupCommit:
         return work
 
     def catch_up(self) -> None:
-        """Return once all is written that nobody waited for until now.
-
-        Raises:
-            Exception: As `run`.
-        """
-        if self._has_unawaited():
-            self.run(lambda transaction: None)
+        """Return once all is written, or logged as lost, that nobody waited for until now."""
+        if any(not (work.awaited or work.settled) for work in list(self._queue)):
+            with self._lock:  # what is being committed is not there yet
+                self._write_unawaited()
+            self._wake_next()
 
     def is_last(self, work: object) -> bool:
         """Whether nothing was asked for after this."""
