@@ -89,6 +89,9 @@ class Bounds:
     max_groups: int
     max_rows_per_group: int
 
+    def __str__(self) -> str:
+        return f"{self.max_groups} × {self.max_rows_per_group}"
+
 
 @dataclass(frozen=True)
 class Answers:
@@ -178,13 +181,13 @@ def zcdp_price(epsilon: Fraction, delta: Fraction) -> Fraction:
     return price
 
 
-def dpsql_systems(policy: Policy, repeats: int) -> list[System]:
+def dpsql_systems(policy: Policy, bounds: Bounds, repeats: int) -> list[System]:
     with closing(open_backend(policy)) as backend:
         asked = Dpsql(policy, backend)
         price = zcdp_price(EPSILON, DELTA)
         budgets = (
-            ("dpsql, basic", Accountant.BASIC, EPSILON, DELTA),
-            ("dpsql, zcdp", Accountant.ZCDP, price, Fraction(0)),
+            (f"dpsql, basic, {bounds}", Accountant.BASIC, EPSILON, DELTA),
+            (f"dpsql, zcdp, {bounds}", Accountant.ZCDP, price, Fraction(0)),
         )
         return [
             System(name, {each: asked.answers(sql, accountant, e, d, repeats) for each, sql in QUERIES.items()})
@@ -324,26 +327,27 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--units", type=int, help="by default one for 20 rows")
     parser.add_argument("--repeats", type=int, default=50)
-    parser.add_argument("--seconds", type=int, default=120, help="for one query of a peer; then its runs end")
+    parser.add_argument("--seconds", type=int, default=40, help="for one query of a peer; then its runs end")
     parser.add_argument("--max-rows", type=int, default=50)
-    parser.add_argument("--max-groups", type=int, default=5)
-    parser.add_argument("--max-rows-per-group", type=int, default=10)
+    parser.add_argument("--groups", nargs="+", default=["5x10", "20x50"], metavar="GROUPSxROWS", help="of dpsql")
     parser.add_argument("--environments", type=Path, default=Path("build/peers"), help="where peers are installed")
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--write", type=Path)
     given = parser.parse_args()
-    bounds = Bounds(given.max_rows, given.max_groups, given.max_rows_per_group)
+    choices = [Bounds(given.max_rows, *map(int, each.split("x"))) for each in given.groups]
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         file = folder / "accuracy.duckdb"
         incomes.make_file(file, given.rows, given.units or given.rows // 20)
-        policy = folder / "accuracy.toml"
-        policy.write_text(_POLICY.format(file=file, bounds=bounds, regions=list(REGIONS), upper=UPPER))
         truth = truths(file)
-        systems = dpsql_systems(load_policy(policy), given.repeats)
-        systems.append(System("classic split", classic_answers(file, bounds, given.repeats)))
+        systems = []
+        for bounds in choices:
+            policy = folder / "accuracy.toml"
+            policy.write_text(_POLICY.format(file=file, bounds=bounds, regions=list(REGIONS), upper=UPPER))
+            systems += dpsql_systems(load_policy(policy), bounds, given.repeats)
+        systems += [System(f"classic, {bounds}", classic_answers(file, bounds, given.repeats)) for bounds in choices]
         if not given.no_peers:
-            task = task_file(folder, file, given, bounds)
+            task = task_file(folder, file, given)
             systems += [peer_system(peer, given.environments, task) for peer in PEERS]
     lines = tables(systems, truth)
     print("\n".join(lines))
@@ -357,7 +361,7 @@ def classic_answers(file: Path, bounds: Bounds, repeats: int) -> dict[str, Answe
     return {name: Answers(*found[name]) if name in found else Answers((), "", "not defined") for name in QUERIES}
 
 
-def task_file(folder: Path, file: Path, given: argparse.Namespace, bounds: Bounds) -> Path:
+def task_file(folder: Path, file: Path, given: argparse.Namespace) -> Path:
     """What a peer is asked: the rows, the bounds and the queries."""
     rows = folder / "incomes.parquet"
     with duckdb.connect(str(file), read_only=True) as database:
@@ -366,8 +370,8 @@ def task_file(folder: Path, file: Path, given: argparse.Namespace, bounds: Bound
         "file": str(rows),
         "rows": given.rows,
         "upper": UPPER,
-        "max_rows": bounds.max_rows,
-        "max_groups": bounds.max_groups,
+        "max_rows": given.max_rows,
+        "max_groups": incomes.REGIONS,
         "epsilon": float(EPSILON),
         "delta": float(DELTA),
         "repeats": given.repeats,

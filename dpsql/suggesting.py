@@ -131,7 +131,7 @@ class Suggester:
         everything = replace(
             role,
             budget=self.policy.dataset.budget,
-            query=replace(role.query, max_epsilon=epsilon),
+            query=replace(role.query, max_epsilon=epsilon, bias_share=_NONE),
             tables=frozenset(table.name for table in self.policy.tables),
         )
         return Catalog(self.policy, self.backend.schema, everything)

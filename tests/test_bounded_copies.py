@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from dpsql.backends import open_backend, prepare_copies
+from dpsql.backends import DuckDBBackend, open_backend, prepare_copies
 from dpsql.backends.duckdb_copies import STALE, write_copies
 from dpsql.compiler.bounded_copies import plan_copies
 from dpsql.compiler.plan import CompiledQuery, PlannedRelease
@@ -274,6 +274,22 @@ def test_copies_that_cannot_be_made_leave_the_old_ones(own: Path) -> None:
         write_copies(policy.dataset.url.partition("://")[2], policy, (failing,))
     assert own.with_name("clinic.duckdb.clinic.prepared").read_bytes() == before
     assert len(list(own.parent.iterdir())) == 3
+
+
+def test_the_database_and_its_copies_are_read_and_nothing_else(own: Path) -> None:
+    with closing(open_backend(load_policy(own))) as backend:
+        assert isinstance(backend, DuckDBBackend)
+        cursor = backend._database.cursor()
+        for sql in (
+            "FROM read_text('/etc/hostname')",
+            f"ATTACH '{own.parent}/other.duckdb'",
+            'DELETE FROM "dpsql.prepared.clinic".main.visits',
+            "SET enable_external_access = true",
+            "COPY (SELECT 1) TO '/tmp/leak.csv'",
+        ):
+            with pytest.raises(duckdb.Error):
+                cursor.execute(sql)
+        cursor.close()
 
 
 # That a plan is checked

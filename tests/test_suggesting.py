@@ -21,7 +21,7 @@ from dpsql.ledger import Ledger, open_ledger
 from dpsql.policy import Policy, load_policy
 from dpsql.privacy.accounting import Spent
 from dpsql.privacy.choice import RankChoice
-from dpsql.privacy.cost import Accountant
+from dpsql.privacy.cost import Accountant, Mechanism
 from dpsql.privacy.sensitivity import Adjacency
 from dpsql.suggesting import Suggester, Suggestion
 from tests.postgres import Server
@@ -281,3 +281,12 @@ def test_an_exact_search_is_recorded_before_it_reads(suggester: Suggester, monke
         list(suggester.exact(everything(suggester.policy)))
     assert kinds == ["values.exact"]
     assert suggester.ledger.verify().ok
+
+
+def test_a_role_that_counts_what_is_cut_pays_for_no_such_count(suggester: Suggester) -> None:
+    policy = suggester.policy
+    role = replace(policy.roles[0], query=replace(policy.roles[0].query, bias_share=Fraction(1, 2)))
+    counting = replace(suggester, policy=replace(policy, roles=(role, *policy.roles[1:])))
+    counting.search(everything(policy), Fraction(1), HALF)
+    (record,) = suggester.ledger.owner_history()
+    assert {event.mechanism for event in record.price} == {Mechanism.EXPONENTIAL}

@@ -115,7 +115,9 @@ class PostgresBackend:
         self._plans = plan_copies(policy, plain) if policy.dataset.prepared_schema is not None else ()
         self.schema = replace(plain, copies=self._copies())
         self._copy_sources = {
-            quote_name(copy_name(plan)): f"SELECT * FROM {copy_path(plan, policy.dataset.prepared_schema or '')}"
+            quote_name(
+                copy_name(plan.table)
+            ): f"SELECT * FROM {copy_path(plan.table, policy.dataset.prepared_schema or '')}"
             for plan in self._plans
         }
         self._checked: frozenset[str] = frozenset()

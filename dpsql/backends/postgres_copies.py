@@ -39,16 +39,16 @@ GROUP BY c.relname
 """
 
 
-def copy_name(plan: CopyPlan) -> str:
-    """What engine SQL and the database call a copy: unlike any table that somebody else would make."""
-    name = f"dpsql.copy.{plan.table}"
+def copy_name(table: str) -> str:
+    """What engine SQL and the database call the copy of a table: unlike any table that somebody else would make."""
+    name = f"dpsql.copy.{table}"
     fits = len(name.encode()) <= _NAME_BYTES
-    return name if fits else f"dpsql.copy.{hashlib.sha256(plan.table.encode()).hexdigest()[:32]}"
+    return name if fits else f"dpsql.copy.{hashlib.sha256(table.encode()).hexdigest()[:32]}"
 
 
-def copy_path(plan: CopyPlan, schema: str) -> str:
-    """A copy in its schema."""
-    return f"{quote_name(schema)}.{quote_name(copy_name(plan))}"
+def copy_path(table: str, schema: str) -> str:
+    """The copy of a table in its schema."""
+    return f"{quote_name(schema)}.{quote_name(copy_name(table))}"
 
 
 def read_copies(
@@ -66,8 +66,8 @@ def read_copies(
         made = dict(transaction.execute(listed.encode()).fetchall())
     declared: dict[str, list[str]] = dict(transaction.execute(_DECLARED, [schema]).fetchall())
     return {
-        plan.table: BoundedCopy((copy_name(plan),), plan.max_rows)
-        if made.get(plan.table) == plan.fingerprint and declared.get(copy_name(plan)) == _constraints(plan)
+        plan.table: BoundedCopy((copy_name(plan.table),), plan.max_rows)
+        if made.get(plan.table) == plan.fingerprint and declared.get(copy_name(plan.table)) == _constraints(plan)
         else STALE
         for plan in plans
     }
@@ -129,13 +129,15 @@ def _written(
         rows[plan.table] = run(f"INSERT INTO {made} WITH {named} {plan.rows}")
         run(f"ANALYZE {made}")
     listed = f"{place}.{quote_name(_MADE_BY)}"
-    run(f"DROP TABLE IF EXISTS {listed}")
-    run(f"CREATE TABLE {listed} (name text PRIMARY KEY, fingerprint text NOT NULL)")
-    # The old ones are locked last, for as short as can be.
+    run(f"CREATE TABLE IF NOT EXISTS {listed} (name text PRIMARY KEY, fingerprint text NOT NULL)")
+    old = {name for (name,) in transaction.execute(f"SELECT name FROM {listed}".encode())}
+    # The old ones are locked last, for as short as can be; their list is not, for who reads a copy reads it too.
+    run(f"DELETE FROM {listed}")
+    for table in sorted(old | rows.keys()):
+        run(f"DROP TABLE IF EXISTS {copy_path(table, schema)}")
     for index, plan in enumerate(plans):
-        run(f"DROP TABLE IF EXISTS {copy_path(plan, schema)}")
-        run(f'ALTER TABLE {place}."dpsql.made.{index}" RENAME TO {quote_name(copy_name(plan))}')
-        run(f"GRANT SELECT ON {copy_path(plan, schema)} TO {quote_name(reader)}")
+        run(f'ALTER TABLE {place}."dpsql.made.{index}" RENAME TO {quote_name(copy_name(plan.table))}')
+        run(f"GRANT SELECT ON {copy_path(plan.table, schema)} TO {quote_name(reader)}")
         run(f"INSERT INTO {listed} VALUES ({quote_text(plan.table)}, {quote_text(plan.fingerprint)})")
     run(f"GRANT USAGE ON SCHEMA {place} TO {quote_name(reader)}")
     run(f"GRANT SELECT ON {listed} TO {quote_name(reader)}")

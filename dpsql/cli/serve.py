@@ -11,6 +11,7 @@ import signal
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -102,7 +103,8 @@ def serve(
     """Serve the databases of one or more policies to PostgreSQL clients.
 
     Users and their budgets are in the ledger, which all the policies share. SIGTERM and Ctrl-C stop the gateway:
-    it lets running queries end for some seconds, and cancels the others. SIGHUP loads the policies again.
+    it lets running queries end for some seconds, and cancels the others. SIGHUP loads the policies
+    and the certificate again.
 
     Example:
       dpsql user add ana --role analyst --policy clinic.toml
@@ -195,7 +197,8 @@ async def _run(
             stack.push_async_callback(monitor.close)
         await _listen(server.start, operation.host, operation.port)
         announce(server.port)
-        reloads = asyncio.create_task(_reload_when_told(told_to_load, databases, paths, ledger, gateway.metrics))
+        load = partial(_reload, databases, paths, ledger, server, operation.tls)
+        reloads = asyncio.create_task(_reload_when_told(told_to_load, load, gateway.metrics))
         stack.callback(reloads.cancel)
         await told_to_stop.wait()
         for number in _SIGNALS:  # a second one ends the program at once
@@ -244,24 +247,27 @@ async def _is_ready(server: GatewayServer, ledger: Ledger) -> bool:
     return server.accepting
 
 
-async def _reload_when_told(
-    told: asyncio.Event, databases: Databases, paths: Sequence[Path], ledger: Ledger, metrics: Metrics
-) -> None:
+async def _reload_when_told(told: asyncio.Event, load: Callable[[], str], metrics: Metrics) -> None:
     while True:
         await told.wait()
         told.clear()
-        metrics.reloads.add(await asyncio.to_thread(_reload, databases, paths, ledger))
+        metrics.reloads.add(await asyncio.to_thread(load))
 
 
-def _reload(databases: Databases, paths: Sequence[Path], ledger: Ledger) -> str:
-    """Load the policies again; return the SQLSTATE."""
+def _reload(
+    databases: Databases, paths: Sequence[Path], ledger: Ledger, server: GatewayServer, tls: ServerTls | None
+) -> str:
+    """Load the policies and the certificate again, all or nothing; return the SQLSTATE."""
     try:
+        renewed = None if tls is None else tls.renewed()
         engines = _open_engines([load_policy(path) for path in paths], ledger)
         with ExitStack() as stack:
             for engine in engines.values():
                 stack.callback(engine.close)
             databases.replace(engines)
             stack.pop_all()
+        if renewed is not None:
+            server.renew_tls(renewed)
     except Exception as error:
         if not isinstance(error, Error):
             log_bug(error)

@@ -44,6 +44,7 @@ from dpsql.sqltypes import SqlType
 _COUNTS = Magnitudes(SqlType.BIGINT)
 _MANY = 2**62
 """Rows of one unit that are thought possible: what is searched for is how many there are."""
+_ROWS = AggregateCall("count", None, False, None, SqlType.BIGINT)
 NO_VALUE = -(2**40)
 """What stands where there is no cell, for no row has a value; no grid has so many cells."""
 
@@ -200,11 +201,9 @@ class _Builder:
         rows, names = self._scan()
         calls: dict[Field, AggregateCall] = {}
 
-        def per_unit(function: str, argument: Expr | None, sql_type: SqlType, condition: Expr | None = None) -> Column:
-            field = self.fields.new(sql_type)
-            calls[field] = AggregateCall(function, argument, function == "distinct", condition, sql_type)
-            if function == "distinct":
-                calls[field] = replace(calls[field], function="count")
+        def per_unit(call: AggregateCall) -> Column:
+            field = self.fields.new(call.type)
+            calls[field] = call
             return Column(field)
 
         cells: list[tuple[Limit, Expr]] = []
@@ -216,20 +215,20 @@ class _Builder:
             cell = grid.cell(Column(names[column.name]))
             for setting, function in (("lower", "min"), ("upper", "max")):
                 limit = Limit(self.wanted.table, column, setting, grid)
-                cells.append((limit, per_unit(function, cell, SqlType.INTEGER)))
+                cells.append((limit, per_unit(AggregateCall(function, cell, False, None, SqlType.INTEGER))))
         if self.wanted.rows:
-            counts["max_rows"] = per_unit("count", None, SqlType.BIGINT)
+            counts["max_rows"] = per_unit(_ROWS)
         if self.wanted.keys:
             counts["max_groups"] = self._groups([names[key.name] for key in self.wanted.keys], per_unit)
         return self._cells(self._by_unit(rows, calls), cells, counts)
 
-    def _groups(self, keys: Sequence[Field], per_unit: Callable[..., Column]) -> Expr:
+    def _groups(self, keys: Sequence[Field], per_unit: Callable[[AggregateCall], Column]) -> Expr:
         """The groups that a unit is in, by the key by which it is in most; NULL is a group too."""
         one = Literal(1, SqlType.BIGINT)
         numbers: list[Expr] = []
         for key in keys:
-            distinct = per_unit("distinct", Column(key), SqlType.BIGINT)
-            absent = per_unit("count", None, SqlType.BIGINT, Call("is_null", (Column(key),), SqlType.BOOLEAN))
+            distinct = per_unit(replace(_ROWS, argument=Column(key), distinct=True))
+            absent = per_unit(replace(_ROWS, filter=Call("is_null", (Column(key),), SqlType.BOOLEAN)))
             null = Call("least", (absent, one), SqlType.BIGINT)
             numbers.append(Call("int_add", (distinct, null), SqlType.BIGINT))
         return numbers[0] if len(numbers) == 1 else Call("greatest", tuple(numbers), SqlType.BIGINT)
@@ -250,14 +249,10 @@ class _Builder:
     def _counted(self, key: PolicyColumn) -> Relation:
         """The unit and the number of rows of each group of one unit."""
         rows, names = self._scan()
-        unit, value, number = (
-            self.fields.new(rows.unit.type),
-            self.fields.new(key.type),
-            self.fields.new(SqlType.BIGINT),
-        )
-        count = AggregateCall("count", None, False, None, SqlType.BIGINT)
+        unit, value = self.fields.new(rows.unit.type), self.fields.new(key.type)
+        number = self.fields.new(SqlType.BIGINT)
         keys = (Column(rows.unit), Column(names[key.name]))
-        groups = Aggregate(rows.relation, (unit, value), keys, (number,), (count,), _MANY)
+        groups = Aggregate(rows.relation, (unit, value), keys, (number,), (_ROWS,), _MANY)
         fields = self.fields.new(unit.type), self.fields.new(SqlType.BIGINT)
         return Project(groups, fields, (Column(unit), Column(number)))
 
@@ -299,7 +294,8 @@ def _rows_of(relation: Relation, unit: Field) -> Protected:
 def searchable(policy: Policy, table: Table, *, tighter: bool) -> Wanted:
     """What a policy could limit of a table: columns without limits, or all of them; rows and groups of a unit."""
     leading = {table.unit_key, *(here for here, _ in table.unit_via.on)} if table.unit_via else {table.unit_key}
-    columns = [column for column in table.columns if column.name not in leading]
+    # Randomized answers are debiased in counts of units, and can be nothing else.
+    columns = [column for column in table.columns if column.name not in leading and column.collected_by is None]
     limited = tuple(
         column
         for column in columns

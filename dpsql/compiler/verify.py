@@ -117,7 +117,7 @@ def _check_rows(release: PlannedRelease, catalog: Catalog) -> None:
     if any(part.cap != release.contribution.max_rows for part in counted):
         raise GuaranteeMismatch("the rows of a bounded copy are limited over all groups, not in each")
     chooses = any(part.rank is not None or part.places is not None for part in parts)
-    if chooses or any(part.kind.is_distinct for part in parts):
+    if chooses or any(part.kind.is_distinct or part.kind is PartKind.CUT for part in parts):
         raise GuaranteeMismatch("more is done to the rows of a bounded copy than to add them up")
 
 
@@ -199,15 +199,17 @@ def _check_noise(planned: PlannedPart, release: PlannedRelease, adjacency: Adjac
 
 def _charged(noise: Noise) -> Mechanism:
     """The mechanism that a draw is of."""
-    match noise:
-        case DiscreteLaplace():
-            return Mechanism.LAPLACE
-        case DiscreteGaussian():
-            return Mechanism.GAUSSIAN
-        case Picking(flips=True):
-            return Mechanism.PERMUTE_AND_FLIP
-        case RankChoice() | Picking():
-            return Mechanism.EXPONENTIAL
+    if isinstance(noise, Picking) and noise.flips:
+        return Mechanism.PERMUTE_AND_FLIP
+    return _CHARGED[type(noise)]
+
+
+_CHARGED: dict[type[Noise], Mechanism] = {
+    DiscreteLaplace: Mechanism.LAPLACE,
+    DiscreteGaussian: Mechanism.GAUSSIAN,
+    RankChoice: Mechanism.EXPONENTIAL,
+    Picking: Mechanism.EXPONENTIAL,
+}
 
 
 def _check_lists(release: PlannedRelease) -> None:

@@ -140,8 +140,7 @@ class GroupCommit:
             return None
         work = _Work(act, self._writer_bell)
         self._queue.append(work)
-        if self._writer is None:
-            self._start_writer()
+        self._start_writer()
         work.wake()
         return work
 
@@ -162,6 +161,7 @@ class GroupCommit:
             return False
 
     def _start_writer(self) -> None:
+        """Start the thread, if that was not done yet; not under the lock that a commit is made under."""
         with self._writer_lock:
             if self._writer is None:
                 self._writer = threading.Thread(target=self._write, name="dpsql-ledger", daemon=True)

@@ -110,10 +110,10 @@ def _replaced(path: Path) -> LedgerUnavailable:
     )
 
 
-def open_reader(path: Path) -> sqlite3.Connection:
+def open_reader(path: Path, patience: float | None = None) -> sqlite3.Connection:
     """Return a connection that only reads, to a ledger that `open_file` has accepted."""
     with translated(path):
-        return connect(path, "ro")
+        return connect(path, "ro", patience)
 
 
 def open_snapshot(path: Path) -> sqlite3.Connection:

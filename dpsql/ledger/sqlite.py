@@ -29,7 +29,7 @@ class SqliteStorage:
         self.writer, self._files = open_file(self._path)
         self._reader = open_reader(self._path)
         self._reader_lock = threading.Lock()
-        self._watcher = open_reader(self._path)
+        self._watcher = open_reader(self._path, patience=0)
         self._watcher_lock = threading.Lock()
         self._seen: tuple[int, tuple[int, str]] | None = None
 
@@ -41,8 +41,7 @@ class SqliteStorage:
     def head(self) -> tuple[int, str] | None:
         """Return number and hash of the last record that is durable; None where it cannot be read now.
 
-        It is on a connection of its own, for which nobody waits long: SQLite says by a number whether another one has
-        written anything since.
+        Its connection waits for no other: SQLite says by a number whether another one has written anything since.
         """
         with self._watcher_lock:
             try:

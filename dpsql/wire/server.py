@@ -1,7 +1,8 @@
 """The gateway's server: accepts clients, logs them in, answers them, and ends in good order.
 
 Rule 1: nothing blocks the event loop. Statements run in one pool of bounded size, at most one for each client, users
-    taking turns; logins and cancels have a small pool of their own, so that they get through while it is busy.
+    taking turns; logins and cancels have a small pool of their own, so that they get through while it is busy. What a
+    session answers from memory waits for nothing, and is answered where it was asked.
 Rule 2: a client that goes away takes its statement with it.
 """
 
@@ -13,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -185,6 +186,10 @@ class GatewayServer:
         self._closed = asyncio.Event()
         self._metrics = metrics or Metrics()
         self._show_gauges(self._metrics)
+
+    def renew_tls(self, tls: ServerTls) -> None:
+        """Meet the clients to come with another certificate; those that are connected keep theirs."""
+        self._gate = replace(self._gate, tls=tls)
 
     @property
     def port(self) -> int:

@@ -29,10 +29,22 @@ class ServerTls:
     Attributes:
         context: What handshakes are made with.
         channel_binding: The tls-server-end-point value; None (no SCRAM-SHA-256-PLUS) where RFC 5929 defines none.
+        certificate: The file of the certificate.
+        key: The file of its key.
     """
 
     context: ssl.SSLContext
     channel_binding: bytes | None
+    certificate: Path
+    key: Path
+
+    def renewed(self) -> "ServerTls":
+        """The TLS of what the files hold by now.
+
+        Raises:
+            InvalidParameter: As of `load_tls`.
+        """
+        return load_tls(self.certificate, self.key)
 
 
 def load_tls(certificate: Path, key: Path) -> ServerTls:
@@ -55,7 +67,7 @@ def load_tls(certificate: Path, key: Path) -> ServerTls:
             detail=str(error),
             hint="Both are PEM files; the key must be the certificate's own, without a passphrase.",
         ) from error
-    return ServerTls(context, end_point_hash(leaf))
+    return ServerTls(context, end_point_hash(leaf), certificate, key)
 
 
 def end_point_hash(certificate: bytes) -> bytes | None:

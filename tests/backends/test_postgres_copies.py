@@ -10,7 +10,6 @@ from psycopg.conninfo import conninfo_to_dict
 
 from dpsql.backends import Cancellation, PostgresBackend, open_backend, prepare_copies
 from dpsql.backends.postgres_copies import STALE, copy_name
-from dpsql.compiler.bounded_copies import CopyPlan
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.compile import compile_query
 from dpsql.compiler.plan import PlannedRelease
@@ -150,6 +149,17 @@ def test_a_server_that_is_away_is_said_to_be(clinic: Path, owner: str, monkeypat
             backend.prepare(owner)
 
 
-def test_names_of_copies_are_their_own(owner: str) -> None:
-    names = {copy_name(CopyPlan(table, 1, "", "", "")) for table in ("visits", "x" * 63, "x" * 62 + "y", "a.b")}
+def test_a_copy_that_no_table_needs_any_more_goes(clinic: Path, owner: str) -> None:
+    prepare_copies(load_policy(clinic), owner)
+    text = clinic.read_text(encoding="utf-8")
+    start, end = text.index("[tables.prescriptions]"), text.index("[tables.doctors]")
+    clinic.write_text(text[:start] + text[end:], encoding="utf-8")
+    _, rows = prepare_copies(load_policy(clinic), owner)
+    assert set(rows) == {"visits"} == set(copies_of(clinic))
+    left = "SELECT count(*) FROM pg_tables WHERE schemaname = 'The copies' AND tablename LIKE 'dpsql.copy.%'"
+    assert Server(owner).run(left, database=str(conninfo_to_dict(owner)["dbname"])) == [(1,)]
+
+
+def test_names_of_copies_are_their_own() -> None:
+    names = {copy_name(table) for table in ("visits", "x" * 63, "x" * 62 + "y", "a.b")}
     assert len(names) == 4 and all(len(name.encode()) <= 63 for name in names)

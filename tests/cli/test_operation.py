@@ -3,6 +3,8 @@
 import asyncio
 import json
 import signal
+import socket
+import ssl
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -13,10 +15,12 @@ import pytest
 from dpsql.cli import serve as serve_module
 from dpsql.ledger import open_ledger
 from dpsql.session import Session
+from dpsql.wire.frontend import SSLRequest
 from dpsql.wire.server import GatewayServer
 from tests.cli.conftest import Program, Run
 from tests.cli.test_serve import Start, connect
 
+CERTIFICATES = Path(__file__).parent.parent / "wire"
 COUNT = "SELECT COUNT(*) FROM patients"
 
 
@@ -89,6 +93,50 @@ def test_policies_are_loaded_again_under_open_sessions(policy: Path, ledger: str
     metrics = probe(program, "metrics")[1]
     assert 'dpsql_policy_reloads_total{outcome="00000"} 1\n' in metrics
     assert 'dpsql_policy_reloads_total{outcome="F0000"} 2\n' in metrics
+    assert program.stop() == 0
+
+
+def presented(program: Program) -> bytes:
+    """The certificate that a client who comes now is shown; it must be the one that the channel is bound to."""
+    port = program.port
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as plain:
+        plain.sendall(SSLRequest().encode())
+        assert plain.recv(1) == b"S"
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with context.wrap_socket(plain) as secure:
+            shown = secure.getpeercert(binary_form=True)
+    with psycopg.connect(
+        f"postgresql://ana:secret@127.0.0.1:{port}/clinic?sslmode=require&channel_binding=require"
+    ) as bound:
+        assert bound.execute("SELECT 1").fetchone() == (1,)
+    assert shown is not None
+    return shown
+
+
+def test_the_certificate_is_loaded_again(policy: Path, ledger: str, start: Start) -> None:
+    certificate, key = policy.parent / "server.crt", policy.parent / "server.key"
+
+    def put(name: str) -> bytes:
+        certificate.write_bytes((CERTIFICATES / f"{name}.crt").read_bytes())
+        key.write_bytes((CERTIFICATES / f"{name}.key").read_bytes())
+        return ssl.PEM_cert_to_DER_cert(certificate.read_text())
+
+    old = put("server")
+    program = start("serve", policy, "--port", 0, "--ledger", ledger, "--tls-cert", certificate, "--tls-key", key)
+    assert presented(program) == old
+    with connect(program, sslmode="require") as connection:
+        new = put("renewed")
+        assert presented(program) == old, "not before it is told"
+        assert "were loaded again" in reload(program)
+        assert presented(program) == new != old
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+        key.write_bytes((CERTIFICATES / "server.key").read_bytes())  # not the certificate's own
+        assert "the policies stay as they were: cannot load TLS certificate" in reload(program)
+        change(policy, "max_epsilon = 1.0", "max_epsilon = -1")
+        put("server")
+        assert "the policies stay as they were" in reload(program)
+        assert presented(program) == new, "all or nothing"
     assert program.stop() == 0
 
 

@@ -176,7 +176,10 @@ def test_subqueries_hand_their_bounds_on(clinic: Planner) -> None:
         ("SELECT SUM(cost) FROM visits", 0, 5000),
         ("SELECT SUM(doctor_id % 5) FROM visits", -5, 5),
         ("SELECT SUM(boxes) FROM prescriptions", 0, 10),
-        ("SELECT SUM(least(visited_on - DATE '2020-01-01', 5000) * 0) FROM visits WHERE FALSE", None, None),
+        ("SELECT SUM(least(visited_on - DATE '2020-01-01', 5000) * 0) FROM visits WHERE FALSE", 0, 0),
+        ("SELECT SUM(visited_on - DATE '2020-01-01') FROM visits", 0, 2556),
+        ("SELECT SUM(DATE '2020-01-01' - visited_on::timestamp::date) FROM visits", -2556, 0),
+        ("SELECT SUM(visited_on + 1 - DATE '2020-01-01') FROM visits", None, None),
     ],
 )
 def test_other_tables(clinic: Planner, sql: str, lower: int | None, upper: int | None) -> None:

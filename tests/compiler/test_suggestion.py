@@ -11,7 +11,7 @@ import pytest
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.search_grid import Magnitudes
 from dpsql.compiler.suggestion import NO_VALUE, Limit, Wanted, exact_searches, plan_search, positive, searchable
-from dpsql.policy import Policy, Table
+from dpsql.policy import Policy, RandomizedResponse, Table
 from dpsql.sqltypes import SqlType
 from tests.strategies.world import SETTINGS, Survey, open_survey
 
@@ -86,3 +86,14 @@ def test_a_count_is_at_least_one() -> None:
     assert (positive(Fraction(-8)), positive(Fraction(0)), positive(Fraction(12))) == (1, 1, 12)
     with pytest.raises(TypeError):
         positive(date(2026, 1, 1))
+
+
+def test_randomized_answers_are_left_alone(catalog: Catalog) -> None:
+    visits = table(catalog.policy, "visits")
+    asked = replace(visits.columns[-1], collected_by=RandomizedResponse(Fraction(3, 4), 2))
+    plain, without = (
+        searchable(catalog.policy, replace(visits, columns=(*visits.columns[:-1], last)), tighter=True)
+        for last in (replace(asked, type=SqlType.TEXT, collected_by=None), replace(asked, type=SqlType.TEXT))
+    )
+    assert asked.name in {column.name for column in plain.keys}
+    assert asked.name not in {column.name for column in without.keys}

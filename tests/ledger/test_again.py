@@ -200,6 +200,21 @@ def test_nothing_is_known_that_is_not_durable(sqlite_ledger: SqliteLedger) -> No
     assert again(sqlite_ledger, "a") is not None
 
 
+@pytest.mark.parametrize("group", [None, "team"])
+def test_what_is_forgotten_meanwhile_is_not_told(sqlite_ledger: SqliteLedger, group: str | None) -> None:
+    if group is not None:
+        sqlite_ledger.set_group("ana", group)
+    had(sqlite_ledger, "a")
+    assert again(sqlite_ledger, "a") is not None
+    totals = sqlite_ledger._memory.totals
+    if group is None:
+        totals.clear()
+    else:
+        owned = next(iter(sqlite_ledger._memory.owned.values()))
+        del totals[owned.payers.shared.id]
+    assert again(sqlite_ledger, "a") is None
+
+
 def test_a_large_release_is_not_kept_in_memory(sqlite_ledger: SqliteLedger) -> None:
     first = sqlite_ledger.charge("ana", POLICY, requests("a"), sql=SQL)
     sqlite_ledger.store(first.releases[0].release_id, bytes(100_000))

@@ -87,6 +87,20 @@ def test_users_take_turns() -> None:
     run(scenario)
 
 
+def test_who_has_fewest_calls_running_comes_first() -> None:
+    async def scenario() -> None:
+        pool = FairPool(5)
+        calls = Calls(pool)
+        await calls.call("c0", "c1", "c2", "a0", "c3", "a1")
+        assert calls.begun == ["c0", "c1", "c2", "a0"]
+        await calls.free("c0")
+        assert calls.begun[4:] == ["a1"], "though c3 has waited longer"
+        await calls.free_all()
+        pool.shutdown()
+
+    run(scenario)
+
+
 def test_one_user_alone_has_all_but_one() -> None:
     async def scenario() -> None:
         pool = FairPool(2)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from dpsql.compiler import intervals
-from dpsql.errors import Error, InvalidText, NumberOutOfRange
+from dpsql.errors import Error, InvalidText, NumberOutOfRange, QueryTooComplex
 from dpsql.sqltypes import Span
 from dpsql.wire import textformat
 from dpsql.wire.catalog.kinds import BOOL, REG_TYPES, Kind, kind_of
@@ -129,7 +129,10 @@ def _json(text: str) -> str:
 
 
 def _jsonb(text: str) -> str:
-    return quote(jsonb_text(_loaded(text)))
+    try:
+        return quote(jsonb_text(_loaded(text)))
+    except RecursionError:
+        raise QueryTooComplex("the JSON nests too deep") from None
 
 
 def _loaded(text: str) -> Any:

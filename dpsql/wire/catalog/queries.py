@@ -9,10 +9,12 @@ from dataclasses import replace
 from typing import Final
 
 from dpsql.errors import GroupingError, InvalidSyntax, UndefinedColumn, UndefinedFunction, UndefinedTable
-from dpsql.wire.catalog.expressions import Expressions, order_key, shown_kind
+from dpsql.wire.catalog.calls import order_key
+from dpsql.wire.catalog.expressions import Expressions
 from dpsql.wire.catalog.kinds import INT8, OID, TEXT, UNKNOWN, Kind, kind_of, named
 from dpsql.wire.catalog.literals import quote
 from dpsql.wire.catalog.naming import column_name
+from dpsql.wire.catalog.operations import shown_kind
 from dpsql.wire.catalog.relations import Relation, system_relations
 from dpsql.wire.catalog.rowfunctions import RELATION_FUNCTIONS
 from dpsql.wire.catalog.rowsets import rowset, session_rows

@@ -95,3 +95,16 @@ sELECT '{00000000-0000-0000-0000-00000000002a}'::uuid[], '{"b":1,"aa":2,"a":3,"a
 sELECT x FROM (VALUES (ARRAY[1]), (ARRAY[2,3])) t(x);
 sELECT 'infinity'::timestamp IS NULL, ARRAY['2020-01-01'::date];
 sELECT array_to_string(ARRAY[1.5::float8, 2], ','), ARRAY[1,2]::text, ARRAY[1,2]::text[], '{1,2}'::int[]::bigint[], '2020-01-01'::date::text;
+select encode('\xdead'::bytea, 'nope');
+select decode('zz', 'hex');
+select decode('3q0=', 'base64'), encode('\xdead', 'base64'), length('\xdead'::bytea), md5('\x61'::bytea), initcap('ab cD');
+select '{"a":[1,{"b":null,"c":"x"}]}'::json -> 'a' -> 1 ->> 'b', '[1,2.50]'::json -> -1, '[1]'::json -> 1, '{"a":{"b":"x"}}'::json ->> 'a', '{"b":[true]}'::jsonb -> 'b';
+select json_typeof('{}'), json_typeof('1'), json_typeof('"a"'), json_typeof('true'), json_typeof('null'), jsonb_typeof('[]');
+select array_positions(array[1,2,1], 1), array_replace(array[1,2], 1, 3), array_dims(array[1,2]), num_nulls(1, null);
+select * from unnest(array[1,2,3], array['a','b']) with ordinality as u(n, t, i);
+select pg_typeof(1), 2 between symmetric 3 and 1, 2 not between symmetric 3 and 1, interval '2' day, 'orders' ^@ 'ord';
+select pg_describe_object(1259, 'sales.orders'::regclass, 0), oidvectortypes('23 25'::oidvector);
+select relname, count(*) over (order by relname rows between 1 preceding and current row) from pg_class where relnamespace = 'hr'::regnamespace and relkind = 'r' order by 1;
+select column_name from "shop".information_schema.columns where table_name = 'items' order by 1;
+select json_agg(relname order by relname), jsonb_agg(distinct relkind) from pg_class where relnamespace = 'hr'::regnamespace and relkind = 'r';
+select pg_identify_object(1, 2);

@@ -11,6 +11,7 @@ from dpsql.errors import (
     Error,
     InvalidSyntax,
     InvalidText,
+    QueryTooComplex,
     UndefinedColumn,
     UndefinedFunction,
     UndefinedObject,
@@ -171,3 +172,9 @@ def test_keys_lead_to_the_unit(shop: Visitors) -> None:
         ("sales.orders", "FOREIGN KEY (customer_id) REFERENCES sales.customers(id)"),
         ("sales.orders", "PRIMARY KEY (id)"),
     ]
+
+
+def test_json_that_nests_too_deep_is_refused(shop: Visitors) -> None:
+    for depth in (900, 100_000):
+        with pytest.raises((QueryTooComplex, InvalidText)):
+            shop.rows(f"SELECT '{'[' * depth}{']' * depth}'::jsonb")
