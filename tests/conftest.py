@@ -33,7 +33,7 @@ SEED = 7
 
 COVERS = {"compiler", "privacy", "ledger", "test_protocol", "test_release", "test_system"} | {
     *("test_engine", "test_nested", "test_previews", "test_prices", "test_probes", "test_scopes", "test_session"),
-    *("test_target", "test_transactions"),
+    *("test_bias", "test_intervals", "test_responses", "test_target", "test_transactions"),
 }
 """The tests that answer for branches; the others, which run whole systems, are not slowed down by counting them."""
 

@@ -200,6 +200,8 @@ def test_the_two_formulas_have_the_noise_of_their_cells() -> None:
     "sql",
     [
         "SELECT COUNT(*) FROM people WHERE ill",
+        "SELECT party FROM people GROUP BY party ORDER BY COUNT(*) DESC LIMIT 1",
+        "SELECT MODE() WITHIN GROUP (ORDER BY party) FROM people",
         "SELECT COUNT(*) FILTER (WHERE ill OR slot > 3) FROM people",
         "SELECT COUNT(*) FILTER (WHERE ill AND party = 'x') FROM people",
         "SELECT COUNT(*) FILTER (WHERE party = 'q') FROM people",
