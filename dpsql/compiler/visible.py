@@ -20,9 +20,9 @@ _OFF_CENTRE = Fraction(1, 3)
 
 
 def weights(parts: Sequence[Part], outputs: Iterable[Output]) -> tuple[Fraction, ...]:
-    """How much the variance of each part's noise matters, over all columns that are made of it."""
+    """How much the variance of each part's noise matters, over all columns that are made of it; equal ones are one."""
     total = [Fraction(0)] * len(parts)
-    for output in outputs:
+    for output in dict.fromkeys(outputs):
         for cell, weight in _seen(output, parts).items():
             total[cell] += weight
     return tuple(total)
