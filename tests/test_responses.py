@@ -204,6 +204,7 @@ def test_the_two_formulas_have_the_noise_of_their_cells() -> None:
         "SELECT MODE() WITHIN GROUP (ORDER BY party) FROM people",
         "SELECT COUNT(*) FILTER (WHERE ill OR slot > 3) FROM people",
         "SELECT COUNT(*) FILTER (WHERE ill AND party = 'x') FROM people",
+        "SELECT COUNT(*) FILTER (WHERE lower(party) = 'x') FROM people",
         "SELECT COUNT(*) FILTER (WHERE party = 'q') FROM people",
         "SELECT COUNT(*) FILTER (WHERE party IN ('x', 'y')) FROM people",
         "SELECT COUNT(slot) FILTER (WHERE ill), COUNT(DISTINCT slot) FILTER (WHERE ill) FROM people",

@@ -351,6 +351,14 @@ def test_intervals_add_columns(session: Session) -> None:
             ["r", "n", "n_low", "n_high"],
         ),
         ("SELECT COUNT(*) AS n FROM doctors", ["n"]),
+        ("SELECT COUNT(*) + (SELECT MEDIAN(age) FROM patients) AS m FROM patients", ["m"]),
+        ("SELECT MAX(n) + 1 AS m FROM (SELECT sex, COUNT(*) AS n FROM patients GROUP BY sex) AS t", ["m"]),
+        ("SELECT k + 1 AS m FROM (SELECT MAX(n) AS k FROM (SELECT COUNT(*) AS n FROM patients) AS t) AS u", ["m"]),
+        ("SELECT COUNT(*) * 1.0 / doctor_id AS m FROM visits GROUP BY doctor_id", ["m", "m_low", "m_high"]),
+        (
+            "SELECT n * k AS m FROM (SELECT n, n AS k FROM (SELECT COUNT(*) AS n FROM patients) AS t) AS u",
+            ["m", "m_low", "m_high"],
+        ),
     ],
 )
 def test_intervals_stand_beside_noisy_columns_only(session: Session, sql: str, names: list[str]) -> None:
