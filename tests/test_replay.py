@@ -86,13 +86,14 @@ def frozen(found: Groups, shown: Groups | None) -> Release:
 
     def released(planned: PlannedRelease, exact: ExactCells) -> ReleasedCells:
         cells = release(planned, exact)
-        found.setdefault(planned.key, set()).update(_keys(cells))
+        keys = _keys(cells)
+        found.setdefault(planned.key, set()).update(keys)
         rows = [
             index
-            for index, key in enumerate(_keys(cells))
+            for index, key in enumerate(keys)
             if not planned.private_keys or shown is None or key in shown.get(planned.key, set())
         ]
-        kept = [_keys(cells)[index] for index in rows]
+        kept = [keys[index] for index in rows]
         outputs = tuple(
             np.array([output(planned.key, key, column) for key in kept], dtype=np.int64)
             for column in range(len(planned.parts))
