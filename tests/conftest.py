@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from numpy.typing import NDArray
 
 from dpsql.backends import Backend, open_backend
@@ -38,6 +39,10 @@ COVERS = {"backends", "cli", "compiler", "ledger", "privacy", "test_protocol", "
     *("test_transactions",),
 }
 """The tests that answer for branches; the others, which run whole systems, are not slowed down by counting them."""
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("untimed", settings(), deadline=None)
+settings.load_profile("untimed")
 
 MakeEngine = Callable[..., Engine]
 
