@@ -109,7 +109,7 @@ def _findings(made: Worlds, folder: Path, classes: list[QueryClass], extent: Ext
         yield checks.failure(made, folder, (one, other))
     if extent.wants("rows of nobody"):
         lost = made.write(folder, replace(neighbours(made)[1], name="nobody", nobody=True))
-        yield from checks.nobody(made, folder, (lost, other), error)
+        yield from checks.nobody(made, folder, (lost, other), extent.single_runs, error)
 
 
 def _asked(

@@ -72,12 +72,13 @@ def _of_keys(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
     name, source, each = table.name, source_of(table), own_groups(worlds)
     blocks = tuple(tuple(number * SPREAD + place for number in numbers for place in range(SPREAD)) for numbers in each)
     secrets = tuple(tuple(f"s{number}" for number in numbers) for numbers in each)
-    yield QueryClass(
-        f"groups {name}",
-        f"SELECT {BLOCK}, COUNT(*) FROM {source} GROUP BY {BLOCK}",
-        Trials(blocks),
-        settings=(("dpsql.max_groups", "2"),),
-    )
+    for kept in (1, 3):
+        yield QueryClass(
+            f"groups {name}, {kept} kept",
+            f"SELECT {BLOCK}, COUNT(*) FROM {source} GROUP BY {BLOCK}",
+            Trials(blocks),
+            settings=(("dpsql.max_groups", str(kept)),),
+        )
     yield QueryClass(
         f"selection {name}",
         f"SELECT {SECRET} FROM {source} GROUP BY {SECRET}",
