@@ -7,7 +7,6 @@ that has broken the promise. A game is long enough for that to show beyond doubt
 
 import math
 import random
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -62,6 +61,7 @@ name = "arena"
 url = "duckdb:///{file}"
 privacy_unit = "person"
 data_version = "1"
+reply_quantum = "{quantum} ms"
 budget = {{ epsilon = 1000, delta = 0.09 }}
 [roles.analyst]
 budget = {{ epsilon = {epsilon}, delta = {delta}, accountant = "{accountant}" }}
@@ -88,7 +88,11 @@ note = {{ type = "text" }}
 day = {{ type = "date", lower = 2024-01-01, upper = 2024-12-31 }}
 met = {{ type = "timestamp", lower = 2024-01-01T00:00:00, upper = 2024-12-31T00:00:00 }}
 """
-_TERMS: Final = {"epsilon": EPSILON, "delta": 1e-6, "query": EPSILON, "query_delta": 1e-9, "accountant": "basic"}
+_TERMS: Final = {
+    **{"epsilon": EPSILON, "delta": 1e-6, "query": EPSILON, "query_delta": 1e-9, "accountant": "basic"},
+    **{"quantum": 0, "data": ""},
+}
+"""What a policy says, unless an attack needs it otherwise; `data` names databases that `Arena.add` has made."""
 
 
 @dataclass(frozen=True)
@@ -138,18 +142,22 @@ class Arena:
         self._engines: dict[tuple[object, ...], Engine] = {}
         self._users = 0
         self._held = ExitStack()
-        for name, sql in (("without", _PEOPLE), ("with", _PEOPLE + _TARGET)):
-            for gateway in ("naive", "dpsql"):  # DuckDB opens a file in one process with one configuration only
-                with duckdb.connect(str(folder / f"{gateway}-{name}.duckdb")) as connection:
-                    connection.execute(sql)
+        self.add("", "")
 
     def close(self) -> None:
         """Close whatever was opened."""
         self._held.close()
 
-    def naive(self, present: bool, *, scale: int = 0, smallest: int = 0, queries: int = sys.maxsize) -> NaiveGateway:
+    def add(self, data: str, sql: str) -> None:
+        """Make databases of a name; SQL adds to what the target has."""
+        for present in (True, False):
+            for gateway in ("naive", "dpsql"):  # DuckDB opens a file in one process with one configuration only
+                with duckdb.connect(str(self._file(gateway, present, data))) as connection:
+                    connection.execute(_PEOPLE + (_TARGET + sql if present else ""))
+
+    def naive(self, present: bool, data: str = "", /, **options: int) -> NaiveGateway:
         """A new naive gateway."""
-        gateway = NaiveGateway(self._file("naive", present), scale=scale, smallest=smallest, queries=queries)
+        gateway = NaiveGateway(self._file("naive", present, data), **options)
         self._held.callback(gateway.database.close)
         return gateway
 
@@ -193,7 +201,8 @@ class Arena:
     def _open(self, present: bool, terms: Mapping[str, object]) -> Engine:
         name = f"arena{len(self._engines)}"
         policy = self._folder / f"{name}.toml"
-        values = {**_TERMS, **terms, "file": self._file("dpsql", present).name}
+        values = {**_TERMS, **terms}
+        values["file"] = self._file("dpsql", present, values["data"]).name
         policy.write_text(_POLICY.format_map(values), encoding="utf-8")
         loaded = load_policy(policy)
         ledger = open_ledger(f"sqlite:///{self._folder / name}.sqlite")
@@ -202,8 +211,8 @@ class Arena:
         self._held.callback(engine.close)
         return engine
 
-    def _file(self, gateway: str, present: bool) -> Path:
-        return self._folder / f"{gateway}-{'with' if present else 'without'}.duckdb"
+    def _file(self, gateway: str, present: bool, data: object) -> Path:
+        return self._folder / f"{gateway}{data}-{'with' if present else 'without'}.duckdb"
 
 
 def asking(session: Session) -> Ask:

@@ -37,7 +37,6 @@ SMUGGLED = (
     "SUMMARIZE SELECT city FROM people WHERE age = 108 -- COUNT(*)",
     "PREPARE q AS SELECT city FROM people /* COUNT(*) */; EXECUTE q",
     "DECLARE c CURSOR WITH HOLD FOR SELECT city FROM people; FETCH ALL FROM c -- COUNT(*)",
-    "COPY (SELECT city FROM people) TO STDOUT -- COUNT(*)",
     "SELECT COUNT(*) FROM people WHERE city = 'x' UNION ALL SELECT city FROM people --'",
     'SELECT COUNT(*) AS "a"" FROM people; SELECT city FROM people --" FROM people',
     'SELECT COUNT(*) AS "x", city FROM people --" FROM people',
