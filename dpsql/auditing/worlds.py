@@ -5,16 +5,18 @@ Rule 2: each unit that comes and goes has groups of its own, so each is a pair o
 Rule 3: such a unit exceeds every limit: more rows than count, more groups, values beyond the bounds.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import date, datetime
 from fractions import Fraction
 from pathlib import Path
 
 import duckdb
 
+from dpsql.auditing.values import beyond, constant, engine_type, null, number_as
 from dpsql.compiler.engines.dialect import quote_name
 from dpsql.compiler.schema import EngineSchema, EngineTable
-from dpsql.policy import Budget, Column, MechanismChoice, Policy, QueryDefaults, Role, Table, UnitVia, Value
+from dpsql.errors import NotSupportedError
+from dpsql.policy import Budget, Column, MechanismChoice, Policy, QueryDefaults, Role, Table, UnitVia
 from dpsql.privacy.cost import Accountant
 from dpsql.privacy.sensitivity import Adjacency
 from dpsql.sqltypes import SqlType
@@ -36,16 +38,10 @@ _OTHERS = 5
 _PUBLIC_ROWS = 10
 _MOST_ROWS = 250_000
 """Rows of all the units that come and go, in one table."""
-_INTEGERS = {SqlType.SMALLINT: 2**15 - 1, SqlType.INTEGER: 2**31 - 1, SqlType.BIGINT: 2**63 - 1}
-_ENGINE_TYPES = {
-    SqlType.NUMERIC: "DECIMAL(38, 9)",
-    SqlType.REAL: "FLOAT",
-    SqlType.DOUBLE: "DOUBLE",
-    SqlType.TIME: "TIME",
-    SqlType.TIMESTAMP: "TIMESTAMP",
-    SqlType.TIMESTAMPTZ: "TIMESTAMPTZ",
-    SqlType.BYTEA: "BLOB",
-}
+
+
+class NotAuditable(NotSupportedError, code="0A000"):
+    """No neighbours can be made up in the shape of the policy's tables."""
 
 
 @dataclass(frozen=True)
@@ -89,10 +85,6 @@ class Worlds:
         """Whether neighbours differ by a unit that is another."""
         return self.policy.dataset.adjacency is Adjacency.SUBSTITUTE
 
-    def is_one_row(self, table: Table) -> bool:
-        """Whether the engine enforces that a unit has one row."""
-        return self.rows_of(table) == 1
-
     def has_nobody(self, table: Table) -> bool:
         """Whether there can be rows that lead to no unit."""
         column = table.unit_key or (table.unit_via.on[0][0] if table.unit_via is not None else "")
@@ -117,20 +109,28 @@ class Worlds:
         with duckdb.connect(str(path)) as database:
             database.execute("SET TimeZone = 'UTC'")
             for table in self.policy.tables:
-                self._create(database, table)
-                if table.public:
-                    database.execute(_insert(self._path(table), self._public_rows(table)))
-                    continue
-                database.execute(_insert(self._path(table), self._unit_rows(table, -_OTHERS, 0, 1, high=True)))
-                if rows.first is not None:
-                    of_each = self._unit_rows(
-                        table, rows.first, rows.first + self.units, self.rows_of(table), high=rows.high
-                    )
-                    database.execute(_insert(self._path(table), of_each))
-                if rows.nobody and self.has_nobody(table):
-                    lost = self._unit_rows(table, 0, 1, self.rows_of(table), high=True, lost=True)
-                    database.execute(_insert(self._path(table), lost))
+                try:
+                    self._create(database, table)
+                    for select in self._selects(table, rows):
+                        database.execute(f"INSERT INTO {self._path(table)} BY NAME {select}")
+                except duckdb.Error as error:
+                    # All rows here are made up, so what is wrong with them may be told.
+                    raise NotAuditable(
+                        f'rows for table "{table.name}" cannot be made up: {str(error).splitlines()[0]}'
+                    ) from None
         return path
+
+    def _selects(self, table: Table, rows: Rows) -> Iterator[str]:
+        """SQL for the rows of one table."""
+        if table.public:
+            yield self._public_rows(table)
+            return
+        yield self._unit_rows(table, -_OTHERS, 0, 1, high=True)
+        count = self.rows_of(table)
+        if rows.first is not None:
+            yield self._unit_rows(table, rows.first, rows.first + self.units, count, high=rows.high)
+        if rows.nobody and self.has_nobody(table):
+            yield self._unit_rows(table, 0, 1, count, high=True, lost=True)
 
     # Tables
 
@@ -168,7 +168,7 @@ class Worlds:
         for name, sql_type in self._columns(table).items():
             not_null = known is not None and name in known.columns and known.columns[name].not_null
             is_key = any(name in names for names in self._unique(table)) or name == table.unit_key
-            listed.append(f"{quote_name(name)} {_engine_type(sql_type)}{' NOT NULL' if not_null and is_key else ''}")
+            listed.append(f"{quote_name(name)} {engine_type(sql_type)}{' NOT NULL' if not_null and is_key else ''}")
         listed += [f"UNIQUE ({', '.join(map(quote_name, names))})" for names in self._unique(table)]
         database.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_name(table.schema or self.policy.dataset.schema)}")
         database.execute(f"CREATE TABLE {self._path(table)} ({', '.join(listed)})")
@@ -177,7 +177,9 @@ class Worlds:
 
     def _public_rows(self, table: Table) -> str:
         own = {_PROBES: 2 * self.units, _BLOCKS: 2 * self.units * SPREAD}
-        values = [f"{_number('r', sql_type)} AS {quote_name(name)}" for name, sql_type in self._columns(table).items()]
+        values = [
+            f"{number_as('r', sql_type)} AS {quote_name(name)}" for name, sql_type in self._columns(table).items()
+        ]
         return f"SELECT {', '.join(values)} FROM range({own.get(table.name, _PUBLIC_ROWS)}) AS rows (r)"
 
     def _unit_rows(self, table: Table, first: int, end: int, rows: int, *, high: bool, lost: bool = False) -> str:
@@ -191,17 +193,17 @@ class Worlds:
     def _value(self, table: Table, name: str, sql_type: SqlType, unit: str, row: str, high: bool, lost: bool) -> str:
         """SQL for the value of one column in row `row` of unit `unit`."""
         if name == table.unit_key:
-            return _null(sql_type) if lost else _number(unit, sql_type)
+            return null(sql_type) if lost else number_as(unit, sql_type)
         if table.unit_via is not None and (there := dict(table.unit_via.on).get(name)) is not None:
             parent = self._parent(table)
             above = f"({row} % (CASE WHEN {unit} < 0 THEN 1 ELSE {self.rows_of(parent)} END))"
-            return _null(sql_type) if lost else self._value(parent, there, sql_type, unit, above, high, lost)
+            return null(sql_type) if lost else self._value(parent, there, sql_type, unit, above, high, lost)
         column = table.column(name)
         if column is not None and any(name in names for names in self._unique(table)):
             column = None
         if column is None:
             rows = self.rows_of(table)
-            return _number(f"({unit if not lost else 2 * self.units} * {rows} + {row})", sql_type)
+            return number_as(f"({unit if not lost else 2 * self.units} * {rows} + {row})", sql_type)
         return self._listed(column, unit, row, high)
 
     def _listed(self, column: Column, unit: str, row: str, high: bool) -> str:
@@ -215,17 +217,24 @@ class Worlds:
             case "audit_secret":
                 return f"CASE WHEN NOT {stays} THEN 's' || {unit} END"
             case "audit_choice":
-                return f"CASE WHEN {stays} THEN NULL WHEN {unit} < {self.units} THEN 'b' ELSE 'c' END"
+                return f"CASE WHEN {stays} THEN 'a' WHEN {unit} < {self.units} THEN 'b' ELSE 'c' END"
         if column.values:
-            listed = ", ".join(_constant(value, column.type) for value in column.values)
+            listed = ", ".join(constant(value, column.type) for value in column.values)
             return f"list_extract([{listed}], CAST({row} % {len(column.values)} AS BIGINT) + 1)"
         if column.values_from is not None:
-            return _number(f"({row} % {_PUBLIC_ROWS})", column.type)
-        return _extreme(column, high)
+            return number_as(f"({row} % {_PUBLIC_ROWS})", column.type)
+        return beyond(column, high)
 
 
 def worlds(policy: Policy, schema: EngineSchema, units: int) -> Worlds:
-    """Return what is audited of a policy, with so many units that come and go, or fewer where each has many rows."""
+    """Return what is audited of a policy, with so many units that come and go, or fewer where each has many rows.
+
+    Raises:
+        NotAuditable: A table or column of the policy has a name that the audit needs.
+    """
+    taken = {table.name for table in policy.tables} | {c.name for table in policy.tables for c in table.columns}
+    if clash := sorted(taken & {_PROBES, _BLOCKS, PROBE, BLOCK, SECRET, CHOICE}):
+        raise NotAuditable(f'the audit needs the name "{clash[0]}" for itself', hint="Audit a copy without it.")
     public = tuple(
         Table(name, None, True, None, None, None, None, None, None, (Column(column, SqlType.INTEGER, nullable=False),))
         for name, column in ((_PROBES, "probe"), (_BLOCKS, "block"))
@@ -274,62 +283,3 @@ def _via(table: Table) -> UnitVia:
     if table.unit_via is None:
         raise TypeError("a protected table has a unit key or a way to it")
     return table.unit_via
-
-
-def _insert(path: str, rows: str) -> str:
-    return f"INSERT INTO {path} BY NAME {rows}"
-
-
-def _engine_type(sql_type: SqlType) -> str:
-    if sql_type.is_text:
-        return "VARCHAR"
-    if sql_type.is_array:
-        return "INTEGER[]" if sql_type.element is None else f"{_engine_type(sql_type.element)}[]"
-    return _ENGINE_TYPES.get(sql_type, sql_type.value.upper())
-
-
-def _null(sql_type: SqlType) -> str:
-    return f"CAST(NULL AS {_engine_type(sql_type)})"
-
-
-def _number(number: str, sql_type: SqlType) -> str:
-    """SQL for a value of a type that stands for a whole number, another for each; NULL where there is no such way."""
-    if sql_type.is_text:
-        return f"'v' || {number}"
-    if sql_type.is_number:
-        return f"CAST({number} AS {_engine_type(sql_type)})"
-    if sql_type is SqlType.UUID:
-        return f"CAST(md5(CAST({number} AS VARCHAR)) AS UUID)"
-    if sql_type is SqlType.DATE:
-        return f"DATE '2000-01-01' + CAST({number} AS INTEGER)"
-    if sql_type is SqlType.BOOLEAN:
-        return f"({number}) % 2 = 0"
-    return _null(sql_type)
-
-
-def _extreme(column: Column, high: bool) -> str:
-    """SQL for a value beyond a column's bounds on one side, as far as its type goes."""
-    lower, upper = column.lower, column.upper
-    if lower is None or upper is None:
-        return _number("1", column.type)
-    if isinstance(lower, Fraction) and isinstance(upper, Fraction):
-        width = upper - lower + 1
-        value = upper + 10 * width if high == (abs(upper) >= abs(lower)) else lower - 10 * width
-        most = _INTEGERS.get(column.type)
-        if most is not None:
-            value = Fraction(max(-most, min(most, int(value))))
-        return _constant(value, column.type)
-    bound = upper if high else lower
-    if isinstance(bound, datetime):
-        bound = bound.replace(tzinfo=None)
-    return _constant(bound, column.type)
-
-
-def _constant(value: Value | datetime, sql_type: SqlType) -> str:
-    if isinstance(value, bool):
-        return "TRUE" if value else "FALSE"
-    if isinstance(value, Fraction) and value.denominator != 1:
-        return f"CAST({value.numerator}::DOUBLE / {value.denominator} AS {_engine_type(sql_type)})"
-    text = value.isoformat() if isinstance(value, date) else str(value)
-    quoted = text.replace("'", "''")
-    return f"CAST('{quoted}' AS {_engine_type(sql_type)})"
