@@ -6,7 +6,6 @@ Rule 2: both sides are asked the same in the same order, so that their ledgers, 
 
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -82,7 +81,7 @@ def audit(policy: Policy, extent: Extent, tell: Callable[[Finding], None] = lamb
     """
     backend = open_backend(policy)
     try:
-        made = worlds(policy, backend.schema, extent.units)
+        made = worlds(policy, backend.schema, extent.units, extent.runs)
     finally:
         backend.close()
     classes = [each for each in query_classes(made) if extent.wants(each.name)]
@@ -99,17 +98,17 @@ def _findings(made: Worlds, folder: Path, classes: list[QueryClass], extent: Ext
     one, other = (made.write(folder, rows) for rows in neighbours(made))
     for mechanism in extent.mechanisms:
         accountant = MECHANISMS[mechanism]
-        for each in classes:
-            with ExitStack() as held:
-                stacks = [held.enter_context(Stack(made, path, folder, accountant)) for path in (one, other)]
-                yield _asked(each, mechanism, accountant, (stacks[0], stacks[1]), extent, error)
+        with Stack(made, one, folder, accountant) as there, Stack(made, other, folder, accountant) as away:
+            for each in classes:
+                yield _asked(each, mechanism, accountant, (there, away), extent, error)
     if extent.wants("reuse"):
         yield checks.reuse(made, folder, (one, other), extent.runs, error)
     if extent.wants("failure"):
         yield checks.failure(made, folder, (one, other))
-    if extent.wants("rows of nobody"):
+    without_unit = [table for table in made.protected if extent.wants(checks.nobody_name(table))]
+    if without_unit:
         lost = made.write(folder, replace(neighbours(made)[1], name="nobody", nobody=True))
-        yield from checks.nobody(made, folder, (lost, other), extent.single_runs, error)
+        yield from checks.nobody(made, folder, (lost, other), without_unit, extent.single_runs, error)
 
 
 def _asked(

@@ -28,8 +28,8 @@ SPREAD = 12
 """Groups that the rows of one unit lie in, by BLOCK."""
 CHOICES = ("a", "b", "c")
 ROLES = {Accountant.BASIC: "audit_basic", Accountant.ZCDP: "audit_zcdp"}
-SELECTION_DELTA = Fraction(1, 20)
-"""δ of a query with keys that are not public: so large that it can be measured."""
+_MOST_DELTA, _SELECTIONS = Fraction(1, 20), 2
+"""δ of a query with keys that are not public, so large that it can be measured; and how many classes have such keys."""
 MAX_EPSILON = Fraction(8)
 
 _PROBES, _BLOCKS = "audit_probes", "audit_blocks"
@@ -226,8 +226,10 @@ class Worlds:
         return beyond(column, high)
 
 
-def worlds(policy: Policy, schema: EngineSchema, units: int) -> Worlds:
+def worlds(policy: Policy, schema: EngineSchema, units: int, runs: int) -> Worlds:
     """Return what is audited of a policy, with so many units that come and go, or fewer where each has many rows.
+
+    The budgets are for so many runs of each class.
 
     Raises:
         NotAuditable: A table or column of the policy has a name that the audit needs.
@@ -251,7 +253,8 @@ def worlds(policy: Policy, schema: EngineSchema, units: int) -> Worlds:
         accountant: Budget(Fraction(10**6), Fraction(99, 100), accountant, None, Fraction(99, 100))
         for accountant in ROLES
     }
-    defaults = QueryDefaults(Fraction(1), SELECTION_DELTA, MechanismChoice.LAPLACE, MAX_EPSILON)
+    delta = min(_MOST_DELTA, Fraction(9, 10) / (_SELECTIONS * runs))
+    defaults = QueryDefaults(Fraction(1), delta, MechanismChoice.LAPLACE, MAX_EPSILON)
     dataset = replace(
         policy.dataset,
         budget=budgets[Accountant.BASIC],

@@ -18,7 +18,7 @@ UNITS = 20
 
 def made(policy: Policy) -> Worlds:
     backend = open_backend(policy)
-    found = worlds(policy, backend.schema, UNITS)
+    found = worlds(policy, backend.schema, UNITS, runs=4)
     backend.close()
     return found
 
@@ -88,7 +88,7 @@ def test_the_engine_enforces_what_the_owner_s_does(of_small: Worlds, tmp_path: P
 def test_a_name_of_the_audit_s_own_is_refused(small: Policy, of_small: Worlds) -> None:
     taken = replace(small, tables=tuple(replace(t, name="audit_probes") for t in small.tables))
     with pytest.raises(NotAuditable, match="audit_probes"):
-        worlds(taken, of_small.schema, UNITS)
+        worlds(taken, of_small.schema, UNITS, runs=4)
 
 
 def test_what_cannot_be_made_up_is_told(of_small: Worlds, tmp_path: Path) -> None:
