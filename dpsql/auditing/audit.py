@@ -1,6 +1,6 @@
 """audit: ask query classes on neighbouring databases through the whole stack, and judge what was seen.
 
-Rule 1: nothing is asked of the policy's own database but its schema, and nothing is charged to its ledger.
+Rule 1: no query is asked of the policy's own database, and nothing is charged to its ledger.
 Rule 2: both sides are asked the same in the same order, so that their ledgers, too, are alike.
 """
 
@@ -33,6 +33,7 @@ class Extent:
         confidence: With which all bounds together hold.
         only: Beginnings of the names of classes; all of them if there are none.
         mechanisms: The kinds of noise.
+        with_rows: Whether the rows of the policy's database are copied beside those that are made up.
     """
 
     units: int = 1000
@@ -41,6 +42,7 @@ class Extent:
     confidence: float = 0.999
     only: tuple[str, ...] = ()
     mechanisms: tuple[str, ...] = tuple(MECHANISMS)
+    with_rows: bool = False
 
     def wants(self, name: str) -> bool:
         """Whether a class is audited."""
@@ -75,13 +77,13 @@ def audit(policy: Policy, extent: Extent, tell: Callable[[Finding], None] = lamb
     Assumes: noise is independent from cell to cell and from query to query.
 
     Args:
-        policy: The policy; the schema of its database is read.
+        policy: The policy; the schema of its database is read, and its rows only if that is wanted.
         extent: How thorough it is.
         tell: Told of each finding as it is made.
     """
     backend = open_backend(policy)
     try:
-        made = worlds(policy, backend.schema, extent.units, extent.runs)
+        made = worlds(policy, backend.schema, extent.units, extent.runs, with_rows=extent.with_rows)
     finally:
         backend.close()
     classes = [each for each in query_classes(made) if extent.wants(each.name)]

@@ -1,6 +1,7 @@
 """worlds: generated databases in a policy's own shape, that differ by the rows of units at their limits.
 
-Rule 1: of the policy's database the schema alone is read; no row of it is, and nothing here is written to it.
+Rule 1: of the policy's database the schema alone is read, unless the owner wants its rows copied beside those that are
+made up; nothing is written to it, and what goes wrong with its rows is not told.
 Rule 2: each unit that comes and goes has groups of its own, so each is a pair of neighbours as far as these go.
 Rule 3: such a unit exceeds every limit: more rows than count, more groups, values beyond the bounds.
 """
@@ -32,7 +33,7 @@ _MOST_DELTA, _SELECTIONS = Fraction(1, 20), 2
 """δ of a query with keys that are not public, so large that it can be measured; and how many classes have such keys."""
 MAX_EPSILON = Fraction(8)
 
-_PROBES, _BLOCKS = "audit_probes", "audit_blocks"
+_PROBES, _BLOCKS, _OWNERS = "audit_probes", "audit_blocks", "audit_source"
 _OTHERS = 5
 """Units that stay."""
 _PUBLIC_ROWS = 10
@@ -69,11 +70,13 @@ class Worlds:
         policy: The owner's, with the columns, roles and budgets of the audit; its url is that of no database.
         schema: What the owner's engine enforces.
         units: How many units come and go, one pair of neighbours each.
+        source: The DuckDB file whose rows are on both sides; None for a few that are made up.
     """
 
     policy: Policy
     schema: EngineSchema
     units: int
+    source: Path | None = None
 
     @property
     def protected(self) -> tuple[Table, ...]:
@@ -108,24 +111,28 @@ class Worlds:
         path = folder / f"{rows.name}.duckdb"
         with duckdb.connect(str(path)) as database:
             database.execute("SET TimeZone = 'UTC'")
+            if self.source is not None:
+                database.execute(f"ATTACH {constant(str(self.source), SqlType.TEXT)} AS {_OWNERS} (READ_ONLY)")
             for table in self.policy.tables:
                 try:
                     self._create(database, table)
                     for select in self._selects(table, rows):
                         database.execute(f"INSERT INTO {self._path(table)} BY NAME {select}")
                 except duckdb.Error as error:
-                    # All rows here are made up, so what is wrong with them may be told.
-                    raise NotAuditable(
-                        f'rows for table "{table.name}" cannot be made up: {str(error).splitlines()[0]}'
-                    ) from None
+                    told = str(error).splitlines()[0] if self.source is None else type(error).__name__
+                    raise NotAuditable(f'rows for table "{table.name}" cannot be made up: {told}') from None
         return path
 
     def _selects(self, table: Table, rows: Rows) -> Iterator[str]:
         """SQL for the rows of one table."""
-        if table.public:
+        if self.source is not None and table.name not in (_PROBES, _BLOCKS):
+            yield self._copied_rows(table)
+        elif table.public:
             yield self._public_rows(table)
+        else:
+            yield self._unit_rows(table, -_OTHERS, 0, 1, high=True)
+        if table.public:
             return
-        yield self._unit_rows(table, -_OTHERS, 0, 1, high=True)
         count = self.rows_of(table)
         if rows.first is not None:
             yield self._unit_rows(table, rows.first, rows.first + self.units, count, high=rows.high)
@@ -182,6 +189,20 @@ class Worlds:
         ]
         return f"SELECT {', '.join(values)} FROM range({own.get(table.name, _PUBLIC_ROWS)}) AS rows (r)"
 
+    def _copied_rows(self, table: Table) -> str:
+        """The owner's rows; they have no value in the audit's own columns, but the first choice."""
+        own = {PROBE: "NULL", BLOCK: "NULL", SECRET: "NULL", CHOICE: f"'{CHOICES[0]}'"}
+        values = [
+            f"CAST({own.get(name, quote_name(name))} AS {engine_type(sql_type)}) AS {quote_name(name)}"
+            for name, sql_type in self._columns(table).items()
+        ]
+        return f"SELECT {', '.join(values)} FROM {_OWNERS}.{self._path(table)}"
+
+    @property
+    def _shift(self) -> int:
+        """What is added to the numbers of keys, so that those who come and go are nobody who is there."""
+        return 0 if self.source is None else 10**9
+
     def _unit_rows(self, table: Table, first: int, end: int, rows: int, *, high: bool, lost: bool = False) -> str:
         """Rows of the units numbered from `first` to before `end`, `rows` each."""
         values = [
@@ -193,7 +214,7 @@ class Worlds:
     def _value(self, table: Table, name: str, sql_type: SqlType, unit: str, row: str, high: bool, lost: bool) -> str:
         """SQL for the value of one column in row `row` of unit `unit`."""
         if name == table.unit_key:
-            return null(sql_type) if lost else number_as(unit, sql_type)
+            return null(sql_type) if lost else number_as(f"({unit} + {self._shift})", sql_type)
         if table.unit_via is not None and (there := dict(table.unit_via.on).get(name)) is not None:
             parent = self._parent(table)
             above = f"({row} % (CASE WHEN {unit} < 0 THEN 1 ELSE {self.rows_of(parent)} END))"
@@ -203,7 +224,8 @@ class Worlds:
             column = None
         if column is None:
             rows = self.rows_of(table)
-            return number_as(f"({unit if not lost else 2 * self.units} * {rows} + {row})", sql_type)
+            place = f"{unit if not lost else 2 * self.units} * {rows} + {row}"
+            return number_as(f"({place} + {self._shift})", sql_type)
         return self._listed(column, unit, row, high)
 
     def _listed(self, column: Column, unit: str, row: str, high: bool) -> str:
@@ -226,13 +248,18 @@ class Worlds:
         return beyond(column, high)
 
 
-def worlds(policy: Policy, schema: EngineSchema, units: int, runs: int) -> Worlds:
-    """Return what is audited of a policy, with so many units that come and go, or fewer where each has many rows.
+def worlds(policy: Policy, schema: EngineSchema, units: int, runs: int, *, with_rows: bool = False) -> Worlds:
+    """Return what is audited of a policy.
 
-    The budgets are for so many runs of each class.
+    Args:
+        policy: The policy.
+        schema: What its engine enforces.
+        units: So many units come and go, or fewer where each has many rows.
+        runs: The budgets are for so many runs of each class.
+        with_rows: Whether the rows of the policy's database are beside them.
 
     Raises:
-        NotAuditable: A table or column of the policy has a name that the audit needs.
+        NotAuditable: A table or column of the policy has a name that the audit needs, or rows are wanted of a server.
     """
     taken = {table.name for table in policy.tables} | {c.name for table in policy.tables for c in table.columns}
     if clash := sorted(taken & {_PROBES, _BLOCKS, PROBE, BLOCK, SECRET, CHOICE}):
@@ -270,7 +297,10 @@ def worlds(policy: Policy, schema: EngineSchema, units: int, runs: int) -> World
         tables=(*tables, *public),
         groups=(),
     )
-    made = Worlds(audited, schema, units)
+    scheme, _, path = policy.dataset.url.partition("://")
+    if with_rows and scheme != "duckdb":
+        raise NotAuditable("rows are copied of a DuckDB file alone", hint="Without --with-rows, rows are made up.")
+    made = Worlds(audited, schema, units, Path(path) if with_rows else None)
     most = max(made.rows_of(table) for table in made.protected)
     return replace(made, units=max(2, min(units, _MOST_ROWS // most)))
 

@@ -16,9 +16,9 @@ from tests.auditing.conftest import write
 UNITS = 20
 
 
-def made(policy: Policy) -> Worlds:
+def made(policy: Policy, *, with_rows: bool = False) -> Worlds:
     backend = open_backend(policy)
-    found = worlds(policy, backend.schema, UNITS, runs=4)
+    found = worlds(policy, backend.schema, UNITS, runs=4, with_rows=with_rows)
     backend.close()
     return found
 
@@ -99,3 +99,42 @@ def test_what_cannot_be_made_up_is_told(of_small: Worlds, tmp_path: Path) -> Non
     schema = replace(of_small.schema, tables=tables | {"people": replace(people, columns=columns)})
     with pytest.raises(NotAuditable, match='"people"'):
         replace(of_small, schema=schema).write(tmp_path, neighbours(of_small)[0])
+
+
+@pytest.fixture
+def peopled(tmp_path: Path) -> Policy:
+    """The small world with rows of its own."""
+    policy = load_policy(write(tmp_path))
+    with duckdb.connect(str(tmp_path / "small.duckdb")) as database:
+        database.execute("INSERT INTO people SELECT r, r % 90, 'Ulm' FROM range(7) AS rows (r)")
+        database.execute("INSERT INTO visits (visit, person, cost) SELECT uuid(), r % 7, r FROM range(30) AS rows (r)")
+        database.execute("INSERT INTO wards VALUES ('north')")
+    return policy
+
+
+def test_the_owner_s_rows_are_on_both_sides(peopled: Policy, tmp_path: Path) -> None:
+    found = made(peopled, with_rows=True)
+    one, other = (found.write(tmp_path, rows) for rows in neighbours(found))
+    assert counted(other, "SELECT count(*), min(age), max(age) FROM people") == (7, 0, 6)
+    assert counted(one, "SELECT count(*) FROM people") == (7 + UNITS,)
+    assert counted(one, "SELECT count(DISTINCT person) FROM people") == (7 + UNITS,)
+    assert counted(other, "SELECT count(*), sum(cost) FROM visits") == (30, 435)
+    assert counted(one, f"SELECT count(*) FROM visits WHERE {PROBE} IS NULL") == (30,)
+    assert counted(one, "SELECT count(*), max(ward) FROM wards") == (1, "north")
+
+
+def test_an_error_over_the_owner_s_rows_quotes_none_of_them(peopled: Policy, tmp_path: Path) -> None:
+    """A key of 12345678901 fits the file's type, but not the one that is made of it."""
+    found = made(peopled, with_rows=True)
+    with duckdb.connect(str(tmp_path / "small.duckdb")) as database:
+        database.execute("ALTER TABLE visits ALTER person TYPE BIGINT")
+        database.execute("INSERT INTO visits (person) VALUES (12345678901)")
+    with pytest.raises(NotAuditable, match="ConversionException") as refused:
+        found.write(tmp_path, neighbours(found)[1])
+    assert "12345" not in refused.value.message
+
+
+def test_rows_of_a_server_are_not_copied(small: Policy, of_small: Worlds) -> None:
+    there = replace(small, dataset=replace(small.dataset, url="postgresql://reader@host/db"))
+    with pytest.raises(NotAuditable, match="DuckDB"):
+        worlds(there, of_small.schema, UNITS, runs=4, with_rows=True)

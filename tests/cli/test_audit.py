@@ -15,7 +15,7 @@ FEW = ("--units", "30", "--runs", "2", "--single-runs", "2", "--only", "COUNT pe
 def test_claims_that_are_not_refuted(run: Run, tmp_path: Path) -> None:
     policy = write(tmp_path)
     before = sorted(tmp_path.iterdir())
-    result = run("audit", policy, *FEW, "--confidence", "0.9999999")
+    result = run("audit", policy, *FEW, "--confidence", "0.9999999", "--with-rows")
     assert sorted(tmp_path.iterdir()) == before
     heads, _, one, other, told = result.stdout.splitlines()
     assert heads.split(" | ")[0].strip() == "class"
