@@ -1,8 +1,8 @@
 """Floating point: which numbers noise can make depends on what it was added to (Mironov 2012).
 
 Laplace noise of numpy is scale·log(k·2⁻⁵²) or, above 0, −scale·log(k·2⁻⁵³) for a whole number k. An answer that no such
-k gives is not noise alone, so there was something that it was added to. What dpsql answers lies on one lattice, whatever
-the data.
+k gives is not noise alone, so there was something that it was added to. What dpsql answers lies on one lattice,
+whatever the data.
 """
 
 import math
