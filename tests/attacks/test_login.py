@@ -48,7 +48,7 @@ class NaiveLogin(socketserver.StreamRequestHandler):
     """MD5 with the same salt for everybody, and a query is answered whenever it comes."""
 
     def handle(self) -> None:
-        with suppress(ConnectionError):
+        with suppress(ConnectionError, ValueError):
             self.rfile.read(int.from_bytes(self.rfile.read(4), "big") - 4)
             self.wfile.write(b"R\x00\x00\x00\x0c\x00\x00\x00\x05salt")
             while kind := self.rfile.read(1):
