@@ -31,8 +31,10 @@ secrets:
 	@chmod 644 secrets/*
 
 # Tests wait for servers and processes about as long as they compute, so four run at once even on two cores.
+# They start some hundred processes more, each of which would compile dpsql anew where Python writes no bytecode.
 # Every branch of what carries the guarantee is tested; pyproject.toml names it. The report of the gate is printed only if
 # it fails, so that the summary of pytest closes the run.
+test: export PYTHONDONTWRITEBYTECODE =
 test: lint
 	@$(BIN)/pytest --numprocesses 4 --dist worksteal --cov --cov-report= $(ARGS)
 	@$(BIN)/coverage report --show-missing --skip-covered --fail-under=100 >.coverage-gate \

@@ -25,7 +25,7 @@ LAYERS = (
     {"browsing", "cursors", "explain", "prepared", "settings"},
     {"question", "transactions"},
     {"session"},
-    {"dbapi", "wire"},
+    {"auditing", "dbapi", "wire"},
     {"cli", "sqlalchemy"},
     {"", "__main__"},
 )
