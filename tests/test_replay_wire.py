@@ -109,7 +109,7 @@ def some(cases: list[Case], step: int, first: int = 0) -> list[Case]:
 
 
 def test_the_accepted_queries(wide: Neighbours) -> None:
-    cases = some(load("accepted.sql"), 9)
+    cases = some(load("accepted.sql"), 12)
     answers = wide.replayed(asked(cases))
     assert sum(PRICE in answer for answer in answers) > 0.6 * len(cases)
 
