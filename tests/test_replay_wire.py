@@ -143,7 +143,7 @@ def test_commands_cursors_copies_probes_and_the_catalog(wide: Neighbours) -> Non
     script += [simple(f"COPY ({sql}) TO STDOUT (FORMAT {form})") for sql in PROBES[3:6] for form in ("text", "binary")]
     script += [_portal("SELECT sex, COUNT(*), AVG(weight) FROM patients GROUP BY sex ORDER BY 2 DESC")]
     answers = wide.replayed(script)
-    assert sum(b"SERROR" in answer for answer in answers) < 5, "commands run"
+    assert not any(b"SERROR" in answer for answer in answers[: len(texts)]), "commands run"
     replies = read_replies(answers[-1])
     assert [kind for kind in map(type, replies) if kind in (DataRow, PortalSuspended, CommandComplete)] == [
         *(DataRow, PortalSuspended, DataRow, DataRow, PortalSuspended, DataRow, CommandComplete)
