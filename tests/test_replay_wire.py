@@ -153,9 +153,11 @@ def test_commands_cursors_copies_probes_and_the_catalog(wide: Neighbours) -> Non
 # Generated queries over generated rows, poison among them
 
 
-@pytest.fixture(scope="module", params=["add_remove", "substitute"])
+@pytest.fixture(scope="module", params=[("add_remove", True), ("substitute", False)], ids=["copies", "substitute"])
 def survey(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Survey]:
-    opened = open_survey(tmp_path_factory.mktemp("survey"), request.param)
+    """By adjacency, and whether there are bounded copies."""
+    adjacency, prepared = request.param
+    opened = open_survey(tmp_path_factory.mktemp("survey"), adjacency, prepared=prepared)
     yield opened
     opened.close()
 
