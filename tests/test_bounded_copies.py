@@ -239,6 +239,12 @@ def test_a_join_that_finds_one_row_at_most_keeps_a_copy(own: Path) -> None:
         "SELECT COUNT(*) FROM visits CROSS JOIN (SELECT COUNT(*) AS n FROM titles) t WHERE n > 3",
     ):
         assert only(planner.compile(sql)).contribution.copied, sql
+    visits = "(SELECT icd, cost, cost + 1 AS more FROM visits) v"
+    for sql in (
+        "SELECT SUM(cost) FROM visits v LEFT JOIN titles t ON t.code = v.icd",
+        f"SELECT t.title, SUM(cost), AVG(more) FROM titles t LEFT JOIN {visits} ON t.code = v.icd GROUP BY 1",
+    ):
+        assert "dpsql.grid.0" in only(planner.compile(sql, max_error_ratio="1000")).sql, sql
     assert not only(
         planner.compile("SELECT COUNT(*) FROM visits v JOIN titles t ON t.title = v.icd")
     ).contribution.copied
