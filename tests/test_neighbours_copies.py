@@ -158,7 +158,7 @@ def test_the_claim_is_no_larger_than_it_must_be(survey: Survey) -> None:
         sum(abs(one[key] - other[key]) for key in one) for one, other in zip(vectors(left), vectors(right), strict=True)
     ]
     assert moved[1:] == [part.noise.sensitivity.l1 for part in planned.parts]
-    assert [part.noise.sensitivity.l2_squared for part in planned.parts] == [6**2, (6 * 9) ** 2]
+    assert [part.noise.sensitivity.l2_squared for part in planned.parts] == [9**2, (9 * 9) ** 2]
 
 
 # Planted faults: what bounds the copy, and what is claimed of it
@@ -241,7 +241,9 @@ def test_the_rule_holds_for_any_rows(
 ) -> None:
     lower, upper = limits
     groups = rows if grouped else 1
-    limit = row_sensitivity(adjacency, l0=groups, lower=rows * lower, upper=rows * upper, grouped=grouped)
+    limit = row_sensitivity(
+        adjacency, l0=groups, rows=rows, per_cell=rows, lower=lower, upper=upper, grouped=grouped
+    )
     row = st.tuples(st.integers(0, 2 * groups if grouped else 0), st.integers(lower, upper))
 
     def unit() -> dict[int, int]:

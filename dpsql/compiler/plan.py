@@ -7,7 +7,7 @@ Rule 3: what a release needs of other releases is made first, by post-processing
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -24,7 +24,7 @@ from dpsql.compiler.from_copies import FromCopy, from_copy
 from dpsql.compiler.ir import Call, Cast, Expr, Field, Relation, Release, SystemScan
 from dpsql.compiler.lowered import Lowered
 from dpsql.compiler.lowering import Fields
-from dpsql.compiler.parts import UNITS, Contribution, Output, PartList
+from dpsql.compiler.parts import UNITS, Contribution, Output, Part, PartList
 from dpsql.compiler.pricing import Calibrated, PlannedPart, Selection, Unpriced, calibrate, error_ratio
 from dpsql.compiler.provenance import origins
 from dpsql.compiler.released import ColumnError, Drawn, ReleasedLeaf, input_leaf, text_leaf, to_text
@@ -102,6 +102,14 @@ class PlannedRelease:
     private_keys: bool
     key: str
     form: str | None = None
+
+    @property
+    def limits_groups(self) -> bool:
+        """True where the noise is made for so many groups of a unit, and not for its rows in whatever groups."""
+        rows = self.contribution.all_rows
+        if rows is None or self.contribution.max_groups < rows or self.private_keys:
+            return True
+        return any(planned.part.counts_units for planned in self.parts)
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
@@ -322,6 +330,7 @@ class Planner:
         parts = tuple(part_list.parts)
         bounds = bounds_of(protected.relation)
         fine = any(_is_fine(key, bounds) for key in aggregate.keys)
+        contribution = _in_any_groups(contribution, parts, size) if domain is not None else contribution
         unpriced = Unpriced(parts, contribution, grouped and domain is None, weights(parts, outputs))
         bounding = Bounding(protected, aggregate.keys, parts, contribution, listed, fine, unpriced.private_keys)
         copied = self._copied(release, bounding, outputs, leaves, domain[1] if domain is not None else None)
@@ -377,11 +386,19 @@ class Planner:
         rows = min(protected.max_rows, settings.max_rows or protected.max_rows)
         if not release.aggregate.keys:
             return Contribution(False, 1, rows, protected.one_row)
-        allowed = min(protected.max_groups, settings.max_groups or protected.max_groups, protected.max_rows)
+        allowed = min(protected.max_groups, settings.max_groups or protected.max_groups, rows)
         per_group = min(protected.max_rows_per_group, settings.max_rows_per_group or rows, rows)
         all_fit = groups is not None and groups <= allowed
         touched = max(1, groups) if all_fit and groups is not None else allowed
-        return Contribution(True, touched, per_group, protected.one_row, not (all_fit or protected.one_row))
+        limits_rows = rows < touched * per_group and not protected.one_row
+        return Contribution(
+            True,
+            touched,
+            per_group,
+            protected.one_row,
+            ranked=not (all_fit or protected.one_row),
+            all_rows=rows if limits_rows else None,
+        )
 
     def _of_lists(self, release: Release) -> Contribution:
         """What one unit may contribute to lists that groups are picked from: it may touch every group of a list."""
@@ -389,7 +406,7 @@ class Planner:
         lists = tuple(place for place, each in enumerate(aggregate.key_fields) if each not in release.picked_fields)
         keys = tuple(aggregate.keys[place] for place in lists)
         domain = enumerate_keys(keys, protected.relation, self.catalog, self.fields) if keys else None
-        bounds = self._contribution(release, domain[1] if domain is not None else None)
+        bounds = replace(self._contribution(release, domain[1] if domain is not None else None), all_rows=None)
         if not keys:
             bounds = replace(bounds, grouped=False, max_groups=1, ranked=False)
         return replace(bounds, lists=lists)
@@ -527,6 +544,17 @@ class Planner:
             found = [errors[origin.field] for origin in origins(self.lowered.relation, shown) if origin.field in errors]
             columns.append(OutputColumn(name, shown.type, max(found, key=_width) if found else None))
         return tuple(columns)
+
+
+def _in_any_groups(contribution: Contribution, parts: Sequence[Part], groups: int | None) -> Contribution:
+    """Without a limit of groups where rows are limited over all of them, and nothing counts units.
+
+    It would save no noise then: what a unit adds is bounded by its rows, wherever they lie.
+    """
+    rows = contribution.all_rows
+    if rows is None or any(part.counts_units for part in parts):
+        return contribution
+    return replace(contribution, max_groups=min(rows, groups or rows), ranked=False)
 
 
 def _width(error: ColumnError) -> float:

@@ -37,6 +37,7 @@ def verify(compiled: CompiledQuery, catalog: Catalog, settings: QuerySettings) -
     for release in compiled.releases:
         _check_rows(release, catalog)
         _check_lists(release)
+        _check_shares(release)
         for planned in release.parts:
             _check_noise(planned, release, adjacency)
         _check_selection(release, adjacency)
@@ -170,10 +171,10 @@ def _product_range(part: Part) -> tuple[int, int]:
 def _check_noise(planned: PlannedPart, release: PlannedRelease, adjacency: Adjacency) -> None:
     low, high = _cell_range(planned.part)
     largest, spread = max(abs(low), abs(high)), max(high, 0) - min(low, 0)
-    rows, groups = release.contribution.max_rows, release.contribution.max_groups
-    # Rows of a copy are so few in all groups together: at worst all of them lie in one. A unit counts once in each.
-    crowded = release.contribution.copied and not (planned.part.kind is PartKind.COUNT and planned.part.cap == 1 < rows)
-    cells = 1 if crowded else groups
+    groups, in_all = release.contribution.max_groups, _rows_in_all(release)
+    # Rows that are so few in all groups together fill so many groups, and none beside; a unit counts once in each.
+    filled = in_all is not None and not _counts_units(planned.part, release)
+    cells = Fraction(in_all or 0, planned.part.cap) if filled else Fraction(groups)
     claimed = planned.noise.sensitivity
     times = 1
     if planned.part.places is not None:
@@ -207,6 +208,16 @@ def _check_noise(planned: PlannedPart, release: PlannedRelease, adjacency: Adjac
             raise GuaranteeMismatch("a value is chosen from another grid, or by another rank")
 
 
+def _rows_in_all(release: PlannedRelease) -> int | None:
+    """Rows of one unit that count in all groups together, where they are limited so."""
+    return release.contribution.max_rows if release.contribution.copied else release.contribution.all_rows
+
+
+def _counts_units(part: Part, release: PlannedRelease) -> bool:
+    """True of what is 1 at most in each group that a unit is in."""
+    return part.kind is PartKind.CUT or (part.kind is PartKind.COUNT and part.cap == 1 < release.contribution.max_rows)
+
+
 def _charged(noise: Noise) -> Mechanism:
     """The mechanism that a draw is of."""
     if isinstance(noise, Picking) and noise.flips:
@@ -237,6 +248,23 @@ def _check_lists(release: PlannedRelease) -> None:
         raise GuaranteeMismatch("groups are picked from public lists, and nothing else is told of them")
     if not set(lists) < set(range(release.keys)):
         raise GuaranteeMismatch("there is no key to pick")
+
+
+def _check_shares(release: PlannedRelease) -> None:
+    """Where rows are limited in all groups together, SQL shares just so many out among the groups of a unit."""
+    bounds = release.contribution
+    if bounds.all_rows is None:
+        return
+    if not bounds.grouped or bounds.copied or bounds.one_row or bounds.lists is not None:
+        raise GuaranteeMismatch("rows are limited over groups where none are bounded")
+    limits = (rf" WHEN total > {bounds.all_rows} THEN ", rf" least\(a\d+, {bounds.max_rows}\) AS n\b")
+    if not all(re.search(limit, release.sql) for limit in limits):
+        raise GuaranteeMismatch("the rows of a unit are not limited over all groups as the noise is made for")
+    parts = [planned.part for planned in release.parts]
+    if any(part.cap != bounds.max_rows for part in parts if not _counts_units(part, release)):
+        raise GuaranteeMismatch("the rows of a unit are limited otherwise than over all groups")
+    if release.private_keys and not bounds.ranked:
+        raise GuaranteeMismatch("private groups are selected by units, whose groups are not limited")
 
 
 def _check_selection(release: PlannedRelease, adjacency: Adjacency) -> None:

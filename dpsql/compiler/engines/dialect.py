@@ -133,7 +133,7 @@ class Dialect(ABC):
         """A whole constant of a type in which its product with any count is exact."""
 
     @abstractmethod
-    def share(self, total: str, part: int, count: str) -> str:
+    def share(self, total: str, part: int | str, count: str) -> str:
         """A part of a sum of grid values in a number of them, exact and cut towards zero, as far as cells go."""
 
     # Relations

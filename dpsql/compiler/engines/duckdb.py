@@ -140,7 +140,7 @@ class DuckDB(Dialect):
         """A whole constant of a type in which its product with any count is exact."""
         return f"CAST({value} AS HUGEINT)"
 
-    def share(self, total: str, part: int, count: str) -> str:
+    def share(self, total: str, part: int | str, count: str) -> str:
         """A part of a sum of grid values, cut towards zero."""
         return f"{total} * {part} // {count}"
 

@@ -188,7 +188,7 @@ class Postgres(Dialect):
         """A whole constant of a type in which its product with any count is exact."""
         return f"CAST({value} AS numeric)"
 
-    def share(self, total: str, part: int, count: str) -> str:
+    def share(self, total: str, part: int | str, count: str) -> str:
         """A part of a sum of grid values, cut towards zero; cells end long before 2^62."""
         quotient = f"div(CAST({total} AS numeric) * {part}, {count})"
         return f"CAST(least(greatest({quotient}, {-(2**62)}), {2**62}) AS bigint)"
