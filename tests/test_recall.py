@@ -13,6 +13,7 @@ import pytest
 from dpsql.engine import Engine
 from dpsql.errors import Error
 from dpsql.ledger import Holder, Scope
+from dpsql.ledger.stored import StoredLedger
 from dpsql.results import Result
 from dpsql.session import Session
 from dpsql.wire.databases import Databases
@@ -63,6 +64,25 @@ def test_it_is_the_answer_that_asking_again_gives(session: Session) -> None:
     assert "free, your earlier release" in again.notices[0].message
     assert shown(recalled(session)) == shown(run(session, BY_SEX))
     assert run(session, "SELECT reused FROM dpsql.releases").rows == ((4,),)
+
+
+def test_what_the_process_itself_writes_meanwhile_is_known(
+    engine: Engine, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        run(session, BY_SEX)
+    assert isinstance(engine.ledger, StoredLedger)
+    storage = engine.ledger._storage
+    look = storage.head
+
+    def late() -> tuple[int, str] | None:
+        head = look()
+        monkeypatch.undo()
+        run(session, "SELECT COUNT(*) FROM patients")
+        return head
+
+    monkeypatch.setattr(storage, "head", late)
+    assert recalled(session) is not None
 
 
 def test_its_notice_tells_of_the_budget_as_it_is(session: Session) -> None:

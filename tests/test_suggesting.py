@@ -1,6 +1,7 @@
 """Limits suggested from the data: one unit moves one rank, cells hold their values, and the charge comes first."""
 
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -20,7 +21,7 @@ from dpsql.errors import BackendFailure, BudgetExhausted, InvalidParameter
 from dpsql.ledger import Ledger, open_ledger
 from dpsql.policy import Policy, load_policy
 from dpsql.privacy.accounting import Spent
-from dpsql.privacy.choice import RankChoice
+from dpsql.privacy.choice import Rank, RankChoice
 from dpsql.privacy.cost import Accountant, Mechanism
 from dpsql.privacy.sensitivity import Adjacency
 from dpsql.suggesting import Suggester, Suggestion
@@ -137,6 +138,12 @@ def test_each_choice_is_of_one_rank_a_unit(searched: Searched) -> None:
         assert part.part.cap == 1
 
 
+def test_values_have_extremes_and_counts_the_part_asked_for(searched: Searched) -> None:
+    ranks = {"lower": Rank.least(), "upper": Rank.greatest()}
+    asked = Counter(ranks.get(limit.setting, Rank.quantile(Fraction(HALF))) for limit in searched.search.limits)
+    assert asked == Counter(part.part.rank for release in searched.search.query.releases for part in release.parts)
+
+
 @pytest.mark.parametrize("accountant", [Accountant.PURE, Accountant.BASIC, Accountant.ZCDP, Accountant.RDP])
 def test_the_price_is_what_was_asked(survey: Survey, accountant: Accountant) -> None:
     role = survey.catalog.role
@@ -193,6 +200,27 @@ def test_limits_are_near_the_extremes(suggester: Suggester) -> None:
     assert 60 <= found["patients age upper"] <= exact["patients age upper"]
     assert 0 < found["visits max_rows_per_group"] <= found["visits max_rows"] < exact["visits max_rows"]
     assert found["visits max_groups"] <= exact["visits max_groups"]
+
+
+@pytest.mark.parametrize("part", ["0.5", "0.8"])
+def test_so_many_people_have_no_more_rows(suggester: Suggester, clinic_file: Path, tmp_path: Path, part: str) -> None:
+    (visits,) = (each for each in everything(suggester.policy) if each.table.name == "visits")
+    found = by_name(suggester.search([replace(visits, columns=())], Fraction(80), Decimal(part)).suggestions)
+    a_group = (
+        "SELECT patient_id, max(n) AS n FROM (SELECT patient_id, count(*) AS n FROM visits GROUP BY {}) GROUP BY 1"
+    )
+    grouped = "UNION ALL ".join(a_group.format(f"1, {key} ") for key in ("city", "icd", "doctor_id", "visited_on"))
+    rows = {
+        "max_rows": "SELECT patient_id, count(*) AS n FROM visits GROUP BY 1",
+        "max_rows_per_group": f"SELECT patient_id, max(n) AS n FROM ({grouped}) GROUP BY 1",
+    }
+    with duckdb.connect(shutil.copy(clinic_file, tmp_path / "copy.duckdb")) as database:
+        for setting, numbers in rows.items():
+            # The rank may be one person off, and the limit is the upper end of a quarter of an octave, to two digits.
+            (exact,) = database.execute(
+                f"SELECT quantile_disc(n, {part}) FROM ({numbers}) WHERE patient_id IS NOT NULL"
+            ).fetchall()[0]
+            assert exact / 2 <= found[f"visits {setting}"] <= 2 * exact, setting
 
 
 def test_exact_limits_cut_nothing_off(suggester: Suggester, clinic_file: Path, tmp_path: Path) -> None:

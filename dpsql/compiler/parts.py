@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import TypeVar
 
 from dpsql.compiler.bound import Interval, bounds_of, interval, narrow
-from dpsql.compiler.functions import PAIRS, RANKS, SPREADS, TRUTHS
+from dpsql.compiler.functions import PAIRS, PERCENTILES, RANKS, SPREADS, TRUTHS
 from dpsql.compiler.ir import (
     Aggregate,
     AggregateCall,
@@ -424,9 +424,9 @@ class PartList:
 
 def ranks_of(call: AggregateCall) -> tuple[Rank, ...]:
     """The ranks of the values that an aggregate is."""
-    if call.fractions:
+    if call.function in PERCENTILES:
         return tuple(Rank.quantile(Fraction(each)) for each in call.fractions)
-    return (Rank.least() if call.function == "min" else Rank.greatest(),)
+    return (_EXTREMES[call.function],)
 
 
 def product_grid(one: Factor, two: Factor) -> Grid:
@@ -536,6 +536,7 @@ def _handed_on(relation: Relation) -> list[tuple[Field, Expr | None]]:
             return []
 
 
+_EXTREMES = {"min": Rank.least(), "max": Rank.greatest()}
 _CHOOSING = frozenset({"min", "max", "lag", "lead", "first_value", "last_value", "nth_value"})
 """Functions whose value is one of their argument's."""
 

@@ -19,7 +19,7 @@ from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.cuts import cuts, made_first
 from dpsql.compiler.domain import enumerate_keys
 from dpsql.compiler.engines import DIALECTS, POST_PROCESSING
-from dpsql.compiler.engines.dialect import Dialect
+from dpsql.compiler.engines.dialect import Dialect, quote_name
 from dpsql.compiler.from_copies import FromCopy, from_copy
 from dpsql.compiler.ir import Call, Cast, Expr, Field, Relation, Release, SystemScan
 from dpsql.compiler.lowered import Lowered
@@ -32,6 +32,7 @@ from dpsql.compiler.render import Leaf, Renderer
 from dpsql.compiler.responses import Responses
 from dpsql.compiler.rewrite import Bounding, rewrite
 from dpsql.compiler.settings import QuerySettings
+from dpsql.compiler.stored_grids import StoredGrids
 from dpsql.compiler.visible import weights
 from dpsql.errors import PolicyViolation, QueryTooComplex
 from dpsql.privacy.accounting import Spent
@@ -205,9 +206,10 @@ class _InputDraft:
 
 @dataclass(frozen=True)
 class _Copied:
-    """The same cells, added up from a bounded copy."""
+    """The same cells, added up from a bounded copy, which has some columns on their grid."""
 
     table: str
+    on_grid: tuple[str, ...]
     sql: str
     unpriced: Unpriced
 
@@ -446,10 +448,15 @@ class Planner:
         if not same or len(parts) != len(bounding.parts) or (UNITS in parts) != (UNITS in bounding.parts):
             return "other cells would be needed than without it"
         unpriced = Unpriced(parts, contribution, bounding.counts_units, weights(parts, outputs))
+        grids, protected = StoredGrids(found, self.fields), release.protected
+        cells = grids.of(parts)
+        stored = grids.read_by(cells)
+        protected = replace(protected, relation=grids.handed_on(protected.relation))
+        over = replace(bounding, protected=protected, parts=cells, contribution=contribution, stored=stored)
         leaf = copy_leaf(found.scan, found.copy, self.catalog)
-        renderer = self._renderer(self.dialect, {**leaves, found.scan: leaf})
-        sql = rewrite(replace(bounding, parts=parts, contribution=contribution), renderer)
-        return _Copied(found.scan.table.name, sql, unpriced)
+        sql = rewrite(over, self._renderer(self.dialect, {**leaves, grids.scan: leaf}))
+        on_grid = tuple(sorted({each.column for each in stored.values()}))
+        return _Copied(found.scan.table.name, on_grid, sql, unpriced)
 
     def _formed(self, draft: _Draft, plain: Calibrated, copied: Calibrated) -> tuple[_Draft, Calibrated, str | None]:
         """The form of a release whose error is small enough, and why it is that one."""
@@ -461,7 +468,9 @@ class Planner:
         if ratio > allowed:
             return draft, plain, f"not from a prepared copy: {told}"
         chosen = replace(draft, sql=draft.copied.sql, unpriced=draft.copied.unpriced)
-        return chosen, copied, f'from the prepared copy of "{draft.copied.table}": {told}'
+        columns = ", ".join(quote_name(column) for column in draft.copied.on_grid)
+        values = f", with the values of {columns} on their grid" if columns else ""
+        return chosen, copied, f'from the prepared copy of "{draft.copied.table}"{values}: {told}'
 
     # Pricing
 

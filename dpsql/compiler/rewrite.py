@@ -17,14 +17,15 @@ The steps, each a CTE:
 Of a bounded copy, whose rows are so few of each unit already, the cells are sums over rows at once.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
-from dpsql.compiler.ir import Expr, Grid, Protected, Relation
+from dpsql.compiler.ir import Column, Expr, Field, Grid, Protected, Relation
 from dpsql.compiler.kept_groups import by_ranking_all, by_ranking_few
 from dpsql.compiler.kept_rows import by_shares
 from dpsql.compiler.parts import Contribution, Part, PartKind
 from dpsql.compiler.render import Renderer
+from dpsql.compiler.schema import StoredGrid
 from dpsql.compiler.walk import fields_in
 from dpsql.sqltypes import SqlType
 
@@ -46,6 +47,7 @@ class Bounding:
         fine: True where most rows have a group of their own, so that groups are ranked before rows are summed.
         counts_units: True where groups are selected by their units. Elsewhere, nobody asks for them, and where rows are
             limited over all groups they are not counted.
+        stored: Of a bounded copy, the fields whose values are on their grid, and within its limits, already.
     """
 
     protected: Protected
@@ -55,6 +57,7 @@ class Bounding:
     domain: Relation | None
     fine: bool
     counts_units: bool
+    stored: Mapping[Field, StoredGrid] = field(default_factory=dict)
 
 
 def rewrite(bounding: Bounding, renderer: Renderer) -> str:
@@ -153,7 +156,9 @@ class _Rewrite:
 
     def _on_grid(self, argument: Expr, grid: Grid) -> str:
         text = self._renderer.expression(argument)
-        return self._column(self._dialect.on_grid(text, argument.type, grid))
+        stored = self._b.stored.get(argument.field) if isinstance(argument, Column) else None
+        is_there = stored is not None and stored.grid == grid
+        return self._column(text if is_there else self._dialect.on_grid(text, argument.type, grid))
 
     def _argument(self, part: Part) -> str:
         """What a count counts; a grid value is NULL just where its argument is, so one column serves both."""

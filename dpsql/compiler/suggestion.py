@@ -171,8 +171,7 @@ def _chosen(limit: Limit, cell: Field, fraction: Decimal) -> AggregateCall:
     """Limits of values lie near the extremes, as near as the noise allows; those of counts at the part asked for."""
     if limit.column is not None:
         return _extreme(limit, cell)
-    part = Literal(fraction, SqlType.NUMERIC)
-    return AggregateCall("percentile_disc", Column(cell), False, None, SqlType.INTEGER, other=part)
+    return AggregateCall("percentile_disc", Column(cell), False, None, SqlType.INTEGER, fractions=(fraction,))
 
 
 def _extreme(limit: Limit, cell: Field) -> AggregateCall:

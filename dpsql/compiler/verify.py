@@ -4,13 +4,14 @@ Rule: nothing here shares code with plan or with the calibration of mechanisms; 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.parts import Part, PartKind
 from dpsql.compiler.plan import CompiledQuery, PlannedRelease, PublicRead
 from dpsql.compiler.pricing import Noise, PlannedPart
+from dpsql.compiler.schema import BoundedCopy
 from dpsql.compiler.settings import QuerySettings
 from dpsql.errors import GuaranteeMismatch
 from dpsql.privacy.accounting import Spent
@@ -92,9 +93,9 @@ def _protected_names(catalog: Catalog) -> set[str]:
     return {_quoted(catalog.schema.tables[table.name].path) for table in catalog.policy.tables if not table.public}
 
 
-def _copy_names(catalog: Catalog) -> dict[str, int]:
-    """Bounded copies that may be read, by name, with the rows of one unit that each can hold."""
-    return {_quoted(copy.path): copy.max_rows for copy in catalog.schema.copies.values() if not isinstance(copy, str)}
+def _copy_names(catalog: Catalog) -> dict[str, BoundedCopy]:
+    """Bounded copies that may be read, by name."""
+    return {_quoted(copy.path): copy for copy in catalog.schema.copies.values() if not isinstance(copy, str)}
 
 
 def _quoted(path: tuple[str, ...]) -> str:
@@ -111,15 +112,24 @@ def _check_rows(release: PlannedRelease, catalog: Catalog) -> None:
         return
     if len(read) != 1 or not _protected_names(catalog).isdisjoint(names):
         raise GuaranteeMismatch("rows that nothing bounds are read beside those of a bounded copy")
-    if copies[read[0]] > release.contribution.max_rows:
+    if copies[read[0]].max_rows > release.contribution.max_rows:
         raise GuaranteeMismatch("a unit has more rows in the bounded copy than the noise is made for")
     parts = [planned.part for planned in release.parts]
+    _check_grids(parts, names, copies[read[0]])
     counted = [part for part in parts if part.kind is not PartKind.COUNT or part.cap != 1]
     if any(part.cap != release.contribution.max_rows for part in counted):
         raise GuaranteeMismatch("the rows of a bounded copy are limited over all groups, not in each")
     chooses = any(part.rank is not None or part.places is not None for part in parts)
     if chooses or any(part.kind.is_distinct or part.kind is PartKind.CUT for part in parts):
         raise GuaranteeMismatch("more is done to the rows of a bounded copy than to add them up")
+
+
+def _check_grids(parts: Sequence[Part], names: Sequence[str], copy: BoundedCopy) -> None:
+    """Values that a copy has on their grid, which nothing clamps anew, are within the limits that noise is made for."""
+    grids = {each.grid for part in parts for each in (part.factors or (part,))}
+    for stored in copy.grids:
+        if _quoted((stored.name,)) in names and stored.grid not in grids:
+            raise GuaranteeMismatch("values of a bounded copy are on another grid than the noise is made for")
 
 
 def _public_reads(compiled: CompiledQuery) -> Iterator[PublicRead]:

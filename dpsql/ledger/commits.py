@@ -9,6 +9,7 @@ a moment's patience then.
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -31,6 +32,10 @@ _LOG = logging.getLogger("dpsql.ledger")
 
 PATIENCE = 0.25
 """Seconds after which a waiting thread looks for itself whether anybody leads."""
+
+
+GATHERING = 0.02
+"""Seconds for which what nobody waits for gathers, unless somebody writes meanwhile, who takes it along."""
 
 
 class _Work(Generic[T]):
@@ -169,6 +174,7 @@ class GroupCommit:
         """Lead whenever something waits that nobody waits for."""
         while not self._closed:
             self._writer_bell.acquire()
+            time.sleep(GATHERING)
             with self._lock:
                 self._write_unawaited()
             self._wake_next()

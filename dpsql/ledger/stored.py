@@ -47,6 +47,9 @@ T = TypeVar("T")
 MAX_FAILURES = 3
 """So many queries of a user may fail on private data before the account is frozen."""
 
+_LOOKS = 2
+"""So often it is looked whether the ledger is as the memory has it, before more than a look is needed."""
+
 MAX_STORED_BYTES = 256 * 2**20
 """The oldest releases are dropped beyond it; to have one again then costs a new charge."""
 
@@ -111,7 +114,9 @@ class StoredLedger:
     def _era(self) -> int | None:
         """Return the memory's era; None where something else may have written since what the memory holds at."""
         era = self._memory.era
-        return era if self._memory.is_of(self._storage.head()) else None
+        # What this process commits between the two looks, at the ledger and at the memory, is seen by the second alone.
+        known = any(self._memory.is_of(self._storage.head()) for _ in range(_LOOKS))
+        return era if known else None
 
     def charge_cap(self, policy: Policy, events: Sequence[Event], purpose: str) -> BudgetStatus:
         """Charge what the data owner asks to the dataset's cap alone, durably, and return the cap; or write nothing."""

@@ -51,6 +51,14 @@ def test_what_is_remembered_is_bounded() -> None:
         wait(guesses, f"{number}".rjust(63, "x") + "y" * 1000, f"address {number}")
     assert len(guesses) == 10_000
     assert not any(len(key) > 63 for _, key in guesses._failures)
+    # Those of old are forgotten first.
+    assert ("address", "address 0") not in guesses._failures
+    assert ("address", "address 11999") in guesses._failures
+
+
+def test_no_number_of_failures_is_too_many_to_count() -> None:
+    guesses = Guesses(0.5, most=8)
+    assert {wait(guesses, "ana", "h") for _ in range(2_000)} == {0.5, 1, 2, 4, 8}
 
 
 def test_an_address_with_many_failures_to_be_told_is_not_heard() -> None:

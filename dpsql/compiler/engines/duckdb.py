@@ -46,6 +46,7 @@ class DuckDB(Dialect):
     functions = FUNCTIONS
     codes_text = True
     orders_groups = False
+    turns_of_rows = True
     ranks_few = True
 
     # Expressions
@@ -117,6 +118,10 @@ class DuckDB(Dialect):
         low, high = (self.double(end * grid.step) for end in (grid.lower, grid.upper))
         number = _inside(f"CAST({text} AS DOUBLE)", low, high)
         return f"CAST(round({number} * {self.double(1 / grid.step)}) AS BIGINT)"
+
+    def grid_type(self, grid: Grid) -> str:
+        """Sums of either type are hugeints."""
+        return "INTEGER" if max(abs(grid.lower), abs(grid.upper)) < 2**31 else "BIGINT"
 
     # Aggregates
 
