@@ -235,10 +235,10 @@ class _Rewrite:
     def _many_rows(self) -> str:
         ranks_rows = self._ranks_rows
         rows = self._ranked_rows() if ranks_rows else "rows"
-        bounded = self._per_unit(rows)
+        sums, bounded = self._per_unit(rows)
         kept = self._kept_groups() if self._b.contribution.ranked and not ranks_rows else "per_unit"
         if self._b.contribution.all_rows is not None:
-            kept = self._kept_rows(kept, self._b.contribution.all_rows, bounded)
+            kept = self._kept_rows(kept, self._b.contribution.all_rows, sums, bounded)
         plain = [i for i in range(len(self._b.parts)) if i not in self._tables]
         totals = [f"{_total(f'coalesce(sum(p{index}), 0)')} AS p{index}" for index in plain]
         # Nobody asks for units whose groups are not limited.
@@ -287,8 +287,11 @@ class _Rewrite:
             [(column, self._types[column.removeprefix("rows.")]) for column in columns], SALT
         )
 
-    def _per_unit(self, rows: str) -> list[str]:
-        """Sum each unit's rows in each group; returns what it adds, which is not in `per_unit` if rows are shared."""
+    def _per_unit(self, rows: str) -> tuple[list[str], list[str]]:
+        """Sum each unit's rows in each group; returns the sums' names, and what the unit adds by them.
+
+        The former are what `per_unit` has where shares of rows are still to be made, the latter elsewhere.
+        """
         sums: dict[str, str] = {}
 
         def inner(text: str) -> str:
@@ -311,11 +314,13 @@ class _Rewrite:
         hashed = [f"{self._hash('unit', *self._kept_keys)} AS h"] if ranks_groups else []
         added = [*counted, *sums.values()] if shares else bounded
         self._cte("per_unit", f"SELECT {', '.join([names, *hashed, *added])} FROM summed")
-        return bounded
+        return [*sums.values()], bounded
 
-    def _kept_rows(self, groups: str, most: int, bounded: list[str]) -> str:
+    def _kept_rows(self, groups: str, most: int, sums: list[str], bounded: list[str]) -> str:
         """What each unit adds to the groups that it keeps, with its share of so many rows in each."""
-        for name, body in by_shares(groups, most, self._keys, self._hash("unit"), self._dialect):
+        hashed = self._hash("unit")
+        carried = [*self._grouping, *sums]
+        for name, body in by_shares(groups, most, self._keys, carried, hashed, self._same_unit, self._dialect):
             self._cte(name, body)
         self._cte("bounded", f"SELECT {', '.join([*self._grouping, 'm', *bounded])} FROM shared")
         return "bounded"

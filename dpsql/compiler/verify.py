@@ -258,7 +258,11 @@ def _check_shares(release: PlannedRelease) -> None:
         return
     if not bounds.grouped or bounds.copied or bounds.one_row or bounds.lists is not None:
         raise GuaranteeMismatch("rows are limited over groups where none are bounded")
-    limits = (rf" WHEN total > {bounds.all_rows} THEN ", rf" least\(a\d+, {bounds.max_rows}\) AS n\b")
+    limits = (
+        rf" HAVING sum\(n\) > {bounds.all_rows}\)",
+        rf"\* {bounds.all_rows} \+ u\)",
+        rf" least\(a\d+, {bounds.max_rows}\) AS n\b",
+    )
     if not all(re.search(limit, release.sql) for limit in limits):
         raise GuaranteeMismatch("the rows of a unit are not limited over all groups as the noise is made for")
     parts = [planned.part for planned in release.parts]
