@@ -4,7 +4,7 @@ Generated databases and queries meet this form in test_neighbours and its Postgr
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from dpsql.backends import ExactCells
 from dpsql.compiler.plan import PlannedRelease
 from dpsql.compiler.settings import QuerySettings
+from dpsql.compiler.verify import verify
 from dpsql.errors import GuaranteeMismatch
 from dpsql.privacy.sensitivity import Adjacency, row_sensitivity
 from dpsql.release import release
@@ -247,3 +248,67 @@ def test_all_public_groups_may_be_there(survey: Survey) -> None:
 def test_a_row_in_each_group_is_as_if_units_were_counted() -> None:
     claimed = row_sensitivity(Adjacency.ADD_REMOVE, l0=3, rows=3, per_cell=1, lower=0, upper=1)
     assert (claimed.l0, claimed.linf, claimed.l1, claimed.l2_squared) == (3, 1, 3, 3)
+
+
+# That a plan is checked
+
+
+def of_rows(**changes: Any) -> Callable[[PlannedRelease], PlannedRelease]:
+    return lambda planned: replace(planned, contribution=replace(planned.contribution, **changes))
+
+
+def rewritten(pattern: str, by: str) -> Callable[[PlannedRelease], PlannedRelease]:
+    return lambda planned: replace(planned, sql=re.sub(pattern, by, planned.sql))
+
+
+def less(name: str) -> Callable[[PlannedRelease], PlannedRelease]:
+    """A plan whose last sum is noised for one less."""
+
+    def changed(planned: PlannedRelease) -> PlannedRelease:
+        *others, last = planned.parts
+        limit = replace(last.noise.sensitivity, **{name: getattr(last.noise.sensitivity, name) - 1})
+        return replace(planned, parts=(*others, replace(last, noise=replace(last.noise, sensitivity=limit))))
+
+    return changed
+
+
+def of_two_rows(planned: PlannedRelease) -> PlannedRelease:
+    """A plan whose last sum has two rows of a group."""
+    *others, last = planned.parts
+    return replace(planned, parts=(*others, replace(last, part=replace(last.part, cap=2))))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (of_rows(all_rows=6), "not limited over all groups"),
+        (of_rows(all_rows=4), "not limited over all groups"),
+        (of_rows(all_rows=None), "less than one unit may change"),
+        (rewritten(r"HAVING sum\(n\) > 5\)", "HAVING sum(n) > 50)"), "not limited over all groups"),
+        (rewritten(r"\* 5 \+ u\)", "* 50 + u)"), "not limited over all groups"),
+        (rewritten(r"least\((a\d+), 3\) AS n", r"least(\1, 30) AS n"), "not limited over all groups"),
+        (of_two_rows, "otherwise"),
+        (of_rows(grouped=False), "not bounded"),
+        (of_rows(one_row=True), "where none are bounded"),
+        (of_rows(ranked=False), "selected by units"),
+        (less("l1"), "less than one unit may change"),
+        (less("l2_squared"), "less than one unit may change"),
+        (less("linf"), "less than one unit may change"),
+    ],
+)
+@pytest.mark.parametrize("adjacency", Adjacency)
+def test_a_plan_that_was_tampered_with_is_not_run(
+    survey: Survey,
+    substituted: Survey,
+    adjacency: Adjacency,
+    change: Callable[[PlannedRelease], PlannedRelease],
+    why: str,
+) -> None:
+    asked = survey if adjacency is Adjacency.ADD_REMOVE else substituted
+    query = asked.compile("SELECT note, COUNT(*), COUNT(DISTINCT pid), SUM(huge) FROM visits GROUP BY note", FIVE)
+    (planned,) = query.releases
+    verify(query, asked.catalog, FIVE)
+    changed = change(planned)
+    assert changed != planned
+    with pytest.raises(GuaranteeMismatch, match=why):
+        verify(replace(query, releases=(changed,)), asked.catalog, FIVE)
