@@ -1,6 +1,7 @@
 # make demo    install into .venv, generate the demo clinic, start the gateway, print how to connect
 # make secrets passwords and a certificate for docker compose, in secrets/; what is there is kept
 # make test    install with the test tools, then format, lint, types, tests and the coverage gate
+# make attack  let every attack fall upon a naive gateway and upon dpsql; one table
 #
 # PYTHON=python3.12 chooses the interpreter of a new .venv; ARGS="--port 6544" goes to `dpsql demo` and to pytest;
 # make demo ENGINE=postgres has the clinic in a PostgreSQL server that it brings along.
@@ -12,11 +13,11 @@ CODE := dpsql tests benchmarks examples
 
 ENGINE := duckdb
 
-.PHONY: help demo secrets test lint format bench clean
+.PHONY: help demo secrets test attack lint format bench clean
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n '1,6s/^# *//p' Makefile
+	@sed -n '1,7s/^# *//p' Makefile
 
 demo: $(VENV)/installed$(if $(filter postgres,$(ENGINE)),-postgres)
 	@$(BIN)/dpsql demo --engine $(ENGINE) $(ARGS)
@@ -30,12 +31,17 @@ secrets:
 	@chmod 644 secrets/*
 
 # Tests wait for servers and processes about as long as they compute, so four run at once even on two cores.
+# They start some hundred processes more, each of which would compile dpsql anew where Python writes no bytecode.
 # Every branch of what carries the guarantee is tested; pyproject.toml names it. The report of the gate is printed only if
 # it fails, so that the summary of pytest closes the run.
+test: export PYTHONDONTWRITEBYTECODE =
 test: lint
 	@$(BIN)/pytest --numprocesses 4 --dist worksteal --cov --cov-report= $(ARGS)
 	@$(BIN)/coverage report --show-missing --skip-covered --fail-under=100 >.coverage-gate \
 		|| { cat .coverage-gate; exit 1; }
+
+attack: $(VENV)/installed-test
+	@$(BIN)/python -m tests.attacks
 
 lint: $(VENV)/installed-test
 	@$(BIN)/ruff format --check --quiet $(CODE) || { echo 'make format mends the layout'; exit 1; }

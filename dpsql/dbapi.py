@@ -5,6 +5,7 @@ Rule: a cursor runs the same session statements as the wire; nothing here reads 
 
 import re
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from dpsql.engine import Answer, Engine
 from dpsql.errors import InterfaceError, InvalidParameter, PolicyViolation, ProgrammingError
 from dpsql.explain import cost_json, remaining_json
 from dpsql.ledger import Ledger, open_ledger
+from dpsql.padding import held_back
 from dpsql.policy import Policy, load_policy
 from dpsql.results import Result
 from dpsql.session import Session
@@ -186,7 +188,11 @@ class Connection:
             statements = self._session.parse(sql)
             if len(statements) != 1:
                 raise ProgrammingError("execute takes one statement", hint="Call execute once for each.")
-            return self._session.execute(statements[0], parameters)
+            begun = time.monotonic()
+            try:
+                return self._session.execute(statements[0], parameters)
+            finally:
+                time.sleep(held_back(time.monotonic() - begun, self._session.reply_quantum))
 
 
 class Cursor:

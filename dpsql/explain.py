@@ -199,6 +199,9 @@ def _release_lines(index: int, planned: PlannedRelease) -> list[str]:
         counted = f"{bounds.max_rows} rows of one unit count, in all groups together"
     elif not bounds.grouped:
         counted = f"{bounds.max_rows} rows of one unit count"
+    elif bounds.all_rows is not None:
+        groups = f" of {bounds.max_groups} groups" if planned.limits_groups else ""
+        counted = f"{bounds.all_rows} rows of one unit count in all groups together, {bounds.max_rows} in each{groups}"
     else:
         counted = f"one unit counts in {bounds.max_groups} groups, with {bounds.max_rows} rows in each"
     lines = [f"Release {index + 1}: {counted}{', enforced by the schema' if bounds.one_row else ''}"]
@@ -300,6 +303,9 @@ def _rows_cut(query: CompiledQuery) -> str | None:
         if bounds.lists is not None:
             touched = f"{bounds.max_groups} groups and " if bounds.grouped else ""
             return f"of one unit at most {touched}{bounds.max_rows} rows of each key that is picked from are counted"
+        if bounds.all_rows is not None:
+            groups = f" of {bounds.max_groups} groups" if planned.limits_groups else ""
+            return f"of one unit at most {bounds.all_rows} rows are counted, and {bounds.max_rows} in each{groups}"
         if bounds.grouped and not bounds.copied:
             return f"of one unit at most {bounds.max_groups} groups and {bounds.max_rows} rows in each are counted"
         return f"of one unit at most {bounds.max_rows} rows are counted"

@@ -109,7 +109,8 @@ def release(planned: PlannedRelease, exact: ExactCells) -> ReleasedCells:
     """
     bounds = planned.contribution
     groups = len(exact.units) if bounds.lists is None else len(_lists(planned, exact))
-    if bounds.grouped and not (bounds.ranked or bounds.one_row) and groups > bounds.max_groups:
+    bounded = bounds.ranked or bounds.one_row or not planned.limits_groups
+    if bounds.grouped and not bounded and groups > bounds.max_groups:
         # Nothing limits the groups of one unit then but that there are no more; how many there are is public.
         raise GuaranteeMismatch("there are more groups than the noise was made for")
     if bounds.lists is not None:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 # From the bottom up. A name is a file or a folder of dpsql; "" is dpsql/__init__.py.
 # A file imports from layers below its own, and from its own folder.
 LAYERS = (
-    {"errors", "remembered", "sqltypes"},
+    {"errors", "padding", "remembered", "sqltypes"},
     {"privacy"},
     {"policy"},
     {"compiler"},
@@ -25,7 +25,7 @@ LAYERS = (
     {"browsing", "cursors", "explain", "prepared", "settings"},
     {"question", "transactions"},
     {"session"},
-    {"dbapi", "wire"},
+    {"auditing", "dbapi", "wire"},
     {"cli", "sqlalchemy"},
     {"", "__main__"},
 )

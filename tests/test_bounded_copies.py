@@ -89,15 +89,15 @@ def test_a_copy_has_the_rows_of_each_unit_up_to_the_bound(own: Path) -> None:
         whole = database.execute(counted.format(unit="patient_id", table="visits")).fetchall()
         assert database.execute(kept).fetchall() == whole
         assert max(count for _, count in whole) == 7
-        units = database.execute('SELECT "dpsql.unit" FROM made.visits').fetchall()
-        assert units == sorted(units)
+        turns = database.execute('SELECT "dpsql.row", "dpsql.unit" FROM made.visits').fetchall()
+        assert turns == sorted(turns)
 
 
 @pytest.mark.parametrize("adjacency", ["add_remove", "substitute"])
 def test_both_forms_count_the_same_where_nothing_is_cut(tmp_path: Path, adjacency: str) -> None:
     survey = open_survey(tmp_path, adjacency, most=400, prepared=True)
     survey.fill(CROWD.tables())
-    compared = 0
+    compared = on_grid = 0
     for sql in CASES:
         from_copy = only(survey.compile(sql, replace(SETTINGS, max_error_ratio=Fraction(1000))))
         if not from_copy.contribution.copied:
@@ -109,19 +109,61 @@ def test_both_forms_count_the_same_where_nothing_is_cut(tmp_path: Path, adjacenc
             theirs = replace(theirs, units=mine.units)  # of public groups, nobody asks
         assert_same(mine, theirs)
         compared += 1
-    assert compared >= 30
+        on_grid += "dpsql.grid" in from_copy.sql
+    assert compared >= 30 and on_grid >= 12
     survey.close()
 
 
+def test_a_copy_has_bounded_values_on_their_grid(own: Path) -> None:
+    where, _ = prepare_copies(load_policy(changed(own, "lower = 0, upper = 480", "lower = -60, upper = 30")))
+    with duckdb.connect(where, read_only=True) as database:
+        found = database.execute(
+            'SELECT count(*) FROM visits WHERE "dpsql.grid.0" IS NOT DISTINCT FROM '
+            "CASE WHEN cost IS NOT NULL THEN CAST(least(cost, 5000) * 100 AS INTEGER) END "
+            'AND "dpsql.grid.1" IS NOT DISTINCT FROM CASE WHEN duration_min > 30 THEN 30 ELSE duration_min END'
+        ).fetchone()
+        assert found == database.execute("SELECT count(*) FROM visits").fetchone() != (0,)
+        assert database.execute('SELECT min("dpsql.grid.1"), max("dpsql.grid.1") FROM visits').fetchall() == [(-10, 30)]
+
+
+def test_values_of_too_many_digits_are_not_put_on_a_grid(own: Path) -> None:
+    policy = load_policy(changed(own, "upper = 5000, step = 0.01", "upper = 5000, step = 0.0000000001"))
+    with closing(open_backend(policy)) as backend:
+        (visits,) = (plan for plan in plan_copies(policy, backend.schema) if plan.table == "visits")
+    assert [stored.column for stored in visits.grids] == ["duration_min"]
+
+
 # When they are read
+
+
+@pytest.mark.parametrize(
+    ("sql", "names"),
+    [
+        ("SELECT SUM(cost), AVG(duration_min) FROM visits", {0, 1}),
+        ("SELECT icd, AVG(cost) FROM visits WHERE city IS NOT NULL GROUP BY icd", {0}),
+        ("SELECT SUM(cost) FILTER (WHERE duration_min > 10), AVG(cost) FROM visits", {0}),
+        ("SELECT SUM(paid), COUNT(paid) FROM (SELECT icd, cost AS paid FROM visits) v WHERE icd LIKE 'J%'", {0}),
+        ("SELECT SUM(cost) FROM visits CROSS JOIN (SELECT COUNT(*) AS n FROM icd10) t WHERE n > 3", {0}),
+        ("SELECT VAR_POP(duration_min), CORR(cost, duration_min) FROM visits", {0, 1}),
+        ("SELECT AVG(cost) FROM visits WHERE cost > 10", set()),
+        ("SELECT AVG(cost) FILTER (WHERE cost < 10), SUM(cost) FROM visits", {0}),
+        ("SELECT SUM(CASE WHEN city = 'Bath' THEN cost ELSE 0 END), SUM(cost + 1) FROM visits", set()),
+        ("SELECT SUM(LEAST(duration_min, 60)), COUNT(cost) FROM visits", set()),
+    ],
+)  # fmt: skip
+def test_values_are_read_where_their_grid_is_that_of_the_noise(planner: Planner, sql: str, names: set[int]) -> None:
+    release = only(planner.compile(sql, max_error_ratio="1000"))
+    assert release.contribution.copied
+    assert {int(name) for name in re.findall(r'"dpsql\.grid\.(\d+)"', release.sql)} == names
+    assert ("on their grid" in (release.form or "")) == bool(names)
 
 
 def test_a_copy_is_read_where_it_makes_nothing_less_exact(planner: Planner) -> None:
     total, grouped = only(planner.compile(TOTAL)), only(planner.compile(GROUPED))
     assert total.contribution.copied
     assert (
-        total.form
-        == 'from the prepared copy of "visits": the error is 1 times that without it, and max_error_ratio is 1'
+        total.form == 'from the prepared copy of "visits", with the values of "cost" on their grid: '
+        "the error is 1 times that without it, and max_error_ratio is 1"
     )
     assert not grouped.contribution.copied
     assert grouped.form == "not from a prepared copy: the error is 3.16 times that without it, and max_error_ratio is 1"
@@ -210,6 +252,8 @@ def test_a_join_that_finds_one_row_at_most_keeps_a_copy(own: Path) -> None:
     [
         ('data_version = "2026-11"', 'data_version = "2026-12"', {"visits", "prescriptions"}),
         ("max_rows = 50", "max_rows = 49", {"visits"}),
+        ("upper = 5000, step = 0.01", "upper = 4999, step = 0.01", {"visits"}),
+        ("upper = 5000, step = 0.01", "upper = 5000, step = 0.1", {"visits"}),
         ("max_groups = 10", "max_groups = 9", set()),
         ('description = "One row per patient"', 'description = "People"', set()),
     ],
@@ -226,14 +270,20 @@ def test_a_copy_of_other_data_is_stale(own: Path, before: str, after: str, stale
     "change",
     [
         "CREATE OR REPLACE TABLE visits AS FROM visits",
+        "CREATE TABLE v AS FROM visits; DROP TABLE visits; CREATE TABLE visits ({columns}); INSERT INTO visits FROM v",
         "DELETE FROM about.copies",
         "DROP SCHEMA about CASCADE",
         "DROP TABLE visits",
     ],
 )
 def test_a_copy_that_was_changed_is_stale(own: Path, change: str) -> None:
+    policy = load_policy(own)
+    with closing(open_backend(policy)) as backend:
+        (visits,) = (plan for plan in plan_copies(policy, backend.schema) if plan.table == "visits")
+    without_a_limit = visits.columns.replace(', CHECK ("dpsql.grid.0" BETWEEN 0 AND 500000)', "")
+    assert without_a_limit != visits.columns
     with duckdb.connect(str(own.with_name("clinic.duckdb.clinic.prepared"))) as database:
-        database.execute(change)
+        database.execute(change.format(columns=without_a_limit))
     assert copies_of(own)["visits"] == STALE
 
 
@@ -353,6 +403,19 @@ def test_a_plan_over_a_copy_that_is_stale_is_not_run(planner: Planner) -> None:
     schema = replace(planner.catalog.schema, copies={"visits": STALE})
     with pytest.raises(GuaranteeMismatch, match="beside those of a bounded copy"):
         tampered(planner, lambda release: release, schema)
+
+
+@pytest.mark.parametrize("ends", [(0, 500_001), (-1, 500_000), (1, 500_000)])
+def test_values_on_another_grid_are_not_added_up(planner: Planner, ends: tuple[int, int]) -> None:
+    copy = planner.catalog.schema.copies["visits"]
+    assert isinstance(copy, BoundedCopy)
+    cost, minutes = copy.grids
+    other = replace(cost, grid=replace(cost.grid, lower=ends[0], upper=ends[1]))
+    schema = replace(planner.catalog.schema, copies={"visits": replace(copy, grids=(other, minutes))})
+    with pytest.raises(GuaranteeMismatch, match="on another grid"):
+        tampered(planner, lambda release: release, schema)
+    with pytest.raises(GuaranteeMismatch, match="on another grid"):
+        tampered(planner, rewritten(r'"dpsql\.grid\.0"', '"dpsql.grid.1"'), None)
 
 
 def test_ranks_and_distinct_values_are_not_read_from_copies(planner: Planner) -> None:

@@ -1,11 +1,14 @@
 """PEP 249 in process: connections, cursors, parameters, releases."""
 
 import threading
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import dpsql
+from dpsql import dbapi
 from dpsql.dbapi import bind, default_ledger
 from dpsql.ledger import open_ledger
 from dpsql.policy import load_policy
@@ -298,3 +301,19 @@ def test_values_are_bound_never_written(clinic_policy: Path, ledger: str) -> Non
         for value in ("'; DROP TABLE patients; --", "%s", "$1", "\\", "'", '"'):
             assert cur.execute("SELECT %s", [value]).fetchone() == (value,)
             assert cur.execute("SELECT %(v)s", {"v": value}).fetchone() == (value,)
+
+
+def test_replies_are_padded_to_the_quantum(
+    clinic_policy: Path, ledger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a statement took, and however it ended: the reply comes at a multiple."""
+    with dpsql.connect(clinic_policy, user="ana", ledger=ledger) as conn:
+        monkeypatch.setattr(type(conn.session), "reply_quantum", 100)
+        for took, sql in ((0.03, COUNT), (0.03, "SELECT 1"), (0.74, "SELECT age FROM patients")):
+            waited: list[float] = []
+            clock = iter([1000.0, 1000.0 + took])
+            monkeypatch.setattr(dbapi, "time", SimpleNamespace(monotonic=clock.__next__, sleep=waited.append))
+            with nullcontext() if took < 0.1 else pytest.raises(dpsql.ProgrammingError):
+                conn.cursor().execute(sql)
+            (wait,) = waited
+            assert took + wait == pytest.approx(0.1 if took < 0.1 else 0.8)

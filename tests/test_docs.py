@@ -230,6 +230,31 @@ def test_links_resolve(page: str) -> None:
             assert anchor in {re.sub(r"[^\w-]", "", heading.lower().replace(" ", "-")) for heading in headings}, link
 
 
+NAMED = re.compile(r"`((?:dpsql|tests|benchmarks|examples|policies|docs|docker)/[\w./-]*)(?:::(\w+))?`")
+"""A file or folder of the repository, and perhaps a test in it."""
+
+
+def missing(named: str) -> list[str]:
+    """The files, and the tests in them, that a text names and that are not there."""
+    found = []
+    for path, test in NAMED.findall(named):
+        file = ROOT / path
+        there = file.exists() and (not test or f"def {test}(" in file.read_text(encoding="utf-8"))
+        found += [] if there else [f"{path}::{test}" if test else path]
+    return found
+
+
+@pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md"])
+def test_the_files_and_tests_that_a_page_names_exist(page: str) -> None:
+    assert missing(text(page)) == []
+
+
+def test_the_check_of_names_finds_mistakes() -> None:
+    assert missing("`dpsql/engine.py` and `tests/test_docs.py::missing`, `dpsql/privacy/`") == []
+    wrong = ["dpsql/engines.py", "tests/test_docs.py::test_of_nothing", "docs/none/"]
+    assert missing(" ".join(f"`{name}`" for name in wrong)) == wrong
+
+
 def modules() -> list[str]:
     return sorted(info.name for info in pkgutil.walk_packages(dpsql.__path__, "dpsql.") if "__main__" not in info.name)
 

@@ -69,7 +69,7 @@ def read_copies(
         made = {}
     there, planned = _declared(database, policy), _declared(shadow, policy)
     return {
-        plan.table: BoundedCopy((_alias(policy), "main", plan.table), plan.max_rows)
+        plan.table: BoundedCopy((_alias(policy), "main", plan.table), plan.max_rows, plan.grids)
         if made.get(plan.table) == plan.fingerprint and there.get(plan.table) == planned[plan.table]
         else STALE
         for plan in plans

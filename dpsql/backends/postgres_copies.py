@@ -21,6 +21,7 @@ from dpsql.errors import DatabaseUnavailable
 STALE: Final = "it is of another policy or data_version, or cannot be read (dpsql prepare makes it anew)"
 _MADE_BY: Final = "dpsql.copies"
 _NAME_BYTES: Final = 63
+_INTEGERS: Final = 2**31
 SECONDS: Final = 6 * 3600.0
 """How long making the copies may take."""
 
@@ -30,7 +31,7 @@ JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relkind = 'r' WHERE n.nspname
 """
 # A heir's rows are rows of the table too, and its constraints are not those of the heir.
 _DECLARED: Final = b"""
-SELECT c.relname, array_agg(pg_get_constraintdef(k.oid) ORDER BY k.contype)
+SELECT c.relname, array_agg(pg_get_constraintdef(k.oid) ORDER BY k.contype, pg_get_constraintdef(k.oid) COLLATE "C")
 FROM pg_namespace AS n JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relkind = 'r'
 JOIN pg_constraint AS k ON k.conrelid = c.oid AND k.contype IN ('p', 'c') AND k.convalidated AND NOT k.condeferrable
 WHERE n.nspname = $1 AND has_table_privilege(c.oid, 'SELECT') AND NOT row_security_active(c.oid)
@@ -66,7 +67,7 @@ def read_copies(
         made = dict(transaction.execute(listed.encode()).fetchall())
     declared: dict[str, list[str]] = dict(transaction.execute(_DECLARED, [schema]).fetchall())
     return {
-        plan.table: BoundedCopy((copy_name(plan.table),), plan.max_rows)
+        plan.table: BoundedCopy((copy_name(plan.table),), plan.max_rows, plan.grids)
         if made.get(plan.table) == plan.fingerprint and declared.get(copy_name(plan.table)) == _constraints(plan)
         else STALE
         for plan in plans
@@ -74,9 +75,19 @@ def read_copies(
 
 
 def _constraints(plan: CopyPlan) -> list[str]:
-    """What bounds a copy, as PostgreSQL words it: the check, then the key."""
-    unit, row = quote_name(UNIT), quote_name(ROW)
-    return [f"CHECK ((({row} >= 1) AND ({row} <= {plan.max_rows})))", f"PRIMARY KEY ({unit}, {row})"]
+    """What bounds a copy and its values, as PostgreSQL words it: the checks, then the key."""
+    limits = [(ROW, 1, plan.max_rows), *((each.name, each.grid.lower, each.grid.upper) for each in plan.grids)]
+    checks = (
+        f"CHECK ((({quote_name(name)} >= {_worded(lower)}) AND ({quote_name(name)} <= {_worded(upper)})))"
+        for name, lower, upper in limits
+    )
+    return [*sorted(checks), f"PRIMARY KEY ({quote_name(UNIT)}, {quote_name(ROW)})"]
+
+
+def _worded(limit: int) -> str:
+    if 0 <= limit < _INTEGERS:
+        return str(limit)
+    return f"'{limit}'::{'integer' if -_INTEGERS <= limit < _INTEGERS else 'bigint'}"
 
 
 def write_copies(

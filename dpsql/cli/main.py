@@ -2,6 +2,7 @@
 
 import click
 
+from dpsql.cli.audit import audit
 from dpsql.cli.budget import budget
 from dpsql.cli.command import Group
 from dpsql.cli.demo import demo
@@ -13,7 +14,7 @@ from dpsql.cli.serve import serve
 from dpsql.cli.user import user
 
 
-@click.group(cls=Group, commands=[demo, serve, query, explain, policy, prepare, user, budget, ledger])
+@click.group(cls=Group, commands=[demo, serve, query, explain, policy, prepare, user, budget, ledger, audit])
 @click.version_option(package_name="dpsql")
 def main() -> None:
     """Answer SQL with differential privacy.

@@ -1,32 +1,37 @@
-"""bounded_copies: what `dpsql prepare` makes of a table: its rows as a scan gives them, so many of each unit.
+"""bounded_copies: what `dpsql prepare` makes of a table: so many rows of each unit, and their values on their grid.
 
 Rule 1: which rows of a unit are kept is a function of the multiset of its own rows: a keyed hash of all that a row
     has, then its values.
 Rule 2: the engine itself bounds the copy: a row's number among those of its unit is a key, and checked. Whoever reads
     a copy knows the bound from its schema, and looks at no row.
-Rule 3: a copy is known by the SQL that makes it; it is read where just that SQL, for this version of the data, did.
+Rule 3: so it is with the limits of values on their grid: a constraint keeps them. Which values they are, the SQL tells.
+Rule 4: a copy is known by the SQL that makes it; it is read where just that SQL, for this version of the data, did.
 """
 
 import hashlib
 import json
 from dataclasses import dataclass
 
+from dpsql.compiler.bound import bounds_of
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.engines import DIALECTS
 from dpsql.compiler.engines.dialect import Dialect, quote_name
-from dpsql.compiler.ir import Field, Protected, UnitScan
+from dpsql.compiler.ir import AggregateCall, Column, Field, Protected, UnitScan
 from dpsql.compiler.lowering import Fields
+from dpsql.compiler.parts import grid_of
 from dpsql.compiler.render import Leaf, Renderer
 from dpsql.compiler.rewrite import SALT
-from dpsql.compiler.schema import BoundedCopy, EngineColumn, EngineSchema
+from dpsql.compiler.schema import BoundedCopy, EngineColumn, EngineSchema, StoredGrid
 from dpsql.compiler.tables import Tables
+from dpsql.errors import QueryTooComplex
 from dpsql.policy import Policy, Table
 from dpsql.sqltypes import SqlType
 
-LAYOUT = "dpsql bounded copy 1"
+LAYOUT = "dpsql bounded copy 2"
 """Changes with the meaning of a copy's columns, where the SQL that makes it would not tell."""
 UNIT = "dpsql.unit"
 ROW = "dpsql.row"
+GRID = "dpsql.grid."
 
 
 @dataclass(frozen=True)
@@ -36,13 +41,15 @@ class CopyPlan:
     Attributes:
         table: The table's name in the policy.
         max_rows: Rows of one unit that it keeps.
+        grids: The columns that are on their grid in it.
         columns: Its columns and constraints, as they stand in CREATE TABLE.
-        rows: SQL of its rows, in the order of units.
+        rows: SQL of its rows, in order.
         fingerprint: Tells it from copies of other rows, or of the same otherwise bounded.
     """
 
     table: str
     max_rows: int
+    grids: tuple[StoredGrid, ...]
     columns: str
     rows: str
     fingerprint: str
@@ -70,17 +77,37 @@ def _plan(table: Table, protected: Protected, catalog: Catalog) -> CopyPlan:
     ordered = (scan.unit_field, *scan.column_fields)
     decisive = [_decisive(renderer, dialect, field) for field in ordered]
     order = ", ".join([dialect.keyed_hash(decisive, SALT), *(f"{text} NULLS LAST" for text, _ in decisive[1:])])
-    unit = renderer.name(scan.unit_field)
+    unit, grids = renderer.name(scan.unit_field), _grids(scan, protected.max_rows)
     numbered = f"row_number() OVER (PARTITION BY {unit} ORDER BY {order})"
     names = [renderer.name(field) for field in ordered]
     numbers = f"SELECT {', '.join(names)}, {numbered} AS r FROM {dialect.derived(rows)}"
-    listed = ", ".join([unit, "CAST(r AS INTEGER)", *names[1:]])
-    kept = f"SELECT {listed} FROM {dialect.derived(numbers)} WHERE r <= {protected.max_rows} ORDER BY {unit}, r"
-    columns = _columns(table, scan, protected.max_rows, catalog)
+    values = [dialect.on_grid(renderer.name(field), field.type, stored.grid) for field, stored in grids.items()]
+    listed = ", ".join([unit, "CAST(r AS INTEGER)", *names[1:], *values])
+    laid_out = f"r, {unit}" if dialect.turns_of_rows else f"{unit}, r"
+    kept = f"SELECT {listed} FROM {dialect.derived(numbers)} WHERE r <= {protected.max_rows} ORDER BY {laid_out}"
+    stored = tuple(grids.values())
+    columns = _columns(table, scan, protected.max_rows, stored, catalog)
     dataset = catalog.policy.dataset
     told = [LAYOUT, dataset.name, dataset.data_version, dataset.timezone, columns, kept]
     fingerprint = hashlib.sha256(json.dumps(told).encode()).hexdigest()
-    return CopyPlan(table.name, protected.max_rows, columns, kept, fingerprint)
+    return CopyPlan(table.name, protected.max_rows, stored, columns, kept, fingerprint)
+
+
+def _grids(scan: UnitScan, max_rows: int) -> dict[Field, StoredGrid]:
+    """The columns of which there are sums: numbers that the policy bounds, of so many digits that they add up exactly.
+
+    Of a query that narrows no bounds, their grid is this one.
+    """
+    bounds, grids = bounds_of(scan), dict[Field, StoredGrid]()
+    for column, field in zip(scan.columns, scan.column_fields, strict=True):
+        if not field.type.is_number or bounds[field].lower is None or bounds[field].upper is None:
+            continue
+        try:
+            grid = grid_of(AggregateCall("sum", Column(field), False, None, field.type), scan, max_rows)
+        except QueryTooComplex:
+            continue
+        grids[field] = StoredGrid(f"{GRID}{len(grids)}", column.name, grid)
+    return grids
 
 
 def _decisive(renderer: Renderer, dialect: Dialect, field: Field) -> tuple[str, SqlType]:
@@ -91,13 +118,15 @@ def _decisive(renderer: Renderer, dialect: Dialect, field: Field) -> tuple[str, 
     return (dialect.as_text(name, field.type), SqlType.TEXT) if field.type is SqlType.INTERVAL else (name, field.type)
 
 
-def _columns(table: Table, scan: UnitScan, max_rows: int, catalog: Catalog) -> str:
-    types = _stored(table, scan, catalog)
+def _columns(table: Table, scan: UnitScan, max_rows: int, grids: tuple[StoredGrid, ...], catalog: Catalog) -> str:
+    types, dialect = _stored(table, scan, catalog), DIALECTS[catalog.schema.engine]
     unit, row = quote_name(UNIT), quote_name(ROW)
     listed = [f"{unit} {types[UNIT]} NOT NULL", f"{row} INTEGER NOT NULL"]
     listed += [f"{quote_name(column.name)} {types[column.name]}" for column in scan.columns]
-    bound = f"CHECK ({row} BETWEEN 1 AND {max_rows})"
-    return ", ".join([*listed, f"PRIMARY KEY ({unit}, {row})", bound])
+    listed += [f"{quote_name(stored.name)} {dialect.grid_type(stored.grid)}" for stored in grids]
+    limits = [(row, 1, max_rows), *((quote_name(s.name), s.grid.lower, s.grid.upper) for s in grids)]
+    checks = [f"CHECK ({name} BETWEEN {lower} AND {upper})" for name, lower, upper in limits]
+    return ", ".join([*listed, f"PRIMARY KEY ({unit}, {row})", *checks])
 
 
 def _stored(table: Table, scan: UnitScan, catalog: Catalog) -> dict[str, str]:
@@ -121,7 +150,7 @@ def _unit_column(table: Table, catalog: Catalog) -> EngineColumn:
 
 
 def copy_leaf(scan: UnitScan, copy: BoundedCopy, catalog: Catalog) -> Leaf:
-    """A copy in the place of the table that is scanned."""
+    """A copy in the place of the table that is scanned, with what it has on its grid behind the table's columns."""
     dialect, types = DIALECTS[catalog.schema.engine], _stored(scan.table, scan, catalog)
 
     def column(name: str, field: Field) -> str:
@@ -130,5 +159,6 @@ def copy_leaf(scan: UnitScan, copy: BoundedCopy, catalog: Catalog) -> Leaf:
         return dialect.canonical(quote_name(name), stored, field.type) if field.type.is_text else quote_name(name)
 
     named = zip((column.name for column in scan.columns), scan.column_fields, strict=True)
-    columns = (*(column(name, field) for name, field in named), column(UNIT, scan.unit_field))
+    grids = (quote_name(stored.name) for stored in copy.grids)
+    columns = (*(column(name, field) for name, field in named), *grids, column(UNIT, scan.unit_field))
     return Leaf(".".join(map(quote_name, copy.path)), columns)

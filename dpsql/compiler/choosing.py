@@ -83,7 +83,9 @@ def _is_worth_it(count: int, release: Release, catalog: Catalog, fields: Fields)
     domain = enumerate_keys(release.aggregate.keys, protected.relation, catalog, fields)
     if domain is None:
         return False
-    touched = min(protected.max_groups, protected.max_rows, *(size for size in domain[1:] if size is not None))
+    # A histogram's noise is that of the groups which a unit can fill, where that is less.
+    filled = protected.max_rows // protected.max_rows_per_group
+    touched = min(protected.max_groups, filled, *(size for size in domain[1:] if size is not None))
     fits = domain[1] is None or count <= domain[1]
     policy = catalog.policy.dataset
     return fits and worth_picking(count, max(1, touched), catalog.role.budget.accountant, policy.adjacency)

@@ -3,6 +3,7 @@
 Rule 1: a function of ours stays a plain call with its arguments as written; the parser would rename, reorder and
 cut off some.
 Rule 2: INTERVAL 'text' is read as 'text'::interval, for the parser keeps only a part of the text.
+Rule 3: a dot stands behind a name; the parser would leave out one that stands before the first.
 """
 
 from collections.abc import Sequence
@@ -11,12 +12,15 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.dialects.dialect import DialectType
 from sqlglot.dialects.postgres import Postgres
+from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.compiler.functions import CALLS, INTERVAL_FIELDS
 
 _MARK = "\x00"
 """Stands behind a name that the parser must not know; no text that is parsed holds it."""
+_BEFORE_NAMES = frozenset({"FROM", "JOIN", "ONLY", "LATERAL", ",", "(", "."})
+"""Behind these a relation may be named."""
 
 
 class PlainPostgres(Postgres):
@@ -24,7 +28,9 @@ class PlainPostgres(Postgres):
 
     def tokenize(self, sql: str, dialect: DialectType = None) -> list[Token]:
         """The tokens of a text, arranged so that the parser keeps to the rules."""
-        return _with_plain_calls(_with_cast_intervals(super().tokenize(sql, dialect)))
+        tokens = super().tokenize(sql, dialect)
+        _check_dots(tokens)
+        return _with_plain_calls(_with_cast_intervals(tokens))
 
     def parse(self, sql: str, **opts: Any) -> list[exp.Expr | None]:
         """The trees of a text, in which the marks are gone."""
@@ -34,6 +40,15 @@ class PlainPostgres(Postgres):
                 if isinstance(node, exp.Anonymous | exp.Identifier) and isinstance(node.this, str):
                     node.set("this", node.this.removesuffix(_MARK))
         return trees
+
+
+def _check_dots(tokens: Sequence[Token]) -> None:
+    """Refuse a dot where a name belongs; one before digits is a part of their number."""
+    for before, token, following in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        of_name = token.token_type == TokenType.DOT and following.token_type != TokenType.NUMBER
+        quoted = before.token_type in (TokenType.STRING, TokenType.IDENTIFIER)
+        if of_name and not quoted and before.text.upper() in _BEFORE_NAMES:
+            raise ParseError.new("a dot without a name", line=token.line, col=token.col, highlight=token.text)
 
 
 def _with_plain_calls(tokens: Sequence[Token]) -> list[Token]:

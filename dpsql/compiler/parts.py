@@ -118,7 +118,7 @@ class Part:
     @property
     def counts_units(self) -> bool:
         """True where a unit counts once in a group, however many rows it has."""
-        return self.kind is PartKind.COUNT and self.cap == 1
+        return self.kind is PartKind.CUT or (self.kind is PartKind.COUNT and self.cap == 1)
 
     @property
     def lower(self) -> int:
@@ -253,6 +253,7 @@ class Contribution:
         grouped: False where there is one cell, whoever is in it.
         max_groups: Groups it may touch; where groups are picked, lists that it may stand in.
         max_rows: Rows that count in one group.
+        all_rows: Rows that count in all groups together, where SQL limits them, too; None where it need not.
         one_row: True where the engine's schema, or SQL beneath, lets a unit have one row only.
         ranked: True where SQL keeps that many of a unit's groups; else there are no more groups than that.
         copied: True where the rows are those of a bounded copy: then `max_rows` count in all groups together.
@@ -267,6 +268,7 @@ class Contribution:
     ranked: bool = False
     copied: bool = False
     lists: tuple[int, ...] | None = None
+    all_rows: int | None = None
 
 
 @dataclass

@@ -7,7 +7,7 @@ Rule 3: what a release needs of other releases is made first, by post-processing
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -19,12 +19,12 @@ from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.cuts import cuts, made_first
 from dpsql.compiler.domain import enumerate_keys
 from dpsql.compiler.engines import DIALECTS, POST_PROCESSING
-from dpsql.compiler.engines.dialect import Dialect
+from dpsql.compiler.engines.dialect import Dialect, quote_name
 from dpsql.compiler.from_copies import FromCopy, from_copy
 from dpsql.compiler.ir import Call, Cast, Expr, Field, Relation, Release, SystemScan
 from dpsql.compiler.lowered import Lowered
 from dpsql.compiler.lowering import Fields
-from dpsql.compiler.parts import UNITS, Contribution, Output, PartList
+from dpsql.compiler.parts import UNITS, Contribution, Output, Part, PartList
 from dpsql.compiler.pricing import Calibrated, PlannedPart, Selection, Unpriced, calibrate, error_ratio
 from dpsql.compiler.provenance import origins
 from dpsql.compiler.released import ColumnError, Drawn, ReleasedLeaf, input_leaf, text_leaf, to_text
@@ -32,6 +32,7 @@ from dpsql.compiler.render import Leaf, Renderer
 from dpsql.compiler.responses import Responses
 from dpsql.compiler.rewrite import Bounding, rewrite
 from dpsql.compiler.settings import QuerySettings
+from dpsql.compiler.stored_grids import StoredGrids
 from dpsql.compiler.visible import weights
 from dpsql.errors import PolicyViolation, QueryTooComplex
 from dpsql.privacy.accounting import Spent
@@ -101,6 +102,14 @@ class PlannedRelease:
     private_keys: bool
     key: str
     form: str | None = None
+
+    @property
+    def limits_groups(self) -> bool:
+        """True where the noise is made for so many groups of a unit, and not for its rows in whatever groups."""
+        rows = self.contribution.all_rows
+        if rows is None or self.contribution.max_groups < rows or self.private_keys:
+            return True
+        return any(planned.part.counts_units for planned in self.parts)
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
@@ -197,9 +206,10 @@ class _InputDraft:
 
 @dataclass(frozen=True)
 class _Copied:
-    """The same cells, added up from a bounded copy."""
+    """The same cells, added up from a bounded copy, which has some columns on their grid."""
 
     table: str
+    on_grid: tuple[str, ...]
     sql: str
     unpriced: Unpriced
 
@@ -320,6 +330,7 @@ class Planner:
         parts = tuple(part_list.parts)
         bounds = bounds_of(protected.relation)
         fine = any(_is_fine(key, bounds) for key in aggregate.keys)
+        contribution = _in_any_groups(contribution, parts, size) if domain is not None else contribution
         unpriced = Unpriced(parts, contribution, grouped and domain is None, weights(parts, outputs))
         bounding = Bounding(protected, aggregate.keys, parts, contribution, listed, fine, unpriced.private_keys)
         copied = self._copied(release, bounding, outputs, leaves, domain[1] if domain is not None else None)
@@ -375,11 +386,19 @@ class Planner:
         rows = min(protected.max_rows, settings.max_rows or protected.max_rows)
         if not release.aggregate.keys:
             return Contribution(False, 1, rows, protected.one_row)
-        allowed = min(protected.max_groups, settings.max_groups or protected.max_groups, protected.max_rows)
+        allowed = min(protected.max_groups, settings.max_groups or protected.max_groups, rows)
         per_group = min(protected.max_rows_per_group, settings.max_rows_per_group or rows, rows)
         all_fit = groups is not None and groups <= allowed
         touched = max(1, groups) if all_fit and groups is not None else allowed
-        return Contribution(True, touched, per_group, protected.one_row, not (all_fit or protected.one_row))
+        limits_rows = rows < touched * per_group and not protected.one_row
+        return Contribution(
+            True,
+            touched,
+            per_group,
+            protected.one_row,
+            ranked=not (all_fit or protected.one_row),
+            all_rows=rows if limits_rows else None,
+        )
 
     def _of_lists(self, release: Release) -> Contribution:
         """What one unit may contribute to lists that groups are picked from: it may touch every group of a list."""
@@ -387,7 +406,7 @@ class Planner:
         lists = tuple(place for place, each in enumerate(aggregate.key_fields) if each not in release.picked_fields)
         keys = tuple(aggregate.keys[place] for place in lists)
         domain = enumerate_keys(keys, protected.relation, self.catalog, self.fields) if keys else None
-        bounds = self._contribution(release, domain[1] if domain is not None else None)
+        bounds = replace(self._contribution(release, domain[1] if domain is not None else None), all_rows=None)
         if not keys:
             bounds = replace(bounds, grouped=False, max_groups=1, ranked=False)
         return replace(bounds, lists=lists)
@@ -429,10 +448,15 @@ class Planner:
         if not same or len(parts) != len(bounding.parts) or (UNITS in parts) != (UNITS in bounding.parts):
             return "other cells would be needed than without it"
         unpriced = Unpriced(parts, contribution, bounding.counts_units, weights(parts, outputs))
+        grids, protected = StoredGrids(found, self.fields), release.protected
+        cells = grids.of(parts)
+        stored = grids.read_by(cells)
+        protected = replace(protected, relation=grids.handed_on(protected.relation))
+        over = replace(bounding, protected=protected, parts=cells, contribution=contribution, stored=stored)
         leaf = copy_leaf(found.scan, found.copy, self.catalog)
-        renderer = self._renderer(self.dialect, {**leaves, found.scan: leaf})
-        sql = rewrite(replace(bounding, parts=parts, contribution=contribution), renderer)
-        return _Copied(found.scan.table.name, sql, unpriced)
+        sql = rewrite(over, self._renderer(self.dialect, {**leaves, grids.scan: leaf}))
+        on_grid = tuple(sorted({each.column for each in stored.values()}))
+        return _Copied(found.scan.table.name, on_grid, sql, unpriced)
 
     def _formed(self, draft: _Draft, plain: Calibrated, copied: Calibrated) -> tuple[_Draft, Calibrated, str | None]:
         """The form of a release whose error is small enough, and why it is that one."""
@@ -444,7 +468,9 @@ class Planner:
         if ratio > allowed:
             return draft, plain, f"not from a prepared copy: {told}"
         chosen = replace(draft, sql=draft.copied.sql, unpriced=draft.copied.unpriced)
-        return chosen, copied, f'from the prepared copy of "{draft.copied.table}": {told}'
+        columns = ", ".join(quote_name(column) for column in draft.copied.on_grid)
+        values = f", with the values of {columns} on their grid" if columns else ""
+        return chosen, copied, f'from the prepared copy of "{draft.copied.table}"{values}: {told}'
 
     # Pricing
 
@@ -519,6 +545,17 @@ class Planner:
             found = [errors[origin.field] for origin in origins(self.lowered.relation, shown) if origin.field in errors]
             columns.append(OutputColumn(name, shown.type, max(found, key=_width) if found else None))
         return tuple(columns)
+
+
+def _in_any_groups(contribution: Contribution, parts: Sequence[Part], groups: int | None) -> Contribution:
+    """Without a limit of groups where rows are limited over all of them, and nothing counts units.
+
+    It would save no noise then: what a unit adds is bounded by its rows, wherever they lie.
+    """
+    rows = contribution.all_rows
+    if rows is None or any(part.counts_units for part in parts):
+        return contribution
+    return replace(contribution, max_groups=min(rows, groups or rows), ranked=False)
 
 
 def _width(error: ColumnError) -> float:

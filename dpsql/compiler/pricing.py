@@ -15,7 +15,7 @@ from dpsql.privacy.cost import ZERO, Price, Share, split
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, best, gaussian, laplace
 from dpsql.privacy.picking import Picking, picking, picking_sensitivity
 from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric, select, threshold_for
-from dpsql.privacy.sensitivity import Adjacency, cell_sensitivity, row_sensitivity
+from dpsql.privacy.sensitivity import Adjacency, Sensitivity, cell_sensitivity, row_sensitivity
 from dpsql.privacy.shares import proportions
 
 Noise = DiscreteLaplace | DiscreteGaussian | RankChoice | Picking
@@ -183,15 +183,7 @@ class Pricing:
                 grouped=contribution.grouped,
             )
             return picking(touched, share, part.places)
-        # The rows of a bounded copy are limited over all groups together, units in each.
-        rule = row_sensitivity if contribution.copied and not part.counts_units else cell_sensitivity
-        sensitivity = rule(
-            self.adjacency,
-            l0=contribution.max_groups,
-            lower=part.lower,
-            upper=part.upper,
-            grouped=contribution.grouped,
-        )
+        sensitivity = self._sensitivity(part, contribution)
         if part.rank is not None and part.grid is not None:
             return rank_choice(sensitivity, share, part.rank, part.grid.lower, part.grid.upper)
         if self.settings.mechanism == "laplace":
@@ -199,6 +191,22 @@ class Pricing:
         if self.settings.mechanism == "gaussian":
             return gaussian(sensitivity, share)
         return best(sensitivity, share)
+
+    def _sensitivity(self, part: Part, contribution: Contribution) -> Sensitivity:
+        """How far one unit moves a part's cells; rows may be limited over all groups together, units are in each."""
+        groups, grouped = contribution.max_groups, contribution.grouped
+        rows = contribution.max_rows if contribution.copied else contribution.all_rows
+        if rows is None or part.counts_units:
+            return cell_sensitivity(self.adjacency, l0=groups, lower=part.lower, upper=part.upper, grouped=grouped)
+        return row_sensitivity(
+            self.adjacency,
+            l0=groups,
+            rows=rows,
+            per_cell=part.cap,
+            lower=part.lower // part.cap,
+            upper=part.upper // part.cap,
+            grouped=grouped,
+        )
 
     def _selection(
         self, release: Unpriced, parts: tuple[PlannedPart, ...], shares: tuple[Share, ...]

@@ -3,7 +3,8 @@
 Rule: everything here is made of the noise's law and of released cells, so it tells nothing more.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -153,9 +154,10 @@ class ReleasedLeaf:
         order = ", ".join(f"{columns[field]} NULLS LAST" for field in keys)
         is_ordered = not self.private_keys and keys == aggregate.key_fields
         behind = "" if is_ordered else f" ORDER BY {order}"
-        named = "".join(f", {text} AS {name}" for name, text in first.items())
-        source = f"(SELECT *{named} FROM {table}{behind})" if named or behind else table
-        return Leaf(source, tuple(columns[field] for field in written.fields))
+        source = in_layers(table, first)
+        return Leaf(
+            f"(SELECT * FROM {source}{behind})" if behind else source, tuple(columns[field] for field in written.fields)
+        )
 
     def errors(self, noises: Sequence[Noise], index: int) -> dict[Field, ColumnError]:
         """The error of each aggregate that is a number, and of the keys that were picked by one.
@@ -193,6 +195,21 @@ def to_text(name: str, sql_type: SqlType) -> str:
 
 
 # Values and limits
+
+
+def in_layers(table: str, columns: Mapping[str, str]) -> str:
+    """A table with further columns, each of a SELECT above those that it names.
+
+    DuckDB lets a column name another one of the same SELECT, but writes it out at each such place: of what is computed
+    in ten steps, the text would grow as a power of ten.
+    """
+    depths: dict[str, int] = {}
+    for name, text in columns.items():
+        depths[name] = max((depths[word] + 1 for word in re.findall(r"\w+", text) if word in depths), default=0)
+    for depth in sorted(set(depths.values())):
+        layer = ", ".join(f"{text} AS {name}" for name, text in columns.items() if depths[name] == depth)
+        table = f"(SELECT *, {layer} FROM {table})"
+    return table
 
 
 def _computed(output: _Computed, prefix: str, widths: Sequence[float] | None, keys: int) -> Statistic:

@@ -11,18 +11,21 @@ The steps, each a CTE:
     ranked    groups of a unit numbered by keyed hash, on rows (fine keys) or on per_unit (coarse ones, `kept_groups`)
     summed    counts and exact sums of each unit in each group
     per_unit  the same, clamped to what one unit may add
+    shared    where rows are limited over all groups together: how many of a group count; per_unit is clamped after it
     cells     added up over units
 
 Of a bounded copy, whose rows are so few of each unit already, the cells are sums over rows at once.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
-from dpsql.compiler.ir import Expr, Grid, Protected, Relation
+from dpsql.compiler.ir import Column, Expr, Field, Grid, Protected, Relation
 from dpsql.compiler.kept_groups import by_ranking_all, by_ranking_few
+from dpsql.compiler.kept_rows import by_shares
 from dpsql.compiler.parts import Contribution, Part, PartKind
 from dpsql.compiler.render import Renderer
+from dpsql.compiler.schema import StoredGrid
 from dpsql.compiler.walk import fields_in
 from dpsql.sqltypes import SqlType
 
@@ -44,6 +47,7 @@ class Bounding:
         fine: True where most rows have a group of their own, so that groups are ranked before rows are summed.
         counts_units: True where groups are selected by their units. Elsewhere, nobody asks for them, and of a bounded
             copy they are not counted.
+        stored: Of a bounded copy, the fields whose values are on their grid, and within its limits, already.
     """
 
     protected: Protected
@@ -53,6 +57,7 @@ class Bounding:
     domain: Relation | None
     fine: bool
     counts_units: bool
+    stored: Mapping[Field, StoredGrid] = field(default_factory=dict)
 
 
 def rewrite(bounding: Bounding, renderer: Renderer) -> str:
@@ -151,7 +156,9 @@ class _Rewrite:
 
     def _on_grid(self, argument: Expr, grid: Grid) -> str:
         text = self._renderer.expression(argument)
-        return self._column(self._dialect.on_grid(text, argument.type, grid))
+        stored = self._b.stored.get(argument.field) if isinstance(argument, Column) else None
+        is_there = stored is not None and stored.grid == grid
+        return self._column(text if is_there else self._dialect.on_grid(text, argument.type, grid))
 
     def _argument(self, part: Part) -> str:
         """What a count counts; a grid value is NULL just where its argument is, so one column serves both."""
@@ -228,9 +235,10 @@ class _Rewrite:
     def _many_rows(self) -> str:
         ranks_rows = self._ranks_rows
         rows = self._ranked_rows() if ranks_rows else "rows"
-        kept = self._per_unit(rows)
-        if self._b.contribution.ranked and not ranks_rows:
-            kept = self._kept_groups()
+        bounded = self._per_unit(rows)
+        kept = self._kept_groups() if self._b.contribution.ranked and not ranks_rows else "per_unit"
+        if self._b.contribution.all_rows is not None:
+            kept = self._kept_rows(kept, self._b.contribution.all_rows, bounded)
         plain = [i for i in range(len(self._b.parts)) if i not in self._tables]
         totals = [f"{_total(f'coalesce(sum(p{index}), 0)')} AS p{index}" for index in plain]
         cells = f"SELECT {', '.join([*self._keys, 'count(*) AS units', *totals])} FROM {kept}{_group_by(self._keys)}"
@@ -276,7 +284,8 @@ class _Rewrite:
             [(column, self._types[column.removeprefix("rows.")]) for column in columns], SALT
         )
 
-    def _per_unit(self, rows: str) -> str:
+    def _per_unit(self, rows: str) -> list[str]:
+        """Sum each unit's rows in each group; returns what it adds, which is not in `per_unit` if rows are shared."""
         sums: dict[str, str] = {}
 
         def inner(text: str) -> str:
@@ -287,31 +296,54 @@ class _Rewrite:
             for index, part in enumerate(self._b.parts)
             if index not in self._tables
         ]
+        shares = self._b.contribution.all_rows is not None
+        counted = [f"least({inner('count(*)')}, {self._b.contribution.max_rows}) AS n"] if shares else []
         aggregates = [f"{text} AS {name}" for text, name in sums.items()]
-        names = ", ".join(self._grouping)
-        ranks_groups = self._b.contribution.ranked and not self._ranks_rows
-        order = f" ORDER BY {names}" if ranks_groups and self._dialect.orders_groups else ""
+        names, hashed = ", ".join(self._grouping), ", ".join(["unit", "h", *self._keys])
+        hashes = self._b.contribution.ranked or shares
+        order = f" ORDER BY {names}" if hashes and rows == "rows" and self._dialect.orders_groups else ""
         # The hash is the groups' own: by naming it, rows that are ranked by it are in the order of their groups.
-        groups = names.replace("unit", "unit, h", 1) if rows != "rows" and self._dialect.orders_groups else names
-        self._cte("summed", f"SELECT {', '.join([names, *aggregates])} FROM {rows} GROUP BY {groups}{order}")
-        hashed = [f"{self._hash('unit', *self._kept_keys)} AS h"] if ranks_groups else []
-        self._cte("per_unit", f"SELECT {', '.join([names, *hashed, *bounded])} FROM summed")
-        return "per_unit"
+        groups = hashed if rows != "rows" and (shares or self._dialect.orders_groups) else names
+        carried = hashed if shares and rows != "rows" else names
+        self._cte("summed", f"SELECT {', '.join([carried, *aggregates])} FROM {rows} GROUP BY {groups}{order}")
+        if hashes and rows == "rows":
+            carried = f"{names}, {self._hash('unit', *self._kept_keys)} AS h"
+        added = [*counted, *sums.values()] if shares else bounded
+        self._cte("per_unit", f"SELECT {', '.join([carried, *added])} FROM summed")
+        return bounded
+
+    def _kept_rows(self, groups: str, most: int, bounded: list[str]) -> str:
+        """What each unit adds to the groups that it keeps, with its share of so many rows in each."""
+        for name, body in by_shares(groups, most, self._keys, self._dialect):
+            self._cte(name, body)
+        self._cte("bounded", f"SELECT {', '.join([*self._grouping, 'm', *bounded])} FROM shared")
+        return "bounded"
+
+    def _cap(self, part: Part) -> str:
+        """How many rows of a unit count in a group: as many in each, or its share of those in all; units count once."""
+        return "m" if self._b.contribution.all_rows is not None and part.cap > 1 else str(part.cap)
+
+    def _limit(self, part: Part, limit: int) -> str:
+        """A limit of what one unit may add, where that is the part's for `cap` rows."""
+        if self._cap(part) == "m":
+            return f"m * {self._dialect.whole(limit // part.cap)}"
+        return self._dialect.whole(limit)
 
     def _bounded(self, part: Part, inner: Callable[[str], str]) -> str:
         """What one unit adds to one cell, clamped to the part's range."""
+        cap = self._cap(part)
         if part.kind is PartKind.CUT:
             outside = "0" if part.filter is None else f"least({inner(self._count(part))}, 1)"
-            return f"CASE WHEN {inner('count(*)')} > {part.cap} THEN 1 ELSE {outside} END"
+            return f"CASE WHEN {inner('count(*)')} > {cap} THEN 1 ELSE {outside} END"
         if part.kind is PartKind.COUNT or part.grid is None:
-            return f"least({inner(self._count(part))}, {part.cap})"
+            return f"least({inner(self._count(part))}, {cap})"
         total = f"coalesce({inner(f'sum({self._value(part)}){self._where(part)}')}, 0)"
         if part.kind is PartKind.SUM:
-            return f"CAST({clamp(total, self._dialect.whole(part.lower), self._dialect.whole(part.upper))} AS BIGINT)"
+            return f"CAST({clamp(total, self._limit(part, part.lower), self._limit(part, part.upper))} AS BIGINT)"
         rows = inner(self._count(part))
-        counted = f"least({rows}, {part.cap})"
-        quotient = self._dialect.share(total, part.cap, f"greatest({rows}, 1)")
-        scaled = f"CASE WHEN {rows} > {part.cap} THEN {quotient} ELSE {total} END"
+        counted = f"least({rows}, {cap})"
+        quotient = self._dialect.share(total, cap, f"greatest({rows}, 1)")
+        scaled = f"CASE WHEN {rows} > {cap} THEN {quotient} ELSE {total} END"
         low, high = (f"{counted} * {self._dialect.whole(end)}" for end in (part.grid.lower, part.grid.upper))
         return f"CAST({clamp(scaled, low, high)} - {counted} * {self._dialect.whole(part.grid.centre)} AS BIGINT)"
 
@@ -366,7 +398,7 @@ class _Rewrite:
         picked = [f"c.{key}" for key in self._keys]
         counted = ", ".join([*picked, f"{self._distinct_total(part, 'v')} AS n"])
         match = self._match("c", kept, self._grouping)
-        joined = f"chosen{index} AS c JOIN {kept} ON {match} WHERE c.r <= {part.cap}"
+        joined = f"chosen{index} AS c JOIN {kept} ON {match} WHERE c.r <= {self._cap(part)}"
         self._cte(f"apart{index}", f"SELECT {counted} FROM {joined}{_group_by(picked)}")
 
     def _rank_part(self, index: int, part: Part, rows: str, kept: str) -> None:
@@ -381,7 +413,7 @@ class _Rewrite:
         rank = f"row_number() OVER (PARTITION BY {names} ORDER BY {self._hash('unit', 'v', 'k')}, v, k)"
         self._cte(f"chosen{index}", f"SELECT {names}, v, {rank} AS r FROM values{index}")
         picked = [f"c.{key} AS {key}" for key in self._keys]
-        joined = f"chosen{index} AS c JOIN {kept} ON {self._match('c', kept, self._grouping)} WHERE c.r <= {part.cap}"
+        joined = f"chosen{index} AS c JOIN {kept} ON {self._match('c', kept, self._grouping)} WHERE c.r <= {self._cap(part)}"
         self._histogram(index, self._keys, f"(SELECT {', '.join([*picked, 'v'])} FROM {joined})")
 
     def _histogram(self, index: int, keys: list[str], rows: str) -> None:

@@ -4,6 +4,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from dpsql.compiler.ir import Grid
 from dpsql.sqltypes import SqlType
 
 
@@ -49,16 +50,33 @@ class EngineTable:
 
 
 @dataclass(frozen=True)
+class StoredGrid:
+    """A column of a bounded copy: the values of one of the table's columns on their grid, moved into its limits.
+
+    Attributes:
+        name: The copy's column, which a constraint of the engine keeps within the limits.
+        column: The table's column.
+        grid: The grid.
+    """
+
+    name: str
+    column: str
+    grid: Grid
+
+
+@dataclass(frozen=True)
 class BoundedCopy:
     """A prepared copy of a protected table's rows, of which the engine's own constraints leave a unit so many.
 
     Attributes:
         path: What engine SQL calls it.
         max_rows: Rows of one unit that there can be.
+        grids: The columns that are on their grid in it.
     """
 
     path: tuple[str, ...]
     max_rows: int
+    grids: tuple[StoredGrid, ...]
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,14 @@ Rule: nothing here shares code with plan or with the calibration of mechanisms; 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.parts import Part, PartKind
 from dpsql.compiler.plan import CompiledQuery, PlannedRelease, PublicRead
 from dpsql.compiler.pricing import Noise, PlannedPart
+from dpsql.compiler.schema import BoundedCopy
 from dpsql.compiler.settings import QuerySettings
 from dpsql.errors import GuaranteeMismatch
 from dpsql.privacy.accounting import Spent
@@ -36,6 +37,7 @@ def verify(compiled: CompiledQuery, catalog: Catalog, settings: QuerySettings) -
     for release in compiled.releases:
         _check_rows(release, catalog)
         _check_lists(release)
+        _check_shares(release)
         for planned in release.parts:
             _check_noise(planned, release, adjacency)
         _check_selection(release, adjacency)
@@ -91,9 +93,9 @@ def _protected_names(catalog: Catalog) -> set[str]:
     return {_quoted(catalog.schema.tables[table.name].path) for table in catalog.policy.tables if not table.public}
 
 
-def _copy_names(catalog: Catalog) -> dict[str, int]:
-    """Bounded copies that may be read, by name, with the rows of one unit that each can hold."""
-    return {_quoted(copy.path): copy.max_rows for copy in catalog.schema.copies.values() if not isinstance(copy, str)}
+def _copy_names(catalog: Catalog) -> dict[str, BoundedCopy]:
+    """Bounded copies that may be read, by name."""
+    return {_quoted(copy.path): copy for copy in catalog.schema.copies.values() if not isinstance(copy, str)}
 
 
 def _quoted(path: tuple[str, ...]) -> str:
@@ -110,15 +112,24 @@ def _check_rows(release: PlannedRelease, catalog: Catalog) -> None:
         return
     if len(read) != 1 or not _protected_names(catalog).isdisjoint(names):
         raise GuaranteeMismatch("rows that nothing bounds are read beside those of a bounded copy")
-    if copies[read[0]] > release.contribution.max_rows:
+    if copies[read[0]].max_rows > release.contribution.max_rows:
         raise GuaranteeMismatch("a unit has more rows in the bounded copy than the noise is made for")
     parts = [planned.part for planned in release.parts]
+    _check_grids(parts, names, copies[read[0]])
     counted = [part for part in parts if part.kind is not PartKind.COUNT or part.cap != 1]
     if any(part.cap != release.contribution.max_rows for part in counted):
         raise GuaranteeMismatch("the rows of a bounded copy are limited over all groups, not in each")
     chooses = any(part.rank is not None or part.places is not None for part in parts)
     if chooses or any(part.kind.is_distinct or part.kind is PartKind.CUT for part in parts):
         raise GuaranteeMismatch("more is done to the rows of a bounded copy than to add them up")
+
+
+def _check_grids(parts: Sequence[Part], names: Sequence[str], copy: BoundedCopy) -> None:
+    """Values that a copy has on their grid, which nothing clamps anew, are within the limits that noise is made for."""
+    grids = {each.grid for part in parts for each in (part.factors or (part,))}
+    for stored in copy.grids:
+        if _quoted((stored.name,)) in names and stored.grid not in grids:
+            raise GuaranteeMismatch("values of a bounded copy are on another grid than the noise is made for")
 
 
 def _public_reads(compiled: CompiledQuery) -> Iterator[PublicRead]:
@@ -160,10 +171,10 @@ def _product_range(part: Part) -> tuple[int, int]:
 def _check_noise(planned: PlannedPart, release: PlannedRelease, adjacency: Adjacency) -> None:
     low, high = _cell_range(planned.part)
     largest, spread = max(abs(low), abs(high)), max(high, 0) - min(low, 0)
-    rows, groups = release.contribution.max_rows, release.contribution.max_groups
-    # Rows of a copy are so few in all groups together: at worst all of them lie in one. A unit counts once in each.
-    crowded = release.contribution.copied and not (planned.part.kind is PartKind.COUNT and planned.part.cap == 1 < rows)
-    cells = 1 if crowded else groups
+    groups, in_all = release.contribution.max_groups, _rows_in_all(release)
+    # Rows that are so few in all groups together fill so many groups, and none beside; a unit counts once in each.
+    filled = in_all is not None and not _counts_units(planned.part, release)
+    cells = Fraction(in_all or 0, planned.part.cap) if filled else Fraction(groups)
     claimed = planned.noise.sensitivity
     times = 1
     if planned.part.places is not None:
@@ -197,6 +208,16 @@ def _check_noise(planned: PlannedPart, release: PlannedRelease, adjacency: Adjac
             raise GuaranteeMismatch("a value is chosen from another grid, or by another rank")
 
 
+def _rows_in_all(release: PlannedRelease) -> int | None:
+    """Rows of one unit that count in all groups together, where they are limited so."""
+    return release.contribution.max_rows if release.contribution.copied else release.contribution.all_rows
+
+
+def _counts_units(part: Part, release: PlannedRelease) -> bool:
+    """True of what is 1 at most in each group that a unit is in."""
+    return part.kind is PartKind.CUT or (part.kind is PartKind.COUNT and part.cap == 1 < release.contribution.max_rows)
+
+
 def _charged(noise: Noise) -> Mechanism:
     """The mechanism that a draw is of."""
     if isinstance(noise, Picking) and noise.flips:
@@ -227,6 +248,23 @@ def _check_lists(release: PlannedRelease) -> None:
         raise GuaranteeMismatch("groups are picked from public lists, and nothing else is told of them")
     if not set(lists) < set(range(release.keys)):
         raise GuaranteeMismatch("there is no key to pick")
+
+
+def _check_shares(release: PlannedRelease) -> None:
+    """Where rows are limited in all groups together, SQL shares just so many out among the groups of a unit."""
+    bounds = release.contribution
+    if bounds.all_rows is None:
+        return
+    if not bounds.grouped or bounds.copied or bounds.one_row or bounds.lists is not None:
+        raise GuaranteeMismatch("rows are limited over groups where none are bounded")
+    limits = (rf" WHEN total > {bounds.all_rows} THEN ", rf" least\(a\d+, {bounds.max_rows}\) AS n\b")
+    if not all(re.search(limit, release.sql) for limit in limits):
+        raise GuaranteeMismatch("the rows of a unit are not limited over all groups as the noise is made for")
+    parts = [planned.part for planned in release.parts]
+    if any(part.cap != bounds.max_rows for part in parts if not _counts_units(part, release)):
+        raise GuaranteeMismatch("the rows of a unit are limited otherwise than over all groups")
+    if release.private_keys and not bounds.ranked:
+        raise GuaranteeMismatch("private groups are selected by units, whose groups are not limited")
 
 
 def _check_selection(release: PlannedRelease, adjacency: Adjacency) -> None:

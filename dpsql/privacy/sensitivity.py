@@ -4,7 +4,7 @@ Rule 1: cells are integers on a grid, so every sensitivity is an integer and not
 """
 
 import enum
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dpsql.errors import InvalidParameter
 from dpsql.privacy.exact import check_whole
@@ -73,31 +73,36 @@ def cell_sensitivity(adjacency: Adjacency, *, l0: int, lower: int, upper: int, g
     return Sensitivity(l0=2 * l0, linf=width, l1=2 * l0 * largest, l2_squared=l0 * max(width**2, 2 * largest**2))
 
 
-def row_sensitivity(adjacency: Adjacency, *, l0: int, lower: int, upper: int, grouped: bool = True) -> Sensitivity:
+def row_sensitivity(
+    adjacency: Adjacency, *, l0: int, rows: int, per_cell: int, lower: int, upper: int, grouped: bool = True
+) -> Sensitivity:
     """Return the sensitivity of cells to which one unit adds rows, bounded over all of the cells together.
 
-    Guarantee: with M and W as for `cell_sensitivity`, and R rows of which each adds a value in [lower/R, upper/R], or
-        nothing, to one of the cells, what a unit adds is R times a mean of vectors that have one cell other than 0: it
-        lies in the convex hull of all vectors with lower, upper or 0 in one cell and 0 in the others. Norms are convex,
-        so they are greatest at such corners.
-        add_remove: at most l0 cells move, L∞ = L1 = M, L2² = M².
-        substitute: corners of the old unit and of the new one share their cell, which moves by W, or have two, which
-        move by M each: 2·l0 cells, L∞ = W, L1 = 2M, L2² = max(W², 2M²), where M ≤ W ≤ 2M.
-        substitute, ungrouped: there is one cell, so it is shared: L∞ = L1 = W, L2² = W².
-    Assumes: no unit has more than R rows, wherever they lie, as a constraint of the engine says; each is in one cell;
-        its value is clamped in SQL.
-    Reference: McSherry 2009 (PINQ) for rows under a bound; Rockafellar 1970, theorem 32.2, for a convex function's
-        greatest value.
+    Guarantee: with R = rows, c = per_cell, and M and W as for `cell_sensitivity`, what a unit adds to a cell lies in
+        [m·lower, m·upper] or is 0, where m ≤ c in each cell and Σm ≤ R.
+        add_remove: at most l0 cells move, each by at most m·M: L∞ = c·M, L1 = R·M, and L2² = M²·Σm² ≤ R·c·M².
+        substitute: 2·l0 cells, L∞ = c·W, L1 = 2·R·M. With x = m/c of the old unit and y of the new one, the square of
+        a cell's greatest move is convex in x and in y, so it is no more than the function that is linear in each and
+        agrees with it at 0 and 1: there it is 0, at most c²M² where one of them is 0, and c²W². These are no more than
+        c²·max(W², 2M²)·(x + y)/2, and Σ(x + y) ≤ 2R/c: L2² = R·c·max(W², 2M²).
+        substitute, ungrouped: there is one cell, so it is shared: L∞ = L1 = c·W, L2² = c²·W².
+    Assumes: the engine keeps to R and c, by a constraint or in SQL; each row is in one cell; its value is clamped.
+    Reference: McSherry 2009 (PINQ) for rows under a bound; Wilson et al. 2020, section 3, for a unit's rows and groups.
 
     Args:
         adjacency: The policy's neighbouring relation.
         l0: Number of cells that the rows of one unit may lie in (before the factor 2 of substitute).
-        lower: Least value that one unit adds to all cells together.
+        rows: Rows of one unit in all cells together.
+        per_cell: Rows of one unit in one cell; no more than `rows`.
+        lower: Least value that one row adds to a cell.
         upper: Greatest such value.
-        grouped: False if the query has one cell, whoever is in it.
+        grouped: False if the query has one cell, whoever is in it; then `rows` and `per_cell` are equal.
     """
-    corner = cell_sensitivity(adjacency, l0=1, lower=lower, upper=upper, grouped=grouped)
-    check_whole(l0)
-    if l0 < 1 or (not grouped and l0 != 1):
+    check_whole(l0, rows, per_cell)
+    if l0 < 1 or (not grouped and (l0 != 1 or rows != per_cell)):
         raise InvalidParameter(f"a unit cannot touch {l0} groups here", hint="l0 is at least 1, and 1 if ungrouped")
-    return replace(corner, l0=l0 * corner.l0)
+    if not 1 <= per_cell <= rows:
+        raise InvalidParameter(f"of {rows} rows there cannot be {per_cell} in one group")
+    row = cell_sensitivity(adjacency, l0=1, lower=lower, upper=upper, grouped=grouped)
+    squared = rows * per_cell * row.l2_squared
+    return Sensitivity(l0=l0 * row.l0, linf=per_cell * row.linf, l1=rows * row.l1, l2_squared=squared)

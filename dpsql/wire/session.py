@@ -19,6 +19,7 @@ from dpsql.errors import (
     UnknownPortal,
     UnsupportedQuery,
 )
+from dpsql.padding import held_back
 from dpsql.results import Description, Result, ResultColumn
 from dpsql.session import Session, Statement
 from dpsql.sqltypes import SqlType
@@ -243,8 +244,10 @@ class WireSession:
         begun = time.monotonic()
         try:
             result = await self._answer(statement, parameters, types)
-        finally:
+        except Exception:  # whoever is gone is not waited for
             await self._pad(begun)
+            raise
+        await self._pad(begun)
         for notice in result.notices:
             self._send(notice_response(notice))
         for name, value in result.parameters:
@@ -268,9 +271,9 @@ class WireSession:
 
     async def _pad(self, begun: float) -> None:
         """Wait until the reply's time is a multiple of the quantum: how long a statement took is not for the client."""
-        quantum = self._session.reply_quantum / 1000
-        if quantum > 0:
-            await asyncio.sleep(quantum - (time.monotonic() - begun) % quantum)
+        wait = held_back(time.monotonic() - begun, self._session.reply_quantum)
+        if wait > 0:
+            await asyncio.sleep(wait)
 
     def _deallocate(self, statement: Statement) -> Result | None:
         """Forget what SQL deallocates by name: drivers deallocate by SQL what they have prepared by Parse."""

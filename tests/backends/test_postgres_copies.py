@@ -97,6 +97,7 @@ def test_they_are_made_anew_while_they_are_read(clinic: Path, owner: str) -> Non
     [
         'ALTER TABLE "The copies"."dpsql.copy.visits" DROP CONSTRAINT "dpsql.made.0_pkey"',
         'ALTER TABLE "The copies"."dpsql.copy.visits" DROP CONSTRAINT "dpsql.made.0_dpsql.row_check"',
+        'ALTER TABLE "The copies"."dpsql.copy.visits" DROP CONSTRAINT "dpsql.made.0_dpsql.grid.0_check"',
         'CREATE TABLE "The copies".heir () INHERITS ("The copies"."dpsql.copy.visits")',
         'DELETE FROM "The copies"."dpsql.copies"',
         'UPDATE "The copies"."dpsql.copies" SET fingerprint = \'\'',
@@ -122,6 +123,19 @@ def test_a_copy_that_was_changed_is_not_read(clinic: Path, owner: str, change: s
             backend.check((other,), (), Cancellation())
         backend.fetch({0: other}, (), Cancellation())
     assert copies_of(clinic)["visits"] == STALE
+
+
+@pytest.mark.parametrize("limits", [(-5, 7), (-(10**10), 10**10), (2**31, 2**31 + 1), (-(2**31), 2**31 - 1)])
+def test_limits_of_values_are_checked_as_the_server_words_them(
+    clinic: Path, owner: str, limits: tuple[int, int]
+) -> None:
+    text, cost = clinic.read_text(encoding="utf-8"), "lower = 0, upper = 5000, step = 0.01"
+    assert cost in text
+    clinic.write_text(text.replace(cost, f"lower = {limits[0]}, upper = {limits[1]}, step = 1"), encoding="utf-8")
+    prepare_copies(load_policy(clinic), owner)
+    copy = copies_of(clinic)["visits"]
+    assert isinstance(copy, BoundedCopy)
+    assert (copy.grids[0].grid.lower, copy.grids[0].grid.upper) == limits
 
 
 def test_a_copy_of_another_data_version_is_stale(clinic: Path, owner: str) -> None:

@@ -7,9 +7,12 @@ from fractions import Fraction
 import duckdb
 import numpy as np
 import pytest
+import sqlglot
 from numpy.typing import NDArray
+from sqlglot import exp
 
 from dpsql.compiler.ir import Grid
+from dpsql.compiler.released import in_layers
 from dpsql.compiler.spreads import Moment, SpreadOutput, needs, statistic
 from dpsql.privacy.cost import Accountant, Share
 from dpsql.privacy.mechanisms import DiscreteGaussian, gaussian
@@ -53,8 +56,7 @@ def computed(
     found = statistic(output(function), "s", widths)
     with duckdb.connect() as connection:
         connection.register("cells", {f"p{i}": np.array(column) for i, column in enumerate(zip(*cells, strict=True))})
-        named = "".join(f", {text} AS {name}" for name, text in found.columns.items())
-        query = f"SELECT {found.value}, {', '.join(found.limits)} FROM (SELECT *{named} FROM cells)"
+        query = f"SELECT {found.value}, {', '.join(found.limits)} FROM {in_layers('cells', found.columns)}"
         return connection.execute(query).fetchall()
 
 
@@ -139,3 +141,14 @@ def test_of_one_value_there_is_no_regression() -> None:
         assert (computed("var_samp", cells, None)[0][0] is None) == (size == 1)
     assert computed("regr_r2", [sums(np.full(9, 5), np.arange(9))], None)[0][0] == 1
     assert computed("corr", [sums(np.full(9, 5), np.arange(9))], None)[0][0] is None
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_no_column_names_another_of_its_own_select(function: str) -> None:
+    """DuckDB would write that one out in its place, and what it names in turn."""
+    text = in_layers("cells", statistic(output(function), "s", [1.0] * 6).columns)
+    layers = list(sqlglot.parse_one(text[1:-1], dialect="duckdb").find_all(exp.Select))
+    assert len(layers) > 2
+    for layer in layers:
+        named = {column.name for item in layer.expressions for column in item.find_all(exp.Column)}
+        assert not named & {item.alias for item in layer.expressions if item.alias}

@@ -73,7 +73,7 @@ seen = {{ type = "timestamp", lower = 2024-01-01T00:00:00, upper = 2024-01-02T12
 
 [tables.visits]
 unit_key = "pid"
-max_rows = 6
+max_rows = 9
 max_groups = 3
 max_rows_per_group = 3
 [tables.visits.columns]

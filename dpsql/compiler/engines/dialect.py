@@ -36,6 +36,7 @@ class Dialect(ABC):
         functions: The allow-list in the engine's words.
         codes_text: True where fine text keys are ranked by codes in their place.
         orders_groups: True where a unit's groups are best made in their order.
+        turns_of_rows: True where a bounded copy is best laid out in turns: a row of each unit, then a second of each.
         ranks_few: True where to rank the groups of those units alone that have too many is worth the joins it takes.
     """
 
@@ -43,6 +44,7 @@ class Dialect(ABC):
     functions: Mapping[str, Spelling]
     codes_text: bool
     orders_groups: bool
+    turns_of_rows: bool
     ranks_few: bool
 
     # Expressions
@@ -94,6 +96,10 @@ class Dialect(ABC):
     def on_grid(self, text: str, sql_type: SqlType, grid: Grid) -> str:
         """A number as a grid value within the grid's limits; NULL stays NULL."""
 
+    @abstractmethod
+    def grid_type(self, grid: Grid) -> str:
+        """The type in which the values of a grid are best added up."""
+
     def off_grid(self, text: str, grid: Grid) -> str:
         """A sum or mean of grid values as a double; the sum itself was exact."""
         number = f"CAST({text} AS {self.types[SqlType.DOUBLE]})"
@@ -127,7 +133,7 @@ class Dialect(ABC):
         """A whole constant of a type in which its product with any count is exact."""
 
     @abstractmethod
-    def share(self, total: str, part: int, count: str) -> str:
+    def share(self, total: str, part: int | str, count: str) -> str:
         """A part of a sum of grid values in a number of them, exact and cut towards zero, as far as cells go."""
 
     # Relations

@@ -46,6 +46,7 @@ class DuckDB(Dialect):
     functions = FUNCTIONS
     codes_text = True
     orders_groups = False
+    turns_of_rows = True
     ranks_few = True
 
     # Expressions
@@ -118,6 +119,10 @@ class DuckDB(Dialect):
         number = _inside(f"CAST({text} AS DOUBLE)", low, high)
         return f"CAST(round({number} * {self.double(1 / grid.step)}) AS BIGINT)"
 
+    def grid_type(self, grid: Grid) -> str:
+        """Sums of either type are hugeints."""
+        return "INTEGER" if max(abs(grid.lower), abs(grid.upper)) < 2**31 else "BIGINT"
+
     # Aggregates
 
     def aggregate(self, call: AggregateCall | Window, argument: str, behind: str) -> str:
@@ -135,7 +140,7 @@ class DuckDB(Dialect):
         """A whole constant of a type in which its product with any count is exact."""
         return f"CAST({value} AS HUGEINT)"
 
-    def share(self, total: str, part: int, count: str) -> str:
+    def share(self, total: str, part: int | str, count: str) -> str:
         """A part of a sum of grid values, cut towards zero."""
         return f"{total} * {part} // {count}"
 

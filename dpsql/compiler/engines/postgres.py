@@ -69,6 +69,7 @@ class Postgres(Dialect):
     functions = FUNCTIONS
     codes_text = False
     orders_groups = True
+    turns_of_rows = False
     ranks_few = False
 
     # Expressions
@@ -152,8 +153,7 @@ class Postgres(Dialect):
         """
         if len(text) > _LONG:
             return self.with_names(self.on_grid("v", sql_type, grid), [f"{text} AS v"])
-        # Integers are added up as bigints, bigints as numerics, which takes longer.
-        kind = "integer" if max(abs(grid.lower), abs(grid.upper)) < _SMALL else "bigint"
+        kind = self.grid_type(grid)
         if sql_type.is_integer and grid.step == 1:
             inside = f"CAST(least(greatest({text}, {grid.lower}), {grid.upper}) AS {kind})"
             return f"CASE WHEN {text} IS NOT NULL THEN {inside} END"
@@ -162,6 +162,10 @@ class Postgres(Dialect):
         # Beside wide steps a number may be so small that their quotient would vanish, which is an error.
         product = f"{number if grid.step <= 1 else f'({number} + 1e-200)'} * {self.double(1 / grid.step)}"
         return f"CASE WHEN {text} IS NOT NULL THEN CAST(trunc({product} + sign({number}) * {_ROUNDING}) AS {kind}) END"
+
+    def grid_type(self, grid: Grid) -> str:
+        """Integers are added up as bigints, bigints as numerics, which takes longer."""
+        return "integer" if max(abs(grid.lower), abs(grid.upper)) < _SMALL else "bigint"
 
     # Aggregates
 
@@ -184,7 +188,7 @@ class Postgres(Dialect):
         """A whole constant of a type in which its product with any count is exact."""
         return f"CAST({value} AS numeric)"
 
-    def share(self, total: str, part: int, count: str) -> str:
+    def share(self, total: str, part: int | str, count: str) -> str:
         """A part of a sum of grid values, cut towards zero; cells end long before 2^62."""
         quotient = f"div(CAST({total} AS numeric) * {part}, {count})"
         return f"CAST(least(greatest({quotient}, {-(2**62)}), {2**62}) AS bigint)"

@@ -1,0 +1,116 @@
+"""checks: what the ledger has to do with it: answers had again, failures after a charge; and rows of nobody."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+from dpsql.auditing.bound import Bound
+from dpsql.auditing.classes import own_groups, source_of
+from dpsql.auditing.judge import Finding, Seen, Trials, claimed, judge
+from dpsql.auditing.stack import Stack
+from dpsql.auditing.worlds import MAX_EPSILON, PROBE, Worlds
+from dpsql.backends import Backend, Cancellation, DuckDBBackend, ExactRows
+from dpsql.backends.backend import NO_INPUTS, Inputs
+from dpsql.compiler.plan import PlannedRelease, PublicRead
+from dpsql.errors import BackendFailure
+from dpsql.policy import Policy, Table
+from dpsql.privacy.cost import Accountant
+from dpsql.privacy.totals import Spent
+
+_MOST_RUNS = 80
+"""Runs that are enough where nothing at all may differ, and noise is at its least."""
+_LAPLACE, _BUDGET = "laplace", Accountant.BASIC
+_ONE_GROUP = (("dpsql.max_groups", "1"),)
+
+
+def reuse(worlds: Worlds, folder: Path, paths: tuple[Path, Path], runs: int, error: float) -> Finding:
+    """Ask twice for one price, then again of another version of the data: two equal answers, and one that is paid."""
+    table = worlds.protected[0]
+    faults: list[str] = []
+    sides: list[list[Seen]] = []
+    for path, following in (paths, paths[::-1]):
+        with ExitStack() as held:
+            stack = held.enter_context(Stack(worlds, path, folder, _BUDGET))
+            stack.configure(_LAPLACE, Fraction(1), (*_ONE_GROUP, ("dpsql.reuse", "on")))
+            sides.append([_twice(stack, _numbered(table, run), faults) for run in range(runs)])
+            other = Stack(worlds, following, folder, _BUDGET, version="another", ledger=stack.ledger_file)
+            held.enter_context(other)
+            other.configure(_LAPLACE, Fraction(1), (*_ONE_GROUP, ("dpsql.reuse", "on")))
+            if other.ask(_numbered(table, 0)).price == Spent.zero():
+                faults.append("an answer of another version of the data is given for nothing")
+    trials = Trials(own_groups(worlds))
+    finding = judge("reuse", _LAPLACE, _BUDGET, trials, (sides[0], sides[1]), error)
+    return replace(finding, faults=tuple(dict.fromkeys([*faults, *finding.faults])))
+
+
+def _numbered(table: Table, number: int) -> str:
+    """A question that was not asked before."""
+    return f"SELECT {PROBE}, COUNT(*) FROM {source_of(table)} WHERE {PROBE} <> -{number + 2} GROUP BY {PROBE}"
+
+
+def _twice(stack: Stack, sql: str, faults: list[str]) -> Seen:
+    """Both answers to one question side by side, at the price of the first."""
+    first, again = stack.ask(sql), stack.ask(sql)
+    if again.price != Spent.zero():
+        faults.append("an answer had again is charged again")
+    if again.rows != first.rows:
+        faults.append("an answer had again is another one")
+    rows = tuple((*one, *other[1:]) for one, other in zip(first.rows, again.rows, strict=True))
+    return replace(first, rows=rows)
+
+
+class _FailingBackend(DuckDBBackend):
+    """An engine that fails once it has read private rows."""
+
+    def fetch(
+        self,
+        releases: Mapping[int, PlannedRelease],
+        public: Sequence[PublicRead],
+        cancellation: Cancellation,
+        inputs: Inputs = NO_INPUTS,
+    ) -> ExactRows:
+        super().fetch(releases, tuple(public), cancellation, inputs)
+        raise BackendFailure
+
+
+def _failing(policy: Policy) -> Backend:
+    return _FailingBackend(policy.dataset.url.partition("://")[2], policy)
+
+
+def failure(worlds: Worlds, folder: Path, paths: tuple[Path, Path]) -> Finding:
+    """Let the engine fail once it has read: the price stays paid, and both sides fail alike."""
+    sql = f"SELECT COUNT(*) FROM {source_of(worlds.protected[0])}"
+    faults: list[str] = []
+    told = []
+    epsilon, delta = Fraction(0), Fraction(0)
+    for path in paths:
+        with Stack(worlds, path, folder, _BUDGET, opened=_failing) as stack:
+            stack.configure(_LAPLACE, Fraction(1), ())
+            price, before = stack.price(sql), stack.spent
+            epsilon, delta = claimed(price, _BUDGET)
+            told.append(stack.ask(sql))
+            if stack.spent != before.merge(price):
+                faults.append("a failure gives the price back")
+    if told[0] != told[1]:
+        faults.append("what a failure tells differs")
+    if None in (seen.refusal for seen in told):
+        faults.append("a failure is no failure")
+    nothing = Bound(0.0, None, 0)
+    return Finding("failure", _LAPLACE, float(epsilon), float(delta), nothing, 1, tuple(faults))
+
+
+def nobody(worlds: Worlds, folder: Path, paths: tuple[Path, Path], runs: int, error: float) -> Iterator[Finding]:
+    """Compare a database with one that has rows of nobody besides, which nothing may tell apart."""
+    for table in worlds.protected:
+        if not worlds.has_nobody(table):
+            continue
+        sides: list[list[Seen]] = []
+        for path in paths:
+            with Stack(worlds, path, folder, _BUDGET) as stack:
+                stack.configure(_LAPLACE, MAX_EPSILON, ())
+                sql = f"SELECT COUNT(*) FROM {source_of(table)}"
+                sides.append([stack.ask(sql) for _ in range(min(runs, _MOST_RUNS))])
+        name, none = f"rows of nobody {table.name}", (Fraction(0), Fraction(0))
+        yield judge(name, _LAPLACE, _BUDGET, Trials(), (sides[0], sides[1]), error, none)

@@ -1,0 +1,47 @@
+"""`dpsql audit`: a table, JSON, and a status that says whether a claim was refuted."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dpsql.privacy.mechanisms import DiscreteLaplace
+from tests.auditing.conftest import write
+from tests.cli.conftest import Run
+
+FEW = ("--units", "30", "--runs", "2", "--single-runs", "2", "--only", "COUNT people")
+
+
+def test_claims_that_are_not_refuted(run: Run, tmp_path: Path) -> None:
+    policy = write(tmp_path)
+    result = run("audit", policy, *FEW, "--confidence", "0.9999999")
+    heads, _, one, other, told = result.stdout.splitlines()
+    assert heads.split(" | ")[0].strip() == "class"
+    assert one.split("|")[:3] == ["COUNT people ", " laplace   ", "         1 "]
+    assert other.split("|")[0].strip() == "COUNT people"
+    assert one.endswith("not refuted")
+    assert told.startswith("2 claims about small, none refuted")
+
+
+def test_nothing_is_written_beside_the_policy(run: Run, tmp_path: Path) -> None:
+    policy = write(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    run("audit", policy, *FEW, "--confidence", "0.9999999")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_claim_that_is_refuted(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DiscreteLaplace, "sample", lambda self, size: [0] * size)
+    result = run("audit", write(tmp_path), *FEW, "--format", "json", status=1)
+    report = json.loads(result.stdout)
+    assert report["holds"] is False
+    refuted, other = report["classes"]
+    assert (refuted["class"], refuted["mechanism"], refuted["holds"]) == ("COUNT people", "laplace", False)
+    assert refuted["claimed"] == {"epsilon": 1.0, "delta": 0.0}
+    assert refuted["epsilon_at_least"] > 1
+    assert len(refuted["faults"]) == 1
+    assert (other["mechanism"], other["holds"]) == ("gaussian", True)
+
+
+def test_a_class_that_is_not_there(run: Run, tmp_path: Path) -> None:
+    assert "no class of that name" in run("audit", write(tmp_path), "--only", "nothing", status=2).output

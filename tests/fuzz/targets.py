@@ -1,0 +1,209 @@
+"""What is fuzzed: functions of any bytes that raise nothing, whatever the bytes are.
+
+A typed refusal is an answer like any other. What is not one goes up and is a finding: an exception of any other kind,
+the gateway's sentence for its own bugs, a guarantee that does not match, an engine that fails on rows.
+"""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from dpsql.compiler.parse import parse
+from dpsql.compiler.statements import (
+    CopyStatement,
+    DeclareStatement,
+    ExplainStatement,
+    PrepareStatement,
+    QueryStatement,
+)
+from dpsql.compiler.statements import Statement as ParsedStatement
+from dpsql.engine import Engine
+from dpsql.errors import BackendFailure, Error, GuaranteeMismatch, InvalidPolicy, ProtocolViolation
+from dpsql.policy import load_policy
+from dpsql.session import Session
+from dpsql.settings import Settings
+from dpsql.wire.backend import BackendMessage, ErrorResponse
+from dpsql.wire.client import Disconnected
+from dpsql.wire.connection import Connection
+from dpsql.wire.frontend import CancelRequest, Terminate
+from dpsql.wire.guesses import Guesses
+from dpsql.wire.login import Gate, log_in
+from dpsql.wire.protocol import ServerProtocol, State
+from dpsql.wire.report import BUG_SENTENCE
+from dpsql.wire.scram import make_verifier
+from dpsql.wire.session import WireSession
+from tests.wire.replies import read_replies
+
+T = TypeVar("T")
+
+Target = Callable[[bytes], None]
+
+FINDINGS: Final = (GuaranteeMismatch, BackendFailure)
+"""Typed errors that no text of a client may lead to."""
+UNEXPECTED: Final = "the query is written in a way that is not understood"
+"""What the compiler says of trees that none of its rules expected: closed, but a rule is missing."""
+_STATES: Final = frozenset(error.sqlstate for error in FINDINGS)
+_VERIFIER: Final = make_verifier("secret", b"0123456789abcdef")
+
+
+class Finding(AssertionError):
+    """Something that no input may lead to."""
+
+
+# Parse and compile
+
+
+def queries_of(statement: ParsedStatement) -> list[QueryStatement]:
+    """The queries in a statement."""
+    if isinstance(statement, QueryStatement):
+        return [statement]
+    if isinstance(statement, ExplainStatement | DeclareStatement | CopyStatement | PrepareStatement):
+        return [statement.query]
+    return []
+
+
+def compiler(engine: Engine) -> Target:
+    """Text of any kind, parsed and compiled as the analyst's; nothing is read."""
+    settings = Settings(engine.policy, engine.role("ana"))
+
+    def compiled(data: bytes) -> None:
+        # A half of a character cannot come over the wire, but from Python.
+        text = data.decode("utf-8", "surrogateescape")
+        try:
+            statements = parse(text)
+        except Error as error:
+            _check(error)
+            return
+        for query in (query for statement in statements for query in queries_of(statement)):
+            for ask in (
+                lambda query=query: engine.describe("ana", query),
+                lambda query=query: engine.compile("ana", query, settings.query(engine.now())),
+            ):
+                try:
+                    ask()
+                except Error as error:
+                    _check(error)
+
+    return compiled
+
+
+def _check(error: Error) -> None:
+    if isinstance(error, FINDINGS) or error.message == UNEXPECTED:
+        raise Finding(str(error)) from error
+
+
+# The policy
+
+
+def policy_loader(folder: Path) -> Target:
+    """A policy file of any content."""
+    path = folder / "policy.toml"
+
+    def loaded(data: bytes) -> None:
+        path.write_bytes(data)
+        try:
+            load_policy(path)
+        except InvalidPolicy as error:
+            if not error.message:
+                raise Finding("an error without words") from error
+
+    return loaded
+
+
+# The wire
+
+
+class _Socket(asyncio.Transport):
+    """The kernel's side of a connection: what is written is kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = bytearray()
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def pause_reading(self) -> None:
+        """Whoever feeds the connection asks for its room."""
+
+    def resume_reading(self) -> None:
+        """The same."""
+
+
+def stranger() -> Target:
+    """Bytes of somebody who knows no password: nobody is let in."""
+
+    async def lookup(user: str) -> str | None:
+        return _VERIFIER if user == "ana" else None
+
+    async def converse(data: bytes) -> None:
+        connection = Connection(ServerProtocol(), 5, lambda _: None)
+        gate = Gate(lookup, None, False, b"decoy", Guesses(0))
+        connection.connection_made(_Socket())
+        login = asyncio.create_task(log_in(connection, gate))
+        while data and not login.done():
+            room = connection.get_buffer(-1)
+            piece, data = data[: len(room)], data[len(room) :]
+            room[: len(piece)] = piece
+            connection.buffer_updated(len(piece))
+            for _ in range(20):  # its turn to answer
+                await asyncio.sleep(0)
+        connection.connection_lost(None)
+        try:
+            found = await login
+        except (Error, Disconnected):
+            return
+        if not isinstance(found, CancelRequest):
+            raise Finding(f"{found} was let in")
+
+    return lambda data: asyncio.run(converse(data))
+
+
+class _Client:
+    """A client in memory."""
+
+    def __init__(self) -> None:
+        self.written = bytearray()
+
+    async def write(self, data: bytes) -> None:
+        self.written += data
+
+    async def call(self, function: Callable[[], T]) -> T:
+        return function()
+
+
+def analyst(open_session: Callable[[], Session]) -> Target:
+    """Bytes of somebody who has logged in: each session is a new one."""
+
+    async def converse(data: bytes) -> None:
+        protocol, client = ServerProtocol(), _Client()
+        protocol.state = State.READY
+        wire = WireSession(protocol, open_session(), client, max_names=20)
+        try:
+            for at in range(0, len(data), 4096):
+                protocol.receive_data(data[at : at + 4096])
+                while (event := protocol.next_event()) is not None:
+                    if isinstance(event, Terminate):
+                        break
+                    await wire.handle(event)
+        except ProtocolViolation:
+            if protocol.state is not State.REFUSED:
+                raise
+        check_replies(read_replies(bytes(client.written)))
+
+    return lambda data: asyncio.run(converse(data))
+
+
+def check_replies(replies: list[BackendMessage]) -> None:
+    """No reply tells of a bug.
+
+    Raises:
+        Finding: One does.
+    """
+    for reply in replies:
+        if isinstance(reply, ErrorResponse) and (reply.sqlstate in _STATES or reply.message == BUG_SENTENCE):
+            raise Finding(f"{reply.sqlstate}: {reply.message}")

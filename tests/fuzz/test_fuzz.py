@@ -1,0 +1,117 @@
+"""The fuzzed functions on what fuzzing has found, on some seeds, and on seeds changed here and there.
+
+`python -m tests.fuzz` goes on from here, guided by coverage.
+"""
+
+from collections.abc import Iterator
+from functools import cache, partial
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dpsql.backends import DuckDBBackend
+from dpsql.compiler import compile as compile_module
+from dpsql.engine import Engine
+from dpsql.errors import BackendFailure, Error, GuaranteeMismatch
+from dpsql.policy import load_policy
+from dpsql.session import Session
+from dpsql.wire.backend import ErrorResponse
+from dpsql.wire.frontend import Query
+from tests.fuzz import targets
+from tests.fuzz.inputs import CORPUS, FORMS, Mutator, found
+from tests.fuzz.targets import Finding, Target, analyst, check_replies, compiler, policy_loader, stranger
+from tests.fuzz.worlds import WORLDS, wide_engine
+
+CHANGED = settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+mutator = cache(lambda name: Mutator(FORMS[name]))
+seeds = cache(lambda name: FORMS[name].seeds())
+
+
+@pytest.fixture(scope="module", params=sorted(FORMS))
+def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Target]]:
+    """Each target, with its name."""
+    name = request.param
+    with WORLDS[name](tmp_path_factory.mktemp(name)) as target:
+        yield name, target
+
+
+def test_what_was_found_is_mended(opened: tuple[str, Target]) -> None:
+    name, target = opened
+    for path in found(name):
+        target(path.read_bytes())
+
+
+@CHANGED
+@given(data=st.data(), number=st.integers(0, 2**32 - 1))
+def test_seeds_and_what_becomes_of_them(opened: tuple[str, Target], data: st.DataObject, number: int) -> None:
+    name, target = opened
+    seed = data.draw(st.sampled_from(seeds(name)))
+    target(seed)
+    target(mutator(name).mutate(seed, number))
+    target(data.draw(st.binary(max_size=60)))
+
+
+def test_every_target_has_a_world_and_seeds_that_are_whole() -> None:
+    assert set(WORLDS) == set(FORMS) >= {path.name for path in CORPUS.iterdir()}
+    for name, form in FORMS.items():
+        assert len(seeds(name)) > 5
+        assert all(b"".join(form.split(seed)) == seed for seed in seeds(name))
+
+
+def test_seeds_of_policies_are_policies(tmp_path: Path) -> None:
+    """A fuzzer that starts from what is refused at once gets nowhere."""
+    for number, seed in enumerate(seeds("policy")):
+        path = tmp_path / f"{number}.toml"
+        path.write_bytes(seed)
+        assert load_policy(path).tables
+
+
+# That a finding is one
+
+
+def _raise(error: Exception, *_: object, **__: object) -> None:
+    raise error
+
+
+def test_a_failure_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sql = b"SELECT COUNT(*) FROM visits"
+    with wide_engine(tmp_path) as engine:
+        compiled, asked = compiler(engine), analyst(lambda: Session(engine, "ana"))
+        for error in (GuaranteeMismatch("no"), BackendFailure(), KeyError("no")):
+            monkeypatch.setattr(Engine, "compile", partial(_raise, error))
+            with pytest.raises((Finding, KeyError)):
+                compiled(sql)
+            with pytest.raises(Finding):
+                asked(Query(sql).encode())
+        monkeypatch.undo()
+        monkeypatch.setattr(DuckDBBackend, "fetch", partial(_raise, KeyError("no")))
+        with pytest.raises(Finding, match="58000"):
+            asked(Query(sql).encode())
+        monkeypatch.setattr(compile_module, "plan", partial(_raise, KeyError("no")))
+        with pytest.raises(Finding, match="not understood"):
+            compiled(b"SELECT COUNT(*) FROM patients")
+    with pytest.raises(Finding):
+        check_replies([ErrorResponse("ERROR", GuaranteeMismatch.sqlstate, "no")])
+
+
+def test_a_loader_that_raises_something_else_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "load_policy", partial(_raise, Error("no")))
+    with pytest.raises(Error):
+        policy_loader(tmp_path)(b"")
+
+
+def test_a_stranger_who_is_let_in_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def open_door(*_: object) -> str:
+        return "ana"
+
+    monkeypatch.setattr(targets, "log_in", open_door)
+    with pytest.raises(Finding, match="let in"):
+        stranger()(b"")

@@ -1,0 +1,58 @@
+"""What targets run over: the wide world with its poison, in a folder of its own, with a budget that hardly ends."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from dpsql.cli.clinic import generate_clinic
+from dpsql.engine import Engine
+from dpsql.wire.databases import Databases
+from dpsql.wire.gateway import Gateway
+from tests.conftest import open_engine
+from tests.fuzz.targets import Target, analyst, compiler, policy_loader, stranger
+from tests.world import WIDE_POLICY, add_events
+
+PATIENTS = 30
+
+
+@contextmanager
+def wide_engine(folder: Path) -> Iterator[Engine]:
+    generate_clinic(folder / "wide.duckdb", patients=PATIENTS, seed=1)
+    add_events(folder / "wide.duckdb")
+    policy = folder / "wide.toml"
+    policy.write_text(WIDE_POLICY.replace("query = { epsilon = 1,", "query = { epsilon = 0.01,"), encoding="utf-8")
+    engine = open_engine(policy, folder / "ledger.sqlite")
+    yield engine
+    engine.close()
+    engine.ledger.close()
+
+
+@contextmanager
+def _compiler(folder: Path) -> Iterator[Target]:
+    with wide_engine(folder) as engine:
+        yield compiler(engine)
+
+
+@contextmanager
+def _policy(folder: Path) -> Iterator[Target]:
+    yield policy_loader(folder)
+
+
+@contextmanager
+def _login(_: Path) -> Iterator[Target]:
+    yield stranger()
+
+
+@contextmanager
+def _session(folder: Path) -> Iterator[Target]:
+    with wide_engine(folder) as engine:
+        gateway = Gateway(Databases({"wide": engine}))
+        yield analyst(lambda: gateway.session("ana", "wide"))
+
+
+WORLDS: dict[str, Callable[[Path], AbstractContextManager[Target]]] = {
+    "compile": _compiler,
+    "policy": _policy,
+    "login": _login,
+    "session": _session,
+}
