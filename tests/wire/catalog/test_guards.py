@@ -189,7 +189,7 @@ LONG = "repeat('x', 100000)"
 DOUBLED = "WITH RECURSIVE t AS (SELECT 1 AS n, {0} AS s UNION ALL SELECT n + 1, {1} FROM t WHERE n < 40) "
 SHORT_AND_LARGE = [
     "SELECT 1::oid, " + _nested("nullif(", "1", ", 2)", 25),
-    "SELECT 1::oid, " + _nested("array_dims(ARRAY[", "1", "])", 25),
+    "SELECT 1::oid, " + _nested("array_dims(ARRAY[", "1", "])", 18),
     f"SELECT 1::oid, {_nested('nullif(', '1', ', 2)', 13)} IN ({', '.join(['1'] * 200)})",
     f"SELECT 1::oid, length(repeat({LONG}, 1000))",
     f"SELECT 1::oid, length(repeat({LONG}, 15) || repeat({LONG}, 15))",
