@@ -242,9 +242,7 @@ def test_the_rule_holds_for_any_rows(
 ) -> None:
     lower, upper = limits
     groups = rows if grouped else 1
-    limit = row_sensitivity(
-        adjacency, l0=groups, rows=rows, per_cell=rows, lower=lower, upper=upper, grouped=grouped
-    )
+    limit = row_sensitivity(adjacency, l0=groups, rows=rows, per_cell=rows, lower=lower, upper=upper, grouped=grouped)
     row = st.tuples(st.integers(0, 2 * groups if grouped else 0), st.integers(lower, upper))
 
     def unit() -> dict[int, int]:

@@ -104,6 +104,6 @@ def test_the_server_keeps_out_rows_beyond_the_bound(survey: Elephant) -> None:
     survey.fill(CROWD.tables())
     name = 'copies."dpsql.copy.visits"'
     more = f'INSERT INTO {name} ("dpsql.unit", "dpsql.row") SELECT "dpsql.unit", "dpsql.row" + {{}} FROM {name} LIMIT 1'
-    for step, error in ((0, psycopg.errors.UniqueViolation), (6, psycopg.errors.CheckViolation)):
+    for step, error in ((0, psycopg.errors.UniqueViolation), (9, psycopg.errors.CheckViolation)):
         with pytest.raises(error):
             survey.run(more.format(step))
