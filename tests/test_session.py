@@ -620,6 +620,7 @@ def test_the_time_limit(engine: Engine, session: Session) -> None:
     run(session, "SET statement_timeout = '300ms'")
     with pytest.raises(QueryCanceled):
         run(session, SLOW)
+    run(session, "SET statement_timeout = 0")
     assert run(session, COUNT).tag == "SELECT 1"
 
 
