@@ -25,6 +25,7 @@ from dpsql.privacy.sensitivity import Adjacency
 from dpsql.wire.backend import CommandComplete, DataRow, PortalSuspended
 from dpsql.wire.frontend import Bind, Execute, Parse, Sync
 from dpsql.wire.gateway import Gateway
+from tests.examples import LONG
 from tests.fixtures.load import Case, load
 from tests.fuzz.inputs import COPIES, CURSORS, SESSION, sql_texts
 from tests.postgres import Server
@@ -34,7 +35,6 @@ from tests.strategies.distance import TooFar
 from tests.strategies.elephant import Elephant, open_elephant
 from tests.strategies.world import Survey, open_survey
 from tests.strategies.writer import queries
-from tests.test_neighbours import LONG
 from tests.test_replay import SCRIPT
 from tests.wire.conftest import RunningServer
 from tests.wire.rawclient import RawClient
