@@ -205,6 +205,8 @@ def _release_lines(index: int, planned: PlannedRelease) -> list[str]:
     else:
         counted = f"one unit counts in {bounds.max_groups} groups, with {bounds.max_rows} rows in each"
     lines = [f"Release {index + 1}: {counted}{', enforced by the schema' if bounds.one_row else ''}"]
+    if bounds.all_rows is not None:
+        lines.append("  these are fewer rows than those that max_groups and max_rows_per_group allow: less noise")
     if planned.form is not None:
         lines.append(f"  {planned.form}")
     if planned.selection is not None:

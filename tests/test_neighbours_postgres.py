@@ -12,12 +12,13 @@ from dpsql.compiler.settings import QuerySettings
 from dpsql.errors import BackendFailure, Error
 from dpsql.privacy.sensitivity import Adjacency
 from tests.compiler.test_fuzz import GENERIC
+from tests.examples import profile
 from tests.postgres import Server
 from tests.strategies.data import REPLACEMENTS, Database, Row, databases
 from tests.strategies.distance import assert_neighbours, assert_same
 from tests.strategies.elephant import Elephant, open_elephant
 from tests.strategies.world import Rows
-from tests.test_neighbours import ASKED, CROWD, UNIT, profile, simple_forms
+from tests.test_neighbours import ASKED, CROWD, UNIT, simple_forms
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def cells(survey: Elephant, planned: list[PlannedRelease], rows: Rows) -> list[E
     return found
 
 
-@profile(25)
+@profile(10)
 @given(database=databases(), unit=UNIT, asked=ASKED, seed=st.integers(0, 99))
 def test_a_unit_that_leaves(
     survey: Elephant, database: Database, unit: int, asked: list[tuple[str, QuerySettings]], seed: int
@@ -73,7 +74,7 @@ def test_a_unit_that_leaves(
         assert_same(left, shuffled)
 
 
-@profile(15)
+@profile(6)
 @given(database=databases(), unit=UNIT, others=REPLACEMENTS, asked=ASKED)
 def test_a_unit_that_another_replaces(
     substituted: Elephant,

@@ -119,6 +119,8 @@ def judge(
     )
     bound = epsilon_bound((chosen[0], chosen[1]), (counted[0], counted[1]), float(delta), error)
     faults = [*_differences(sides, trials)]
+    if any(seen.price != sides[0][0].price for seen in sides[0]):
+        faults.append("the price of one question changes")
     if bound.epsilon > epsilon:
         faults.append(f"the ε of what was seen is above {bound.epsilon:.3g}, and {float(epsilon):.3g} is claimed")
     return Finding(name, mechanism, float(epsilon), float(delta), bound, len(sides[0]), tuple(dict.fromkeys(faults)))

@@ -188,6 +188,10 @@ class Postgres(Dialect):
         """A whole constant of a type in which its product with any count is exact."""
         return f"CAST({value} AS numeric)"
 
+    def quotient(self, number: str, by: str) -> str:
+        """A whole number divided by another, cut; sums of counts are numeric."""
+        return f"div({number}, {by})"
+
     def share(self, total: str, part: int | str, count: str) -> str:
         """A part of a sum of grid values, cut towards zero; cells end long before 2^62."""
         quotient = f"div(CAST({total} AS numeric) * {part}, {count})"
