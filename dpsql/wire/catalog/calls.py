@@ -270,7 +270,7 @@ class Calls(Operations, ABC):
 
     def _json_text(self, arg: Typed) -> str:
         """A value as JSON; one that is JSON stays what it is."""
-        shown = arg.sql if arg.kind.name in ("json", "jsonb") else f"CAST(to_json({arg.sql}) AS VARCHAR)"
+        shown = arg.sql if arg.kind.name in ("json", "jsonb") else f"catalog_text(CAST(to_json({arg.sql}) AS VARCHAR))"
         return f"coalesce({shown}, 'null')"
 
     def _json_array(self, node: Call, scope: Scope) -> Typed:

@@ -14,7 +14,7 @@ from dpsql.browsing import Visit
 from dpsql.compiler import intervals
 from dpsql.compiler.statements import QueryStatement
 from dpsql.engine import VERSION_TEXT, Engine
-from dpsql.errors import Error
+from dpsql.errors import Error, QueryTooComplex
 from dpsql.policy import Role
 from dpsql.results import Description, ObjectName, Result, ResultColumn
 from dpsql.sqltypes import SqlType
@@ -136,10 +136,10 @@ class Catalog:
 
     def describe(self, statement: QueryStatement, types: Sequence[SqlType | None], visit: Visit) -> Description | None:
         """Tell what a catalog query takes and returns; nothing is executed."""
-        query = catalog_query(statement.sql, self._role.own, types)
-        if query is None:
+        translated = self._translate(statement, types, None, visit)
+        if translated is None:
             return None
-        about, rendered = self._translate(query, types, None, visit)
+        about, rendered = translated
         last = max(about.parameters, default=-1)
         kinds = [about.parameters.get(index, UNKNOWN) for index in range(max(last + 1, len(types)))]
         kinds = [TEXT if kind == UNKNOWN else kind for kind in kinds]
@@ -156,10 +156,10 @@ class Catalog:
         cancellation: Cancellation,
     ) -> Result | None:
         """Answer a catalog query."""
-        query = catalog_query(statement.sql, self._role.own, types)
-        if query is None:
+        translated = self._translate(statement, types, values, visit)
+        if translated is None:
             return None
-        about, rendered = self._translate(query, types, values, visit)
+        about, rendered = translated
         used = {
             f"p{index + 1}": stored(about.visitor, values[index])
             for index in about.parameters
@@ -170,6 +170,20 @@ class Catalog:
         return Result(f"SELECT {len(shown)}", _columns(rendered.columns), shown)
 
     def _translate(
+        self,
+        statement: QueryStatement,
+        types: Sequence[SqlType | None],
+        values: Sequence[object] | None,
+        visit: Visit,
+    ) -> tuple[Statement, Rendered] | None:
+        """The query in the engine's SQL; None where it is not the catalog's."""
+        try:
+            query = catalog_query(statement.sql, self._role.own, types)
+            return None if query is None else self._rendered(query, types, values, visit)
+        except RecursionError:
+            raise QueryTooComplex("the query nests too deep", hint="Write long chains of operators in parts.") from None
+
+    def _rendered(
         self, query: Query, types: Sequence[SqlType | None], values: Sequence[object] | None, visit: Visit
     ) -> tuple[Statement, Rendered]:
         visitor = Visitor(

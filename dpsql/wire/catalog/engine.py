@@ -30,12 +30,15 @@ from dpsql.wire import textformat
 from dpsql.wire.catalog.kinds import Kind
 from dpsql.wire.catalog.literals import array_elements, json_part, json_type
 from dpsql.wire.catalog.relations import Row, system_relations, typed_rows
+from dpsql.wire.catalog.room import Room, quote_literal, size_of
 from dpsql.wire.catalog.snapshot import Snapshot, quote_identifier, split_name
 from dpsql.wire.catalog.typed import quote_name
 
 _LOG = logging.getLogger("dpsql.catalog")
 MAX_ROWS: Final = 100_000
 """Rows that a catalog query gives."""
+_FEW: Final = 16
+"""Rows that are fetched at once."""
 STATEMENT_SECONDS: Final = 30.0
 """How long one may run."""
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
@@ -76,6 +79,7 @@ class CatalogEngine:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._faults: dict[int, Error] = {}
+        self._room = Room()
         self._database = duckdb.connect(":memory:", config=_CONFIG)
         for name, rows in snapshot.rows.items():
             self._load(name, rows)
@@ -96,19 +100,29 @@ class CatalogEngine:
 
         Raises:
             QueryCanceled: It was stopped.
+            QueryTooComplex: It makes more text than there is room for.
             Error: It went wrong in a way that PostgreSQL has too, or that it does not know.
         """
         cursor = self._database.cursor()
         try:
             with stoppable(cursor, cancellation, STATEMENT_SECONDS):
+                self._room.open()
                 cursor.execute(sql, dict(values) or None)
-                return cursor.fetchmany(MAX_ROWS)
+                return self._fetched(cursor)
         except duckdb.Error as error:
             if cancellation.is_cancelled:
                 raise QueryCanceled("canceling statement due to user request or time limit") from None
             raise self._error(error) from None
         finally:
             cursor.close()
+
+    def _fetched(self, cursor: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
+        """The rows, a few at a time: what is one text to DuckDB is one for each row here."""
+        rows: list[tuple[Any, ...]] = []
+        while len(rows) < MAX_ROWS and (some := cursor.fetchmany(min(_FEW, MAX_ROWS - len(rows)))):
+            self._room.take(sum(size_of(value) for row in some for value in row))
+            rows += some
+        return rows
 
     def _error(self, error: duckdb.Error) -> Error:
         text = str(error)
@@ -156,7 +170,9 @@ class CatalogEngine:
 
         def call(*args: object) -> Any:
             try:
-                return function(*args)
+                result = function(*args)
+                self._room.take(size_of(result))
+                return result
             except Error as error:
                 number = id(error)
                 if len(self._faults) > 100:
@@ -171,8 +187,14 @@ class CatalogEngine:
 
     def _functions(self) -> Mapping[str, tuple[Callable[..., object], tuple[str, ...], str]]:
         text, number, truth, texts, big = "VARCHAR", "INTEGER", "BOOLEAN", "VARCHAR[]", "BIGINT"
-        snapshot = self._snapshot
+        snapshot, room = self._snapshot, self._room
         return {
+            "catalog_fits": (_strict(room.fits), (big,), truth),
+            "catalog_text": (_strict(str), (text,), text),
+            "catalog_concat": (_strict(room.concat), (text, text), text),
+            "catalog_repeat": (_strict(room.repeat), (text, number), text),
+            "catalog_replace": (_strict(room.replace), (text, text, text), text),
+            "catalog_replaceable": (_strict(room.replaceable), (text, text), text),
             "catalog_oid": (_strict(snapshot.oid_of), (text, text, text), big),
             "catalog_look_up": (_strict(snapshot.look_up), (text, text, text), big),
             "catalog_name": (snapshot.name_of, (text, big, text), text),
@@ -189,16 +211,16 @@ class CatalogEngine:
             "catalog_encoding_number": (_strict(_encoding_number), (text,), number),
             "catalog_no_setting": (_no_setting, (text,), text),
             "catalog_quote_ident": (_strict(quote_identifier), (text,), text),
-            "catalog_quote_literal": (_strict(_quote_literal), (text,), text),
+            "catalog_quote_literal": (_strict(quote_literal), (text,), text),
             "catalog_parse_ident": (_strict(lambda name: list(split_name(name))), (text,), texts),
             "catalog_array_in": (_strict(array_elements), (text,), texts),
             "catalog_float4": (_strict(textformat.real), ("FLOAT",), text),
             "catalog_float8": (_strict(textformat.double), ("DOUBLE",), text),
             "catalog_array_out": (_strict(_array_out), (texts,), text),
             "catalog_vector_out": (_strict(lambda parts: " ".join(map(str, parts))), (texts,), text),
-            "catalog_join": (_join, (texts, text, text), text),
-            "catalog_split": (_split, (text, text), texts),
-            "catalog_format": (_format, (text, texts), text),
+            "catalog_join": (room.join, (texts, text, text), text),
+            "catalog_split": (room.split, (text, text), texts),
+            "catalog_format": (room.format, (text, texts), text),
             "catalog_substring": (_substring, (text, number, number), text),
             "catalog_series": (_strict(_series), (big, big, big), "BIGINT[]"),
             "catalog_size": (_strict(_size), (big,), text),
@@ -278,11 +300,6 @@ def _decode(text: str, form: str) -> bytes:
         raise InvalidParameter(f"invalid {form} data") from None
 
 
-def _quote_literal(text: str) -> str:
-    quoted = "'" + text.replace("'", "''").replace("\\", "\\\\") + "'"
-    return f"E{quoted}" if "\\" in text else quoted
-
-
 _BARE: Final = re.compile(r'[^\s{}",\\]+')
 
 
@@ -296,46 +313,6 @@ def _array_out(parts: Sequence[str | None]) -> str:
         else:
             shown.append('"' + part.replace("\\", "\\\\").replace('"', '\\"') + '"')
     return "{" + ",".join(shown) + "}"
-
-
-def _join(parts: Sequence[str | None] | None, separator: str | None, null: str | None) -> str | None:
-    if parts is None or separator is None:
-        return None
-    return separator.join(
-        str(part if part is not None else null) for part in parts if part is not None or null is not None
-    )
-
-
-def _split(text: str | None, separator: str | None) -> list[str] | None:
-    if text is None:
-        return None
-    if separator is None:
-        return list(text)
-    return [] if not text else text.split(separator) if separator else [text]
-
-
-def _format(template: str | None, values: Sequence[str | None]) -> str | None:
-    if template is None:
-        return None
-    left = iter(values)
-
-    def replace(match: re.Match[str]) -> str:
-        if match[2] == "%":
-            return "%"
-        position = match[1]
-        value = values[int(position[:-1]) - 1] if position else next(left, None)
-        if match[2] == "s":
-            return value or ""
-        if match[2] == "L":
-            return "NULL" if value is None else _quote_literal(value)
-        if value is None:
-            raise InvalidParameter("null values cannot be formatted as an SQL identifier")
-        return quote_identifier(value)
-
-    try:
-        return re.sub(r"%(\d+\$)?([sIL%])", replace, template)
-    except IndexError:
-        raise InvalidParameter("too few arguments for format()") from None
 
 
 def _substring(text: str | None, start: int | None, length: int | None) -> str | None:

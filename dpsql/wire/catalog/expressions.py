@@ -76,6 +76,9 @@ class Expressions(Calls, ABC):
 
     def expr(self, node: Expr, scope: Scope) -> Typed:
         """Translate an expression; its type is UNKNOWN where its place decides."""
+        return self.statement.counted(self._plain(node, scope))
+
+    def _plain(self, node: Expr, scope: Scope) -> Typed:
         match node:
             case Constant():
                 return self._constant(node)

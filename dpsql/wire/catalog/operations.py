@@ -116,7 +116,8 @@ class Operations:
         if left.kind.fields and right.kind.fields:
             return Typed(f"({left.sql} {operator} {right.sql})", BOOL)
         a, b = self._alike(left, right, operator, at)
-        return Typed(f"({a.sql} {operator} {b.sql})", BOOL)
+        # One side stands here for each of many others, in IN and CASE.
+        return self.statement.counted(Typed(f"({a.sql} {operator} {b.sql})", BOOL))
 
     def _alike(self, left: Typed, right: Typed, operator: str, at: int) -> tuple[Typed, Typed]:
         """Both sides with one type, as a comparison takes them."""
@@ -150,7 +151,7 @@ class Operations:
             return self._concatenate_arrays(left, right)
         if not any(is_text(one.kind) or one.kind == UNKNOWN for one in (left, right)):
             raise self._no_operator("||", [left, right], at)
-        return Typed(f"({self.text(left)} || {self.text(right)})", TEXT)
+        return Typed(f"catalog_concat({self.text(left)}, {self.text(right)})", TEXT)
 
     def _concatenate_arrays(self, left: Typed, right: Typed) -> Typed:
         kind = left.kind if left.kind.is_array else right.kind
@@ -161,8 +162,11 @@ class Operations:
             for one, is_whole in zip((left, right), whole, strict=True)
         )
         if all(whole):
-            both = f"CASE WHEN {a} IS NULL THEN {b} WHEN {b} IS NULL THEN {a} ELSE list_concat({a}, {b}) END"
-            return Typed(f"({both})", kind)
+            # Each side is written once: in a chain of them, two would make four, and so on.
+            sides = f"[struct_pack(a := {a}, b := {b})]"
+            known = "CASE WHEN s.a IS NULL THEN s.b WHEN s.b IS NULL THEN s.a"
+            both = f"{known} WHEN catalog_fits(len(s.a) + len(s.b)) THEN list_concat(s.a, s.b) END"
+            return Typed(f"list_transform({sides}, lambda s: {both})[1]", kind)
         return Typed(f"list_append({a}, {b})" if whole[0] else f"list_prepend({a}, {b})", kind)
 
     def _array_test(self, operator: str, left: Typed, right: Typed) -> Typed:

@@ -8,7 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from dpsql.errors import GroupingError, InvalidSyntax, UndefinedColumn, UndefinedFunction, UndefinedTable
+from dpsql.errors import (
+    GroupingError,
+    InvalidSyntax,
+    QueryTooComplex,
+    UndefinedColumn,
+    UndefinedFunction,
+    UndefinedTable,
+)
 from dpsql.wire.catalog.calls import order_key
 from dpsql.wire.catalog.expressions import Expressions
 from dpsql.wire.catalog.kinds import INT8, OID, TEXT, UNKNOWN, Kind, kind_of, named
@@ -44,6 +51,8 @@ from dpsql.wire.catalog.typed import Typed, coerced, common_kind, quote_name, se
 from dpsql.wire.catalog.views import VIEWS
 
 _SEARCHED: Final = ("pg_catalog",)
+_MOST_COLUMNS: Final = 1664
+"""As PostgreSQL has it."""
 
 
 def system_relation(parts: Sequence[str]) -> Relation | None:
@@ -175,7 +184,7 @@ class Queries(Expressions):
         sources = [self._source(source, scope) for source in select.sources]
         where = "" if select.where is None else f" WHERE {self.condition(select.where, scope, 'WHERE')}"
         scope.windows = self._windows(select.windows, scope)
-        outs = [out for item in select.items for out in self._item(item, scope)]
+        outs = self._items(select, scope)
         columns = tuple(replace(out, sql=self.statement.fresh("c")) for out in outs)
         shown = [f"{out.sql} AS {column.sql}" for out, column in zip(outs, columns, strict=True)]
         group = self._group(select, outs, scope)
@@ -190,6 +199,14 @@ class Queries(Expressions):
     def _windows(self, windows: Sequence[tuple[str, Window]], scope: Scope) -> Mapping[str, str]:
         return {name: self.window(window, scope) for name, window in windows}
 
+    def _items(self, select: Select, scope: Scope) -> Sequence[Out]:
+        outs: list[Out] = []
+        for item in select.items:
+            outs += self._item(item, scope)
+            if len(outs) > _MOST_COLUMNS:
+                raise QueryTooComplex(f"target lists can have at most {_MOST_COLUMNS} entries")
+        return outs
+
     def _item(self, item: Item, scope: Scope) -> Sequence[Out]:
         if isinstance(item.expr, Star):
             return scope.star(item.expr)
@@ -201,13 +218,13 @@ class Queries(Expressions):
     def _distinct(self, select: Select, outs: Sequence[Out], scope: Scope) -> str:
         if select.distinct is None:
             return ""
-        keys = [self._key(node, outs, scope) for node in select.distinct]
+        keys = dict.fromkeys(self._key(node, outs, scope) for node in select.distinct)
         return f"DISTINCT ON ({', '.join(keys)}) " if keys else "DISTINCT "
 
     def _group(self, select: Select, outs: Sequence[Out], scope: Scope) -> str:
         if not select.group:
             return ""
-        keys = [self._group_key_sql(node, outs, scope) for node in select.group]
+        keys = dict.fromkeys(self._group_key_sql(node, outs, scope) for node in select.group)
         return f" GROUP BY {', '.join(keys)}"
 
     def _group_key_sql(self, node: Expr, outs: Sequence[Out], scope: Scope) -> str:

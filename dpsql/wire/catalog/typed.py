@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dpsql.errors import DatatypeMismatch
+from dpsql.errors import DatatypeMismatch, QueryTooComplex
 from dpsql.wire.catalog import literals
 from dpsql.wire.catalog.kinds import (
     BOOL,
@@ -24,6 +24,9 @@ from dpsql.wire.catalog.literals import null, quote
 from dpsql.wire.catalog.snapshot import Snapshot
 from dpsql.wire.catalog.syntax import Constant
 from dpsql.wire.catalog.visitor import Visitor
+
+MAX_WRITTEN: Final = 10_000_000
+"""Characters of SQL that are written for one query: what stands in several places makes much of a short query."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class Statement:
         arrays: Those that the client has declared arrays; what of, their place may say otherwise.
         values: The placeholders' values; None where the statement is only described.
         count: How many names were made.
+        written: How many characters expressions have so far, those inside them counted again.
     """
 
     snapshot: Snapshot
@@ -62,11 +66,23 @@ class Statement:
     arrays: Mapping[int, Kind] = field(default_factory=dict)
     values: Sequence[object] | None = None
     count: int = 0
+    written: int = 0
 
     def fresh(self, letter: str) -> str:
         """A name that nothing else has."""
         self.count += 1
         return f"{letter}{self.count}"
+
+    def counted(self, typed: Typed) -> Typed:
+        """The expression, if not too much is written with it.
+
+        Raises:
+            QueryTooComplex: It is too much.
+        """
+        self.written += len(typed.sql)
+        if self.written > MAX_WRITTEN:
+            raise QueryTooComplex("the catalog query is too long or repeats too much", hint="Ask for less at once.")
+        return typed
 
     def declare(self, index: int, kind: Kind) -> None:
         """Note the type of a placeholder; the first one said holds."""

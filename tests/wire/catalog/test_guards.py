@@ -19,6 +19,7 @@ from dpsql.errors import (
     UnsupportedQuery,
 )
 from dpsql.session import Session
+from dpsql.wire.catalog import room
 from dpsql.wire.catalog.catalog import Catalogs
 from tests.wire.catalog.shops import Visitors, shop_policy
 
@@ -178,3 +179,62 @@ def test_json_that_nests_too_deep_is_refused(shop: Visitors) -> None:
     for depth in (900, 100_000):
         with pytest.raises((QueryTooComplex, InvalidText)):
             shop.rows(f"SELECT '{'[' * depth}{']' * depth}'::jsonb")
+
+
+def _nested(before: str, inside: str, after: str, depth: int) -> str:
+    return before * depth + inside + after * depth
+
+
+LONG = "repeat('x', 100000)"
+DOUBLED = "WITH RECURSIVE t AS (SELECT 1 AS n, {0} AS s UNION ALL SELECT n + 1, {1} FROM t WHERE n < 40) "
+SHORT_AND_LARGE = [
+    "SELECT 1::oid, " + _nested("nullif(", "1", ", 2)", 25),
+    "SELECT 1::oid, " + _nested("array_dims(ARRAY[", "1", "])", 18),
+    f"SELECT 1::oid, {_nested('nullif(', '1', ', 2)', 13)} IN ({', '.join(['1'] * 200)})",
+    f"SELECT 1::oid, length(repeat({LONG}, 1000))",
+    f"SELECT 1::oid, length(repeat({LONG}, 15) || repeat({LONG}, 15))",
+    f"SELECT 1::oid, length(concat({', '.join([LONG] * 70)}))",
+    f"SELECT 1::oid, length(concat_ws({LONG}, {', '.join(['1'] * 70)}))",
+    f"SELECT 1::oid, length(replace({LONG}, 'x', {LONG}))",
+    f"SELECT 1::oid, length(regexp_replace({LONG}, 'x', {LONG}, 'g'))",
+    f"SELECT 1::oid, length(format('{'%1$s' * 70}', {LONG}))",
+    f"SELECT length(array_to_string(ARRAY(SELECT oid FROM pg_type), {LONG}))",
+    f"SELECT cardinality(string_to_array(repeat({LONG}, 5), NULL)), 1::oid",
+    f"SELECT cardinality(regexp_split_to_array({LONG} || oid, '')) FROM pg_type",
+    "SELECT length(" + _nested("quote_literal(", "chr(39)", ")", 27) + "), 1::oid",
+    "SELECT length(" + _nested("to_json(", "chr(34)", "::text)::text", 27) + "), 1::oid",
+    DOUBLED.format("'x'", "s || s") + "SELECT max(length(s)) FROM t, pg_am",
+    DOUBLED.format("ARRAY[1]", "s || s") + "SELECT max(cardinality(s)) FROM t, pg_am",
+    DOUBLED.format("ARRAY[1]", "array_cat(s, s)") + "SELECT max(cardinality(s)) FROM t, pg_am",
+    f"SELECT '{'x' * 50_000}', oid FROM pg_type",
+    "SELECT count(g) FROM pg_type, LATERAL generate_series(1, 90000 + length(typname)) AS g",
+    "SELECT " + "*, " * 100 + "1 FROM pg_class",
+    "SELECT 1::oid, " + " || ".join(["ARRAY[1]"] * 500),
+]
+
+
+@pytest.mark.parametrize("sql", SHORT_AND_LARGE, ids=[sql[:60] for sql in SHORT_AND_LARGE])
+def test_a_short_query_takes_no_great_room(shop: Visitors, sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "MOST", 2**20 * 4)
+    with pytest.raises(QueryTooComplex):
+        shop.run(sql)
+
+
+def test_what_a_query_took_is_free_for_the_next(shop: Visitors) -> None:
+    for _ in range(3):
+        assert shop.rows(f"SELECT length(repeat({LONG}, 300)), 1::oid") == [(30_000_000, 1)]
+
+
+def test_chains_of_arrays_and_texts_are_as_in_postgresql(shop: Visitors) -> None:
+    chain = " || ".join(f"ARRAY[{number}]" for number in range(40))
+    assert shop.rows(f"SELECT {chain}, 1::oid") == [(list(range(40)), 1)]
+    assert shop.rows("SELECT NULL::int[] || ARRAY[1], ARRAY[1] || NULL::int[], NULL::int[] || NULL::int[]") == [
+        ([1], [1], None)
+    ]
+    assert shop.rows("SELECT concat('a', NULL, 1), concat_ws('-', 'a', NULL, 'b'), concat_ws(NULL, 'a'), 1::oid") == [
+        ("a1", "a-b", None, 1)
+    ]
+    assert shop.rows("SELECT replace('aXa', 'a', 'bb'), replace('a', '', 'x'), repeat('ab', -1), 1::oid") == [
+        ("bbXbb", "a", "", 1)
+    ]
+    assert shop.rows("SELECT count(*) FROM (SELECT relkind FROM pg_class GROUP BY 1, 1, relkind) AS t") == [(3,)]
