@@ -210,8 +210,8 @@ def _release_lines(index: int, planned: PlannedRelease) -> list[str]:
     if planned.form is not None:
         lines.append(f"  {planned.form}")
     if planned.selection is not None:
-        size = planned.selection.cutoff if isinstance(planned.selection, Threshold) else None
-        size = planned.selection.smallest_likely if not isinstance(planned.selection, Threshold) else size
+        selection = planned.selection
+        size = selection.cutoff if isinstance(selection, Threshold) else selection.smallest_likely
         lines.append(f"  private keys: a group of {size} units is shown about every second time")
     return lines
 

@@ -247,7 +247,7 @@ class Postgres(Dialect):
 
     def stored_type(self, engine: EngineColumn, target: SqlType) -> str:
         """The type of canonical values; texts are compared byte by byte, as long as they are kept."""
-        if target.is_text or target in (SqlType.ARRAY, SqlType.JSON):
+        if target.is_text or target.is_array or target is SqlType.JSON:
             return f"text {_BINARY}"
         return TYPES[target]
 
