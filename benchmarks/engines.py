@@ -1,11 +1,13 @@
 """Time of bounded SQL beside the same raw query on both engines, interleaved: the tables of docs/benchmarks.md.
 
     python -m benchmarks.engines [--rows 1000000] [--units 50000] [--rounds 9] [--engine duckdb|postgres] [--url URL]
+        [--prepared]
 
 "engine" is the bounded SQL alone, as the gateway runs and fetches it; "answer" is the whole way: compile, durable
 charge, engine, noise, store, post-processing. On PostgreSQL all is measured again with the indexes that `dpsql policy
 check --advise` names. "prepared" is the steady state once `dpsql prepare` has made copies, read whatever the error:
-under a policy that declares days and regions, so that groups need no selection, and under one that does not.
+under a policy that declares days and regions, so that groups need no selection, and under one that does not;
+`--prepared` measures it alone.
 """
 
 import argparse
@@ -150,25 +152,26 @@ def print_prepared(title: str, path: Path, url: str, schema: str, raw: Callable[
             print_table(f"{title}, prepared in {took:.1f} s{told}", gateway, raw(gateway[1]), rounds, PREPARED)
 
 
-def measure_duckdb(file: Path, size: str, rounds: int) -> None:
-    """Print the tables of DuckDB."""
+def measure_duckdb(file: Path, size: str, rounds: int, *, prepared: bool) -> None:
+    """Print the tables of DuckDB, or that of copies alone."""
     title = f"DuckDB {duckdb.__version__}, {size}"
     url, path = f"duckdb:///{file}", file.with_name("duckdb.toml")
-    with opened(make_policy(path, url, "main")) as gateway:
-        # The file is open in this process already, with the gateway's settings.
-        cursor = gateway[1]._database.cursor()  # type: ignore[attr-defined]  # the engine's own settings, raw
-        print_table(title, gateway, lambda sql: cursor.execute(sql).fetchnumpy(), rounds)
-        cursor.close()
 
     def raw(backend: Backend) -> Raw:
-        cursor = backend._database.cursor()  # type: ignore[attr-defined]  # as above
+        # The file is open in this process already, with the gateway's settings.
+        cursor = backend._database.cursor()  # type: ignore[attr-defined]  # the engine's own settings, raw
         return lambda sql: cursor.execute(sql).fetchnumpy()
 
+    if not prepared:
+        with opened(make_policy(path, url, "main")) as gateway:
+            print_table(title, gateway, raw(gateway[1]), rounds)
     print_prepared(title, path, url, "main", raw, rounds)
 
 
-def measure_postgres(file: Path, size: str, rounds: int, server_url: str | None, version: int) -> None:
-    """Print the tables of PostgreSQL, without and with the advised indexes."""
+def measure_postgres(
+    file: Path, size: str, rounds: int, server_url: str | None, version: int, *, prepared: bool
+) -> None:
+    """Print the tables of PostgreSQL, without and with the advised indexes, or that of copies alone."""
     with served(file, server_url, version) as url, connect(url) as connection:
         name = f"PostgreSQL {connection.info.server_version // 10_000}, {size}"
 
@@ -176,13 +179,14 @@ def measure_postgres(file: Path, size: str, rounds: int, server_url: str | None,
             return connection.execute(sql.encode(), binary=True).fetchall()
 
         policy = make_policy(file.with_name("postgres.toml"), url, "public")
-        with opened(policy) as gateway:
-            print_table(name, gateway, raw, rounds)
-            for statement in gateway[1].advice():
-                connection.execute(statement.encode())
-        connection.execute("VACUUM ANALYZE")
-        with opened(policy) as gateway:
-            print_table(f"{name}, with the advised indexes", gateway, raw, rounds)
+        if not prepared:
+            with opened(policy) as gateway:
+                print_table(name, gateway, raw, rounds)
+                for statement in gateway[1].advice():
+                    connection.execute(statement.encode())
+            connection.execute("VACUUM ANALYZE")
+            with opened(policy) as gateway:
+                print_table(f"{name}, with the advised indexes", gateway, raw, rounds)
         print_prepared(name, policy, url, "public", lambda _: raw, rounds)
 
 
@@ -195,15 +199,17 @@ def main() -> None:
     parser.add_argument("--engine", choices=("duckdb", "postgres"), help="one of them alone")
     parser.add_argument("--url", help="of a PostgreSQL server, as a role that may make databases")
     parser.add_argument("--version", type=int, default=18, help="of the PostgreSQL server that is made without --url")
+    parser.add_argument("--prepared", action="store_true", help="prepared copies alone")
     arguments = parser.parse_args()
     size = f"{arguments.rows:,} rows of {arguments.units:,} units"
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "incomes.duckdb"
         make_file(file, arguments.rows, arguments.units)
         if arguments.engine != "duckdb":
-            measure_postgres(file, size, arguments.rounds, arguments.url, arguments.version)
+            server = (arguments.url, arguments.version)
+            measure_postgres(file, size, arguments.rounds, *server, prepared=arguments.prepared)
         if arguments.engine != "postgres":
-            measure_duckdb(file, size, arguments.rounds)
+            measure_duckdb(file, size, arguments.rounds, prepared=arguments.prepared)
 
 
 if __name__ == "__main__":

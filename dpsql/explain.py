@@ -205,11 +205,13 @@ def _release_lines(index: int, planned: PlannedRelease) -> list[str]:
     else:
         counted = f"one unit counts in {bounds.max_groups} groups, with {bounds.max_rows} rows in each"
     lines = [f"Release {index + 1}: {counted}{', enforced by the schema' if bounds.one_row else ''}"]
+    if bounds.all_rows is not None:
+        lines.append("  these are fewer rows than those that max_groups and max_rows_per_group allow: less noise")
     if planned.form is not None:
         lines.append(f"  {planned.form}")
     if planned.selection is not None:
-        size = planned.selection.cutoff if isinstance(planned.selection, Threshold) else None
-        size = planned.selection.smallest_likely if not isinstance(planned.selection, Threshold) else size
+        selection = planned.selection
+        size = selection.cutoff if isinstance(selection, Threshold) else selection.smallest_likely
         lines.append(f"  private keys: a group of {size} units is shown about every second time")
     return lines
 

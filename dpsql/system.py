@@ -116,13 +116,16 @@ def column_columns(policy: Policy, role: Role) -> Columns:
 
 
 def release_columns(records: Sequence[ReleaseRecord], limit: Limit) -> Columns:
-    """dpsql.releases: a row for each release this user has paid for, and its price as this user's budget counts."""
+    """dpsql.releases: a row for each release this user has paid for, and its price as this user's budget counts.
+
+    They are numbered from 1 on for each user: the ledger's numbers would tell how much others ask.
+    """
     rows: list[list[str | None]] = []
-    for record in records:
+    for number, record in enumerate(records, start=1):
         spent = Spent.zero().add(record.price)
         rows.append(
             [
-                str(record.release_id),
+                str(number),
                 record.created.isoformat(),
                 record.sql,
                 decimal_text(spent.pure_epsilon),

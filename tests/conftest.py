@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -45,6 +45,7 @@ settings.register_profile("untimed", settings(), deadline=None)
 settings.load_profile("untimed")
 
 MakeEngine = Callable[..., Engine]
+Lend = Callable[[Path], Backend]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -154,6 +155,39 @@ def each_postgres(request: pytest.FixtureRequest) -> Iterator[OwnServer]:
         yield server
 
 
+class Lent:
+    """A backend that others have, too: it stays open when one of its engines closes."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def close(self) -> None:
+        """Leave it open."""
+
+
+@pytest.fixture(scope="session")
+def lend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lend]:
+    """Return a function that lends the backend of a policy: to open a database takes longer than most tests do.
+
+    It is for databases that are there for the whole session, and for engines that do nothing to them but read.
+    """
+    opened: dict[Path, Backend] = {}
+
+    def lent(policy: Path) -> Backend:
+        if policy not in opened:
+            # Of a copy: DuckDB opens a file in one way at a time, and tests may open this one in another.
+            folder = shutil.copytree(policy.parent, tmp_path_factory.mktemp("lent") / "folder")
+            opened[policy] = open_backend(load_policy(folder / policy.name))
+        return cast(Backend, Lent(opened[policy]))
+
+    yield lent
+    for backend in opened.values():
+        backend.close()
+
+
 @pytest.fixture
 def make_engine(tmp_path: Path) -> Iterator[MakeEngine]:
     """Return a function that opens engines, each over a new ledger unless told; all are closed at the end."""
@@ -178,9 +212,9 @@ def each_clinic(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture
-def engine(make_engine: MakeEngine, each_clinic: Path) -> Engine:
+def engine(make_engine: MakeEngine, each_clinic: Path, lend: Lend) -> Engine:
     """The clinic's engine, of each kind."""
-    return make_engine(each_clinic)
+    return make_engine(each_clinic, backend=lend(each_clinic))
 
 
 @pytest.fixture

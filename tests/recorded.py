@@ -88,10 +88,12 @@ class _Client:
 
 
 class Recording:
-    """What went into the noise of one run, and what came out."""
+    """What went into the noise of one run, and what came out; a replay takes it away again."""
 
-    def __init__(self) -> None:
-        self._made: dict[str, list[tuple[ExactCells, ReleasedCells]]] = defaultdict(list)
+    def __init__(self, adjacency: Adjacency) -> None:
+        self._adjacency = adjacency
+        self._made: dict[str, deque[tuple[ExactCells, ReleasedCells]]] = defaultdict(deque)
+        self._faults: list[TooFar] = []
 
     def record(self, planned: PlannedRelease, exact: ExactCells) -> ReleasedCells:
         """Release with noise, and remember it."""
@@ -99,20 +101,21 @@ class Recording:
         self._made[planned.key].append((exact, cells))
         return cells
 
-    def replay(self, adjacency: Adjacency, faults: list[Exception]) -> Release:
-        """A release that gives what was recorded; `faults` takes what moved too far."""
-        left = {key: deque(made) for key, made in self._made.items()}
+    def replay(self, planned: PlannedRelease, exact: ExactCells) -> ReleasedCells:
+        """Give what was recorded, whatever there is now."""
+        release(planned, exact)  # if this fails on these rows, the replay fails as well
+        before, cells = self._made[planned.key].popleft()
+        try:
+            assert_neighbours(planned, before, exact, self._adjacency)
+        except TooFar as fault:
+            self._faults.append(fault)  # raised here it would be taken for a failure of the engine
+        return cells
 
-        def given(planned: PlannedRelease, exact: ExactCells) -> ReleasedCells:
-            release(planned, exact)  # if this fails on these rows, the replay fails as well
-            before, cells = left[planned.key].popleft()
-            try:
-                assert_neighbours(planned, before, exact, adjacency)
-            except TooFar as fault:
-                faults.append(fault)
-            return cells
-
-        return given
+    def check(self) -> None:
+        """All that was made on one side was made on the other, and no input of noise has moved too far."""
+        for fault in self._faults:
+            raise fault
+        assert not any(self._made.values()), "a release was made on one side alone"
 
 
 Fill = Callable[[], None]
@@ -149,14 +152,13 @@ class Neighbours:
             AssertionError: The answers differ in a byte.
             TooFar: What noise was added to differs by more than it may.
         """
-        recording, faults = Recording(), list[Exception]()
+        recording = Recording(self._policy.dataset.adjacency)
         first, second = self._sides
         here = self._run(first, recording.record, script, talk)
-        there = self._run(second, recording.replay(self._policy.dataset.adjacency, faults), script, talk)
+        there = self._run(second, recording.replay, script, talk)
         for step, mine, yours in zip(script, here, there, strict=True):
             assert mine == yours, step
-        for fault in faults:
-            raise fault
+        recording.check()
         return here
 
     def _run(self, side: tuple[Backend, Fill], released: Release, script: Sequence[Step], talk: Talk) -> list[bytes]:

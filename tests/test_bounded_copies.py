@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from dpsql.backends import DuckDBBackend, open_backend, prepare_copies
+from dpsql.backends import Cancellation, DuckDBBackend, open_backend, prepare_copies
 from dpsql.backends.duckdb_copies import STALE, write_copies
 from dpsql.compiler.bounded_copies import plan_copies
 from dpsql.compiler.plan import CompiledQuery, PlannedRelease
@@ -224,14 +224,20 @@ def test_other_cells_void_a_copy(own: Path) -> None:
     assert not release.contribution.copied and "other cells" in (release.form or "")
 
 
-def test_a_join_that_finds_one_row_at_most_keeps_a_copy(own: Path) -> None:
+@pytest.fixture
+def titled(own: Path) -> Path:
+    """The same, with a public table that has one title a code."""
     with duckdb.connect(str(own.with_name("clinic.duckdb"))) as database:
         database.execute("CREATE TABLE titles (code VARCHAR PRIMARY KEY, title VARCHAR)")
         database.execute("INSERT INTO titles SELECT * FROM icd10")
     policy = changed(own, "[tables.icd10", "[tables.titles").read_text(encoding="utf-8")
     own.write_text(policy.replace('"icd10', '"titles'), encoding="utf-8")
     prepare_copies(load_policy(own))
-    planner = Planner(load_policy(own))
+    return own
+
+
+def test_a_join_that_finds_one_row_at_most_keeps_a_copy(titled: Path) -> None:
+    planner = Planner(load_policy(titled))
     for sql in (
         "SELECT COUNT(*) FROM visits v JOIN titles t ON t.code = v.icd",
         "SELECT COUNT(title) FROM visits v LEFT JOIN titles t ON t.code = v.icd",
@@ -242,6 +248,25 @@ def test_a_join_that_finds_one_row_at_most_keeps_a_copy(own: Path) -> None:
     assert not only(
         planner.compile("SELECT COUNT(*) FROM visits v JOIN titles t ON t.title = v.icd")
     ).contribution.copied
+
+
+def test_values_on_their_grid_are_handed_on(titled: Path) -> None:
+    planner = Planner(load_policy(titled))
+    by_title = "SELECT title, SUM(cost) FROM titles t LEFT JOIN {} v ON t.code = v.icd {} GROUP BY title"
+    releases = [
+        only(planner.compile(sql, max_error_ratio="1000"))
+        for sql in (
+            by_title.format("visits", ""),
+            # The condition on the right has columns of its own made there.
+            by_title.format("(SELECT icd, cost, cost + 1 AS more FROM visits)", "AND more IS NOT NULL"),
+        )
+    ]
+    assert all('"dpsql.grid.0"' in release.sql for release in releases)
+    with closing(open_backend(load_policy(titled))) as backend:
+        backend.check(tuple(releases), (), Cancellation())
+        found = backend.fetch(dict(enumerate(releases)), (), Cancellation()).releases
+    named, written = ([int(cell) for cell in found[index].cells[0]] for index in range(len(releases)))
+    assert any(named) and named == written
 
 
 # When they are not

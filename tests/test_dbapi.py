@@ -303,9 +303,7 @@ def test_values_are_bound_never_written(clinic_policy: Path, ledger: str) -> Non
             assert cur.execute("SELECT %(v)s", {"v": value}).fetchone() == (value,)
 
 
-def test_replies_are_padded_to_the_quantum(
-    clinic_policy: Path, ledger: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replies_are_padded_to_the_quantum(clinic_policy: Path, ledger: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a statement took, and however it ended: the reply comes at a multiple."""
     with dpsql.connect(clinic_policy, user="ana", ledger=ledger) as conn:
         monkeypatch.setattr(type(conn.session), "reply_quantum", 100)

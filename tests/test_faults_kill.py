@@ -16,12 +16,13 @@ from dpsql.backends import DuckDBBackend
 from dpsql.ledger import SqliteLedger
 from dpsql.session import Session
 from tests.conftest import MakeEngine
+from tests.examples import LONG
 from tests.faults.forks import SECONDS, Fork, Forks
 from tests.faults.reads import Notes, noting
 from tests.faults.victims import POINTS, connect, port_of, serve
 from tests.faults.world import charges, new_ledger, question, write_policy
 
-KILLS = 200
+KILLS = 2000 if LONG else 60
 ANSWERS = 40
 """What a budget is for: some ten gateways are killed over one, then the next one is begun."""
 CLIENTS = 3
@@ -115,7 +116,7 @@ class Round:
                 self._changed.notify()
 
 
-def test_kill_9_at_200_random_moments(forks: Forks, make_engine: MakeEngine, clinic_file: Path, tmp_path: Path) -> None:
+def test_kill_9_at_random_moments(forks: Forks, make_engine: MakeEngine, clinic_file: Path, tmp_path: Path) -> None:
     moments = random.Random(4)
     policy = write_policy(tmp_path / "kill.toml", clinic_file, answers=ANSWERS)
     rounds: list[Round] = []
@@ -141,7 +142,7 @@ def test_kill_9_at_200_random_moments(forks: Forks, make_engine: MakeEngine, cli
         waiting.pop().stop()
 
     finished = rounds[:-1]
-    assert len(finished) > 5
+    assert len(finished) > 1
     # Some were charged for answers that they never got: the kills met queries on their way.
     assert any(len(each.charged) > len(each.answers) for each in finished)
     for each in finished:

@@ -14,10 +14,11 @@ from dpsql.compiler.plan import PlannedRelease
 from dpsql.compiler.settings import QuerySettings
 from dpsql.errors import Error
 from dpsql.privacy.sensitivity import Adjacency, row_sensitivity
+from tests.examples import profile
 from tests.strategies.data import REPLACEMENTS, Database, Row, databases
 from tests.strategies.distance import TooFar, assert_neighbours, assert_same, vectors
 from tests.strategies.world import SETTINGS, Survey, open_survey
-from tests.test_neighbours import CASES, GREEDY, UNIT, WITHOUT_GREEDY, cells, profile, simple_forms
+from tests.test_neighbours import CASES, GREEDY, UNIT, WITHOUT_GREEDY, cells, simple_forms
 
 ANY_ERROR = replace(SETTINGS, max_error_ratio=Fraction(1000))
 FORMS = [(form, kind) for table, form, kind in simple_forms() if table == "visits"]
@@ -103,7 +104,7 @@ def copied(survey: Survey, asked: list[str], options: QuerySettings = ANY_ERROR)
     return planned
 
 
-@profile(12)
+@profile(6)
 @given(database=databases(), unit=UNIT, asked=ASKED, seed=st.integers(0, 99), threads=st.sampled_from([1, 2, 4]))
 def test_a_unit_that_leaves(
     survey: Survey, database: Database, unit: int, asked: list[str], seed: int, threads: int
@@ -118,7 +119,7 @@ def test_a_unit_that_leaves(
         assert_same(left, shuffled)
 
 
-@profile(12)
+@profile(6)
 @given(database=databases(), unit=UNIT, others=REPLACEMENTS, asked=ASKED)
 def test_a_unit_that_another_replaces(
     substituted: Survey, database: Database, unit: int, others: tuple[Row, ...], asked: list[str]
@@ -241,9 +242,7 @@ def test_the_rule_holds_for_any_rows(
 ) -> None:
     lower, upper = limits
     groups = rows if grouped else 1
-    limit = row_sensitivity(
-        adjacency, l0=groups, rows=rows, per_cell=rows, lower=lower, upper=upper, grouped=grouped
-    )
+    limit = row_sensitivity(adjacency, l0=groups, rows=rows, per_cell=rows, lower=lower, upper=upper, grouped=grouped)
     row = st.tuples(st.integers(0, 2 * groups if grouped else 0), st.integers(lower, upper))
 
     def unit() -> dict[int, int]:

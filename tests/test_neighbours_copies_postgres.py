@@ -13,12 +13,13 @@ from dpsql.backends import Cancellation
 from dpsql.compiler.plan import PlannedRelease
 from dpsql.errors import Error
 from dpsql.privacy.sensitivity import Adjacency
+from tests.examples import profile
 from tests.postgres import Server
 from tests.strategies.data import REPLACEMENTS, Database, Row, databases
 from tests.strategies.distance import TooFar, assert_neighbours, assert_same
 from tests.strategies.elephant import Elephant, open_elephant
 from tests.strategies.world import SETTINGS
-from tests.test_neighbours import CASES, CROWD, UNIT, profile
+from tests.test_neighbours import CASES, CROWD, UNIT
 from tests.test_neighbours_copies import ANY_ERROR, simple_queries
 from tests.test_neighbours_postgres import cells
 
@@ -50,7 +51,7 @@ def copied(survey: Elephant, asked: list[str]) -> list[PlannedRelease]:
     return planned
 
 
-@profile(8)
+@profile(4)
 @given(database=databases(), unit=UNIT, asked=ASKED, seed=st.integers(0, 99))
 def test_a_unit_that_leaves(survey: Elephant, database: Database, unit: int, asked: list[str], seed: int) -> None:
     planned = copied(survey, asked)
@@ -63,7 +64,7 @@ def test_a_unit_that_leaves(survey: Elephant, database: Database, unit: int, ask
         assert_same(left, shuffled)
 
 
-@profile(6)
+@profile(3)
 @given(database=databases(), unit=UNIT, others=REPLACEMENTS, asked=ASKED)
 def test_a_unit_that_another_replaces(
     substituted: Elephant, database: Database, unit: int, others: tuple[Row, ...], asked: list[str]
@@ -103,6 +104,6 @@ def test_the_server_keeps_out_rows_beyond_the_bound(survey: Elephant) -> None:
     survey.fill(CROWD.tables())
     name = 'copies."dpsql.copy.visits"'
     more = f'INSERT INTO {name} ("dpsql.unit", "dpsql.row") SELECT "dpsql.unit", "dpsql.row" + {{}} FROM {name} LIMIT 1'
-    for step, error in ((0, psycopg.errors.UniqueViolation), (6, psycopg.errors.CheckViolation)):
+    for step, error in ((0, psycopg.errors.UniqueViolation), (9, psycopg.errors.CheckViolation)):
         with pytest.raises(error):
             survey.run(more.format(step))

@@ -15,7 +15,7 @@ from dpsql.privacy.accounting import Accountant, Spent
 from dpsql.results import Result
 from dpsql.session import Session
 from dpsql.sqltypes import SqlType
-from tests.conftest import MakeEngine
+from tests.conftest import Lend, MakeEngine
 
 COUNT = "SELECT COUNT(*) FROM patients"
 BY_SEX = "SELECT sex, COUNT(*) FROM patients GROUP BY sex"
@@ -69,9 +69,15 @@ BATCHES = [
 )
 @pytest.mark.parametrize("reuse", ["on", "off"])
 def test_what_is_quoted_is_charged_and_what_is_refused_does_not_fit(
-    make_engine: MakeEngine, clinic_policy: Path, batch: tuple[str, ...], accountant: str, epsilon: str, reuse: str
+    make_engine: MakeEngine,
+    lend: Lend,
+    clinic_policy: Path,
+    batch: tuple[str, ...],
+    accountant: str,
+    epsilon: str,
+    reuse: str,
 ) -> None:
-    engine = make_engine(with_budget(clinic_policy, accountant, epsilon))
+    engine = make_engine(with_budget(clinic_policy, accountant, epsilon), backend=lend(clinic_policy))
     session = Session(engine, "ana")
     run(session, f"SET dpsql.reuse = {reuse}")
     quoted = joint(session, *batch)

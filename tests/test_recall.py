@@ -23,7 +23,7 @@ from dpsql.wire.metrics import Metrics
 from dpsql.wire.protocol import ServerProtocol, State
 from dpsql.wire.rates import Rates
 from dpsql.wire.session import WireSession
-from tests.conftest import MakeEngine
+from tests.conftest import Lend, MakeEngine
 
 T = TypeVar("T")
 
@@ -31,8 +31,8 @@ BY_SEX = "SELECT sex, COUNT(*) FROM patients GROUP BY sex"
 
 
 @pytest.fixture
-def engine(make_engine: MakeEngine, clinic_policy: Path) -> Engine:
-    return make_engine(clinic_policy)
+def engine(make_engine: MakeEngine, clinic_policy: Path, lend: Lend) -> Engine:
+    return make_engine(clinic_policy, backend=lend(clinic_policy))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from dpsql.compiler.statements import QueryStatement
 from dpsql.engine import Engine
 from dpsql.remembered import Remembered, exact_key
 from dpsql.sqltypes import SqlType
-from tests.conftest import MakeEngine
+from tests.conftest import Lend, MakeEngine
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 SETTINGS = QuerySettings(Fraction(1, 10), Fraction(1, 10**9), "auto", NOON)
@@ -41,8 +41,8 @@ def test_equal_constants_that_are_not_the_same_have_keys_of_their_own() -> None:
 
 
 @pytest.fixture
-def engine(make_engine: MakeEngine, clinic_policy: Path) -> Engine:
-    return make_engine(clinic_policy)
+def engine(make_engine: MakeEngine, clinic_policy: Path, lend: Lend) -> Engine:
+    return make_engine(clinic_policy, backend=lend(clinic_policy))
 
 
 def test_a_query_asked_again_is_not_compiled_again(engine: Engine) -> None:

@@ -244,6 +244,16 @@ def test_what_does_not_look_at_the_answers_is_answered_as_ever(planner: Planner)
         assert planner.compile(sql).releases
 
 
+def test_answers_that_are_all_true_are_asked_as_any(policy: Policy) -> None:
+    """Nothing is taken off the count; the noise of those who answered is not seen, but has a share all the same."""
+    text = policy.path.read_text(encoding="utf-8")
+    other = policy.path.with_name("true.toml")
+    other.write_text(text.replace("randomized_response = 0.75", "randomized_response = 1"), encoding="utf-8")
+    (planned,) = Planner(load_policy(other)).compile("SELECT COUNT(*) FILTER (WHERE ill) FROM people").releases
+    named, answered = (part.noise.event.scale for part in planned.parts)
+    assert named < answered
+
+
 # What is said of it
 
 

@@ -117,6 +117,14 @@ def test_explain_tells_price_error_and_plan_and_costs_nothing(engine: Engine, se
     ):
         assert part in text
     assert result.columns == (ResultColumn("QUERY PLAN", SqlType.TEXT),)
+    run(session, "SET dpsql.max_rows = 20")
+    for columns, of_groups in (("COUNT(*)", ""), ("COUNT(*), COUNT(DISTINCT patient_id)", " of 10 groups")):
+        lines = [str(row[0]) for row in run(session, f"EXPLAIN SELECT icd, {columns} FROM visits GROUP BY icd").rows]
+        at = lines.index(f"Release 1: 20 rows of one unit count in all groups together, 5 in each{of_groups}")
+        assert (
+            lines[at + 1]
+            == "  these are fewer rows than those that max_groups and max_rows_per_group allow: less noise"
+        )
     assert "nothing, no private row is read" in str(run(session, "EXPLAIN SELECT COUNT(*) FROM doctors").rows)
     assert engine.ledger.history() == []
 
@@ -414,6 +422,14 @@ def test_notices(session: Session) -> None:
     again = run(session, sql)
     assert "price: free, your earlier release" in again.notices[0].message
     assert run(session, "SELECT COUNT(*) FROM visits").notices[0].detail == "of one unit at most 50 rows are counted"
+    run(session, "SET dpsql.max_rows = 20")
+    by_rows = "of one unit at most 20 rows are counted, and 5 in each"
+    assert (
+        run(session, f"{sql} ORDER BY n").notices[0].detail
+        == f"{by_rows}; values beyond their limits are moved to them"
+    )
+    counted = run(session, "SELECT icd, COUNT(DISTINCT patient_id), COUNT(*) FROM visits GROUP BY icd")
+    assert counted.notices[0].detail == f"{by_rows} of 10 groups"
     assert run(session, COUNT).notices[0].detail is None
     assert run(session, "SELECT COUNT(*) FROM doctors").notices == ()
     run(session, "SET dpsql.notices = off")
@@ -604,6 +620,7 @@ def test_the_time_limit(engine: Engine, session: Session) -> None:
     run(session, "SET statement_timeout = '300ms'")
     with pytest.raises(QueryCanceled):
         run(session, SLOW)
+    run(session, "SET statement_timeout = 0")
     assert run(session, COUNT).tag == "SELECT 1"
 
 

@@ -21,11 +21,11 @@ from dpsql.ledger import open_ledger
 from tests.compiler.test_accepted import Rows, is_same, sort_key
 from tests.compiler.test_canonical import AsWritten
 from tests.conftest import silence_noise
+from tests.examples import profile
 from tests.strategies.data import Database, databases
 from tests.strategies.spellings import respelled
 from tests.strategies.world import Survey, open_survey
 from tests.strategies.writer import queries
-from tests.test_neighbours import profile
 
 SEEDS = st.integers(0, 10**6)
 OPEN = re.compile(r"OVER \(|LIMIT|DISTINCT ON")
@@ -59,7 +59,7 @@ def planned(survey: Survey, sql: str) -> CompiledQuery | None:
         return None
 
 
-@profile(200)
+@profile(80)
 @given(sql=queries(), seed=SEEDS)
 def test_one_question_has_one_key(survey: Survey, sql: str, seed: int) -> None:
     query, other = planned(survey, sql), planned(survey, respelled(sql, seed))
@@ -83,7 +83,7 @@ def grids(query: CompiledQuery) -> set[object]:
     return {planned.part.grid for release in query.releases for planned in release.parts}
 
 
-@profile(25)
+@profile(10)
 @given(database=databases(), asked=st.lists(queries(), min_size=6, max_size=10))
 def test_the_form_means_what_is_written(engine: Engine, survey: Survey, database: Database, asked: list[str]) -> None:
     survey.fill(database.tables())

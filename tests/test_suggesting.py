@@ -25,12 +25,12 @@ from dpsql.privacy.choice import Rank, RankChoice
 from dpsql.privacy.cost import Accountant, Mechanism
 from dpsql.privacy.sensitivity import Adjacency
 from dpsql.suggesting import Suggester, Suggestion
+from tests.examples import profile
 from tests.postgres import Server
 from tests.strategies.data import REPLACEMENTS, UNITS, Database, Row, databases
 from tests.strategies.distance import assert_neighbours, assert_same
 from tests.strategies.elephant import Elephant, open_elephant
 from tests.strategies.world import SETTINGS, Rows, Survey, open_survey
-from tests.test_neighbours import profile
 
 HALF = Decimal("0.5")
 INFINITE = ("inf", "-inf", "nan")

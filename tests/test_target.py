@@ -27,7 +27,7 @@ from dpsql.results import Notice, Result
 from dpsql.session import Session
 from dpsql.settings import Settings
 from dpsql.target import Course, ErrorTarget, Measure, chart
-from tests.conftest import MakeEngine, open_engine
+from tests.conftest import Lend, MakeEngine, open_engine
 
 COUNT = "SELECT COUNT(*) FROM patients"
 BY_SEX = "SELECT sex, COUNT(*) FROM patients GROUP BY sex"
@@ -79,9 +79,9 @@ def rich(policy: Path, **budget: Any) -> Policy:
 
 
 @pytest.fixture
-def rich_session(make_engine: MakeEngine, clinic_policy: Path) -> Session:
+def rich_session(make_engine: MakeEngine, clinic_policy: Path, lend: Lend) -> Session:
     """A session whose budget covers whatever a test asks."""
-    return Session(make_engine(rich(clinic_policy)), "ana")
+    return Session(make_engine(rich(clinic_policy), backend=lend(clinic_policy)), "ana")
 
 
 def compiler(engine: Engine, sql: str, **changes: str) -> Callable[[Fraction], CompiledQuery]:

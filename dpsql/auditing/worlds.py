@@ -1,20 +1,23 @@
 """worlds: generated databases in a policy's own shape, that differ by the rows of units at their limits.
 
-Rule 1: of the policy's database the schema alone is read; no row of it is, and nothing here is written to it.
+Rule 1: of the policy's database the schema alone is read, unless the owner wants its rows copied beside those that are
+made up; nothing is written to it, and what goes wrong with its rows is not told.
 Rule 2: each unit that comes and goes has groups of its own, so each is a pair of neighbours as far as these go.
 Rule 3: such a unit exceeds every limit: more rows than count, more groups, values beyond the bounds.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import date, datetime
 from fractions import Fraction
 from pathlib import Path
 
 import duckdb
 
+from dpsql.auditing.values import beyond, constant, engine_type, null, number_as
 from dpsql.compiler.engines.dialect import quote_name
 from dpsql.compiler.schema import EngineSchema, EngineTable
-from dpsql.policy import Budget, Column, MechanismChoice, Policy, QueryDefaults, Role, Table, UnitVia, Value
+from dpsql.errors import NotSupportedError
+from dpsql.policy import Budget, Column, MechanismChoice, Policy, QueryDefaults, Role, Table, UnitVia
 from dpsql.privacy.cost import Accountant
 from dpsql.privacy.sensitivity import Adjacency
 from dpsql.sqltypes import SqlType
@@ -26,26 +29,20 @@ SPREAD = 12
 """Groups that the rows of one unit lie in, by BLOCK."""
 CHOICES = ("a", "b", "c")
 ROLES = {Accountant.BASIC: "audit_basic", Accountant.ZCDP: "audit_zcdp"}
-SELECTION_DELTA = Fraction(1, 20)
-"""δ of a query with keys that are not public: so large that it can be measured."""
+_MOST_DELTA, _SELECTIONS = Fraction(1, 20), 2
+"""δ of a query with keys that are not public, so large that it can be measured; and how many classes have such keys."""
 MAX_EPSILON = Fraction(8)
 
-_PROBES, _BLOCKS = "audit_probes", "audit_blocks"
+_PROBES, _BLOCKS, _OWNERS = "audit_probes", "audit_blocks", "audit_source"
 _OTHERS = 5
 """Units that stay."""
 _PUBLIC_ROWS = 10
 _MOST_ROWS = 250_000
 """Rows of all the units that come and go, in one table."""
-_INTEGERS = {SqlType.SMALLINT: 2**15 - 1, SqlType.INTEGER: 2**31 - 1, SqlType.BIGINT: 2**63 - 1}
-_ENGINE_TYPES = {
-    SqlType.NUMERIC: "DECIMAL(38, 9)",
-    SqlType.REAL: "FLOAT",
-    SqlType.DOUBLE: "DOUBLE",
-    SqlType.TIME: "TIME",
-    SqlType.TIMESTAMP: "TIMESTAMP",
-    SqlType.TIMESTAMPTZ: "TIMESTAMPTZ",
-    SqlType.BYTEA: "BLOB",
-}
+
+
+class NotAuditable(NotSupportedError, code="0A000"):
+    """No neighbours can be made up in the shape of the policy's tables."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +70,13 @@ class Worlds:
         policy: The owner's, with the columns, roles and budgets of the audit; its url is that of no database.
         schema: What the owner's engine enforces.
         units: How many units come and go, one pair of neighbours each.
+        source: The DuckDB file whose rows are on both sides; None for a few that are made up.
     """
 
     policy: Policy
     schema: EngineSchema
     units: int
+    source: Path | None = None
 
     @property
     def protected(self) -> tuple[Table, ...]:
@@ -88,10 +87,6 @@ class Worlds:
     def substitutes(self) -> bool:
         """Whether neighbours differ by a unit that is another."""
         return self.policy.dataset.adjacency is Adjacency.SUBSTITUTE
-
-    def is_one_row(self, table: Table) -> bool:
-        """Whether the engine enforces that a unit has one row."""
-        return self.rows_of(table) == 1
 
     def has_nobody(self, table: Table) -> bool:
         """Whether there can be rows that lead to no unit."""
@@ -116,21 +111,33 @@ class Worlds:
         path = folder / f"{rows.name}.duckdb"
         with duckdb.connect(str(path)) as database:
             database.execute("SET TimeZone = 'UTC'")
+            if self.source is not None:
+                database.execute(f"ATTACH {constant(str(self.source), SqlType.TEXT)} AS {_OWNERS} (READ_ONLY)")
             for table in self.policy.tables:
-                self._create(database, table)
-                if table.public:
-                    database.execute(_insert(self._path(table), self._public_rows(table)))
-                    continue
-                database.execute(_insert(self._path(table), self._unit_rows(table, -_OTHERS, 0, 1, high=True)))
-                if rows.first is not None:
-                    of_each = self._unit_rows(
-                        table, rows.first, rows.first + self.units, self.rows_of(table), high=rows.high
-                    )
-                    database.execute(_insert(self._path(table), of_each))
-                if rows.nobody and self.has_nobody(table):
-                    lost = self._unit_rows(table, 0, 1, self.rows_of(table), high=True, lost=True)
-                    database.execute(_insert(self._path(table), lost))
+                try:
+                    self._create(database, table)
+                    for select in self._selects(table, rows):
+                        database.execute(f"INSERT INTO {self._path(table)} BY NAME {select}")
+                except duckdb.Error as error:
+                    told = str(error).splitlines()[0] if self.source is None else type(error).__name__
+                    raise NotAuditable(f'rows for table "{table.name}" cannot be made up: {told}') from None
         return path
+
+    def _selects(self, table: Table, rows: Rows) -> Iterator[str]:
+        """SQL for the rows of one table."""
+        if self.source is not None and table.name not in (_PROBES, _BLOCKS):
+            yield self._copied_rows(table)
+        elif table.public:
+            yield self._public_rows(table)
+        else:
+            yield self._unit_rows(table, -_OTHERS, 0, 1, high=True)
+        if table.public:
+            return
+        count = self.rows_of(table)
+        if rows.first is not None:
+            yield self._unit_rows(table, rows.first, rows.first + self.units, count, high=rows.high)
+        if rows.nobody and self.has_nobody(table):
+            yield self._unit_rows(table, 0, 1, count, high=True, lost=True)
 
     # Tables
 
@@ -168,7 +175,7 @@ class Worlds:
         for name, sql_type in self._columns(table).items():
             not_null = known is not None and name in known.columns and known.columns[name].not_null
             is_key = any(name in names for names in self._unique(table)) or name == table.unit_key
-            listed.append(f"{quote_name(name)} {_engine_type(sql_type)}{' NOT NULL' if not_null and is_key else ''}")
+            listed.append(f"{quote_name(name)} {engine_type(sql_type)}{' NOT NULL' if not_null and is_key else ''}")
         listed += [f"UNIQUE ({', '.join(map(quote_name, names))})" for names in self._unique(table)]
         database.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_name(table.schema or self.policy.dataset.schema)}")
         database.execute(f"CREATE TABLE {self._path(table)} ({', '.join(listed)})")
@@ -177,8 +184,24 @@ class Worlds:
 
     def _public_rows(self, table: Table) -> str:
         own = {_PROBES: 2 * self.units, _BLOCKS: 2 * self.units * SPREAD}
-        values = [f"{_number('r', sql_type)} AS {quote_name(name)}" for name, sql_type in self._columns(table).items()]
+        values = [
+            f"{number_as('r', sql_type)} AS {quote_name(name)}" for name, sql_type in self._columns(table).items()
+        ]
         return f"SELECT {', '.join(values)} FROM range({own.get(table.name, _PUBLIC_ROWS)}) AS rows (r)"
+
+    def _copied_rows(self, table: Table) -> str:
+        """The owner's rows; they have no value in the audit's own columns, but the first choice."""
+        own = {PROBE: "NULL", BLOCK: "NULL", SECRET: "NULL", CHOICE: f"'{CHOICES[0]}'"}
+        values = [
+            f"CAST({own.get(name, quote_name(name))} AS {engine_type(sql_type)}) AS {quote_name(name)}"
+            for name, sql_type in self._columns(table).items()
+        ]
+        return f"SELECT {', '.join(values)} FROM {_OWNERS}.{self._path(table)}"
+
+    @property
+    def _shift(self) -> int:
+        """What is added to the numbers of keys, so that those who come and go are nobody who is there."""
+        return 0 if self.source is None else 10**9
 
     def _unit_rows(self, table: Table, first: int, end: int, rows: int, *, high: bool, lost: bool = False) -> str:
         """Rows of the units numbered from `first` to before `end`, `rows` each."""
@@ -191,17 +214,18 @@ class Worlds:
     def _value(self, table: Table, name: str, sql_type: SqlType, unit: str, row: str, high: bool, lost: bool) -> str:
         """SQL for the value of one column in row `row` of unit `unit`."""
         if name == table.unit_key:
-            return _null(sql_type) if lost else _number(unit, sql_type)
+            return null(sql_type) if lost else number_as(f"({unit} + {self._shift})", sql_type)
         if table.unit_via is not None and (there := dict(table.unit_via.on).get(name)) is not None:
             parent = self._parent(table)
             above = f"({row} % (CASE WHEN {unit} < 0 THEN 1 ELSE {self.rows_of(parent)} END))"
-            return _null(sql_type) if lost else self._value(parent, there, sql_type, unit, above, high, lost)
+            return null(sql_type) if lost else self._value(parent, there, sql_type, unit, above, high, lost)
         column = table.column(name)
         if column is not None and any(name in names for names in self._unique(table)):
             column = None
         if column is None:
             rows = self.rows_of(table)
-            return _number(f"({unit if not lost else 2 * self.units} * {rows} + {row})", sql_type)
+            place = f"{unit if not lost else 2 * self.units} * {rows} + {row}"
+            return number_as(f"({place} + {self._shift})", sql_type)
         return self._listed(column, unit, row, high)
 
     def _listed(self, column: Column, unit: str, row: str, high: bool) -> str:
@@ -215,17 +239,31 @@ class Worlds:
             case "audit_secret":
                 return f"CASE WHEN NOT {stays} THEN 's' || {unit} END"
             case "audit_choice":
-                return f"CASE WHEN {stays} THEN NULL WHEN {unit} < {self.units} THEN 'b' ELSE 'c' END"
+                return f"CASE WHEN {stays} THEN 'a' WHEN {unit} < {self.units} THEN 'b' ELSE 'c' END"
         if column.values:
-            listed = ", ".join(_constant(value, column.type) for value in column.values)
+            listed = ", ".join(constant(value, column.type) for value in column.values)
             return f"list_extract([{listed}], CAST({row} % {len(column.values)} AS BIGINT) + 1)"
         if column.values_from is not None:
-            return _number(f"({row} % {_PUBLIC_ROWS})", column.type)
-        return _extreme(column, high)
+            return number_as(f"({row} % {_PUBLIC_ROWS})", column.type)
+        return beyond(column, high)
 
 
-def worlds(policy: Policy, schema: EngineSchema, units: int) -> Worlds:
-    """Return what is audited of a policy, with so many units that come and go, or fewer where each has many rows."""
+def worlds(policy: Policy, schema: EngineSchema, units: int, runs: int, *, with_rows: bool = False) -> Worlds:
+    """Return what is audited of a policy.
+
+    Args:
+        policy: The policy.
+        schema: What its engine enforces.
+        units: So many units come and go, or fewer where each has many rows.
+        runs: The budgets are for so many runs of each class.
+        with_rows: Whether the rows of the policy's database are beside them.
+
+    Raises:
+        NotAuditable: A table or column of the policy has a name that the audit needs, or rows are wanted of a server.
+    """
+    taken = {table.name for table in policy.tables} | {c.name for table in policy.tables for c in table.columns}
+    if clash := sorted(taken & {_PROBES, _BLOCKS, PROBE, BLOCK, SECRET, CHOICE}):
+        raise NotAuditable(f'the audit needs the name "{clash[0]}" for itself', hint="Audit a copy without it.")
     public = tuple(
         Table(name, None, True, None, None, None, None, None, None, (Column(column, SqlType.INTEGER, nullable=False),))
         for name, column in ((_PROBES, "probe"), (_BLOCKS, "block"))
@@ -242,7 +280,8 @@ def worlds(policy: Policy, schema: EngineSchema, units: int) -> Worlds:
         accountant: Budget(Fraction(10**6), Fraction(99, 100), accountant, None, Fraction(99, 100))
         for accountant in ROLES
     }
-    defaults = QueryDefaults(Fraction(1), SELECTION_DELTA, MechanismChoice.LAPLACE, MAX_EPSILON)
+    delta = min(_MOST_DELTA, Fraction(9, 10) / (_SELECTIONS * runs))
+    defaults = QueryDefaults(Fraction(1), delta, MechanismChoice.LAPLACE, MAX_EPSILON)
     dataset = replace(
         policy.dataset,
         budget=budgets[Accountant.BASIC],
@@ -258,7 +297,10 @@ def worlds(policy: Policy, schema: EngineSchema, units: int) -> Worlds:
         tables=(*tables, *public),
         groups=(),
     )
-    made = Worlds(audited, schema, units)
+    scheme, _, path = policy.dataset.url.partition("://")
+    if with_rows and scheme != "duckdb":
+        raise NotAuditable("rows are copied of a DuckDB file alone", hint="Without --with-rows, rows are made up.")
+    made = Worlds(audited, schema, units, Path(path) if with_rows else None)
     most = max(made.rows_of(table) for table in made.protected)
     return replace(made, units=max(2, min(units, _MOST_ROWS // most)))
 
@@ -274,62 +316,3 @@ def _via(table: Table) -> UnitVia:
     if table.unit_via is None:
         raise TypeError("a protected table has a unit key or a way to it")
     return table.unit_via
-
-
-def _insert(path: str, rows: str) -> str:
-    return f"INSERT INTO {path} BY NAME {rows}"
-
-
-def _engine_type(sql_type: SqlType) -> str:
-    if sql_type.is_text:
-        return "VARCHAR"
-    if sql_type.is_array:
-        return "INTEGER[]" if sql_type.element is None else f"{_engine_type(sql_type.element)}[]"
-    return _ENGINE_TYPES.get(sql_type, sql_type.value.upper())
-
-
-def _null(sql_type: SqlType) -> str:
-    return f"CAST(NULL AS {_engine_type(sql_type)})"
-
-
-def _number(number: str, sql_type: SqlType) -> str:
-    """SQL for a value of a type that stands for a whole number, another for each; NULL where there is no such way."""
-    if sql_type.is_text:
-        return f"'v' || {number}"
-    if sql_type.is_number:
-        return f"CAST({number} AS {_engine_type(sql_type)})"
-    if sql_type is SqlType.UUID:
-        return f"CAST(md5(CAST({number} AS VARCHAR)) AS UUID)"
-    if sql_type is SqlType.DATE:
-        return f"DATE '2000-01-01' + CAST({number} AS INTEGER)"
-    if sql_type is SqlType.BOOLEAN:
-        return f"({number}) % 2 = 0"
-    return _null(sql_type)
-
-
-def _extreme(column: Column, high: bool) -> str:
-    """SQL for a value beyond a column's bounds on one side, as far as its type goes."""
-    lower, upper = column.lower, column.upper
-    if lower is None or upper is None:
-        return _number("1", column.type)
-    if isinstance(lower, Fraction) and isinstance(upper, Fraction):
-        width = upper - lower + 1
-        value = upper + 10 * width if high == (abs(upper) >= abs(lower)) else lower - 10 * width
-        most = _INTEGERS.get(column.type)
-        if most is not None:
-            value = Fraction(max(-most, min(most, int(value))))
-        return _constant(value, column.type)
-    bound = upper if high else lower
-    if isinstance(bound, datetime):
-        bound = bound.replace(tzinfo=None)
-    return _constant(bound, column.type)
-
-
-def _constant(value: Value | datetime, sql_type: SqlType) -> str:
-    if isinstance(value, bool):
-        return "TRUE" if value else "FALSE"
-    if isinstance(value, Fraction) and value.denominator != 1:
-        return f"CAST({value.numerator}::DOUBLE / {value.denominator} AS {_engine_type(sql_type)})"
-    text = value.isoformat() if isinstance(value, date) else str(value)
-    quoted = text.replace("'", "''")
-    return f"CAST('{quoted}' AS {_engine_type(sql_type)})"

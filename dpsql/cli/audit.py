@@ -18,7 +18,7 @@ from dpsql.policy import load_policy
 @click.command(cls=Command)
 @policy_argument
 @click.option("--units", type=click.IntRange(10, 10_000), default=1000, show_default=True, help="Pairs of neighbours.")
-@click.option("--runs", type=click.IntRange(2, 10_000), default=4, show_default=True, help="Of a query with groups.")
+@click.option("--runs", type=click.IntRange(2, 10_000), default=8, show_default=True, help="Of a query with groups.")
 @click.option(
     "--single-runs", type=click.IntRange(2, 1_000_000), default=400, show_default=True, help="Of one without groups."
 )
@@ -29,6 +29,7 @@ from dpsql.policy import load_policy
     show_default=True,
     help="With which all bounds hold together.",
 )
+@click.option("--with-rows", is_flag=True, help="On a copy of the database's own rows (DuckDB), not of made-up ones.")
 @click.option("--only", multiple=True, metavar="NAME", help="Classes whose names begin so, such as COUNT or join.")
 @click.option("--format", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def audit(policy: Path, format: str, confidence: float, only: tuple[str, ...], **runs: Any) -> None:
@@ -38,7 +39,8 @@ def audit(policy: Path, format: str, confidence: float, only: tuple[str, ...], *
     rows of units at their limits. What tells the two apart gives a lower bound on ε: where it is above the claim, the
     claim is false, and the status is 1. Where it is not, nothing is proved.
 
-    Of the policy's own database the schema alone is read, and nobody's budget is charged.
+    Of the policy's own database the schema alone is read, unless --with-rows copies it for as long as the audit takes.
+    Nobody's budget is charged.
 
     Example:
       dpsql audit clinic.toml --only COUNT --only join

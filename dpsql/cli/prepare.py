@@ -18,10 +18,11 @@ from dpsql.policy import load_policy
 def prepare(policy: Path, url: str | None) -> None:
     """Make bounded copies of the protected tables.
 
-    A copy has max_rows rows of each unit, chosen by a keyed hash, as the policy lets queries see them. Counts, sums and
-    averages over it need no further bounding, and are taken from it where their error is no larger than
-    max_error_ratio allows. It belongs to one policy and one data_version: of others it is never read, so run this again
-    when either changes. A gateway reads a new copy once it is started again.
+    A copy has max_rows rows of each unit, chosen by a keyed hash, as the policy lets queries see them, and the values
+    of bounded columns within their limits, as the integers that queries add up. Counts, sums and averages over it need
+    no further bounding, and are taken from it where their error is no larger than max_error_ratio allows. It belongs to
+    one policy and one data_version: of others it is never read, so run this again when either changes. A gateway reads
+    a new copy once it is started again.
 
     Copies of a DuckDB file are in a file beside it; PostgreSQL has them in the schema that prepared_schema names, which
     is made if it is not there. A password belongs in PGPASSWORD or in a password file, not in the URL.

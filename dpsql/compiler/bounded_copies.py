@@ -113,7 +113,7 @@ def _grids(scan: UnitScan, max_rows: int) -> dict[Field, StoredGrid]:
 def _decisive(renderer: Renderer, dialect: Dialect, field: Field) -> tuple[str, SqlType]:
     """What tells values of a field apart: a month and 30 days are equal, and are not the same."""
     name = renderer.name(field)
-    if field.type in (SqlType.ARRAY, SqlType.JSON):
+    if field.type.is_array or field.type is SqlType.JSON:
         return name, SqlType.TEXT  # which their canonical values are
     return (dialect.as_text(name, field.type), SqlType.TEXT) if field.type is SqlType.INTERVAL else (name, field.type)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from dpsql.compiler.absent import is_not_true
+from dpsql.compiler.generated import refuse_too_many
 from dpsql.compiler.ir import (
     UNIT_OR_NULL,
     Aggregate,
@@ -145,8 +146,10 @@ class Joiner:
 
         Raises:
             UnsupportedQuery: Rows of different units could meet, or the answer would tell whether somebody matched.
+            QueryTooComplex: Constants would make too many rows.
         """
         left, right = sides
+        refuse_too_many(left.relation, right.relation, at)
         if isinstance(left, Protected) and isinstance(right, Protected):
             return self._of_units(kind, left, right, condition, known, at)
         if isinstance(left, Protected):

@@ -339,11 +339,12 @@ class PartList:
 
     def _mean(self, call: AggregateCall, argument: Expr, grid: Grid) -> MeanOutput:
         cap = self.contribution.max_rows
-        total, count = Part(PartKind.MEAN, argument, call.filter, cap, grid), None
-        count = Part(PartKind.COUNT, argument, call.filter, cap)
         if call.distinct:
             total = Part(PartKind.DISTINCT_MEAN, argument, call.filter, cap, grid)
             count = Part(PartKind.DISTINCT, argument, call.filter, cap, grid)
+        else:
+            total = Part(PartKind.MEAN, argument, call.filter, cap, grid)
+            count = Part(PartKind.COUNT, argument, call.filter, cap)
         return MeanOutput(self.cell(total), self.cell(count), grid)
 
     def _truth(self, decided: bool, argument: Expr, condition: Expr | None) -> TruthOutput:

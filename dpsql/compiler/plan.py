@@ -448,10 +448,9 @@ class Planner:
         if not same or len(parts) != len(bounding.parts) or (UNITS in parts) != (UNITS in bounding.parts):
             return "other cells would be needed than without it"
         unpriced = Unpriced(parts, contribution, bounding.counts_units, weights(parts, outputs))
-        grids, protected = StoredGrids(found, self.fields), release.protected
-        cells = grids.of(parts)
+        grids = StoredGrids(release.protected.relation, found, self.fields)
+        cells, protected = grids.of(parts), replace(release.protected, relation=grids.relation)
         stored = grids.read_by(cells)
-        protected = replace(protected, relation=grids.handed_on(protected.relation))
         over = replace(bounding, protected=protected, parts=cells, contribution=contribution, stored=stored)
         leaf = copy_leaf(found.scan, found.copy, self.catalog)
         sql = rewrite(over, self._renderer(self.dialect, {**leaves, grids.scan: leaf}))

@@ -45,8 +45,8 @@ class Bounding:
         contribution: What one unit may contribute.
         domain: All public key combinations, or None where keys are private.
         fine: True where most rows have a group of their own, so that groups are ranked before rows are summed.
-        counts_units: True where groups are selected by their units. Elsewhere, nobody asks for them, and of a bounded
-            copy they are not counted.
+        counts_units: True where groups are selected by their units. Elsewhere, nobody asks for them, and where rows are
+            limited over all groups they are not counted.
         stored: Of a bounded copy, the fields whose values are on their grid, and within its limits, already.
     """
 
@@ -235,13 +235,16 @@ class _Rewrite:
     def _many_rows(self) -> str:
         ranks_rows = self._ranks_rows
         rows = self._ranked_rows() if ranks_rows else "rows"
-        bounded = self._per_unit(rows)
+        sums, bounded = self._per_unit(rows)
         kept = self._kept_groups() if self._b.contribution.ranked and not ranks_rows else "per_unit"
         if self._b.contribution.all_rows is not None:
-            kept = self._kept_rows(kept, self._b.contribution.all_rows, bounded)
+            kept = self._kept_rows(kept, self._b.contribution.all_rows, sums, bounded)
         plain = [i for i in range(len(self._b.parts)) if i not in self._tables]
         totals = [f"{_total(f'coalesce(sum(p{index}), 0)')} AS p{index}" for index in plain]
-        cells = f"SELECT {', '.join([*self._keys, 'count(*) AS units', *totals])} FROM {kept}{_group_by(self._keys)}"
+        # Nobody asks for units whose groups are not limited.
+        limited = self._b.contribution.all_rows is None or self._b.counts_units
+        units = "count(*)" if limited else self._dialect.whole(0)
+        cells = f"SELECT {', '.join([*self._keys, f'{units} AS units', *totals])} FROM {kept}{_group_by(self._keys)}"
         for index, part in self._apart:
             if part.rank is None:
                 self._distinct_part(index, part, rows, kept)
@@ -284,8 +287,11 @@ class _Rewrite:
             [(column, self._types[column.removeprefix("rows.")]) for column in columns], SALT
         )
 
-    def _per_unit(self, rows: str) -> list[str]:
-        """Sum each unit's rows in each group; returns what it adds, which is not in `per_unit` if rows are shared."""
+    def _per_unit(self, rows: str) -> tuple[list[str], list[str]]:
+        """Sum each unit's rows in each group; returns the sums' names, and what the unit adds by them.
+
+        The former are what `per_unit` has where shares of rows are still to be made, the latter elsewhere.
+        """
         sums: dict[str, str] = {}
 
         def inner(text: str) -> str:
@@ -299,22 +305,22 @@ class _Rewrite:
         shares = self._b.contribution.all_rows is not None
         counted = [f"least({inner('count(*)')}, {self._b.contribution.max_rows}) AS n"] if shares else []
         aggregates = [f"{text} AS {name}" for text, name in sums.items()]
-        names, hashed = ", ".join(self._grouping), ", ".join(["unit", "h", *self._keys])
-        hashes = self._b.contribution.ranked or shares
-        order = f" ORDER BY {names}" if hashes and rows == "rows" and self._dialect.orders_groups else ""
+        names = ", ".join(self._grouping)
+        ranks_groups = self._b.contribution.ranked and not self._ranks_rows
+        order = f" ORDER BY {names}" if (ranks_groups or shares) and self._dialect.orders_groups else ""
         # The hash is the groups' own: by naming it, rows that are ranked by it are in the order of their groups.
-        groups = hashed if rows != "rows" and (shares or self._dialect.orders_groups) else names
-        carried = hashed if shares and rows != "rows" else names
-        self._cte("summed", f"SELECT {', '.join([carried, *aggregates])} FROM {rows} GROUP BY {groups}{order}")
-        if hashes and rows == "rows":
-            carried = f"{names}, {self._hash('unit', *self._kept_keys)} AS h"
+        groups = names.replace("unit", "unit, h", 1) if rows != "rows" and self._dialect.orders_groups else names
+        self._cte("summed", f"SELECT {', '.join([names, *aggregates])} FROM {rows} GROUP BY {groups}{order}")
+        hashed = [f"{self._hash('unit', *self._kept_keys)} AS h"] if ranks_groups else []
         added = [*counted, *sums.values()] if shares else bounded
-        self._cte("per_unit", f"SELECT {', '.join([carried, *added])} FROM summed")
-        return bounded
+        self._cte("per_unit", f"SELECT {', '.join([names, *hashed, *added])} FROM summed")
+        return [*sums.values()], bounded
 
-    def _kept_rows(self, groups: str, most: int, bounded: list[str]) -> str:
+    def _kept_rows(self, groups: str, most: int, sums: list[str], bounded: list[str]) -> str:
         """What each unit adds to the groups that it keeps, with its share of so many rows in each."""
-        for name, body in by_shares(groups, most, self._keys, self._dialect):
+        hashed = self._hash("unit")
+        carried = [*self._grouping, *sums]
+        for name, body in by_shares(groups, most, self._keys, carried, hashed, self._same_unit, self._dialect):
             self._cte(name, body)
         self._cte("bounded", f"SELECT {', '.join([*self._grouping, 'm', *bounded])} FROM shared")
         return "bounded"
@@ -413,7 +419,9 @@ class _Rewrite:
         rank = f"row_number() OVER (PARTITION BY {names} ORDER BY {self._hash('unit', 'v', 'k')}, v, k)"
         self._cte(f"chosen{index}", f"SELECT {names}, v, {rank} AS r FROM values{index}")
         picked = [f"c.{key} AS {key}" for key in self._keys]
-        joined = f"chosen{index} AS c JOIN {kept} ON {self._match('c', kept, self._grouping)} WHERE c.r <= {self._cap(part)}"
+        joined = (
+            f"chosen{index} AS c JOIN {kept} ON {self._match('c', kept, self._grouping)} WHERE c.r <= {self._cap(part)}"
+        )
         self._histogram(index, self._keys, f"(SELECT {', '.join([*picked, 'v'])} FROM {joined})")
 
     def _histogram(self, index: int, keys: list[str], rows: str) -> None:

@@ -29,10 +29,11 @@ class StoredGrids:
 
     Attributes:
         scan: The scan in whose place the copy stands, with a field more for each column that is on its grid.
+        relation: The rows over it, which have the values on their grid beside those of the columns.
     """
 
-    def __init__(self, found: FromCopy, fields: Fields) -> None:
-        """Take note of what a copy has; it hands out further fields."""
+    def __init__(self, relation: Relation, found: FromCopy, fields: Fields) -> None:
+        """Put a copy in the place of a relation's scan; it hands out further fields."""
         scan, grids = found.scan, found.copy.grids
         self._fields = fields
         by_name = dict(zip((column.name for column in scan.columns), scan.column_fields, strict=True))
@@ -43,18 +44,18 @@ class StoredGrids:
             columns=scan.columns + tuple(PolicyColumn(stored.name, SqlType.BIGINT) for stored in grids),
             column_fields=scan.column_fields + tuple(twin.field for twin in twins),
         )
+        self.relation = self._over(relation)
 
-    def handed_on(self, relation: Relation) -> Relation:
-        """A relation over the copy, which has the values on their grid beside those of the columns."""
+    def _over(self, relation: Relation) -> Relation:
         match relation:
             case UnitScan():
                 return self.scan
             case Filter():
-                return replace(relation, input=self.handed_on(relation.input))
+                return replace(relation, input=self._over(relation.input))
             case Join():
-                return replace(relation, left=self.handed_on(relation.left), right=self.handed_on(relation.right))
+                return replace(relation, left=self._over(relation.left), right=self._over(relation.right))
             case Project():
-                return self._projected(replace(relation, input=self.handed_on(relation.input)))
+                return self._projected(replace(relation, input=self._over(relation.input)))
         return relation
 
     def _projected(self, relation: Project) -> Project:

@@ -176,6 +176,7 @@ def _check_noise(planned: PlannedPart, release: PlannedRelease, adjacency: Adjac
     filled = in_all is not None and not _counts_units(planned.part, release)
     cells = Fraction(in_all or 0, planned.part.cap) if filled else Fraction(groups)
     claimed = planned.noise.sensitivity
+    needed: tuple[int, int, Fraction, Fraction]
     times = 1
     if planned.part.places is not None:
         # What all losses of a list move by together does not count, so the middle of the range is taken off them.
@@ -186,11 +187,10 @@ def _check_noise(planned: PlannedPart, release: PlannedRelease, adjacency: Adjac
         squared = cells * max(spread**2, 2 * largest**2)
         needed = (2 * groups, spread, 2 * cells * largest, squared)
     else:
-        needed = (1, spread, spread, spread**2)
+        needed = (1, spread, Fraction(spread), Fraction(spread**2))
     needed = (needed[0] * times, needed[1], needed[2] * times, needed[3] * times)
-    if (claimed.l0, claimed.linf, claimed.l1, claimed.l2_squared) < needed or claimed.l2_squared < needed[3]:
-        raise GuaranteeMismatch("noise is calibrated to less than one unit may change")
-    if claimed.l1 < needed[2] or claimed.linf < needed[1]:
+    norms = claimed.l0, claimed.linf, claimed.l1, claimed.l2_squared
+    if any(norm < least for norm, least in zip(map(Fraction, norms), map(Fraction, needed), strict=True)):
         raise GuaranteeMismatch("noise is calibrated to less than one unit may change")
     noise, part = planned.noise, planned.part
     scale = noise.variance if isinstance(noise, DiscreteGaussian) else noise.scale
@@ -257,7 +257,11 @@ def _check_shares(release: PlannedRelease) -> None:
         return
     if not bounds.grouped or bounds.copied or bounds.one_row or bounds.lists is not None:
         raise GuaranteeMismatch("rows are limited over groups where none are bounded")
-    limits = (rf" WHEN total > {bounds.all_rows} THEN ", rf" least\(a\d+, {bounds.max_rows}\) AS n\b")
+    limits = (
+        rf" HAVING sum\(n\) > {bounds.all_rows}\)",
+        rf"\* {bounds.all_rows} \+ u\)",
+        rf" least\(a\d+, {bounds.max_rows}\) AS n\b",
+    )
     if not all(re.search(limit, release.sql) for limit in limits):
         raise GuaranteeMismatch("the rows of a unit are not limited over all groups as the noise is made for")
     parts = [planned.part for planned in release.parts]

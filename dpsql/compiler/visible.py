@@ -17,6 +17,8 @@ from dpsql.compiler.spreads import SpreadOutput
 _ALIKE = Fraction(1)
 _OFF_CENTRE = Fraction(1, 3)
 """The mean square of a mean's distance from the centre, in half ranges, if it may lie anywhere."""
+_BARELY = Fraction(1, 10**6)
+"""Of noise that a column does not show: whatever is drawn has a share."""
 
 
 def weights(parts: Sequence[Part], outputs: Iterable[Output]) -> tuple[Fraction, ...]:
@@ -38,8 +40,9 @@ def _seen(output: Output, parts: Sequence[Part]) -> Mapping[int, Fraction]:
             grid = parts[output.cell].grid
             return {output.cell: _of_sum(grid) if grid is not None else _ALIKE}
         case ResponseOutput():
-            # c - q·N, or c/N, which is at most 1.
-            return {output.cell: _ALIKE, output.total_cell: _ALIKE if output.is_share else output.response.lie**2}
+            # c - q·N, or c/N, which is at most 1; q is 0 where all answers are true.
+            of_total = _ALIKE if output.is_share else max(output.response.lie**2, _BARELY)
+            return {output.cell: _ALIKE, output.total_cell: of_total}
         case SpreadOutput():
             moments = (output.y, output.x, output.yy, output.xx, output.xy)
             return dict.fromkeys((output.count_cell, *(each.cell for each in moments if each is not None)), _ALIKE)

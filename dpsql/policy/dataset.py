@@ -5,6 +5,7 @@ import re
 import zoneinfo
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -58,13 +59,19 @@ def read_timezone(keys: Mapping[str, Node]) -> ZoneInfo:
         return ZoneInfo("UTC")
     node = keys["timezone"]
     name = node.text()
-    known = zoneinfo.available_timezones() - _NOT_ZONES
+    known = _zones()
     if name not in known:
         folded = {zone.casefold(): zone for zone in known}
         near = difflib.get_close_matches(name.casefold(), folded, n=1)
         mend = f'did you mean "{folded[near[0]]}"?' if near else 'write: timezone = "UTC", or "Europe/Berlin"'
         raise node.wrong(f"{quoted(name)} is no IANA time zone", mend)
     return ZoneInfo(name)
+
+
+@cache
+def _zones() -> frozenset[str]:
+    """The names of time zones; they are files, some six hundred, so they are listed once."""
+    return frozenset(zoneinfo.available_timezones() - _NOT_ZONES)
 
 
 def read_dataset(keys: Mapping[str, Node], tables: tuple[Table, ...], folder: Path) -> Dataset:

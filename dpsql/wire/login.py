@@ -77,6 +77,7 @@ async def log_in(connection: Connection, gate: Gate) -> Login | CancelRequest:
 
     Raises:
         AuthenticationFailed: If the password is wrong, the user unknown, or TLS missing where it is required.
+        TooManyConnections: If too many failures from the client's address are still to be told.
         ProtocolViolation: If the client's messages are not a login.
         InvalidParameter: If the client asks for another encoding than UTF-8, or for options that are not settings.
         UnsupportedQuery: If the client asks for another protocol, or for replication.
@@ -130,6 +131,7 @@ async def _authenticate(connection: Connection, gate: Gate, user: str) -> None:
         await connection.send(AuthenticationSASLContinue(scram.challenge(initial.mechanism, initial.data or b"")))
         response = await connection.next_event()
         assert isinstance(response, SASLResponse)  # noqa: S101
+        gate.guesses.check(connection.address)  # of many that wait with their proofs, too, only so many are judged
         proof = scram.verify(response.data)
     except AuthenticationFailed as failure:
         with gate.guesses.failed(user, connection.address) as seconds:

@@ -138,7 +138,7 @@ class Arena:
 
     def __init__(self, folder: Path, *, rounds: int = ROUNDS, thorough: bool = False) -> None:
         self.rounds, self.thorough = rounds, thorough
-        self._folder = folder
+        self.folder = folder
         self._engines: dict[tuple[object, ...], Engine] = {}
         self._users = 0
         self._held = ExitStack()
@@ -200,19 +200,19 @@ class Arena:
 
     def _open(self, present: bool, terms: Mapping[str, object]) -> Engine:
         name = f"arena{len(self._engines)}"
-        policy = self._folder / f"{name}.toml"
+        policy = self.folder / f"{name}.toml"
         values = {**_TERMS, **terms}
         values["file"] = self._file("dpsql", present, values["data"]).name
         policy.write_text(_POLICY.format_map(values), encoding="utf-8")
         loaded = load_policy(policy)
-        ledger = open_ledger(f"sqlite:///{self._folder / name}.sqlite")
+        ledger = open_ledger(f"sqlite:///{self.folder / name}.sqlite")
         self._held.callback(ledger.close)
         engine = Engine(loaded, ledger, open_backend(loaded))
         self._held.callback(engine.close)
         return engine
 
     def _file(self, gateway: str, present: bool, data: object) -> Path:
-        return self._folder / f"{gateway}{data}-{'with' if present else 'without'}.duckdb"
+        return self.folder / f"{gateway}{data}-{'with' if present else 'without'}.duckdb"
 
 
 def asking(session: Session) -> Ask:
@@ -225,7 +225,7 @@ def asking(session: Session) -> Ask:
                 rows = session.execute(statement).rows
         except Error as error:
             told = error.sqlstate, error.message, error.detail, error.hint, error.position
-            raise Refused(" | ".join(map(str, told))) from None
+            raise Refused(" | ".join(map(str, told)).replace(f'"{session.user}"', "you")) from None
         return rows
 
     return ask

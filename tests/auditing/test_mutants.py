@@ -28,7 +28,7 @@ from dpsql.privacy.selection import GaussianThreshold, TruncatedGeometric
 from dpsql.privacy.sensitivity import Sensitivity, cell_sensitivity
 
 CONFIDENCE = 1 - 1e-7
-EXTENT = Extent(units=150, runs=4, single_runs=60, confidence=CONFIDENCE, mechanisms=("laplace",))
+EXTENT = Extent(units=150, runs=4, single_runs=50, confidence=CONFIDENCE, mechanisms=("laplace",))
 
 Patch = pytest.MonkeyPatch
 
@@ -159,7 +159,7 @@ MUTANTS = [
     Mutant(delta_spent_twice, "selection", replace(EXTENT, units=600, runs=8)),
     Mutant(selection_without_noise, "selection"),
     Mutant(noise_in_floating_point, "COUNT people", replace(EXTENT, units=600)),
-    Mutant(rows_of_nobody_kept, "rows of nobody"),
+    Mutant(rows_of_nobody_kept, "rows of nobody visits", replace(EXTENT, single_runs=80)),
     Mutant(join_that_multiplies_rows_uncounted, "join people visits"),
     Mutant(charge_after_the_read, "failure"),
     Mutant(reuse_across_versions_of_the_data, "reuse"),

@@ -19,9 +19,11 @@ from dpsql.cli.clinic import generate_clinic
 Run = Callable[..., Result]
 
 
-@pytest.fixture(autouse=True)
-def _no_ledger_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("DPSQL_LEDGER", raising=False)
+@pytest.fixture(autouse=True, scope="package")
+def _no_ledger_of_the_environment() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("DPSQL_LEDGER", raising=False)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -31,16 +33,21 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def policy(tmp_path: Path, generated: Path) -> Path:
-    """Return the demo's policy, with its data beside it."""
-    shutil.copy(generated, tmp_path / "clinic.duckdb")
-    path = tmp_path / "clinic.toml"
+def write_demo(folder: Path, generated: Path) -> Path:
+    """Write the demo's policy, with its data beside it."""
+    shutil.copy(generated, folder / "clinic.duckdb")
+    path = folder / "clinic.toml"
     path.write_text(files("dpsql.cli").joinpath("clinic.toml").read_text())
     return path
 
 
 @pytest.fixture
+def policy(tmp_path: Path, generated: Path) -> Path:
+    """Return the demo's policy, with its data beside it."""
+    return write_demo(tmp_path, generated)
+
+
+@pytest.fixture(scope="session")
 def run() -> Run:
     """Return a function that runs `dpsql` and checks its exit status and that no traceback is shown."""
     runner = CliRunner()

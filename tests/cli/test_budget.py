@@ -1,13 +1,14 @@
 import csv
 import io
 import json
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, write_demo
 
 BY_SEX = "SELECT sex,\n COUNT(*) FROM patients GROUP BY sex"
 
@@ -16,12 +17,19 @@ def cells(line: str) -> list[str]:
     return [part.strip() for part in line.split("|")]
 
 
-@pytest.fixture
-def spent(run: Run, policy: Path) -> Path:
-    """Return the policy after ana has asked once, and ben never."""
+@pytest.fixture(scope="module")
+def asked(run: Run, generated: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder in which ana has asked once, and ben never."""
+    policy = write_demo(tmp_path_factory.mktemp("asked"), generated)
     run("query", policy, BY_SEX, "--user", "ana", "--epsilon", "0.5")
     run("query", policy, "SELECT 1", "--user", "ben")
-    return policy
+    return policy.parent
+
+
+@pytest.fixture
+def spent(asked: Path, tmp_path: Path) -> Path:
+    """Return the policy after that, for one test to spend more."""
+    return Path(shutil.copytree(asked, tmp_path / "spent"), "clinic.toml")
 
 
 def test_budgets_are_shown_with_the_cap(run: Run, spent: Path) -> None:

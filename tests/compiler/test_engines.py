@@ -142,6 +142,12 @@ def test_a_column_is_converted_within_the_limits_of_both_types(
     assert all(part in found for part in parts)
 
 
+@pytest.mark.parametrize("target", [SqlType.TEXT, SqlType.JSON, SqlType.ARRAY, SqlType.INTEGER_ARRAY])
+def test_what_is_kept_as_text_is_compared_byte_by_byte(target: SqlType) -> None:
+    column = EngineColumn("any", target, not_null=False)
+    assert DIALECTS[Engine.POSTGRES].stored_type(column, target) == 'text COLLATE "C"'
+
+
 def test_a_constant_factor_is_where_the_planner_knows_its_size() -> None:
     for constant in (HALF, Cast(Literal(2, SqlType.INTEGER), SqlType.DOUBLE)):
         assert DIALECTS[Engine.POSTGRES].adapted(of("multiply", constant, X)) == of("multiply", X, constant)

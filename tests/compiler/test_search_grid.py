@@ -18,8 +18,8 @@ from dpsql.compiler.schema import Engine, EngineSchema
 from dpsql.compiler.search_grid import Magnitudes, Months, search_grid
 from dpsql.policy import Bound, load_policy
 from dpsql.sqltypes import SqlType
+from tests.examples import profile
 from tests.postgres import Connection
-from tests.test_neighbours import profile
 
 Run = Callable[[str], list[tuple[Any, ...]]]
 

@@ -5,10 +5,12 @@ the gateway's sentence for its own bugs, a guarantee that does not match, an eng
 """
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from dpsql.compiler.compile import compile_query, describe_query
 from dpsql.compiler.parse import parse
 from dpsql.compiler.statements import (
     CopyStatement,
@@ -18,11 +20,9 @@ from dpsql.compiler.statements import (
     QueryStatement,
 )
 from dpsql.compiler.statements import Statement as ParsedStatement
-from dpsql.engine import Engine
 from dpsql.errors import BackendFailure, Error, GuaranteeMismatch, InvalidPolicy, ProtocolViolation
 from dpsql.policy import load_policy
 from dpsql.session import Session
-from dpsql.settings import Settings
 from dpsql.wire.backend import BackendMessage, ErrorResponse
 from dpsql.wire.client import Disconnected
 from dpsql.wire.connection import Connection
@@ -33,6 +33,7 @@ from dpsql.wire.protocol import ServerProtocol, State
 from dpsql.wire.report import BUG_SENTENCE
 from dpsql.wire.scram import make_verifier
 from dpsql.wire.session import WireSession
+from tests.compiler.plans import Planner
 from tests.wire.replies import read_replies
 
 T = TypeVar("T")
@@ -63,27 +64,25 @@ def queries_of(statement: ParsedStatement) -> list[QueryStatement]:
     return []
 
 
-def compiler(engine: Engine) -> Target:
-    """Text of any kind, parsed and compiled as the analyst's; nothing is read."""
-    settings = Settings(engine.policy, engine.role("ana"))
+def compiler(*planners: Planner) -> Target:
+    """Text of any kind, parsed and compiled for each engine; nothing is read."""
+    settings = {planner: planner.settings() for planner in planners}
 
     def compiled(data: bytes) -> None:
-        # A half of a character cannot come over the wire, but from Python.
+        # Half a character cannot come over the wire, but from Python.
         text = data.decode("utf-8", "surrogateescape")
         try:
             statements = parse(text)
         except Error as error:
             _check(error)
             return
-        for query in (query for statement in statements for query in queries_of(statement)):
-            for ask in (
-                lambda query=query: engine.describe("ana", query),
-                lambda query=query: engine.compile("ana", query, settings.query(engine.now())),
-            ):
-                try:
-                    ask()
-                except Error as error:
-                    _check(error)
+        queries = [query for statement in statements for query in queries_of(statement)]
+        for planner, query in itertools.product(planners, queries):
+            try:
+                describe_query(query, planner.catalog, planner.constants)
+                compile_query(query, planner.catalog, settings[planner], planner.constants)
+            except Error as error:
+                _check(error)
 
     return compiled
 

@@ -19,10 +19,11 @@ from dpsql.policy import load_policy
 from dpsql.session import Session
 from dpsql.wire.backend import ErrorResponse
 from dpsql.wire.frontend import Query
+from tests.compiler.plans import Planner
 from tests.fuzz import targets
 from tests.fuzz.inputs import CORPUS, FORMS, Mutator, found
 from tests.fuzz.targets import Finding, Target, analyst, check_replies, compiler, policy_loader, stranger
-from tests.fuzz.worlds import WORLDS, wide_engine
+from tests.fuzz.worlds import WORLDS, wide_engine, wide_policy
 
 CHANGED = settings(
     max_examples=25,
@@ -76,28 +77,39 @@ def test_seeds_of_policies_are_policies(tmp_path: Path) -> None:
 
 # That a finding is one
 
+SQL = b"SELECT COUNT(*) FROM visits"
+
 
 def _raise(error: Exception, *_: object, **__: object) -> None:
     raise error
 
 
-def test_a_failure_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sql = b"SELECT COUNT(*) FROM visits"
+def test_a_failure_of_the_compiler_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = compiler(Planner(wide_policy(tmp_path)))
+    for error in (GuaranteeMismatch("no"), KeyError("no")):
+        monkeypatch.setattr(targets, "compile_query", partial(_raise, error))
+        with pytest.raises((Finding, KeyError)):
+            compiled(SQL)
+    monkeypatch.undo()
+    monkeypatch.setattr(compile_module, "plan", partial(_raise, KeyError("no")))
+    with pytest.raises(Finding, match="not understood"):
+        compiled(SQL)
+
+
+def test_a_failure_of_the_engine_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with wide_engine(tmp_path) as engine:
-        compiled, asked = compiler(engine), analyst(lambda: Session(engine, "ana"))
+        asked = analyst(lambda: Session(engine, "ana"))
         for error in (GuaranteeMismatch("no"), BackendFailure(), KeyError("no")):
             monkeypatch.setattr(Engine, "compile", partial(_raise, error))
-            with pytest.raises((Finding, KeyError)):
-                compiled(sql)
             with pytest.raises(Finding):
-                asked(Query(sql).encode())
+                asked(Query(SQL).encode())
         monkeypatch.undo()
         monkeypatch.setattr(DuckDBBackend, "fetch", partial(_raise, KeyError("no")))
         with pytest.raises(Finding, match="58000"):
-            asked(Query(sql).encode())
-        monkeypatch.setattr(compile_module, "plan", partial(_raise, KeyError("no")))
-        with pytest.raises(Finding, match="not understood"):
-            compiled(b"SELECT COUNT(*) FROM patients")
+            asked(Query(SQL).encode())
+
+
+def test_an_error_of_the_gateways_own_is_found() -> None:
     with pytest.raises(Finding):
         check_replies([ErrorResponse("ERROR", GuaranteeMismatch.sqlstate, "no")])
 

@@ -5,9 +5,12 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from dpsql.cli.clinic import generate_clinic
+from dpsql.compiler.schema import Engine as Dialects
 from dpsql.engine import Engine
+from dpsql.policy import Policy, load_policy
 from dpsql.wire.databases import Databases
 from dpsql.wire.gateway import Gateway
+from tests.compiler.plans import Planner
 from tests.conftest import open_engine
 from tests.fuzz.targets import Target, analyst, compiler, policy_loader, stranger
 from tests.world import WIDE_POLICY, add_events
@@ -15,13 +18,19 @@ from tests.world import WIDE_POLICY, add_events
 PATIENTS = 30
 
 
-@contextmanager
-def wide_engine(folder: Path) -> Iterator[Engine]:
+def wide_policy(folder: Path) -> Policy:
+    """The policy of the wide world, made anew."""
     generate_clinic(folder / "wide.duckdb", patients=PATIENTS, seed=1)
     add_events(folder / "wide.duckdb")
-    policy = folder / "wide.toml"
-    policy.write_text(WIDE_POLICY.replace("query = { epsilon = 1,", "query = { epsilon = 0.01,"), encoding="utf-8")
-    engine = open_engine(policy, folder / "ledger.sqlite")
+    path = folder / "wide.toml"
+    path.write_text(WIDE_POLICY.replace("query = { epsilon = 1,", "query = { epsilon = 0.01,"), encoding="utf-8")
+    return load_policy(path)
+
+
+@contextmanager
+def wide_engine(folder: Path) -> Iterator[Engine]:
+    """An engine over the wide world."""
+    engine = open_engine(wide_policy(folder), folder / "ledger.sqlite")
     yield engine
     engine.close()
     engine.ledger.close()
@@ -29,8 +38,8 @@ def wide_engine(folder: Path) -> Iterator[Engine]:
 
 @contextmanager
 def _compiler(folder: Path) -> Iterator[Target]:
-    with wide_engine(folder) as engine:
-        yield compiler(engine)
+    policy = wide_policy(folder)
+    yield compiler(*(Planner(policy, engine) for engine in Dialects))
 
 
 @contextmanager

@@ -99,13 +99,49 @@ def test_the_worst_case_of_rows_is_claimed(
     values = of_rows(rows, cells, lower, upper)
     others = values if adjacency is Adjacency.SUBSTITUTE else np.zeros((1, cells), dtype=np.int64)
     found = worst((values[:, np.newaxis] - others[np.newaxis]).reshape(-1, cells))
-    claimed = row_sensitivity(
-        adjacency, l0=rows if grouped else 1, lower=rows * lower, upper=rows * upper, grouped=grouped
-    )
+    groups = rows if grouped else 1
+    claimed = row_sensitivity(adjacency, l0=groups, rows=rows, per_cell=rows, lower=lower, upper=upper, grouped=grouped)
     assert claimed == found
 
 
-@pytest.mark.parametrize(("l0", "grouped"), [(0, True), (2, False)])
-def test_impossible_groups_of_rows_are_refused(l0: int, grouped: bool) -> None:
+def of_shares(rows: int, per_cell: int, cells: int, lower: int, upper: int) -> NDArray[np.int64]:
+    """What a unit may add to some cells by so many rows, so many in each: all at an end of their range."""
+    held = [each for each in product(range(per_cell + 1), repeat=cells) if sum(each) <= rows]
+    ends = product((lower, upper), repeat=cells)
+    return np.unique([np.multiply(each, values) for each, values in product(held, ends)], axis=0)
+
+
+@pytest.mark.parametrize(("lower", "upper"), [(0, 1), (-1, 2), (-2, -1), (-5, 2)])
+@pytest.mark.parametrize(("rows", "per_cell"), [(2, 1), (3, 2), (4, 2), (4, 3), (5, 2)])
+@pytest.mark.parametrize("adjacency", Adjacency)
+def test_the_worst_case_of_rows_in_each_cell_is_claimed(
+    adjacency: Adjacency, rows: int, per_cell: int, lower: int, upper: int
+) -> None:
+    cells = 4 if adjacency is Adjacency.SUBSTITUTE else 5
+    values = of_shares(rows, per_cell, cells, lower, upper)
+    others = values if adjacency is Adjacency.SUBSTITUTE else np.zeros((1, cells), dtype=np.int64)
+    found = worst((values[:, np.newaxis] - others[np.newaxis]).reshape(-1, cells))
+    claimed = row_sensitivity(adjacency, l0=rows, rows=rows, per_cell=per_cell, lower=lower, upper=upper)
+    assert found.linf <= claimed.linf and found.l1 <= claimed.l1 and found.l2_squared <= claimed.l2_squared
+    if adjacency is Adjacency.ADD_REMOVE:
+        assert (found.linf, found.l1) == (claimed.linf, claimed.l1)
+        assert found.l2_squared == claimed.l2_squared or rows % per_cell
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize(("lower", "upper"), [(0, 7), (-3, 4), (-9, -2)])
+def test_full_groups_are_as_many_rows(adjacency: Adjacency, lower: int, upper: int) -> None:
+    claimed = row_sensitivity(adjacency, l0=4, rows=20, per_cell=5, lower=lower, upper=upper)
+    assert claimed == cell_sensitivity(adjacency, l0=4, lower=5 * lower, upper=5 * upper)
+
+
+@pytest.mark.parametrize(("rows", "per_cell"), [(3, 0), (3, 4), (0, 0)])
+def test_impossible_rows_are_refused(rows: int, per_cell: int) -> None:
     with pytest.raises(InvalidParameter):
-        row_sensitivity(Adjacency.ADD_REMOVE, l0=l0, lower=0, upper=1, grouped=grouped)
+        row_sensitivity(Adjacency.ADD_REMOVE, l0=3, rows=rows, per_cell=per_cell, lower=0, upper=1)
+
+
+@pytest.mark.parametrize(("l0", "rows", "grouped"), [(0, 2, True), (2, 2, False), (1, 3, False)])
+def test_impossible_groups_of_rows_are_refused(l0: int, rows: int, grouped: bool) -> None:
+    with pytest.raises(InvalidParameter):
+        row_sensitivity(Adjacency.ADD_REMOVE, l0=l0, rows=rows, per_cell=2, lower=0, upper=1, grouped=grouped)

@@ -133,6 +133,10 @@ class Dialect(ABC):
         """A whole constant of a type in which its product with any count is exact."""
 
     @abstractmethod
+    def quotient(self, number: str, by: str) -> str:
+        """A whole number that is not negative divided by one that is positive, cut; both are sums of counts."""
+
+    @abstractmethod
     def share(self, total: str, part: int | str, count: str) -> str:
         """A part of a sum of grid values in a number of them, exact and cut towards zero, as far as cells go."""
 

@@ -140,6 +140,10 @@ class DuckDB(Dialect):
         """A whole constant of a type in which its product with any count is exact."""
         return f"CAST({value} AS HUGEINT)"
 
+    def quotient(self, number: str, by: str) -> str:
+        """A whole number divided by another, cut."""
+        return f"{number} // {by}"
+
     def share(self, total: str, part: int | str, count: str) -> str:
         """A part of a sum of grid values, cut towards zero."""
         return f"{total} * {part} // {count}"

@@ -188,6 +188,10 @@ class Postgres(Dialect):
         """A whole constant of a type in which its product with any count is exact."""
         return f"CAST({value} AS numeric)"
 
+    def quotient(self, number: str, by: str) -> str:
+        """A whole number divided by another, cut; sums of counts are numeric."""
+        return f"div({number}, {by})"
+
     def share(self, total: str, part: int | str, count: str) -> str:
         """A part of a sum of grid values, cut towards zero; cells end long before 2^62."""
         quotient = f"div(CAST({total} AS numeric) * {part}, {count})"
@@ -243,7 +247,7 @@ class Postgres(Dialect):
 
     def stored_type(self, engine: EngineColumn, target: SqlType) -> str:
         """The type of canonical values; texts are compared byte by byte, as long as they are kept."""
-        if target.is_text or target in (SqlType.ARRAY, SqlType.JSON):
+        if target.is_text or target.is_array or target is SqlType.JSON:
             return f"text {_BINARY}"
         return TYPES[target]
 

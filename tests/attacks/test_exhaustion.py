@@ -1,0 +1,109 @@
+"""Exhaustion: queries without end, a statement of 100 MB, thousands of connections."""
+
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+
+import psycopg
+
+from dpsql.wire.server import Limits
+from tests.attacks.arena import Arena, Comparison, Verdict, asking
+from tests.attacks.naive import Ask, Refused
+from tests.attacks.test_login import STARTUP, naive_server
+from tests.wire.conftest import RunningServer
+from tests.wire.test_server import eventually
+
+ENDLESS = (
+    "SELECT a.n + 100000 * b.n AS k, COUNT(*) FROM people, generate_series(1, 100000) AS a (n), "
+    "generate_series(1, 100000) AS b (n) GROUP BY 1",
+    "SELECT n, COUNT(*) FROM people, generate_series(1, 10000000000) AS t (n) GROUP BY n",
+    "SELECT COUNT(*) FROM people AS a, people AS b, people AS c, people AS d WHERE a.age + b.age + c.age + d.age > 0",
+    "WITH RECURSIVE t (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT COUNT(*) FROM t",
+    "SELECT COUNT(*) FROM generate_series(1, 100000) AS a, generate_series(1, 100000) AS b (n), people WHERE age > n",
+)
+LARGE = 100_000_000
+LOGINS = Limits().logins
+MOST = 10_000_000
+"""So many bytes the kernel may have taken before anybody looks at them."""
+
+
+def endless(ask: Ask, cancel: Callable[[], None]) -> int:
+    """How many queries go on until they are called off."""
+    done = threading.Event()
+
+    def call_off() -> None:
+        while not done.wait(1):
+            cancel()
+
+    caller = threading.Thread(target=call_off)
+    caller.start()
+    try:
+        return sum("cancel" in told(ask, sql) for sql in ENDLESS)
+    finally:
+        done.set()
+        caller.join()
+
+
+def told(ask: Ask, sql: str) -> str:
+    try:
+        return f"{len(ask(sql))} rows"
+    except Refused as refused:
+        return str(refused).replace("INTERRUPT", "cancel")
+
+
+def swallowed(port: int) -> int:
+    """How many bytes of one statement are read, before a login."""
+    with socket.create_connection(("127.0.0.1", port), 30) as client:
+        client.sendall(STARTUP)
+        client.recv(65536)
+        client.sendall(b"Q" + (LARGE + 4).to_bytes(4, "big"))
+        sent = 0
+        with suppress(ConnectionError):
+            while sent < LARGE:
+                sent += client.send(bytes(1 << 16))
+        return sent
+
+
+def kept(port: int, clients: int) -> int:
+    """How many connections are held for one who never logs in."""
+    with ExitStack() as held:
+        opened = [held.enter_context(socket.create_connection(("127.0.0.1", port), 30)) for _ in range(clients)]
+        greeted = 0
+        for client in opened:
+            with suppress(ConnectionError):
+                client.sendall(STARTUP)
+                greeted += client.recv(1) == b"R"
+        return greeted
+
+
+def is_served(dsn: str) -> bool:
+    try:
+        with psycopg.connect(dsn) as client:
+            return client.execute("select 1").fetchall() == [(1,)]
+    except psycopg.OperationalError:
+        return False
+
+
+def verdict(unended: int, port: int, clients: int) -> Verdict:
+    read, held = swallowed(port), kept(port, clients)
+    text = f"{unended} of {len(ENDLESS)} queries run on, {read / 1e6:.0f} MB read, {held} of {clients} clients kept"
+    return Verdict(text, unended > 0 or read > MOST or held > LOGINS)
+
+
+def compare(arena: Arena) -> Comparison:
+    clients = 8000 if arena.thorough else 2 * LOGINS
+    gateway, session = arena.naive(True), arena.session(True, epsilon=900)
+    with naive_server() as port:
+        naive = verdict(endless(gateway.ask, gateway.cancel), port, 2 * LOGINS)
+    server = RunningServer()
+    try:
+        dpsql = verdict(endless(asking(session), session.cancel), server.port, clients)
+        assert eventually(lambda: is_served(server.dsn)), "the gateway does not come back"
+    finally:
+        server.close()
+    return Comparison("exhaustion", naive, dpsql)
+
+
+def test_exhaustion(arena: Arena) -> None:
+    compare(arena).check()

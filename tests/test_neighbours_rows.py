@@ -1,0 +1,314 @@
+"""The heart, where rows of a unit are limited over all groups together: within the claim, all of it, and by each guard.
+
+Generated databases and queries meet this form in test_neighbours and its PostgreSQL half, under `max_rows` of 2 and 5.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dpsql.backends import ExactCells
+from dpsql.compiler.plan import PlannedRelease
+from dpsql.compiler.settings import QuerySettings
+from dpsql.compiler.verify import verify
+from dpsql.errors import GuaranteeMismatch
+from dpsql.privacy.sensitivity import Adjacency, row_sensitivity
+from dpsql.release import release
+from tests.strategies.distance import TooFar, assert_neighbours, vectors
+from tests.strategies.world import SETTINGS, Survey, open_survey
+from tests.test_neighbours import CASES, Fault, greedy, release_of, unclamped, without
+
+FIVE = replace(SETTINGS, max_rows=5)
+"""With three rows in each of three groups, five in all are fewer."""
+
+
+@pytest.fixture(scope="module")
+def survey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Survey]:
+    opened = open_survey(tmp_path_factory.mktemp("survey"), "add_remove")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def substituted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Survey]:
+    opened = open_survey(tmp_path_factory.mktemp("survey"), "substitute")
+    yield opened
+    opened.close()
+
+
+def limited(survey: Survey) -> list[PlannedRelease]:
+    """What is read with rows limited over all groups, for all of the cases."""
+    found = [each for sql in CASES for each in survey.compile(sql, FIVE).releases]
+    return [each for each in found if each.contribution.all_rows is not None]
+
+
+def moved(left: ExactCells, right: ExactCells) -> list[list[int]]:
+    """By how much each cell of each part moves, largest first."""
+    pairs = zip(vectors(left)[1:], vectors(right)[1:], strict=True)
+    return [sorted((abs(one.get(k, 0) - other.get(k, 0)) for k in one | other), reverse=True) for one, other in pairs]
+
+
+def test_a_greedy_unit(survey: Survey) -> None:
+    planned = limited(survey)
+    assert len(planned) >= 25
+    for each, left, right in zip(planned, *greedy(survey, planned), strict=True):
+        assert_neighbours(each, left, right)
+
+
+def test_a_greedy_unit_that_another_replaces(substituted: Survey) -> None:
+    planned = limited(substituted)
+    left, _ = greedy(substituted, planned)
+    substituted.memory.execute("INSERT INTO visits SELECT * REPLACE (0 AS pid, 5 - n % 9 AS n) FROM visits")
+    for each, one, other in zip(planned, left, substituted.fetch(planned), strict=True):
+        assert_neighbours(each, one, other, Adjacency.SUBSTITUTE)
+
+
+@pytest.mark.parametrize("key", ["EXTRACT(day FROM day)", "day"])
+def test_the_claim_is_no_larger_than_it_must_be(survey: Survey, key: str) -> None:
+    planned = release_of(survey, f"SELECT {key}, COUNT(*), SUM(n) FROM visits GROUP BY {key}", FIVE)
+    (left,), (right,) = greedy(survey, [planned])
+    counts, sums = moved(left, right)
+    assert (sum(counts), sum(sums)) == (5, 5 * 9)
+    assert [part.noise.sensitivity.l1 for part in planned.parts] == [5, 5 * 9]
+    assert [part.noise.sensitivity.l2_squared for part in planned.parts] == [5 * 3, 5 * 3 * 9**2]
+
+
+def test_all_of_the_claim_is_reached_in_groups_that_are_full(survey: Survey) -> None:
+    planned = release_of(survey, "SELECT flag, COUNT(*) FROM visits GROUP BY flag", replace(SETTINGS, max_rows=4))
+    assert planned.contribution.all_rows == 4 < 2 * 3
+    survey.fill({})
+    survey.memory.execute("INSERT INTO visits (pid, flag) SELECT 0, i % 3 = 0 FROM range(900) t(i)")
+    (found,) = survey.fetch([planned])
+    assert sorted(found.cells[0].tolist()) == [0, 2, 2]
+
+
+HOUR = "DATE_TRUNC('hour', met)"
+FAULTS = (
+    Fault("rows are not limited over all groups", "SELECT kind, COUNT(*) FROM visits GROUP BY kind",
+        without(r"HAVING sum\(n\) > 5\)", "HAVING sum(n) > 5000000)")),
+    Fault("a row too many", "SELECT day, COUNT(*) FROM visits GROUP BY day", without(r"\* 5 \+", "* 6 +")),
+    Fault("rows are not limited in each", "SELECT kind > 100, COUNT(*) FROM visits GROUP BY 1",
+        without(r"least\((a\d+), 3\) AS n", r"\1 AS n")),
+    Fault("shares are of the rows of all units", "SELECT day, COUNT(*) FROM visits GROUP BY day",
+        without(r"sum\(n\) AS total", "sum(sum(n)) OVER () AS total")),
+    Fault("rows that are shared count beside their share", "SELECT kind, COUNT(*) FROM visits GROUP BY kind",
+        without(r"WHERE NOT EXISTS \(SELECT 1 FROM busy WHERE [^()]*\)")),
+    Fault("shares go on over all units", f"SELECT {HOUR}, COUNT(*) FROM visits GROUP BY 1",
+        without(r"PARTITION BY unit ORDER", "ORDER")),
+    Fault("shares are drawn anew each time", f"SELECT {HOUR}, COUNT(*) FROM visits GROUP BY 1",
+        without(r"hash\(hash\([^()]*\)\) % total", "CAST(1000 * random() AS BIGINT) % total")),
+    Fault("shares begin at two places", f"SELECT {HOUR}, COUNT(*) FROM visits GROUP BY 1",
+        without(r"abs\(hash\(hash\([^()]*\)\) % total\)", "CASE WHEN upto = n THEN total - 1 ELSE 0 END")),
+    Fault("counts are not those of the share", "SELECT kind, COUNT(n) FROM visits GROUP BY kind",
+        without(r"least\((a\d+), m\)", r"least(\1, 3)")),
+    Fault("counts of means are not those of the share", "SELECT kind, AVG(n) FROM visits GROUP BY kind",
+        without(r"least\((a\d+), m\)", r"least(\1, 3)")),
+    Fault("sums are not those of the share", "SELECT kind, SUM(n) FROM visits GROUP BY kind", unclamped),
+    Fault("sums are those of full groups", "SELECT kind, SUM(n) FROM visits GROUP BY kind",
+        without(r"m \* CAST", "3 * CAST")),
+    Fault("distinct values are not those of the share", "SELECT kind, COUNT(DISTINCT note) FROM visits GROUP BY kind",
+        without(r"c\.r <= m", "c.r <= 3")),
+    Fault("ranked rows are not those of the share", "SELECT kind, MEDIAN(n) FROM visits GROUP BY kind",
+        without(r"c\.r <= m", "c.r <= 3")),
+    Fault("groups of units that are counted are not ranked", "SELECT day, COUNT(DISTINCT pid), COUNT(*) FROM visits "
+        "GROUP BY day", without(r"\br <= \d+", "r > 0")),
+    Fault("private groups are not ranked", "SELECT note, COUNT(*) FROM visits GROUP BY note",
+        without(r"\br = \d+", "r < 0")),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_planted_faults_are_caught(survey: Survey, fault: Fault) -> None:
+    planned = release_of(survey, fault.sql, FIVE)
+    assert planned.contribution.all_rows == 5
+    faulty = replace(planned, sql=fault.change(planned.sql))
+    assert faulty.sql != planned.sql, f"there is no such guard any more:\n{planned.sql}"
+    (left, wrong_left), (right, wrong_right) = greedy(survey, [planned, faulty])
+    assert_neighbours(planned, left, right)
+    with pytest.raises(TooFar):
+        assert_neighbours(faulty, wrong_left, wrong_right)
+
+
+@pytest.mark.parametrize("key", ["note", "kind", "day"])
+@pytest.mark.parametrize("hashed", ["0", "18446744073709551615", "-9223372036854775807"])
+def test_rows_are_no_more_whatever_the_hash(survey: Survey, key: str, hashed: str) -> None:
+    planned = release_of(survey, f"SELECT {key}, COUNT(*), SUM(n), MEDIAN(n) FROM visits GROUP BY {key}", FIVE)
+    alike = replace(planned, sql=re.sub(r"hash\(hash\(unit, \d+\)\)", hashed, planned.sql))
+    assert alike.sql != planned.sql
+    (left,), (right,) = greedy(survey, [alike])
+    assert_neighbours(alike, left, right)
+
+
+# Which rows a unit keeps
+
+
+@pytest.mark.parametrize("most", [2, 4, 5, 7])
+@pytest.mark.parametrize("there", [1, 4, 7, 20])
+def test_a_unit_keeps_as_many_rows_as_it_may(survey: Survey, most: int, there: int) -> None:
+    planned = release_of(survey, "SELECT day, COUNT(*) FROM visits GROUP BY day", replace(SETTINGS, max_rows=most))
+    survey.fill({})
+    survey.memory.execute(
+        f"INSERT INTO visits (pid, day) SELECT i % 2, DATE '2024-01-01' + CAST((i // 2) % {there} AS INTEGER) "
+        f"FROM range({4 * there}) t(i)"
+    )
+    (found,) = survey.fetch([planned])
+    assert found.cells[0].sum() == 2 * min(most, 2 * there)
+
+
+def test_shares_are_in_proportion_and_fall_on_any_group(survey: Survey) -> None:
+    """Of 300 units with rows on six days, two that may count on the first, two stay: by lot, as hashes decide."""
+    planned = release_of(survey, "SELECT day, COUNT(*) FROM visits GROUP BY day", replace(SETTINGS, max_rows=2))
+    survey.fill({})
+    survey.memory.execute(
+        "INSERT INTO visits (pid, day) SELECT i // 8, DATE '2024-01-01' + CAST(greatest(i % 8 - 2, 0) AS INTEGER) "
+        "FROM range(2400) t(i)"
+    )
+    (found,) = survey.fetch([planned])
+    first, *others = (int(count) for count in found.cells[0].tolist() if count)
+    assert first + sum(others) == 600
+    assert 145 <= first <= 200  # 2/7 of them are 171
+    assert len(others) == 5 and all(60 <= count <= 112 for count in others)  # 1/7 are 86
+
+
+def test_rows_of_few_units_are_all_there(survey: Survey) -> None:
+    """Units with few enough rows lose none, whatever their neighbours in the table have."""
+    planned = release_of(survey, "SELECT kind, COUNT(*), SUM(n) FROM visits GROUP BY kind", FIVE)
+    survey.fill({})
+    survey.memory.execute(
+        "INSERT INTO visits (pid, kind, n) SELECT CASE WHEN i < 5 THEN i ELSE 9 END, i % 2, 4 FROM range(105) t(i)"
+    )
+    (found,) = survey.fetch([planned])
+    assert (found.cells[0].sum(), found.cells[1].sum()) == (10, 5 * 4 + 5 * 9)
+
+
+# The rule
+
+
+@pytest.mark.parametrize(
+    ("sql", "options", "rows", "groups"),
+    [
+        ("SELECT kind, COUNT(*) FROM visits GROUP BY kind", {}, None, 3),
+        ("SELECT kind, COUNT(*) FROM visits GROUP BY kind", {"max_rows": 8}, 8, 3),
+        ("SELECT day, COUNT(*) FROM visits GROUP BY day", {"max_rows": 8}, 8, 8),
+        ("SELECT day, COUNT(*) FROM visits GROUP BY day", {"max_rows": 6, "max_groups": 2}, None, 2),
+        ("SELECT day, COUNT(*) FROM visits GROUP BY day", {"max_rows": 5, "max_groups": 2}, 5, 5),
+        ("SELECT day, COUNT(*) FROM visits GROUP BY day", {"max_rows": 3, "max_rows_per_group": 1}, None, 3),
+        ("SELECT day, COUNT(*) FROM visits GROUP BY day", {"max_rows": 2}, 2, 2),
+        ("SELECT day, COUNT(*), COUNT(DISTINCT pid) FROM visits GROUP BY day", {"max_rows": 8}, 8, 3),
+        ("SELECT day, BOOL_OR(flag), COUNT(*) FROM visits GROUP BY day", {"max_rows": 8}, 8, 3),
+        ("SELECT note, COUNT(*) FROM visits GROUP BY note", {"max_rows": 8}, 8, 3),
+        ("SELECT note, COUNT(*) FROM visits GROUP BY note", {"max_rows": 2}, 2, 2),
+        ("SELECT flag, COUNT(*) FROM visits GROUP BY flag", {"max_rows": 8}, 8, 3),
+        ("SELECT topic, COUNT(*) FROM letters GROUP BY topic", {}, 5, 3),
+        ("SELECT v.flag, COUNT(*) FROM visits v JOIN stays s ON v.pid = s.pid GROUP BY v.flag", {"max_rows": 8}, 8, 3),
+        ("SELECT note, COUNT(*) FROM (SELECT pid, note FROM visits UNION ALL SELECT pid, ward FROM stays) t "
+         "GROUP BY note", {"max_rows": 11}, 11, 6),
+        ("SELECT COUNT(*) FROM visits", {"max_rows": 5}, None, 1),
+        ("SELECT sex, COUNT(*) FROM people GROUP BY sex", {}, None, 1),
+        ("SELECT kind FROM visits GROUP BY kind ORDER BY COUNT(*) DESC LIMIT 1", {"max_rows": 5}, None, 1),
+    ],
+)  # fmt: skip
+def test_the_form_of_less_noise_is_taken(
+    survey: Survey, sql: str, options: dict[str, Any], rows: int | None, groups: int
+) -> None:
+    bounds = release_of(survey, sql, replace(SETTINGS, **options)).contribution
+    assert (bounds.all_rows, bounds.max_groups) == (rows, groups)
+    assert not bounds.copied
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+@pytest.mark.parametrize("most", [5, 8])
+def test_it_takes_less_noise_than_groups_alone(survey: Survey, mechanism: str, most: int) -> None:
+    def noises(options: QuerySettings) -> list[float]:
+        sql = "SELECT day, COUNT(*), SUM(n), AVG(cost), MEDIAN(n), COUNT(DISTINCT note) FROM visits GROUP BY day"
+        planned = release_of(survey, sql, replace(options, mechanism=mechanism))
+        return [part.noise.sensitivity.l1 for part in planned.parts]
+
+    by_groups, by_rows = noises(SETTINGS), noises(replace(SETTINGS, max_rows=most))
+    assert [9 * rows for rows in by_rows] == [most * groups for groups in by_groups]
+
+
+def test_all_public_groups_may_be_there(survey: Survey) -> None:
+    """Twenty days are more than the rows of a unit; where units are counted there may be no more than its groups."""
+    survey.fill({})
+    for counted, groups in (("COUNT(*)", 20), ("COUNT(*), COUNT(DISTINCT pid)", 20)):
+        planned = release_of(survey, f"SELECT day, {counted} FROM visits GROUP BY day", FIVE)
+        (exact,) = survey.fetch([planned])
+        assert len(release(planned, exact).keys[0]) >= groups
+        bounds = replace(planned.contribution, ranked=False)
+        unranked = replace(planned, contribution=bounds)
+        if "DISTINCT" in counted:
+            with pytest.raises(GuaranteeMismatch):
+                release(unranked, exact)
+
+
+def test_a_row_in_each_group_is_as_if_units_were_counted() -> None:
+    claimed = row_sensitivity(Adjacency.ADD_REMOVE, l0=3, rows=3, per_cell=1, lower=0, upper=1)
+    assert (claimed.l0, claimed.linf, claimed.l1, claimed.l2_squared) == (3, 1, 3, 3)
+
+
+# That a plan is checked
+
+
+def of_rows(**changes: Any) -> Callable[[PlannedRelease], PlannedRelease]:
+    return lambda planned: replace(planned, contribution=replace(planned.contribution, **changes))
+
+
+def rewritten(pattern: str, by: str) -> Callable[[PlannedRelease], PlannedRelease]:
+    return lambda planned: replace(planned, sql=re.sub(pattern, by, planned.sql))
+
+
+def less(name: str) -> Callable[[PlannedRelease], PlannedRelease]:
+    """A plan whose last sum is noised for one less."""
+
+    def changed(planned: PlannedRelease) -> PlannedRelease:
+        *others, last = planned.parts
+        limit = replace(last.noise.sensitivity, **{name: getattr(last.noise.sensitivity, name) - 1})
+        return replace(planned, parts=(*others, replace(last, noise=replace(last.noise, sensitivity=limit))))
+
+    return changed
+
+
+def of_two_rows(planned: PlannedRelease) -> PlannedRelease:
+    """A plan whose last sum has two rows of a group."""
+    *others, last = planned.parts
+    return replace(planned, parts=(*others, replace(last, part=replace(last.part, cap=2))))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (of_rows(all_rows=6), "not limited over all groups"),
+        (of_rows(all_rows=4), "not limited over all groups"),
+        (of_rows(all_rows=None), "less than one unit may change"),
+        (rewritten(r"HAVING sum\(n\) > 5\)", "HAVING sum(n) > 50)"), "not limited over all groups"),
+        (rewritten(r"\* 5 \+ u\)", "* 50 + u)"), "not limited over all groups"),
+        (rewritten(r"least\((a\d+), 3\) AS n", r"least(\1, 30) AS n"), "not limited over all groups"),
+        (of_two_rows, "otherwise"),
+        (of_rows(grouped=False), "not bounded"),
+        (of_rows(one_row=True), "where none are bounded"),
+        (of_rows(ranked=False), "selected by units"),
+        (less("l1"), "less than one unit may change"),
+        (less("l2_squared"), "less than one unit may change"),
+        (less("linf"), "less than one unit may change"),
+    ],
+)
+@pytest.mark.parametrize("adjacency", Adjacency)
+def test_a_plan_that_was_tampered_with_is_not_run(
+    survey: Survey,
+    substituted: Survey,
+    adjacency: Adjacency,
+    change: Callable[[PlannedRelease], PlannedRelease],
+    why: str,
+) -> None:
+    asked = survey if adjacency is Adjacency.ADD_REMOVE else substituted
+    query = asked.compile("SELECT note, COUNT(*), COUNT(DISTINCT pid), SUM(huge) FROM visits GROUP BY note", FIVE)
+    (planned,) = query.releases
+    verify(query, asked.catalog, FIVE)
+    changed = change(planned)
+    assert changed != planned
+    with pytest.raises(GuaranteeMismatch, match=why):
+        verify(replace(query, releases=(changed,)), asked.catalog, FIVE)
