@@ -189,8 +189,7 @@ def _check_noise(planned: PlannedPart, release: PlannedRelease, adjacency: Adjac
     else:
         needed = (1, spread, Fraction(spread), Fraction(spread**2))
     needed = (needed[0] * times, needed[1], needed[2] * times, needed[3] * times)
-    norms = claimed.l0, claimed.linf, claimed.l1, claimed.l2_squared
-    if any(norm < least for norm, least in zip(norms, needed, strict=True)):
+    if claimed.l0 < needed[0] or claimed.linf < needed[1] or claimed.l1 < needed[2] or claimed.l2_squared < needed[3]:
         raise GuaranteeMismatch("noise is calibrated to less than one unit may change")
     noise, part = planned.noise, planned.part
     scale = noise.variance if isinstance(noise, DiscreteGaussian) else noise.scale
