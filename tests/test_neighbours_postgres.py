@@ -1,6 +1,7 @@
 """The heart again, where PostgreSQL holds the rows: a unit moves the exact cells by no more than was claimed."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import event, given
@@ -15,10 +16,11 @@ from tests.compiler.test_fuzz import GENERIC
 from tests.examples import profile
 from tests.postgres import Server
 from tests.strategies.data import REPLACEMENTS, Database, Row, databases
-from tests.strategies.distance import assert_neighbours, assert_same
+from tests.strategies.distance import TooFar, assert_neighbours, assert_same
 from tests.strategies.elephant import Elephant, open_elephant
 from tests.strategies.world import Rows
-from tests.test_neighbours import ASKED, CROWD, UNIT, simple_forms
+from tests.test_neighbours import ASKED, CASES, CROWD, UNIT, simple_forms
+from tests.test_neighbours_rows import FIVE
 
 
 @pytest.fixture(scope="module")
@@ -107,3 +109,20 @@ def test_every_form_is_total(survey: Elephant) -> None:
             except BackendFailure:
                 failures.append(f"{expression}: {release.sql}")
     assert not failures
+
+
+# Rows of tables without a unit of their own stay: whose they are is for other rows to say.
+OTHERS = Database(tuple((i, row) for i, row in CROWD.rows if row.unit != 0 or row.table in ("lines", "meals")))
+
+
+def test_rows_that_are_limited_over_all_groups(survey: Elephant) -> None:
+    found = [each for sql in CASES for each in survey.compile(sql, FIVE).releases]
+    planned = [each for each in found if each.contribution.all_rows is not None]
+    assert len(planned) >= 25
+    faulty = replace(planned[0], sql=planned[0].sql.replace("HAVING sum(n) > 5)", "HAVING sum(n) > 5000)"))
+    assert faulty != planned[0]
+    left, right = (cells(survey, [*planned, faulty], rows.tables()) for rows in (CROWD, OTHERS))
+    for release, one, other in zip(planned, left, right, strict=False):
+        assert_neighbours(release, one, other)
+    with pytest.raises(TooFar):
+        assert_neighbours(faulty, left[-1], right[-1])

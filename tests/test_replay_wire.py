@@ -12,7 +12,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsql import session as session_module
@@ -25,7 +25,7 @@ from dpsql.privacy.sensitivity import Adjacency
 from dpsql.wire.backend import CommandComplete, DataRow, PortalSuspended
 from dpsql.wire.frontend import Bind, Execute, Parse, Sync
 from dpsql.wire.gateway import Gateway
-from tests.examples import LONG
+from tests.examples import LONG, profile
 from tests.fixtures.load import Case, load
 from tests.fuzz.inputs import COPIES, CURSORS, SESSION, sql_texts
 from tests.postgres import Server
@@ -171,13 +171,7 @@ def neighbours(survey: Survey | Elephant, folder: Path, left: Database, right: D
     return Neighbours(survey.catalog.policy, folder, filled(left), filled(right))
 
 
-@settings(
-    max_examples=100 if LONG else 3,
-    deadline=None,
-    derandomize=not LONG,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@profile(3)
 @given(
     database=databases(),
     unit=st.sampled_from(range(UNITS)),

@@ -37,7 +37,7 @@ class Extent:
     """
 
     units: int = 1000
-    runs: int = 4
+    runs: int = 8
     single_runs: int = 400
     confidence: float = 0.999
     only: tuple[str, ...] = ()

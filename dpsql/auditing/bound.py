@@ -20,7 +20,7 @@ _VALUES = 64
 _STEPS = 60
 _SLACK = 1e-9
 """Tails are summed in floating point, whose error is far below this; bounds are moved outwards by it."""
-_CAUTION = 3.0
+_CAUTION = 4.0
 """Standard errors by which an event must be better to be chosen."""
 
 Feature = int | float | Fraction | str | None
@@ -151,7 +151,7 @@ def _best(sides: tuple[Outcomes, Outcomes], delta: float) -> Event | None:
         for swapped in (False, True):
             likely, rare = (side.of(feature) for side in (sides[::-1] if swapped else sides))
             for relation, value, hits, others in _candidates(likely, rare):
-                promise = _promise(hits / len(likely), len(likely), others / len(rare), len(rare), delta)
+                promise = _promise(hits, len(likely), others, len(rare), delta)
                 if promise > best:
                     best, event = promise, Event(feature, relation, value, swapped)
     return event
@@ -175,8 +175,9 @@ def _sorted(values: Sequence[Feature]) -> list[int | float | Fraction]:
     return sorted(value for value in values if value is not None and not isinstance(value, str))
 
 
-def _promise(p: float, trials: int, q: float, others: int, delta: float) -> float:
-    """About the bound that as many further trials would give."""
-    low = p - _CAUTION * math.sqrt(p * (1 - p) / trials + 1 / trials**2)
-    high = q + _CAUTION * math.sqrt(q * (1 - q) / others + 1 / others**2)
+def _promise(hits: int, trials: int, others: int, rest: int, delta: float) -> float:
+    """About the bound that as many further trials would give; arcs of roots have nearly one variance for all p."""
+    low = math.sin(max(0.0, math.asin(math.sqrt(hits / trials)) - _CAUTION / math.sqrt(4 * trials))) ** 2
+    arc = math.asin(math.sqrt(min(1.0, (others + 1) / rest))) + _CAUTION / math.sqrt(4 * rest)
+    high = math.sin(min(math.pi / 2, arc)) ** 2
     return math.log((low - delta) / high) if low > delta else -math.inf

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
+from math import isfinite
 
-from dpsql.auditing.bound import Bound, Event, Feature, Outcomes, epsilon_bound
+from dpsql.auditing.bound import Bound, Feature, Outcomes, epsilon_bound
 from dpsql.privacy.accounting import standalone
 from dpsql.privacy.cost import Accountant
 from dpsql.privacy.totals import Spent
@@ -166,9 +167,11 @@ def features(trial: Sequence[Row | None]) -> Mapping[str, Feature]:
 
 
 def _feature(cell: object) -> Feature:
-    if cell is None or isinstance(cell, int | float | str):
+    if cell is None or isinstance(cell, int | str):
         return cell
-    return Fraction(cell) if isinstance(cell, Decimal) else str(cell)
+    if isinstance(cell, float) and isfinite(cell):
+        return cell
+    return Fraction(cell) if isinstance(cell, Decimal) and cell.is_finite() else str(cell)
 
 
 def _digits(cell: object) -> int:
@@ -176,7 +179,4 @@ def _digits(cell: object) -> int:
 
     Reference: Mironov 2012, "On significance of the least significant bits for differential privacy".
     """
-    return Fraction(cell).denominator.bit_length() - 1 if isinstance(cell, float | Decimal) else 0
-
-
-__all__ = ["Event", "Finding", "Seen", "Trials", "claimed", "judge"]
+    return Fraction(cell).denominator.bit_length() - 1 if isinstance(cell, float | Decimal) and isfinite(cell) else 0

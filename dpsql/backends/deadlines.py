@@ -15,6 +15,10 @@ _MANY: Final = 1000
 """From so many deadlines on, those that were cancelled are taken out when they are the most."""
 
 
+_MOMENT: Final = 0.05
+"""Seconds after which it is tried again to call what no thread was to be had for."""
+
+
 class Deadline:
     """A moment at which something is called; to be used by `with`, which cancels it at the end."""
 
@@ -52,8 +56,9 @@ class _Watch:
         with self._changed:
             heappush(self._waiting, entry)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="dpsql-deadlines", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="dpsql-deadlines", daemon=True)
+                thread.start()
+                self._thread = thread  # not one that could not be started
             elif self._waiting[0] is entry:
                 self._changed.notify()
         return deadline
@@ -71,8 +76,12 @@ class _Watch:
 
     def _run(self) -> None:
         while True:
+            action = self._next()
             # Deadlines are seldom met, and what is called then may take its time: to reach a server, for one.
-            threading.Thread(target=self._next(), name="dpsql-deadline", daemon=True).start()
+            try:
+                threading.Thread(target=action, name="dpsql-deadline", daemon=True).start()
+            except RuntimeError:  # there are as many threads as there may be: the watch goes on, a moment later
+                self.add(_MOMENT, action)
 
     def _next(self) -> Callable[[], object]:
         """Wait for the next that is due, and return what it calls."""

@@ -3,6 +3,8 @@
 Rule 1: a copy is used where a row beside it says that just this plan made it, and the catalog has the constraints that
     bound a unit's rows.
 Rule 2: copies are made and put in the place of the old ones in one transaction: there are all of them, or none is new.
+Rule 3: the schema is its owner's alone, who makes the copies: a table that somebody else has put there could have
+    triggers, which run with the rights of whoever writes to it, and rows that the owner never made.
 """
 
 import hashlib
@@ -25,10 +27,17 @@ _INTEGERS: Final = 2**31
 SECONDS: Final = 6 * 3600.0
 """How long making the copies may take."""
 
-_THERE: Final = b"""
-SELECT has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT') FROM pg_namespace AS n
-JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relkind = 'r' WHERE n.nspname = $1 AND c.relname = $2
+_ALONE: Final = """
+NOT EXISTS (SELECT FROM aclexplode(n.nspacl) AS a WHERE a.privilege_type = 'CREATE' AND a.grantee <> n.nspowner)
+AND NOT EXISTS (SELECT FROM pg_class AS other WHERE other.relnamespace = n.oid AND other.relowner <> n.nspowner)
 """
+_MINE: Final = f"""
+SELECT pg_get_userbyid(n.nspowner) = current_user AND {_ALONE} FROM pg_namespace AS n WHERE n.nspname = $1
+"""
+_THERE: Final = f"""
+SELECT has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT') AND {_ALONE} FROM pg_namespace AS n
+JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relkind = 'r' WHERE n.nspname = $1 AND c.relname = $2
+""".encode()
 # A heir's rows are rows of the table too, and its constraints are not those of the heir.
 _DECLARED: Final = b"""
 SELECT c.relname, array_agg(pg_get_constraintdef(k.oid) ORDER BY k.contype, pg_get_constraintdef(k.oid) COLLATE "C")
@@ -133,6 +142,12 @@ def _written(
         return transaction.execute(sql.encode()).rowcount
 
     run(f"CREATE SCHEMA IF NOT EXISTS {place}")
+    if transaction.execute(_MINE.encode(), [schema]).fetchone() != (True,):
+        raise DatabaseUnavailable(
+            f'the schema "{schema}" is of another role than makes the copies, or others may make tables there',
+            hint="In prepared_schema, name a schema that is not there: it is made. Or look at its owner, its tables' "
+            f"owners, and REVOKE CREATE ON SCHEMA {place} FROM PUBLIC",
+        )
     for index, plan in enumerate(plans):
         named = ", ".join(f"{name} AS NOT MATERIALIZED ({source})" for name, source in sources.items())
         made = f'{place}."dpsql.made.{index}"'

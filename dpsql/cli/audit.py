@@ -18,7 +18,7 @@ from dpsql.policy import load_policy
 @click.command(cls=Command)
 @policy_argument
 @click.option("--units", type=click.IntRange(10, 10_000), default=1000, show_default=True, help="Pairs of neighbours.")
-@click.option("--runs", type=click.IntRange(2, 10_000), default=4, show_default=True, help="Of a query with groups.")
+@click.option("--runs", type=click.IntRange(2, 10_000), default=8, show_default=True, help="Of a query with groups.")
 @click.option(
     "--single-runs", type=click.IntRange(2, 1_000_000), default=400, show_default=True, help="Of one without groups."
 )

@@ -83,8 +83,10 @@ def _is_worth_it(count: int, release: Release, catalog: Catalog, fields: Fields)
     domain = enumerate_keys(release.aggregate.keys, protected.relation, catalog, fields)
     if domain is None:
         return False
-    # A histogram's noise is that of the groups which a unit can fill, where that is less.
-    filled = protected.max_rows // protected.max_rows_per_group
+    (score,) = release.aggregate.aggregates
+    of_units = score.distinct and score.argument is not None and protected.is_unit_or_null(score.argument)
+    # The noise of a histogram is for the groups that a unit's rows can fill, where these are fewer.
+    filled = protected.max_groups if of_units else protected.max_rows // protected.max_rows_per_group
     touched = min(protected.max_groups, filled, *(size for size in domain[1:] if size is not None))
     fits = domain[1] is None or count <= domain[1]
     policy = catalog.policy.dataset

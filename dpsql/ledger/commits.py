@@ -143,9 +143,9 @@ class GroupCommit:
         """
         if len(self._queue) >= MOST_WAITING or self._closed:
             return None
+        self._start_writer()
         work = _Work(act, self._writer_bell)
         self._queue.append(work)
-        self._start_writer()
         work.wake()
         return work
 
@@ -167,8 +167,9 @@ class GroupCommit:
         """Start the thread, if that was not done yet; not under the lock that a commit is made under."""
         with self._writer_lock:
             if self._writer is None:
-                self._writer = threading.Thread(target=self._write, name="dpsql-ledger", daemon=True)
-                self._writer.start()
+                writer = threading.Thread(target=self._write, name="dpsql-ledger", daemon=True)
+                writer.start()
+                self._writer = writer  # not one that could not be started
 
     def _write(self) -> None:
         """Lead whenever something waits that nobody waits for."""

@@ -343,7 +343,11 @@ class StoredLedger:
         self._commits.close()  # last: the last connection to a file that may write tidies up beside it
 
     def _begin(self) -> Transaction:
-        self._storage.begin()
+        try:
+            self._storage.begin()
+        except BaseException:
+            self._memory.disown()  # what cannot be recorded is not handed out again
+            raise
         return Transaction(self._storage.writer, self._clock, self._memory)
 
     def _grouped(self, act: Callable[[Transaction], T]) -> T:

@@ -86,3 +86,8 @@ def test_whole_results_are_trials() -> None:
 def test_digits_of_floating_point_noise_are_seen() -> None:
     cells = {3: 0, 0.75: 2, Decimal("0.5"): 1, 2.0**-70: 70, None: 0}
     assert [features([(cell,)])["digits 0"] for cell in cells] == [*cells.values()]
+
+
+def test_what_is_no_number_is_a_text() -> None:
+    found = features([(float("nan"), Decimal("Infinity"))])
+    assert (found["cell 0.0"], found["cell 0.1"], found["digits 0"]) == ("nan", "Infinity", 0)

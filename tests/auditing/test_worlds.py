@@ -120,7 +120,7 @@ def test_the_owner_s_rows_are_on_both_sides(peopled: Policy, tmp_path: Path) -> 
     assert counted(one, "SELECT count(DISTINCT person) FROM people") == (7 + UNITS,)
     assert counted(other, "SELECT count(*), sum(cost) FROM visits") == (30, 435)
     assert counted(one, f"SELECT count(*) FROM visits WHERE {PROBE} IS NULL") == (30,)
-    assert counted(one, "SELECT count(*), max(ward) FROM wards") == (1, "north")
+    assert counted(one, "SELECT count(*) FROM wards WHERE ward = 'north'") == (1,)
 
 
 def test_an_error_over_the_owner_s_rows_quotes_none_of_them(peopled: Policy, tmp_path: Path) -> None:

@@ -46,6 +46,29 @@ def test_one_that_fails_or_takes_long_holds_up_no_other() -> None:
     blocked.set()
 
 
+class _Scarce(threading.Thread):
+    """Threads of which every other one cannot be started."""
+
+    started = 0
+
+    def start(self) -> None:
+        _Scarce.started += 1
+        if _Scarce.started % 2:
+            raise RuntimeError("can't start new thread")
+        super().start()
+
+
+def test_while_there_are_no_threads_it_waits_and_the_watch_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "Thread", _Scarce)
+    with pytest.raises(RuntimeError):
+        after(3600, lambda: None)
+    for _ in range(2):
+        met = threading.Event()
+        after(0.01, met.set)
+        assert met.wait(10)
+    assert _Scarce.started == 6
+
+
 def test_a_cancelled_one_is_not_met() -> None:
     met, later = threading.Event(), threading.Event()
     cancelled = after(0.05, met.set)

@@ -100,6 +100,8 @@ def test_they_are_made_anew_while_they_are_read(clinic: Path, owner: str) -> Non
         'ALTER TABLE "The copies"."dpsql.copy.visits" DROP CONSTRAINT "dpsql.made.0_dpsql.grid.0_check"',
         'CREATE TABLE "The copies".heir () INHERITS ("The copies"."dpsql.copy.visits")',
         'DELETE FROM "The copies"."dpsql.copies"',
+        'GRANT CREATE ON SCHEMA "The copies" TO PUBLIC',
+        'ALTER TABLE "The copies"."dpsql.copies" OWNER TO {reader}',
         'UPDATE "The copies"."dpsql.copies" SET fingerprint = \'\'',
         'REVOKE SELECT ON "The copies"."dpsql.copies" FROM {reader}',
         'REVOKE SELECT ON "The copies"."dpsql.copy.visits" FROM {reader}',
@@ -177,3 +179,29 @@ def test_a_copy_that_no_table_needs_any_more_goes(clinic: Path, owner: str) -> N
 def test_names_of_copies_are_their_own() -> None:
     names = {copy_name(table) for table in ("visits", "x" * 63, "x" * 62 + "y", "a.b")}
     assert len(names) == 4 and all(len(name.encode()) <= 63 for name in names)
+
+
+_TRAP = """
+CREATE TABLE "The copies"."dpsql.copies" (name text PRIMARY KEY, fingerprint text NOT NULL);
+CREATE FUNCTION "The copies".trap() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN CREATE TABLE IF NOT EXISTS public.caught (); RETURN NEW; END $$;
+CREATE TRIGGER trap BEFORE INSERT ON "The copies"."dpsql.copies" EXECUTE FUNCTION "The copies".trap()
+"""
+
+
+@pytest.mark.parametrize(
+    "shared",
+    [
+        'CREATE SCHEMA "The copies" AUTHORIZATION {reader}; SET ROLE {reader};' + _TRAP,
+        'CREATE SCHEMA "The copies"; GRANT ALL ON SCHEMA "The copies" TO PUBLIC; SET ROLE {reader};' + _TRAP,
+        'CREATE SCHEMA "The copies"; GRANT ALL ON SCHEMA "The copies" TO {reader}; SET ROLE {reader};'
+        + _TRAP
+        + '; RESET ROLE; REVOKE CREATE ON SCHEMA "The copies" FROM {reader}',
+    ],
+)
+def test_nothing_is_written_where_others_may_have_laid_traps(clinic: Path, owner: str, shared: str) -> None:
+    reader = conninfo_to_dict(load_policy(clinic).dataset.url)["user"]
+    owners(owner, shared.replace("{reader}", str(reader)))
+    with pytest.raises(DatabaseUnavailable, match="others may make tables there"):
+        prepare_copies(load_policy(clinic), owner)
+    owners(owner, "CREATE TABLE public.caught ()")  # nobody has made it

@@ -168,6 +168,20 @@ def test_picks_are_fewer_where_they_are_dearer(variant: Planner) -> None:
         assert (release_of(variant, sql).contribution.lists is None) == (count > most)
 
 
+@pytest.mark.parametrize(
+    ("score", "picks"),
+    [("COUNT(*)", 4), ("SUM(cost)", 4), ("COUNT(DISTINCT city)", 4), ("COUNT(DISTINCT patient_id)", 20)],
+)
+def test_picks_are_fewer_where_rows_fill_few_groups(clinic_policy: Path, score: str, picks: int) -> None:
+    """Fifty rows fill two groups of 25, and a unit counts in ten all the same."""
+    limits = {"max_rows_per_group = 5 ": "max_rows_per_group = 25 "}
+    with changed_policy(clinic_policy, "filled", limits) as policy:
+        planner = Planner(load_policy(policy))
+    for count in (picks, picks + 1):
+        release = release_of(planner, f"SELECT icd FROM visits GROUP BY icd ORDER BY {score} DESC LIMIT {count}")
+        assert (release.contribution.lists is not None) == (count == picks)
+
+
 def test_an_analyst_may_narrow_what_counts(planner: Planner) -> None:
     (part,) = planner.compile(TOP, max_rows_per_group="2").releases[0].parts
     assert part.noise.sensitivity.linf == 2

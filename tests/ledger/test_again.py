@@ -301,6 +301,21 @@ def test_what_cannot_be_written_is_logged(tmp_path: Path, caplog: pytest.LogCapt
         assert "nobody waits for: IntegrityError" in caplog.text
 
 
+def test_what_cannot_be_recorded_is_not_handed_out(tmp_path: Path) -> None:
+    path, away = tmp_path / "ledger.sqlite", tmp_path / "away"
+    with closing(opened(path)) as ledger:
+        ledger.add_account("ana", "analyst")
+        had(ledger, "a")
+        assert again(ledger, "a") is not None
+        path.rename(away)
+        with pytest.raises(LedgerUnavailable):
+            ledger.charge("ana", POLICY, requests("b"), sql=SQL)
+        assert again(ledger, "a") is None
+        away.rename(path)
+        assert ledger.charge("ana", POLICY, requests("a"), sql=SQL).free
+        assert again(ledger, "a") is not None
+
+
 _VICTIM = """
 import os, signal, sys
 from pathlib import Path

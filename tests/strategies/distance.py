@@ -100,7 +100,7 @@ def assert_neighbours(
     bounds = planned.contribution
     unit = cell_sensitivity(adjacency, l0=bounds.max_groups, lower=0, upper=1, grouped=bounds.grouped)
     (units, *ones), (other_units, *others) = vectors(left), vectors(right)
-    if bounds.lists is None:
+    if bounds.lists is None and planned.limits_groups:
         assert_within("units", units, other_units, unit)
     for index, (part, one, other) in enumerate(zip(planned.parts, ones, others, strict=True)):
         if isinstance(part.noise, RankChoice):
