@@ -189,8 +189,8 @@ def _check_noise(planned: PlannedPart, release: PlannedRelease, adjacency: Adjac
     else:
         needed = (1, spread, Fraction(spread), Fraction(spread**2))
     needed = (needed[0] * times, needed[1], needed[2] * times, needed[3] * times)
-    norms = claimed.l0, claimed.linf, claimed.l1, claimed.l2_squared
-    if any(norm < least for norm, least in zip(map(Fraction, norms), map(Fraction, needed), strict=True)):
+    l0, linf, l1, l2_squared = needed
+    if claimed.l0 < l0 or claimed.linf < linf or claimed.l1 < l1 or claimed.l2_squared < l2_squared:
         raise GuaranteeMismatch("noise is calibrated to less than one unit may change")
     noise, part = planned.noise, planned.part
     scale = noise.variance if isinstance(noise, DiscreteGaussian) else noise.scale
