@@ -562,7 +562,7 @@ FAULTS = (
     Fault("products of a unit are not clamped", "SELECT flag, COVAR_POP(n, huge) FROM visits GROUP BY flag",
         lambda sql: re.sub(_VALUE, r"LEAST(\1, 1000)", unclamped(sql))),
     Fault("distinct values that are added up are not capped",
-        "SELECT SUM(DISTINCT LEAST(EXTRACT(day FROM day)::integer, 20)) FROM visits WHERE pid = 0",
+        "SELECT SUM(DISTINCT EXTRACT(hour FROM met)::integer) FROM visits WHERE pid = 0",
         without(r"c\.r <= \d+", "c.r > 0")),
     Fault("distinct values that are added up are not clamped", "SELECT AVG(DISTINCT n) FROM visits WHERE pid = 0",
         without(_VALUE, r"\1")),

@@ -266,3 +266,12 @@ def test_new_policies_are_asked_anew(wires: Callable[..., Wire], make_engine: Ma
     wire.gateway.databases.replace({"clinic": make_engine(clinic_policy)})
     wire.ask(Query(BY_SEX.encode()))
     assert wire.client.calls - calls == 2
+
+
+def test_a_portal_does_not_fetch_from_itself(wires: Callable[..., Wire]) -> None:
+    wire = wires()
+    for sql in ("BEGIN", f"DECLARE b CURSOR FOR {BY_SEX}"):
+        wire.ask(Query(sql.encode()))
+    wire.ask(Parse(b"s", b"FETCH 1 FROM b", ()), Sync())
+    wire.ask(Query(b"CLOSE b"))
+    assert b"a portal cannot fetch from itself" in wire.ask(Bind(b"b", b"s", (), (), ()), Execute(b"b", 0), Sync())

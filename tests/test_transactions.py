@@ -150,3 +150,13 @@ def test_savepoints_are_limited(wide_engine: Engine) -> None:
     for number in range(MAX_SAVEPOINTS):
         assert ours(session, f"SAVEPOINT s{number}") == ("SAVEPOINT", "T")
     assert ours(session, "SAVEPOINT more") == (QueryTooComplex.sqlstate, "E")
+
+
+def test_what_failed_before_undoes_nothing_of_the_next(wide_engine: Engine) -> None:
+    session = Session(wide_engine, "ana")
+    session.fail()  # as when a text cannot be parsed: nothing had begun
+    session.begin_implicit()
+    (statement,) = session.parse("SET DateStyle = 'German'")
+    session.execute(statement)
+    session.end_implicit()
+    assert session.output_settings["DateStyle"].startswith("German")

@@ -77,10 +77,10 @@ def parse_query(statement: QueryStatement) -> exp.Query:
         deep = _depth(tree) > MAX_DEPTH
     except ParseError as error:
         raise _syntax_error(statement, error) from None
-    except (TokenError, ValueError, IndexError, AttributeError, TypeError, KeyError):
-        raise InvalidSyntax("the query cannot be read", position=statement.offset + 1) from None
     except RecursionError:
         deep = True
+    except Exception:  # of any kind: it is the parser's own
+        raise InvalidSyntax("the query cannot be read", position=statement.offset + 1) from None
     if deep:
         raise QueryTooComplex(
             f"the query nests deeper than {MAX_DEPTH} levels", hint="Use an IN list instead of nested conditions."

@@ -33,13 +33,14 @@ class PreparedStatement:
 
 @dataclass(slots=True)
 class Portal:
-    """A statement with its parameters; once executed, its result and how much of it was sent."""
+    """A statement with its parameters; whether it runs; once executed, its result and how much of it was sent."""
 
     prepared: PreparedStatement
     parameters: tuple[object, ...]
     formats: tuple[int, ...]
     result: Result | None = None
     sent: int = 0
+    running: bool = False
 
     def take(self, result: Result, max_rows: int) -> Sequence[tuple[object, ...]]:
         """Return the next rows, at most `max_rows` of them, or all if that is 0 or less."""

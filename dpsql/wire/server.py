@@ -62,7 +62,7 @@ class Limits:
     Attributes:
         connections: Clients logged in at a time.
         user_connections: Clients of one user among them.
-        logins: Clients logging in at a time; cancel requests count among them.
+        logins: Clients logging in at a time, half of them from one address; cancel requests count among them.
         login_seconds: From connecting to being logged in.
         idle_seconds: Between two messages.
         write_seconds: For reading a reply.
@@ -183,6 +183,7 @@ class GatewayServer:
         self._guests: dict[int, _Guest] = {}
         self._process_ids = itertools.count(1)
         self._seated: Counter[str] = Counter()
+        self._knocking: Counter[str] = Counter()
         self._closed = asyncio.Event()
         self._metrics = metrics or Metrics()
         self._show_gauges(self._metrics)
@@ -272,7 +273,8 @@ class GatewayServer:
             raise TooManyConnections("sorry, too many clients already", hint="Try again in a moment.")
         self._guesses.check(connection.address)
         try:
-            login = await self._log_in(connection)
+            with self._turn(connection.address):
+                login = await self._log_in(connection)
         except Error as error:
             self._metrics.logins.add(error.sqlstate)
             raise
@@ -289,6 +291,19 @@ class GatewayServer:
                 del self._guests[guest.process_id]
                 self._service.submit(guest.session.close)
                 self._log("logout", "session of %a on %a from %s ended", connection, login)
+
+    @contextmanager
+    def _turn(self, address: str) -> Iterator[None]:
+        """Hold one of the places for clients that log in; one address has half of them, so that others get in."""
+        if self._knocking[address] >= max(self._limits.logins // 2, 1):
+            raise TooManyConnections("too many logins from this address", hint="Try again in a moment.")
+        self._knocking[address] += 1
+        try:
+            yield
+        finally:
+            self._knocking[address] -= 1
+            if not self._knocking[address]:
+                del self._knocking[address]
 
     async def _log_in(self, connection: Connection) -> Login | CancelRequest:
         try:

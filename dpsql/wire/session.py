@@ -208,9 +208,15 @@ class WireSession:
     async def _result(self, portal: Portal, statement: Statement) -> Result:
         """Return a portal's result; the first time, the statement is run."""
         if portal.result is None:
+            if portal.running:
+                raise UnsupportedQuery("a portal cannot fetch from itself")
             await self._check_shape(portal, statement)
             types = tuple(kind.type for kind in portal.prepared.parameters)
-            portal.result = await self._run(statement, portal.parameters, types)
+            portal.running = True
+            try:
+                portal.result = await self._run(statement, portal.parameters, types)
+            finally:
+                portal.running = False
             _check_columns(portal.prepared.description, _row_columns(portal.result))
         return portal.result
 

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from tests.attacks.arena import Arena, Comparison, open_arena
 
 ROUNDS = 200
-WIDTHS = (24, 40, 46)
+WIDTHS = (25, 62, 62)
 
 
 def comparisons(arena: Arena) -> Iterator[Comparison]:

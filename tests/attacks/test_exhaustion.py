@@ -23,7 +23,8 @@ ENDLESS = (
     "SELECT COUNT(*) FROM generate_series(1, 100000) AS a, generate_series(1, 100000) AS b (n), people WHERE age > n",
 )
 LARGE = 100_000_000
-LOGINS = Limits().logins
+LOGINS = Limits().logins // 2
+"""So many places there are for those of one address."""
 MOST = 10_000_000
 """So many bytes the kernel may have taken before anybody looks at them."""
 
@@ -92,10 +93,10 @@ def verdict(unended: int, port: int, clients: int) -> Verdict:
 
 
 def compare(arena: Arena) -> Comparison:
-    clients = 8000 if arena.thorough else 2 * LOGINS
+    clients = 8000 if arena.thorough else 4 * LOGINS
     gateway, session = arena.naive(True), arena.session(True, epsilon=900)
     with naive_server() as port:
-        naive = verdict(endless(gateway.ask, gateway.cancel), port, 2 * LOGINS)
+        naive = verdict(endless(gateway.ask, gateway.cancel), port, 4 * LOGINS)
     server = RunningServer()
     try:
         dpsql = verdict(endless(asking(session), session.cancel), server.port, clients)

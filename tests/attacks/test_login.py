@@ -66,10 +66,14 @@ class NaiveLogin(socketserver.StreamRequestHandler):
         return b"E" + (len(failed) + 4).to_bytes(4, "big") + failed
 
 
+class NaiveServer(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    request_queue_size = 300
+
+
 @contextmanager
 def naive_server() -> Iterator[int]:
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), NaiveLogin) as server:
-        server.daemon_threads = True
+    with NaiveServer(("127.0.0.1", 0), NaiveLogin) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server.server_address[1]
         server.shutdown()

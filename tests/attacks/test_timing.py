@@ -71,7 +71,7 @@ def compare(arena: Arena) -> Comparison:
     return Comparison(
         "timing of answers",
         Verdict(f"AUC {naive:.2f}", naive > TELLING),
-        Verdict(f"AUC {padded:.2f} (reply_quantum 0: {area(*unpadded):.2f})", padded > TELLING),
+        Verdict(f"AUC {padded:.2f} (reply_quantum 0: {area(*unpadded):.2f})", abs(padded - 0.5) > TELLING - 0.5),
     )
 
 

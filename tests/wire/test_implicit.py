@@ -28,6 +28,7 @@ TEXTS = [
     f"{_DMY}; BEGIN; {_YMD}; SELECT nosuch; COMMIT",
     f"{_DMY}; BEGIN; {_YMD}",
     f"{_DMY}; BEGIN; {_YMD}; ROLLBACK",
+    "BEGIN; SET LOCAL DateStyle = 'German'",
     f"{_DMY}; BEGIN; COMMIT; SET extra_float_digits = 0; SELECT nosuch",
     "SET LOCAL DateStyle = 'German'; SELECT current_setting('DateStyle')",
     "SET LOCAL DateStyle = 'German'",

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from dpsql.errors import InvalidParameter
-from dpsql.wire.backend import CommandComplete, DataRow, ErrorResponse, ReadyForQuery
+from dpsql.wire.backend import AuthenticationSASL, CommandComplete, DataRow, ErrorResponse, ReadyForQuery
 from dpsql.wire.frontend import Bind, CancelRequest, Execute, Parse, Query, Sync, Terminate
 from dpsql.wire.protocol import MessageLimits
 from dpsql.wire.server import GatewayServer, Limits
@@ -191,8 +191,25 @@ def test_logins_are_limited_apart_from_sessions(serve: Serve) -> None:
         for _ in range(2):
             stranger = stack.enter_context(RawClient(server.port))
             stranger.start()
-            stranger.receive()
-        assert stack.enter_context(RawClient(server.port)).fatal().sqlstate == "53300"
+            assert isinstance(stranger.receive(), AuthenticationSASL)
+            server.server._knocking.clear()  # as if the next came from elsewhere
+        refused = stack.enter_context(RawClient(server.port)).fatal()
+        assert (refused.sqlstate, refused.message) == ("53300", "sorry, too many clients already")
+
+
+def test_one_address_has_half_of_the_places_for_logins(serve: Serve) -> None:
+    server = serve(limits=Limits(logins=4))
+    with ExitStack() as stack:
+        strangers = [stack.enter_context(RawClient(server.port)) for _ in range(2)]
+        for stranger in strangers:
+            stranger.start()
+            assert isinstance(stranger.receive(), AuthenticationSASL)
+        refused = stack.enter_context(RawClient(server.port)).fatal()
+        assert (refused.sqlstate, refused.message) == ("53300", "too many logins from this address")
+        strangers[0].socket.close()
+        assert eventually(lambda: server.server._knocking["127.0.0.1"] == 1)
+        stack.enter_context(psycopg.connect(server.dsn))
+    assert eventually(lambda: not server.server._knocking)
 
 
 def test_an_idle_session_is_ended(serve: Serve) -> None:

@@ -404,3 +404,16 @@ def test_replies_are_padded_to_the_quantum(dialogue: Dialogue, sql: bytes) -> No
         dialogue.say(*messages)
         refused_at_parse = messages[0] != Query(sql) and sql == b"missing"
         assert time.monotonic() - begun >= 0.06 or refused_at_parse
+
+
+def test_who_is_gone_is_not_waited_for(dialogue: Dialogue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gateway that stops ends what runs at once, however long replies are held back."""
+    dialogue.session.quantum = 60_000
+
+    async def called_off(_function: Callable[[], T]) -> T:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(dialogue, "call", called_off)
+    parsed = dialogue.session.parse("select 1")[0]
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(asyncio.wait_for(dialogue._wire._run(parsed, ()), 30))
