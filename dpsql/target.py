@@ -15,7 +15,7 @@ from statistics import median_high, median_low
 from typing import Any
 
 from dpsql.compiler.parts import MeanOutput
-from dpsql.compiler.plan import CompiledQuery, OutputColumn
+from dpsql.compiler.plan import CompiledQuery
 from dpsql.engine import Answer
 from dpsql.errors import BudgetExhausted, Error, InvalidParameter
 from dpsql.ledger import Charge
@@ -200,17 +200,18 @@ class Course:
 
     def _measures(self, answer: Answer) -> tuple[Measure, ...]:
         query = answer.query
-        return tuple(self._measure(query.columns[place], place, answer.rows.rows) for place in _announced(query))
+        return tuple(self._measure(query, place, answer.rows.rows) for place in _announced(query))
 
-    def _measure(self, column: OutputColumn, place: int, rows: Sequence[tuple[Any, ...]]) -> Measure:
-        """Measure a column by its plan and by its released values."""
+    def _measure(self, query: CompiledQuery, place: int, rows: Sequence[tuple[Any, ...]]) -> Measure:
+        """Measure a column by its plan, or by its released values: a count near its threshold has a wider interval."""
+        column = query.columns[place]
         error = column.error
         if error is None:
             raise TypeError("an announced column has an error")
         told = [row for row in rows if row[place] is not None]
         value = median_high(abs(float(row[place])) for row in told) if told else None
         margin = error.plus_minus_95
-        if margin is None and told:
+        if told and place in query.limited and (margin is None or self.target.relative):
             margin = median_low((float(row[place + 2]) - float(row[place + 1])) / 2 for row in told)
         bound = self.target.bound
         size, goal = (value, bound * (value or 0.0)) if self.target.relative else (bound, bound)

@@ -21,7 +21,8 @@ from dpsql.privacy.reports import history
 from dpsql.privacy.sensitivity import Adjacency, Sensitivity, cell_sensitivity
 
 DRAWS = 6_000
-SCORES = (7, 3, 9, 9, 5)
+SCORES = (4, 3, 9, 4, 5)
+"""With these the two laws, and those of other scales, are so far apart that one is taken for another once in 1e9."""
 ONE = Sensitivity(1, 1, 1, 1)
 
 
