@@ -39,6 +39,8 @@ MAX_ROWS: Final = 100_000
 """Rows that a catalog query gives."""
 _FEW: Final = 16
 """Rows that are fetched at once."""
+_SIZED: Final = frozenset({"BOOLEAN", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DATE", "TIME", "TIMESTAMP"})
+"""Types whose values take little, each as much as any other."""
 STATEMENT_SECONDS: Final = 30.0
 """How long one may run."""
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
@@ -119,8 +121,10 @@ class CatalogEngine:
     def _fetched(self, cursor: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
         """The rows, a few at a time: what is one text to DuckDB is one for each row here."""
         rows: list[tuple[Any, ...]] = []
+        # The others have values of one size each.
+        long = [place for place, (_, kind, *_) in enumerate(cursor.description or ()) if str(kind) not in _SIZED]
         while len(rows) < MAX_ROWS and (some := cursor.fetchmany(min(_FEW, MAX_ROWS - len(rows)))):
-            self._room.take(sum(size_of(value) for row in some for value in row))
+            self._room.take(sum(size_of(row[place]) for place in long for row in some))
             rows += some
         return rows
 

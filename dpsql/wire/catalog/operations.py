@@ -3,6 +3,7 @@
 Rule: an operator that has no entry does not exist, as PostgreSQL says it.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -36,6 +37,7 @@ _BITS: Final = {"&": "&", "|": "|", "#": "xor", "<<": "<<", ">>": ">>"}
 _PATTERNS: Final = {"~": (False, False), "~*": (True, False), "!~": (False, True), "!~*": (True, True)}
 _LIKES: Final = {"~~": (False, False), "~~*": (True, False), "!~~": (False, True), "!~~*": (True, True)}
 _NUMBERS: Final = ("int2", "int4", "int8", "numeric", "float4", "float8")
+_SHORT: Final = re.compile(r"'[^']{0,100}'")
 _LONG: Final = {
     **{"int2": "smallint", "int4": "integer", "int8": "bigint", "bool": "boolean", "varchar": "character varying"},
     **{"bpchar": "character", "float8": "double precision", "char": '"char"', "float4": "real"},
@@ -151,6 +153,8 @@ class Operations:
             return self._concatenate_arrays(left, right)
         if not any(is_text(one.kind) or one.kind == UNKNOWN for one in (left, right)):
             raise self._no_operator("||", [left, right], at)
+        if _is_short(left) and _is_short(right):
+            return Typed(f"({self.text(left)} || {self.text(right)})", TEXT)
         return Typed(f"catalog_concat({self.text(left)}, {self.text(right)})", TEXT)
 
     def _concatenate_arrays(self, left: Typed, right: Typed) -> Typed:
@@ -207,3 +211,10 @@ class Operations:
         sign = quote("\\") if escape is None else escape
         sql = f"{name}({self.text(left)}, {self.text(right)}, {sign})"
         return Typed(f"(NOT {sql})" if negated else sql, BOOL)
+
+
+def _is_short(one: Typed) -> bool:
+    """True of numbers, and of constants as short as their texts: what is made of two such need not be counted first."""
+    return (one.kind.name in _NUMBERS and one.kind.name != "numeric") or (
+        one.kind == UNKNOWN and _SHORT.fullmatch(one.sql) is not None
+    )

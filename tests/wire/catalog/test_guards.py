@@ -207,6 +207,7 @@ SHORT_AND_LARGE = [
     DOUBLED.format("ARRAY[1]", "s || s") + "SELECT max(cardinality(s)) FROM t, pg_am",
     DOUBLED.format("ARRAY[1]", "array_cat(s, s)") + "SELECT max(cardinality(s)) FROM t, pg_am",
     f"SELECT '{'x' * 50_000}', oid FROM pg_type",
+    f"SELECT max(length('{'x' * 200}' || g)) FROM pg_am, generate_series(1, 90000) AS g",
     "SELECT count(g) FROM pg_type, LATERAL generate_series(1, 90000 + length(typname)) AS g",
     "SELECT " + "*, " * 100 + "1 FROM pg_class",
     "SELECT 1::oid, " + " || ".join(["ARRAY[1]"] * 500),
@@ -233,6 +234,9 @@ def test_chains_of_arrays_and_texts_are_as_in_postgresql(shop: Visitors) -> None
     ]
     assert shop.rows("SELECT concat('a', NULL, 1), concat_ws('-', 'a', NULL, 'b'), concat_ws(NULL, 'a'), 1::oid") == [
         ("a1", "a-b", None, 1)
+    ]
+    assert shop.rows("SELECT 'a' || 1, 1.5::float8 || 'a', 'a' || NULL, 'a''b' || 2, 1::oid") == [
+        ("a1", "1.5a", None, "a'b2", 1)
     ]
     assert shop.rows("SELECT replace('aXa', 'a', 'bb'), replace('a', '', 'x'), repeat('ab', -1), 1::oid") == [
         ("bbXbb", "a", "", 1)
