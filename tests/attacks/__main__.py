@@ -1,4 +1,4 @@
-"""All attacks on the naive gateway and on dpsql, in one table: `python -m tests.attacks`."""
+"""All attacks on the naive gateway and on dpsql, and the audit, in one table: `python -m tests.attacks`."""
 
 import sys
 from collections.abc import Iterator
@@ -6,7 +6,8 @@ from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.attacks.arena import Arena, Comparison, open_arena
+from dpsql.auditing import Extent, audit
+from tests.attacks.arena import Arena, Comparison, Verdict, open_arena
 
 ROUNDS = 200
 WIDTHS = (25, 62, 62)
@@ -16,6 +17,15 @@ def comparisons(arena: Arena) -> Iterator[Comparison]:
     """Run every attack there is a file of."""
     for file in sorted(Path(__file__).parent.glob("test_*.py")):
         yield import_module(f"tests.attacks.{file.stem}").compare(arena)
+
+
+def audited(arena: Arena) -> Verdict:
+    """Let the audit try to refute what dpsql claims of the arena's policy."""
+    findings = audit(arena.engine(True).policy, Extent()).findings
+    refuted = [finding for finding in findings if not finding.holds]
+    shown = max(finding.bound.epsilon / finding.epsilon for finding in findings if finding.epsilon)
+    told = f"{len(refuted)} of {len(findings)} claims refuted, {shown:.0%} of an ε shown"
+    return Verdict(told, bool(refuted))
 
 
 def row(*cells: str) -> str:
@@ -35,6 +45,9 @@ def main() -> int:
             )
             print(row(found.attack, *verdicts), flush=True)
             fallen |= found.dpsql.succeeded or not found.naive.succeeded
+        verdict = audited(arena)
+        print(row("audit", "–", f"{verdict.text}{'' if verdict.succeeded else ': withstood'}"))
+        fallen |= verdict.succeeded
     return int(fallen)
 
 
