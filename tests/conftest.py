@@ -34,9 +34,9 @@ SEED = 7
 
 COVERS = {"backends", "cli", "compiler", "ledger", "privacy", "test_protocol", "test_release", "test_system"} | {
     *("test_array_columns", "test_bias", "test_bounded_copies", "test_engine", "test_flights", "test_intervals"),
-    *("test_neighbours", "test_neighbours_copies", "test_nested", "test_previews", "test_prices", "test_probes"),
-    *("test_replay", "test_responses", "test_scopes", "test_session", "test_shared_ledger", "test_target", "test_tpch"),
-    *("test_transactions",),
+    *("test_neighbours", "test_neighbours_copies", "test_neighbours_rows", "test_nested", "test_previews"),
+    *("test_prices", "test_probes", "test_replay", "test_responses", "test_scopes", "test_session"),
+    *("test_shared_ledger", "test_target", "test_tpch", "test_transactions"),
 }
 """The tests that answer for branches; the others, which run whole systems, are not slowed down by counting them."""
 

@@ -8,11 +8,13 @@ import itertools
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,8 +109,13 @@ class OwnServer(Server):
             self.run("SELECT pg_reload_conf()", f"DROP ROLE {user}", f"DROP ROLE {banned}")
 
     def start(self) -> None:
-        """Start it again, with the data it had."""
-        self.process.ensure_postgres_running()
+        """Start it again, with the data it had; to recover may take longer than the package waits for."""
+        for _ in range(60):
+            with suppress(subprocess.TimeoutExpired, AssertionError):
+                self.process.ensure_postgres_running()
+                return
+            time.sleep(1)
+        raise TimeoutError("the server does not start again")
 
 
 @contextmanager
