@@ -190,6 +190,12 @@ def _error_text(column: OutputColumn) -> str:
     return f"± {number(error.plus_minus_95)} at 95 %, {error.mechanism} noise, {l2}"
 
 
+def _in_each(planned: PlannedRelease) -> str:
+    """The limits in each group, where rows are limited over all of them, too."""
+    bounds = planned.contribution
+    return f"{bounds.max_rows} in each{f' of {bounds.max_groups} groups' if planned.limits_groups else ''}"
+
+
 def _release_lines(index: int, planned: PlannedRelease) -> list[str]:
     bounds = planned.contribution
     if bounds.lists is not None:
@@ -200,8 +206,7 @@ def _release_lines(index: int, planned: PlannedRelease) -> list[str]:
     elif not bounds.grouped:
         counted = f"{bounds.max_rows} rows of one unit count"
     elif bounds.all_rows is not None:
-        groups = f" of {bounds.max_groups} groups" if planned.limits_groups else ""
-        counted = f"{bounds.all_rows} rows of one unit count in all groups together, {bounds.max_rows} in each{groups}"
+        counted = f"{bounds.all_rows} rows of one unit count in all groups together, {_in_each(planned)}"
     else:
         counted = f"one unit counts in {bounds.max_groups} groups, with {bounds.max_rows} rows in each"
     lines = [f"Release {index + 1}: {counted}{', enforced by the schema' if bounds.one_row else ''}"]
@@ -306,8 +311,7 @@ def _rows_cut(query: CompiledQuery) -> str | None:
             touched = f"{bounds.max_groups} groups and " if bounds.grouped else ""
             return f"of one unit at most {touched}{bounds.max_rows} rows of each key that is picked from are counted"
         if bounds.all_rows is not None:
-            groups = f" of {bounds.max_groups} groups" if planned.limits_groups else ""
-            return f"of one unit at most {bounds.all_rows} rows are counted, and {bounds.max_rows} in each{groups}"
+            return f"of one unit at most {bounds.all_rows} rows are counted, and {_in_each(planned)}"
         if bounds.grouped and not bounds.copied:
             return f"of one unit at most {bounds.max_groups} groups and {bounds.max_rows} rows in each are counted"
         return f"of one unit at most {bounds.max_rows} rows are counted"

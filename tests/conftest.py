@@ -26,6 +26,7 @@ from examples.load_german_health import load as load_german_health
 from tests.copies import copied
 from tests.faults.forks import Forks
 from tests.postgres import VERSIONS, Connection, OwnServer, Server, own_server, served_clinic, url_of
+from tests.strategies.world import Survey, open_survey
 from tests.world import WIDE_POLICY, add_events
 
 ROOT = Path(__file__).parent.parent
@@ -87,6 +88,22 @@ def german_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("german")
     load_german_health(folder / "german_health.duckdb")
     return Path(shutil.copy(ROOT / "policies" / "german_health.toml", folder))
+
+
+@pytest.fixture(scope="module")
+def survey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Survey]:
+    """The survey, for a module's tests to fill, whose neighbours lack a unit."""
+    opened = open_survey(tmp_path_factory.mktemp("survey"), "add_remove")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def substituted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Survey]:
+    """The same, whose neighbours have another unit in the place of one."""
+    opened = open_survey(tmp_path_factory.mktemp("survey"), "substitute")
+    yield opened
+    opened.close()
 
 
 def open_engine(

@@ -5,7 +5,7 @@ is refused makes no promise; one that is accepted must also never fail, whatever
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC
 from pathlib import Path
@@ -36,26 +36,12 @@ from tests.strategies.data import REPLACEMENTS, UNITS, Database, Row, databases
 from tests.strategies.distance import TooFar, assert_neighbours, assert_same, picked, vectors
 from tests.strategies.queries import COLUMNS, CONSTANTS, FORMS
 from tests.strategies.world import CONSTANTS as MEANINGS
-from tests.strategies.world import SETTINGS, Rows, Survey, open_survey, policy_file, survey_file
+from tests.strategies.world import SETTINGS, Rows, Survey, policy_file, survey_file
 from tests.strategies.writer import SETTINGS_STRATEGY, queries
 
 # Several queries of one database, for making a database takes longest.
 ASKED = st.lists(st.tuples(queries(), SETTINGS_STRATEGY), min_size=6, max_size=10)
 UNIT = st.sampled_from([0, 0, 0, *range(1, UNITS)])
-
-
-@pytest.fixture(scope="module")
-def survey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Survey]:
-    opened = open_survey(tmp_path_factory.mktemp("survey"), "add_remove")
-    yield opened
-    opened.close()
-
-
-@pytest.fixture(scope="module")
-def substituted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Survey]:
-    opened = open_survey(tmp_path_factory.mktemp("survey"), "substitute")
-    yield opened
-    opened.close()
 
 
 def accepted(survey: Survey, asked: list[tuple[str, QuerySettings]]) -> list[PlannedRelease]:

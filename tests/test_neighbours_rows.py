@@ -4,7 +4,7 @@ Generated databases and queries meet this form in test_neighbours and its Postgr
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,25 +18,11 @@ from dpsql.errors import GuaranteeMismatch
 from dpsql.privacy.sensitivity import Adjacency, row_sensitivity
 from dpsql.release import release
 from tests.strategies.distance import TooFar, assert_neighbours, vectors
-from tests.strategies.world import SETTINGS, Survey, open_survey
+from tests.strategies.world import SETTINGS, Survey
 from tests.test_neighbours import CASES, Fault, greedy, release_of, unclamped, without
 
 FIVE = replace(SETTINGS, max_rows=5)
 """With three rows in each of three groups, five in all are fewer."""
-
-
-@pytest.fixture(scope="module")
-def survey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Survey]:
-    opened = open_survey(tmp_path_factory.mktemp("survey"), "add_remove")
-    yield opened
-    opened.close()
-
-
-@pytest.fixture(scope="module")
-def substituted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Survey]:
-    opened = open_survey(tmp_path_factory.mktemp("survey"), "substitute")
-    yield opened
-    opened.close()
 
 
 def limited(survey: Survey) -> list[PlannedRelease]:

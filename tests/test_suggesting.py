@@ -30,26 +30,12 @@ from tests.postgres import Server
 from tests.strategies.data import REPLACEMENTS, UNITS, Database, Row, databases
 from tests.strategies.distance import assert_neighbours, assert_same
 from tests.strategies.elephant import Elephant, open_elephant
-from tests.strategies.world import SETTINGS, Rows, Survey, open_survey
+from tests.strategies.world import SETTINGS, Rows, Survey
 
 HALF = Decimal("0.5")
 INFINITE = ("inf", "-inf", "nan")
 UNIT = st.sampled_from([0, 0, *range(1, UNITS)])
 World = Survey | Elephant
-
-
-@pytest.fixture(scope="module")
-def survey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Survey]:
-    opened = open_survey(tmp_path_factory.mktemp("survey"), "add_remove")
-    yield opened
-    opened.close()
-
-
-@pytest.fixture(scope="module")
-def substituted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Survey]:
-    opened = open_survey(tmp_path_factory.mktemp("survey"), "substitute")
-    yield opened
-    opened.close()
 
 
 @pytest.fixture(scope="module")
