@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dpsql.backends import Cancellation, ExactCells, open_backend
 from dpsql.compiler.ir import Column, Field, Grid
 from dpsql.compiler.parts import CountOutput, MeanOutput, Output, Part, PartKind, RankOutput, SumOutput, TruthOutput
-from dpsql.compiler.plan import CompiledQuery, PlannedRelease
+from dpsql.compiler.planned import CompiledQuery, PlannedRelease
 from dpsql.compiler.spreads import Moment, SpreadOutput
 from dpsql.compiler.visible import weights
 from dpsql.errors import InvalidParameter
