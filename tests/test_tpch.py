@@ -16,7 +16,7 @@ import pytest
 
 from dpsql.backends import Cancellation, DuckDBBackend, ExactRows
 from dpsql.backends.backend import NO_INPUTS, Inputs
-from dpsql.compiler.parts import MeanOutput
+from dpsql.compiler.outputs import MeanOutput
 from dpsql.compiler.planned import PlannedRelease, PublicRead
 from dpsql.engine import Engine
 from dpsql.errors import Error

@@ -14,7 +14,9 @@ from dpsql.compiler.engines.dialect import quote_name
 from dpsql.compiler.from_copies import FromCopy, from_copy
 from dpsql.compiler.ir import Relation, Release
 from dpsql.compiler.lowering import Fields
-from dpsql.compiler.parts import UNITS, Contribution, Output, PartList
+from dpsql.compiler.outputs import Output
+from dpsql.compiler.part_list import PartList
+from dpsql.compiler.parts import UNITS, Contribution
 from dpsql.compiler.pricing import Calibrated, Unpriced, error_ratio
 from dpsql.compiler.render import Leaf, Renderer
 from dpsql.compiler.rewrite import Bounding, rewrite

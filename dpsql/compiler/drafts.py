@@ -16,7 +16,9 @@ from dpsql.compiler.domain import enumerate_keys
 from dpsql.compiler.engines import DIALECTS, POST_PROCESSING
 from dpsql.compiler.ir import Call, Cast, Expr, Relation, Release
 from dpsql.compiler.lowering import Fields
-from dpsql.compiler.parts import Contribution, Output, PartList
+from dpsql.compiler.outputs import Output
+from dpsql.compiler.part_list import PartList
+from dpsql.compiler.parts import Contribution
 from dpsql.compiler.planned import PublicRead
 from dpsql.compiler.pricing import Unpriced
 from dpsql.compiler.public_reads import public_read
