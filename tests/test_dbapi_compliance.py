@@ -1,6 +1,7 @@
 """The PyPI suite dbapi-compliance, over a source that is only read.
 
-Its tables are the owner's, public and filled beforehand; a statement without a result stands where the suite makes them.
+Its tables are the owner's, public and filled beforehand; where the suite makes them, there is a statement that has no
+result.
 What needs rows to be written is put in other words here, and NOT_AS_WRITTEN says why.
 """
 
