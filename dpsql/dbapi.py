@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from dpsql.backends import open_backend
+from dpsql.catalog.catalog import Catalogs
 from dpsql.engine import Answer, Engine
 from dpsql.errors import InterfaceError, InvalidParameter, PolicyViolation, ProgrammingError
 from dpsql.explain import cost_json, remaining_json
@@ -120,7 +121,9 @@ class Connection:
     def __init__(self, engine: Engine, user: str) -> None:
         """Wrap an engine; use `connect`."""
         self._engine = engine
-        self._session = Session(engine, user)
+        database = engine.policy.dataset.name
+        self._catalogs = Catalogs({database: engine})
+        self._session = Session(engine, user, self._catalogs.browser(database, user))
         self._lock = threading.Lock()
         self._closed = False
 
@@ -161,6 +164,7 @@ class Connection:
         if not self._closed:
             self._closed = True
             self._session.close()
+            self._catalogs.close()
             self._engine.close()
             self._engine.ledger.close()
 
