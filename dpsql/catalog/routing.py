@@ -10,16 +10,16 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Final
 
+from dpsql.catalog.functions import functions
+from dpsql.catalog.kinds import OID_TYPES
+from dpsql.catalog.parser import parse_catalog_query
+from dpsql.catalog.queries import system_relation
+from dpsql.catalog.relations import INFORMATION_SCHEMA, PG_CATALOG, system_relations
+from dpsql.catalog.rowfunctions import RELATION_FUNCTIONS, empty_functions
+from dpsql.catalog.syntax import ArrayOf, ArrayRows, Call, Cast, Quantified, Query, Subscript, TableSource
 from dpsql.compiler.functions import CALLS
 from dpsql.errors import Error, UnsupportedQuery
 from dpsql.sqltypes import SqlType
-from dpsql.wire.catalog.functions import functions
-from dpsql.wire.catalog.kinds import OID_TYPES
-from dpsql.wire.catalog.parser import parse_catalog_query
-from dpsql.wire.catalog.queries import system_relation
-from dpsql.wire.catalog.relations import INFORMATION_SCHEMA, PG_CATALOG, system_relations
-from dpsql.wire.catalog.rowfunctions import RELATION_FUNCTIONS, empty_functions
-from dpsql.wire.catalog.syntax import ArrayOf, ArrayRows, Call, Cast, Quantified, Query, Subscript, TableSource
 
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPECIAL: Final = frozenset(

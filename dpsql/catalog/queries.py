@@ -8,25 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from dpsql.errors import (
-    GroupingError,
-    InvalidSyntax,
-    QueryTooComplex,
-    UndefinedColumn,
-    UndefinedFunction,
-    UndefinedTable,
-)
-from dpsql.wire.catalog.calls import order_key
-from dpsql.wire.catalog.expressions import Expressions
-from dpsql.wire.catalog.kinds import INT8, OID, TEXT, UNKNOWN, Kind, kind_of, named
-from dpsql.wire.catalog.literals import quote
-from dpsql.wire.catalog.naming import column_name
-from dpsql.wire.catalog.operations import shown_kind
-from dpsql.wire.catalog.relations import Relation, system_relations
-from dpsql.wire.catalog.rowfunctions import RELATION_FUNCTIONS
-from dpsql.wire.catalog.rowsets import rowset, session_rows
-from dpsql.wire.catalog.scope import Binding, Out, Rendered, Scope
-from dpsql.wire.catalog.syntax import (
+from dpsql.catalog.calls import order_key
+from dpsql.catalog.expressions import Expressions
+from dpsql.catalog.kinds import INT8, OID, TEXT, UNKNOWN, Kind, kind_of, named
+from dpsql.catalog.literals import quote
+from dpsql.catalog.naming import column_name
+from dpsql.catalog.operations import shown_kind
+from dpsql.catalog.relations import Relation, system_relations
+from dpsql.catalog.rowfunctions import RELATION_FUNCTIONS
+from dpsql.catalog.rowsets import rowset, session_rows
+from dpsql.catalog.scope import Binding, Out, Rendered, Scope
+from dpsql.catalog.syntax import (
     Alias,
     Body,
     CallSource,
@@ -47,8 +39,16 @@ from dpsql.wire.catalog.syntax import (
     Values,
     Window,
 )
-from dpsql.wire.catalog.typed import Typed, coerced, common_kind, quote_name, settled
-from dpsql.wire.catalog.views import VIEWS
+from dpsql.catalog.typed import Typed, coerced, common_kind, quote_name, settled
+from dpsql.catalog.views import VIEWS
+from dpsql.errors import (
+    GroupingError,
+    InvalidSyntax,
+    QueryTooComplex,
+    UndefinedColumn,
+    UndefinedFunction,
+    UndefinedTable,
+)
 
 _SEARCHED: Final = ("pg_catalog",)
 _MOST_COLUMNS: Final = 1664

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-from dpsql.wire.catalog.kinds import Kind, named, record
+from dpsql.catalog.kinds import Kind, named, record
 
 _EMPTY: Final = """
 aclexplode(1) grantor oid, grantee oid, privilege_type text, is_grantable bool

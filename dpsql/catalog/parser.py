@@ -3,12 +3,11 @@
 Rule: what is not known is a syntax error; nothing is skipped and nothing is guessed.
 """
 
-from dpsql.errors import InvalidSyntax, QueryTooComplex
-from dpsql.wire.catalog.lexer import tokenize
-from dpsql.wire.catalog.operators import MAX_DEPTH, Operators
-from dpsql.wire.catalog.reading import words
-from dpsql.wire.catalog.special_forms import WORD_CALLS
-from dpsql.wire.catalog.syntax import (
+from dpsql.catalog.lexer import tokenize
+from dpsql.catalog.operators import MAX_DEPTH, Operators
+from dpsql.catalog.reading import words
+from dpsql.catalog.special_forms import WORD_CALLS
+from dpsql.catalog.syntax import (
     Alias,
     Body,
     Call,
@@ -28,6 +27,7 @@ from dpsql.wire.catalog.syntax import (
     Values,
     Window,
 )
+from dpsql.errors import InvalidSyntax, QueryTooComplex
 
 
 def parse_catalog_query(sql: str) -> Query:

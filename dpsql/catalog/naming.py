@@ -1,6 +1,6 @@
 """naming: the name that a column of a result has where the query gives it none, as PostgreSQL derives it."""
 
-from dpsql.wire.catalog.syntax import (
+from dpsql.catalog.syntax import (
     ArrayOf,
     ArrayRows,
     Call,

@@ -15,8 +15,15 @@ from typing import Any, Final
 import duckdb
 from duckdb.func import SPECIAL
 
+from dpsql import textformat
 from dpsql.backends import Cancellation
 from dpsql.backends.duckdb import stoppable
+from dpsql.catalog.kinds import Kind
+from dpsql.catalog.literals import array_elements, json_part, json_type
+from dpsql.catalog.relations import Row, system_relations, typed_rows
+from dpsql.catalog.room import Room, quote_literal, size_of
+from dpsql.catalog.snapshot import Snapshot, quote_identifier, split_name
+from dpsql.catalog.typed import quote_name
 from dpsql.errors import (
     CardinalityViolation,
     Error,
@@ -26,13 +33,6 @@ from dpsql.errors import (
     UndefinedObject,
     UnsupportedQuery,
 )
-from dpsql.wire import textformat
-from dpsql.wire.catalog.kinds import Kind
-from dpsql.wire.catalog.literals import array_elements, json_part, json_type
-from dpsql.wire.catalog.relations import Row, system_relations, typed_rows
-from dpsql.wire.catalog.room import Room, quote_literal, size_of
-from dpsql.wire.catalog.snapshot import Snapshot, quote_identifier, split_name
-from dpsql.wire.catalog.typed import quote_name
 
 _LOG = logging.getLogger("dpsql.catalog")
 MAX_ROWS: Final = 100_000

@@ -4,8 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
 
-from dpsql.wire.catalog.reading import Reader
-from dpsql.wire.catalog.syntax import ArrayOf, ArrayRows, Call, Case, Cast, Constant, Exists, Expr, Query, Row, TypeName
+from dpsql.catalog.reading import Reader
+from dpsql.catalog.syntax import ArrayOf, ArrayRows, Call, Case, Cast, Constant, Exists, Expr, Query, Row, TypeName
 
 _TYPE_ALIASES: Final = {
     "int": "int4",

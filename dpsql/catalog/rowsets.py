@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo, available_timezones
 
-from dpsql.wire.catalog.kinds import Kind, kind_of
-from dpsql.wire.catalog.literals import quote
-from dpsql.wire.catalog.objects import DATABASE_TABLESPACE, OWNER_OID
-from dpsql.wire.catalog.relations import Relation, Row
-from dpsql.wire.catalog.typed import Statement, quote_name
-from dpsql.wire.catalog.visitor import Visitor
+from dpsql.catalog.kinds import Kind, kind_of
+from dpsql.catalog.literals import quote
+from dpsql.catalog.objects import DATABASE_TABLESPACE, OWNER_OID
+from dpsql.catalog.relations import Relation, Row
+from dpsql.catalog.typed import Statement, quote_name
+from dpsql.catalog.visitor import Visitor
 
 _UTF8 = 6
 

@@ -7,10 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from dpsql.errors import (
-    UndefinedFunction,
-)
-from dpsql.wire.catalog.kinds import (
+from dpsql.catalog.kinds import (
     BOOL,
     FLOAT8,
     OID,
@@ -21,14 +18,17 @@ from dpsql.wire.catalog.kinds import (
     kind_of,
     named,
 )
-from dpsql.wire.catalog.literals import quote
-from dpsql.wire.catalog.typed import (
+from dpsql.catalog.literals import quote
+from dpsql.catalog.typed import (
     Statement,
     Typed,
     coerced,
     common_kind,
     is_text,
     settled,
+)
+from dpsql.errors import (
+    UndefinedFunction,
 )
 
 _COMPARISONS: Final = frozenset({"=", "<>", "<", ">", "<=", ">="})

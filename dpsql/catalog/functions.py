@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from dpsql.wire.catalog.kinds import UNKNOWN, Kind, array_of, kind_of, named
-from dpsql.wire.catalog.typed import implicit
+from dpsql.catalog.kinds import UNKNOWN, Kind, array_of, kind_of, named
+from dpsql.catalog.typed import implicit
 
 _TEXTS: Final = """
 lower(text) text = lower({0})

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dpsql.catalog.kinds import Kind
+from dpsql.catalog.syntax import Name, Star
 from dpsql.errors import AmbiguousColumn, UndefinedColumn, UndefinedTable
-from dpsql.wire.catalog.kinds import Kind
-from dpsql.wire.catalog.syntax import Name, Star
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Values as PostgreSQL prints and reads them in text format, under DateStyle ISO and the like; see styles.py."""
+"""Values as PostgreSQL prints and reads them in text format, under DateStyle ISO and the like; see wire/styles.py."""
 
 import json
 import re

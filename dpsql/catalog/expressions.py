@@ -7,13 +7,8 @@ Rule 2: an operator or function that has no entry does not exist, as PostgreSQL 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from dpsql.errors import (
-    DatatypeMismatch,
-    UndefinedObject,
-    UnsupportedQuery,
-)
-from dpsql.wire.catalog.calls import Calls
-from dpsql.wire.catalog.kinds import (
+from dpsql.catalog.calls import Calls
+from dpsql.catalog.kinds import (
     BOOL,
     INT4,
     NUMERIC,
@@ -25,10 +20,10 @@ from dpsql.wire.catalog.kinds import (
     named,
     record,
 )
-from dpsql.wire.catalog.literals import null, quote
-from dpsql.wire.catalog.operations import shown_kind
-from dpsql.wire.catalog.scope import Rendered, Scope
-from dpsql.wire.catalog.syntax import (
+from dpsql.catalog.literals import null, quote
+from dpsql.catalog.operations import shown_kind
+from dpsql.catalog.scope import Rendered, Scope
+from dpsql.catalog.syntax import (
     Among,
     AmongRows,
     ArrayOf,
@@ -57,13 +52,18 @@ from dpsql.wire.catalog.syntax import (
     Test,
     TypeName,
 )
-from dpsql.wire.catalog.typed import (
+from dpsql.catalog.typed import (
     Typed,
     coerced,
     common_kind,
     integer_kind,
     placeholder,
     settled,
+)
+from dpsql.errors import (
+    DatatypeMismatch,
+    UndefinedObject,
+    UnsupportedQuery,
 )
 
 

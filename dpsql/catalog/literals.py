@@ -10,12 +10,12 @@ from datetime import UTC, date, datetime
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
+from dpsql import textformat
+from dpsql.catalog.kinds import BOOL, REG_TYPES, Kind, kind_of
+from dpsql.catalog.visitor import Visitor
 from dpsql.compiler import intervals
 from dpsql.errors import Error, InvalidText, NumberOutOfRange, QueryTooComplex
 from dpsql.sqltypes import Span
-from dpsql.wire import textformat
-from dpsql.wire.catalog.kinds import BOOL, REG_TYPES, Kind, kind_of
-from dpsql.wire.catalog.visitor import Visitor
 
 _RANGES: Final = {"int2": 2**15, "int4": 2**31, "int8": 2**63}
 _LONG: Final = {

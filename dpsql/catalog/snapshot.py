@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Final
 
+from dpsql.catalog.objects import OWNER, OWNER_OID, PolicyObjects
+from dpsql.catalog.relations import Row, system_relations, typed_rows
 from dpsql.errors import InvalidSyntax, UndefinedFunction, UndefinedObject, UndefinedTable
-from dpsql.wire.catalog.objects import OWNER, OWNER_OID, PolicyObjects
-from dpsql.wire.catalog.relations import Row, system_relations, typed_rows
 
 _STATIC: Final = (
     *("pg_type", "pg_namespace", "pg_am", "pg_language", "pg_collation", "pg_cast", "pg_opclass", "pg_opfamily"),

@@ -11,6 +11,17 @@ from typing import Any, Final
 
 from dpsql.backends import Cancellation
 from dpsql.browsing import Visit
+from dpsql.catalog.engine import CatalogEngine
+from dpsql.catalog.kinds import REG_TYPES, STORED_SCALE, TEXT, UNKNOWN, Kind, kind_of
+from dpsql.catalog.literals import stored
+from dpsql.catalog.objects import KINDS, PolicyObjects
+from dpsql.catalog.queries import Queries
+from dpsql.catalog.routing import catalog_query
+from dpsql.catalog.scope import Out, Rendered
+from dpsql.catalog.snapshot import Snapshot
+from dpsql.catalog.syntax import Query
+from dpsql.catalog.typed import Statement
+from dpsql.catalog.visitor import Visitor
 from dpsql.compiler import intervals
 from dpsql.compiler.statements import QueryStatement
 from dpsql.engine import VERSION_TEXT, Engine
@@ -18,17 +29,6 @@ from dpsql.errors import Error, QueryTooComplex
 from dpsql.policy import Role
 from dpsql.results import Description, ObjectName, Result, ResultColumn
 from dpsql.sqltypes import SqlType
-from dpsql.wire.catalog.engine import CatalogEngine
-from dpsql.wire.catalog.kinds import REG_TYPES, STORED_SCALE, TEXT, UNKNOWN, Kind, kind_of
-from dpsql.wire.catalog.literals import stored
-from dpsql.wire.catalog.objects import KINDS, PolicyObjects
-from dpsql.wire.catalog.queries import Queries
-from dpsql.wire.catalog.routing import catalog_query
-from dpsql.wire.catalog.scope import Out, Rendered
-from dpsql.wire.catalog.snapshot import Snapshot
-from dpsql.wire.catalog.syntax import Query
-from dpsql.wire.catalog.typed import Statement
-from dpsql.wire.catalog.visitor import Visitor
 
 _EXACT: Final = frozenset({"BOOLEAN", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP"})
 """Storages of which the engine gives the very values; a text may be a number that only became one."""

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from dpsql.wire.catalog import facts
-from dpsql.wire.catalog.kinds import Kind, kind_of
+from dpsql.catalog import facts
+from dpsql.catalog.kinds import Kind, kind_of
 
 PG_CATALOG = "pg_catalog"
 INFORMATION_SCHEMA = "information_schema"

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dpsql.errors import DatatypeMismatch, QueryTooComplex
-from dpsql.wire.catalog import literals
-from dpsql.wire.catalog.kinds import (
+from dpsql.catalog import literals
+from dpsql.catalog.kinds import (
     BOOL,
     INT2,
     INT4,
@@ -20,10 +19,11 @@ from dpsql.wire.catalog.kinds import (
     array_of,
     kind_of,
 )
-from dpsql.wire.catalog.literals import null, quote
-from dpsql.wire.catalog.snapshot import Snapshot
-from dpsql.wire.catalog.syntax import Constant
-from dpsql.wire.catalog.visitor import Visitor
+from dpsql.catalog.literals import null, quote
+from dpsql.catalog.snapshot import Snapshot
+from dpsql.catalog.syntax import Constant
+from dpsql.catalog.visitor import Visitor
+from dpsql.errors import DatatypeMismatch, QueryTooComplex
 
 MAX_WRITTEN: Final = 10_000_000
 """Characters of SQL that are written for one query: what stands in several places makes much of a short query."""

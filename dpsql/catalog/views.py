@@ -7,8 +7,8 @@ that the user sees.
 from collections.abc import Mapping
 from typing import Final
 
-from dpsql.wire.catalog.parser import parse_catalog_query
-from dpsql.wire.catalog.syntax import Query
+from dpsql.catalog.parser import parse_catalog_query
+from dpsql.catalog.syntax import Query
 
 _SHOWN: Final = "c.relkind IN ('r', 'v', 'f', 'p')"
 _OWN: Final = "n.nspname NOT IN ('pg_catalog', 'information_schema')"

@@ -4,9 +4,8 @@ from abc import ABC
 from collections.abc import Callable
 from typing import Final
 
-from dpsql.errors import QueryTooComplex
-from dpsql.wire.catalog.operands import Operands
-from dpsql.wire.catalog.syntax import (
+from dpsql.catalog.operands import Operands
+from dpsql.catalog.syntax import (
     Among,
     AmongRows,
     Between,
@@ -23,6 +22,7 @@ from dpsql.wire.catalog.syntax import (
     Subscript,
     Test,
 )
+from dpsql.errors import QueryTooComplex
 
 MAX_DEPTH: Final = 60
 _COMPARISONS: Final = frozenset({"<", ">", "=", "<=", ">=", "<>", "!="})

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from dpsql.catalog import facts
 from dpsql.sqltypes import SqlType
-from dpsql.wire.catalog import facts
 
 STORED_SCALE: Final = 10
 _STORAGE: Final = {

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TypeVar
 
+from dpsql.catalog import facts
+from dpsql.catalog.lexer import Token
 from dpsql.errors import InvalidSyntax
-from dpsql.wire.catalog import facts
-from dpsql.wire.catalog.lexer import Token
 
 T = TypeVar("T")
 

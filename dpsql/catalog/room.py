@@ -9,8 +9,8 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
+from dpsql.catalog.snapshot import quote_identifier
 from dpsql.errors import InvalidParameter, QueryTooComplex
-from dpsql.wire.catalog.snapshot import quote_identifier
 
 MOST: Final = 64 * 2**20
 """Characters that the functions and the rows of one query may have together."""

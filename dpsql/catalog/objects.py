@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Final
 
+from dpsql.catalog.kinds import Kind, array_of, named
+from dpsql.catalog.relations import Row, typed_rows
 from dpsql.compiler.catalog import SYSTEM_TABLES
 from dpsql.policy import Column, Policy, Role, Table
 from dpsql.sqltypes import ARRAYS, SqlType
-from dpsql.wire.catalog.kinds import Kind, array_of, named
-from dpsql.wire.catalog.relations import Row, typed_rows
 
 KeyType = Callable[[str, str], SqlType]
 OWNER_OID: Final = 10

@@ -6,13 +6,7 @@ Rule: a function that has no entry does not exist, as PostgreSQL says it.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from dpsql.errors import (
-    InvalidParameter,
-    UndefinedFunction,
-    UndefinedObject,
-    UnsupportedQuery,
-)
-from dpsql.wire.catalog.functions import (
+from dpsql.catalog.functions import (
     Function,
     aggregates,
     argument_kinds,
@@ -21,7 +15,7 @@ from dpsql.wire.catalog.functions import (
     result_kind,
     window_functions,
 )
-from dpsql.wire.catalog.kinds import (
+from dpsql.catalog.kinds import (
     BOOL,
     INT4,
     INT8,
@@ -32,11 +26,11 @@ from dpsql.wire.catalog.kinds import (
     named,
     record,
 )
-from dpsql.wire.catalog.literals import null, quote
-from dpsql.wire.catalog.operations import HINT, Operations, shown_kind
-from dpsql.wire.catalog.rowfunctions import empty_functions
-from dpsql.wire.catalog.scope import Scope
-from dpsql.wire.catalog.syntax import (
+from dpsql.catalog.literals import null, quote
+from dpsql.catalog.operations import HINT, Operations, shown_kind
+from dpsql.catalog.rowfunctions import empty_functions
+from dpsql.catalog.scope import Scope
+from dpsql.catalog.syntax import (
     Call,
     Cast,
     Constant,
@@ -45,7 +39,7 @@ from dpsql.wire.catalog.syntax import (
     Parameter,
     Window,
 )
-from dpsql.wire.catalog.typed import (
+from dpsql.catalog.typed import (
     Statement,
     Typed,
     as_text,
@@ -54,6 +48,12 @@ from dpsql.wire.catalog.typed import (
     element_texts,
     path,
     settled,
+)
+from dpsql.errors import (
+    InvalidParameter,
+    UndefinedFunction,
+    UndefinedObject,
+    UnsupportedQuery,
 )
 
 

@@ -3,11 +3,10 @@
 from abc import ABC
 from typing import Final
 
-from dpsql.errors import InvalidSyntax
-from dpsql.wire.catalog.lexer import Token
-from dpsql.wire.catalog.reading import words
-from dpsql.wire.catalog.special_forms import SPECIAL_CALLS, WORDS, SpecialForms
-from dpsql.wire.catalog.syntax import (
+from dpsql.catalog.lexer import Token
+from dpsql.catalog.reading import words
+from dpsql.catalog.special_forms import SPECIAL_CALLS, WORDS, SpecialForms
+from dpsql.catalog.syntax import (
     Call,
     Cast,
     Constant,
@@ -22,6 +21,7 @@ from dpsql.wire.catalog.syntax import (
     TypeName,
     Window,
 )
+from dpsql.errors import InvalidSyntax
 
 _LITERAL_TYPES: Final = frozenset({"date", "time", "timestamp", "timestamptz", "interval", "name", "regclass", "oid"})
 

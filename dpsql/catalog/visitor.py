@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from dpsql.wire.catalog.objects import OWNER, OWNER_OID
-from dpsql.wire.catalog.snapshot import Snapshot
+from dpsql.catalog.objects import OWNER, OWNER_OID
+from dpsql.catalog.snapshot import Snapshot
 
 ChangeSetting = Callable[[str, str, bool], str]
 
