@@ -30,6 +30,8 @@ def login_page(trouble: str | None) -> bytes:
     form = element(
         "form",
         element("h1", "dpsql console"),
+        # Password managers file the password under it.
+        element("input", name="username", value="owner", autocomplete="username", hidden="hidden"),
         element("label", "The data owner's password", for_="password"),
         element(
             "input",

@@ -1,5 +1,6 @@
 """tables: rows of a table, with heads that can be read aloud, in a box that scrolls where the page is narrow."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,27 +23,34 @@ class Column:
 
 
 def table(caption: str, columns: Sequence[Column], rows: Sequence[Sequence[Content]]) -> Html:
-    """A table; a cell without content shows a dash."""
+    """A table; a cell without content shows a dash.
+
+    Where the page is narrow, cells stand below one another with their heads beside them, and browsers forget what rows
+    and cells are: the roles say it.
+    """
     if not rows:
         return element("p", "None.", class_="note")
-    heads = (
-        element("th", _head(column), scope="col", class_="number" if column.number else None) for column in columns
-    )
-    body = (
-        element(
-            "tr",
-            *(
-                element("td", "–" if cell in (None, "") else cell, class_="number" if column.number else None)
-                for column, cell in zip(columns, row, strict=True)
-            ),
-        )
-        for row in rows
-    )
+    heads = element("tr", *map(_head, columns), role="row")
+    body = (element("tr", *itertools.starmap(_cell, zip(columns, row, strict=True)), role="row") for row in rows)
     made = element(
-        "table", element("caption", caption), element("thead", element("tr", *heads)), element("tbody", *body)
+        "table",
+        element("caption", caption),
+        element("thead", heads, role="rowgroup"),
+        element("tbody", *body, role="rowgroup"),
+        role="table",
     )
     return element("div", made, class_="scroll", role="region", aria_label=caption, tabindex="0")
 
 
-def _head(column: Column) -> Content:
-    return column.name if column.about is None else element("abbr", column.name, title=column.about)
+def _head(column: Column) -> Html:
+    name = column.name if column.about is None else element("abbr", column.name, title=column.about)
+    return element("th", name, scope="col", role="columnheader", class_=_aligned(column))
+
+
+def _cell(column: Column, content: Content) -> Html:
+    shown = "–" if content in (None, "") else content
+    return element("td", shown, role="cell", class_=_aligned(column), data_head=column.name)
+
+
+def _aligned(column: Column) -> str | None:
+    return "number" if column.number else None
