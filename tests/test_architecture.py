@@ -23,10 +23,11 @@ LAYERS = (
     {"prices", "release", "system"},
     {"engine", "suggesting"},
     {"results", "target"},
-    {"browsing", "cursors", "explain", "prepared", "settings"},
+    {"browsing", "cursors", "explain", "policytext", "prepared", "settings"},
     {"catalog", "question", "transactions"},
     {"session"},
     {"auditing", "dbapi", "wire"},
+    {"console"},
     {"cli", "sqlalchemy"},
     {"", "__main__"},
 )
@@ -242,8 +243,13 @@ def test_the_catalog_asks_neither_ledger_nor_data() -> None:
     assert used_outside(ROOT, {"dpsql.catalog"}, {"dpsql.catalog", "dpsql.dbapi", "dpsql.wire.databases"}) == []
 
 
+def test_the_console_reads_no_rows_and_sends_no_cells() -> None:
+    readers = {"dpsql.backends", "dpsql.engine", "dpsql.session", "dpsql.dbapi", "dpsql.release", "duckdb", "psycopg"}
+    assert used_inside(ROOT, {"dpsql.console"}, readers) == []
+
+
 def test_noise_is_drawn_in_one_file() -> None:
-    keys_and_passwords = {"dpsql.wire.scram", "dpsql.wire.server", "dpsql.cli"}
+    keys_and_passwords = {"dpsql.wire.scram", "dpsql.wire.server", "dpsql.console.login", "dpsql.cli"}
     assert used_outside(ROOT, RANDOMNESS - {"numpy.random"}, {"dpsql.privacy.sampling", *keys_and_passwords}) == []
     assert used_outside(ROOT, {"numpy.random"}, {"dpsql.cli.clinic"}) == []
     assert used_inside(ROOT, {"dpsql"}, {"random"}) == []
