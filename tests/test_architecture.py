@@ -27,8 +27,9 @@ LAYERS = (
     {"catalog", "question", "transactions"},
     {"session"},
     {"auditing", "dbapi", "wire"},
-    {"cli", "sqlalchemy"},
+    {"cli"},
     {"", "__main__"},
+    {"sqlalchemy"},
 )
 
 # The other files of dpsql/wire are bytes in, bytes out.
