@@ -4,17 +4,21 @@ Rule 1: queries are written, and tables reflected, as SQLAlchemy does both for P
 Rule 2: each connection of the pool is one of `dpsql.connect`; the ledger alone knows what all of them have spent.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 from weakref import WeakSet
 
+from sqlalchemy import types
+from sqlalchemy.dialects.postgresql import INTERVAL
 from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.engine import URL
 from sqlalchemy.engine.interfaces import ConnectArgsType, IsolationLevel
 from sqlalchemy.exc import ArgumentError
 
 import dpsql
+from dpsql.sqltypes import Span
 
 _EXAMPLE: Final = "dpsql:///policies/clinic.toml?user=ana"
 _OPTIONS: Final = ("user", "role", "ledger", "epsilon", "delta", "mechanism", "target_error")
@@ -23,12 +27,30 @@ _LEVELS: Final[Sequence[IsolationLevel]] = (
 )
 
 
+class _Interval(INTERVAL):
+    """An interval: a timedelta where it is of one length, a `Span` where months are in it."""
+
+    @classmethod
+    def adapt_emulated_to_native(cls, interval: types.Interval, **kw: Any) -> "_Interval":  # type: ignore[override]
+        return cls(precision=interval.second_precision)
+
+    def result_processor(self, dialect: Any, coltype: object) -> Callable[[Any], Any]:
+        return _of_one_length
+
+
+def _of_one_length(value: Span | None) -> timedelta | Span | None:
+    if value is None or value.months:
+        return value
+    return timedelta(days=value.days, microseconds=value.microseconds)
+
+
 class DpsqlDialect(PGDialect):
     """What SQLAlchemy asks of a database, asked of `dpsql.connect`."""
 
     name = "dpsql"
     driver = "dpsql"
     supports_statement_cache = True
+    colspecs = PGDialect.colspecs | {types.Interval: _Interval, INTERVAL: _Interval}
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)  # type: ignore[no-untyped-call]
@@ -58,7 +80,7 @@ class DpsqlDialect(PGDialect):
 
     def is_disconnect(self, e: Exception, connection: Any, cursor: Any) -> bool:
         """Whether an error says that the connection is closed."""
-        return isinstance(e, dpsql.InterfaceError) and str(e) == "the connection is closed"
+        return isinstance(e, dpsql.InterfaceError) and connection is not None and connection.closed
 
     def do_begin(self, dbapi_connection: Any) -> None:
         """Begin a transaction: a SET in it is undone by a rollback, and savepoints may be set."""
