@@ -28,8 +28,9 @@ LAYERS = (
     {"session"},
     {"auditing", "dbapi", "wire"},
     {"console"},
-    {"cli", "sqlalchemy"},
+    {"cli"},
     {"", "__main__"},
+    {"sqlalchemy"},
 )
 
 # The other files of dpsql/wire are bytes in, bytes out.
