@@ -7,7 +7,8 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -38,12 +39,22 @@ class Release:
         remaining: What is left of the budget: epsilon, delta.
         error: Standard error of each column's noise by name; None where it depends on the size of the group.
         reused: True where this user had it already, and nothing was charged.
+        answer: The released rows, and the plan that they came from.
     """
 
     cost: dict[str, float | None]
     remaining: dict[str, float]
     error: dict[str, float | None]
     reused: bool
+    answer: Answer = field(repr=False)
+
+    @classmethod
+    def of(cls, answer: Answer) -> Self | None:
+        """What an answer released; None where nothing was."""
+        if answer.charge is None:
+            return None
+        errors = {column.name: column.error.stderr for column in answer.columns if column.error is not None}
+        return cls(cost_json(answer.cost), remaining_json(answer.charge.remaining), errors, answer.reused, answer)
 
 
 def connect(
@@ -121,7 +132,7 @@ class Connection:
         """Wrap an engine; use `connect`."""
         self._engine = engine
         self._session = Session(engine, user)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._closed = False
 
     @property
@@ -138,6 +149,12 @@ class Connection:
         """Change settings as SET does."""
         for name, value in settings.items():
             self._session.configure(name, value)
+
+    @contextmanager
+    def configured(self, settings: Mapping[str, str]) -> Iterator[None]:
+        """For what this thread does inside, change settings as SET does; other threads wait for it to end."""
+        with self._lock, self._session.configured(settings):
+            yield
 
     def cursor(self) -> "Cursor":
         """A new cursor."""
@@ -175,14 +192,22 @@ class Connection:
     def _end(self, sql: str) -> None:
         self._check_open()
         if self._session.transaction != "I":
-            self._run(sql, ())
+            self.run(sql)
 
     def _check_open(self) -> None:
         if self._closed:
             raise InterfaceError("the connection is closed")
 
-    def _run(self, sql: str, parameters: Sequence[object]) -> Result:
-        """Run one statement; threads that share the connection take turns."""
+    def run(self, sql: str, parameters: Sequence[object] = ()) -> Result:
+        """Run one statement, for what PEP 249 has no words for; threads that share the connection take turns.
+
+        Args:
+            sql: The statement.
+            parameters: Values of $1, $2 …
+
+        Raises:
+            Error: A typed refusal or failure.
+        """
         self._check_open()
         with self._lock:
             statements = self._session.parse(sql)
@@ -234,7 +259,7 @@ class Cursor:
     def release(self) -> Release | None:
         """What the last statement released; None where nothing was."""
         answer = self._result.answer if self._result is not None else None
-        return _release(answer) if answer is not None and answer.charge is not None else None
+        return Release.of(answer) if answer is not None else None
 
     def execute(self, operation: str, parameters: Sequence[object] | Mapping[str, object] | None = None) -> Self:
         """Run a statement; parameters are bound as typed values, never written into the text.
@@ -245,7 +270,7 @@ class Cursor:
         self._check_open()
         self._result = None
         sql, values = bind(operation, parameters)
-        self._result = self.connection._run(sql, values)
+        self._result = self.connection.run(sql, values)
         self._next = 0
         return self
 
@@ -310,14 +335,6 @@ class Cursor:
         if self._closed:
             raise InterfaceError("the cursor is closed")
         self.connection._check_open()
-
-
-def _release(answer: Answer) -> Release:
-    charge = answer.charge
-    if charge is None:
-        raise InterfaceError("nothing was released")
-    errors = {column.name: column.error.stderr for column in answer.columns if column.error is not None}
-    return Release(cost_json(answer.cost), remaining_json(charge.remaining), errors, answer.reused)
 
 
 def bind(operation: str, parameters: Sequence[object] | Mapping[str, object] | None) -> tuple[str, tuple[object, ...]]:

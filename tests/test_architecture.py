@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 # From the bottom up. A name is a file or a folder of dpsql; "" is dpsql/__init__.py.
 # A file imports from layers below its own, and from its own folder.
 LAYERS = (
-    {"errors", "padding", "remembered", "sqltypes"},
+    {"errors", "padding", "remembered", "sqltypes", "table"},
     {"privacy"},
     {"policy"},
     {"compiler"},
@@ -22,11 +22,12 @@ LAYERS = (
     {"prices", "release", "system"},
     {"engine", "suggesting"},
     {"results", "target"},
-    {"browsing", "cursors", "explain", "prepared", "settings"},
+    {"browsing", "cursors", "estimates", "explain", "prepared", "settings"},
     {"question", "transactions"},
     {"session"},
     {"auditing", "dbapi", "wire"},
-    {"cli", "sqlalchemy"},
+    {"plots"},
+    {"cli", "notebook", "sqlalchemy"},
     {"", "__main__"},
 )
 

@@ -13,12 +13,12 @@ from dpsql.cli.draft import draft_policy
 from dpsql.cli.options import policy_argument
 from dpsql.cli.suggest import suggest
 from dpsql.cli.survey import TableSurvey, survey
-from dpsql.cli.table import table_lines
 from dpsql.compiler.domain import MAX_SOURCE
 from dpsql.compiler.schema import EngineSchema
 from dpsql.policy import Bound, Budget, Column, Policy, Role, Table, can_be_key, load_policy
 from dpsql.sqltypes import SqlType
 from dpsql.system import decimal_text
+from dpsql.table import table_lines
 
 
 @click.group(cls=Group, commands=[suggest])
