@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dpsql.compiler.parts import CountOutput, MeanOutput, SumOutput
+from dpsql.compiler.outputs import CountOutput, MeanOutput, SumOutput
 from dpsql.dbapi import Release
 from dpsql.errors import InvalidParameter
-from dpsql.estimates import EstimateColumn, Estimates, Interval, estimate_text, margin_text
+from dpsql.noisyrows import AnswerColumn, Interval, NoisyRows, margin_text, number_text
 from dpsql.system import decimal_text
 from dpsql.wire.pgtypes import text_of
 
@@ -85,9 +85,9 @@ def plot(
         raise InvalidParameter(
             "there is no release to draw", hint="Ask for an aggregate: SELECT key, COUNT(*) FROM … GROUP BY key"
         )
-    estimates = Estimates.of_answer(given.answer)
-    keys = _keys(estimates, x)
-    drawn = [_bars(estimates, column, _labels(estimates, keys)) for column in _drawn(estimates, y)]
+    noisy = NoisyRows.of_answer(given.answer)
+    keys = _keys(noisy, x)
+    drawn = [_bars(noisy, column, _labels(noisy, keys)) for column in _drawn(noisy, y)]
     need_matplotlib()
     axes = ax if ax is not None else _axes(len(drawn[0].labels) * len(drawn))
     handles = [_draw(axes, bars, place, len(drawn)) for place, bars in enumerate(drawn)]
@@ -97,37 +97,37 @@ def plot(
         )
         for text in legend.get_texts():
             text.set_parse_math(False)
-    _write(axes, drawn, [estimates.columns[key].name for key in keys], decimal_text(estimates.epsilon))
+    _write(axes, drawn, [noisy.columns[key].name for key in keys], decimal_text(noisy.epsilon))
     return axes
 
 
-def _place(estimates: Estimates, name: str) -> int:
-    names = [column.name for column in estimates.columns]
+def _place(noisy: NoisyRows, name: str) -> int:
+    names = [column.name for column in noisy.columns]
     if names.count(name) != 1:
         told = "there is no column" if name not in names else "there are several columns"
         raise InvalidParameter(f'{told} "{name}"', hint=f"The columns are: {', '.join(names)}")
     return names.index(name)
 
 
-def _keys(estimates: Estimates, x: str | None) -> list[int]:
+def _keys(noisy: NoisyRows, x: str | None) -> list[int]:
     if x is not None:
-        return [_place(estimates, x)]
-    return [place for place, column in enumerate(estimates.columns) if not column.noisy]
+        return [_place(noisy, x)]
+    return [place for place, column in enumerate(noisy.columns) if not column.noisy]
 
 
-def _labels(estimates: Estimates, keys: Sequence[int]) -> list[str]:
+def _labels(noisy: NoisyRows, keys: Sequence[int]) -> list[str]:
     """A label for each row, by its keys."""
-    if not 0 < len(estimates.rows) <= _MOST_ROWS:
+    if not 0 < len(noisy.rows) <= _MOST_ROWS:
         raise InvalidParameter(
-            f"there are {len(estimates.rows)} rows, and a plot is of 1 to {_MOST_ROWS}",
-            hint=f"ORDER BY … LIMIT {_MOST_ROWS}" if estimates.rows else "Ask for groups that are shown.",
+            f"there are {len(noisy.rows)} rows, and a plot is of 1 to {_MOST_ROWS}",
+            hint=f"ORDER BY … LIMIT {_MOST_ROWS}" if noisy.rows else "Ask for groups that are shown.",
         )
     labels = [
-        ", ".join("NULL" if row[key] is None else _text(estimates.columns[key], row[key]) for key in keys)
-        for row in estimates.rows
+        ", ".join("NULL" if row[key] is None else _text(noisy.columns[key], row[key]) for key in keys)
+        for row in noisy.rows
     ]
     if len(set(labels)) < len(labels):
-        names = ", ".join(column.name for column in estimates.columns if not column.noisy) or "nothing"
+        names = ", ".join(column.name for column in noisy.columns if not column.noisy) or "nothing"
         raise InvalidParameter("rows have the same label, and bars of several rows are not added up", hint=_by(names))
     return [label if len(label) <= _LABEL else f"{label[: _LABEL - 1]}…" for label in labels]
 
@@ -136,45 +136,45 @@ def _by(names: str) -> str:
     return f"Without x they are labelled by {names}; or ask with GROUP BY of one key."
 
 
-def _text(column: EstimateColumn, value: object) -> str:
+def _text(column: AnswerColumn, value: object) -> str:
     text = text_of(column.type, value) or ""
     return "".join(sign if sign.isprintable() else " " for sign in text)
 
 
-def _drawn(estimates: Estimates, y: str | Sequence[str] | None) -> list[int]:
+def _drawn(noisy: NoisyRows, y: str | Sequence[str] | None) -> list[int]:
     """The columns whose values are drawn."""
     if y is not None:
-        places = [_place(estimates, name) for name in ([y] if isinstance(y, str) else y)]
+        places = [_place(noisy, name) for name in ([y] if isinstance(y, str) else y)]
         if not places:
             raise InvalidParameter("there is no column to draw", hint="Leave y out, or name a column.")
         return places
-    places = [place for place, column in enumerate(estimates.columns) if column.noisy]
-    kinds = {_kind(estimates.columns[place]) for place in places}
+    places = [place for place, column in enumerate(noisy.columns) if column.noisy]
+    kinds = {_kind(noisy.columns[place]) for place in places}
     if len(kinds) == 1:
         return places
-    names = [estimates.columns[place].name for place in places]
+    names = [noisy.columns[place].name for place in places]
     if not names:
         raise InvalidParameter("no column has error bars", hint=_INTERVALS)
-    told = ", ".join(f'"{estimates.columns[place].name}" is {_kind(estimates.columns[place])}' for place in places)
+    told = ", ".join(f'"{noisy.columns[place].name}" is {_kind(noisy.columns[place])}' for place in places)
     raise InvalidParameter(f"bars of one plot are of one kind: {told}", hint=f'plot(…, y="{names[-1]}")')
 
 
 _INTERVALS = "SET dpsql.intervals = on, and ask again: an answer that you have is free"
 
 
-def _kind(column: EstimateColumn) -> str:
+def _kind(column: AnswerColumn) -> str:
     return _KINDS.get(type(column.error.output), "chosen") if column.error is not None else "computed"
 
 
-def _bars(estimates: Estimates, place: int, labels: Sequence[str]) -> _Bars:
-    column = estimates.columns[place]
+def _bars(noisy: NoisyRows, place: int, labels: Sequence[str]) -> _Bars:
+    column = noisy.columns[place]
     if column.error is not None and (column.error.ranks is not None or column.error.apart is not None):
         raise InvalidParameter(
             f'"{column.name}" is chosen, and how exact it is has no error bar',
             hint="Draw counts, sums, means and what is computed of them.",
         )
     values: list[tuple[Any, Interval] | None] = []
-    for row, intervals in zip(estimates.rows, estimates.intervals, strict=True):
+    for row, intervals in zip(noisy.rows, noisy.intervals, strict=True):
         value, interval = row[place], intervals[place]
         if value is not None and interval is None:
             raise InvalidParameter(f'it is not told how exact "{column.name}" is', hint=_INTERVALS)
@@ -208,7 +208,7 @@ def _draw(axes: "Axes", bars: _Bars, place: int, of: int) -> "BarContainer":
     if of == 1 and len(bars.labels) <= _TOLD_ROWS:
         for middle, (_, value, interval) in zip(middles, shown, strict=True):
             at = (middle, max(float(value), interval.high, 0.0))
-            text = estimate_text(value, interval)
+            text = number_text(value, interval)
             axes.annotate(text, at, (0, 4), textcoords="offset points", ha="center", fontsize="small", color="0.25")
     return drawn
 

@@ -163,13 +163,16 @@ class Session:
         self._settings.set(name, value)
 
     @contextmanager
-    def configured(self, settings: Mapping[str, str]) -> Iterator[None]:
+    def configured(self, settings: Mapping[str, str] | None) -> Iterator[None]:
         """For what is done inside, change settings as SET does; after it all are what they were.
 
         Raises:
             UndefinedObject: There is no such setting.
             InvalidParameter: A value is out of range.
         """
+        if not settings:  # what is set inside stays
+            yield
+            return
         before = self._settings.snapshot()
         try:
             for name, value in settings.items():

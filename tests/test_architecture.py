@@ -22,7 +22,7 @@ LAYERS = (
     {"prices", "release", "system"},
     {"engine", "suggesting"},
     {"results", "target"},
-    {"browsing", "cursors", "estimates", "explain", "prepared", "settings"},
+    {"browsing", "cursors",  "explain", "noisyrows", "prepared", "settings"},
     {"question", "transactions"},
     {"session"},
     {"auditing", "dbapi", "wire"},

@@ -12,9 +12,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 
 from dpsql.compiler.statements import QueryStatement
-from dpsql.dbapi import Connection, Release, connect
+from dpsql.dbapi import Connection, connect
 from dpsql.errors import Error, InterfaceError
-from dpsql.estimates import Estimates
 from dpsql.explain import explanation_lines
 from dpsql.notebook.answered import Answered
 from dpsql.system import decimal_text
@@ -158,25 +157,19 @@ class DpsqlMagics(Magics):
         with _clean(sql):
             connection = self._open()
             if any(isinstance(one.parsed, QueryStatement) for one in connection.session.parse(sql)):
-                with connection.configured({**settings, **_WITH_INTERVALS}):
-                    result = connection.run(sql)
+                settings = {**settings, **_WITH_INTERVALS}
             elif settings:
                 raise UsageError("options are for a query; %%dpsql explain takes them, too")
-            else:
-                result = connection.run(sql)
-        notices = [f"{notice.severity}: {notice.message}" for notice in result.notices]
+            result = connection.run(sql, settings=settings)
         if result.columns is None:
-            print("\n".join([result.tag, *notices]))
+            print("\n".join([result.tag, *(f"{notice.severity}: {notice.message}" for notice in result.notices)]))
             return None
-        release = Release.of(result.answer) if result.answer is not None else None
-        return Answered(Estimates.of(result), release, notices)
+        return Answered(result, connection.zone)
 
     def _explain(self, sql: str, settings: Mapping[str, str]) -> None:
         with _clean(sql):
-            connection = self._open()
-            with connection.configured(settings):
-                explained = [connection.session.explain(one) for one in connection.session.parse(sql)]
-        print("\n\n".join("\n".join(explanation_lines(explanation, sql=False)) for explanation in explained))
+            explained = self._open().explain(sql, settings=settings)
+        print("\n".join(explanation_lines(explained, sql=False)))
 
     def _open(self) -> Connection:
         if self._connection is None:

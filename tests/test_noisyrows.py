@@ -1,4 +1,4 @@
-"""Estimates: the intervals of an answer beside its numbers, and how they are written."""
+"""NoisyRows: the intervals of an answer beside its numbers, and how they are written."""
 
 import math
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import dpsql
-from dpsql.estimates import Estimates, Interval, estimate_text, margin_text
+from dpsql.noisyrows import Interval, NoisyRows, margin_text, number_text
 
 MEANS = "SELECT sex, COUNT(*) AS n, AVG(age) AS m, COUNT(*) / 2.0 AS h FROM patients GROUP BY sex"
 
@@ -19,25 +19,24 @@ def connection(clinic_policy: Path, tmp_path: Path) -> Iterator[dpsql.Connection
 
 
 def test_limits_become_intervals(connection: dpsql.Connection) -> None:
-    with connection.configured({"dpsql.intervals": "on"}):
-        result = connection.run(MEANS)
-    estimates = Estimates.of(result)
-    assert [column.name for column in estimates.columns] == ["sex", "n", "m", "h"]
-    assert [column.noisy for column in estimates.columns] == [False, True, True, True]
-    assert [column.error is not None for column in estimates.columns] == [False, True, True, False]
-    assert estimates.epsilon is not None and float(estimates.epsilon) == 0.1
-    for row, intervals, raw in zip(estimates.rows, estimates.intervals, result.rows, strict=True):
+    result = connection.run(MEANS, settings={"dpsql.intervals": "on"})
+    noisy = NoisyRows.of(result)
+    assert [column.name for column in noisy.columns] == ["sex", "n", "m", "h"]
+    assert [column.noisy for column in noisy.columns] == [False, True, True, True]
+    assert [column.error is not None for column in noisy.columns] == [False, True, True, False]
+    assert noisy.epsilon is not None and float(noisy.epsilon) == 0.1
+    for row, intervals, raw in zip(noisy.rows, noisy.intervals, result.rows, strict=True):
         assert row == (raw[0], raw[1], raw[4], raw[7])
-        assert intervals == (None, *(Interval(*map(float, raw[at : at + 2])) for at in (2, 5, 8)))
+        assert intervals == (None, Interval(raw[2], raw[3]), Interval(raw[5], raw[6]), Interval(raw[8], raw[9]))
 
 
 def test_without_limits_the_plan_says_what_it_can(connection: dpsql.Connection) -> None:
     result = connection.run(MEANS)
-    estimates = Estimates.of(result)
-    assert estimates.rows == tuple(result.rows)
-    (column,) = [column for column in estimates.columns if column.name == "n"]
+    noisy = NoisyRows.of(result)
+    assert noisy.rows == tuple(result.rows)
+    (column,) = [column for column in noisy.columns if column.name == "n"]
     assert column.error is not None and column.error.plus_minus_95 is not None
-    for row, (key, of_count, of_mean, of_half) in zip(estimates.rows, estimates.intervals, strict=True):
+    for row, (key, of_count, of_mean, of_half) in zip(noisy.rows, noisy.intervals, strict=True):
         margin = column.error.plus_minus_95
         assert (key, of_mean, of_half) == (None, None, None)
         assert of_count == Interval(row[1] - margin, row[1] + margin)
@@ -45,30 +44,28 @@ def test_without_limits_the_plan_says_what_it_can(connection: dpsql.Connection) 
 
 def test_an_answer_to_a_target_has_its_limits_taken_out(connection: dpsql.Connection) -> None:
     connection.configure({"dpsql.target_error": "50 %"})
-    estimates = Estimates.of(connection.run("SELECT COUNT(*) AS n, AVG(age) AS m FROM patients"))
-    assert [column.name for column in estimates.columns] == ["n", "m"]
-    assert [len(row) for row in estimates.rows] == [2]
-    of_count, of_mean = estimates.intervals[0]
+    noisy = NoisyRows.of(connection.run("SELECT COUNT(*) AS n, AVG(age) AS m FROM patients"))
+    assert [column.name for column in noisy.columns] == ["n", "m"]
+    assert [len(row) for row in noisy.rows] == [2]
+    of_count, of_mean = noisy.intervals[0]
     assert of_count is not None and of_mean is None
 
 
 def test_a_value_without_limits_is_within_infinity(connection: dpsql.Connection, no_noise: None) -> None:
-    with connection.configured({"dpsql.intervals": "on"}):
-        result = connection.run(
-            "SELECT 1 / (SUM(age) + 0.5) AS r, SUM(age) / 0 AS z FROM patients WHERE city = 'Nowhere'"
-        )
-    estimates = Estimates.of(result)
-    assert [column.noisy for column in estimates.columns] == [True, True]
-    assert estimates.rows == ((2.0, None),)
-    assert estimates.intervals == ((Interval(-math.inf, math.inf), None),)
+    sql = "SELECT 1 / (SUM(age) + 0.5) AS r, SUM(age) / 0 AS z FROM patients WHERE city = 'Nowhere'"
+    result = connection.run(sql, settings={"dpsql.intervals": "on"})
+    noisy = NoisyRows.of(result)
+    assert [column.noisy for column in noisy.columns] == [True, True]
+    assert noisy.rows == ((2.0, None),)
+    assert noisy.intervals == ((Interval(-math.inf, math.inf), None),)
 
 
 def test_what_is_not_released_has_no_intervals(connection: dpsql.Connection) -> None:
     for sql in ("SELECT epsilon_limit FROM dpsql.budget", "SHOW dpsql.epsilon"):
-        estimates = Estimates.of(connection.run(sql))
-        assert estimates.intervals == ((None,),)
-        assert estimates.epsilon is None
-        assert len(estimates.rows) == 1
+        noisy = NoisyRows.of(connection.run(sql))
+        assert noisy.intervals == ((None,),)
+        assert noisy.epsilon is None
+        assert len(noisy.rows) == 1
 
 
 @pytest.mark.parametrize(
@@ -85,7 +82,7 @@ def test_what_is_not_released_has_no_intervals(connection: dpsql.Connection) -> 
     ],
 )
 def test_a_number_has_the_places_that_its_interval_is_worth(value: float, interval: Interval, text: str) -> None:
-    assert estimate_text(value, interval) == text
+    assert number_text(value, interval) == text
 
 
 def test_margins_are_rounded_up() -> None:

@@ -1,4 +1,4 @@
-"""estimates: an answer's rows with the 95 % interval of each noisy number beside it, not in columns of its own.
+"""noisyrows: an answer's rows with the 95 % interval of each noisy number beside it, not in columns of its own.
 
 Rule: intervals are those that the answer tells: its columns of limits, or what its plan says of a column's noise.
 """
@@ -37,7 +37,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class EstimateColumn:
+class AnswerColumn:
     """A column of an answer.
 
     Attributes:
@@ -54,7 +54,7 @@ class EstimateColumn:
 
 
 @dataclass(frozen=True)
-class Estimates:
+class NoisyRows:
     """An answer's rows and their intervals.
 
     Attributes:
@@ -64,21 +64,21 @@ class Estimates:
         epsilon: The price that the noise was made for; None where nothing was released.
     """
 
-    columns: tuple[EstimateColumn, ...]
+    columns: tuple[AnswerColumn, ...]
     rows: tuple[tuple[Any, ...], ...]
     intervals: tuple[tuple[Interval | None, ...], ...]
     epsilon: Fraction | None = None
 
     @classmethod
-    def of(cls, result: Result) -> "Estimates":
+    def of(cls, result: Result) -> "NoisyRows":
         """What a statement gave."""
         if result.answer is not None:
             return cls.of_answer(result.answer)
-        columns = tuple(EstimateColumn(column.name, column.type) for column in result.columns or ())
+        columns = tuple(AnswerColumn(column.name, column.type) for column in result.columns or ())
         return cls(columns, tuple(result.rows), tuple((None,) * len(columns) for _ in result.rows))
 
     @classmethod
-    def of_answer(cls, answer: Answer) -> "Estimates":
+    def of_answer(cls, answer: Answer) -> "NoisyRows":
         """What a query was answered."""
         query = answer.query
         # An answer to a target has the limits taken out again.
@@ -86,7 +86,7 @@ class Estimates:
         ends = {place + step for place in limited for step in (1, 2)}
         kept = [place for place in range(len(answer.columns)) if place not in ends]
         columns = tuple(
-            EstimateColumn(column.name, column.type, column.error is not None or place in limited, column.error)
+            AnswerColumn(column.name, column.type, column.error is not None or place in limited, column.error)
             for place, column in enumerate(answer.columns)
             if place in kept
         )
@@ -115,7 +115,7 @@ def _intervals(
             yield None
 
 
-def estimate_text(value: Any, interval: Interval) -> str:
+def number_text(value: Any, interval: Interval) -> str:
     """A noisy number and half its interval: of the number as many places are told as two digits of the half have."""
     number = float(value)
     margin = interval.margin(number)
