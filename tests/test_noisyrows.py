@@ -1,8 +1,9 @@
 """NoisyRows: the intervals of an answer beside its numbers, and how they are written."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,8 @@ def test_limits_become_intervals(connection: dpsql.Connection) -> None:
     assert [column.noisy for column in noisy.columns] == [False, True, True, True]
     assert [column.error is not None for column in noisy.columns] == [False, True, True, False]
     assert noisy.epsilon is not None and float(noisy.epsilon) == 0.1
-    for row, intervals, raw in zip(noisy.rows, noisy.intervals, result.rows, strict=True):
+    raws: Sequence[tuple[Any, ...]] = result.rows
+    for row, intervals, raw in zip(noisy.rows, noisy.intervals, raws, strict=True):
         assert row == (raw[0], raw[1], raw[4], raw[7])
         assert intervals == (None, Interval(raw[2], raw[3]), Interval(raw[5], raw[6]), Interval(raw[8], raw[9]))
 

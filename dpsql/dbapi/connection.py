@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from dpsql import errors
+from dpsql.catalog.catalog import Catalogs
 from dpsql.compiler.statements import (
     CharacteristicsStatement,
     CloseStatement,
@@ -76,7 +77,9 @@ class Connection:
     def __init__(self, engine: Engine, user: str) -> None:
         """Wrap an engine; use `connect`."""
         self._engine = engine
-        self._session = Session(engine, user)
+        database = engine.policy.dataset.name
+        self._catalogs = Catalogs({database: engine})
+        self._session = Session(engine, user, self._catalogs.browser(database, user))
         self._lock = threading.Lock()
         self._busy: int | None = None
         self._closed = False
@@ -227,6 +230,7 @@ class Connection:
         if not self._shut:
             self._shut = True
             self._session.close()
+            self._catalogs.close()
             self._engine.close()
             self._engine.ledger.close()
 

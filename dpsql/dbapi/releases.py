@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpsql.compiler.plan import OutputColumn
+from dpsql.compiler.planned import OutputColumn
 from dpsql.engine import Answer, Explanation
 from dpsql.explain import cost_json, explanation_lines, group_json, remaining_json
 
