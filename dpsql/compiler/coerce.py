@@ -64,7 +64,7 @@ class Coercion:
         if target is SqlType.NUMERIC:
             target = SqlType.DOUBLE
         if target is SqlType.TIMESTAMPTZ and str(self.parameters.zone) == "UTC":
-            clocks = tuple(filter(None, map(_on_the_clock, expressions)))
+            clocks = [clock for clock in map(_on_the_clock, expressions) if clock is not None]
             if len(clocks) == len(expressions):
                 expressions, target = clocks, SqlType.TIMESTAMP
         return tuple(self.to(e, target, at) for e, at in zip(expressions, places, strict=True))
