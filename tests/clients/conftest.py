@@ -9,9 +9,9 @@ from uuid import UUID
 
 import pytest
 
+from dpsql.catalog.catalog import Catalogs
 from dpsql.engine import Engine
 from dpsql.session import Session
-from dpsql.wire.catalog.catalog import Catalogs
 from tests.clients.machine import missing
 from tests.conftest import open_engine
 from tests.wire.conftest import RunningServer
