@@ -83,8 +83,8 @@ def console(
     gateway = None if metrics_port is None else partial(ask_gateway, metrics_host, metrics_port)
     sources = Sources(
         Gatherer(partial(load_policy, policy), loaded, partial(open_ledger, url, make=False)),
-        Background(partial(_check_ledger, url), _LEDGER_SECONDS),
-        Background(partial(_look_at_engine, policy), _ENGINE_SECONDS),
+        Background(partial(check_ledger, url), _LEDGER_SECONDS),
+        Background(partial(look_at_engine, policy), _ENGINE_SECONDS),
         gateway,
     )
     sources.ledger.latest()
@@ -109,7 +109,7 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _check_ledger(url: str) -> LedgerHealth:
+def check_ledger(url: str) -> LedgerHealth:
     """Check the whole ledger, as `dpsql ledger verify` does."""
     place, size = "in PostgreSQL", None
     if is_file(url):
@@ -123,7 +123,7 @@ def _check_ledger(url: str) -> LedgerHealth:
         return LedgerHealth(place, size, None, datetime.now(UTC), error.message)
 
 
-def _look_at_engine(policy: Path) -> EngineHealth:
+def look_at_engine(policy: Path) -> EngineHealth:
     """Open the database, look at its schema, and let go of it; no row is read."""
     now = datetime.now(UTC)
     try:
