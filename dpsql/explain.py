@@ -4,8 +4,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from dpsql.compiler.parts import GroupOutput, MeanOutput, ResponseOutput
-from dpsql.compiler.plan import CompiledQuery, OutputColumn, PlannedInput, PlannedRelease
+from dpsql.compiler.outputs import GroupOutput, MeanOutput, ResponseOutput
+from dpsql.compiler.planned import CompiledQuery, OutputColumn, PlannedInput, PlannedRelease
 from dpsql.engine import Answer, Explanation
 from dpsql.ledger import GroupBalance
 from dpsql.prices import Cost, Quotation

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent
 # A file imports from layers below its own, and from its own folder.
 LAYERS = (
     {"errors", "padding", "remembered", "sqltypes"},
+    {"textformat"},
     {"privacy"},
     {"policy"},
     {"compiler"},
@@ -23,7 +24,7 @@ LAYERS = (
     {"engine", "suggesting"},
     {"results", "target"},
     {"browsing", "cursors", "explain", "policytext", "prepared", "settings"},
-    {"question", "transactions"},
+    {"catalog", "question", "transactions"},
     {"session"},
     {"auditing", "dbapi", "wire"},
     {"console"},
@@ -36,7 +37,7 @@ GATEWAY = {
     *("dpsql.wire.server", "dpsql.wire.connection", "dpsql.wire.login", "dpsql.wire.session", "dpsql.wire.portals"),
     *("dpsql.wire.databases", "dpsql.wire.gateway", "dpsql.wire.fair", "dpsql.wire.guesses", "dpsql.wire.rates"),
     *("dpsql.wire.metrics", "dpsql.wire.monitor"),
-    *("dpsql.wire.catalog", "dpsql.wire.oidtypes", "dpsql.wire.copyformat", "dpsql.wire.report", "dpsql.wire.tls"),
+    *("dpsql.wire.oidtypes", "dpsql.wire.copyformat", "dpsql.wire.report", "dpsql.wire.tls"),
 }
 
 RANDOMNESS = {
@@ -229,17 +230,17 @@ def test_privacy_knows_no_sql() -> None:
 
 
 def test_the_protocol_knows_no_sockets_no_sql_and_no_privacy() -> None:
-    protocol = sans_io(ROOT)
+    protocol = sans_io(ROOT) | {"dpsql.textformat"}
     assert used_inside(ROOT, protocol, INPUT_AND_OUTPUT) == []
     assert used_inside(ROOT, protocol, {"dpsql", "sqlglot"}, but=protocol | {"dpsql.errors", "dpsql.sqltypes"}) == []
 
 
 def test_the_catalog_asks_neither_ledger_nor_data() -> None:
-    catalog = {"dpsql.wire.catalog"}
+    catalog = {"dpsql.catalog"}
     forbidden = {"dpsql.ledger", "dpsql.release", "dpsql.system", "psycopg", "sqlite3", "socket"}
     assert used_inside(ROOT, catalog, forbidden) == []
     assert used_inside(ROOT, catalog, {"dpsql.backends"}, but={"dpsql.backends.backend", "dpsql.backends"}) == []
-    assert used_outside(ROOT, {"dpsql.wire.catalog"}, {"dpsql.wire.catalog", "dpsql.wire.databases"}) == []
+    assert used_outside(ROOT, {"dpsql.catalog"}, {"dpsql.catalog", "dpsql.dbapi", "dpsql.wire.databases"}) == []
 
 
 def test_the_console_reads_no_rows_and_sends_no_cells() -> None:

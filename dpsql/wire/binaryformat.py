@@ -9,8 +9,8 @@ from uuid import UUID
 
 from dpsql.errors import InvalidText, NumberOutOfRange
 from dpsql.sqltypes import Span
+from dpsql.textformat import element_text, json_text, read_text, whole
 from dpsql.wire.fields import int32, sized, uint32
-from dpsql.wire.textformat import element_text, json_text, read_text, whole
 
 _EPOCH_DAY: Final = date(2000, 1, 1)
 _EPOCH: Final = datetime(2000, 1, 1)

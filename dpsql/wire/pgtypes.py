@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any, Final
 
+from dpsql import textformat
 from dpsql.errors import InvalidParameter, NumberOutOfRange, UnsupportedQuery
 from dpsql.sqltypes import SqlType
-from dpsql.wire import binaryformat, textformat
+from dpsql.wire import binaryformat
 
 TEXT: Final = 0
 BINARY: Final = 1

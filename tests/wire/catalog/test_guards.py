@@ -5,6 +5,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from dpsql.catalog import room
+from dpsql.catalog.catalog import Catalogs
 from dpsql.engine import Engine
 from dpsql.errors import (
     CardinalityViolation,
@@ -19,8 +21,6 @@ from dpsql.errors import (
     UnsupportedQuery,
 )
 from dpsql.session import Session
-from dpsql.wire.catalog import room
-from dpsql.wire.catalog.catalog import Catalogs
 from tests.wire.catalog.shops import Visitors, shop_policy
 
 TABLES = """
