@@ -26,7 +26,7 @@ from dpsql.console.server import ConsoleServer
 from dpsql.console.site import Site, Sources
 from dpsql.errors import Error, InvalidParameter
 from dpsql.ledger import is_file, ledger_file, open_ledger
-from dpsql.policy import Policy, load_policy
+from dpsql.policy import load_policy
 from dpsql.wire.tls import load_tls
 
 _LEDGER_SECONDS: Final = 600.0
@@ -127,11 +127,9 @@ def look_at_engine(policy: Path) -> EngineHealth:
     """Open the database, look at its schema, and let go of it; no row is read."""
     now = datetime.now(UTC)
     try:
-        loaded: Policy = load_policy(policy)
-        backend = open_backend(loaded)
-    except (Error, OSError) as error:
-        trouble = error.message if isinstance(error, Error) else f"{error.filename}: {error.strerror}"
-        return EngineHealth(trouble, (), (), now)
+        backend = open_backend(load_policy(policy))
+    except Error as error:
+        return EngineHealth(error.message, (), (), now)
     try:
         return EngineHealth(None, tuple(copy_states(backend.schema)), backend.warnings(), now)
     finally:
