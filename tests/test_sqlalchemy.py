@@ -59,7 +59,12 @@ def test_options_are_those_of_connect(clinic_policy: Path, ledger: str, monkeypa
     monkeypatch.chdir("/")  # the path is that of when the engine was made
     with engine.connect() as connection:
         names = ("epsilon", "delta", "mechanism", "target_error")
-        assert [connection.scalar(text(f"SHOW dpsql.{name}")) for name in names] == ["0.2", "0.000000001", "laplace", "50"]
+        assert [connection.scalar(text(f"SHOW dpsql.{name}")) for name in names] == [
+            "0.2",
+            "0.000000001",
+            "laplace",
+            "50",
+        ]
         assert connection.scalar(select(func.current_user())) == "ben"
     engine.dispose()
 
@@ -184,7 +189,9 @@ def test_connections_share_one_budget(engine: sqlalchemy.Engine, clinic_policy: 
 
 
 def test_threads_never_spend_more_than_the_budget(clinic_policy: Path, ledger: str) -> None:
-    engine = create_engine(f"dpsql:///{clinic_policy}?user=ana&ledger={ledger}&epsilon=0.5", pool_size=3, max_overflow=0)
+    engine = create_engine(
+        f"dpsql:///{clinic_policy}?user=ana&ledger={ledger}&epsilon=0.5", pool_size=3, max_overflow=0
+    )
 
     def ask(age: int) -> bool:
         with engine.connect() as connection:
