@@ -147,15 +147,23 @@ class Connection:
         if self._closed:
             raise InterfaceError("the connection is closed", hint="dpsql.connect(…) opens another.")
 
-    def run(self, sql: str, parameters: Sequence[object], *, many: bool = False) -> Result:
+    def run(
+        self,
+        sql: str,
+        parameters: Sequence[object] = (),
+        *,
+        many: bool = False,
+        settings: Mapping[str, str] | None = None,
+    ) -> Result:
         """Run one statement.
 
         Args:
             sql: The statement.
             parameters: Values for $1, $2 …
             many: Refuse a statement that has a result, which nobody would see.
+            settings: Settings for this statement alone.
         """
-        with self._turn():
+        with self._turn(), self._session.configured(settings):
             statement = self._one(sql)
             if many and not isinstance(statement.parsed, _WITHOUT_RESULT):
                 raise UnsupportedQuery(
@@ -163,9 +171,11 @@ class Connection:
                 )
             return self._session.execute(statement, parameters)
 
-    def explain(self, sql: str, parameters: Sequence[object]) -> Explanation:
-        """Explain one query; the parameters are values for $1, $2 …, as in `run`."""
-        with self._turn():
+    def explain(
+        self, sql: str, parameters: Sequence[object] = (), *, settings: Mapping[str, str] | None = None
+    ) -> Explanation:
+        """Explain one query; parameters and settings are as in `run`."""
+        with self._turn(), self._session.configured(settings):
             return self._session.explain(self._one(sql), parameters)
 
     def __enter__(self) -> Self:
