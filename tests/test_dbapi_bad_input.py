@@ -48,6 +48,16 @@ class Loud(int):
     __repr__ = __eq__ = __hash__ = __index__ = __int__ = __str__  # type: ignore[assignment]
 
 
+class Bag(list[int]):
+    """A list that says of itself what is not so."""
+
+    def __iter__(self) -> Iterator[int]:
+        raise Trouble
+
+    def __len__(self) -> int:
+        return 1
+
+
 class Nowhere(tzinfo):
     """A zone that knows no offset."""
 
@@ -143,6 +153,7 @@ PLAIN: list[tuple[object, object]] = [
     ),
     ([np.int64(1), Level.HIGH], [1, 3]),
     ((1, None), [1, None]),
+    (Bag([1, 2]), [1, 2]),
 ]
 
 
@@ -190,6 +201,7 @@ WRONG: list[tuple[object, type[dpsql.Error], str]] = [
     (range(3), dpsql.ProgrammingError, "42804"),
     ([[1]], dpsql.ProgrammingError, "42804"),
     ([1] * (MAX_ITEMS + 1), dpsql.OperationalError, "54001"),
+    (Bag([1] * (MAX_ITEMS + 1)), dpsql.OperationalError, "54001"),
     (datetime(2020, 1, 1, tzinfo=Broken()), dpsql.InterfaceError, "HY000"),
 ]
 

@@ -168,11 +168,17 @@ def test_a_thread_does_not_wait_for_itself(connection: dpsql.Connection, monkeyp
         connection.close()
         return fetch(self, *arguments, **named)
 
+    def close(self: DuckDBBackend) -> None:
+        shut.append(self)
+        closing(self)
+
+    closing, shut = DuckDBBackend.close, list[DuckDBBackend]()
     monkeypatch.setattr(DuckDBBackend, "fetch", interrupted)
+    monkeypatch.setattr(DuckDBBackend, "close", close)
     with pytest.raises(dpsql.OperationalError) as caught:
         connection.cursor().execute("SELECT COUNT(*) FROM doctors")
     assert caught.value.sqlstate == "57014"
-    assert len(told) == 1
+    assert (len(told), len(shut)) == (1, 1)
     with pytest.raises(dpsql.InterfaceError):
         connection.cursor()
 

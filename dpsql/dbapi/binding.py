@@ -125,9 +125,9 @@ def plain(value: object) -> object:
         QueryTooComplex: It is a list of too many items.
     """
     if isinstance(value, list | tuple):
-        if len(value) > MAX_ITEMS:
+        items = [*(list.__iter__(value) if isinstance(value, list) else tuple.__iter__(value))]
+        if len(items) > MAX_ITEMS:
             raise QueryTooComplex(f"a list may have {MAX_ITEMS:,} items at the most", hint="Pass it in parts.")
-        items = list.__iter__(value) if isinstance(value, list) else tuple.__iter__(value)
         return [item if isinstance(item, list | tuple) else plain(item) for item in items]
     if isinstance(value, np.generic):
         value = _of_numpy(value)

@@ -51,6 +51,8 @@ def connect(
         engine = Engine(loaded, kept, open_backend(loaded))
         opened.callback(engine.close)
         connection = Connection(engine, user)
+        opened.pop_all()
+        opened.callback(connection.close)
         if settings:
             connection.configure(settings)
         opened.pop_all()
