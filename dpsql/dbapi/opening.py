@@ -6,7 +6,7 @@ from pathlib import Path
 from dpsql.backends import open_backend
 from dpsql.dbapi.connection import Connection
 from dpsql.engine import Engine
-from dpsql.errors import PolicyViolation
+from dpsql.errors import InvalidParameter, PolicyViolation
 from dpsql.ledger import Ledger, open_ledger
 from dpsql.policy import Policy, load_policy
 
@@ -66,4 +66,8 @@ def _ensure_account(ledger: Ledger, policy: Policy, user: str, role: str | None)
     if role is None and len(policy.roles) > 1:
         names = ", ".join(known.name for known in policy.roles)
         raise PolicyViolation(f'user "{user}" is new and needs a role', hint=f"connect(…, role=…) with one of: {names}")
-    ledger.add_account(user, role if role is not None else policy.roles[0].name)
+    try:
+        ledger.add_account(user, role if role is not None else policy.roles[0].name)
+    except InvalidParameter:
+        if ledger.account(user) is None:  # else another connection has added it meanwhile
+            raise
