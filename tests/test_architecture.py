@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 # From the bottom up. A name is a file or a folder of dpsql; "" is dpsql/__init__.py.
 # A file imports from layers below its own, and from its own folder.
 LAYERS = (
-    {"errors", "padding", "remembered", "sqltypes"},
+    {"errors", "padding", "remembered", "sqltypes", "table"},
     {"textformat"},
     {"privacy"},
     {"policy"},
@@ -23,11 +23,12 @@ LAYERS = (
     {"prices", "release", "system"},
     {"engine", "suggesting"},
     {"results", "target"},
-    {"browsing", "cursors", "explain", "prepared", "settings"},
+    {"browsing", "cursors", "explain", "noisyrows", "policytext", "prepared", "settings"},
     {"catalog", "question", "transactions"},
     {"session"},
     {"auditing", "dbapi", "wire"},
-    {"cli"},
+    {"console", "plots"},
+    {"cli", "notebook"},
     {"", "__main__"},
     {"sqlalchemy"},
 )
@@ -243,8 +244,13 @@ def test_the_catalog_asks_neither_ledger_nor_data() -> None:
     assert used_outside(ROOT, {"dpsql.catalog"}, {"dpsql.catalog", "dpsql.dbapi", "dpsql.wire.databases"}) == []
 
 
+def test_the_console_reads_no_rows_and_sends_no_cells() -> None:
+    readers = {"dpsql.backends", "dpsql.engine", "dpsql.session", "dpsql.dbapi", "dpsql.release", "duckdb", "psycopg"}
+    assert used_inside(ROOT, {"dpsql.console"}, readers) == []
+
+
 def test_noise_is_drawn_in_one_file() -> None:
-    keys_and_passwords = {"dpsql.wire.scram", "dpsql.wire.server", "dpsql.cli"}
+    keys_and_passwords = {"dpsql.wire.scram", "dpsql.wire.server", "dpsql.console.login", "dpsql.cli"}
     assert used_outside(ROOT, RANDOMNESS - {"numpy.random"}, {"dpsql.privacy.sampling", *keys_and_passwords}) == []
     assert used_outside(ROOT, {"numpy.random"}, {"dpsql.cli.clinic"}) == []
     assert used_inside(ROOT, {"dpsql"}, {"random"}) == []

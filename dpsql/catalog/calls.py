@@ -1,6 +1,6 @@
 """calls: calls of functions and aggregates, and windows.
 
-Rule: a function that has no entry does not exist, as PostgreSQL says it.
+Rule: a function that has no entry does not exist, as PostgreSQL says it; the name of a type is called as a cast to it.
 """
 
 from abc import ABC, abstractmethod
@@ -25,6 +25,7 @@ from dpsql.catalog.kinds import (
     kind_of,
     named,
     record,
+    value_kind,
 )
 from dpsql.catalog.literals import null, quote
 from dpsql.catalog.operations import HINT, Operations, shown_kind
@@ -105,7 +106,10 @@ class Calls(Operations, ABC):
             return self._unnested(self._nothing(node, scope))
         if name == "_pg_expandarray":
             return self._unnested(self._expanded(node, scope))
-        function, args = self._chosen(node, functions().get(name, ()), scope)
+        known = functions().get(name, ())
+        if not known and len(node.args) == 1 and (kind := value_kind(name)) is not None:
+            return coerced(self.statement, self.expr(node.args[0], scope), kind)
+        function, args = self._chosen(node, known, scope)
         return self._unnested(self._applied(function, args)) if function.is_set else self._applied(function, args)
 
     def _nothing(self, node: Call, scope: Scope) -> Typed:

@@ -180,6 +180,10 @@ class Catalog:
         try:
             query = catalog_query(statement.sql, self._role.own, types)
             return None if query is None else self._rendered(query, types, values, visit)
+        except Error as error:
+            if error.position is not None:
+                error.position += statement.offset
+            raise
         except RecursionError:
             raise QueryTooComplex("the query nests too deep", hint="Write long chains of operators in parts.") from None
 

@@ -26,7 +26,9 @@ substr(text, int4) text = catalog_substring({0}, {1}, NULL)
 substr(text, int4, int4) text = catalog_substring({0}, {1}, {2})
 substring(text, int4) text = catalog_substring({0}, {1}, NULL)
 substring(text, int4, int4) text = catalog_substring({0}, {1}, {2})
-substring(text, text) text = nullif(regexp_extract({0}, {1}), '')
+substring(text, text) text = CASE WHEN NOT regexp_matches({0}, {1}, 's') THEN NULL \
+WHEN regexp_matches({1}, '(^|[^\\\\])(\\\\\\\\)*[(]([^?]|$)') THEN regexp_extract({0}, {1} || '()', 1, 's') \
+ELSE regexp_extract({0}, {1}, 0, 's') END
 replace(text, text, text) text = catalog_replace({0}, {1}, {2})
 btrim(text) text = trim({0}, ' ')
 btrim(text, text) text = trim({0}, {1})
@@ -313,6 +315,9 @@ _TIMES: Final = """
 extract(text, timestamptz) numeric = CAST(date_part({0}, {1}) AS DECIMAL(38, 6))
 extract(text, timestamp) numeric = CAST(date_part({0}, {1}) AS DECIMAL(38, 6))
 extract(text, date) numeric = CAST(date_part({0}, {1}) AS DECIMAL(38, 6))
+extract(text, interval) numeric = CAST(date_part({0}, {1}) AS DECIMAL(38, 6))
+to_char(timestamptz, text) text = catalog_moment({0}, 'UTC', {1})
+to_char(timestamp, text) text = catalog_moment({0}, '', {1})
 date_part(text, timestamptz) float8 = CAST(date_part({0}, {1}) AS DOUBLE)
 date_trunc(text, timestamptz) timestamptz = CAST(date_trunc({0}, {1}) AS TIMESTAMP)
 date_trunc(text, timestamp) timestamp = CAST(date_trunc({0}, {1}) AS TIMESTAMP)
@@ -389,6 +394,10 @@ class Function:
         """How many arguments have the very types."""
         return sum(kind.name == name for kind, name in zip(kinds, self.args, strict=False))
 
+    def texts(self, kinds: Sequence[Kind]) -> int:
+        """How many arguments without a type are taken as text."""
+        return sum(kind == UNKNOWN and name == "text" for kind, name in zip(kinds, self.args, strict=False))
+
 
 def _takes(kind: Kind, name: str) -> bool:
     if name in ("any", "anyelement"):
@@ -442,9 +451,12 @@ def window_functions() -> Mapping[str, tuple[Function, ...]]:
 
 
 def chosen(candidates: Sequence[Function], kinds: Sequence[Kind]) -> Function | None:
-    """The function that a call with arguments of these types means; None where none fits."""
+    """The function that a call with arguments of these types means; None where none fits.
+
+    Of those that take as many of the very types, a constant without a type prefers the one that takes it as text.
+    """
     fitting = [function for function in candidates if function.takes(kinds)]
-    return max(fitting, key=lambda function: function.exact(kinds)) if fitting else None
+    return max(fitting, key=lambda function: (function.exact(kinds), function.texts(kinds)), default=None)
 
 
 def result_kind(function: Function, kinds: Sequence[Kind]) -> Kind:

@@ -141,6 +141,12 @@ def named(name: str) -> Kind:
     return _names()[name]
 
 
+def value_kind(name: str) -> Kind | None:
+    """The type of a name, if values can have it: pseudo-types are none."""
+    kind = _names().get(name)
+    return kind if kind is not None and kind.category != "P" else None
+
+
 def array_of(kind: Kind) -> Kind:
     """The array type of a type; that of text where it has none."""
     return _arrays().get(kind.oid, _arrays()[TEXT.oid])

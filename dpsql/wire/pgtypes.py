@@ -260,6 +260,11 @@ def of_type(kind: SqlType) -> PgType:
     return _BY_TYPE[kind]
 
 
+def text_of(kind: SqlType, value: object) -> str | None:
+    """Return a value of a result as PostgreSQL prints it; None for NULL."""
+    return None if value is None else of_type(kind).write[TEXT](value).decode()
+
+
 def by_oid(oid: int) -> PgType | None:
     """Return the type of an OID, or None."""
     return _BY_OID.get(oid)
