@@ -96,6 +96,8 @@ def data_frame(zone: str, columns: Columns, rows: Rows) -> "pd.DataFrame":
         except _NO_ROOM:
             return pd.Series(list(values), dtype="object")
 
+    if not columns:
+        return pd.DataFrame(index=range(len(rows)))
     frame = pd.concat([series(kind, values) for _, kind, values in _columns(columns, rows)], axis=1)
     frame.columns = [column.name for column in columns]
     return frame
