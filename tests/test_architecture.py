@@ -28,8 +28,9 @@ LAYERS = (
     {"session"},
     {"auditing", "dbapi", "wire"},
     {"console", "plots"},
-    {"cli", "notebook", "sqlalchemy"},
+    {"cli", "notebook"},
     {"", "__main__"},
+    {"sqlalchemy"},
 )
 
 # The other files of dpsql/wire are bytes in, bytes out.

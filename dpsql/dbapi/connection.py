@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -314,7 +315,7 @@ class Cursor(Fetching):
         Raises:
             UnsupportedQuery: pandas is not installed.
         """
-        return data_frame(*self._taken(), self.connection.zone)
+        return self._hand_over(partial(data_frame, self.connection.zone))
 
     def fetch_arrow_table(self) -> "pa.Table":
         """The rows that are left, as a table of Arrow.
@@ -322,11 +323,11 @@ class Cursor(Fetching):
         Raises:
             UnsupportedQuery: pyarrow is not installed.
         """
-        return arrow_table(*self._taken(), self.connection.zone)
+        return self._hand_over(partial(arrow_table, self.connection.zone))
 
     def fetchnumpy(self) -> dict[str, Any]:
         """The rows that are left, as a masked array for each column; NULL is masked."""
-        return masked_arrays(*self._taken())
+        return self._hand_over(masked_arrays)
 
     def callproc(self, procname: str, parameters: Sequence[object] = ()) -> None:
         """Refuse: there are no procedures.

@@ -62,7 +62,7 @@ class Answered:
         Raises:
             UnsupportedQuery: pandas is not installed.
         """
-        return data_frame(self._result, self._result.rows, self._zone)
+        return data_frame(self._zone, self._result.columns or (), self._result.rows)
 
     def plot(self, *, x: str | None = None, y: str | Sequence[str] | None = None, ax: "Axes | None" = None) -> "Axes":
         """Draw it, as `dpsql.plot` does."""

@@ -167,7 +167,13 @@ _TYPES: Final = (
     ),
     _string(25, SqlType.TEXT),
     _string(19, SqlType.TEXT, 64),  # name
-    _string(18, SqlType.TEXT, 1),  # "char"
+    PgType(
+        18,  # "char"
+        1,
+        SqlType.TEXT,
+        (_texts(textformat.text), binaryformat.letter),
+        (textformat.read_text, binaryformat.read_letter),
+    ),
     _string(1043, SqlType.VARCHAR),
     _string(1042, SqlType.CHAR),
     # A result of unknown type is text, as in PostgreSQL; 705 is what clients declare.
