@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 
 import matplotlib
@@ -99,7 +100,7 @@ def test_bars_of_several_columns_stand_side_by_side(ask: Ask) -> None:
     assert [text.get_text() for text in legend.get_texts()] == ["n", "_old"]
     edges = sorted((bar.get_x(), bar.get_x() + bar.get_width()) for bar in axes.patches)  # type: ignore[attr-defined]
     assert len(edges) == 8 and labels(axes) == ["F", "M", "X", "NULL"]
-    assert all(end < start for (_, end), (start, _) in zip(edges, edges[1:], strict=False))
+    assert all(end < start for (_, end), (start, _) in pairwise(edges))
     assert dpsql.plot(cursor, y=["_old"]).get_ylabel() == "_old"
     png(axes)
 
