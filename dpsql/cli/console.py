@@ -26,7 +26,7 @@ from dpsql.console.server import ConsoleServer
 from dpsql.console.site import Site, Sources
 from dpsql.errors import Error, InvalidParameter
 from dpsql.ledger import is_file, ledger_file, open_ledger
-from dpsql.policy import Policy, load_policy
+from dpsql.policy import load_policy
 from dpsql.wire.tls import load_tls
 
 _LEDGER_SECONDS: Final = 600.0
@@ -83,8 +83,8 @@ def console(
     gateway = None if metrics_port is None else partial(ask_gateway, metrics_host, metrics_port)
     sources = Sources(
         Gatherer(partial(load_policy, policy), loaded, partial(open_ledger, url, make=False)),
-        Background(partial(_check_ledger, url), _LEDGER_SECONDS),
-        Background(partial(_look_at_engine, policy), _ENGINE_SECONDS),
+        Background(partial(check_ledger, url), _LEDGER_SECONDS),
+        Background(partial(look_at_engine, policy), _ENGINE_SECONDS),
         gateway,
     )
     sources.ledger.latest()
@@ -109,7 +109,7 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _check_ledger(url: str) -> LedgerHealth:
+def check_ledger(url: str) -> LedgerHealth:
     """Check the whole ledger, as `dpsql ledger verify` does."""
     place, size = "in PostgreSQL", None
     if is_file(url):
@@ -123,15 +123,13 @@ def _check_ledger(url: str) -> LedgerHealth:
         return LedgerHealth(place, size, None, datetime.now(UTC), error.message)
 
 
-def _look_at_engine(policy: Path) -> EngineHealth:
+def look_at_engine(policy: Path) -> EngineHealth:
     """Open the database, look at its schema, and let go of it; no row is read."""
     now = datetime.now(UTC)
     try:
-        loaded: Policy = load_policy(policy)
-        backend = open_backend(loaded)
-    except (Error, OSError) as error:
-        trouble = error.message if isinstance(error, Error) else f"{error.filename}: {error.strerror}"
-        return EngineHealth(trouble, (), (), now)
+        backend = open_backend(load_policy(policy))
+    except Error as error:
+        return EngineHealth(error.message, (), (), now)
     try:
         return EngineHealth(None, tuple(copy_states(backend.schema)), backend.warnings(), now)
     finally:

@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime
 from dpsql.console.health import EngineHealth, GatewayHealth, LedgerHealth
 from dpsql.console.journal import Day, Journal
 from dpsql.console.view import LedgerView
-from dpsql.errors import Error, InvalidParameter, PolicyViolation
+from dpsql.errors import InvalidParameter, InvalidPolicy, PolicyViolation
 from dpsql.ledger import BudgetStatus, OwnerRecord, PaidRelease
 from dpsql.policy import Policy
 
@@ -114,8 +114,8 @@ class Gatherer:
         trouble = None
         try:
             self._policy = self._load()
-        except (Error, OSError) as error:
-            trouble = error.message if isinstance(error, Error) else f"{error.filename}: {error.strerror}"
+        except InvalidPolicy as error:
+            trouble = error.message
         policy = self._policy
         name = policy.dataset.name
         with closing(self._open_ledger()) as ledger:
