@@ -54,6 +54,7 @@ class Facts:
         cap: The budget over all users.
         holdings: The cap, the users and the groups.
         days: What was charged to the cap on each day.
+        is_all: Whether these are all the days until now; of a large ledger, the first view is not of all.
         releases: Some of the releases, newest first.
         older: What is asked for to see the next older ones; None if there are none.
         newest: Whether these are the newest.
@@ -66,6 +67,7 @@ class Facts:
     cap: BudgetStatus
     holdings: Sequence[Holding]
     days: Mapping[date, Day]
+    is_all: bool
     releases: Sequence[PaidRelease]
     older: int | None
     newest: bool
@@ -121,13 +123,15 @@ class Gatherer:
         with closing(self._open_ledger()) as ledger:
             cap = ledger.cap(policy)
             found = ledger.paid(name, RELEASES + 1, before)
+            days, is_all = self._journal.days(ledger, cap.numbers)
             return Facts(
                 at=datetime.now(UTC),
                 policy=policy,
                 trouble=trouble,
                 cap=cap,
                 holdings=tuple(_holdings(ledger, policy, cap)),
-                days=self._journal.days(ledger, cap.numbers),
+                days=days,
+                is_all=is_all,
                 releases=found[:RELEASES],
                 older=found[RELEASES - 1].record.release_id if len(found) > RELEASES else None,
                 newest=before is None,

@@ -150,6 +150,8 @@ def _spending(facts: Facts) -> Html:
         f"The highest column is {_percent(highest)} of the cap." if highest else "Nothing in these days.",
         class_="note",
     )
+    if not facts.is_all:
+        about = joined(about, element("p", "The ledger is still being added up: look again.", class_="trouble"))
     chart = columns(bars, f"Share of the cap spent on each of the last {_DAYS} days")
     axis = element("p", element("span", shown[0].isoformat()), element("span", shown[-1].isoformat()), class_="axis")
     rows = [

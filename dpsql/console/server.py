@@ -62,13 +62,16 @@ class ConsoleServer:
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         """Serve one client: all that it may do is to go away, or to take too long."""
-        address = writer.get_extra_info("peername")[0]
+        # Who has gone already has no name any more.
+        address = (writer.get_extra_info("peername") or ("",))[0]
         try:
             with self._place(address) as is_free:
                 if is_free:
                     await self._converse(reader, writer, address)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             return
+        except Exception as error:
+            log_bug(error)
         finally:
             writer.close()
 

@@ -8,7 +8,7 @@ import json
 import shutil
 import subprocess
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -92,12 +92,12 @@ class Browser:
 def call(method: str, url: str, body: dict[str, Any] | None = None) -> Any:
     data = json.dumps(body or {}).encode() if method == "POST" else None
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=120) as answer:
         return json.load(answer)["value"]
 
 
 @contextmanager
-def opened(profile: Path, arguments: Sequence[str] = ()) -> Iterator[Browser]:
+def opened(profile: Path) -> Iterator[Browser]:
     """Open a browser that keeps its files in a folder."""
     found = chromium()
     assert found is not None
@@ -109,7 +109,7 @@ def opened(profile: Path, arguments: Sequence[str] = ()) -> Iterator[Browser]:
         base = f"http://127.0.0.1:{said.rstrip().rstrip('.').rpartition(' ')[2]}"
         options = {
             "binary": browser,
-            "args": ["--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}", *arguments],
+            "args": ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", f"--user-data-dir={profile}"],
         }
         wanted = {
             "goog:chromeOptions": options,

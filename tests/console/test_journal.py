@@ -1,5 +1,6 @@
 """The days of a budget add up to what it has spent, however the ledger was read."""
 
+import itertools
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
@@ -31,7 +32,8 @@ def ledger(tmp_path: Path, clock: Clock) -> Iterator[StoredLedger]:
 
 
 def spent(journal: Journal, ledger: StoredLedger) -> list[tuple[str, int, Fraction | None]]:
-    days = journal.days(ledger, ledger.cap(POLICY).numbers)
+    days, is_all = journal.days(ledger, ledger.cap(POLICY).numbers)
+    assert is_all
     return [(str(day), paid.charges, paid.spent.pure_epsilon) for day, paid in sorted(days.items())]
 
 
@@ -49,18 +51,33 @@ def test_each_day_has_what_was_charged_to_the_cap(ledger: StoredLedger, clock: C
     told = [("2026-01-15", 1, TENTH), ("2026-01-17", 2, 3 * TENTH)]
     assert spent(journal, ledger) == told == spent(Journal(), ledger)
     total = Spent.zero()
-    for day in journal.days(ledger, ledger.cap(POLICY).numbers).values():
+    for day in journal.days(ledger, ledger.cap(POLICY).numbers)[0].values():
         total = total.merge(day.spent)
     assert total == ledger.cap(POLICY).spent
-    assert journal.days(ledger, [99]) == {}
+    assert journal.days(ledger, [99]) == ({}, True)
 
 
 def test_a_day_without_a_pure_price_has_none(ledger: StoredLedger) -> None:
     wide = policy(cap=None)
     ledger.charge("ana", wide, [request("a", laplace(TENTH))], sql=SQL)
     journal = Journal()
-    (day,) = journal.days(ledger, ledger.cap(wide).numbers).values()
+    (day,) = journal.days(ledger, ledger.cap(wide).numbers)[0].values()
     assert day.spent.merge(Spent.zero().add([gaussian(TENTH)])).pure_epsilon is None
+
+
+def test_a_large_ledger_is_read_on_when_it_is_asked_again(ledger: StoredLedger) -> None:
+    for key in "abcde":
+        ledger.charge("ana", POLICY, [request(key)], sql=SQL)
+    ticks = itertools.count()
+    journal = Journal(4, lambda: float(next(ticks)))
+    seen = []
+    while True:
+        days, is_all = journal.days(ledger, ledger.cap(POLICY).numbers)
+        seen.append(sum(day.charges for day in days.values()))
+        if is_all:
+            break
+    assert len(seen) > 2 and seen == sorted(seen) and seen[-1] == 5
+    assert spent(journal, ledger) == spent(Journal(), ledger)
 
 
 def test_caps_that_become_one_have_their_days_together(ledger: StoredLedger) -> None:

@@ -104,7 +104,9 @@ def test_what_is_wrong_is_said_above_all(facts: Facts) -> None:
     assert "record 3 was changed" in told and "does not answer at here" in told and "there is no file" in told
 
 
-def test_what_is_not_known_yet_is_said_so(facts: Facts) -> None:
+def test_what_is_not_known_yet_is_said_so(facts: Facts, page: str) -> None:
+    assert "look again" not in words(page)
+    assert "still being added up" in words(overview(replace(facts, is_all=False), HEALTH).decode())
     told = words(overview(facts, Health(None, None, None)).decode())
     for part in ("is being checked", "is being looked at", "not asked", "The ledger does not hold refusals"):
         assert part in told
