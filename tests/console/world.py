@@ -96,7 +96,7 @@ def site(place: Place, **options: Any) -> Site:
         Background(healthy_engine, 600),
         busy_gateway,
     )
-    return Site(sources, Password(PASSWORD), NAMES, **{"secure": False} | options)
+    return Site(sources, Password(PASSWORD), **{"names": NAMES, "secure": False} | options)
 
 
 class RunningConsole:
