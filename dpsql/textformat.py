@@ -322,9 +322,13 @@ _UNITS: Final = {
     "hour": timedelta(hours=1),
     "minute": timedelta(minutes=1),
     "second": timedelta(seconds=1),
+    "millisecond": timedelta(milliseconds=1),
+    "microsecond": timedelta(microseconds=1),
 }
 _MONTHS: Final = {"year": 12, "month": 1, "mon": 1}
-_UNIT: Final = re.compile(r"([+-]?[0-9]{1,9}(?:\.[0-9]{1,6})?) *(week|day|hour|minute|second)s?\b,? *", re.I | re.A)
+_UNIT: Final = re.compile(
+    r"([+-]?[0-9]{1,9}(?:\.[0-9]{1,6})?) *(week|day|hour|minute|(?:milli|micro)?second)s?\b,? *", re.I | re.A
+)
 _MONTH_UNIT: Final = re.compile(r"([+-]?[0-9]{1,6}) *(year|month|mon)s?\b,? *", re.I | re.A)
 _CLOCK: Final = re.compile(r"([+-]?)([0-9]{1,9}):([0-5][0-9]):([0-5][0-9](?:\.[0-9]{1,6})?)")
 

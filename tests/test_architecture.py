@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 # From the bottom up. A name is a file or a folder of dpsql; "" is dpsql/__init__.py.
 # A file imports from layers below its own, and from its own folder.
 LAYERS = (
-    {"errors", "padding", "remembered", "sqltypes"},
+    {"errors", "padding", "remembered", "sqltypes", "table"},
     {"textformat"},
     {"privacy"},
     {"policy"},
@@ -23,13 +23,14 @@ LAYERS = (
     {"prices", "release", "system"},
     {"engine", "suggesting"},
     {"results", "target"},
-    {"browsing", "cursors", "explain", "policytext", "prepared", "settings"},
+    {"browsing", "cursors", "explain", "noisyrows", "policytext", "prepared", "settings"},
     {"catalog", "question", "transactions"},
     {"session"},
     {"auditing", "dbapi", "wire"},
-    {"console"},
-    {"cli", "sqlalchemy"},
+    {"console", "plots"},
+    {"cli", "notebook"},
     {"", "__main__"},
+    {"sqlalchemy"},
 )
 
 # The other files of dpsql/wire are bytes in, bytes out.

@@ -161,8 +161,8 @@ class Catalog:
             return None
         about, rendered = translated
         used = {
-            f"p{index + 1}": stored(about.visitor, values[index])
-            for index in about.parameters
+            f"p{index + 1}": self._stored(about, values[index], kind)
+            for index, kind in about.parameters.items()
             if f"$p{index + 1} " in rendered.sql
         }
         rows = self._role.engine.run(_fetched(rendered), used, cancellation)
@@ -180,6 +180,10 @@ class Catalog:
         try:
             query = catalog_query(statement.sql, self._role.own, types)
             return None if query is None else self._rendered(query, types, values, visit)
+        except Error as error:
+            if error.position is not None:
+                error.position += statement.offset
+            raise
         except RecursionError:
             raise QueryTooComplex("the query nests too deep", hint="Write long chains of operators in parts.") from None
 
@@ -198,6 +202,12 @@ class Catalog:
         arrays = {index: KINDS[kind] for index, kind in enumerate(types) if kind is not None and kind.is_array}
         about = Statement(self._role.snapshot, visitor, _declared(types), arrays, values)
         return about, Queries(about).query(query, None)
+
+    def _stored(self, about: Statement, value: object, kind: Kind) -> object:
+        """A placeholder's value as the engine takes it; the name of what a reg type stands for is its OID there."""
+        if kind.name in REG_TYPES and isinstance(value, str):
+            return about.snapshot.oid_of(kind.name, value, about.visitor.path_text(about.snapshot))
+        return stored(about.visitor, value)
 
     def _shown(
         self, rows: list[tuple[Any, ...]], columns: Sequence[Out], about: Statement

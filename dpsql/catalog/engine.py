@@ -18,6 +18,7 @@ from duckdb.func import SPECIAL
 from dpsql import textformat
 from dpsql.backends import Cancellation
 from dpsql.backends.duckdb import stoppable
+from dpsql.catalog.formats import moment_text
 from dpsql.catalog.kinds import Kind
 from dpsql.catalog.literals import array_elements, json_part, json_type
 from dpsql.catalog.relations import Row, system_relations, typed_rows
@@ -234,6 +235,7 @@ class CatalogEngine:
             "catalog_md5": (_strict(lambda raw: hashlib.md5(raw, usedforsecurity=False).hexdigest()), ("BLOB",), text),
             "catalog_json_type": (_strict(json_type), (text,), text),
             "catalog_json_part": (_strict(json_part), (text, text, text, truth), text),
+            "catalog_moment": (_strict(moment_text), ("TIMESTAMP", text, text), text),
             "catalog_describe": (_strict(snapshot.object_description), (big, text), text),
             "catalog_types": (_strict(snapshot.type_names), ("BIGINT[]", text), text),
             "catalog_json_object": (_json_object, (texts,), text),

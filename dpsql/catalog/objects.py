@@ -129,6 +129,7 @@ class PolicyObjects:
             self._claim(_schema(table), table.relation)
         for name in SYSTEM_TABLES:
             self._claim("dpsql", name)
+            self.oids[f"rule dpsql.{name}"]
         for schema in sorted({_schema(table) for table in policy.tables} | {"dpsql"}):
             self.oids[f"schema {schema}"]
 
@@ -282,6 +283,9 @@ class PolicyObjects:
                 yield "pg_description", _description(oid, column.number, column.comment)
         if shown.comment is not None:
             yield "pg_description", _description(oid, 0, shown.comment)
+        if shown.relkind == "v":  # what makes a table a view is a rule
+            rule = {"oid": self.oids[f"rule {shown.path}"], "rulename": "_RETURN", "ev_class": oid, "ev_type": "1"}
+            yield "pg_rewrite", {**rule, "ev_enabled": "O", "is_instead": True}
         for key in shown.keys:
             yield from self._key_rows(shown, key, oid, namespace)
 

@@ -11,11 +11,11 @@ from dpsql.cli.draft import draft_policy
 from dpsql.cli.options import policy_argument
 from dpsql.cli.suggest import suggest
 from dpsql.cli.survey import TableSurvey, survey
-from dpsql.cli.table import table_lines
 from dpsql.compiler.schema import EngineSchema
 from dpsql.policy import Policy, Role, Table, load_policy
 from dpsql.policytext import budget_text, keys_text, limits_text
 from dpsql.system import decimal_text
+from dpsql.table import table_lines
 
 
 @click.group(cls=Group, commands=[suggest])

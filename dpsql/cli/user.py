@@ -7,10 +7,10 @@ import click
 from dpsql.cli.command import Group
 from dpsql.cli.options import existing_ledger, finding_ledger, opened_ledger
 from dpsql.cli.passwords import password_file_option, read_password
-from dpsql.cli.table import table_lines
 from dpsql.errors import InvalidParameter
 from dpsql.ledger import Holder, Scope
 from dpsql.policy import load_policy
+from dpsql.table import table_lines
 from dpsql.wire.scram import make_verifier
 
 

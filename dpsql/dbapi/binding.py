@@ -25,6 +25,7 @@ from dpsql.errors import (
     QueryTooComplex,
     UndefinedParameter,
 )
+from dpsql.sqltypes import Span
 
 Values = Sequence[object] | Mapping[str, object]
 
@@ -32,6 +33,7 @@ MAX_ITEMS = 100_000
 """Items of one list, as on the wire."""
 _MAX_BITS = 128
 """Of a whole number; numeric ends before."""
+_TYPES = "Pass None, bool, int, float, Decimal, str, bytes, date, datetime, time, timedelta, UUID, or a list of them."
 _PLACEHOLDER = re.compile(r"%(?:%|s|\((\w+)\)s|(.|\Z))", re.DOTALL)
 
 
@@ -113,11 +115,11 @@ def _check_count(placeholders: int, parameters: int) -> None:
 
 
 def plain(value: object) -> object:
-    """A parameter as a value of one of Python's own types; what has no SQL type stays as it is, and is refused later.
+    """A parameter as a value of one of Python's own types, or a `Span`.
 
     Raises:
         NumberOutOfRange: It is a number or a moment of no SQL type's range.
-        DatatypeMismatch: It is a moment that is none, or a time of day with a zone.
+        DatatypeMismatch: It has no SQL type, is a moment that is none, or a time of day with a zone.
         QueryTooComplex: It is a list of too many items.
     """
     if isinstance(value, list | tuple):
@@ -144,7 +146,11 @@ def plain(value: object) -> object:
             return timedelta(value.days, value.seconds, value.microseconds)
         case UUID():
             return UUID(int=value.int)
-    return value
+        case bytes() | bytearray() | memoryview():
+            return bytes(value)
+        case None | Span():
+            return value
+    raise DatatypeMismatch(f"a parameter of the Python type {type(value).__name__} has no SQL type", hint=_TYPES)
 
 
 def _of_numpy(value: np.generic) -> object:

@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -146,15 +147,23 @@ class Connection:
         if self._closed:
             raise InterfaceError("the connection is closed", hint="dpsql.connect(…) opens another.")
 
-    def run(self, sql: str, parameters: Sequence[object], *, many: bool = False) -> Result:
+    def run(
+        self,
+        sql: str,
+        parameters: Sequence[object] = (),
+        *,
+        many: bool = False,
+        settings: Mapping[str, str] | None = None,
+    ) -> Result:
         """Run one statement.
 
         Args:
             sql: The statement.
             parameters: Values for $1, $2 …
             many: Refuse a statement that has a result, which nobody would see.
+            settings: Settings for this statement alone.
         """
-        with self._turn():
+        with self._turn(), self._session.configured(settings):
             statement = self._one(sql)
             if many and not isinstance(statement.parsed, _WITHOUT_RESULT):
                 raise UnsupportedQuery(
@@ -162,9 +171,11 @@ class Connection:
                 )
             return self._session.execute(statement, parameters)
 
-    def explain(self, sql: str, parameters: Sequence[object]) -> Explanation:
-        """Explain one query; the parameters are values for $1, $2 …, as in `run`."""
-        with self._turn():
+    def explain(
+        self, sql: str, parameters: Sequence[object] = (), *, settings: Mapping[str, str] | None = None
+    ) -> Explanation:
+        """Explain one query; parameters and settings are as in `run`."""
+        with self._turn(), self._session.configured(settings):
             return self._session.explain(self._one(sql), parameters)
 
     def __enter__(self) -> Self:
@@ -304,7 +315,7 @@ class Cursor(Fetching):
         Raises:
             UnsupportedQuery: pandas is not installed.
         """
-        return data_frame(*self._taken(), self.connection.zone)
+        return self._hand_over(partial(data_frame, self.connection.zone))
 
     def fetch_arrow_table(self) -> "pa.Table":
         """The rows that are left, as a table of Arrow.
@@ -312,11 +323,11 @@ class Cursor(Fetching):
         Raises:
             UnsupportedQuery: pyarrow is not installed.
         """
-        return arrow_table(*self._taken(), self.connection.zone)
+        return self._hand_over(partial(arrow_table, self.connection.zone))
 
     def fetchnumpy(self) -> dict[str, Any]:
         """The rows that are left, as a masked array for each column; NULL is masked."""
-        return masked_arrays(*self._taken())
+        return self._hand_over(masked_arrays)
 
     def callproc(self, procname: str, parameters: Sequence[object] = ()) -> None:
         """Refuse: there are no procedures.

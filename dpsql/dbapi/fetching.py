@@ -1,15 +1,16 @@
 """fetching: the result of a cursor's last statement, and how far it was fetched."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import index
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from dpsql.dbapi.types import Described, described
 from dpsql.errors import InterfaceError, RowOutOfRange
-from dpsql.results import Result
+from dpsql.results import Result, ResultColumn
 
 Row = tuple[Any, ...]
+Made = TypeVar("Made")
 
 
 class Fetching(ABC):
@@ -105,12 +106,13 @@ class Fetching(ABC):
     def _keep(self, result: Result | None) -> None:
         self._result, self._next = result, 0
 
-    def _taken(self) -> tuple[Result, list[Row]]:
-        """The result, and the rows that are left of it."""
-        rows = self._take(len(self._rows()))
-        if self._result is None:
-            raise TypeError("rows are those of a result")
-        return self._result, rows
+    def _hand_over(self, make: Callable[[Sequence[ResultColumn], Sequence[Row]], Made]) -> Made:
+        """What is made of the rows that are left; they stay where they are if it cannot be made."""
+        rows = self._rows()
+        columns = self._result.columns if self._result is not None else None
+        made = make(columns or (), rows[self._next :])
+        self._next = len(rows)
+        return made
 
     def _take(self, count: int) -> list[Row]:
         taken = list(self._rows()[self._next : self._next + count])

@@ -6,7 +6,8 @@ Rule 2: no value changes: a column with a value that its type has no room for ha
 """
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC
+from contextlib import suppress
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -15,13 +16,14 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from dpsql.errors import UnsupportedQuery
-from dpsql.results import Result
+from dpsql.results import ResultColumn
 from dpsql.sqltypes import Span, SqlType
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+Columns = Sequence[ResultColumn]
 Rows = Sequence[tuple[Any, ...]]
 Values = Sequence[Any]
 
@@ -41,10 +43,10 @@ _PANDAS = {
 _NO_ROOM = (ValueError, TypeError, OverflowError)
 
 
-def masked_arrays(result: Result, rows: Rows) -> dict[str, Any]:
+def masked_arrays(columns: Columns, rows: Rows) -> dict[str, Any]:
     """A masked array for each column, by name; as in DuckDB, a second column n is called n_1."""
     arrays: dict[str, Any] = {}
-    for name, kind, values in _columns(result, rows):
+    for name, kind, values in _columns(columns, rows):
         arrays[next(free for free in _names(name) if free not in arrays)] = _masked(kind, values)
     return arrays
 
@@ -56,10 +58,10 @@ def _names(name: str) -> Iterator[str]:
 
 def _masked(kind: SqlType, values: Values) -> Any:
     mask = [value is None for value in values]
-    dtype = np.dtype(_NUMPY.get(kind, "object"))
+    dtype = np.dtype(_NUMPY.get(kind, "object") if _has_room(kind, values) else "object")
     try:
-        if kind is SqlType.TIMESTAMPTZ:
-            values = [None if value is None else value.astimezone(UTC).replace(tzinfo=None) for value in values]
+        if kind is SqlType.TIMESTAMPTZ and dtype.kind == "M":
+            values = [None if value is None else _in_utc(value) for value in values]
         nothing = np.zeros((), dtype)[()]
         data = np.array([nothing if value is None else value for value in values], dtype)
     except _NO_ROOM:
@@ -76,7 +78,7 @@ def _objects(values: Values) -> Any:
     return held
 
 
-def data_frame(result: Result, rows: Rows, zone: str) -> "pd.DataFrame":
+def data_frame(zone: str, columns: Columns, rows: Rows) -> "pd.DataFrame":
     """A pandas DataFrame; moments that have a zone are in `zone`.
 
     Raises:
@@ -90,17 +92,18 @@ def data_frame(result: Result, rows: Rows, zone: str) -> "pd.DataFrame":
 
     def series(kind: SqlType, values: Values) -> "pd.Series":
         try:
-            return pd.Series(list(values), dtype=types.get(kind, "object"))
+            return pd.Series(list(values), dtype=types.get(kind, "object") if _has_room(kind, values) else "object")
         except _NO_ROOM:
             return pd.Series(list(values), dtype="object")
 
-    columns = _columns(result, rows)
-    frame = pd.concat([series(kind, values) for _, kind, values in columns], axis=1)
-    frame.columns = [name for name, _, _ in columns]
+    if not columns:
+        return pd.DataFrame(index=range(len(rows)))
+    frame = pd.concat([series(kind, values) for _, kind, values in _columns(columns, rows)], axis=1)
+    frame.columns = [column.name for column in columns]
     return frame
 
 
-def arrow_table(result: Result, rows: Rows, zone: str) -> "pa.Table":
+def arrow_table(zone: str, columns: Columns, rows: Rows) -> "pa.Table":
     """A table of Arrow; moments that have a zone are in `zone`.
 
     Raises:
@@ -112,14 +115,13 @@ def arrow_table(result: Result, rows: Rows, zone: str) -> "pa.Table":
         raise _missing("fetch_arrow_table", "pyarrow") from None
 
     def array(kind: SqlType, values: Values) -> "pa.Array":
-        try:
-            return pa.array([_for_arrow(value) for value in values], type=_arrow_type(pa, kind, values, zone))
-        except (*_NO_ROOM, pa.ArrowException):
-            return pa.array([None if value is None else str(value) for value in values], type=pa.string())
+        if _has_room(kind, values):
+            with suppress(*_NO_ROOM, pa.ArrowException):
+                return pa.array([_for_arrow(value) for value in values], type=_arrow_type(pa, kind, values, zone))
+        return pa.array([None if value is None else str(value) for value in values], type=pa.string())
 
-    columns = _columns(result, rows)
-    names = [name for name, _, _ in columns]
-    return pa.Table.from_arrays([array(kind, values) for _, kind, values in columns], names=names)
+    arrays = [array(kind, values) for _, kind, values in _columns(columns, rows)]
+    return pa.Table.from_arrays(arrays, names=[column.name for column in columns])
 
 
 def _arrow_type(pa: Any, kind: SqlType, values: Values, zone: str) -> Any:
@@ -159,9 +161,23 @@ def _for_arrow(value: Any) -> Any:
     return value if is_list_or_known or hasattr(value, "isoformat") else str(value)
 
 
-def _columns(result: Result, rows: Rows) -> list[tuple[str, SqlType, Values]]:
+def _has_room(kind: SqlType, values: Values) -> bool:
+    """False where a moment lies beyond the years of Python: a library would take it in its own way, or fail late."""
+    if not kind.is_moment:
+        return True
+    moments = [value for value in values if value is not None]
+    try:
+        return all(isinstance(_in_utc(value) if kind is SqlType.TIMESTAMPTZ else value, date) for value in moments)
+    except (AttributeError, OverflowError):  # a text, or the last hours of a zone's year 9999
+        return False
+
+
+def _in_utc(value: datetime) -> datetime:
+    return value.astimezone(UTC).replace(tzinfo=None)
+
+
+def _columns(columns: Columns, rows: Rows) -> list[tuple[str, SqlType, Values]]:
     """Name, type and values of each column."""
-    columns = result.columns or ()
     return [(column.name, column.type, [row[place] for row in rows]) for place, column in enumerate(columns)]
 
 

@@ -1,7 +1,7 @@
 """releases: what an answer cost and how exact it is, and what a query would cost: for programs, in one shape."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dpsql.compiler.planned import OutputColumn
@@ -59,6 +59,7 @@ class Release(_Columns):
         rounds: How many releases there were until the target was met; 1 without a target.
         columns: The columns, in order.
         intervals: Under dpsql.intervals: of each noisy column, by name, the interval of each row.
+        answer: The released rows, and the plan that they came from.
     """
 
     cost: dict[str, float | None]
@@ -68,6 +69,7 @@ class Release(_Columns):
     rounds: int
     columns: tuple[Column, ...]
     intervals: dict[str, tuple[Interval, ...]]
+    answer: Answer = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ def release_of(answer: Answer) -> Release | None:
         rounds=len(answer.earlier) + 1,
         columns=_columns(answer.columns),
         intervals=_intervals(answer),
+        answer=answer,
     )
 
 

@@ -122,6 +122,16 @@ def text(value: object) -> bytes:
     return str(value).encode("utf-8", "replace")
 
 
+def letter(value: object) -> bytes:
+    """Return the one byte of a "char", which is zero where there is no letter."""
+    return text(value)[:1] or b"\0"
+
+
+def read_letter(raw: bytes) -> str:
+    """Return the letter of a "char", if there is one."""
+    return read_text(raw.rstrip(b"\0"))
+
+
 def json(value: object) -> bytes:
     """Return JSON as UTF-8."""
     return text(json_text(value))

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ from dpsql.ledger import open_ledger
 from dpsql.policy import load_policy
 from dpsql.session import Session
 from tests.attacks.naive import Ask, NaiveGateway, Refused, Rows
+from tests.faults.forks import Forks
 
 OTHERS: Final = 1000
 TARGET: Final = "age = 108 AND city = 'Nowhere'"
@@ -152,12 +154,17 @@ class Arena:
         """Make databases of a name; SQL adds to what the target has."""
         for present in (True, False):
             for gateway in ("naive", "dpsql"):  # DuckDB opens a file in one process with one configuration only
-                with duckdb.connect(str(self._file(gateway, present, data))) as connection:
+                with duckdb.connect(str(self.file(gateway, present, data))) as connection:
                     connection.execute(_PEOPLE + (_TARGET + sql if present else ""))
+
+    @cached_property
+    def forks(self) -> Forks:
+        """Where gateways are forked from that are to die."""
+        return self._held.enter_context(Forks())
 
     def naive(self, present: bool, data: str = "", /, **options: int) -> NaiveGateway:
         """A new naive gateway."""
-        gateway = NaiveGateway(self._file("naive", present, data), **options)
+        gateway = NaiveGateway(self.file("naive", present, data), **options)
         self._held.callback(gateway.database.close)
         return gateway
 
@@ -189,7 +196,7 @@ class Arena:
         right = {"naive": 0, "dpsql": 0}
         for _ in range(self.rounds):
             present = coin.random() < 0.5
-            right["naive"] += guess(self.naive(present, **naive).ask) == present
+            right["naive"] += guess(self.naive(present, str(terms.get("data", "")), **naive).ask) == present
             right["dpsql"] += guess(self.dpsql(present, **terms)) == present
         verdicts = {
             gateway: Verdict(f"right: {count / self.rounds:.0%}", beats(count, self.rounds, BOUND))
@@ -202,7 +209,7 @@ class Arena:
         name = f"arena{len(self._engines)}"
         policy = self.folder / f"{name}.toml"
         values = {**_TERMS, **terms}
-        values["file"] = self._file("dpsql", present, values["data"]).name
+        values["file"] = self.file("dpsql", present, values["data"]).name
         policy.write_text(_POLICY.format_map(values), encoding="utf-8")
         loaded = load_policy(policy)
         ledger = open_ledger(f"sqlite:///{self.folder / name}.sqlite")
@@ -211,7 +218,8 @@ class Arena:
         self._held.callback(engine.close)
         return engine
 
-    def _file(self, gateway: str, present: bool, data: object) -> Path:
+    def file(self, gateway: str, present: bool, data: object = "") -> Path:
+        """Where a gateway's database is."""
         return self.folder / f"{gateway}{data}-{'with' if present else 'without'}.duckdb"
 
 

@@ -5,6 +5,7 @@ import hashlib
 import select
 import socket
 import socketserver
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -13,21 +14,27 @@ import psycopg
 
 from dpsql.wire.frontend import (
     Bind,
+    Close,
+    CopyData,
+    CopyDone,
+    CopyFail,
     Describe,
     Execute,
+    Flush,
     FrontendMessage,
     FunctionCall,
     Parse,
     Query,
     SASLInitialResponse,
     SASLResponse,
+    SSLRequest,
     StartupMessage,
     Sync,
 )
 from dpsql.wire.scram import PLAIN
 from dpsql.wire.server import Limits
 from tests.attacks.arena import Arena, Comparison, Verdict
-from tests.wire.conftest import RunningServer
+from tests.wire.conftest import CERTIFICATE, KEY, RunningServer
 
 USER = (("user", "ana"), ("database", "clinic"))
 STARTUP = StartupMessage(3, 0, USER).encode()
@@ -38,22 +45,45 @@ EARLY: tuple[FrontendMessage, ...] = (
     Bind(b"", b""),
     Describe(b"S", b""),
     Execute(b""),
+    Close(b"S", b""),
+    Flush(),
     FunctionCall(),
+    CopyData(b"1"),
+    CopyDone(),
+    CopyFail(),
     Sync(),
 )
+"""Every message there is but those of the login itself, and Terminate, which ends it."""
+FIRST = SASLInitialResponse(PLAIN, b"n,,n=,r=nonce").encode()
+STAGES: tuple[tuple[bytes, ...], ...] = ((), (FIRST,))
+"""What has been sent of a login: the startup alone, and SCRAM's first message too."""
 GUESSES = 30
 
 
 class NaiveLogin(socketserver.StreamRequestHandler):
-    """MD5 with the same salt for everybody, and a query is answered whenever it comes."""
+    """TLS for who asks for it, MD5 with the same salt for everybody, and a query is answered whenever it comes."""
 
     def handle(self) -> None:
-        with suppress(ConnectionError, ValueError):
-            self.rfile.read(int.from_bytes(self.rfile.read(4), "big") - 4)
+        with suppress(OSError, ValueError):
+            startup = self.rfile.read(int.from_bytes(self.rfile.read(4), "big") - 4)
+            if startup == SSLRequest().encode()[4:]:
+                self._encrypt()
+                self.rfile.read(int.from_bytes(self.rfile.read(4), "big") - 4)
             self.wfile.write(b"R\x00\x00\x00\x0c\x00\x00\x00\x05salt")
             while kind := self.rfile.read(1):
                 body = self.rfile.read(int.from_bytes(self.rfile.read(4), "big") - 4)
                 self.wfile.write(self._reply(kind, body))
+
+    def finish(self) -> None:
+        super().finish()
+        self.request.close()
+
+    def _encrypt(self) -> None:
+        self.wfile.write(b"S")
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(CERTIFICATE, KEY)
+        self.request = tls.wrap_socket(self.request, server_side=True)
+        self.setup()
 
     def _reply(self, kind: bytes, body: bytes) -> bytes:
         if kind != b"p":
@@ -105,8 +135,9 @@ def answer(port: int, *messages: bytes) -> bytes:
 
 
 def heard(port: int) -> int:
-    """How many kinds of messages are heard before the login."""
-    return sum(not answer(port, message.encode()).startswith(b"E") for message in EARLY)
+    """How many kinds of messages are heard before the login, at one of its stages."""
+    replies = (answer(port, *sent, message.encode()) for sent in STAGES for message in EARLY)
+    return sum(not reply.startswith(b"E") for reply in replies)
 
 
 def recorded(port: int) -> list[bytes]:
@@ -146,7 +177,7 @@ def wrong_proof(client: socket.socket) -> bytes:
     client.sendall(STARTUP)
     if not client.recv(65536)[9:].startswith(b"SCRAM"):
         return b"p" + (40).to_bytes(4, "big") + b"md5" + b"0" * 32 + b"\0"
-    client.sendall(SASLInitialResponse(PLAIN, b"n,,n=,r=nonce").encode())
+    client.sendall(FIRST)
     nonce = client.recv(65536)[9:].partition(b",")[0]
     return SASLResponse(b"c=biws," + nonce + b",p=" + base64.b64encode(bytes(32))).encode()
 
@@ -163,7 +194,8 @@ def judged(port: int) -> int:
 
 def verdict(port: int) -> Verdict:
     early, replayed, guesses = heard(port), is_replayed(port), judged(port)
-    told = f"{early} early, {'replayed' if replayed else 'no replay'}, {guesses} of {GUESSES} guesses at once"
+    tried = len(EARLY) * len(STAGES)
+    told = f"{early} of {tried} early, {'' if replayed else 'not '}replayed, {guesses} of {GUESSES} guesses at once"
     return Verdict(told, early > 0 or replayed or guesses > GUESSES // 2)
 
 

@@ -15,6 +15,7 @@ from dpsql.console.journal import Journal
 from dpsql.ledger.stored import StoredLedger
 from dpsql.privacy.accounting import Spent
 from tests.ledger.world import SQL, Clock, gaussian, laplace, opened, peopled, policy, request
+from tests.wire.test_server import eventually
 
 POLICY = policy()
 TENTH = Fraction(1, 10)
@@ -118,16 +119,13 @@ def test_what_takes_long_is_asked_once_at_a_time_and_again_when_it_is_old() -> N
 
     background = Background(ask, 10, lambda: now[0])
     assert background.latest() is None
-    while background.latest() is None:
-        pass
+    assert eventually(lambda: background.latest() is not None)
     now[0] = 10
     assert (background.latest(), asked) == (0, [0])
     now[0], fails[0] = 10.5, True
     assert background.latest() == 0
-    while background._running:
-        pass
+    assert eventually(lambda: not background._running)
     fails[0] = False
     now[0] = 30
-    while background.latest() != 30:
-        pass
+    assert eventually(lambda: background.latest() == 30)
     assert asked == [0, 10.5, 30]

@@ -12,6 +12,7 @@ from dpsql.console.messages import read_head
 from dpsql.ledger import SqliteLedger
 from dpsql.wire.guesses import Guesses
 from tests.console.world import EVIL, PASSWORD, Answer, Place, RunningConsole, ask, logged_in, site, words
+from tests.wire.test_server import eventually
 
 STATIC = ("/style.css", "/icon.svg")
 
@@ -98,9 +99,7 @@ def test_only_so_many_guesses_are_judged_at_once(slow: RunningConsole, monkeypat
     monkeypatch.setattr("dpsql.console.site.asyncio.sleep", wait)
     with ThreadPoolExecutor(8) as pool:
         guesses = [pool.submit(ask, slow, "POST", "/login", f"password={number}") for number in range(8)]
-        done = 0
-        while done < 5:
-            done = sum(guess.done() for guess in guesses)
+        assert eventually(lambda: sum(guess.done() for guess in guesses) == 5, 30)
         assert ask(slow, "POST", "/login", "password=the+%C3%B6wner%27s+%26+secret").status == 429
         slow.run(_set(told))
     answers = sorted(guess.result().status for guess in guesses)

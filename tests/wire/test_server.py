@@ -329,18 +329,29 @@ def test_closing_lets_a_statement_end(serve: Serve) -> None:
     with RawClient(server.port) as busy, RawClient(server.port) as idle:
         busy.log_in()
         idle.log_in()
-        busy.send(Query(b"wait"))
+        busy.send(Query(b"stubborn"))
         server.sessions[0].started.wait(5)
         closer = threading.Thread(target=server.close, args=(20,))
         closer.start()
         assert idle.fatal() == ErrorResponse("FATAL", "57P01", "terminating connection due to administrator command")
-        server.sessions[0].cancel()
+        server.sessions[0].released.set()
         last = busy.until_end()
-        assert [type(message) for message in last] == [ErrorResponse, ReadyForQuery, ErrorResponse]
+        assert [type(message) for message in last[1:]] == [CommandComplete, ReadyForQuery, ErrorResponse]
         assert getattr(last[-1], "sqlstate", None) == "57P01"
+        assert server.sessions[0].cancels == 0
         closer.join()
     with pytest.raises(OSError):
         socket.create_connection(("127.0.0.1", server.server.port), 1)
+
+
+def test_closing_ends_all_threads(serve: Serve) -> None:
+    before = set(threading.enumerate())
+    server = serve()
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        connection.execute("select 1")
+        assert set(threading.enumerate()) > before
+        server.close()
+    assert eventually(lambda: set(threading.enumerate()) <= before)
 
 
 def test_closing_cancels_what_outlasts_the_grace(serve: Serve) -> None:

@@ -10,6 +10,9 @@ select substring('hello' from 2 for 3), substring('hello' from 0 for 3), substr(
 select substring('fillfactor=70' from 'fillfactor=([0-9]*)'), substring('fillfactor=70', '[0-9]+'), substring('abc' from 'x(.*)'), substring('abc' from '(x*)'), substring('a(b' from '\((.)'), substring('a(b', 'a\('), substring(E'a\nb' from 'a.b'), substring('ab' from '(?:a)(b)'), substring('ab' from '(?:a)b'), substring(null from 'a'), substring('12345' from 2), substring('12345', 2, 2);
 select bpchar(relkind) = 'r'::bpchar, pg_catalog.bpchar(relkind), text(relkind), pg_catalog.text(relname), pg_catalog.int8(relnamespace) from pg_class where oid = 1259;
 select text(1259), int4('12'), pg_catalog.bool('t'), name('pg_class'), oid('26'), regclass('pg_type'), pg_typeof(float8(1)), date('2024-02-29'), int4(null);
+select to_char(timestamptz '2024-02-29 15:04:05.123456+02', 'YYYY-MM-DD HH24:MI:SS TZ'), to_char(timestamp '0033-12-01 00:07:09', '"on" DD.MM.YYYY HH12:MI MS/US'), to_char(timestamp '2024-01-01 13:00', 'HH tz'), to_char(null::timestamptz, 'YYYY'), 'pg_class'::regclass;
+select extract(epoch from interval '1 day 02:03:04.5'), extract(epoch from now() - now()) = 0, extract(hour from interval '26:03:04') from pg_class limit 1;
+select count(*), bool_and(r.rulename = '_RETURN' and r.ev_type = '1' and r.is_instead and r.ev_enabled = 'O' and bpchar(r.ev_type) = '1'::bpchar) from pg_rewrite r join pg_class c on c.oid = r.ev_class join pg_namespace n on n.oid = c.relnamespace where n.nspname not in ('pg_catalog', 'information_schema') and c.relhasrules and c.relkind = 'v';
 select int4('x'), relname from pg_class;
 select trigger(1), relname from pg_class;
 select nosuch(1), relname from pg_class;

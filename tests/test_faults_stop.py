@@ -1,0 +1,106 @@
+"""SIGTERM while a query runs: it ends or is called off, nothing begins after it, and what was charged stays charged."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+
+import psycopg
+import pytest
+
+from dpsql.backends import Cancellation, DuckDBBackend, ExactRows
+from dpsql.cli import main
+from tests.faults.forks import SECONDS, Fork, Forks
+from tests.faults.victims import connect, port_of
+from tests.faults.world import charges, new_ledger, question, write_policy
+
+Fetch = Callable[..., ExactRows]
+Answer = object
+"""Rows, or the error in their place."""
+
+
+def serve_and_wait(policy: str, ledger: str, grace: float) -> None:
+    """Be `dpsql serve`; a read of private rows waits for a line, or until it is called off."""
+
+    def waiting(fetch: Fetch) -> Fetch:
+        @wraps(fetch)
+        def waited(
+            backend: DuckDBBackend, releases: object, public: object, cancellation: Cancellation, *more: object
+        ) -> ExactRows:
+            heard = SimpleQueue[str]()
+            Thread(target=lambda: heard.put(input()), daemon=True).start()
+            print("reading", flush=True)
+            while heard.empty() and not cancellation.is_cancelled:
+                time.sleep(0.01)
+            return fetch(backend, releases, public, cancellation, *more)
+
+        return waited
+
+    DuckDBBackend.fetch = waiting(DuckDBBackend.fetch)  # type: ignore[method-assign]
+    main(["serve", policy, "--port", "0", "--ledger", f"sqlite:///{ledger}", "--grace", str(grace)])
+
+
+class World:
+    """A gateway, and a client that asks one question after the other."""
+
+    def __init__(self, forks: Forks, clinic_file: Path, folder: Path, grace: float) -> None:
+        self.policy = write_policy(folder / "stop.toml", clinic_file, answers=10)
+        self.ledger = new_ledger(folder / "ledger.sqlite")
+        self.gateway: Fork = forks.start(
+            "tests.test_faults_stop:serve_and_wait", self.policy, folder / "ledger.sqlite", grace
+        )
+        self.port = port_of(self.gateway)
+        self.answers: list[Answer] = []
+
+    def ask(self) -> None:
+        with connect(self.port) as connection:
+            for number in range(2):
+                try:
+                    self.answers.append(connection.execute(question(number)).fetchall())
+                except psycopg.Error as error:
+                    self.answers.append(error)
+
+    @contextmanager
+    def told_to_stop(self) -> Iterator[None]:
+        """The gateway is told while it reads; at the end the client has both of its answers."""
+        client = Thread(target=self.ask)
+        client.start()
+        self.gateway.line_with("reading")
+        os.kill(self.gateway.pid, signal.SIGTERM)
+        self.gateway.line_with("stopping")
+        yield
+        client.join(SECONDS)
+        assert len(self.answers) == 2
+        assert charges(self.ledger, self.policy) == [question(0)]
+        self.ledger.close()
+
+
+def test_a_query_that_runs_is_answered_and_none_after_it(forks: Forks, clinic_file: Path, tmp_path: Path) -> None:
+    world = World(forks, clinic_file, tmp_path, grace=SECONDS)
+    with world.told_to_stop():
+        with pytest.raises(psycopg.OperationalError, match="refused"):
+            connect(world.port)
+        world.gateway.tell()
+    assert isinstance(world.answers[0], list)
+    assert isinstance(world.answers[1], psycopg.OperationalError)
+    assert world.gateway.end() == 0
+
+
+def test_a_query_that_outlasts_the_grace_is_called_off(forks: Forks, clinic_file: Path, tmp_path: Path) -> None:
+    world = World(forks, clinic_file, tmp_path, grace=0)
+    with world.told_to_stop():
+        pass
+    assert isinstance(world.answers[0], psycopg.errors.QueryCanceled)
+    assert world.gateway.end() == 0
+
+
+def test_a_second_signal_ends_the_gateway_whatever_runs(forks: Forks, clinic_file: Path, tmp_path: Path) -> None:
+    world = World(forks, clinic_file, tmp_path, grace=SECONDS)
+    with world.told_to_stop():
+        assert world.gateway.stop(signal.SIGTERM) == -signal.SIGTERM
+    assert isinstance(world.answers[0], psycopg.OperationalError)
