@@ -85,7 +85,7 @@ def main() -> int:
             with opened(Path(folder) / "profile") as browser:
                 browser.open(console.origin)
                 browser.type("#password", PASSWORD)
-                browser.click("button")
+                browser.leave("button")
                 browser.devtools("Emulation.setScrollbarsHidden", {"hidden": True})
                 shoot(browser, "budgets", "budgets", 1100, 900, "light")
                 shoot(browser, "releases", "releases", 1100, 600, "dark")

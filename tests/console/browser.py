@@ -7,12 +7,15 @@ import base64
 import json
 import shutil
 import subprocess
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from tests.wire.test_server import eventually
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 
@@ -62,6 +65,19 @@ class Browser:
 
     def click(self, css: str) -> None:
         self.call("POST", self.find(css) + "/click")
+
+    def leave(self, css: str) -> None:
+        """Click on what leads to another page, and wait until that is there."""
+        self.script("window.former = true")
+        self.click(css)
+        assert eventually(self._is_elsewhere, 60)
+
+    def _is_elsewhere(self) -> bool:
+        try:
+            return bool(self.script("return !window.former && document.readyState === 'complete'"))
+        except urllib.error.HTTPError as error:  # between the pages there is none
+            error.close()
+            return False
 
     def script(self, body: str, *arguments: object) -> Any:
         return self.call("POST", "/execute/sync", script=body, args=list(arguments))
