@@ -50,6 +50,10 @@ class ConsoleServer:
         """The port that is listened on; where 0 was asked for, known once started."""
         return self._port
 
+    def renew_tls(self, tls: ssl.SSLContext) -> None:
+        """Meet the clients to come with another certificate."""
+        self._tls = tls
+
     async def start(self) -> None:
         """Listen."""
         self._server = await asyncio.start_server(self._serve, self.host, self._port, limit=_HEAD_BYTES)
