@@ -137,7 +137,9 @@ def test_a_cancel_needs_the_key_and_a_running_statement(server: RunningServer) -
         assert session.cancels == 0
         _cancel(server, process_id, key)
         assert [type(message) for message in client.until_ready()] == [ErrorResponse, ReadyForQuery]
-        assert session.cancels == 1
+        _cancel(server, process_id, key)
+        time.sleep(0.05)
+        assert session.cancels == 1, "nothing is running any more"
 
 
 def _cancel(server: RunningServer, process_id: int, key: bytes) -> None:
@@ -161,6 +163,17 @@ def test_a_client_that_goes_away_takes_its_statement_with_it(
     assert session.closed.wait(5)
     assert eventually(lambda: server.server.sessions == 0)
     assert not [record for record in caplog.records if record.levelno > 20]
+
+
+def test_nothing_is_run_for_a_client_that_left_between_two_statements(server: RunningServer) -> None:
+    with RawClient(server.port) as client:
+        client.log_in()
+        session = server.sessions[0]
+        session.quantum = 2000  # the reply to the first is held back, so the client is gone before the second
+        client.send(Query(b"select 1; select 2"))
+        assert eventually(lambda: session.executed == ["select 1"])
+    assert session.closed.wait(5)
+    assert session.executed == ["select 1"]
 
 
 def test_a_session_is_closed_when_its_client_leaves(server: RunningServer) -> None:
@@ -210,6 +223,24 @@ def test_one_address_has_half_of_the_places_for_logins(serve: Serve) -> None:
         assert eventually(lambda: server.server._knocking["127.0.0.1"] == 1)
         stack.enter_context(psycopg.connect(server.dsn))
     assert eventually(lambda: not server.server._knocking)
+
+
+def test_one_place_for_logins_is_enough(serve: Serve) -> None:
+    with psycopg.connect(serve(limits=Limits(logins=1)).dsn) as connection:
+        assert connection.execute("select 1").fetchall() == [(1,)]
+
+
+def test_names_are_limited_for_each_client(serve: Serve) -> None:
+    server = serve(limits=Limits(names=1))
+    for _ in range(2):
+        with RawClient(server.port) as client:
+            client.log_in()
+            assert client.ask(Parse(b"a", b"select 1", ()), Sync())[-1] == ReadyForQuery("I")
+            refused = client.ask(Parse(b"b", b"select 1", ()), Sync())[0]
+            assert (getattr(refused, "sqlstate", None), getattr(refused, "message", "")) == (
+                "54001",
+                "more than 1 prepared statements",
+            )
 
 
 def test_an_idle_session_is_ended(serve: Serve) -> None:
@@ -276,14 +307,14 @@ def test_a_client_that_breaks_off_while_being_sent_to(serve: Serve) -> None:
 
 
 def test_one_slow_statement_does_not_hold_up_others(serve: Serve) -> None:
-    server = serve(workers=2)
+    server = serve(workers=3)
     with RawClient(server.port) as slow, psycopg.connect(server.dsn, autocommit=True) as quick:
         slow.log_in()
         slow.send(Query(b"wait"))
         server.sessions[1].started.wait(5)
         assert quick.execute("select 1").fetchall() == [(1,)]
         server.sessions[1].cancel()
-        slow.until_ready()
+        assert getattr(slow.until_ready()[0], "sqlstate", None) == "57014", "it had ended before"
 
 
 def test_logins_and_cancels_get_through_while_all_workers_are_busy(serve: Serve) -> None:
