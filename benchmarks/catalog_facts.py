@@ -1,4 +1,4 @@
-"""Write the facts of PostgreSQL's own catalogs that dpsql/wire/catalog shows, as read from a fresh PostgreSQL 15.
+"""Write the facts of PostgreSQL's own catalogs that dpsql/catalog shows, as read from a fresh PostgreSQL 15.
 
 Facts only: names, OIDs, types and keys. Files are COPY's text format with a line of column names first.
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psycopg
 
-FACTS = Path(__file__).parent.parent / "dpsql" / "wire" / "catalog" / "facts"
+FACTS = Path(__file__).parent.parent / "dpsql" / "catalog" / "facts"
 
 _SYSTEM = "oid < 16384"
 _OFFERED = """

@@ -19,7 +19,7 @@ from dpsql.backends.backend import Backend, Cancellation, PublicRows
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.compile import Described, compile_query, describe_query
 from dpsql.compiler.lowering import Constants
-from dpsql.compiler.plan import CompiledQuery, OutputColumn, PlannedInput, PlannedRelease, PublicRead
+from dpsql.compiler.planned import CompiledQuery, OutputColumn, PlannedInput, PlannedRelease, PublicRead
 from dpsql.compiler.settings import QuerySettings
 from dpsql.compiler.statements import QueryStatement
 from dpsql.errors import BackendFailure, CardinalityViolation, PolicyViolation, QueryCanceled, QueryTooComplex

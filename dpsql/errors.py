@@ -1,7 +1,7 @@
 """The one error tree: raised by the DB-API, encoded on the wire, printed by the CLI.
 
 Error:
-├─ InterfaceError                 wrong use of the Python face; never on the wire
+├─ InterfaceError                 wrong use of the Python face, class HY; never on the wire: RowOutOfRange HY107
 └─ DatabaseError
    ├─ ProgrammingError            InvalidSyntax 42601 · UndefinedTable 42P01 · UndefinedColumn 42703
    │                              AmbiguousColumn 42702
@@ -21,7 +21,8 @@ Error:
    └─ InternalError               GuaranteeMismatch XX000 · FailedTransaction 25P02 · NoTransaction 25P01
 
 Rule 1: a message depends on SQL text, policy and ledger only, never on private data.
-Rule 2: a leaf's PEP 249 base is the one psycopg gives the same SQLSTATE.
+Rule 2: a leaf's PEP 249 base is the one psycopg gives the same SQLSTATE; class HY, which no server sends, is that of
+    call-level interfaces (ISO/IEC 9075-3), and InterfaceError's.
 """
 
 from fractions import Fraction
@@ -64,7 +65,7 @@ class Error(Exception):
             cls.sqlstate = code
 
 
-class InterfaceError(Error):
+class InterfaceError(Error, code="HY000"):
     """The Python interface was used wrongly (a closed cursor, no result to fetch)."""
 
 
@@ -94,6 +95,10 @@ class InternalError(DatabaseError):
 
 class IntegrityError(DatabaseError):
     """Named by PEP 249; never raised, for dpsql writes nothing."""
+
+
+class RowOutOfRange(InterfaceError, IndexError, code="HY107"):
+    """A cursor was to scroll out of its result; an IndexError too, as PEP 249 has it."""
 
 
 class InvalidSyntax(ProgrammingError, code="42601"):

@@ -4,8 +4,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from dpsql.compiler.parts import GroupOutput, MeanOutput, ResponseOutput
-from dpsql.compiler.plan import CompiledQuery, OutputColumn, PlannedInput, PlannedRelease
+from dpsql.compiler.outputs import GroupOutput, MeanOutput, ResponseOutput
+from dpsql.compiler.planned import CompiledQuery, OutputColumn, PlannedInput, PlannedRelease
 from dpsql.engine import Answer, Explanation
 from dpsql.ledger import GroupBalance
 from dpsql.prices import Cost, Quotation
@@ -94,8 +94,13 @@ def _column_json(column: OutputColumn) -> dict[str, Any]:
     }
 
 
-def explanation_lines(explanation: Explanation) -> list[str]:
-    """A plan for people, a line an item."""
+def explanation_lines(explanation: Explanation, *, sql: bool = True) -> list[str]:
+    """A plan for people, a line an item.
+
+    Args:
+        explanation: The plan, and what it would be charged.
+        sql: Whether the SQL that would be run is told, too.
+    """
     query = explanation.query
     lines = [f"Price: {_price_text(explanation)}", *_target_lines(explanation)]
     lines.append(f"Remaining: {_left(explanation.status.remaining, explanation.status.limit)}")
@@ -104,14 +109,12 @@ def explanation_lines(explanation: Explanation) -> list[str]:
         lines.append(f"Column {column.name} ({column.type.value}): {_error_text(column)}")
     for index, planned in enumerate(query.releases):
         lines += _release_lines(index, planned)
-        for made in planned.inputs:
-            lines += _wrapped(f"  made first, {_sources(query, made)}: {made.table}", made.sql)
-        lines += _wrapped("  engine SQL:", planned.sql)
-    for read in query.reads(query.releases):
+        lines += _release_sql_lines(query, planned) if sql else []
+    for read in query.reads(query.releases) if sql else ():
         lines += _wrapped("Public SQL:", read.sql)
     cut = bounding_notice(query)
     lines += [f"Bounding: {cut}"] if cut is not None else []
-    return lines + _wrapped("Post-processing SQL:", query.post_sql)
+    return lines + (_wrapped("Post-processing SQL:", query.post_sql) if sql else [])
 
 
 def joint_lines(explanations: Sequence[Explanation], joint: Quotation) -> list[str]:
@@ -221,6 +224,13 @@ def _release_lines(index: int, planned: PlannedRelease) -> list[str]:
     return lines
 
 
+def _release_sql_lines(query: CompiledQuery, planned: PlannedRelease) -> list[str]:
+    lines: list[str] = []
+    for made in planned.inputs:
+        lines += _wrapped(f"  made first, {_sources(query, made)}: {made.table}", made.sql)
+    return lines + _wrapped("  engine SQL:", planned.sql)
+
+
 def _sources(query: CompiledQuery, made: PlannedInput) -> str:
     """What an input of a release is made of, in words."""
     numbers = ", ".join(str(index + 1) for index in _indexes(query, made))
@@ -242,14 +252,8 @@ def cost_text(cost: Cost) -> str:
     return text + (f", delta {decimal_text(cost.delta)}" if cost.delta else "")
 
 
-def answer_notice(answer: Answer, pursuit: Pursuit | None = None, *, intervals: bool) -> str | None:
-    """What an answer cost, what is left and how exact it is; None where nothing was released.
-
-    Args:
-        answer: The answer.
-        pursuit: The rounds it is the last of, if there was a target.
-        intervals: Whether the rows say themselves how exact they are.
-    """
+def charge_text(answer: Answer) -> str | None:
+    """What an answer cost and what is left; None where nothing was released."""
     charge, cost = answer.charge, answer.cost
     if charge is None or cost is None:
         return None
@@ -258,20 +262,42 @@ def answer_notice(answer: Answer, pursuit: Pursuit | None = None, *, intervals: 
         price = "free, your earlier release" if answer.reused else "nothing, there is no noise"
     price += f" for {len(answer.earlier) + 1} rounds" if answer.earlier else ""
     left = decimal_text(charge.remaining.epsilon, 4)
-    errors = [f"{c.name} ± {number(e.plus_minus_95)}" for c in answer.columns if (e := c.error) and e.plus_minus_95]
-    ranks = [f"{c.name} ± {e.ranks}" for c in answer.columns if (e := c.error) and e.ranks is not None]
-    apart = [f"{c.name} by {number(e.apart)}" for c in answer.columns if (e := c.error) and e.apart is not None]
-    means = [c.name for c in answer.columns if (e := c.error) and e.plus_minus_95 is e.ranks is e.apart is None]
     parts = [f"price: {price}", f"remaining: epsilon {left} of {decimal_text(charge.limit.epsilon)}"]
     if charge.shared is not None:
         shared, name = decimal_text(charge.shared.remaining.epsilon, 4), charge.shared.group
         parts.append(f'remaining of group "{name}": epsilon {shared} of {decimal_text(charge.shared.limit.epsilon)}')
+    return "; ".join(parts)
+
+
+def choice_texts(columns: Sequence[OutputColumn]) -> list[str]:
+    """How exact values are that were chosen, not counted."""
+    ranks = [f"{c.name} ± {e.ranks}" for c in columns if (e := c.error) and e.ranks is not None]
+    apart = [f"{c.name} by {number(e.apart)}" for c in columns if (e := c.error) and e.apart is not None]
+    texts = []
+    if ranks:
+        texts.append("95 % of choices within, in ranks: " + ", ".join(ranks))
+    if apart:
+        texts.append("95 % in the right order where counts or sums are apart: " + ", ".join(apart))
+    return texts
+
+
+def answer_notice(answer: Answer, pursuit: Pursuit | None = None, *, intervals: bool) -> str | None:
+    """What an answer cost, what is left and how exact it is; None where nothing was released.
+
+    Args:
+        answer: The answer.
+        pursuit: The rounds it is the last of, if there was a target.
+        intervals: Whether the rows say themselves how exact they are.
+    """
+    paid = charge_text(answer)
+    if paid is None:
+        return None
+    errors = [f"{c.name} ± {number(e.plus_minus_95)}" for c in answer.columns if (e := c.error) and e.plus_minus_95]
+    means = [c.name for c in answer.columns if (e := c.error) and e.plus_minus_95 is e.ranks is e.apart is None]
+    parts = [paid]
     if errors:
         parts.append("95 % of noise within: " + ", ".join(errors))
-    if ranks:
-        parts.append("95 % of choices within, in ranks: " + ", ".join(ranks))
-    if apart:
-        parts.append("95 % in the right order where counts or sums are apart: " + ", ".join(apart))
+    parts += choice_texts(answer.columns)
     if pursuit is not None:
         parts.append(target_text(pursuit))
     if means and not intervals:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 
-from dpsql.compiler.plan import CompiledQuery, PlannedRelease
+from dpsql.compiler.planned import CompiledQuery, PlannedRelease
 from dpsql.ledger import BudgetStatus, GroupBalance, Ledger, ReleaseRequest
 from dpsql.ledger.refusals import asked_epsilon
 from dpsql.policy import Policy

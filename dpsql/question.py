@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.backends import Cancellation
-from dpsql.compiler.plan import CompiledQuery
+from dpsql.compiler.planned import CompiledQuery
 from dpsql.compiler.settings import QuerySettings
 from dpsql.compiler.statements import QueryStatement
 from dpsql.engine import Answer, Engine, Explanation

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dpsql.backends.backend import Cancellation, ExactCells, PublicRows, Texts
 from dpsql.backends.duckdb import MAX_CHECKED, is_several_rows, rehearse, stoppable, text_rows
 from dpsql.compiler.parts import PartKind
-from dpsql.compiler.plan import MAX_RESULT_ROWS, CompiledQuery, PlannedInput, PlannedRelease
+from dpsql.compiler.planned import MAX_RESULT_ROWS, CompiledQuery, PlannedInput, PlannedRelease
 from dpsql.elements import elements_of
 from dpsql.errors import (
     CardinalityViolation,

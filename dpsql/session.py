@@ -6,8 +6,8 @@ Rule: describing never executes and never charges.
 import itertools
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -161,6 +161,25 @@ class Session:
             InvalidParameter: The value is out of range.
         """
         self._settings.set(name, value)
+
+    @contextmanager
+    def configured(self, settings: Mapping[str, str] | None) -> Iterator[None]:
+        """For what is done inside, change settings as SET does; after it all are what they were.
+
+        Raises:
+            UndefinedObject: There is no such setting.
+            InvalidParameter: A value is out of range.
+        """
+        if not settings:  # what is set inside stays
+            yield
+            return
+        before = self._settings.snapshot()
+        try:
+            for name, value in settings.items():
+                self._settings.set(name, value)
+            yield
+        finally:
+            self._settings.restore(before)
 
     def parse(self, sql: str) -> tuple[Statement, ...]:
         """Split text into statements.

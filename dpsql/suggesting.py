@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 from dpsql.backends import Backend
 from dpsql.backends.backend import Cancellation
 from dpsql.compiler.catalog import Catalog
-from dpsql.compiler.plan import CompiledQuery
+from dpsql.compiler.planned import CompiledQuery
 from dpsql.compiler.settings import QuerySettings
 from dpsql.compiler.suggestion import NO_VALUE, Limit, Wanted, exact_searches, plan_search, positive
 from dpsql.errors import InvalidParameter

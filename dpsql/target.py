@@ -14,8 +14,8 @@ from math import inf
 from statistics import median_high, median_low
 from typing import Any
 
-from dpsql.compiler.parts import MeanOutput
-from dpsql.compiler.plan import CompiledQuery
+from dpsql.compiler.outputs import MeanOutput
+from dpsql.compiler.planned import CompiledQuery
 from dpsql.engine import Answer
 from dpsql.errors import BudgetExhausted, Error, InvalidParameter
 from dpsql.ledger import Charge

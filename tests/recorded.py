@@ -18,7 +18,7 @@ import pytest
 
 from dpsql import engine as engine_module
 from dpsql.backends import Backend, ExactCells
-from dpsql.compiler.plan import PlannedRelease
+from dpsql.compiler.planned import PlannedRelease
 from dpsql.engine import Engine
 from dpsql.ledger import SqliteLedger
 from dpsql.policy import Policy

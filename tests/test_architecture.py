@@ -14,7 +14,8 @@ ROOT = Path(__file__).parent.parent
 # From the bottom up. A name is a file or a folder of dpsql; "" is dpsql/__init__.py.
 # A file imports from layers below its own, and from its own folder.
 LAYERS = (
-    {"errors", "padding", "remembered", "sqltypes"},
+    {"errors", "padding", "remembered", "sqltypes", "table"},
+    {"textformat"},
     {"privacy"},
     {"policy"},
     {"compiler"},
@@ -22,12 +23,14 @@ LAYERS = (
     {"prices", "release", "system"},
     {"engine", "suggesting"},
     {"results", "target"},
-    {"browsing", "cursors", "explain", "prepared", "settings"},
-    {"question", "transactions"},
+    {"browsing", "cursors", "explain", "noisyrows", "policytext", "prepared", "settings"},
+    {"catalog", "question", "transactions"},
     {"session"},
     {"auditing", "dbapi", "wire"},
-    {"cli", "sqlalchemy"},
+    {"console", "plots"},
+    {"cli", "notebook"},
     {"", "__main__"},
+    {"sqlalchemy"},
 )
 
 # The other files of dpsql/wire are bytes in, bytes out.
@@ -35,7 +38,7 @@ GATEWAY = {
     *("dpsql.wire.server", "dpsql.wire.connection", "dpsql.wire.login", "dpsql.wire.session", "dpsql.wire.portals"),
     *("dpsql.wire.databases", "dpsql.wire.gateway", "dpsql.wire.fair", "dpsql.wire.guesses", "dpsql.wire.rates"),
     *("dpsql.wire.metrics", "dpsql.wire.monitor"),
-    *("dpsql.wire.catalog", "dpsql.wire.oidtypes", "dpsql.wire.copyformat", "dpsql.wire.report", "dpsql.wire.tls"),
+    *("dpsql.wire.oidtypes", "dpsql.wire.copyformat", "dpsql.wire.report", "dpsql.wire.tls"),
 }
 
 RANDOMNESS = {
@@ -228,21 +231,26 @@ def test_privacy_knows_no_sql() -> None:
 
 
 def test_the_protocol_knows_no_sockets_no_sql_and_no_privacy() -> None:
-    protocol = sans_io(ROOT)
+    protocol = sans_io(ROOT) | {"dpsql.textformat"}
     assert used_inside(ROOT, protocol, INPUT_AND_OUTPUT) == []
     assert used_inside(ROOT, protocol, {"dpsql", "sqlglot"}, but=protocol | {"dpsql.errors", "dpsql.sqltypes"}) == []
 
 
 def test_the_catalog_asks_neither_ledger_nor_data() -> None:
-    catalog = {"dpsql.wire.catalog"}
+    catalog = {"dpsql.catalog"}
     forbidden = {"dpsql.ledger", "dpsql.release", "dpsql.system", "psycopg", "sqlite3", "socket"}
     assert used_inside(ROOT, catalog, forbidden) == []
     assert used_inside(ROOT, catalog, {"dpsql.backends"}, but={"dpsql.backends.backend", "dpsql.backends"}) == []
-    assert used_outside(ROOT, {"dpsql.wire.catalog"}, {"dpsql.wire.catalog", "dpsql.wire.databases"}) == []
+    assert used_outside(ROOT, {"dpsql.catalog"}, {"dpsql.catalog", "dpsql.dbapi", "dpsql.wire.databases"}) == []
+
+
+def test_the_console_reads_no_rows_and_sends_no_cells() -> None:
+    readers = {"dpsql.backends", "dpsql.engine", "dpsql.session", "dpsql.dbapi", "dpsql.release", "duckdb", "psycopg"}
+    assert used_inside(ROOT, {"dpsql.console"}, readers) == []
 
 
 def test_noise_is_drawn_in_one_file() -> None:
-    keys_and_passwords = {"dpsql.wire.scram", "dpsql.wire.server", "dpsql.cli"}
+    keys_and_passwords = {"dpsql.wire.scram", "dpsql.wire.server", "dpsql.console.login", "dpsql.cli"}
     assert used_outside(ROOT, RANDOMNESS - {"numpy.random"}, {"dpsql.privacy.sampling", *keys_and_passwords}) == []
     assert used_outside(ROOT, {"numpy.random"}, {"dpsql.cli.clinic"}) == []
     assert used_inside(ROOT, {"dpsql"}, {"random"}) == []

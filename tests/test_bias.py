@@ -9,7 +9,7 @@ import pytest
 
 from dpsql.backends import Cancellation, open_backend
 from dpsql.compiler.parts import PartKind
-from dpsql.compiler.plan import CompiledQuery
+from dpsql.compiler.planned import CompiledQuery
 from dpsql.errors import InvalidPolicy
 from dpsql.explain import bounding_notice, explanation_json
 from dpsql.policy import Policy, load_policy

@@ -15,7 +15,7 @@ import pytest
 from dpsql.backends import Cancellation, DuckDBBackend, open_backend, prepare_copies
 from dpsql.backends.duckdb_copies import STALE, write_copies
 from dpsql.compiler.bounded_copies import plan_copies
-from dpsql.compiler.plan import CompiledQuery, PlannedRelease
+from dpsql.compiler.planned import CompiledQuery, PlannedRelease
 from dpsql.compiler.schema import BoundedCopy, EngineSchema
 from dpsql.compiler.verify import verify
 from dpsql.engine import Engine

@@ -263,7 +263,7 @@ def modules() -> list[str]:
 def test_exports_are_sorted_and_exist(name: str) -> None:
     module = importlib.import_module(name)
     exported = getattr(module, "__all__", [])
-    assert exported == sorted(exported)
+    assert exported == sorted(exported, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
     assert all(hasattr(module, member) for member in exported)
 
 

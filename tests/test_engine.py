@@ -20,7 +20,7 @@ import pytest
 from dpsql.backends import Cancellation, DuckDBBackend, ExactRows
 from dpsql.backends.backend import NO_INPUTS, Inputs
 from dpsql.compiler.parse import parse
-from dpsql.compiler.plan import CompiledQuery, PlannedRelease, PublicRead
+from dpsql.compiler.planned import CompiledQuery, PlannedRelease, PublicRead
 from dpsql.compiler.statements import QueryStatement
 from dpsql.engine import Answer, Engine
 from dpsql.errors import BackendFailure, BudgetExhausted, PolicyViolation, QueryCanceled

@@ -55,6 +55,9 @@ def test_sqlstates_are_unique() -> None:
 
 @pytest.mark.parametrize("leaf", LEAVES)
 def test_a_leaf_has_the_base_that_psycopg_gives_its_sqlstate(leaf: type[errors.Error]) -> None:
+    if leaf.sqlstate.startswith("HY"):  # of call-level interfaces; PostgreSQL sends none of these
+        assert base(leaf) == "InterfaceError"
+        return
     assert base(leaf) == base(psycopg.errors.lookup(leaf.sqlstate))
 
 

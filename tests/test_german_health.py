@@ -15,7 +15,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.compiler.parts import MeanOutput
+from dpsql.compiler.outputs import MeanOutput
 from dpsql.compiler.released import ColumnError
 from dpsql.engine import Answer
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace

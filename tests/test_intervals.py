@@ -21,7 +21,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dpsql.backends import Cancellation, ExactCells, open_backend
-from dpsql.compiler.plan import CompiledQuery
+from dpsql.compiler.planned import CompiledQuery
 from dpsql.policy import load_policy
 from dpsql.release import PostProcessor, ReleasedCells, release
 from tests.compiler.plans import Planner

@@ -23,7 +23,7 @@ from dpsql.compiler.ir import Call, Expr, Filter, Project, Relation, Release
 from dpsql.compiler.literals import Parameters
 from dpsql.compiler.lower import lower
 from dpsql.compiler.parse import parse_query
-from dpsql.compiler.plan import CompiledQuery, PlannedRelease
+from dpsql.compiler.planned import CompiledQuery, PlannedRelease
 from dpsql.compiler.settings import QuerySettings
 from dpsql.compiler.statements import QueryStatement
 from dpsql.compiler.walk import inputs, operands

@@ -10,7 +10,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from dpsql.backends import Cancellation
-from dpsql.compiler.plan import PlannedRelease
+from dpsql.compiler.planned import PlannedRelease
 from dpsql.errors import Error
 from dpsql.privacy.sensitivity import Adjacency
 from tests.examples import profile

@@ -8,7 +8,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from dpsql.backends import Cancellation, ExactCells
-from dpsql.compiler.plan import PlannedRelease
+from dpsql.compiler.planned import PlannedRelease
 from dpsql.compiler.settings import QuerySettings
 from dpsql.errors import BackendFailure, Error
 from dpsql.privacy.sensitivity import Adjacency

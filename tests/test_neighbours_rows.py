@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dpsql.backends import ExactCells
-from dpsql.compiler.plan import PlannedRelease
+from dpsql.compiler.planned import PlannedRelease
 from dpsql.compiler.settings import QuerySettings
 from dpsql.compiler.verify import verify
 from dpsql.errors import GuaranteeMismatch

@@ -15,7 +15,7 @@ import pytest
 from dpsql import engine as engine_module
 from dpsql.backends import Cancellation, DuckDBBackend, ExactCells, ExactRows, PublicRows
 from dpsql.backends.backend import NO_INPUTS, Inputs
-from dpsql.compiler.plan import CompiledQuery, PlannedInput, PlannedRelease, PublicRead
+from dpsql.compiler.planned import CompiledQuery, PlannedInput, PlannedRelease, PublicRead
 from dpsql.engine import Engine
 from dpsql.errors import (
     BackendFailure,

@@ -106,6 +106,13 @@ def test_rows_are_of_bounds_and_domains_and_said_to_be(session: Session) -> None
     assert run(session, "SELECT * FROM visits").rows == visits.rows
 
 
+@pytest.mark.parametrize("setting", ["dpsql.intervals = on", "dpsql.target_error = 5", "dpsql.epsilon = 0.5"])
+def test_no_setting_hides_that_they_are_made_up(session: Session, setting: str) -> None:
+    run(session, f"SET {setting}")
+    shown = run(session, "SELECT age FROM patients")
+    assert [notice.message[:22] for notice in shown.notices] == ["these rows are made up"]
+
+
 def test_they_are_filtered_ordered_and_limited(session: Session) -> None:
     old = run(
         session, "SELECT age AS a, age + 1 AS b FROM patients WHERE age > 50 AND sex = 'F' ORDER BY a DESC LIMIT 7"

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dpsql.backends import Cancellation, ExactCells, PublicRows
-from dpsql.compiler.plan import CompiledQuery, OutputColumn, PlannedRelease, PublicRead
+from dpsql.compiler.planned import CompiledQuery, OutputColumn, PlannedRelease, PublicRead
 from dpsql.errors import GuaranteeMismatch, InvalidParameter, LedgerUnavailable, QueryCanceled, QueryTooComplex
 from dpsql.policy import load_policy
 from dpsql.privacy.choice import RankChoice

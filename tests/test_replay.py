@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dpsql import engine as engine_module
 from dpsql.backends import ExactCells
-from dpsql.compiler.plan import PlannedRelease
+from dpsql.compiler.planned import PlannedRelease
 from dpsql.engine import Engine
 from dpsql.errors import Error
 from dpsql.ledger import open_ledger

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from dpsql import session as session_module
 from dpsql.backends import Backend, open_backend
 from dpsql.backends import duckdb as duckdb_module
-from dpsql.compiler.plan import PlannedRelease
+from dpsql.compiler.planned import PlannedRelease
 from dpsql.errors import BackendFailure
 from dpsql.policy import Policy, load_policy
 from dpsql.privacy.sensitivity import Adjacency

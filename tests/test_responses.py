@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from dpsql.backends import Cancellation, ExactCells, open_backend
-from dpsql.compiler.parts import GroupOutput, ResponseOutput
-from dpsql.compiler.plan import CompiledQuery
+from dpsql.compiler.outputs import GroupOutput, ResponseOutput
+from dpsql.compiler.planned import CompiledQuery
 from dpsql.compiler.ratios import debiased
 from dpsql.errors import InvalidPolicy, PolicyViolation
 from dpsql.explain import explanation_lines

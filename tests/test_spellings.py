@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dpsql.backends import Cancellation
 from dpsql.compiler import plan as planning
-from dpsql.compiler.plan import CompiledQuery
+from dpsql.compiler.planned import CompiledQuery
 from dpsql.engine import Engine
 from dpsql.errors import Error, InvalidParameter
 from dpsql.ledger import open_ledger

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.backends import Cancellation
-from dpsql.compiler.plan import CompiledQuery
+from dpsql.compiler.planned import CompiledQuery
 from dpsql.compiler.statements import QueryStatement
 from dpsql.dbapi import Connection
 from dpsql.engine import Answer, Engine

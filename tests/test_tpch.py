@@ -16,8 +16,8 @@ import pytest
 
 from dpsql.backends import Cancellation, DuckDBBackend, ExactRows
 from dpsql.backends.backend import NO_INPUTS, Inputs
-from dpsql.compiler.parts import MeanOutput
-from dpsql.compiler.plan import PlannedRelease, PublicRead
+from dpsql.compiler.outputs import MeanOutput
+from dpsql.compiler.planned import PlannedRelease, PublicRead
 from dpsql.engine import Engine
 from dpsql.errors import Error
 from dpsql.policy import load_policy

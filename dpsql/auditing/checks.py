@@ -13,7 +13,7 @@ from dpsql.auditing.stack import Stack
 from dpsql.auditing.worlds import MAX_EPSILON, PROBE, Worlds
 from dpsql.backends import Backend, Cancellation, DuckDBBackend, ExactRows
 from dpsql.backends.backend import NO_INPUTS, Inputs
-from dpsql.compiler.plan import PlannedRelease, PublicRead
+from dpsql.compiler.planned import PlannedRelease, PublicRead
 from dpsql.errors import BackendFailure
 from dpsql.policy import Policy, Table
 from dpsql.privacy.cost import Accountant

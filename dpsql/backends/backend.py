@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.compiler.plan import PlannedRelease, PublicRead
+from dpsql.compiler.planned import PlannedRelease, PublicRead
 from dpsql.compiler.schema import EngineSchema
 from dpsql.errors import QueryCanceled
 

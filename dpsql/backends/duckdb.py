@@ -18,7 +18,7 @@ from dpsql.backends.duckdb_copies import attach_copies, copies_file, create_copi
 from dpsql.backends.fit import TablePath, fitted
 from dpsql.compiler.bounded_copies import CopyPlan, plan_copies
 from dpsql.compiler.engines.dialect import quote_name
-from dpsql.compiler.plan import PlannedRelease, PublicRead
+from dpsql.compiler.planned import PlannedRelease, PublicRead
 from dpsql.compiler.schema import Engine, EngineColumn, EngineSchema, EngineTable
 from dpsql.errors import (
     BackendFailure,

@@ -28,7 +28,7 @@ from dpsql.backends.postgres_copies import STALE, copy_name, copy_path, read_cop
 from dpsql.backends.postgres_facts import Facts, read_facts
 from dpsql.compiler.bounded_copies import plan_copies
 from dpsql.compiler.engines.dialect import quote_name
-from dpsql.compiler.plan import PlannedRelease, PublicRead
+from dpsql.compiler.planned import PlannedRelease, PublicRead
 from dpsql.compiler.schema import BoundedCopy, Engine, EngineSchema
 from dpsql.errors import (
     BackendFailure,

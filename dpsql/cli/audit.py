@@ -11,8 +11,8 @@ from dpsql.auditing import Extent, Finding, Report
 from dpsql.auditing import audit as audited
 from dpsql.cli.command import Command
 from dpsql.cli.options import policy_argument
-from dpsql.cli.table import table_lines
 from dpsql.policy import load_policy
+from dpsql.table import table_lines
 
 
 @click.command(cls=Command)

@@ -12,13 +12,13 @@ from dpsql.cli.compare import Comparison, compared, comparing
 from dpsql.cli.exact import exact_lines
 from dpsql.cli.options import existing_ledger, finding_ledger, ledger_option
 from dpsql.cli.owner import freeze, grant, lower, reset, unfreeze
-from dpsql.cli.table import table_lines
 from dpsql.errors import InvalidParameter
 from dpsql.ledger import BudgetStatus, ChargeRecord, Holder, Ledger, OwnerRecord, Scope
 from dpsql.policy import Policy, load_policy
 from dpsql.privacy.accounting import Spent, group_privacy
 from dpsql.privacy.cost import Event
 from dpsql.system import RESETS_ADD_UP, WINDOWS_ADD_UP, decimal_text
+from dpsql.table import table_lines
 
 _COLUMNS = (
     *("budget of", "accountant", "epsilon", "spent", "left", "delta", "for keys, left", "queries", "renews"),

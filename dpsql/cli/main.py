@@ -5,6 +5,7 @@ import click
 from dpsql.cli.audit import audit
 from dpsql.cli.budget import budget
 from dpsql.cli.command import Group
+from dpsql.cli.console import console
 from dpsql.cli.demo import demo
 from dpsql.cli.ledger import ledger
 from dpsql.cli.policy import policy
@@ -14,7 +15,7 @@ from dpsql.cli.serve import serve
 from dpsql.cli.user import user
 
 
-@click.group(cls=Group, commands=[demo, serve, query, explain, policy, prepare, user, budget, ledger, audit])
+@click.group(cls=Group, commands=[demo, serve, query, explain, policy, prepare, user, budget, ledger, console, audit])
 @click.version_option(package_name="dpsql")
 def main() -> None:
     """Answer SQL with differential privacy.

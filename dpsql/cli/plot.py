@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from warnings import catch_warnings
 
 from dpsql.errors import InvalidParameter
+from dpsql.plots import COLOURS, need_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe & Ito's colours, told apart whatever one's colour vision; once they are used up, the dashes change.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+# Once the colours are used up, the dashes change.
 _DASHES = ((0, ()), (0, (5, 1.5)))
 _MARKERS = "osv^DXPd<>"
 _MARKS = 8  # on each curve, not at the same places: of curves that coincide both are seen
@@ -67,12 +67,7 @@ def check_plot(path: Path) -> None:
     """
     if path.suffix not in (".png", ".svg"):
         raise InvalidParameter(f'"{path}" is not the name of a picture', hint="--plot budget.png, or --plot budget.svg")
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError:
-        raise InvalidParameter(
-            "a plot needs matplotlib, which is not installed", hint='pip install "dpsql[plots]"'
-        ) from None
+    need_matplotlib()
 
 
 def draw(drawing: Drawing, path: Path) -> None:
@@ -124,8 +119,8 @@ def _draw_reports(axes: "Axes", drawing: Drawing) -> None:
         every = max(1, len(curve.points) // _MARKS)
         lines += axes.plot(
             *zip(*curve.points, strict=True),
-            color=_COLOURS[place % len(_COLOURS)],
-            linestyle=_DASHES[place // len(_COLOURS) % len(_DASHES)],
+            color=COLOURS[place % len(COLOURS)],
+            linestyle=_DASHES[place // len(COLOURS) % len(_DASHES)],
             linewidth=1.6,
             marker=_MARKERS[place % len(_MARKERS)],
             markersize=5,

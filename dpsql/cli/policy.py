@@ -1,8 +1,6 @@
 """`dpsql policy`: draft a policy, check it against its database, and show what it comes to."""
 
 from collections.abc import Iterator
-from datetime import date, datetime
-from fractions import Fraction
 from pathlib import Path
 
 import click
@@ -13,12 +11,11 @@ from dpsql.cli.draft import draft_policy
 from dpsql.cli.options import policy_argument
 from dpsql.cli.suggest import suggest
 from dpsql.cli.survey import TableSurvey, survey
-from dpsql.cli.table import table_lines
-from dpsql.compiler.domain import MAX_SOURCE
 from dpsql.compiler.schema import EngineSchema
-from dpsql.policy import Bound, Budget, Column, Policy, Role, Table, can_be_key, load_policy
-from dpsql.sqltypes import SqlType
+from dpsql.policy import Policy, Role, Table, load_policy
+from dpsql.policytext import budget_text, keys_text, limits_text
 from dpsql.system import decimal_text
+from dpsql.table import table_lines
 
 
 @click.group(cls=Group, commands=[suggest])
@@ -84,9 +81,14 @@ def _copies(loaded: Policy, schema: EngineSchema, path: Path) -> Iterator[str]:
     """Which tables have a prepared copy, and whether it is read."""
     if not schema.copies:
         yield f"prepared copies: none (dpsql prepare {path} makes them)"
-    for table, copy in schema.copies.items():
-        state = copy if isinstance(copy, str) else f"fresh, with {copy.max_rows} rows of one unit at the most"
+    for table, state in copy_states(schema):
         yield f"prepared copy of {table}: {state}"
+
+
+def copy_states(schema: EngineSchema) -> Iterator[tuple[str, str]]:
+    """Yield each table that has a prepared copy, and what may be read of it."""
+    for table, copy in schema.copies.items():
+        yield table, copy if isinstance(copy, str) else f"fresh, with {copy.max_rows} rows of one unit at the most"
 
 
 def _surveyed(found: TableSurvey, unit: str) -> Iterator[str]:
@@ -119,28 +121,19 @@ def _lines(policy: Policy) -> Iterator[str]:
     changes = "is there or not" if dataset.adjacency.value == "add_remove" else "has these data or any other"
     yield f'dataset "{dataset.name}", schema {dataset.schema}, data version {dataset.data_version}, {dataset.timezone}'
     yield f"protects: whether one {unit} {changes} ({dataset.adjacency.value}), in all protected tables together"
-    yield f'all users together, under cap "{dataset.cap}": {_budget(dataset.budget)}'
+    yield f'all users together, under cap "{dataset.cap}": {budget_text(dataset.budget)}'
     for role in policy.roles:
         yield from ("", *_role(role, policy))
     for group in policy.groups:
         described = f": {group.description}" if group.description is not None else ""
-        yield from ("", f'group "{group.name}", shared by its members: {_budget(group.budget)}{described}')
+        yield from ("", f'group "{group.name}", shared by its members: {budget_text(group.budget)}{described}')
     for table in policy.tables:
         yield from ("", *_table(table, unit))
 
 
-def _budget(budget: Budget) -> str:
-    window = f"renews every {budget.window}" if budget.window is not None else "never renews"
-    share = f", {decimal_text(budget.delta * budget.selection_share)} of it for private keys" if budget.delta else ""
-    return (
-        f"epsilon {decimal_text(budget.epsilon)}, delta {decimal_text(budget.delta)}{share}; "
-        f"{budget.accountant.value}; {window}"
-    )
-
-
 def _role(role: Role, policy: Policy) -> Iterator[str]:
     query = role.query
-    yield f'role "{role.name}": {_budget(role.budget)}'
+    yield f'role "{role.name}": {budget_text(role.budget)}'
     yield (
         f"  one query: epsilon {decimal_text(query.epsilon)}, {decimal_text(query.max_epsilon)} at the most; "
         f"delta {decimal_text(query.delta)} with private keys; {query.mechanism} noise"
@@ -158,44 +151,5 @@ def _table(table: Table, unit: str) -> Iterator[str]:
             f'table "{table.name}", rows of one {unit} ({way}) that count: {table.max_rows}; '
             f"in GROUP BY: {table.max_rows_per_group} in each of {table.max_groups} groups"
         )
-    rows = [(column.name, column.type.value, _limits(column), _keys(column, table)) for column in table.columns]
+    rows = [(column.name, column.type.value, limits_text(column), keys_text(column, table)) for column in table.columns]
     yield from (f"  {line}" for line in table_lines(("column", "type", "limits", "as a group key"), rows) if rows)
-
-
-def _limits(column: Column) -> str:
-    if column.lower is None or column.upper is None:
-        return ""
-    step = f", step {_number(column.step)}" if column.step is not None else ""
-    return f"{_number(column.lower)} to {_number(column.upper)}{step}"
-
-
-def _number(value: Bound) -> str:
-    if isinstance(value, Fraction):
-        return f"{float(value):.15g}"
-    return value.isoformat(" ") if isinstance(value, datetime) else value.isoformat()
-
-
-def _keys(column: Column, table: Table) -> str:
-    if table.public:
-        return "public"
-    if column.collected_by is not None:
-        return "public, debiased: each answer that there is"
-    if column.values_from is not None:
-        return "public: " + ".".join(column.values_from)
-    if column.values is not None:
-        shown = ", ".join(str(value) for value in column.values[:8])
-        return f"public: {shown}{', …' if len(column.values) > 8 else ''}"
-    if column.type is SqlType.BOOLEAN:
-        return "public: true, false"
-    if _is_short_range(column):
-        return "public: each within the limits"
-    return "private: costs delta" if can_be_key(column.type) else "no"
-
-
-def _is_short_range(column: Column) -> bool:
-    lower, upper = column.lower, column.upper
-    if column.type.is_integer and isinstance(lower, Fraction) and isinstance(upper, Fraction):
-        return upper - lower < MAX_SOURCE
-    if column.type is SqlType.DATE and isinstance(lower, date) and isinstance(upper, date):
-        return (upper - lower).days < MAX_SOURCE
-    return False

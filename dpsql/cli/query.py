@@ -13,7 +13,6 @@ import click
 
 from dpsql.cli.command import Command
 from dpsql.cli.options import ledger_option, policy_argument
-from dpsql.cli.table import table_lines
 from dpsql.dbapi import Connection, connect
 from dpsql.engine import Explanation
 from dpsql.errors import InvalidSyntax
@@ -30,7 +29,8 @@ from dpsql.prices import Quotation
 from dpsql.results import Result
 from dpsql.session import Statement
 from dpsql.sqltypes import SqlType
-from dpsql.wire.pgtypes import TEXT, of_type
+from dpsql.table import table_lines
+from dpsql.wire.pgtypes import text_of
 
 _user = click.option("--user", required=True, metavar="NAME", help="Who asks, and whose budget pays.")
 _role = click.option("--role", metavar="ROLE", help="The role of a user that the ledger does not know yet.")
@@ -180,11 +180,7 @@ def _csv(result: Result) -> list[str]:
 
 def _texts(result: Result) -> list[list[str | None]]:
     columns = result.columns or ()
-    return [[_text(column.type, value) for column, value in zip(columns, row, strict=True)] for row in result.rows]
-
-
-def _text(sql_type: SqlType, value: object) -> str | None:
-    return None if value is None else of_type(sql_type).write[TEXT](value).decode()
+    return [[text_of(column.type, value) for column, value in zip(columns, row, strict=True)] for row in result.rows]
 
 
 def _result_json(connection: Connection, result: Result) -> dict[str, Any]:
@@ -214,4 +210,4 @@ def _result_json(connection: Connection, result: Result) -> dict[str, Any]:
 def _json(sql_type: SqlType, value: object) -> object:
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
-    return value if value is None or isinstance(value, bool | int | float | str) else _text(sql_type, value)
+    return value if value is None or isinstance(value, bool | int | float | str) else text_of(sql_type, value)

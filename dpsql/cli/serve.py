@@ -150,7 +150,7 @@ def serve_gateway(
         InvalidParameter: The address cannot be listened on.
     """
     host = operation.host
-    if operation.tls is None and not _is_loopback(host):
+    if operation.tls is None and not is_loopback(host):
         _LOG.warning("without TLS on %s: whoever sits between can read answers and alter them; see --tls-cert", host)
     if not any(account.verifier for account in ledger.accounts()):
         _LOG.warning("nobody can connect yet: no user has a password; see dpsql user add --help")
@@ -193,9 +193,9 @@ async def _run(
     async with AsyncExitStack() as stack:
         if operation.metrics is not None:
             monitor = Monitor(gateway.metrics, lambda: _is_ready(server, ledger), *operation.metrics)
-            await _listen(monitor.start, *operation.metrics)
+            await listen(monitor.start, *operation.metrics)
             stack.push_async_callback(monitor.close)
-        await _listen(server.start, operation.host, operation.port)
+        await listen(server.start, operation.host, operation.port)
         announce(server.port)
         load = partial(_reload, databases, paths, ledger, server, operation.tls)
         reloads = asyncio.create_task(_reload_when_told(told_to_load, load, gateway.metrics))
@@ -227,7 +227,12 @@ def _make_server(gateway: Gateway, ledger: Ledger, operation: Operation) -> Gate
     )
 
 
-async def _listen(start: Callable[[], Awaitable[None]], host: str, port: int) -> None:
+async def listen(start: Callable[[], Awaitable[None]], host: str, port: int) -> None:
+    """Start a server.
+
+    Raises:
+        InvalidParameter: The address cannot be listened on.
+    """
     try:
         await start()
     except OSError as error:
@@ -291,7 +296,8 @@ def _log_unhandled(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) ->
         log_bug(error)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether an address is this machine's own, which nobody outside reaches."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,24 +1,17 @@
 """`dpsql user`: who may connect; for the data owner."""
 
-import sys
 from pathlib import Path
 
 import click
 
 from dpsql.cli.command import Group
 from dpsql.cli.options import existing_ledger, finding_ledger, opened_ledger
-from dpsql.cli.table import table_lines
+from dpsql.cli.passwords import password_file_option, read_password
 from dpsql.errors import InvalidParameter
 from dpsql.ledger import Holder, Scope
 from dpsql.policy import load_policy
+from dpsql.table import table_lines
 from dpsql.wire.scram import make_verifier
-
-_password_file = click.option(
-    "--password-file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Read the password from the first line of a file.",
-)
 
 
 @click.group(cls=Group)
@@ -36,7 +29,7 @@ def user() -> None:
 @click.argument("name")
 @click.option("--role", required=True, metavar="ROLE", help="A role of the policy.")
 @click.option("--user-group", metavar="GROUP", help="A group of the policy, whose budget its members share.")
-@_password_file
+@password_file_option
 @finding_ledger
 def add(
     name: str,
@@ -58,13 +51,13 @@ def add(
         _check_role(policy, role)
         _check_group(policy, user_group)
     with opened_ledger(ledger, policy) as opened:
-        opened.add_account(name, role, _verifier(password_file), user_group)
+        opened.add_account(name, role, make_verifier(read_password(password_file)), user_group)
     click.echo(f'user "{name}" has role "{role}"' + ("" if user_group is None else f' and is in group "{user_group}"'))
 
 
 @user.command()
 @click.argument("name")
-@_password_file
+@password_file_option
 @finding_ledger
 def passwd(name: str, password_file: Path | None, ledger: str | None, policy: Path | None) -> None:
     """Change a user's password.
@@ -73,7 +66,7 @@ def passwd(name: str, password_file: Path | None, ledger: str | None, policy: Pa
       dpsql user passwd ana --policy clinic.toml
     """
     with existing_ledger(ledger, policy) as opened:
-        opened.set_verifier(name, _verifier(password_file))
+        opened.set_verifier(name, make_verifier(read_password(password_file)))
     click.echo(f'user "{name}" has a new password')
 
 
@@ -169,15 +162,3 @@ def _check_group(policy: Path, group: str | None) -> None:
         raise InvalidParameter(
             f'the policy has no group "{group}"', hint=f"It has: {names}" if names else "Add [groups.NAME]"
         )
-
-
-def _verifier(password_file: Path | None) -> str:
-    if password_file is not None:
-        password = password_file.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
-    elif sys.stdin.isatty():
-        password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
-    else:
-        password = sys.stdin.readline().rstrip("\r\n")
-    if not password:
-        raise InvalidParameter("the password is empty", hint="Its first line is the password: FILE, or standard input.")
-    return make_verifier(password)

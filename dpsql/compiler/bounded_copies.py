@@ -16,9 +16,9 @@ from dpsql.compiler.bound import bounds_of
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.engines import DIALECTS
 from dpsql.compiler.engines.dialect import Dialect, quote_name
+from dpsql.compiler.grids import grid_of
 from dpsql.compiler.ir import AggregateCall, Column, Field, Protected, UnitScan
 from dpsql.compiler.lowering import Fields
-from dpsql.compiler.parts import grid_of
 from dpsql.compiler.render import Leaf, Renderer
 from dpsql.compiler.rewrite import SALT
 from dpsql.compiler.schema import BoundedCopy, EngineColumn, EngineSchema, StoredGrid

@@ -1,13 +1,14 @@
 """clauses: what the clauses of every query need: expressions, ordinals, limits, and where the text stands."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.coerce import Coercion
 from dpsql.compiler.expressions import lowering
-from dpsql.compiler.ir import Cast, Literal, Protected, Status
+from dpsql.compiler.folding import converted
+from dpsql.compiler.ir import Cast, Expr, Literal, Protected, Status
 from dpsql.compiler.lowering import Constants, Fields, Lowering, Subquery, refuse_other_arguments
 from dpsql.compiler.position import position
 from dpsql.compiler.resolve import Scope, Source
@@ -87,7 +88,7 @@ class Clauses:
         lowered = self.coercion.to(
             self.expressions(Scope(()), f"in {clause}").lower(node), SqlType.BIGINT, self.at(node)
         )
-        constant = lowered.argument if isinstance(lowered, Cast) else lowered
+        constant = _constant(lowered)
         if not isinstance(constant, Literal):
             raise UnsupportedQuery(f"{clause} takes a constant", position=self.at(node))
         value = constant.value
@@ -96,3 +97,13 @@ class Clauses:
         if not isinstance(value, int) or not 0 <= value < 2**63:
             raise InvalidParameter(f"{clause} must not be negative", position=self.at(node))
         return value
+
+
+def _constant(expression: Expr) -> Expr:
+    """A constant through the conversions around it, as drivers write LIMIT $1::INTEGER; one that is NULL stays so."""
+    if not isinstance(expression, Cast):
+        return expression
+    inner = _constant(expression.argument)
+    return (
+        inner if isinstance(inner, Literal) and inner.value is None else converted(replace(expression, argument=inner))
+    )

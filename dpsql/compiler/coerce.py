@@ -6,7 +6,9 @@ integers. A comparison never converts in a way that could fail on some row.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
+from dpsql.compiler.folding import spelled
 from dpsql.compiler.ir import Cast, Expr, Literal
 from dpsql.compiler.literals import Parameters, parse_text
 from dpsql.errors import DatatypeMismatch
@@ -61,7 +63,25 @@ class Coercion:
         target = common_type(expressions, places[0])
         if target is SqlType.NUMERIC:
             target = SqlType.DOUBLE
+        if target is SqlType.TIMESTAMPTZ and str(self.parameters.zone) == "UTC":
+            clocks = [clock for clock in map(_on_the_clock, expressions) if clock is not None]
+            if len(clocks) == len(expressions):
+                expressions, target = clocks, SqlType.TIMESTAMP
         return tuple(self.to(e, target, at) for e, at in zip(expressions, places, strict=True))
+
+
+def _on_the_clock(expression: Expr) -> Expr | None:
+    """A date or timestamp, or a constant instant as the timestamp that it is in UTC; None for other instants.
+
+    In UTC no hour is left out and none comes twice, so that these compare as the instants do. What is compared with a
+    constant keeps its own type so, and with it what the constant says of its limits.
+    """
+    if expression.type is not SqlType.TIMESTAMPTZ:
+        return expression
+    if isinstance(expression, Cast) and isinstance(expression.argument, Literal):
+        return expression.argument
+    value = spelled(expression).value if isinstance(expression, Literal) else None
+    return Literal(value.replace(tzinfo=None), SqlType.TIMESTAMP) if isinstance(value, datetime) else None
 
 
 def common_type(expressions: Sequence[Expr], at: int | None = None) -> SqlType:

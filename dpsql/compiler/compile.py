@@ -11,7 +11,8 @@ from dpsql.compiler.lowering import Constants
 from dpsql.compiler.margins import with_margins
 from dpsql.compiler.nothing import has_no_rows, without_rows
 from dpsql.compiler.parse import parse_query
-from dpsql.compiler.plan import CompiledQuery, plan
+from dpsql.compiler.plan import plan
+from dpsql.compiler.planned import CompiledQuery
 from dpsql.compiler.settings import QuerySettings
 from dpsql.compiler.statements import QueryStatement
 from dpsql.compiler.verify import verify

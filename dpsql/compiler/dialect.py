@@ -4,10 +4,12 @@ Rule 1: a function of ours stays a plain call with its arguments as written; the
 cut off some.
 Rule 2: INTERVAL 'text' is read as 'text'::interval, for the parser keeps only a part of the text.
 Rule 3: a dot stands behind a name; the parser would leave out one that stands before the first.
+Rule 4: $1,$2 are two parameters; the parser's words would begin a text with the delimiter $1,$ there.
 """
 
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import DialectType
@@ -21,6 +23,26 @@ _MARK = "\x00"
 """Stands behind a name that the parser must not know; no text that is parsed holds it."""
 _BEFORE_NAMES = frozenset({"FROM", "JOIN", "ONLY", "LATERAL", ",", "(", "."})
 """Behind these a relation may be named."""
+_DOLLAR_QUOTE = re.compile(r"(?<![\w$])\$(?:[^\W\d]\w*)?\$")
+
+
+class _Words(Postgres.Tokenizer):
+    """PostgreSQL's lexical structure, without the words after which sqlglot takes all text as one."""
+
+    COMMANDS: ClassVar[set[TokenType]] = set()
+
+
+class _WordsAndParameters(_Words):
+    """The same, without texts between dollar signs."""
+
+    HEREDOC_STRINGS: ClassVar[list[str | tuple[str, str]]] = []
+    SINGLE_TOKENS: ClassVar[dict[str, TokenType]] = {**_Words.SINGLE_TOKENS, "$": TokenType.PARAMETER}
+
+
+def tokens_of(sql: str) -> list[Token]:
+    """The tokens of a text; where it has texts between dollar signs, parameters stand apart from one another."""
+    kind = _Words if _DOLLAR_QUOTE.search(sql) else _WordsAndParameters
+    return kind(dialect=Postgres()).tokenize(sql)
 
 
 class PlainPostgres(Postgres):
@@ -28,7 +50,7 @@ class PlainPostgres(Postgres):
 
     def tokenize(self, sql: str, dialect: DialectType = None) -> list[Token]:
         """The tokens of a text, arranged so that the parser keeps to the rules."""
-        tokens = super().tokenize(sql, dialect)
+        tokens = tokens_of(sql)
         _check_dots(tokens)
         return _with_plain_calls(_with_cast_intervals(tokens))
 

@@ -3,8 +3,10 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 from dpsql.compiler.calls import Arguments, Called, as_timestamp
+from dpsql.compiler.folding import converted
 from dpsql.compiler.ir import Call, Case, Cast, Expr, Literal
 from dpsql.compiler.patterns import escaped
 from dpsql.errors import InvalidParameter, QueryTooComplex, UnsupportedQuery
@@ -363,6 +365,7 @@ _READ: dict[str, tuple[str, str]] = {
     "HH24": ("%H", "[0-9]{1,2}"),
     "MI": ("%M", "[0-9]{1,2}"),
     "SS": ("%S", "[0-9]{1,2}"),
+    "US": ("%f", "[0-9]{1,6}"),
     "MON": ("%b", "[A-Za-z]{3}"),
     "MONTH": ("%B", "[A-Za-z]{3,9}"),
 }
@@ -394,12 +397,28 @@ def _read(call: Arguments) -> Expr:
         rest = rest[len(word) or 1 :]
     if "YYYY" not in seen:
         raise UnsupportedQuery("the format needs YYYY", hint="'YYYY-MM-DD'", position=call.at(1))
+    text = call.text(0)
+    known = _moment_at_once(text, format_text, pattern)
+    if known is not None:
+        return Literal(known, SqlType.TIMESTAMP)
     constants = (Literal(format_text, SqlType.TEXT), Literal(pattern, SqlType.TEXT))
-    return Call("read_moment", (call.text(0), *constants), SqlType.TIMESTAMP)
+    return Call("read_moment", (text, *constants), SqlType.TIMESTAMP)
+
+
+def _moment_at_once(text: Expr, form: str, pattern: str) -> datetime | None:
+    """What a constant text of numbers says; None where that is left to the engine."""
+    if not isinstance(text, Literal) or not isinstance(text.value, str) or not re.fullmatch(pattern, text.value):
+        return None
+    if "%b" in form or "%B" in form:  # names of months would follow this process's locale
+        return None
+    try:
+        return datetime.strptime(text.value, form)
+    except ValueError:
+        return None
 
 
 def _to_date(call: Arguments) -> Expr:
-    return Cast(_read(call), SqlType.DATE)
+    return converted(Cast(_read(call), SqlType.DATE))
 
 
 def _to_timestamp(call: Arguments) -> Expr:

@@ -82,8 +82,8 @@ class From:
 
     @staticmethod
     def _entries(node: exp.Expr, joins: Sequence[exp.Join]) -> list[exp.Expr]:
-        """The entries that stand by themselves; a LATERAL one needs those before it."""
-        return [each for each in (node, *(join.this for join in joins)) if not isinstance(each, exp.Lateral)]
+        """The entries that stand by themselves; a LATERAL one needs those before it, if there are any."""
+        return [node, *(join.this for join in joins if not isinstance(join.this, exp.Lateral))]
 
     def _source(self, node: exp.Expr, scope: Scope | None) -> tuple[Source, Status]:
         """Lower one entry under the name it is given."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from dpsql.compiler.bound import Bounded, Interval, interval, narrow
-from dpsql.compiler.equal import bare, constants, converted
+from dpsql.compiler.equal import bare, compared, constants, converted
 from dpsql.compiler.instants import UNITS, finest_units, narrow_moments, unit_of
 from dpsql.compiler.ir import Call, Case, Cast, Column, Exists, Expr, Field, InRelation, Literal, Scalar, Window
 from dpsql.compiler.literals import INTEGER_RANGES
@@ -35,6 +35,7 @@ class Leaves:
         moments: Limits of dates and timestamps that are not listed themselves.
         constants: Expressions that are among constants.
         units: The unit that tells all functions of a moment that the keys have.
+        present: Fields that conditions compare with constants, and that are not NULL therefore.
     """
 
     lister: Lister
@@ -44,6 +45,7 @@ class Leaves:
     moments: dict[Field, Moments]
     constants: dict[Expr, tuple[tuple[Literal, ...], tuple[SqlType, ...]]]
     units: dict[Field, str]
+    present: frozenset[Field]
     _made: dict[Expr, Expr] = field(default_factory=dict)
     _instants: dict[tuple[Field, str], Field] = field(default_factory=dict)
 
@@ -61,7 +63,8 @@ class Leaves:
             if found is not None:
                 target, types = bare(found[0])
                 among.setdefault(target, (found[1], types))
-        return cls(lister, add, is_listed, bounds, moments, among, finest_units(origin.keys))
+        present = frozenset(found[1] for found in map(compared, origin.conditions) if found is not None)
+        return cls(lister, add, is_listed, bounds, moments, among, finest_units(origin.keys), present)
 
     def reduced(self, expression: Expr, *, make: bool = True) -> Expr:
         """An expression over listed fields, as far as there are some.
@@ -181,7 +184,8 @@ class Leaves:
         if (moment, unit) not in self._instants:
             if not make or first is None or last is None:
                 return None
-            column = self._column(self.lister.moments(first, last, unit, moment.type, nulls=True))
+            nulls = moment not in self.present
+            column = self._column(self.lister.moments(first, last, unit, moment.type, nulls))
             if column is None:
                 return None
             self._instants[moment, unit] = column.field

@@ -179,6 +179,9 @@ class QueryLowerer:
         if isinstance(node, exp.Lateral) and isinstance(node.this, exp.Subquery):
             refuse_other_arguments(node, "this", "alias", offset=self.clauses.offset)
             return self._fresh(self.query(node.this.this, ctes, scope))
+        if isinstance(node, exp.Lateral):
+            at = self.clauses.at(node)
+            raise UnsupportedQuery("LATERAL stands before subqueries", hint="… , LATERAL (SELECT …) AS t", position=at)
         raise UnsupportedQuery(f"{node.key.upper()} is not supported in FROM", position=self.clauses.at(node))
 
     def _named(self, node: exp.Table, ctes: Mapping[str, Lowered]) -> Lowered:

@@ -64,7 +64,8 @@ def with_margins(lowered: Lowered, fields: Fields) -> Lowered:
     # A column that stands twice has its limits twice, which are other fields.
     kept = tuple(dict.fromkeys(field for _, field in columns))
     projected = Project(relation, kept, tuple(map(Column, kept)))
-    return Lowered(replace(lowered.status, relation=projected), tuple(columns), limited=tuple(limited))
+    status = replace(lowered.status, relation=projected)
+    return Lowered(status, tuple(columns), limited=tuple(limited), invented=lowered.invented)
 
 
 @dataclass(frozen=True)

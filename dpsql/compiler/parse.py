@@ -5,16 +5,14 @@ Rule 2: a statement is known by its first word; what is not known is refused by 
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.compiler.commands import command
-from dpsql.compiler.dialect import PlainPostgres
+from dpsql.compiler.dialect import PlainPostgres, tokens_of
 from dpsql.compiler.statements import QUERY_WORDS, EmptyStatement, ExplainStatement, QueryStatement, Statement
 from dpsql.errors import InvalidSyntax, QueryTooComplex, UnsupportedQuery
 
@@ -22,12 +20,6 @@ MAX_CHARACTERS = 100_000
 MAX_TOKENS = 10_000
 MAX_STATEMENTS = 100
 MAX_DEPTH = 100
-
-
-class _Words(Postgres.Tokenizer):
-    """PostgreSQL's lexical structure, without the words after which sqlglot takes all text as one."""
-
-    COMMANDS: ClassVar[set[TokenType]] = set()
 
 
 _OFF = frozenset({"OFF", "FALSE", "0"})
@@ -97,7 +89,7 @@ def _tokenize(sql: str) -> Sequence[Token]:
         if character == "\x00" or "\ud800" <= character <= "\udfff":
             raise InvalidSyntax("a NUL character or half a character may not stand in SQL", position=position)
     try:
-        tokens = _Words(dialect=Postgres()).tokenize(sql)
+        tokens = tokens_of(sql)
     except (TokenError, ValueError):
         raise InvalidSyntax("a quoted string, identifier or comment is not closed") from None
     if len(tokens) > MAX_TOKENS:

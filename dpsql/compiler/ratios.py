@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from fractions import Fraction
 
-from dpsql.compiler.parts import GroupOutput, ResponseOutput
+from dpsql.compiler.outputs import GroupOutput, ResponseOutput
 from dpsql.compiler.spreads import Statistic
 
 _QUANTILE = 1.959964

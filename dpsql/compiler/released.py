@@ -10,8 +10,9 @@ from fractions import Fraction
 
 from dpsql.compiler.engines import POST_PROCESSING
 from dpsql.compiler.engines.dialect import Dialect
+from dpsql.compiler.grids import decimal_places
 from dpsql.compiler.ir import Field, Release
-from dpsql.compiler.parts import (
+from dpsql.compiler.outputs import (
     CountOutput,
     GroupOutput,
     MeanOutput,
@@ -22,7 +23,6 @@ from dpsql.compiler.parts import (
     ResponseOutput,
     SumOutput,
     TruthOutput,
-    decimal_places,
     output_type,
 )
 from dpsql.compiler.pricing import Noise

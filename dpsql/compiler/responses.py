@@ -11,6 +11,7 @@ Rule 2: each unit gives one answer: of several, what bounding leaves would not b
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from dpsql.compiler.grids import carried
 from dpsql.compiler.ir import (
     AggregateCall,
     Call,
@@ -27,17 +28,9 @@ from dpsql.compiler.ir import (
     SetOperation,
     UnitScan,
 )
-from dpsql.compiler.parts import (
-    CountOutput,
-    GroupOutput,
-    Output,
-    Part,
-    PartKind,
-    PartList,
-    ResponseOutput,
-    both,
-    carried,
-)
+from dpsql.compiler.outputs import CountOutput, GroupOutput, Output, ResponseOutput
+from dpsql.compiler.part_list import PartList, both
+from dpsql.compiler.parts import Part, PartKind
 from dpsql.compiler.walk import conjuncts, expressions, fields_in, nodes, relations_in
 from dpsql.errors import PolicyViolation
 from dpsql.policy import Column as PolicyColumn

@@ -31,7 +31,8 @@ from dpsql.compiler.ir import (
 )
 from dpsql.compiler.lowered import Lowered
 from dpsql.compiler.lowering import Fields
-from dpsql.compiler.plan import CompiledQuery, plan
+from dpsql.compiler.plan import plan
+from dpsql.compiler.planned import CompiledQuery
 from dpsql.compiler.render import Renderer
 from dpsql.compiler.search_grid import Magnitudes, SearchGrid, search_grid
 from dpsql.compiler.settings import QuerySettings

@@ -12,6 +12,7 @@ from sqlglot import exp
 from dpsql.compiler.absent import is_null
 from dpsql.compiler.clauses import Clauses
 from dpsql.compiler.functions import PAIRS, SPREADS, WITHIN_GROUP
+from dpsql.compiler.grids import grid_of
 from dpsql.compiler.hidden import refuse_hidden
 from dpsql.compiler.ir import (
     Aggregate,
@@ -34,7 +35,6 @@ from dpsql.compiler.keys import can_be_key
 from dpsql.compiler.lowered import Lowered
 from dpsql.compiler.nothing import has_no_rows, no_rows_of
 from dpsql.compiler.output import Item
-from dpsql.compiler.parts import grid_of
 from dpsql.compiler.resolve import Scope
 from dpsql.compiler.walk import fields_in, rewrite_expression, windows_in
 from dpsql.errors import DatatypeMismatch, PolicyViolation, UnsupportedQuery

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.parts import Part, PartKind
-from dpsql.compiler.plan import CompiledQuery, PlannedRelease, PublicRead
+from dpsql.compiler.planned import CompiledQuery, PlannedRelease, PublicRead
 from dpsql.compiler.pricing import Noise, PlannedPart
 from dpsql.compiler.schema import BoundedCopy
 from dpsql.compiler.settings import QuerySettings

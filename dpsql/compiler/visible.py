@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from dpsql.compiler.ir import Grid
-from dpsql.compiler.parts import MeanOutput, Output, Part, RanksOutput, ResponseOutput, SumOutput, TruthOutput
+from dpsql.compiler.outputs import MeanOutput, Output, RanksOutput, ResponseOutput, SumOutput, TruthOutput
+from dpsql.compiler.parts import Part
 from dpsql.compiler.spreads import SpreadOutput
 
 _ALIKE = Fraction(1)

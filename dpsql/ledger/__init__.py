@@ -16,6 +16,7 @@ from dpsql.ledger.ledger import (
     Ledger,
     Noted,
     OwnerRecord,
+    PaidRelease,
     ReleaseRecord,
     ReleaseRequest,
     Scope,
@@ -39,6 +40,7 @@ __all__ = [
     "Migration",
     "Noted",
     "OwnerRecord",
+    "PaidRelease",
     "PostgresLedger",
     "ReleaseRecord",
     "ReleaseRequest",
@@ -48,6 +50,7 @@ __all__ = [
     "VerifyReport",
     "backup",
     "copy_ledger",
+    "is_file",
     "ledger_file",
     "migrate",
     "open_ledger",
@@ -72,7 +75,7 @@ def open_ledger(url: str, *, make: bool = True) -> StoredLedger:
         InvalidParameter: The URL names no kind of ledger that dpsql has.
         LedgerUnavailable: What is there cannot be a ledger, or not now; or nothing is, and none is to be made.
     """
-    if url.startswith(_POSTGRES):
+    if not is_file(url):
         return PostgresLedger(url, make=make)
     return SqliteLedger(ledger_file(url, make=make))
 
@@ -88,6 +91,11 @@ def copy_ledger(source: str, target: str) -> VerifyReport:
         return new.fill(old)
 
 
+def is_file(url: str) -> bool:
+    """Return False for the URL of a ledger in PostgreSQL; that of another kind is refused when it is opened."""
+    return not url.startswith(_POSTGRES)
+
+
 def ledger_file(url: str, *, make: bool = True) -> Path:
     """Return the file of the ledger that a URL names.
 
@@ -95,7 +103,7 @@ def ledger_file(url: str, *, make: bool = True) -> Path:
         InvalidParameter: The URL names no kind of ledger that dpsql has, or one that is in no file.
         LedgerUnavailable: There is no such file, and none is to be made.
     """
-    if url.startswith(_POSTGRES):
+    if not is_file(url):
         raise InvalidParameter(
             "this command is for a ledger in a file, and this one is in PostgreSQL",
             hint="dpsql ledger copy sqlite:///copy.sqlite; or pg_dump --schema=dpsql_ledger --file=ledger.sql URL",

@@ -199,6 +199,21 @@ class ReleaseRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class PaidRelease:
+    """A release with the user who has paid for it.
+
+    Attributes:
+        user: Who it was.
+        made: True where it was made for this user; False where it is another user's, which was handed out again.
+        record: The release.
+    """
+
+    user: str
+    made: bool
+    record: ReleaseRecord
+
+
+@dataclass(frozen=True, slots=True)
 class ChargeRecord:
     """A charge in the history.
 
@@ -422,6 +437,15 @@ class Ledger(Protocol):
     def releases(self, user: str, dataset: str) -> list[ReleaseRecord]:
         """Return the releases of a dataset that a user has paid for, oldest first."""
 
+    def paid(self, dataset: str, most: int, before: int | None = None) -> list[PaidRelease]:
+        """Return so many releases of a dataset that anybody has paid for, newest first: for the data owner.
+
+        Args:
+            dataset: Of which dataset.
+            most: How many.
+            before: The number of one of them, to go on with the next older one; None to begin with the newest.
+        """
+
     def history(self, user: str | None = None) -> list[ChargeRecord]:
         """Return the charges of a user, or of all, oldest first."""
 
@@ -431,8 +455,8 @@ class Ledger(Protocol):
     def verify(self, noted: Noted | None = None) -> VerifyReport:
         """Recompute the hash chain, and every balance from the records; look for what was noted elsewhere."""
 
-    def export(self) -> Iterator[dict[str, Any]]:
-        """Yield every record, oldest first, with its hash."""
+    def export(self, after: int | None = None) -> Iterator[dict[str, Any]]:
+        """Yield every record, oldest first, with its hash; or those after one of them, by its number."""
 
     def close(self) -> None:
         """Close the ledger."""

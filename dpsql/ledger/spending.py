@@ -26,12 +26,12 @@ def spending(records: Iterable[Mapping[str, Any]]) -> dict[int, list[Events]]:
         elif record["kind"] == "cap.charged":
             charges[body["budget"]][record["seq"]] = load_events(canonical(body["events"]))
         elif record["kind"] == "charge":
-            for budget, events in _parts(body):
+            for budget, events in parts(body):
                 charges[budget][record["seq"]] = events
     return {budget: [paid[number] for number in sorted(paid)] for budget, paid in charges.items()}
 
 
-def _parts(body: Body) -> Iterator[tuple[int, Events]]:
+def parts(body: Body) -> Iterator[tuple[int, Events]]:
     """Yield what each budget pays of a charge: the user's all, the cap what is new, the group's what is new to it."""
     releases = {release["id"]: load_events(canonical(release["events"])) for release in body["releases"]}
     made = [release["id"] for release in body["releases"] if release["origin"] == release["id"]]

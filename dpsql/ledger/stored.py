@@ -26,6 +26,7 @@ from dpsql.ledger.ledger import (
     Holder,
     Noted,
     OwnerRecord,
+    PaidRelease,
     ReleaseRecord,
     ReleaseRequest,
     Scope,
@@ -58,6 +59,14 @@ _ACCOUNT = (
     "OR f.scope = 'user' AND f.holder = a.name OR f.scope = 'group' AND f.holder = a.user_group), a.created, "
     "a.user_group FROM accounts a LEFT JOIN verifiers v ON v.name = a.name WHERE a.removed = 0"
 )
+
+_RELEASE = (
+    "r.id, r.key, r.reused, EXISTS (SELECT 1 FROM stored WHERE release = r.origin), c.at, c.body "
+    "FROM releases r JOIN records c ON c.seq = r.charge"
+)
+
+MAX_NUMBER = 2**63 - 1
+"""No release has a higher number."""
 
 
 def now() -> datetime:
@@ -291,11 +300,18 @@ class StoredLedger:
         self._catch_up()
         with self._reading() as connection:
             rows = connection.execute(
-                "SELECT r.id, r.key, r.reused, EXISTS (SELECT 1 FROM stored WHERE release = r.origin), c.at, c.body "
-                "FROM releases r JOIN records c ON c.seq = r.charge WHERE r.user = ? AND r.dataset = ? ORDER BY r.id",
+                f"SELECT {_RELEASE} WHERE r.user = ? AND r.dataset = ? ORDER BY r.id",
                 (user, dataset),
             ).fetchall()
         return [release_record(*row) for row in rows]
+
+    def paid(self, dataset: str, most: int, before: int | None = None) -> list[PaidRelease]:
+        """Return so many releases of a dataset that anybody has paid for, newest first: for the data owner."""
+        self._catch_up()
+        query = f"SELECT r.user, r.origin, {_RELEASE} WHERE r.dataset = ? AND r.id < ? ORDER BY r.id DESC LIMIT ?"
+        with self._reading() as connection:
+            rows = connection.execute(query, (dataset, MAX_NUMBER if before is None else before, most)).fetchall()
+        return [PaidRelease(user, origin == row[0], release_record(*row)) for user, origin, *row in rows]
 
     def history(self, user: str | None = None) -> list[ChargeRecord]:
         """Return the charges of a user, or of all, oldest first."""
@@ -330,11 +346,11 @@ class StoredLedger:
                 raise LedgerUnavailable(f"the ledger is not whole: {flaws[0]}", hint="restore it from a backup")
             return fill(transaction.connection, store)
 
-    def export(self) -> Iterator[dict[str, Any]]:
-        """Yield every record, oldest first, with its hash."""
+    def export(self, after: int | None = None) -> Iterator[dict[str, Any]]:
+        """Yield every record, oldest first, with its hash; or those after one of them, by its number."""
         self._catch_up()
         with self._translated(), self._storage.snapshot() as store:
-            for record in records(store):
+            for record in records(store, after):
                 yield {**asdict(record), "body": json.loads(record.body)}
 
     def close(self) -> None:

@@ -41,13 +41,15 @@ def verify(connection: Store, flaws: Sequence[str], noted: Noted | None = None) 
     return VerifyReport(count, head, tuple(problems))
 
 
-def records(connection: Store) -> Iterator[Record]:
-    """Yield all records in their order."""
+def records(connection: Store, after: int | None = None) -> Iterator[Record]:
+    """Yield all records in their order, or those after one of them, by its number."""
     select, order = "SELECT seq, at, kind, body, previous, hash FROM records", f"ORDER BY seq LIMIT {PAGE}"
-    page = connection.execute(f"{select} {order}").fetchall()
+    following = f"{select} WHERE seq > ? {order}"
+    # Without a number to begin after, a record that was given a number below 1 comes too.
+    page = connection.execute(*((f"{select} {order}",) if after is None else (following, (after,)))).fetchall()
     while page:
         yield from (Record(*row) for row in page)
-        page = connection.execute(f"{select} WHERE seq > ? {order}", (page[-1][0],)).fetchall()
+        page = connection.execute(following, (page[-1][0],)).fetchall()
 
 
 def replay(connection: Store, target: Store) -> tuple[int, str, str | None]:

@@ -9,8 +9,8 @@ from uuid import UUID
 
 from dpsql.errors import InvalidText, NumberOutOfRange
 from dpsql.sqltypes import Span
+from dpsql.textformat import element_text, json_text, read_text, whole
 from dpsql.wire.fields import int32, sized, uint32
-from dpsql.wire.textformat import element_text, json_text, read_text, whole
 
 _EPOCH_DAY: Final = date(2000, 1, 1)
 _EPOCH: Final = datetime(2000, 1, 1)
@@ -120,6 +120,16 @@ def read_numeric(raw: bytes) -> Decimal:
 def text(value: object) -> bytes:
     """Return UTF-8."""
     return str(value).encode("utf-8", "replace")
+
+
+def letter(value: object) -> bytes:
+    """Return the one byte of a "char", which is zero where there is no letter."""
+    return text(value)[:1] or b"\0"
+
+
+def read_letter(raw: bytes) -> str:
+    """Return the letter of a "char", if there is one."""
+    return read_text(raw.rstrip(b"\0"))
 
 
 def json(value: object) -> bytes:

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from dpsql.catalog.catalog import Catalog, Catalogs
 from dpsql.engine import Engine
 from dpsql.errors import InvalidPolicy
-from dpsql.wire.catalog.catalog import Catalog, Catalogs
 
 
 @dataclass

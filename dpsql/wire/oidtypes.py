@@ -9,11 +9,11 @@ from typing import Any, Final
 from dpsql.errors import InvalidText, UnsupportedQuery
 from dpsql.results import ObjectName, ResultColumn
 from dpsql.sqltypes import SqlType
+from dpsql.textformat import read_text, text
 from dpsql.wire.binaryformat import flattened
 from dpsql.wire.fields import int32, sized, uint32
 from dpsql.wire.pgtypes import BINARY, TEXT, PgType, by_oid, of_parameter, of_type
 from dpsql.wire.styles import PLAIN, Style, styled
-from dpsql.wire.textformat import read_text, text
 
 _ELEMENTS: Final = {
     **{1000: 16, 1001: 17, 1002: 18, 1003: 19, 1005: 21, 1007: 23, 1008: 24, 1009: 25, 1014: 1042, 1015: 1043},

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any, Final
 
+from dpsql import textformat
 from dpsql.errors import InvalidParameter, NumberOutOfRange, UnsupportedQuery
 from dpsql.sqltypes import SqlType
-from dpsql.wire import binaryformat, textformat
+from dpsql.wire import binaryformat
 
 TEXT: Final = 0
 BINARY: Final = 1
@@ -166,7 +167,13 @@ _TYPES: Final = (
     ),
     _string(25, SqlType.TEXT),
     _string(19, SqlType.TEXT, 64),  # name
-    _string(18, SqlType.TEXT, 1),  # "char"
+    PgType(
+        18,  # "char"
+        1,
+        SqlType.TEXT,
+        (_texts(textformat.text), binaryformat.letter),
+        (textformat.read_text, binaryformat.read_letter),
+    ),
     _string(1043, SqlType.VARCHAR),
     _string(1042, SqlType.CHAR),
     # A result of unknown type is text, as in PostgreSQL; 705 is what clients declare.
@@ -251,6 +258,11 @@ _UNDECLARED: Final = (0, 705)
 def of_type(kind: SqlType) -> PgType:
     """Return how results of a type go over the wire."""
     return _BY_TYPE[kind]
+
+
+def text_of(kind: SqlType, value: object) -> str | None:
+    """Return a value of a result as PostgreSQL prints it; None for NULL."""
+    return None if value is None else of_type(kind).write[TEXT](value).decode()
 
 
 def by_oid(oid: int) -> PgType | None:

@@ -23,6 +23,7 @@ from dpsql.padding import held_back
 from dpsql.results import Description, Result, ResultColumn
 from dpsql.session import Session, Statement
 from dpsql.sqltypes import SqlType
+from dpsql.textformat import read_text
 from dpsql.wire.backend import (
     BackendMessage,
     BindComplete,
@@ -55,7 +56,6 @@ from dpsql.wire.portals import (
 from dpsql.wire.protocol import IllegalReply, ServerProtocol
 from dpsql.wire.report import error_response, notice_response
 from dpsql.wire.styles import Style
-from dpsql.wire.textformat import read_text
 
 _CHUNK: Final = 64 << 10
 _BATCH: Final = 2560

@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo
 
 import numpy
 
+from dpsql import textformat
 from dpsql.sqltypes import Span, SqlType
-from dpsql.wire import textformat
 from dpsql.wire.pgtypes import PgType, Writer
 
 _ZONE_LETTERS: Final = 10

@@ -2,8 +2,8 @@
 
 from contextlib import ExitStack, closing
 
+from dpsql.catalog.catalog import Catalogs
 from dpsql.session import Session
-from dpsql.wire.catalog.catalog import Catalogs
 from tests.attacks.arena import Arena, Comparison, Verdict, asking
 from tests.attacks.naive import Ask, Refused
 

@@ -18,7 +18,7 @@ from dpsql.backends import Cancellation
 from dpsql.compiler import joins, pricing, rewrite, verify
 from dpsql.compiler.engines.duckdb import DuckDB
 from dpsql.compiler.kept_groups import by_ranking_all, by_ranking_few
-from dpsql.compiler.plan import CompiledQuery
+from dpsql.compiler.planned import CompiledQuery
 from dpsql.compiler.render import Renderer
 from dpsql.engine import Answer, Engine
 from dpsql.policy import Policy

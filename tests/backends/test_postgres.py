@@ -12,7 +12,7 @@ import pytest
 from dpsql.backends import Backend, Cancellation, ExactCells, PostgresBackend, PublicRows, open_backend, postgres
 from dpsql.backends.connections import MAX_CONNECTIONS
 from dpsql.compiler.parts import UNITS
-from dpsql.compiler.plan import PlannedInput, PlannedRelease, PublicRead
+from dpsql.compiler.planned import PlannedInput, PlannedRelease, PublicRead
 from dpsql.compiler.pricing import PlannedPart
 from dpsql.compiler.schema import Engine
 from dpsql.errors import (

@@ -12,7 +12,7 @@ from dpsql.backends import Cancellation, PostgresBackend, open_backend, prepare_
 from dpsql.backends.postgres_copies import STALE, copy_name
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.compile import compile_query
-from dpsql.compiler.plan import PlannedRelease
+from dpsql.compiler.planned import PlannedRelease
 from dpsql.compiler.schema import BoundedCopy
 from dpsql.compiler.statements import QueryStatement
 from dpsql.errors import BackendFailure, DatabaseUnavailable, InvalidPolicy

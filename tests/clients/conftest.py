@@ -9,9 +9,9 @@ from uuid import UUID
 
 import pytest
 
+from dpsql.catalog.catalog import Catalogs
 from dpsql.engine import Engine
 from dpsql.session import Session
-from dpsql.wire.catalog.catalog import Catalogs
 from tests.clients.machine import missing
 from tests.conftest import open_engine
 from tests.wire.conftest import RunningServer
@@ -76,7 +76,8 @@ def gateway(clinic: Engine) -> Iterator[RunningServer]:
     catalogs.close()
 
 
-def _released(engine: Engine, sql: str) -> list[tuple[object, ...]]:
+def released(engine: Engine, sql: str) -> list[tuple[object, ...]]:
+    """What user ana is given in answer to a query."""
     session = Session(engine, "ana")
     (statement,) = session.parse(sql)
     return [tuple(row) for row in session.execute(statement).rows]
@@ -85,13 +86,13 @@ def _released(engine: Engine, sql: str) -> list[tuple[object, ...]]:
 @pytest.fixture(scope="session")
 def counts(clinic: Engine) -> list[tuple[object, ...]]:
     """What every client must be answered to COUNTS: one release, given again."""
-    return _released(clinic, COUNTS)
+    return released(clinic, COUNTS)
 
 
 @pytest.fixture(scope="session")
 def elders(clinic: Engine) -> int:
     """The same of ELDERS."""
-    ((count,),) = _released(clinic, ELDERS)
+    ((count,),) = released(clinic, ELDERS)
     assert isinstance(count, int)
     return count
 
@@ -99,4 +100,4 @@ def elders(clinic: Engine) -> int:
 @pytest.fixture(scope="session")
 def codes(clinic: Engine) -> list[str]:
     """The rows of a public table, as CODES reads them."""
-    return [str(code) for (code,) in _released(clinic, CODES)]
+    return [str(code) for (code,) in released(clinic, CODES)]

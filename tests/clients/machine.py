@@ -47,11 +47,19 @@ def odbc() -> str | None:
     return next((name for name in pyodbc.drivers() if name.startswith("PostgreSQL Unicode")), None)
 
 
+@cache
+def r() -> str | None:
+    """Rscript, if R has the package RPostgreSQL."""
+    libraries = (Path("/usr/lib/R/site-library"), Path("/usr/local/lib/R/site-library"))
+    return shutil.which("Rscript") if any((library / "RPostgreSQL").exists() for library in libraries) else None
+
+
 def missing() -> dict[str, str]:
     """The test files that cannot be collected here, and what each of them lacks."""
     needs = {
         "test_jdbc.py": (jdbc(), "JDBC (javac and libpostgresql-jdbc-java)"),
         "test_node.py": (node(), "Node (node, and npm install in tests/clients)"),
         "test_odbc.py": (odbc(), "ODBC (odbc-postgresql)"),
+        "test_r.py": (r(), "R (r-cran-rpostgresql)"),
     }
     return {file: what for file, (there, what) in needs.items() if there is None}

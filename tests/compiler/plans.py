@@ -10,7 +10,7 @@ from dpsql.backends import open_backend
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.compile import Described, compile_query, describe_query
 from dpsql.compiler.lowering import Constants
-from dpsql.compiler.plan import CompiledQuery
+from dpsql.compiler.planned import CompiledQuery
 from dpsql.compiler.schema import Engine, EngineColumn, EngineSchema
 from dpsql.compiler.settings import QuerySettings
 from dpsql.compiler.statements import QueryStatement

@@ -13,7 +13,7 @@ from dpsql.compiler import plan as planning
 from dpsql.compiler.canonical import Canonical
 from dpsql.compiler.ir import Release
 from dpsql.compiler.lowering import Fields
-from dpsql.compiler.plan import CompiledQuery
+from dpsql.compiler.planned import CompiledQuery
 from dpsql.errors import Error
 from dpsql.policy import load_policy
 from dpsql.sqltypes import SqlType

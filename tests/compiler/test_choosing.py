@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dpsql.compiler.plan import PlannedRelease
+from dpsql.compiler.planned import PlannedRelease
 from dpsql.compiler.verify import verify
 from dpsql.errors import GuaranteeMismatch
 from dpsql.policy import load_policy

@@ -1,5 +1,6 @@
 """Group keys: which are public, and all their values; the others pass a selection."""
 
+import shutil
 from collections.abc import Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -214,6 +215,7 @@ def test_private_keys(clinician: Session, table: str, key: str) -> None:
     assert found
 
 
+DAYS = [datetime(2024, 2, 28), datetime(2024, 2, 29), datetime(2024, 3, 1), datetime(2024, 3, 2)]
 BOUNDED = [
     ("n", "TRUE", [-7, 7, 12, None]),
     ("n + 1", "TRUE", [-6, 8, 13, None]),
@@ -224,11 +226,7 @@ BOUNDED = [
     ("tag", "TRUE", [UUID(int=2), UUID(int=0xAA), None]),
     ("big", "TRUE", [*sorted([0, 7, -7, 2147483647, -2147483648, 3, 2, 1, -1, 5, 6]), None]),
     ("small", "small BETWEEN -2 AND 2", [-2, -1, 0, 1, 2]),
-    (
-        "DATE_TRUNC('day', moment)",
-        "TRUE",
-        [datetime(2024, 2, 28), datetime(2024, 2, 29), datetime(2024, 3, 1), datetime(2024, 3, 2), None],
-    ),
+    ("DATE_TRUNC('day', moment)", "TRUE", [*DAYS, None]),
     ("DATE_TRUNC('month', moment)", "TRUE", [datetime(2024, 2, 1), datetime(2024, 3, 1), None]),
     ("DATE_TRUNC('quarter', moment)", "TRUE", [datetime(2024, 1, 1), None]),
     ("DATE_TRUNC('year', moment)::date", "TRUE", [date(2024, 1, 1), None]),
@@ -241,12 +239,19 @@ BOUNDED = [
     ("EXTRACT(YEAR FROM moment)", "TRUE", [2024, None]),
     ("EXTRACT(YEAR FROM moment + INTERVAL '1 day')", "TRUE", [*range(1, 10_000), None]),
     ("EXTRACT(HOUR FROM moment)", "TRUE", [*range(24), None]),
-    ("moment::date", "moment < '2024-03-01'", [date(2024, 2, 28), date(2024, 2, 29), None]),
-    ("moment::date", "moment BETWEEN '2024-02-29' AND '2024-02-29 10:00'", [date(2024, 2, 29), None]),
-    ("DATE_TRUNC('day', moment)", "moment > DATE '2024-03-01'", [datetime(2024, 3, 1), datetime(2024, 3, 2), None]),
-    ("DATE_TRUNC('day', moment)", "'2024-02-29' = moment", [datetime(2024, 2, 29), None]),
+    ("moment::date", "moment < '2024-03-01'", [date(2024, 2, 28), date(2024, 2, 29)]),
+    ("moment::date", "moment BETWEEN '2024-02-29' AND '2024-02-29 10:00'", [date(2024, 2, 29)]),
+    ("DATE_TRUNC('day', moment)", "moment > DATE '2024-03-01'", [datetime(2024, 3, 1), datetime(2024, 3, 2)]),
+    ("DATE_TRUNC('day', moment)", "moment > DATE '2024-03-01' OR ok", [*DAYS, None]),
+    ("DATE_TRUNC('day', moment)", "moment >= TO_TIMESTAMP('2024-03-01 00:00:00.0', 'YYYY-MM-DD HH24:MI:SS.US')",
+     [datetime(2024, 3, 1), datetime(2024, 3, 2)]),
+    ("DATE_TRUNC('day', moment)", "moment < TIMESTAMPTZ '2024-02-29 01:00+01'", [datetime(2024, 2, 28)]),
+    ("DATE_TRUNC('day', moment)", "TO_TIMESTAMP('2024-02', 'YYYY-MM') > moment", []),
+    ("DATE_TRUNC('day', moment)", "moment < zoned", [*DAYS, None]),
+    ("DATE_TRUNC('day', moment)", "moment < TO_TIMESTAMP(word, 'YYYY-MM')", [*DAYS, None]),
+    ("DATE_TRUNC('day', moment)", "'2024-02-29' = moment", [datetime(2024, 2, 29)]),
     ("DATE_TRUNC('day', moment)", "moment > '9999-12-31 23:59:59.999999' AND moment < '2024-02-29'",
-     [datetime(2024, 2, 28), None]),
+     [datetime(2024, 2, 28)]),
     ("moment", "moment IN ('2024-02-29', '2024-03-01 10:00')", [datetime(2024, 2, 29), datetime(2024, 3, 1, 10)]),
     ("EXTRACT(HOUR FROM zoned)", "TRUE", [*range(24), None]),
     ("day", "day > '2024-02-29'", [date(2031, 1, 1)]),
@@ -261,6 +266,21 @@ BOUNDED = [
 @pytest.mark.parametrize(("key", "where", "values"), BOUNDED)
 def test_keys_of_many_types(analyst: Session, key: str, where: str, values: list[object]) -> None:
     assert groups(analyst, key, "events", where) == (values, False)
+
+
+def test_an_instant_is_no_time_of_the_clock_but_in_utc(wide_policy: Path, tmp_path: Path) -> None:
+    """Where it is the evening of the 28th by UTC, in Berlin the 29th has begun."""
+    change = {"[dataset]": '[dataset]\ntimezone = "Europe/Berlin"'}
+    until = "moment < TIMESTAMPTZ '2024-02-29 12:00+00' AND moment >= TIMESTAMPTZ '2024-02-29 11:00+00'"
+    shutil.copy(wide_policy.with_suffix(".duckdb"), tmp_path)  # a file that is open is open in one zone
+    own = Path(shutil.copy(wide_policy, tmp_path))
+    with changed_policy(own, "berlin", change) as policy:
+        engine = open_engine(policy, tmp_path / "ledger.sqlite")
+        session = Session(engine, "ana")
+        (statement,) = session.parse(f"SELECT moment FROM samples WHERE {until}")
+        assert session.execute(statement).rows == ((datetime(2024, 2, 29, 12, 34, 56),),)
+        engine.close()
+        engine.ledger.close()
 
 
 @pytest.mark.parametrize(

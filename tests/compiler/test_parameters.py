@@ -88,3 +88,26 @@ def test_several_fractions_are_an_array_by_their_type_or_value(planner: Planner)
 def test_a_fraction_lies_between_0_and_1(planner: Planner, value: object) -> None:
     with pytest.raises((InvalidParameter, InvalidText), match=r"between 0 and 1|invalid input"):
         planner.bind("SELECT PERCENTILE_CONT($1) WITHIN GROUP (ORDER BY age) FROM patients", [value], [None])
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT $1,$2",
+        "SELECT $1::int,$2::int",
+        "SELECT COUNT(*) FROM doctors WHERE doctor_id IN ($1,$2)",
+        "SELECT COALESCE($1,$2)",
+        "SELECT $1+$2*$1",
+        "VALUES ($1,$2),($2,$1)",
+        "SELECT $$a$$, $1, $2",
+        "SELECT $of$ $1,$2 $of$, $1, $2",
+        "SELECT a$1, $1,$2 FROM (VALUES (1)) AS t (a$1)",
+    ],
+)
+def test_parameters_stand_close_together(planner: Planner, sql: str) -> None:
+    assert planner.bind(sql, (1, 2), ()).columns
+
+
+def test_texts_between_dollar_signs_keep_what_looks_like_parameters(planner: Planner) -> None:
+    (column,) = planner.compile("SELECT $of$ $1,$2 $of$ AS text").columns
+    assert column.type is SqlType.TEXT

@@ -28,7 +28,7 @@ from dpsql.compiler.ir import (
     SystemScan,
     UnitScan,
 )
-from dpsql.compiler.plan import CompiledQuery, PlannedRelease
+from dpsql.compiler.planned import CompiledQuery, PlannedRelease
 from dpsql.compiler.provenance import origins
 from dpsql.errors import UnsupportedQuery
 from dpsql.policy import load_policy

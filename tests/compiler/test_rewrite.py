@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.compiler.plan import CompiledQuery
+from dpsql.compiler.planned import CompiledQuery
 from dpsql.compiler.schema import Engine
 from dpsql.policy import load_policy
 from tests.compiler.plans import Planner

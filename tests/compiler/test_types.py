@@ -8,10 +8,11 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from dpsql import textformat
 from dpsql.errors import Error, NumberOutOfRange
 from dpsql.session import Session
 from dpsql.sqltypes import Span, SqlType
-from dpsql.wire import binaryformat, textformat
+from dpsql.wire import binaryformat
 from tests.conftest import open_engine
 
 POLICY = """

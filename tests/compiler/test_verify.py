@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dpsql.compiler.plan import CompiledQuery, PlannedRelease, PublicRead
+from dpsql.compiler.planned import CompiledQuery, PlannedRelease, PublicRead
 from dpsql.compiler.pricing import PlannedPart
 from dpsql.compiler.verify import verify
 from dpsql.errors import GuaranteeMismatch, PolicyViolation

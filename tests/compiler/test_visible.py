@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from dpsql.backends import Cancellation, ExactCells, open_backend
 from dpsql.compiler.ir import Column, Field, Grid
-from dpsql.compiler.parts import CountOutput, MeanOutput, Output, Part, PartKind, RankOutput, SumOutput, TruthOutput
-from dpsql.compiler.plan import CompiledQuery, PlannedRelease
+from dpsql.compiler.outputs import CountOutput, MeanOutput, Output, RankOutput, SumOutput, TruthOutput
+from dpsql.compiler.parts import Part, PartKind
+from dpsql.compiler.planned import CompiledQuery, PlannedRelease
 from dpsql.compiler.spreads import Moment, SpreadOutput
 from dpsql.compiler.visible import weights
 from dpsql.errors import InvalidParameter

@@ -6,7 +6,7 @@ from functools import wraps
 from pathlib import Path
 
 from dpsql.backends import DuckDBBackend, ExactRows
-from dpsql.compiler.plan import PlannedRelease
+from dpsql.compiler.planned import PlannedRelease
 
 Fetch = Callable[..., ExactRows]
 

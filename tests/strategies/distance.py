@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.backends import ExactCells
-from dpsql.compiler.plan import PlannedRelease
+from dpsql.compiler.planned import PlannedRelease
 from dpsql.privacy.choice import RankChoice
 from dpsql.privacy.picking import Picking
 from dpsql.privacy.sensitivity import Adjacency, Sensitivity, cell_sensitivity

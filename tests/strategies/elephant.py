@@ -11,7 +11,7 @@ import psycopg
 from dpsql.backends import Cancellation, ExactCells, PostgresBackend, PublicRows, prepare_copies
 from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.compile import compile_query
-from dpsql.compiler.plan import CompiledQuery, PlannedRelease
+from dpsql.compiler.planned import CompiledQuery, PlannedRelease
 from dpsql.compiler.settings import QuerySettings
 from dpsql.compiler.statements import QueryStatement
 from dpsql.policy import load_policy

@@ -17,7 +17,7 @@ from dpsql.compiler.catalog import Catalog
 from dpsql.compiler.compile import compile_query
 from dpsql.compiler.engines.dialect import quote_name
 from dpsql.compiler.lowering import Constants
-from dpsql.compiler.plan import CompiledQuery, PlannedInput, PlannedRelease
+from dpsql.compiler.planned import CompiledQuery, PlannedInput, PlannedRelease
 from dpsql.compiler.schema import BoundedCopy
 from dpsql.compiler.settings import QuerySettings
 from dpsql.compiler.statements import QueryStatement

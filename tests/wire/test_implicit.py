@@ -9,8 +9,8 @@ import pytest
 from psycopg.pq import DiagnosticField, ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGconn, PGresult
 
+from dpsql.catalog.catalog import Catalogs
 from dpsql.session import Session
-from dpsql.wire.catalog.catalog import Catalogs
 from tests.conftest import silent_engine
 from tests.postgres import Connection, Server
 from tests.wire.conftest import RunningServer

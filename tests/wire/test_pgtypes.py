@@ -16,7 +16,7 @@ from psycopg import pq
 from dpsql.errors import Error, InvalidParameter, InvalidText, NumberOutOfRange, UnsupportedQuery
 from dpsql.sqltypes import Span, SqlType
 from dpsql.wire.oidtypes import of_sql_type
-from dpsql.wire.pgtypes import BINARY, TEXT, of_parameter, of_type, spread_formats
+from dpsql.wire.pgtypes import BINARY, TEXT, by_oid, of_parameter, of_type, spread_formats
 
 OFFSETS = st.integers(-900, 900).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 FLOATS4 = st.floats(width=32)
@@ -146,6 +146,12 @@ def test_every_type_has_an_oid() -> None:
         (SqlType.INTERVAL, b"1 day, 2:03:04", timedelta(days=1, hours=2, minutes=3, seconds=4)),
         (SqlType.INTERVAL, b"-1 week 2.5 hours -0:00:01", timedelta(days=-7, hours=2, minutes=29, seconds=59)),
         (SqlType.INTERVAL, b"90 minutes", timedelta(minutes=90)),
+        (
+            SqlType.INTERVAL,
+            b"1 days 7384 seconds -500 microseconds",
+            timedelta(days=1, seconds=7384, microseconds=-500),
+        ),
+        (SqlType.INTERVAL, b"3 Milliseconds", timedelta(milliseconds=3)),
         (SqlType.INTERVAL, b"1 year -2 mons", Span(10, 0, 0)),
         (SqlType.INTERVAL, b"3 mons 2 days -00:00:01", Span(3, 2, -1_000_000)),
     ],
@@ -351,3 +357,11 @@ def test_a_real_postgres_writes_the_same_bytes(kind: SqlType, postgres: psycopg.
 
 def _both(write: tuple[Callable[[object], bytes], Callable[[object], bytes]], value: object) -> tuple[bytes, bytes]:
     return write[TEXT](value), write[BINARY](value)
+
+
+def test_a_letter_is_one_byte() -> None:
+    kind = by_oid(18)
+    assert kind is not None
+    assert [kind.write[BINARY](value) for value in ("r", "", "ra")] == [b"r", b"\0", b"r"]
+    assert [kind.read[BINARY](raw) for raw in (b"r", b"\0", b"")] == ["r", "", ""]
+    assert [kind.write[TEXT](value) for value in ("r", "")] == [b"r", b""]

@@ -145,8 +145,8 @@ def _of_timestamp(call: Call) -> Call:
     return _with(call, Cast(moment, SqlType.TIMESTAMP)) if moment.type is SqlType.DATE else call
 
 
-_FIELDS = {"Y": 0, "m": 1, "b": 1, "B": 1, "d": 2, "H": 3, "M": 4, "S": 5}
-_ABSENT = ("", "01", "01", "00", "00", "00")
+_FIELDS = {"Y": 0, "m": 1, "b": 1, "B": 1, "d": 2, "H": 3, "M": 4, "S": 5, "f": 6}
+_ABSENT = ("", "01", "01", "00", "00", "00", "0")
 
 
 def _read_moment(call: Call) -> Call:
@@ -156,10 +156,10 @@ def _read_moment(call: Call) -> Call:
     for directive in re.findall("%(.)", form):
         places[_FIELDS[directive]] = len(places) + 1
     fields = re.sub(r"(\[[^]]*\]\{[0-9,]+\})", r"(\1)", pattern)
-    year, month, day, *clock = (
+    year, month, day, *clock, fraction = (
         f"\\{places[index]}" if index in places else absent for index, absent in enumerate(_ABSENT)
     )
-    written = f"{year}-{month}-{day} {':'.join(clock)}"
+    written = f"{year}-{month}-{day} {':'.join(clock)}.{fraction}"
     arguments = (call.arguments[0], _plain(f"^({pattern})$"), _plain(f"^{fields}$"), _plain(written))
     return _with(call, *arguments)
 

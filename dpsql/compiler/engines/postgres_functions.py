@@ -316,7 +316,7 @@ FUNCTIONS: dict[str, Spelling] = {
     "from_epoch": _moment(f"to_timestamp({within('{0}', '-62135683200', '253402387200')})"),
     "read_moment": Spelling(
         f"CAST(substring(regexp_replace(substring({_SEEN} FROM {{1}}), {{2}}, {{3}}) "
-        f"FROM '(?i)^({_escaped(f'{DATE} {CLOCK}:{SECONDS}')})$') AS timestamp)",
+        f"FROM '(?i)^({_escaped(f'{DATE} {CLOCK}:{SECONDS}[.][0-9]{{1,6}}')})$') AS timestamp)",
         raw=True,
     ),
     "at_zone": _moment("timezone({1}, {0})"),

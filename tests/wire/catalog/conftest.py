@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from dpsql.backends import open_backend
+from dpsql.catalog.catalog import Catalogs
 from dpsql.engine import Engine
 from dpsql.policy import load_policy
 from dpsql.session import Session
-from dpsql.wire.catalog.catalog import Catalogs
 from tests.conftest import MakeEngine
 from tests.wire.catalog.shops import Visitors, shop_policy
 from tests.wire.conftest import RunningServer

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from dpsql.backends import Cancellation
 from dpsql.browsing import Visit
+from dpsql.catalog.catalog import Catalog, RoleCatalog
+from dpsql.catalog.objects import PolicyObjects, Shown
 from dpsql.compiler.statements import QueryStatement
 from dpsql.policy import Policy, load_policy
 from dpsql.results import Description, Result
 from dpsql.settings import Settings
 from dpsql.sqltypes import SqlType
-from dpsql.wire.catalog.catalog import Catalog, RoleCatalog
-from dpsql.wire.catalog.objects import PolicyObjects, Shown
 
 SHOP = """
 version = 1

@@ -5,10 +5,15 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from dpsql.catalog import room
+from dpsql.catalog.catalog import Catalogs
+from dpsql.compiler.parse import parse
+from dpsql.compiler.statements import QueryStatement
 from dpsql.engine import Engine
 from dpsql.errors import (
     CardinalityViolation,
     Error,
+    InvalidParameter,
     InvalidSyntax,
     InvalidText,
     QueryTooComplex,
@@ -19,8 +24,6 @@ from dpsql.errors import (
     UnsupportedQuery,
 )
 from dpsql.session import Session
-from dpsql.wire.catalog import room
-from dpsql.wire.catalog.catalog import Catalogs
 from tests.wire.catalog.shops import Visitors, shop_policy
 
 TABLES = """
@@ -47,6 +50,27 @@ def test_a_role_sees_its_tables_only(tmp_path: Path) -> None:
         assert clerk.rows("SELECT to_regclass('sales.customers')") == [(None,)]
     finally:
         clerk.close()
+
+
+def test_errors_say_where_in_the_text_that_was_sent(shop: Visitors) -> None:
+    sent = "SELECT 1; /* of a client */ SELECT nosuch FROM pg_class"
+    last = parse(sent)[-1]
+    assert isinstance(last, QueryStatement)
+    with pytest.raises(UndefinedColumn) as caught:
+        shop.catalog.describe(last, (), shop.visit())
+    assert caught.value.position == sent.index("nosuch") + 1
+
+
+def test_moments_are_printed_by_numbers_alone(shop: Visitors) -> None:
+    for form in ("Month", 'DD "of" Mon', "Y" * 101):
+        with pytest.raises(InvalidParameter, match="format"):
+            shop.rows(f"SELECT to_char(now(), '{form}'), 1::oid")
+
+
+def test_what_is_no_type_of_values_is_no_cast(shop: Visitors) -> None:
+    for name in ("trigger", "record", "nosuch"):
+        with pytest.raises(UndefinedFunction):
+            shop.rows(f"SELECT {name}('x'), 1::oid")
 
 
 def test_oids_are_the_same_for_all_roles(shop: Visitors, tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from dpsql.catalog.routing import catalog_query
 from dpsql.errors import Error
-from dpsql.wire.catalog.routing import catalog_query
 from dpsql.wire.oidtypes import of_declared
 from dpsql.wire.pgtypes import BINARY, TEXT
 from tests.wire.catalog.shops import Visitors

@@ -1,0 +1,283 @@
+"""catalog: the face of the catalog: one role's relations, asked by sessions.
+
+Rule 1: rows are made of the policy; the private engine, the ledger and its backend are never asked.
+Rule 2: describing runs nothing.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+from dpsql.backends import Cancellation
+from dpsql.browsing import Visit
+from dpsql.catalog.engine import CatalogEngine
+from dpsql.catalog.kinds import REG_TYPES, STORED_SCALE, TEXT, UNKNOWN, Kind, kind_of
+from dpsql.catalog.literals import stored
+from dpsql.catalog.objects import KINDS, PolicyObjects
+from dpsql.catalog.queries import Queries
+from dpsql.catalog.routing import catalog_query
+from dpsql.catalog.scope import Out, Rendered
+from dpsql.catalog.snapshot import Snapshot
+from dpsql.catalog.syntax import Query
+from dpsql.catalog.typed import Statement
+from dpsql.catalog.visitor import Visitor
+from dpsql.compiler import intervals
+from dpsql.compiler.statements import QueryStatement
+from dpsql.engine import VERSION_TEXT, Engine
+from dpsql.errors import Error, QueryTooComplex
+from dpsql.policy import Role
+from dpsql.results import Description, ObjectName, Result, ResultColumn
+from dpsql.sqltypes import SqlType
+
+_EXACT: Final = frozenset({"BOOLEAN", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP"})
+"""Storages of which the engine gives the very values; a text may be a number that only became one."""
+_FACTS: Final = {
+    "block_size": "8192",
+    "default_table_access_method": "heap",
+    "max_index_keys": "32",
+    "max_identifier_length": "63",
+    "session_replication_role": "origin",
+    "wal_level": "replica",
+}
+"""Settings of PostgreSQL that clients look up and that say nothing here."""
+
+
+class Catalogs:
+    """The catalogs of the policies that are served, each made when it is first asked for.
+
+    Args:
+        engines: The policies' engines by database name.
+    """
+
+    def __init__(self, engines: Mapping[str, Engine]) -> None:
+        self._engines = engines
+        self._made: dict[tuple[str, str], RoleCatalog] = {}
+        self._lock = threading.Lock()
+
+    def browser(self, database: str, user: str) -> "Catalog":
+        """The catalog as a user sees it.
+
+        Raises:
+            PolicyViolation: The user has no role in the policy.
+        """
+        role = self._engines[database].role(user)
+        return Catalog(self._of_role(database, role), self._databases(user))
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        with self._lock:
+            for made in self._made.values():
+                made.close()
+            self._made.clear()
+
+    def _databases(self, user: str) -> tuple[str, ...]:
+        """The databases that the user may open."""
+        found = []
+        for name, engine in self._engines.items():
+            try:
+                engine.role(user)
+            except Error:
+                continue
+            found.append(name)
+        return tuple(found)
+
+    def _of_role(self, database: str, role: Role) -> "RoleCatalog":
+        with self._lock:
+            key = (database, role.name)
+            if key not in self._made:
+                engine = self._engines[database]
+                self._made[key] = RoleCatalog(PolicyObjects(engine.policy, role, engine.key_type))
+            return self._made[key]
+
+
+class RoleCatalog:
+    """A role's catalog; it is read into an engine of its own when the first query needs it."""
+
+    def __init__(self, objects: PolicyObjects) -> None:
+        self._objects = objects
+        self._snapshot: Snapshot | None = None
+        self._engine: CatalogEngine | None = None
+        self._lock = threading.Lock()
+        names = {shown.path for shown in objects.shown}
+        self.own = frozenset(names | {shown.name for shown in objects.shown if shown.schema == "public"})
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The rows, and what names mean in them."""
+        with self._lock:
+            if self._snapshot is None:
+                self._snapshot = Snapshot(self._objects)
+            return self._snapshot
+
+    @property
+    def engine(self) -> CatalogEngine:
+        """What runs queries over the rows."""
+        snapshot = self.snapshot
+        with self._lock:
+            if self._engine is None:
+                self._engine = CatalogEngine(snapshot)
+            return self._engine
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        with self._lock:
+            if self._engine is not None:
+                self._engine.close()
+                self._engine = None
+
+
+class Catalog:
+    """A Browser over one role's catalog for one user."""
+
+    def __init__(self, role: RoleCatalog, databases: tuple[str, ...]) -> None:
+        self._role = role
+        self._databases = databases
+
+    def describe(self, statement: QueryStatement, types: Sequence[SqlType | None], visit: Visit) -> Description | None:
+        """Tell what a catalog query takes and returns; nothing is executed."""
+        translated = self._translate(statement, types, None, visit)
+        if translated is None:
+            return None
+        about, rendered = translated
+        last = max(about.parameters, default=-1)
+        kinds = [about.parameters.get(index, UNKNOWN) for index in range(max(last + 1, len(types)))]
+        kinds = [TEXT if kind == UNKNOWN else kind for kind in kinds]
+        return Description(
+            tuple(kind.sql_type for kind in kinds), _columns(rendered.columns), tuple(kind.oid for kind in kinds)
+        )
+
+    def execute(
+        self,
+        statement: QueryStatement,
+        values: Sequence[object],
+        types: Sequence[SqlType | None],
+        visit: Visit,
+        cancellation: Cancellation,
+    ) -> Result | None:
+        """Answer a catalog query."""
+        translated = self._translate(statement, types, values, visit)
+        if translated is None:
+            return None
+        about, rendered = translated
+        used = {
+            f"p{index + 1}": self._stored(about, values[index], kind)
+            for index, kind in about.parameters.items()
+            if f"$p{index + 1} " in rendered.sql
+        }
+        rows = self._role.engine.run(_fetched(rendered), used, cancellation)
+        shown = self._shown(rows, rendered.columns, about)
+        return Result(f"SELECT {len(shown)}", _columns(rendered.columns), shown)
+
+    def _translate(
+        self,
+        statement: QueryStatement,
+        types: Sequence[SqlType | None],
+        values: Sequence[object] | None,
+        visit: Visit,
+    ) -> tuple[Statement, Rendered] | None:
+        """The query in the engine's SQL; None where it is not the catalog's."""
+        try:
+            query = catalog_query(statement.sql, self._role.own, types)
+            return None if query is None else self._rendered(query, types, values, visit)
+        except Error as error:
+            if error.position is not None:
+                error.position += statement.offset
+            raise
+        except RecursionError:
+            raise QueryTooComplex("the query nests too deep", hint="Write long chains of operators in parts.") from None
+
+    def _rendered(
+        self, query: Query, types: Sequence[SqlType | None], values: Sequence[object] | None, visit: Visit
+    ) -> tuple[Statement, Rendered]:
+        visitor = Visitor(
+            visit.user,
+            visit.database,
+            self._databases,
+            {**_FACTS, **visit.settings()},
+            visit.now,
+            VERSION_TEXT,
+            visit.change,
+        )
+        arrays = {index: KINDS[kind] for index, kind in enumerate(types) if kind is not None and kind.is_array}
+        about = Statement(self._role.snapshot, visitor, _declared(types), arrays, values)
+        return about, Queries(about).query(query, None)
+
+    def _stored(self, about: Statement, value: object, kind: Kind) -> object:
+        """A placeholder's value as the engine takes it; the name of what a reg type stands for is its OID there."""
+        if kind.name in REG_TYPES and isinstance(value, str):
+            return about.snapshot.oid_of(kind.name, value, about.visitor.path_text(about.snapshot))
+        return stored(about.visitor, value)
+
+    def _shown(
+        self, rows: list[tuple[Any, ...]], columns: Sequence[Out], about: Statement
+    ) -> Sequence[tuple[object, ...]]:
+        """The rows as clients see them: most are what the engine gave."""
+        kinds = [column.kind for column in columns]
+        if all(_is_shown(rows, place, kind) for place, kind in enumerate(kinds)):
+            return rows
+        path = about.visitor.path_text(self._role.snapshot)
+        return [tuple(self._value(value, kind, path) for value, kind in zip(row, kinds, strict=False)) for row in rows]
+
+    def _value(self, value: Any, kind: Kind, path: str) -> object:
+        if value is None:
+            return None
+        if kind.is_array:
+            return [self._value(one, kind_of(kind.element), path) for one in value]
+        if kind.name in REG_TYPES:
+            return ObjectName.of(str(self._role.snapshot.name_of(kind.name, value, path)), value)
+        if kind.fields:
+            parts = value.values() if isinstance(value, dict) else value
+            return "(" + ",".join("" if part is None else str(part) for part in parts) + ")"
+        if kind.name == "interval":
+            return intervals.span(value)
+        return _plain(value) if isinstance(value, Decimal) else value
+
+
+def _is_shown(rows: Sequence[tuple[Any, ...]], place: int, kind: Kind) -> bool:
+    """Whether a column's values are what the engine gave."""
+    if kind.is_array or kind.name in REG_TYPES or kind.fields or kind.name == "interval":
+        return False
+    return kind.storage in _EXACT or not any(isinstance(row[place], Decimal) for row in rows)
+
+
+def _plain(value: Decimal) -> Decimal:
+    """A number without the zeros that its storage adds."""
+    if value.as_tuple().exponent != -STORED_SCALE:
+        return value
+    whole = value.normalize()
+    return whole if int(whole.as_tuple().exponent) <= 0 else whole.quantize(Decimal(1))
+
+
+def _declared(types: Sequence[SqlType | None]) -> dict[int, Kind]:
+    """The placeholders' types as the client has declared them; an array's depends on where it stands."""
+    return {
+        index: UNKNOWN if declared is None or declared is SqlType.UNKNOWN or declared.is_array else KINDS[declared]
+        for index, declared in enumerate(types)
+    }
+
+
+def _fetched(rendered: Rendered) -> str:
+    """The query with what Python would take for something else as texts: months are no number of days."""
+    if not any("INTERVAL" in column.kind.storage for column in rendered.columns):
+        return rendered.sql
+    items = (
+        f"list_transform({column.sql}, lambda e: {_span('e')}) AS {column.sql}"
+        if column.kind.storage == "INTERVAL[]"
+        else f"{_span(column.sql)} AS {column.sql}"
+        if column.kind.name == "interval"
+        else column.sql
+        for column in rendered.columns
+    )
+    return f"SELECT {', '.join(items)} FROM ({rendered.sql})"
+
+
+def _span(sql: str) -> str:
+    months, days = f"datepart('year', {sql}) * 12 + datepart('month', {sql})", f"datepart('day', {sql})"
+    clock = f"datepart('hour', {sql}) * 3600000000 + datepart('minute', {sql}) * 60000000"
+    micros = f"{clock} + datepart('microsecond', {sql})"
+    return f"({months} || ' months ' || {days} || ' days ' || ({micros}) || ' microseconds')"
+
+
+def _columns(columns: Sequence[Out]) -> tuple[ResultColumn, ...]:
+    return tuple(ResultColumn(column.name, column.kind.sql_type, column.kind.oid) for column in columns)

@@ -1,0 +1,349 @@
+"""engine: the catalog's own DuckDB, which holds one role's catalog and nothing else.
+
+Rule 1: no data is attached, nothing outside can be reached, and the configuration is locked.
+Rule 2: what it raises becomes an error of PostgreSQL's kind; it never ends a session.
+"""
+
+import base64
+import hashlib
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter, Signature
+from typing import Any, Final
+
+import duckdb
+from duckdb.func import SPECIAL
+
+from dpsql import textformat
+from dpsql.backends import Cancellation
+from dpsql.backends.duckdb import stoppable
+from dpsql.catalog.formats import moment_text
+from dpsql.catalog.kinds import Kind
+from dpsql.catalog.literals import array_elements, json_part, json_type
+from dpsql.catalog.relations import Row, system_relations, typed_rows
+from dpsql.catalog.room import Room, quote_literal, size_of
+from dpsql.catalog.snapshot import Snapshot, quote_identifier, split_name
+from dpsql.catalog.typed import quote_name
+from dpsql.errors import (
+    CardinalityViolation,
+    Error,
+    InvalidParameter,
+    InvalidText,
+    QueryCanceled,
+    UndefinedObject,
+    UnsupportedQuery,
+)
+
+_LOG = logging.getLogger("dpsql.catalog")
+MAX_ROWS: Final = 100_000
+"""Rows that a catalog query gives."""
+_FEW: Final = 16
+"""Rows that are fetched at once."""
+_SIZED: Final = frozenset({"BOOLEAN", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DATE", "TIME", "TIMESTAMP"})
+"""Types whose values take little, each as much as any other."""
+STATEMENT_SECONDS: Final = 30.0
+"""How long one may run."""
+_CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
+    "threads": 1,
+    "memory_limit": "512MB",
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "allow_community_extensions": False,
+    "allow_unsigned_extensions": False,
+}
+_RAISED: Final = re.compile(r"CatalogFault: (\d+)")
+_SIZES: Final = ("bytes", "kB", "MB", "GB", "TB")
+_ALLOWED: Final = {
+    "table": {"SELECT"},
+    "sequence": set[str](),
+    "schema": {"USAGE"},
+    "function": {"EXECUTE"},
+    "type": {"USAGE"},
+    "database": {"CONNECT"},
+    "language": {"USAGE"},
+    "tablespace": set[str](),
+    "wrapper": set[str](),
+    "server": set[str](),
+}
+_PRIVILEGES: Final = {
+    *("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER", "USAGE", "CREATE", "CONNECT"),
+    *("TEMPORARY", "TEMP", "EXECUTE", "SET", "ALTER SYSTEM"),
+}
+
+
+class CatalogFault(Exception):
+    """Carries an error of ours through DuckDB, which keeps an exception's text alone."""
+
+
+class CatalogEngine:
+    """Runs translated queries over one role's snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._faults: dict[int, Error] = {}
+        self._room = Room()
+        self._database = duckdb.connect(":memory:", config=_CONFIG)
+        for name, rows in snapshot.rows.items():
+            self._load(name, rows)
+        self._load_keywords()
+        for name, (function, arguments, result) in self._functions().items():
+            guarded = self._guarded(function, len(arguments))
+            self._database.create_function(name, guarded, list[Any](arguments), result, null_handling=SPECIAL)
+        self._database.execute("SET temp_directory = ''")
+        self._database.execute("SET enable_external_access = false")
+        self._database.execute("SET lock_configuration = true")
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self._database.close()
+
+    def run(self, sql: str, values: Mapping[str, object], cancellation: Cancellation) -> list[tuple[Any, ...]]:
+        """Return the rows of a translated query.
+
+        Raises:
+            QueryCanceled: It was stopped.
+            QueryTooComplex: It makes more text than there is room for.
+            Error: It went wrong in a way that PostgreSQL has too, or that it does not know.
+        """
+        cursor = self._database.cursor()
+        try:
+            with stoppable(cursor, cancellation, STATEMENT_SECONDS):
+                self._room.open()
+                cursor.execute(sql, dict(values) or None)
+                return self._fetched(cursor)
+        except duckdb.Error as error:
+            if cancellation.is_cancelled:
+                raise QueryCanceled("canceling statement due to user request or time limit") from None
+            raise self._error(error) from None
+        finally:
+            cursor.close()
+
+    def _fetched(self, cursor: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
+        """The rows, a few at a time: what is one text to DuckDB is one for each row here."""
+        rows: list[tuple[Any, ...]] = []
+        # The others have values of one size each.
+        long = [place for place, (_, kind, *_) in enumerate(cursor.description or ()) if str(kind) not in _SIZED]
+        while len(rows) < MAX_ROWS and (some := cursor.fetchmany(min(_FEW, MAX_ROWS - len(rows)))):
+            self._room.take(sum(size_of(row[place]) for place in long for row in some))
+            rows += some
+        return rows
+
+    def _error(self, error: duckdb.Error) -> Error:
+        text = str(error)
+        raised = _RAISED.search(text)
+        if raised is not None and int(raised[1]) in self._faults:
+            return self._faults.pop(int(raised[1]))
+        if "More than one row returned" in text:
+            return CardinalityViolation()
+        if isinstance(error, duckdb.ConversionException):
+            return InvalidText("invalid input syntax: " + text.partition("\n")[0].removeprefix("Conversion Error: "))
+        # The engine's own text may quote the query: only its kind is logged.
+        _LOG.warning("a catalog query failed: %s", type(error).__name__)
+        return UnsupportedQuery("this catalog query is not supported", hint="SELECT * FROM dpsql.columns")
+
+    # Loading
+
+    def _load(self, name: str, rows: Sequence[Row]) -> None:
+        attributes = system_relations()["pg_catalog", name].attributes
+        columns = ", ".join(f"{quote_name(one.name)} {one.kind.storage}" for one in attributes)
+        table = quote_name(f"pg_catalog.{name}")
+        self._database.execute(f"CREATE TABLE {table} ({columns})")
+        self._insert(table, [(one.name, one.kind) for one in attributes], rows)
+
+    def _load_keywords(self) -> None:
+        self._database.execute(
+            'CREATE TABLE "keywords" ("word" VARCHAR, "catcode" VARCHAR, "barelabel" BOOLEAN, "catdesc" VARCHAR,'
+            ' "baredesc" VARCHAR)'
+        )
+        rows = [tuple(row.values()) for row in typed_rows("keywords")]
+        parts = ", ".join(f"unnest(${place})" for place in range(1, 6))
+        self._database.execute(
+            f'INSERT INTO "keywords" SELECT {parts}', [list(part) for part in zip(*rows, strict=True)]
+        )
+
+    def _insert(self, table: str, columns: Sequence[tuple[str, Kind]], rows: Sequence[Row]) -> None:
+        if not rows:
+            return
+        parts = ", ".join(f"unnest(CAST(${place} AS {kind.storage}[]))" for place, (_, kind) in enumerate(columns, 1))
+        values = [[row[name] for row in rows] for name, _ in columns]
+        self._database.execute(f"INSERT INTO {table} SELECT {parts}", values)
+
+    # Functions in Python
+
+    def _guarded(self, function: Callable[..., object], arity: int) -> Callable[..., Any]:
+        """A function of so many arguments, whose errors come out of DuckDB as they went in."""
+
+        def call(*args: object) -> Any:
+            try:
+                result = function(*args)
+                self._room.take(size_of(result))
+                return result
+            except Error as error:
+                number = id(error)
+                if len(self._faults) > 100:
+                    self._faults.clear()
+                self._faults[number] = error
+                raise CatalogFault(str(number)) from None
+
+        # DuckDB counts the parameters.
+        names = [Parameter(f"a{place}", Parameter.POSITIONAL_ONLY) for place in range(arity)]
+        call.__signature__ = Signature(names)  # type: ignore[attr-defined]
+        return call
+
+    def _functions(self) -> Mapping[str, tuple[Callable[..., object], tuple[str, ...], str]]:
+        text, number, truth, texts, big = "VARCHAR", "INTEGER", "BOOLEAN", "VARCHAR[]", "BIGINT"
+        snapshot, room = self._snapshot, self._room
+        return {
+            "catalog_fits": (_strict(room.fits), (big,), truth),
+            "catalog_text": (_strict(str), (text,), text),
+            "catalog_concat": (_strict(room.concat), (text, text), text),
+            "catalog_repeat": (_strict(room.repeat), (text, number), text),
+            "catalog_replace": (_strict(room.replace), (text, text, text), text),
+            "catalog_replaceable": (_strict(room.replaceable), (text, text), text),
+            "catalog_oid": (_strict(snapshot.oid_of), (text, text, text), big),
+            "catalog_look_up": (_strict(snapshot.look_up), (text, text, text), big),
+            "catalog_name": (snapshot.name_of, (text, big, text), text),
+            "catalog_format_type": (snapshot.format_type, (big, number, text), text),
+            "catalog_constraint": (snapshot.constraint_definition, (big, text), text),
+            "catalog_index": (snapshot.index_definition, (big, number, text), text),
+            "catalog_function_result": (snapshot.function_result, (big, text), text),
+            "catalog_function_arguments": (snapshot.function_arguments, (big, text), text),
+            "catalog_description": (snapshot.description, (big, number, text), text),
+            "catalog_visible": (snapshot.is_visible, (text, big, text), truth),
+            "catalog_privilege": (self._privilege, (text, big, text), truth),
+            "catalog_is_role": (_strict(_is_role), (text, text, text), truth),
+            "catalog_encoding": (_encoding_name, (number,), text),
+            "catalog_encoding_number": (_strict(_encoding_number), (text,), number),
+            "catalog_no_setting": (_no_setting, (text,), text),
+            "catalog_quote_ident": (_strict(quote_identifier), (text,), text),
+            "catalog_quote_literal": (_strict(quote_literal), (text,), text),
+            "catalog_parse_ident": (_strict(lambda name: list(split_name(name))), (text,), texts),
+            "catalog_array_in": (_strict(array_elements), (text,), texts),
+            "catalog_float4": (_strict(textformat.real), ("FLOAT",), text),
+            "catalog_float8": (_strict(textformat.double), ("DOUBLE",), text),
+            "catalog_array_out": (_strict(_array_out), (texts,), text),
+            "catalog_vector_out": (_strict(lambda parts: " ".join(map(str, parts))), (texts,), text),
+            "catalog_join": (room.join, (texts, text, text), text),
+            "catalog_split": (room.split, (text, text), texts),
+            "catalog_format": (room.format, (text, texts), text),
+            "catalog_substring": (_substring, (text, number, number), text),
+            "catalog_series": (_strict(_series), (big, big, big), "BIGINT[]"),
+            "catalog_size": (_strict(_size), (big,), text),
+            "catalog_initcap": (_strict(_initcap), (text,), text),
+            "catalog_encode": (_strict(_encode), ("BLOB", text), text),
+            "catalog_decode": (_strict(_decode), (text, text), "BLOB"),
+            "catalog_md5": (_strict(lambda raw: hashlib.md5(raw, usedforsecurity=False).hexdigest()), ("BLOB",), text),
+            "catalog_json_type": (_strict(json_type), (text,), text),
+            "catalog_json_part": (_strict(json_part), (text, text, text, truth), text),
+            "catalog_moment": (_strict(moment_text), ("TIMESTAMP", text, text), text),
+            "catalog_describe": (_strict(snapshot.object_description), (big, text), text),
+            "catalog_types": (_strict(snapshot.type_names), ("BIGINT[]", text), text),
+            "catalog_json_object": (_json_object, (texts,), text),
+        }
+
+    def _privilege(self, what: str, oid: int | None, privileges: str | None) -> bool | None:
+        if oid is None or privileges is None:
+            return None
+        known: Mapping[str, Mapping[int, object]] = {
+            "table": self._snapshot.classes,
+            "schema": self._snapshot.schemas,
+            "type": self._snapshot.types,
+            "function": self._snapshot.functions,
+        }
+        if what in known and oid not in known[what]:
+            return None
+        asked = [part.strip().upper() for part in privileges.split(",")]
+        for one in asked:
+            if one.removesuffix(" WITH GRANT OPTION") not in _PRIVILEGES:
+                raise InvalidParameter(f'unrecognized privilege type: "{one}"')
+        return any(one in _ALLOWED[what] for one in asked)
+
+
+def _strict(function: Callable[..., object]) -> Callable[..., object]:
+    """The function, NULL where an argument is."""
+    return lambda *args: None if None in args else function(*args)
+
+
+def _is_role(role: str, user: str, oid: str) -> bool:
+    return role in (user, oid, "USAGE", "MEMBER")
+
+
+def _encoding_name(number: int | None) -> str:
+    return next((str(row["name"]) for row in typed_rows("encodings") if row["encoding"] == number), "")
+
+
+def _encoding_number(name: str) -> int:
+    folded = name.upper().replace("-", "").replace("_", "")
+    names = {str(row["name"]).replace("_", ""): row["encoding"] for row in typed_rows("encodings")}
+    found = names.get(folded, -1)
+    return found if isinstance(found, int) else -1
+
+
+def _no_setting(name: str | None) -> None:
+    if name is not None:
+        raise UndefinedObject(f'unrecognized configuration parameter "{name}"')
+
+
+def _initcap(text: str) -> str:
+    return re.sub(r"\w+", lambda word: word[0][:1].upper() + word[0][1:].lower(), text)
+
+
+def _encode(raw: bytes, form: str) -> str:
+    if form == "hex":
+        return raw.hex()
+    if form == "base64":
+        return base64.encodebytes(raw).decode().rstrip("\n")
+    raise InvalidParameter(f'unrecognized encoding: "{form[:64]}"', hint="hex, base64")
+
+
+def _decode(text: str, form: str) -> bytes:
+    readers: Mapping[str, Callable[[str], bytes]] = {"hex": bytes.fromhex, "base64": base64.b64decode}
+    if form not in readers:
+        raise InvalidParameter(f'unrecognized encoding: "{form[:64]}"', hint="hex, base64")
+    try:
+        return readers[form](text)
+    except ValueError:
+        raise InvalidParameter(f"invalid {form} data") from None
+
+
+_BARE: Final = re.compile(r'[^\s{}",\\]+')
+
+
+def _array_out(parts: Sequence[str | None]) -> str:
+    shown = []
+    for part in parts:
+        if part is None:
+            shown.append("NULL")
+        elif _BARE.fullmatch(part) and part.upper() != "NULL":
+            shown.append(part)
+        else:
+            shown.append('"' + part.replace("\\", "\\\\").replace('"', '\\"') + '"')
+    return "{" + ",".join(shown) + "}"
+
+
+def _substring(text: str | None, start: int | None, length: int | None) -> str | None:
+    if text is None or start is None:
+        return None
+    end = len(text) + 1 if length is None else start + length
+    return text[max(start, 1) - 1 : max(end, 1) - 1]
+
+
+def _series(first: int, last: int, step: int) -> list[int]:
+    if step == 0:
+        raise InvalidParameter("step size cannot equal zero")
+    if abs(last - first) // abs(step) > MAX_ROWS:
+        raise InvalidParameter(f"generate_series gives at most {MAX_ROWS:,} rows in a catalog query")
+    return list(range(first, last + (1 if step > 0 else -1), step))
+
+
+def _size(size: int) -> str:
+    number, unit = size, 0
+    while abs(number) >= 10 * 1024 and unit < len(_SIZES) - 1:
+        number, unit = (number + 512) // 1024, unit + 1
+    return f"{number} {_SIZES[unit]}"
+
+
+def _json_object(parts: Sequence[str | None]) -> str:
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return "{" + ", ".join(f'"{name}" : {"null" if value is None else value}' for name, value in pairs) + "}"

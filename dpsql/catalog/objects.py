@@ -1,0 +1,461 @@
+"""objects: a policy's tables, keys and comments as rows of pg_catalog, for one role.
+
+Rule 1: rows are made from the policy alone, and from the declared types of keys that it does not list.
+Rule 2: what the role may not see has no row, and no key leads to it.
+Rule 3: OIDs come from names, so that they are the same in all sessions and for all roles.
+"""
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Final
+
+from dpsql.catalog.kinds import Kind, array_of, named
+from dpsql.catalog.relations import Row, typed_rows
+from dpsql.compiler.catalog import SYSTEM_TABLES
+from dpsql.policy import Column, Policy, Role, Table
+from dpsql.sqltypes import ARRAYS, SqlType
+
+KeyType = Callable[[str, str], SqlType]
+OWNER_OID: Final = 10
+OWNER: Final = "dpsql"
+PUBLIC_OID: Final = 2200
+DATABASE_TABLESPACE: Final = 1663
+_FIRST_OID: Final = 16384
+_OIDS: Final = 2**30
+_SHOWN_VALUES: Final = 20
+_BTREE, _HEAP = 403, 2
+_CLASS_OID, _CONSTRAINT_OID, _NAMESPACE_OID = 1259, 2606, 2615
+_SCALARS: Final = {
+    SqlType.BOOLEAN: named("bool"),
+    SqlType.SMALLINT: named("int2"),
+    SqlType.INTEGER: named("int4"),
+    SqlType.BIGINT: named("int8"),
+    SqlType.NUMERIC: named("numeric"),
+    SqlType.REAL: named("float4"),
+    SqlType.DOUBLE: named("float8"),
+    SqlType.TEXT: named("text"),
+    SqlType.VARCHAR: named("varchar"),
+    SqlType.CHAR: named("bpchar"),
+    SqlType.DATE: named("date"),
+    SqlType.TIME: named("time"),
+    SqlType.TIMESTAMP: named("timestamp"),
+    SqlType.TIMESTAMPTZ: named("timestamptz"),
+    SqlType.INTERVAL: named("interval"),
+    SqlType.UUID: named("uuid"),
+    SqlType.JSON: named("json"),
+    SqlType.BYTEA: named("bytea"),
+    SqlType.UNKNOWN: named("text"),
+}
+KINDS: Final = _SCALARS | {kind: array_of(_SCALARS[kind.element or SqlType.TEXT]) for kind in ARRAYS}
+
+
+@dataclass(frozen=True)
+class ShownColumn:
+    """A column of a table or view, with its number from 1."""
+
+    name: str
+    number: int
+    kind: Kind
+    not_null: bool
+    comment: str | None
+
+
+@dataclass(frozen=True)
+class Key:
+    """A primary, unique or foreign key; `refers` and `there` are those of a foreign one."""
+
+    name: str
+    kind: str
+    columns: tuple[int, ...]
+    refers: str | None = None
+    there: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table or view that the user may see."""
+
+    schema: str
+    name: str
+    relkind: str
+    columns: tuple[ShownColumn, ...]
+    keys: tuple[Key, ...]
+    comment: str | None
+
+    @property
+    def path(self) -> str:
+        """Schema and name."""
+        return f"{self.schema}.{self.name}"
+
+    def number(self, column: str) -> int:
+        """The number of a column."""
+        return next(shown.number for shown in self.columns if shown.name == column)
+
+
+class Oids:
+    """OIDs by name, from 16384 on: a hash, and the next that is free where two names have the same."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, int] = {}
+        self._taken: set[int] = set()
+
+    def __getitem__(self, name: str) -> int:
+        if name not in self._by_name:
+            oid = _FIRST_OID + zlib.crc32(name.encode()) % _OIDS
+            while oid in self._taken:
+                oid += 1
+            self._taken.add(oid)
+            self._by_name[name] = oid
+        return self._by_name[name]
+
+
+class PolicyObjects:
+    """The rows that a policy adds to pg_catalog.
+
+    Args:
+        policy: Whose tables.
+        role: Who sees them.
+        key_type: The declared type of a key column that the policy does not list, by table and column.
+    """
+
+    def __init__(self, policy: Policy, role: Role, key_type: KeyType) -> None:
+        self._policy = policy
+        self._role = role
+        self._key_type = key_type
+        self.oids = Oids()
+        for table in policy.tables:  # all of them, so that what others see changes no OID
+            self._claim(_schema(table), table.relation)
+        for name in SYSTEM_TABLES:
+            self._claim("dpsql", name)
+            self.oids[f"rule dpsql.{name}"]
+        for schema in sorted({_schema(table) for table in policy.tables} | {"dpsql"}):
+            self.oids[f"schema {schema}"]
+
+    def _claim(self, schema: str, name: str) -> None:
+        for what in ("table", "type", "array"):
+            self.oids[f"{what} {schema}.{name}"]
+
+    def schema_oid(self, schema: str) -> int:
+        """The OID of a schema of the policy."""
+        return PUBLIC_OID if schema == "public" else self.oids[f"schema {schema}"]
+
+    def table_oid(self, path: str) -> int:
+        """The OID of a table or view of the policy."""
+        return self.oids[f"table {path}"]
+
+    @cached_property
+    def shown(self) -> tuple[Shown, ...]:
+        """The tables and views of the role, in the policy's order."""
+        tables = [self._table(table) for table in self._policy.tables if table.name in self._role.tables]
+        return (*tables, *map(_system_view, SYSTEM_TABLES))
+
+    @cached_property
+    def schemas(self) -> tuple[str, ...]:
+        """The schemas that hold something; public is always there."""
+        return tuple(sorted({"public"} | {shown.schema for shown in self.shown}))
+
+    @cached_property
+    def _referred_to(self) -> frozenset[str]:
+        """The tables that foreign keys lead to."""
+        return frozenset(key.refers for shown in self.shown for key in shown.keys if key.refers is not None)
+
+    def _visible(self) -> Iterator[Table]:
+        return (table for table in self._policy.tables if table.name in self._role.tables)
+
+    def _table(self, table: Table) -> Shown:
+        keys = self._key_columns(table)
+        primary = self._primary(table)
+        names = [name for name in keys if table.column(name) is None] + [column.name for column in table.columns]
+        columns = tuple(
+            ShownColumn(
+                name,
+                number,
+                KINDS[column.type if column is not None else self._key_type(table.name, name)],
+                name in primary or (column is not None and not column.nullable),
+                _column_comment(column),
+            )
+            for number, name in enumerate(names, 1)
+            for column in (table.column(name),)
+        )
+        numbers = {column.name: column.number for column in columns}
+        return Shown(
+            _schema(table), table.relation, "r", columns, tuple(self._keys(table, numbers)), self._comment(table)
+        )
+
+    def _key_columns(self, table: Table) -> list[str]:
+        """The columns that name the unit or lead to it, here and from tables that lead here."""
+        names = [] if table.unit_key is None else [table.unit_key]
+        if table.unit_via is not None:
+            names += [here for here, _ in table.unit_via.on]
+        for child in self._visible():
+            if child.unit_via is not None and child.unit_via.table == table.name:
+                names += [there for _, there in child.unit_via.on]
+        return list(dict.fromkeys(names))
+
+    def _primary(self, table: Table) -> tuple[str, ...]:
+        """The columns that are unique: the unit key where a unit has one row, else what another table leads to."""
+        if table.unit_key is not None and table.max_rows == 1:
+            return (table.unit_key,)
+        for child in self._policy.tables:
+            if child.unit_via is not None and child.unit_via.table == table.name and child.name in self._role.tables:
+                return tuple(there for _, there in child.unit_via.on)
+        return ()
+
+    def _keys(self, table: Table, numbers: Mapping[str, int]) -> Iterator[Key]:
+        primary = self._primary(table)
+        if primary:
+            yield Key(f"{table.relation}_pkey", "p", tuple(numbers[name] for name in primary))
+        referred = self._referred(table)
+        if referred is not None:
+            parent, pairs = referred
+            here = tuple(numbers[mine] for mine, _ in pairs)
+            name = "_".join([table.relation, *(mine for mine, _ in pairs), "fkey"])
+            yield Key(name, "f", here, f"{_schema(parent)}.{parent.relation}", self._numbers(parent, pairs))
+
+    def _referred(self, table: Table) -> tuple[Table, tuple[tuple[str, str], ...]] | None:
+        """The table that leads to the unit, or the one that has one row for each unit."""
+        if table.unit_via is not None:
+            parent = self._policy.table(table.unit_via.table)
+            if parent is None or parent.name not in self._role.tables:
+                return None
+            return parent, table.unit_via.on
+        if table.unit_key is None or table.max_rows == 1:
+            return None
+        units = [other for other in self._visible() if other.unit_key is not None and other.max_rows == 1]
+        return (units[0], ((table.unit_key, str(units[0].unit_key)),)) if len(units) == 1 else None
+
+    def _numbers(self, parent: Table, pairs: Iterable[tuple[str, str]]) -> tuple[int, ...]:
+        hidden = [name for name in self._key_columns(parent) if parent.column(name) is None]
+        names = [*hidden, *(column.name for column in parent.columns)]
+        return tuple(names.index(there) + 1 for _, there in pairs)
+
+    def _comment(self, table: Table) -> str | None:
+        said = [table.description] if table.description else []
+        if table.unit_key is not None:
+            said.append(f"unit key {table.unit_key}")
+        elif table.unit_via is not None:
+            said.append(f"unit by way of {table.unit_via.table}")
+        return "; ".join(said) or None
+
+    # Rows
+
+    def rows(self) -> dict[str, list[Row]]:
+        """The rows by relation of pg_catalog; a column that a row leaves out has its default."""
+        made: dict[str, list[Row]] = {"pg_namespace": list(self._namespaces())}
+        for shown in self.shown:
+            for relation, row in self._relation_rows(shown):
+                made.setdefault(relation, []).append(row)
+        return made
+
+    def _namespaces(self) -> Iterator[Row]:
+        for schema in self.schemas:
+            if schema != "public":
+                yield {"oid": self.schema_oid(schema), "nspname": schema, "nspowner": OWNER_OID}
+
+    def _relation_rows(self, shown: Shown) -> Iterator[tuple[str, Row]]:
+        oid, namespace = self.table_oid(shown.path), self.schema_oid(shown.schema)
+        row_type, array_type = self.oids[f"type {shown.path}"], self.oids[f"array {shown.path}"]
+        yield (
+            "pg_class",
+            {
+                **_CLASS,
+                "oid": oid,
+                "relname": shown.name,
+                "relnamespace": namespace,
+                "reltype": row_type,
+                "relkind": shown.relkind,
+                "relam": _HEAP if shown.relkind == "r" else 0,
+                "relnatts": len(shown.columns),
+                "relhasindex": any(key.kind == "p" for key in shown.keys),
+                "relhasrules": shown.relkind == "v",
+                # Foreign keys are kept by triggers; psql looks for the keys only where there are some.
+                "relhastriggers": shown.path in self._referred_to or any(key.kind == "f" for key in shown.keys),
+                "relreplident": "d" if shown.relkind == "r" else "n",
+            },
+        )
+        for type_row in _row_types(shown.name, namespace, oid, row_type, array_type):
+            yield "pg_type", type_row
+        for column in shown.columns:
+            yield "pg_attribute", _attribute(oid, column.number, column.name, column.kind, column.not_null)
+            if column.comment is not None:
+                yield "pg_description", _description(oid, column.number, column.comment)
+        if shown.comment is not None:
+            yield "pg_description", _description(oid, 0, shown.comment)
+        if shown.relkind == "v":  # what makes a table a view is a rule
+            rule = {"oid": self.oids[f"rule {shown.path}"], "rulename": "_RETURN", "ev_class": oid, "ev_type": "1"}
+            yield "pg_rewrite", {**rule, "ev_enabled": "O", "is_instead": True}
+        for key in shown.keys:
+            yield from self._key_rows(shown, key, oid, namespace)
+
+    def _key_rows(self, shown: Shown, key: Key, oid: int, namespace: int) -> Iterator[tuple[str, Row]]:
+        index = self._index_oid(shown, key)
+        if key.kind == "p":
+            columns = [shown.columns[number - 1] for number in key.columns]
+            yield (
+                "pg_class",
+                {
+                    **_CLASS,
+                    "oid": index,
+                    "relname": key.name,
+                    "relnamespace": namespace,
+                    "relkind": "i",
+                    "relam": _BTREE,
+                    "relnatts": len(columns),
+                    "relreplident": "n",
+                },
+            )
+            for number, column in enumerate(columns, 1):
+                yield "pg_attribute", _attribute(index, number, column.name, column.kind, False)
+            yield "pg_index", _index(index, oid, columns)
+            constraint = self.oids[f"constraint {shown.path} {key.name}"]
+            yield "pg_depend", _depends(index, constraint)
+        yield (
+            "pg_constraint",
+            {
+                "oid": self.oids[f"constraint {shown.path} {key.name}"],
+                "conname": key.name,
+                "connamespace": namespace,
+                "contype": key.kind,
+                "convalidated": True,
+                "conrelid": oid,
+                "conindid": index,
+                "confrelid": self.table_oid(key.refers) if key.refers is not None else 0,
+                "confupdtype": "a" if key.kind == "f" else " ",
+                "confdeltype": "a" if key.kind == "f" else " ",
+                "confmatchtype": "s" if key.kind == "f" else " ",
+                "conislocal": True,
+                "connoinherit": True,
+                "conkey": list(key.columns),
+                "confkey": list(key.there) if key.kind == "f" else None,
+            },
+        )
+
+    def _index_oid(self, shown: Shown, key: Key) -> int:
+        """The OID of the index that a key has, or that its foreign key leads to."""
+        if key.kind == "p":
+            return self.oids[f"table {shown.schema}.{key.name}"]
+        schema, _, name = str(key.refers).partition(".")
+        return self.oids[f"table {schema}.{name}_pkey"]
+
+
+_CLASS: Final[Row] = {
+    "relowner": OWNER_OID,
+    "reltuples": -1.0,
+    "relpersistence": "p",
+    "relispopulated": True,
+}
+
+
+def _schema(table: Table) -> str:
+    return table.schema or "public"
+
+
+def _system_view(name: str) -> Shown:
+    columns = tuple(
+        ShownColumn(column, number, KINDS[kind], False, None)
+        for number, (column, kind) in enumerate(SYSTEM_TABLES[name].columns, 1)
+    )
+    return Shown("dpsql", name, "v", columns, (), None)
+
+
+def _column_comment(column: Column | None) -> str | None:
+    """The description, and bounds or domain."""
+    if column is None:
+        return "key: may be joined on and counted"
+    said = [column.description] if column.description else []
+    if column.lower is not None and column.upper is not None:
+        said.append(f"between {column.lower} and {column.upper}")
+    if column.values is not None:
+        values = [str(value) for value in column.values[:_SHOWN_VALUES]]
+        more = len(column.values) - len(values)
+        said.append("one of " + ", ".join(values) + (f" and {more} more" if more > 0 else ""))
+    if column.values_from is not None:
+        said.append("one of " + ".".join(column.values_from))
+    return "; ".join(said) or None
+
+
+def _attribute(relation: int, number: int, name: str, kind: Kind, not_null: bool) -> Row:
+    return {
+        "attrelid": relation,
+        "attname": name,
+        "atttypid": kind.oid,
+        "attstattarget": -1,
+        "attnum": number,
+        "attcacheoff": -1,
+        "atttypmod": -1,
+        "attnotnull": not_null,
+        "attislocal": True,
+        "attndims": 1 if kind.is_array else 0,
+    }
+
+
+def _row_types(name: str, namespace: int, relation: int, row_type: int, array_type: int) -> Iterator[Row]:
+    common: dict[str, object] = {
+        "typnamespace": namespace,
+        "typowner": OWNER_OID,
+        "typlen": -1,
+        "typisdefined": True,
+        "typdelim": ",",
+        "typalign": "d",
+        "typstorage": "x",
+        "typtypmod": -1,
+    }
+    record_io = {"typinput": 2290, "typoutput": 2291, "typreceive": 2402, "typsend": 2403}
+    array_io = {"typinput": 750, "typoutput": 751, "typreceive": 2400, "typsend": 2401, "typanalyze": 3816}
+    own = {"oid": row_type, "typname": name, "typtype": "c", "typcategory": "C", "typrelid": relation}
+    yield {**common, **own, **record_io, "typarray": array_type}
+    yield {
+        **common,
+        **array_io,
+        "oid": array_type,
+        "typname": f"_{name}",
+        "typtype": "b",
+        "typcategory": "A",
+        "typelem": row_type,
+        "typsubscript": 6179,
+    }
+
+
+def _description(relation: int, number: int, text: str) -> Row:
+    return {"objoid": relation, "classoid": _CLASS_OID, "objsubid": number, "description": text}
+
+
+def _depends(index: int, constraint: int) -> Row:
+    """An index that is there for the sake of a constraint."""
+    return {
+        "classid": _CLASS_OID,
+        "objid": index,
+        "refclassid": _CONSTRAINT_OID,
+        "refobjid": constraint,
+        "deptype": "i",
+    }
+
+
+@cache
+def _operator_classes() -> Mapping[int, int]:
+    """The operator class that an index has by default for a type, by the type's OID."""
+    rows = [row for row in typed_rows("pg_opclass") if row["opcmethod"] == _BTREE and row["opcdefault"]]
+    found = {int(str(row["opcintype"])): int(str(row["oid"])) for row in rows}
+    return found | {named("varchar").oid: found[named("text").oid]}
+
+
+def _index(index: int, relation: int, columns: list[ShownColumn]) -> Row:
+    count = len(columns)
+    return {
+        "indexrelid": index,
+        "indrelid": relation,
+        "indnatts": count,
+        "indnkeyatts": count,
+        "indisunique": True,
+        "indisprimary": True,
+        "indimmediate": True,
+        "indisvalid": True,
+        "indisready": True,
+        "indislive": True,
+        "indkey": [column.number for column in columns],
+        "indcollation": [100 if column.kind.category == "S" else 0 for column in columns],
+        "indclass": [_operator_classes().get(column.kind.oid, 0) for column in columns],
+        "indoption": [0] * count,
+    }

@@ -1,0 +1,113 @@
+"""rowsets: relations that differ from session to session (roles, databases, settings), as rows within the query."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo, available_timezones
+
+from dpsql.catalog.kinds import Kind, kind_of
+from dpsql.catalog.literals import quote
+from dpsql.catalog.objects import DATABASE_TABLESPACE, OWNER_OID
+from dpsql.catalog.relations import Relation, Row
+from dpsql.catalog.typed import Statement, quote_name
+from dpsql.catalog.visitor import Visitor
+
+_UTF8 = 6
+
+
+def session_rows(visitor: Visitor, key: str) -> Sequence[Row] | None:
+    """The rows of a relation of the session; None for others."""
+    match key:
+        case "pg_catalog.pg_authid" | "pg_catalog.pg_roles":
+            return [_role(visitor, oid, name) for oid, name in visitor.roles.items()]
+        case "pg_catalog.pg_user" | "pg_catalog.pg_shadow":
+            return [{"usename": name, "usesysid": oid} for oid, name in visitor.roles.items()]
+        case "pg_catalog.pg_database":
+            return [_database(visitor, name) for name in visitor.databases]
+        case "pg_catalog.pg_settings":
+            return [_setting(name, value) for name, value in visitor.settings.items()]
+        case "pg_catalog.pg_timezone_names":
+            return [_zone(name, visitor.now) for name in sorted(available_timezones())]
+        case "information_schema.enabled_roles":
+            return [{"role_name": visitor.user}]
+        case "information_schema.information_schema_catalog_name":
+            return [{"catalog_name": visitor.database}]
+        case _:
+            return None
+
+
+def _zone(name: str, now: datetime) -> Row:
+    there = now.astimezone(ZoneInfo(name))
+    offset = (there.utcoffset() or timedelta()) // timedelta(seconds=1)
+    return {"name": name, "abbrev": there.tzname(), "utc_offset": f"{offset} seconds", "is_dst": bool(there.dst())}
+
+
+def _role(visitor: Visitor, oid: int, name: str) -> Row:
+    return {
+        "oid": oid,
+        "rolname": name,
+        "rolsuper": False,
+        "rolinherit": True,
+        "rolcreaterole": False,
+        "rolcreatedb": False,
+        "rolcanlogin": name == visitor.user,
+        "rolreplication": False,
+        "rolconnlimit": -1,
+        "rolpassword": "********",
+        "rolbypassrls": False,
+    }
+
+
+def _database(visitor: Visitor, name: str) -> Row:
+    return {
+        "oid": visitor.database_oid(name),
+        "datname": name,
+        "datdba": OWNER_OID,
+        "encoding": _UTF8,
+        "datlocprovider": "c",
+        "datallowconn": True,
+        "datconnlimit": -1,
+        "dattablespace": DATABASE_TABLESPACE,
+        "datcollate": "C",
+        "datctype": "C",
+    }
+
+
+def _setting(name: str, value: str) -> Row:
+    return {
+        "name": name,
+        "setting": value,
+        "category": "dpsql" if name.startswith("dpsql.") else "Client Connection Defaults",
+        "short_desc": "",
+        "context": "user",
+        "vartype": "string",
+        "source": "default",
+        "boot_val": value,
+        "reset_val": value,
+        "pending_restart": False,
+    }
+
+
+def rowset(statement: Statement, relation: Relation, rows: Sequence[Row]) -> str:
+    """Rows as a query; what a row leaves out has its default."""
+    columns = ", ".join(quote_name(one.name) for one in relation.attributes)
+    shown = [_row(relation, row) for row in rows]
+    if not shown:
+        empty = ", ".join(f"CAST(NULL AS {one.kind.storage}) AS {quote_name(one.name)}" for one in relation.attributes)
+        return f"(SELECT {empty} WHERE FALSE)"
+    return f"(SELECT * FROM (VALUES {', '.join(shown)}) AS {statement.fresh('v')}({columns}))"
+
+
+def _row(relation: Relation, row: Mapping[str, object]) -> str:
+    return "(" + ", ".join(_value(row.get(one.name, one.default), one.kind) for one in relation.attributes) + ")"
+
+
+def _value(value: object, kind: Kind) -> str:
+    if value is None:
+        shown = "NULL"
+    elif isinstance(value, bool):
+        shown = "TRUE" if value else "FALSE"
+    elif isinstance(value, list):
+        shown = "[" + ", ".join(_value(one, kind_of(kind.element)) for one in value) + "]"
+    else:
+        shown = str(value) if isinstance(value, int | float) else quote(str(value))
+    return f"CAST({shown} AS {kind.storage})"

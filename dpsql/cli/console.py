@@ -1,0 +1,136 @@
+"""`dpsql console`: the data owner's view in a browser, beside the gateway, until it is told to stop."""
+
+import asyncio
+import signal
+from contextlib import closing
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import click
+
+from dpsql.backends import open_backend
+from dpsql.cli.command import Command
+from dpsql.cli.logs import log_to_stderr
+from dpsql.cli.options import ledger_option, ledger_url, policy_argument
+from dpsql.cli.passwords import password_file_option, read_password
+from dpsql.cli.policy import copy_states
+from dpsql.cli.serve import is_loopback, listen
+from dpsql.console.asking import ask_gateway
+from dpsql.console.background import Background
+from dpsql.console.facts import Gatherer
+from dpsql.console.health import EngineHealth, LedgerHealth
+from dpsql.console.login import Password
+from dpsql.console.server import ConsoleServer
+from dpsql.console.site import Site, Sources
+from dpsql.errors import Error, InvalidParameter
+from dpsql.ledger import is_file, ledger_file, open_ledger
+from dpsql.policy import load_policy
+from dpsql.wire.tls import load_tls
+
+_LEDGER_SECONDS: Final = 600.0
+_ENGINE_SECONDS: Final = 60.0
+_HERE: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+@click.command(cls=Command)
+@policy_argument
+@click.option("--listen", "host", metavar="HOST", default="127.0.0.1", show_default=True, help="The address.")
+@click.option("--port", type=click.IntRange(0, 65535), default=6580, show_default=True, help="0: any that is free.")
+@click.option("--name", "names", metavar="NAME", multiple=True, help="A further name of this host in browsers' URLs.")
+@ledger_option
+@password_file_option
+@click.option("--tls-cert", metavar="FILE", type=click.Path(path_type=Path), help="PEM chain; TLS is then required.")
+@click.option("--tls-key", metavar="FILE", type=click.Path(path_type=Path), help="The certificate's PEM key.")
+@click.option("--metrics-port", type=click.IntRange(1, 65535), help="That of the gateway's metrics; none by default.")
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address of these.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def console(
+    policy: Path,
+    host: str,
+    port: int,
+    names: tuple[str, ...],
+    ledger: str | None,
+    password_file: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    metrics_port: int | None,
+    metrics_host: str,
+    log_format: str,
+) -> None:
+    """Show budgets, spending, releases and health in a browser, to whoever has the owner's password.
+
+    The password is asked for, or read from the first line of standard input where that is no terminal. Nothing is
+    written to ledger or policy. With --metrics-port, the page also shows what the gateway refused, and why.
+
+    Example:
+      dpsql console clinic.toml --metrics-port 9187
+    """
+    if (tls_cert is None) != (tls_key is None):
+        raise click.UsageError("--tls-cert and --tls-key belong together")
+    tls = load_tls(tls_cert, tls_key).context if tls_cert is not None and tls_key is not None else None
+    if tls is None and not is_loopback(host):
+        raise InvalidParameter(
+            f"without TLS the console does not listen on {host}: the password would cross the network readable",
+            hint="--tls-cert FILE --tls-key FILE; or leave --listen out, and reach it by ssh -L 6580:127.0.0.1:6580",
+        )
+    loaded = load_policy(policy)
+    url = ledger_url(ledger, [loaded])
+    password = Password(read_password(password_file, confirm=False))
+    open_ledger(url, make=False).close()
+    log_to_stderr(log_format)
+    gateway = None if metrics_port is None else partial(ask_gateway, metrics_host, metrics_port)
+    sources = Sources(
+        Gatherer(partial(load_policy, policy), loaded, partial(open_ledger, url, make=False)),
+        Background(partial(check_ledger, url), _LEDGER_SECONDS),
+        Background(partial(look_at_engine, policy), _ENGINE_SECONDS),
+        gateway,
+    )
+    sources.ledger.latest()
+    sources.engine.latest()
+    known = _HERE | {_bracketed(host.lower()), *(name.lower() for name in names)}
+    server = ConsoleServer(Site(sources, password, known, secure=tls is not None), host, port, tls)
+    asyncio.run(_run(server, f"http{'' if tls is None else 's'}://{names[0] if names else _bracketed(host)}"))
+
+
+async def _run(server: ConsoleServer, url: str) -> None:
+    told_to_stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, told_to_stop.set)
+    await listen(server.start, server.host, server.port)
+    click.echo(f"console on {url}:{server.port}/")
+    await told_to_stop.wait()
+    await server.close()
+
+
+def _bracketed(host: str) -> str:
+    """An address as URLs have it."""
+    return f"[{host}]" if ":" in host else host
+
+
+def check_ledger(url: str) -> LedgerHealth:
+    """Check the whole ledger, as `dpsql ledger verify` does."""
+    place, size = "in PostgreSQL", None
+    if is_file(url):
+        path = ledger_file(url)
+        files = (path, path.with_name(f"{path.name}-wal"))
+        place, size = str(path), sum(each.stat().st_size for each in files if each.exists())
+    try:
+        with closing(open_ledger(url, make=False)) as opened:
+            return LedgerHealth(place, size, opened.verify(), datetime.now(UTC), None)
+    except Error as error:
+        return LedgerHealth(place, size, None, datetime.now(UTC), error.message)
+
+
+def look_at_engine(policy: Path) -> EngineHealth:
+    """Open the database, look at its schema, and let go of it; no row is read."""
+    now = datetime.now(UTC)
+    try:
+        backend = open_backend(load_policy(policy))
+    except Error as error:
+        return EngineHealth(error.message, (), (), now)
+    try:
+        return EngineHealth(None, tuple(copy_states(backend.schema)), backend.warnings(), now)
+    finally:
+        backend.close()

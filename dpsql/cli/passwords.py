@@ -1,0 +1,36 @@
+"""A password that a command needs: from a file, a prompt or standard input, never from the command line."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from dpsql.errors import InvalidParameter
+
+password_file_option = click.option(
+    "--password-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Read the password from the first line of a file.",
+)
+
+
+def read_password(password_file: Path | None, *, confirm: bool = True) -> str:
+    """Return the first line of the file, what is typed at a prompt, or the first line of standard input.
+
+    Args:
+        password_file: The file; None for a prompt or standard input.
+        confirm: Whether it is to be typed twice.
+
+    Raises:
+        InvalidParameter: It is empty.
+    """
+    if password_file is not None:
+        password = password_file.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
+    elif sys.stdin.isatty():
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=confirm, err=True)
+    else:
+        password = sys.stdin.readline().rstrip("\r\n")
+    if not password:
+        raise InvalidParameter("the password is empty", hint="Its first line is the password: FILE, or standard input.")
+    return password

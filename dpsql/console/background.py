@@ -1,0 +1,48 @@
+"""background: what takes long to find out is found out beside the page, which shows what was found last."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from dpsql.wire.report import log_bug
+
+T = TypeVar("T")
+
+
+class Background(Generic[T]):
+    """The last result of a question, which is asked anew in a thread when the result is old.
+
+    Args:
+        ask: The question; it may take its time.
+        seconds: How old a result may be.
+        clock: Seconds from some moment on.
+    """
+
+    def __init__(self, ask: Callable[[], T], seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._ask = ask
+        self._seconds = seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._running = False
+        self._begun: float | None = None
+        self._found: T | None = None
+
+    def latest(self) -> T | None:
+        """Return what was found last, and have it asked again if that is long ago; None before the first answer."""
+        with self._lock:
+            if not self._running and (self._begun is None or self._clock() - self._begun > self._seconds):
+                self._running, self._begun = True, self._clock()
+                threading.Thread(target=self._run, daemon=True).start()
+            return self._found
+
+    def _run(self) -> None:
+        try:
+            found = self._ask()
+            with self._lock:
+                self._found = found
+        except Exception as error:
+            log_bug(error)
+        finally:
+            with self._lock:
+                self._running = False

@@ -1,0 +1,373 @@
+"""connection: PEP 249 connections and cursors over an engine in this process.
+
+Rule 1: a cursor runs the same session statements as the wire; nothing here reads data or spends budget by itself.
+Rule 2: whatever goes wrong is an `Error`; a fault of dpsql's own is told by its kind alone: its text may quote data.
+Rule 3: threads that share a connection take turns, one statement each, and every reply is held back as on the wire.
+"""
+
+import logging
+import threading
+import time
+import traceback
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from dpsql import errors
+from dpsql.catalog.catalog import Catalogs
+from dpsql.compiler.statements import (
+    CharacteristicsStatement,
+    CloseStatement,
+    DeallocateStatement,
+    DiscardStatement,
+    EmptyStatement,
+    ListenStatement,
+    ResetStatement,
+    SetStatement,
+    TransactionStatement,
+)
+from dpsql.dbapi.binding import Values, bind
+from dpsql.dbapi.fetching import Fetching
+from dpsql.dbapi.frames import arrow_table, data_frame, masked_arrays
+from dpsql.dbapi.releases import Estimate, Release, estimate_of, release_of
+from dpsql.engine import Engine, Explanation
+from dpsql.errors import (
+    Error,
+    InterfaceError,
+    InternalError,
+    InvalidParameter,
+    InvalidSyntax,
+    QueryTooComplex,
+    UnsupportedQuery,
+)
+from dpsql.padding import held_back
+from dpsql.results import Result
+from dpsql.session import Session, Statement
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+Message = tuple[type[Exception], Exception]
+
+_LOG = logging.getLogger("dpsql.dbapi")
+_PAUSE = 0.05
+"""Seconds between two tries to stop what runs on a connection that closes."""
+_WITHOUT_RESULT = (
+    *(CharacteristicsStatement, CloseStatement, DeallocateStatement, DiscardStatement, EmptyStatement),
+    *(ListenStatement, ResetStatement, SetStatement, TransactionStatement),
+)
+
+
+class Connection:
+    """A PEP 249 connection; threads may share it."""
+
+    Warning = errors.Warning
+    Error = errors.Error
+    InterfaceError = errors.InterfaceError
+    DatabaseError = errors.DatabaseError
+    DataError = errors.DataError
+    OperationalError = errors.OperationalError
+    IntegrityError = errors.IntegrityError
+    InternalError = errors.InternalError
+    ProgrammingError = errors.ProgrammingError
+    NotSupportedError = errors.NotSupportedError
+
+    def __init__(self, engine: Engine, user: str) -> None:
+        """Wrap an engine; use `connect`."""
+        self._engine = engine
+        database = engine.policy.dataset.name
+        self._catalogs = Catalogs({database: engine})
+        self._session = Session(engine, user, self._catalogs.browser(database, user))
+        self._lock = threading.Lock()
+        self._busy: int | None = None
+        self._closed = False
+        self._shut = False
+
+    @property
+    def engine(self) -> Engine:
+        """The engine under the connection."""
+        return self._engine
+
+    @property
+    def session(self) -> Session:
+        """The session under the connection, for what PEP 249 has no words for."""
+        return self._session
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    @property
+    def zone(self) -> str:
+        """The time zone that moments are in."""
+        return self._engine.policy.dataset.timezone
+
+    def configure(self, settings: Mapping[str, object]) -> None:
+        """Change settings as SET does."""
+        with self._turn():
+            for name, value in settings.items():
+                self._session.configure(name, _text(value))
+
+    def cursor(self) -> "Cursor":
+        """A new cursor."""
+        self.check_open()
+        return Cursor(self)
+
+    def commit(self) -> None:
+        """End a transaction that BEGIN began; charges stand in any case."""
+        self._end("COMMIT")
+
+    def rollback(self) -> None:
+        """End a transaction that BEGIN began, and undo its SETs; charges stand."""
+        self._end("ROLLBACK")
+
+    def cancel(self) -> None:
+        """Stop what runs on this connection, from any thread; its charge stands."""
+        self._session.cancel()
+
+    def close(self) -> None:
+        """Stop what runs, and close the connection with the engine under it; once is enough, and twice does no harm."""
+        self._closed = True
+        if self._busy == threading.get_ident():  # a signal's handler, amid a statement, which will see to it
+            self._session.cancel()
+            return
+        while not self._lock.acquire(timeout=_PAUSE):
+            self._session.cancel()
+        try:
+            self._shut_down()
+        finally:
+            self._lock.release()
+
+    def check_open(self) -> None:
+        """Raise InterfaceError if the connection is closed."""
+        if self._closed:
+            raise InterfaceError("the connection is closed", hint="dpsql.connect(…) opens another.")
+
+    def run(
+        self,
+        sql: str,
+        parameters: Sequence[object] = (),
+        *,
+        many: bool = False,
+        settings: Mapping[str, str] | None = None,
+    ) -> Result:
+        """Run one statement.
+
+        Args:
+            sql: The statement.
+            parameters: Values for $1, $2 …
+            many: Refuse a statement that has a result, which nobody would see.
+            settings: Settings for this statement alone.
+        """
+        with self._turn(), self._session.configured(settings):
+            statement = self._one(sql)
+            if many and not isinstance(statement.parsed, _WITHOUT_RESULT):
+                raise UnsupportedQuery(
+                    "executemany would drop the results, which are charged", hint="Call execute once for each."
+                )
+            return self._session.execute(statement, parameters)
+
+    def explain(
+        self, sql: str, parameters: Sequence[object] = (), *, settings: Mapping[str, str] | None = None
+    ) -> Explanation:
+        """Explain one query; parameters and settings are as in `run`."""
+        with self._turn(), self._session.configured(settings):
+            return self._session.explain(self._one(sql), parameters)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _one(self, sql: str) -> Statement:
+        statements = self._session.parse(sql)
+        if len(statements) != 1:
+            raise InvalidSyntax("execute takes one statement", hint="Call execute once for each.")
+        return statements[0]
+
+    def _end(self, sql: str) -> None:
+        with self._turn():
+            if self._session.transaction != "I":
+                self._session.execute(self._one(sql))
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One statement at a time: whatever goes wrong is an Error, and the reply is held back."""
+        if self._busy == threading.get_ident():
+            raise InterfaceError("a statement of this very thread is still running on the connection")
+        with self._lock:
+            self.check_open()
+            self._busy = threading.get_ident()
+            try:
+                with self._replying():
+                    yield
+            finally:
+                self._busy = None
+                if self._closed:
+                    self._shut_down()
+
+    @contextmanager
+    def _replying(self) -> Iterator[None]:
+        begun = time.monotonic()
+        try:
+            yield
+        except Error:
+            raise
+        except Exception as error:
+            self._session.fail()
+            raise _fault(error) from None
+        finally:
+            time.sleep(held_back(time.monotonic() - begun, self._session.reply_quantum))
+
+    def _shut_down(self) -> None:
+        """Close what is under the connection; whoever calls has the turn."""
+        if not self._shut:
+            self._shut = True
+            self._session.close()
+            self._catalogs.close()
+            self._engine.close()
+            self._engine.ledger.close()
+
+
+def _text(value: object) -> str:
+    """What SET would be given."""
+    try:
+        return str(value)
+    except ValueError:  # a whole number of thousands of digits
+        raise InvalidParameter("a setting has too many digits", hint="connect(…, epsilon=0.1), for example") from None
+
+
+def _fault(error: Exception) -> Error:
+    """What a caller is told of an exception that nothing expected; the log has its place, and never its text."""
+    if isinstance(error, RecursionError):
+        return QueryTooComplex("the statement nests too deeply, or its caller does")
+    frames = traceback.extract_tb(error.__traceback__)
+    _LOG.error("unexpected %s at %s", type(error).__name__, "; ".join(f"{at.filename}:{at.lineno}" for at in frames))
+    return InternalError(f"dpsql itself failed: {type(error).__name__}", hint="Please report it, with the log.")
+
+
+class Cursor(Fetching):
+    """A PEP 249 cursor; one thread at a time uses it.
+
+    Attributes:
+        connection: The connection it is of.
+        messages: PEP 249's list: the notices and warnings of the last statement, each with its class.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        """Wrap a connection; use `Connection.cursor`."""
+        super().__init__()
+        self.connection = connection
+        self.messages: list[Message] = []
+        self._closed = False
+
+    @property
+    def notices(self) -> list[str]:
+        """What the last statement told beside its rows: price, what is left, how exact it is."""
+        return [notice.message for notice in self._result.notices] if self._result is not None else []
+
+    @property
+    def release(self) -> Release | None:
+        """What the last statement released; None where nothing was."""
+        answer = self._result.answer if self._result is not None else None
+        return release_of(answer) if answer is not None else None
+
+    def execute(self, operation: str, parameters: Values | None = None) -> Self:
+        """Run a statement; parameters are bound as typed values, never written into the text.
+
+        Raises:
+            Error: A typed refusal or failure.
+        """
+        self._run(operation, parameters)
+        return self
+
+    def executemany(self, operation: str, seq_of_parameters: Iterable[Values]) -> None:
+        """Run a statement that has no result for each set of parameters.
+
+        Raises:
+            UnsupportedQuery: It has one; nothing was charged.
+            Error: As `execute`.
+        """
+        for parameters in seq_of_parameters:
+            self._run(operation, parameters, many=True)
+
+    def explain(self, operation: str, parameters: Values | None = None) -> Estimate:
+        """Tell what a query would cost and how exact it would be; nothing is read and nothing is spent.
+
+        The cursor keeps the result it has.
+
+        Raises:
+            Error: As `execute` would, but for a budget that does not cover it.
+        """
+        self._check_open()
+        return estimate_of(self.connection.explain(*bind(operation, parameters)))
+
+    def fetch_df(self) -> "pd.DataFrame":
+        """The rows that are left, as a pandas DataFrame; NULL is missing in every type of column.
+
+        Raises:
+            UnsupportedQuery: pandas is not installed.
+        """
+        return self._hand_over(partial(data_frame, self.connection.zone))
+
+    def fetch_arrow_table(self) -> "pa.Table":
+        """The rows that are left, as a table of Arrow.
+
+        Raises:
+            UnsupportedQuery: pyarrow is not installed.
+        """
+        return self._hand_over(partial(arrow_table, self.connection.zone))
+
+    def fetchnumpy(self) -> dict[str, Any]:
+        """The rows that are left, as a masked array for each column; NULL is masked."""
+        return self._hand_over(masked_arrays)
+
+    def callproc(self, procname: str, parameters: Sequence[object] = ()) -> None:
+        """Refuse: there are no procedures.
+
+        Raises:
+            UnsupportedQuery: Always.
+        """
+        self._check_open()
+        raise UnsupportedQuery("there are no stored procedures", hint="SELECT LOWER('FOO') calls a function.")
+
+    def setinputsizes(self, sizes: Sequence[object]) -> None:
+        """Do nothing, as PEP 249 allows: values tell their types."""
+        self._check_open()
+
+    def setoutputsize(self, size: int, column: int | None = None) -> None:
+        """Do nothing, as PEP 249 allows: values come whole."""
+        self._check_open()
+
+    def close(self) -> None:
+        """Close the cursor; once is enough, and twice does no harm."""
+        self._closed = True
+        self._keep(None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self, operation: str, parameters: Values | None, *, many: bool = False) -> None:
+        self._check_open()
+        self._keep(None)
+        self.messages.clear()
+        result = self.connection.run(*bind(operation, parameters), many=many)
+        self._keep(result)
+        self.messages += [(errors.Warning, errors.Warning(notice.message)) for notice in result.notices]
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InterfaceError("the cursor is closed", hint="connection.cursor() makes another.")
+        self.connection.check_open()

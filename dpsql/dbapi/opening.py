@@ -1,0 +1,69 @@
+"""opening: `connect`: a policy's database, its ledger and a user, in this process."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from dpsql.backends import open_backend
+from dpsql.dbapi.connection import Connection
+from dpsql.engine import Engine
+from dpsql.errors import PolicyViolation
+from dpsql.ledger import Ledger, open_ledger
+from dpsql.policy import Policy, load_policy
+
+
+def connect(
+    policy: str | Path,
+    *,
+    user: str,
+    role: str | None = None,
+    ledger: str | None = None,
+    epsilon: float | str | None = None,
+    delta: float | str | None = None,
+    mechanism: str | None = None,
+    target_error: float | str | None = None,
+) -> Connection:
+    """Open a policy's database for one user, in this process.
+
+    Args:
+        policy: Path of the policy file.
+        user: Who asks; a user the ledger does not know is added.
+        role: The role such a user gets; not needed where the policy has one only.
+        ledger: URL of the ledger; by default dpsql-ledger.sqlite beside the policy.
+        epsilon: Price of a query, instead of the role's.
+        delta: δ for private group keys, instead of the role's.
+        mechanism: "auto", "laplace" or "gaussian".
+        target_error: How exact answers are to be, such as "5 %" or 50: the least price that gives it is charged.
+
+    Raises:
+        InvalidPolicy: The policy or its database is not usable.
+        LedgerUnavailable: The ledger is not usable.
+        InvalidParameter: A setting is out of range.
+    """
+    given = {"epsilon": epsilon, "delta": delta, "mechanism": mechanism, "target_error": target_error}
+    settings = {f"dpsql.{name}": value for name, value in given.items() if value is not None}
+    loaded = load_policy(Path(policy))
+    with ExitStack() as opened:
+        kept = open_ledger(ledger if ledger is not None else default_ledger(loaded))
+        opened.callback(kept.close)
+        _ensure_account(kept, loaded, user, role)
+        engine = Engine(loaded, kept, open_backend(loaded))
+        opened.callback(engine.close)
+        connection = Connection(engine, user)
+        if settings:
+            connection.configure(settings)
+        opened.pop_all()
+    return connection
+
+
+def default_ledger(policy: Policy) -> str:
+    """The URL of the ledger beside a policy."""
+    return f"sqlite:///{policy.path.resolve().parent / 'dpsql-ledger.sqlite'}"
+
+
+def _ensure_account(ledger: Ledger, policy: Policy, user: str, role: str | None) -> None:
+    if ledger.account(user) is not None:
+        return
+    if role is None and len(policy.roles) > 1:
+        names = ", ".join(known.name for known in policy.roles)
+        raise PolicyViolation(f'user "{user}" is new and needs a role', hint=f"connect(…, role=…) with one of: {names}")
+    ledger.add_account(user, role if role is not None else policy.roles[0].name)

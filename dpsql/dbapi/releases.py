@@ -1,0 +1,163 @@
+"""releases: what an answer cost and how exact it is, and what a query would cost: for programs, in one shape."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpsql.compiler.planned import OutputColumn
+from dpsql.engine import Answer, Explanation
+from dpsql.explain import cost_json, explanation_lines, group_json, remaining_json
+
+Interval = tuple[float, float] | None
+"""Lower and upper limit of a value at 95 %; None beside NULL."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a result, and its noise.
+
+    Attributes:
+        name: Its name.
+        type: PostgreSQL's name of its type.
+        mechanism: What draws its noise; None where it has none by itself.
+        error: Standard error of its noise; None without noise, or where it depends on the size of the group.
+        plus_minus_95: Half the width of a 95 % interval; None likewise.
+    """
+
+    name: str
+    type: str
+    mechanism: str | None
+    error: float | None
+    plus_minus_95: float | None
+
+
+class _Columns:
+    """What is told of columns by name; of several columns of one name the last."""
+
+    columns: tuple[Column, ...]
+
+    @property
+    def error(self) -> dict[str, float | None]:
+        """Standard error of each noisy column, by name; None where it depends on the size of the group."""
+        return {column.name: column.error for column in self.columns if column.mechanism is not None}
+
+    @property
+    def plus_minus_95(self) -> dict[str, float | None]:
+        """Half the width of a 95 % interval of each noisy column, by name; None where that depends on the group."""
+        return {column.name: column.plus_minus_95 for column in self.columns if column.mechanism is not None}
+
+
+@dataclass(frozen=True)
+class Release(_Columns):
+    """What the last statement of a cursor released.
+
+    Attributes:
+        cost: Price: epsilon (in the budget's currency), delta, rho; under a target that of all its rounds.
+        remaining: What is left of the budget: epsilon, delta.
+        group: Name and `remaining` of the group whose budget was charged, too; None without one.
+        reused: True where this user had it already, and nothing was charged.
+        rounds: How many releases there were until the target was met; 1 without a target.
+        columns: The columns, in order.
+        intervals: Under dpsql.intervals: of each noisy column, by name, the interval of each row.
+        answer: The released rows, and the plan that they came from.
+    """
+
+    cost: dict[str, float | None]
+    remaining: dict[str, float]
+    group: dict[str, Any] | None
+    reused: bool
+    rounds: int
+    columns: tuple[Column, ...]
+    intervals: dict[str, tuple[Interval, ...]]
+    answer: Answer = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Estimate(_Columns):
+    """What a query would cost and how exact it would be; nothing was read and nothing spent.
+
+    Attributes:
+        price: What it would be charged now: epsilon (in the budget's currency), delta, rho; under a target, what the
+            first round would.
+        most: What all rounds to a target would be charged at the most; the price without a target.
+        remaining: What is left of the budget: epsilon, delta.
+        group: Name and `remaining` of the group whose budget would be charged, too; None without one.
+        fits: Whether the budget, and the group's, cover the most.
+        reused: True where this user has the answer already, and would have it again for nothing.
+        columns: The columns, in order.
+        plan: What EXPLAIN says, a line an item.
+    """
+
+    price: dict[str, float | None]
+    most: dict[str, float | None]
+    remaining: dict[str, float]
+    group: dict[str, Any] | None
+    fits: bool
+    reused: bool
+    columns: tuple[Column, ...]
+    plan: tuple[str, ...]
+
+    @property
+    def free(self) -> bool:
+        """True where nothing would be charged."""
+        return not any(self.most.values())
+
+    def __str__(self) -> str:
+        return "\n".join(self.plan)
+
+
+def release_of(answer: Answer) -> Release | None:
+    """What an answer released; None where it released nothing."""
+    charge = answer.charge
+    if charge is None:
+        return None
+    return Release(
+        cost=cost_json(answer.cost),
+        remaining=remaining_json(charge.remaining),
+        group=group_json(charge.shared).get("group"),
+        reused=answer.reused,
+        rounds=len(answer.earlier) + 1,
+        columns=_columns(answer.columns),
+        intervals=_intervals(answer),
+        answer=answer,
+    )
+
+
+def estimate_of(explanation: Explanation) -> Estimate:
+    """What an explained query would cost."""
+    price = cost_json(explanation.cost)
+    return Estimate(
+        price=price,
+        most=cost_json(explanation.most.cost) if explanation.rounds else price,
+        remaining=remaining_json(explanation.status.remaining),
+        group=group_json(explanation.quotation.shared).get("group"),
+        fits=explanation.most.refused is None,
+        reused=explanation.reused,
+        columns=_columns(explanation.query.columns),
+        plan=tuple(explanation_lines(explanation)),
+    )
+
+
+def _columns(columns: Iterable[OutputColumn]) -> tuple[Column, ...]:
+    return tuple(
+        Column(column.name, column.type.value, None, None, None)
+        if column.error is None
+        else Column(
+            column.name, column.type.value, column.error.mechanism, column.error.stderr, column.error.plus_minus_95
+        )
+        for column in columns
+    )
+
+
+def _intervals(answer: Answer) -> dict[str, tuple[Interval, ...]]:
+    """The limits that stand in the two columns after a noisy one; none where they were asked for by a target alone."""
+    if len(answer.columns) != len(answer.query.columns):
+        return {}
+    return {
+        answer.columns[place].name: tuple(_interval(row[place + 1], row[place + 2]) for row in answer.rows.rows)
+        for place in answer.query.limited
+    }
+
+
+def _interval(low: Any, high: Any) -> Interval:
+    return None if low is None or high is None else (float(low), float(high))

@@ -1,0 +1,1 @@
+"""Queries in the cells of a notebook: `%load_ext dpsql`."""

@@ -1,0 +1,111 @@
+"""`dpsql console`: the password from a file or standard input, loopback without TLS, a program that stops when told."""
+
+import http.client
+import shutil
+import socket
+import ssl
+import urllib.parse
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dpsql.cli.console import check_ledger, look_at_engine
+from dpsql.ledger import open_ledger
+from tests.cli.conftest import Program, Run
+
+CERTIFICATES = Path(__file__).parent.parent / "wire"
+
+
+@pytest.fixture
+def ledger(run: Run, policy: Path) -> str:
+    """Return a ledger in which there is a user."""
+    url = f"sqlite:///{policy.parent / 'ledger.sqlite'}"
+    run("user", "add", "ana", "--role", "analyst", "--ledger", url, stdin="secret\n")
+    return url
+
+
+def refused(run: Run, *arguments: object, stdin: str = "secret\n") -> str:
+    return run("console", *arguments, status=1, stdin=stdin).stderr
+
+
+def test_without_tls_it_listens_on_this_machine_alone(run: Run, policy: Path, ledger: str) -> None:
+    for host in ("0.0.0.0", "::", "192.0.2.1", "example.org"):
+        told = refused(run, policy, "--ledger", ledger, "--listen", host)
+        assert f"without TLS the console does not listen on {host}" in told and "--tls-cert" in told
+
+
+def test_it_needs_a_password_a_ledger_and_a_policy(run: Run, policy: Path, ledger: str, tmp_path: Path) -> None:
+    assert "the password is empty" in refused(run, policy, "--ledger", ledger, stdin="\n")
+    assert "there is no ledger" in refused(run, policy)
+    assert not (policy.parent / "dpsql-ledger.sqlite").exists()
+    assert "F0000" in refused(run, tmp_path / "none.toml")
+    assert "belong together" in run("console", policy, "--tls-cert", "x", status=2).stderr
+    assert "No such file" in refused(run, policy, "--ledger", ledger, "--password-file", tmp_path / "none")
+
+
+def test_a_port_that_is_taken_is_said_to_be(run: Run, policy: Path, ledger: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        told = refused(run, policy, "--ledger", ledger, "--port", other.getsockname()[1])
+    assert "cannot listen on 127.0.0.1" in told
+
+
+def test_it_shows_what_there_is_and_writes_nothing(policy: Path, ledger: str, start: Callable[..., Program]) -> None:
+    secret = policy.parent / "owner.txt"
+    secret.write_text("a secret of the owner\nwith a second line\n")
+    with closing(open_ledger(ledger)) as opened:
+        before = list(opened.export())
+    tls = ("--tls-cert", CERTIFICATES / "server.crt", "--tls-key", CERTIFICATES / "server.key", "--metrics-port", 1)
+    names = ("--listen", "0.0.0.0", "--name", "Console.example.org", "--port", 0, "--password-file", secret)
+    program = start("console", policy, "--ledger", ledger, *names, *tls)
+    url = program.wait_for(program.out, "console on").partition("console on ")[2]
+    assert url.startswith("https://Console.example.org:")
+    port = int(url.rstrip("/").rpartition(":")[2])
+    name = f"console.example.org:{port}"
+    page = posted(port, name, "a secret of the owner")
+    assert page.status == 303
+    cookie = str(page.getheader("Set-Cookie")).partition(";")[0]
+    told = asked(port, "GET", "/", {"Host": name, "Cookie": cookie}).read().decode()
+    assert "user <bdi>ana</bdi>" in told and "does not answer at 127.0.0.1:1" in told
+    assert asked(port, "GET", "/login", {"Host": "evil.example"}).status == 421
+    with closing(open_ledger(ledger)) as opened:
+        assert list(opened.export()) == before
+    assert posted(port, name, "x").status == 403
+    program.wait_for(program.err, "wrong password from 127.0.0.1")
+    assert "secret" not in "\n".join([*program.out, *program.err])
+    assert program.stop() == 0 and "Traceback" not in "\n".join(program.err)
+
+
+def posted(port: int, name: str, password: str) -> http.client.HTTPResponse:
+    headers = {"Host": name, "Origin": f"https://{name}", "Content-Type": "application/x-www-form-urlencoded"}
+    return asked(port, "POST", "/login", headers, urllib.parse.urlencode({"password": password}))
+
+
+def asked(
+    port: int, method: str, path: str, headers: dict[str, str], body: str | None = None
+) -> http.client.HTTPResponse:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    client = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=context)
+    client.request(method, path, body, headers)
+    response = client.getresponse()
+    return response
+
+
+def test_the_ledger_and_the_database_are_looked_at(policy: Path, ledger: str, run: Run) -> None:
+    health = check_ledger(ledger)
+    assert health.report is not None and health.report.ok and health.report.records == 1
+    assert health.place.endswith("ledger.sqlite") and (health.size or 0) > 4096
+    gone = check_ledger(f"sqlite:///{policy.parent / 'none.sqlite'}")
+    assert gone.report is None and "there is no ledger" in str(gone.trouble)
+    away = check_ledger("postgresql://somebody:password@127.0.0.1:1/ledger")
+    assert (away.place, away.size) == ("in PostgreSQL", None) and "password" not in str(away)
+
+    assert look_at_engine(policy).trouble is None and look_at_engine(policy).copies == ()
+    run("prepare", policy)
+    assert dict(look_at_engine(policy).copies)["visits"].startswith("fresh")
+    shutil.move(policy.with_suffix(".duckdb"), policy.with_suffix(".moved"))
+    assert "there is no file" in str(look_at_engine(policy).trouble)
+    policy.unlink()
+    assert "no such file" in str(look_at_engine(policy).trouble)

@@ -1,0 +1,110 @@
+"""The console in a real browser: it logs in, nothing is complained of, nothing is asked for elsewhere."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.console.browser import Browser, opened
+from tests.console.world import EVIL, PASSWORD, Place, RunningConsole, ask, site
+
+SCREENS = [(1280, 900, "light"), (1280, 900, "dark"), (400, 860, "light"), (400, 860, "dark")]
+CONTRAST = """
+function light(text) {
+  const [r, g, b, a] = text.match(/[0-9.]+/g).map(Number);
+  if (a === 0) return null;
+  const [x, y, z] = [r, g, b].map(c => c / 255).map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * x + 0.7152 * y + 0.0722 * z;
+}
+function under(element) {
+  for (; element; element = element.parentElement) {
+    const found = light(getComputedStyle(element).backgroundColor);
+    if (found !== null) return found;
+  }
+  return 1;
+}
+const low = [];
+for (const element of document.querySelectorAll('h1,h2,h3,p,a,td,th,dt,dd,code,span,summary,button,label,strong')) {
+  const [one, other] = [light(getComputedStyle(element).color), under(element)].sort((a, b) => b - a);
+  if ((one + 0.05) / (other + 0.05) < 4.5) low.push(element.outerHTML.slice(0, 80));
+}
+return low;
+"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with opened(tmp_path_factory.mktemp("profile")) as browser:
+        browser.open("about:blank")
+        browser.console(), browser.requested()
+        yield browser
+
+
+@pytest.fixture
+def overview(console: RunningConsole, browser: Browser) -> Iterator[Browser]:
+    """The page, logged in."""
+    browser.open(console.origin)
+    assert browser.url == f"{console.origin}/login"
+    browser.type("#password", PASSWORD)
+    browser.click("button")
+    assert browser.url == f"{console.origin}/"
+    yield browser
+    browser.click("header button")
+    assert browser.url == f"{console.origin}/login"
+    complaints, asked = browser.console(), browser.requested()
+    assert complaints == []
+    assert len(asked) > 4 and all(url.startswith(f"{console.origin}/") for url in asked)
+
+
+def test_the_page_is_shown_and_no_text_in_it_is_obeyed(overview: Browser, console: RunningConsole) -> None:
+    assert overview.text("h1") == "dpsql console"
+    assert EVIL in overview.text("#budgets") and "</code><script>alert(1)</script>" in overview.text("#releases")
+    assert overview.script("return document.scripts.length + document.images.length") == 0
+    assert re.search(r"42501\s+PolicyViolation", overview.text("#refusals"))
+    assert overview.script("return document.cookie") == ""  # no script can read the session
+    overview.click("#policy summary")
+    assert "0 to 110" in overview.text("#policy")
+
+
+@pytest.mark.parametrize(("width", "height", "scheme"), SCREENS)
+def test_it_can_be_read_on_every_screen(
+    overview: Browser, width: int, height: int, scheme: str, tmp_path: Path
+) -> None:
+    overview.media(width, height, scheme)
+    assert overview.script("return document.documentElement.scrollWidth - innerWidth") <= 0
+    assert overview.script(CONTRAST) == []
+    assert overview.script("return matchMedia('(prefers-color-scheme: dark)').matches") == (scheme == "dark")
+    overview.shoot(tmp_path / "page.png")
+    assert (tmp_path / "page.png").stat().st_size > 10_000
+
+
+def test_a_wrong_password_says_so(console: RunningConsole, browser: Browser) -> None:
+    browser.open(console.origin)
+    browser.type("#password", "wrong")
+    browser.click("button")
+    assert browser.text("[role=alert]") == "This is not the password."
+    (complaint,) = browser.console()
+    assert "the server responded with a status of 403" in complaint
+    browser.requested()
+
+
+def test_scripts_and_inline_styles_would_not_run(place: Place, browser: Browser) -> None:
+    """The policy holds where the escaping does not: it is the second wall."""
+    running = RunningConsole(site(place))
+    try:
+        browser.open(f"{running.origin}/login")
+        browser.console()
+        browser.script(
+            "const image = document.createElement('img');"
+            "image.src = 'http://127.0.0.1:1/x'; document.body.append(image);"
+            "const code = document.createElement('script'); code.textContent = 'window.ran = 1';"
+            "document.body.append(code); document.body.setAttribute('style', 'color: red');"
+        )
+        assert browser.script("return window.ran === undefined")
+        complaints = browser.console()
+        assert len(complaints) == 3 and all("Content Security Policy" in complaint for complaint in complaints)
+        assert ask(running, "GET", "/login").status == 200
+    finally:
+        running.close()
+    browser.requested()
