@@ -422,6 +422,24 @@ def test_serve_forever_returns_when_closed() -> None:
     asyncio.run(scenario())
 
 
+def test_a_client_that_comes_in_while_the_gateway_closes_is_sent_away() -> None:
+    """It was accepted before, and the event loop makes the connection only afterwards."""
+
+    async def scenario() -> None:
+        server = GatewayServer(lookup=lambda user: None, open_session=_never, databases=[], port=0)
+        await server.start()
+        late = server._new_connection()
+        await server.close(0)
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        loop = asyncio.get_running_loop()
+        with theirs:
+            await loop.connect_accepted_socket(lambda: late, ours)
+            assert b"57P01" in await asyncio.wait_for(loop.sock_recv(theirs, 4096), 5)
+
+    asyncio.run(scenario())
+
+
 def test_closing_before_starting_is_fine() -> None:
     async def scenario() -> None:
         await GatewayServer(lookup=lambda user: None, open_session=_never, databases=[]).close()
