@@ -51,6 +51,7 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "autoload_known_extensions": False,
     "allow_community_extensions": False,
     "allow_unsigned_extensions": False,
+    "python_enable_replacements": False,
 }
 _RAISED: Final = re.compile(r"CatalogFault: (\d+)")
 _SIZES: Final = ("bytes", "kB", "MB", "GB", "TB")
