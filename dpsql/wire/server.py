@@ -283,7 +283,7 @@ class GatewayServer:
             self._metrics.logins.add(error.sqlstate)
             raise
         if isinstance(login, CancelRequest):
-            self._cancel(login)
+            await self._cancel(login, connection.address)
             return
         self._metrics.logins.add("00000")
         with self._seat(login.user):
@@ -382,7 +382,13 @@ class GatewayServer:
         metrics.gauge("dpsql_calls_waiting", "Calls that wait for a worker.", lambda: self._statements.waiting)
         metrics.gauge("dpsql_accepting", "1 while new clients are let in.", lambda: int(self.accepting))
 
-    def _cancel(self, request: CancelRequest) -> None:
+    async def _cancel(self, request: CancelRequest, address: str) -> None:
+        """Cancel a guest's statement; a wrong key waits like a wrong password, so that few can be tried."""
         guest = self._guests.get(request.process_id)
-        if guest is not None and hmac.compare_digest(guest.secret_key, request.secret_key):
+        if guest is None:
+            return
+        if hmac.compare_digest(guest.secret_key, request.secret_key):
             guest.cancel()
+            return
+        with self._guesses.failed(guest.user, address) as seconds:
+            await asyncio.sleep(seconds)

@@ -142,6 +142,23 @@ def test_a_cancel_needs_the_key_and_a_running_statement(server: RunningServer) -
         assert session.cancels == 1, "nothing is running any more"
 
 
+def test_a_wrong_cancel_key_waits_like_a_wrong_password(serve: Serve) -> None:
+    server = serve(limits=Limits(failure_delay=1))
+    guesses = server.server._guesses
+    guesses._at_once = 1
+    with RawClient(server.port) as client:
+        client.log_in()
+        assert client.key is not None
+        _cancel(server, client.key.process_id + 1, b"0000")  # nobody's: there is nothing to be guessed
+        assert not guesses._waiting
+        with RawClient(server.port) as guesser:
+            guesser.send(CancelRequest(client.key.process_id, b"0000"))
+            assert eventually(lambda: bool(guesses._waiting))
+            with RawClient(server.port) as next_one:
+                assert next_one.fatal().sqlstate == "53300"
+    assert guesses._count(("user", "ana")) == 2
+
+
 def _cancel(server: RunningServer, process_id: int, key: bytes) -> None:
     with RawClient(server.port) as client:
         client.send(CancelRequest(process_id, key))
