@@ -75,12 +75,14 @@ def onlooker(arena: Arena, user: str) -> Callable[[], IsReading]:
     return watch
 
 
+@contextmanager
 def cancel(arena: Arena) -> Iterator[Client]:
     """Call off by a cancel."""
     session = arena.session(True, **TERMS)
     yield Client(asking(session), onlooker(arena, session.user), session.cancel)
 
 
+@contextmanager
 def time_limit(arena: Arena) -> Iterator[Client]:
     """Wait until the gateway itself calls it off."""
     session = arena.session(True, **TERMS)
@@ -89,6 +91,7 @@ def time_limit(arena: Arena) -> Iterator[Client]:
         yield Client(asking(session), onlooker(arena, session.user), lambda: None)
 
 
+@contextmanager
 def lost_connection(arena: Arena) -> Iterator[Client]:
     """Break the connection, and come back by another one."""
     user, engine = arena.session(True, **TERMS).user, arena.engine(True, **TERMS)
@@ -122,7 +125,7 @@ def compare(arena: Arena) -> Comparison:
     naive = called_off(Client(gateway.ask, lambda: lambda: gateway.running is not None, gateway.cancel))
     dpsql = {}
     for name, way in WAYS.items():
-        with contextmanager(way)(arena) as client:
+        with way(arena) as client:
             dpsql[name] = called_off(client)
     told = ", ".join(f"{times} {name}" for name, times in dpsql.items())
     return Comparison(

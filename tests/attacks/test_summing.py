@@ -64,7 +64,7 @@ def compare(arena: Arena) -> Comparison:
     arena.add("swallowing", SWALLOWING)
     for name, order in ORDERS.items():
         arena.add(name, CROWD.format(order=order))
-    right = arena.game("", guess, naive={"scale": 100}, data="swallowing")
+    right = arena.game("order of sums, threads", guess, naive={"scale": 100}, data="swallowing")
     ways = [(order, threads) for order in ORDERS for threads in (THREADS if arena.thorough else THREADS[::2])]
 
     def verdict(found: Verdict, sums: set[str]) -> Verdict:
@@ -73,7 +73,7 @@ def compare(arena: Arena) -> Comparison:
 
     naive = verdict(right.naive, {naive_sums(arena, *way) for way in ways})
     dpsql = verdict(right.dpsql, {dpsql_sums(arena, *way) for way in ways})
-    return Comparison("order of sums, threads", naive, dpsql)
+    return Comparison(right.attack, naive, dpsql)
 
 
 def test_summing(arena: Arena) -> None:
