@@ -27,7 +27,7 @@ query = {{ epsilon = 1 }}
 unit_key = "id"
 max_rows = 1
 """
-ENDLESS = "SELECT CAST(SUM(a.range * b.range) AS VARCHAR) AS v0 FROM range(1000000) AS a, range(1000000) AS b"
+ENDLESS = "SELECT CAST(SUM(a.range * b.range) AS VARCHAR) AS v0 FROM range(100000) AS a, range(100000) AS b"
 
 
 def opened(folder: Path, zone: str = "UTC") -> DuckDBBackend:

@@ -15,8 +15,9 @@ import pytest
 
 from dpsql.errors import InvalidParameter
 from dpsql.wire.backend import AuthenticationSASL, CommandComplete, DataRow, ErrorResponse, ReadyForQuery
+from dpsql.wire.connection import Connection
 from dpsql.wire.frontend import Bind, CancelRequest, Execute, Parse, Query, Sync, Terminate
-from dpsql.wire.protocol import MessageLimits
+from dpsql.wire.protocol import MessageLimits, ServerProtocol
 from dpsql.wire.server import GatewayServer, Limits
 from dpsql.wire.tls import end_point_hash, load_tls
 from tests.wire.conftest import CERTIFICATE, KEY, RunningServer
@@ -302,6 +303,33 @@ def test_a_client_that_does_not_read_is_cut_off(serve: Serve) -> None:
         client.log_in()
         client.send(Query(b"flood"))
         assert server.sessions[0].closed.wait(20)
+
+
+def test_a_client_that_does_not_read_its_goodbye_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpsql.wire.connection._LINGER_SECONDS", 0.05)
+
+    async def scenario() -> None:
+        connection = Connection(ServerProtocol(), 60, lambda _: None)
+        ours, theirs = socket.socketpair()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        with theirs:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, ours)
+            await connection.write(bytes(60_000))  # more than the kernel takes, and too little to wait for
+            connection.close()
+            async with asyncio.timeout(5):
+                while not connection.lost:
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(scenario())
+
+
+def test_a_machine_that_has_vanished_is_noticed(server: RunningServer) -> None:
+    with RawClient(server.port) as client:
+        client.log_in()
+        (connection,) = server.server._clients
+        assert connection._transport is not None
+        opened = connection._transport.get_extra_info("socket")
+        assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 
 
 def test_a_client_that_reads_slowly_gets_everything(serve: Serve) -> None:
