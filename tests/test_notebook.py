@@ -122,6 +122,8 @@ def test_a_connection_of_a_variable_is_used_and_left_open(
         run("%dpsql connect mine")
         answered = run(f"%dpsql {COUNTS}")
         assert answered.release.cost["epsilon"] == 0.5
+        cursor = connection.cursor().execute(COUNTS)
+        assert cursor.release is not None and cursor.release.reused
         run("%dpsql close")
         assert connection.run("SHOW dpsql.intervals").rows == [("off",)]
         with pytest.raises(UsageError, match="a connection already"):
