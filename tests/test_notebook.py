@@ -79,11 +79,11 @@ def run(shell: InteractiveShell) -> Run:
         try:
             # As run_cell would call them; it keeps more alive than DuckDB likes to see when the process ends.
             if head.startswith("%%dpsql"):
-                return shell.run_cell_magic("dpsql", head.removeprefix("%%dpsql"), body)
+                return shell.run_cell_magic("dpsql", head.removeprefix("%%dpsql"), body)  # type: ignore[no-untyped-call]
             if head.startswith("%dpsql"):
                 return shell.run_line_magic("dpsql", head.removeprefix("%dpsql"))
         except Exception:
-            shell.showtraceback()  # type: ignore[no-untyped-call]
+            shell.showtraceback()
             raise
         done = shell.run_cell(cell)  # type: ignore[no-untyped-call]
         done.raise_error()
