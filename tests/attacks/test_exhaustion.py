@@ -92,9 +92,10 @@ def is_greeted(client: socket.socket) -> bool:
 
 def is_waited_for(client: socket.socket) -> bool:
     """Whether the client, who was asked, has not been sent away since."""
+    client.setblocking(False)
     with suppress(ConnectionError):
         try:
-            client.recv(1, socket.MSG_DONTWAIT)
+            client.recv(1)
         except BlockingIOError:
             return True
     return False
