@@ -11,9 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dpsql.console.messages import Request
 from dpsql.wire.tls import load_tls
 from tests.console.world import Place, RunningConsole, ask, logged_in, site
 from tests.wire.conftest import CERTIFICATE, KEY
+from tests.wire.test_server import eventually
 
 
 def say(console: RunningConsole, data: bytes, *, end: bool = True) -> bytes:
@@ -45,7 +47,7 @@ HERE = b"Host: 127.0.0.1\r\n"
         (b"POST /login HTTP/1.1\r\n" + HERE + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", b"400"),
         (b"POST /login HTTP/1.1\r\n" + HERE + b"Content-Length: 999999999\r\n\r\n", b"413"),
         (b"POST /login HTTP/1.1\r\n" + HERE + b"Content-Length: 9999999999999\r\n\r\n", b"400"),
-        (b"GET / HTTP/1.1\r\nX: " + b"a" * 100_000, b"431"),
+        (b"GET / HTTP/1.1\r\nX: " + b"a" * 8_000_000, b"431"),
         (b"GET / HTTP/1.1\r\n" + b"X: a\r\n" * 10_000 + b"\r\n", b"431"),
         (b"GET /login HTTP/1.1\r\n" + HERE + b"\r\nGET /login HTTP/1.1\r\n" + HERE + b"\r\n", b"200"),
     ],
@@ -92,12 +94,10 @@ def test_one_address_has_half_of_the_places(place: Place, monkeypatch: pytest.Mo
     silent = []
     try:
         silent = [socket.create_connection(("127.0.0.1", running.port), timeout=20) for _ in range(3)]
-        while running.server._taken.total() < 3:
-            pass
+        assert eventually(lambda: running.server._taken.total() == 3)
         assert say(running, b"GET /login HTTP/1.1\r\n" + HERE + b"\r\n") == b""
         silent.pop().close()
-        while running.server._taken.total() == 3:
-            pass
+        assert eventually(lambda: running.server._taken.total() == 2)
         assert ask(running, "GET", "/login").status == 200
     finally:
         for client in silent:
@@ -117,6 +117,20 @@ def test_a_ledger_that_takes_too_long_is_said_to(place: Place, monkeypatch: pyte
             other.execute("ROLLBACK")
     finally:
         running.close()
+
+
+def test_a_fault_before_there_is_a_request_ends_one_connection(
+    console: RunningConsole, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(head: bytes) -> Request:
+        raise RuntimeError(f"secret {head!r}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dpsql.console.server.read_head", broken)
+        assert say(console, b"GET /login HTTP/1.1\r\n" + HERE + b"\r\n") == b""
+    assert eventually(lambda: "unexpected RuntimeError" in caplog.text)
+    assert "secret" not in caplog.text
+    assert ask(console, "GET", "/login").status == 200
 
 
 def test_under_tls_nobody_is_heard_in_the_clear(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
