@@ -74,16 +74,31 @@ def swallowed(port: int) -> int:
 
 
 def kept(port: int, clients: int, at_once: Callable[[], object] = lambda: None) -> int:
-    """How many connections are held for one who never logs in; all are open until `at_once` returns."""
+    """How many connections are held for one who never logs in, of those that are open when `at_once` returns."""
     with ExitStack() as held:
         opened = [held.enter_context(socket.create_connection(("127.0.0.1", port), 60)) for _ in range(clients)]
-        greeted = 0
-        for client in opened:
-            with suppress(ConnectionError):
-                client.sendall(STARTUP)
-                greeted += client.recv(1) == b"R"
+        greeted = [client for client in opened if is_greeted(client)]
         at_once()
-        return greeted
+        return sum(map(is_waited_for, greeted))
+
+
+def is_greeted(client: socket.socket) -> bool:
+    """Whether the client is asked for its password."""
+    with suppress(ConnectionError):
+        client.sendall(STARTUP)
+        return client.recv(65536).startswith(b"R")
+    return False
+
+
+def is_waited_for(client: socket.socket) -> bool:
+    """Whether the client, who was asked, has not been sent away since."""
+    client.setblocking(False)
+    with suppress(ConnectionError):
+        try:
+            client.recv(1)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def kept_of_many(port: int, clients: int) -> int:

@@ -91,6 +91,16 @@ def test_over_a_socket_a_right_password_never_waits(serve: Serve) -> None:
         assert server.server.sessions == 1
 
 
+@pytest.mark.parametrize("user", ["ana", "nobody"])
+def test_over_a_socket_a_failure_counts_whoever_exists(serve: Serve, user: str) -> None:
+    server = serve()
+    with RawClient(server.port) as client:
+        client.start(user=user)
+        client.prove(password="wrong")
+        assert client.fatal().sqlstate == "28P01"
+    assert server.server._guesses._count(("user", user)) == 2
+
+
 def test_over_a_socket_an_address_that_guesses_is_refused_for_a_while(serve: Serve) -> None:
     server = serve(limits=Limits(failure_delay=0.5))
     server.server._guesses._at_once = 1

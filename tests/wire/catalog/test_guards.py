@@ -5,7 +5,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from dpsql.catalog import room
+from dpsql.catalog import engine, room
 from dpsql.catalog.catalog import Catalogs
 from dpsql.compiler.parse import parse
 from dpsql.compiler.statements import QueryStatement
@@ -16,6 +16,7 @@ from dpsql.errors import (
     InvalidParameter,
     InvalidSyntax,
     InvalidText,
+    QueryCanceled,
     QueryTooComplex,
     UndefinedColumn,
     UndefinedFunction,
@@ -243,6 +244,17 @@ def test_a_short_query_takes_no_great_room(shop: Visitors, sql: str, monkeypatch
     monkeypatch.setattr(room, "MOST", 2**20 * 4)
     with pytest.raises(QueryTooComplex):
         shop.run(sql)
+
+
+def test_series_are_limited(shop: Visitors) -> None:
+    with pytest.raises(InvalidParameter, match="at most 100,000 rows"):
+        shop.run("SELECT count(g) FROM pg_am, generate_series(1, 100002) AS g")
+
+
+def test_queries_are_limited_in_time(shop: Visitors, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "STATEMENT_SECONDS", 0.1)
+    with pytest.raises(QueryCanceled):
+        shop.run("SELECT count(*) FROM pg_type a, pg_type b, pg_type c WHERE length(a.typname || b.typname) > c.oid")
 
 
 def test_what_a_query_took_is_free_for_the_next(shop: Visitors) -> None:
