@@ -2,6 +2,7 @@
 
 import threading
 from contextlib import nullcontext
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,8 @@ import dpsql
 from dpsql.dbapi import connection as connection_module
 from dpsql.dbapi import default_ledger
 from dpsql.dbapi.binding import bind
-from dpsql.ledger import open_ledger
+from dpsql.engine import Engine
+from dpsql.ledger import SqliteLedger, open_ledger
 from dpsql.policy import load_policy
 
 COUNT = "SELECT COUNT(*) FROM patients"
@@ -256,6 +258,294 @@ def test_cancel(clinic_policy: Path, ledger: str) -> None:
             conn.cursor().execute(f"SELECT COUNT(*) FROM {pairs} WHERE d1.doctor_id + d5.doctor_id = d3.doctor_id")
         assert caught.value.sqlstate == "57014"
         timer.join()
+
+
+# Types
+
+
+def test_type_codes_are_names_and_equal_to_type_objects(clinic_policy: Path, ledger: str) -> None:
+    objects = (dpsql.STRING, dpsql.BINARY, dpsql.NUMBER, dpsql.DATETIME, dpsql.ROWID)
+    with dpsql.connect(clinic_policy, user="ana", ledger=ledger) as conn:
+        cur = conn.cursor()
+        for sql, name, expected in (
+            ("1::smallint", "smallint", dpsql.NUMBER),
+            ("1.5", "numeric", dpsql.NUMBER),
+            ("2.5::float8", "double precision", dpsql.NUMBER),
+            ("'x'", "text", dpsql.STRING),
+            ("DATE '2026-01-01'", "date", dpsql.DATETIME),
+            ("TIMESTAMPTZ '2026-01-01'", "timestamp with time zone", dpsql.DATETIME),
+            ("INTERVAL '1 day'", "interval", dpsql.DATETIME),
+            ("TRUE", "boolean", None),
+        ):
+            (code,) = [column[1] for column in cur.execute(f"SELECT {sql}").description or ()]
+            assert code == name
+            assert [kind for kind in objects if kind == code] == ([expected] if expected is not None else [])
+            assert [kind for kind in objects if code != kind] == [kind for kind in objects if kind is not expected]
+    assert [kind == kind for kind in objects] == [True] * 5
+    assert dpsql.NUMBER != dpsql.STRING
+    assert repr(dpsql.ROWID) == "dpsql.ROWID"
+    with pytest.raises(TypeError):
+        hash(dpsql.NUMBER)
+
+
+def test_descriptions_have_the_sizes_that_are_known(clinic_policy: Path, ledger: str) -> None:
+    with dpsql.connect(clinic_policy, user="ana", ledger=ledger) as conn:
+        cur = conn.cursor().execute("SELECT 1::bigint, 'x', 1.5::float8, COUNT(*) FROM patients")
+        assert [column[2:] for column in cur.description or ()] == [
+            (None, 8, 19, 0, None),
+            (None, None, None, None, None),
+            (None, 8, None, None, None),
+            (None, 8, 19, 0, None),
+        ]
+
+
+def test_constructors(clinic_policy: Path, ledger: str) -> None:
+    ticks = datetime(2026, 2, 3, 4, 5, 6).timestamp()
+    assert dpsql.DateFromTicks(ticks) == dpsql.Date(2026, 2, 3)
+    assert dpsql.TimeFromTicks(ticks) == dpsql.Time(4, 5, 6)
+    assert dpsql.TimestampFromTicks(ticks) == dpsql.Timestamp(2026, 2, 3, 4, 5, 6)
+    assert dpsql.Binary(b"a\0b") == b"a\0b"
+    for made in (dpsql.DateFromTicks, dpsql.TimeFromTicks, dpsql.TimestampFromTicks):
+        for wrong in (1e300, -1e300, float("nan"), float("inf")):
+            with pytest.raises(dpsql.DataError) as caught:
+                made(wrong)
+            assert caught.value.sqlstate == "22003"
+    with dpsql.connect(clinic_policy, user="ana", ledger=ledger) as conn:
+        values = [dpsql.Date(2026, 2, 3), dpsql.Time(4, 5, 6), dpsql.Timestamp(2026, 2, 3, 4, 5, 6)]
+        assert conn.cursor().execute("SELECT %s, %s, %s", values).fetchone() == tuple(values)
+
+
+# Fetching
+
+
+def test_scroll(clinic_policy: Path, ledger: str) -> None:
+    with dpsql.connect(clinic_policy, user="ana", ledger=ledger) as conn:
+        cur = conn.cursor()
+        with pytest.raises(dpsql.InterfaceError):
+            cur.scroll(0)
+        cur.execute("VALUES (0), (1), (2), (3)")
+        cur.scroll(2)
+        assert (cur.rownumber, cur.fetchone()) == (2, (2,))
+        cur.scroll(-3)
+        assert cur.fetchone() == (0,)
+        cur.scroll(3, "absolute")
+        assert cur.fetchall() == [(3,)]
+        for wrong in ((1, "relative"), (-5, "relative"), (4, "absolute"), (-1, "absolute")):
+            with pytest.raises(IndexError) as caught:
+                cur.scroll(*wrong)
+            assert isinstance(caught.value, dpsql.InterfaceError)
+            assert caught.value.sqlstate == "HY107"
+            assert cur.rownumber == 4
+        for mode, place in (("sideways", 1), ("relative", "1"), ("absolute", 1.0)):
+            with pytest.raises(dpsql.InterfaceError) as refused:
+                cur.scroll(place, mode)  # type: ignore[arg-type]
+            assert refused.value.sqlstate == "HY000"
+
+
+def test_iteration_goes_on_where_fetching_was(clinic_policy: Path, ledger: str) -> None:
+    with dpsql.connect(clinic_policy, user="ana", ledger=ledger) as conn:
+        cur = conn.cursor().execute("VALUES (1), (2), (3)")
+        assert iter(cur) is cur
+        assert (next(cur), cur.fetchone(), list(cur)) == ((1,), (2,), [(3,)])
+        with pytest.raises(StopIteration):
+            next(cur)
+        assert cur.fetchmany(0) == []
+        assert cur.lastrowid is None
+
+
+def test_messages_are_those_of_the_last_statement(clinic_policy: Path, ledger: str) -> None:
+    with dpsql.connect(clinic_policy, user="ana", ledger=ledger) as conn:
+        cur = conn.cursor()
+        cur.execute(COUNT)
+        ((kind, message),) = cur.messages
+        assert (kind, str(message)) == (dpsql.Warning, cur.notices[0])
+        cur.fetchall()
+        assert cur.messages
+        del cur.messages[:]
+        cur.execute("SELECT 1")
+        assert cur.messages == []
+        cur.execute("COMMIT")
+        assert [str(message) for _, message in cur.messages] == ["there is no transaction in progress"]
+        with pytest.raises(dpsql.ProgrammingError):
+            cur.execute("SELECT nothing")
+        assert cur.messages == []
+
+
+def test_executemany_charges_for_nothing_that_is_not_seen(clinic_policy: Path, ledger: str) -> None:
+    with dpsql.connect(clinic_policy, user="ana", ledger=ledger) as conn:
+        cur = conn.cursor()
+        for sql in (COUNT, f"DECLARE c CURSOR WITH HOLD FOR {COUNT}", f"COPY ({COUNT}) TO STDOUT", f"EXPLAIN {COUNT}"):
+            with pytest.raises(dpsql.NotSupportedError) as caught:
+                cur.executemany(sql, [[], []])
+            assert caught.value.sqlstate == "0A000"
+        cur.executemany(COUNT, [])
+        cur.executemany("SET dpsql.epsilon = 0.25", [[], {}])
+        assert cur.execute("SHOW dpsql.epsilon").fetchall() == [("0.25",)]
+        assert cur.execute("SELECT COUNT(*) FROM dpsql.releases").fetchall() == [(0,)]
+
+
+def test_what_is_closed_is_not_used(clinic_policy: Path, ledger: str) -> None:
+    conn = dpsql.connect(clinic_policy, user="ana", ledger=ledger)
+    uses = ("fetchone", "fetchmany", "fetchall", "nextset", "fetch_df", "fetch_arrow_table", "fetchnumpy", "__next__")
+    closed, orphan = conn.cursor().execute("SELECT 1"), conn.cursor().execute("SELECT 1")
+    closed.close()
+    closed.close()
+    assert not conn.closed
+    conn.close()
+    assert conn.closed
+    calls: list[tuple[str, tuple[Any, ...]]] = [(name, ()) for name in uses]
+    calls += [("execute", ("SELECT 1",)), ("executemany", ("SELECT 1", [[]])), ("explain", ("SELECT 1",))]
+    calls += [("scroll", (0,)), ("callproc", ("lower",)), ("setinputsizes", ([1],)), ("setoutputsize", (1,))]
+    for cur in (closed, orphan):
+        for name, arguments in calls:
+            with pytest.raises(dpsql.InterfaceError, match="closed") as caught:
+                getattr(cur, name)(*arguments)
+            assert caught.value.sqlstate == "HY000"
+    for use in (conn.cursor, conn.commit, conn.rollback, lambda: conn.configure({})):
+        with pytest.raises(dpsql.InterfaceError):
+            use()
+    conn.cancel()
+
+
+# What it costs
+
+
+def test_explain_tells_what_execute_charges(clinic_policy: Path, ledger: str) -> None:
+    sql, parameters = "SELECT sex, COUNT(*) AS n, AVG(age) FROM patients WHERE age > %s GROUP BY sex", [30]
+    with dpsql.connect(clinic_policy, user="ana", ledger=ledger) as conn:
+        cur = conn.cursor().execute("VALUES (1), (2)")
+        estimate = cur.explain(sql, parameters)
+        assert cur.fetchall() == [(1,), (2,)]
+        assert cur.execute("SELECT COUNT(*) FROM dpsql.releases").fetchall() == [(0,)]
+        release = cur.execute(sql, parameters).release
+        assert release is not None
+        assert estimate.price == estimate.most == release.cost
+        assert (estimate.columns, estimate.error) == (release.columns, release.error)
+        assert estimate.plus_minus_95 == release.plus_minus_95
+        assert [column.mechanism is None for column in estimate.columns] == [True, False, False]
+        assert estimate.error["n"] is not None
+        assert estimate.error["avg"] is None
+        assert (estimate.fits, estimate.free, estimate.reused) == (True, False, False)
+        assert (release.reused, release.rounds, release.intervals, release.group) == (False, 1, {}, None)
+        again = cur.explain(sql, parameters)
+        assert (again.free, again.reused, again.price) == (True, True, {"epsilon": 0.0, "delta": 0.0, "rho": 0.0})
+        assert again.remaining == release.remaining
+        assert list(again.plan) == [line for (line,) in cur.execute(f"EXPLAIN {sql}", parameters).fetchall()]
+        assert str(again) == "\n".join(again.plan)
+        for wrong, sqlstate in (("SET dpsql.epsilon = 1", "0A000"), ("SELECT age FROM patients", "42501")):
+            with pytest.raises(dpsql.DatabaseError) as caught:
+                cur.explain(wrong)
+            assert caught.value.sqlstate == sqlstate
+
+
+def test_explain_tells_what_the_budget_does_not_cover(clinic_policy: Path, ledger: str) -> None:
+    with dpsql.connect(clinic_policy, user="ana", ledger=ledger, epsilon=1) as conn:
+        cur = conn.cursor()
+        for age in range(50):
+            if not cur.explain(f"{COUNT} WHERE age > %s", [age]).fits:
+                break
+            cur.execute(f"{COUNT} WHERE age > %s", [age])
+        with pytest.raises(dpsql.OperationalError) as caught:
+            cur.execute(f"{COUNT} WHERE age > %s", [age])
+        assert caught.value.sqlstate == "53400"
+        assert cur.release is None
+
+
+def test_intervals_row_by_row(clinic_policy: Path, ledger: str) -> None:
+    with dpsql.connect(clinic_policy, user="ana", ledger=ledger) as conn:
+        conn.configure({"dpsql.intervals": "on"})
+        cur = conn.cursor().execute("SELECT sex, COUNT(*) AS n, AVG(age) AS age FROM patients GROUP BY sex")
+        rows = cur.fetchall()
+        assert cur.release is not None
+        assert cur.release.intervals == {
+            "n": tuple((row[2], row[3]) for row in rows),
+            "age": tuple((row[5], row[6]) if row[5] is not None else None for row in rows),
+        }
+
+
+def test_a_target_takes_rounds(clinic_policy: Path, ledger: str) -> None:
+    with dpsql.connect(clinic_policy, user="ana", ledger=ledger, target_error="20 %") as conn:
+        cur = conn.cursor()
+        estimate = cur.explain(COUNT)
+        release = cur.execute(COUNT).release
+        assert release is not None
+        assert (release.rounds, release.intervals) == (1, {}) or release.rounds > 1
+        assert (estimate.most["rho"] or 0) >= (release.cost["rho"] or 0) >= (estimate.price["rho"] or 0)
+        assert estimate.most != estimate.price
+
+
+def test_the_budget_of_a_group_is_told(clinic_policy: Path, ledger: str, tmp_path: Path) -> None:
+    policy = clinic_policy.with_name("grouped.toml")
+    text = clinic_policy.read_text(encoding="utf-8")
+    shared = "[groups.team]\nbudget = { epsilon = 8, delta = 1e-6 }\n"
+    policy.write_text(text.replace("[tables.patients]", f"{shared}\n[tables.patients]", 1), encoding="utf-8")
+    with dpsql.connect(policy, user="ana", ledger=ledger) as conn:
+        conn.engine.ledger.set_group("ana", "team")
+        cur = conn.cursor()
+        estimate = cur.explain(COUNT)
+        assert estimate.group is not None
+        assert estimate.group["name"] == "team"
+        release = cur.execute(COUNT).release
+        assert release is not None
+        assert release.group is not None
+        assert release.group["remaining"]["epsilon"] < estimate.group["remaining"]["epsilon"]
+
+
+# Faults of dpsql's own
+
+
+def test_a_fault_is_an_internal_error_without_its_text(
+    clinic_policy: Path, ledger: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_arguments: object, **_named: object) -> object:
+        raise ValueError("Erna Meier, 44")
+
+    with dpsql.connect(clinic_policy, user="ana", ledger=ledger) as conn:
+        cur = conn.cursor().execute("BEGIN")
+        with monkeypatch.context() as patch, pytest.raises(dpsql.InternalError) as caught:
+            patch.setattr(type(conn.engine), "execute", broken)
+            cur.execute(COUNT)
+        assert (caught.value.sqlstate, caught.value.__cause__) == ("XX000", None)
+        assert caught.value.__suppress_context__
+        told = f"{caught.value.message} {caught.value.detail} {caught.value.hint} {caplog.text}"
+        assert "ValueError" in told
+        assert "Meier" not in told
+        with pytest.raises(dpsql.InternalError, match="aborted"):
+            cur.execute("SELECT 1")
+        conn.rollback()
+        assert cur.execute("SELECT 1").fetchone() == (1,)
+
+
+@pytest.mark.parametrize(
+    ("given", "opened"),
+    [({"epsilon": 50}, ["Engine", "SqliteLedger"]), ({"role": "none"}, ["SqliteLedger"])],
+)
+def test_what_was_opened_is_closed_where_connect_fails(
+    clinic_policy: Path, ledger: str, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], opened: list[str]
+) -> None:
+    closed = list[str]()
+
+    def noting(close: Any) -> Any:
+        def noted(self: object) -> None:
+            closed.append(type(self).__name__)
+            close(self)
+
+        return noted
+
+    for kind in (Engine, SqliteLedger):
+        monkeypatch.setattr(kind, "close", noting(kind.close))
+    with pytest.raises(dpsql.DatabaseError):
+        dpsql.connect(clinic_policy, user="eve", ledger=ledger, **given)
+    assert closed == opened
+
+
+def test_a_role_that_the_policy_does_not_know_adds_nobody(clinic_policy: Path, ledger: str) -> None:
+    with pytest.raises(dpsql.ProgrammingError) as caught:
+        dpsql.connect(clinic_policy, user="eve", role="none", ledger=ledger)
+    assert caught.value.hint == "connect(…, role=…) with one of: analyst"
+    opened = open_ledger(ledger)
+    assert opened.account("eve") is None
+    opened.close()
 
 
 # Placeholders

@@ -10,6 +10,7 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -184,7 +185,7 @@ def test_the_settings_of_the_pages_exist(demo: Path) -> None:
     policy = load_policy(demo / "demo" / "clinic.toml")
     known = set(Settings(policy, policy.roles[0]).names()) | {"dpsql.budget", "dpsql.releases", "dpsql.columns"}
     named = {name for page in PAGES for name in re.findall(r"\bdpsql\.[a-z_]+\b(?![./(])", text(page))}
-    assert named - {"dpsql.connect", "dpsql.git"} <= known
+    assert named - {"dpsql.connect", "dpsql.plot", "dpsql.git"} <= known
     assert {name for name in known if name.startswith("dpsql.")} <= named
 
 
@@ -195,6 +196,19 @@ def test_the_python_of_the_readme_runs(
     for block in blocks("README.md", "python"):
         exec(block, {})
     assert "'epsilon': 0.2" in capsys.readouterr().out
+
+
+def test_the_python_of_its_page_runs_from_top_to_bottom(
+    demo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(demo)
+    names: dict[str, Any] = {}
+    for block in blocks("docs/python.md", "python"):
+        exec(block, names)
+    names["connection"].close()
+    shown = capsys.readouterr().out
+    assert "{'epsilon': 0.2, 'delta': 1e-09, 'rho': 0.02}" in shown
+    assert "42501 rows of protected tables are not shown" in shown
 
 
 def test_the_number_of_queries_is_that_of_a_fresh_analyst(demo: Path) -> None:

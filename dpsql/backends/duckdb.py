@@ -2,6 +2,7 @@
 
 import logging
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -45,12 +46,18 @@ _LOCKED: dict[str, str | bool | int | float | list[str]] = {
     "autoload_known_extensions": False,
     "allow_community_extensions": False,
     "allow_unsigned_extensions": False,
+    "python_enable_replacements": False,  # no table is a variable of this process
     "temp_directory": "",  # no private row is spilled to disk
     "memory_limit": "50%",
     # This one decides by a column's least and greatest value, and in 2.0 its decisions can fail: an error that
     # depends on data. The other needs it.
     "disabled_optimizers": "statistics_propagation,compressed_materialization",
 }
+_OPENING = threading.Lock()
+"""Connections to one file are to one database, which only the first of them may set up."""
+
+_OPENING = threading.Lock()
+"""Connections of one process to one file share its settings, which the first of them sets and locks."""
 
 _TYPES = {
     "BOOLEAN": SqlType.BOOLEAN,
@@ -109,10 +116,11 @@ class DuckDBBackend:
         if not Path(path).is_file():
             raise InvalidPolicy(f"dataset.url: there is no file {path}", hint="dpsql demo makes one to try.")
         try:
-            self._database = duckdb.connect(path, read_only=True, config=_LOCKED)
-            if is_prepared := (file := copies_file(path, policy)).is_file():
-                attach_copies(self._database, file, policy)
-            lock(self._database, policy.dataset.timezone)
+            with _OPENING:
+                self._database = duckdb.connect(path, read_only=True, config=_LOCKED)
+                if is_prepared := (file := copies_file(path, policy)).is_file():
+                    attach_copies(self._database, file, policy)
+                lock(self._database, policy.dataset.timezone)
         except duckdb.Error:
             raise InvalidPolicy(f"dataset.url: {path} is not a DuckDB file that can be read now") from None
         try:

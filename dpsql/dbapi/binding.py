@@ -33,6 +33,8 @@ MAX_ITEMS = 100_000
 """Items of one list, as on the wire."""
 _MAX_BITS = 128
 """Of a whole number; numeric ends before."""
+_FINE = frozenset({"ns", "ps", "fs", "as"})
+"""numpy's units below a microsecond."""
 _TYPES = "Pass None, bool, int, float, Decimal, str, bytes, date, datetime, time, timedelta, UUID, or a list of them."
 _PLACEHOLDER = re.compile(r"%(?:%|s|\((\w+)\)s|(.|\Z))", re.DOTALL)
 
@@ -123,9 +125,9 @@ def plain(value: object) -> object:
         QueryTooComplex: It is a list of too many items.
     """
     if isinstance(value, list | tuple):
-        if len(value) > MAX_ITEMS:
+        items = [*(list.__iter__(value) if isinstance(value, list) else tuple.__iter__(value))]
+        if len(items) > MAX_ITEMS:
             raise QueryTooComplex(f"a list may have {MAX_ITEMS:,} items at the most", hint="Pass it in parts.")
-        items = list.__iter__(value) if isinstance(value, list) else tuple.__iter__(value)
         return [item if isinstance(item, list | tuple) else plain(item) for item in items]
     if isinstance(value, np.generic):
         value = _of_numpy(value)
@@ -154,13 +156,13 @@ def plain(value: object) -> object:
 
 
 def _of_numpy(value: np.generic) -> object:
-    """Python's value for one of numpy's; for moments those that Python has, to the microsecond."""
-    if isinstance(value, np.datetime64 | np.timedelta64):
-        fine = np.datetime_data(value.dtype)[0] not in ("Y", "M", "W", "D")
-        of_time = value.astype(f"{value.dtype.kind}8[us]") if fine or value.dtype.kind == "m" else value
-        found = of_time.item()
-        return found if isinstance(found, date | timedelta) else value
-    return cast(object, value.item())
+    """Python's value for one of numpy's; for moments and spans the one it has to the microsecond, if it has one."""
+    if not isinstance(value, np.datetime64 | np.timedelta64):
+        return cast(object, value.item())
+    if np.datetime_data(value.dtype)[0] in _FINE:  # item() would be a bare number
+        value = value.astype(f"{value.dtype.kind}8[us]")
+    found = value.item()
+    return found if isinstance(found, date | timedelta) else value
 
 
 def _whole(value: int) -> int:

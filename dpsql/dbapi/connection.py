@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -230,10 +230,11 @@ class Connection:
         """Close what is under the connection; whoever calls has the turn."""
         if not self._shut:
             self._shut = True
-            self._session.close()
-            self._catalogs.close()
-            self._engine.close()
-            self._engine.ledger.close()
+            with ExitStack() as last_first:
+                last_first.callback(self._engine.ledger.close)
+                last_first.callback(self._engine.close)
+                last_first.callback(self._catalogs.close)
+                last_first.callback(self._session.close)
 
 
 def _text(value: object) -> str:
@@ -246,8 +247,10 @@ def _text(value: object) -> str:
 
 def _fault(error: Exception) -> Error:
     """What a caller is told of an exception that nothing expected; the log has its place, and never its text."""
-    if isinstance(error, RecursionError):
-        return QueryTooComplex("the statement nests too deeply, or its caller does")
+    if isinstance(error, RecursionError | MemoryError):
+        return QueryTooComplex(
+            "the statement nests too deeply or is too large, or what called it has left too little room"
+        )
     frames = traceback.extract_tb(error.__traceback__)
     _LOG.error("unexpected %s at %s", type(error).__name__, "; ".join(f"{at.filename}:{at.lineno}" for at in frames))
     return InternalError(f"dpsql itself failed: {type(error).__name__}", hint="Please report it, with the log.")

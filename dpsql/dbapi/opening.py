@@ -6,8 +6,9 @@ from pathlib import Path
 from dpsql.backends import open_backend
 from dpsql.dbapi.connection import Connection
 from dpsql.engine import Engine
-from dpsql.errors import PolicyViolation
+from dpsql.errors import InvalidParameter, PolicyViolation
 from dpsql.ledger import Ledger, open_ledger
+from dpsql.ledger.accounts import check_name
 from dpsql.policy import Policy, load_policy
 
 
@@ -39,6 +40,7 @@ def connect(
         LedgerUnavailable: The ledger is not usable.
         InvalidParameter: A setting is out of range.
     """
+    _check_texts(policy=str(policy) if isinstance(policy, Path) else policy, user=user, role=role, ledger=ledger)
     given = {"epsilon": epsilon, "delta": delta, "mechanism": mechanism, "target_error": target_error}
     settings = {f"dpsql.{name}": value for name, value in given.items() if value is not None}
     loaded = load_policy(Path(policy))
@@ -49,10 +51,18 @@ def connect(
         engine = Engine(loaded, kept, open_backend(loaded))
         opened.callback(engine.close)
         connection = Connection(engine, user)
+        opened.pop_all()
+        opened.callback(connection.close)
         if settings:
             connection.configure(settings)
         opened.pop_all()
     return connection
+
+
+def _check_texts(**given: object) -> None:
+    for name, value in given.items():
+        if not (isinstance(value, str) or (value is None and name in ("role", "ledger"))):
+            raise InvalidParameter(f"{name} is a text, not {type(value).__name__}", hint=f'connect(…, {name}="…")')
 
 
 def default_ledger(policy: Policy) -> str:
@@ -61,9 +71,17 @@ def default_ledger(policy: Policy) -> str:
 
 
 def _ensure_account(ledger: Ledger, policy: Policy, user: str, role: str | None) -> None:
+    check_name("user", user)
     if ledger.account(user) is not None:
         return
-    if role is None and len(policy.roles) > 1:
-        names = ", ".join(known.name for known in policy.roles)
-        raise PolicyViolation(f'user "{user}" is new and needs a role', hint=f"connect(…, role=…) with one of: {names}")
-    ledger.add_account(user, role if role is not None else policy.roles[0].name)
+    names = [known.name for known in policy.roles]
+    hint = f"connect(…, role=…) with one of: {', '.join(names)}"
+    if role is None and len(names) > 1:
+        raise PolicyViolation(f'user "{user}" is new and needs a role', hint=hint)
+    if role is not None and role not in names:
+        raise PolicyViolation(f'the policy has no role "{role}"', hint=hint)
+    try:
+        ledger.add_account(user, role if role is not None else names[0])
+    except InvalidParameter:
+        if ledger.account(user) is None:  # else another connection has added it meanwhile
+            raise
