@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dpsql.console.messages import Request
 from dpsql.wire.tls import load_tls
 from tests.console.world import Place, RunningConsole, ask, logged_in, site
 from tests.wire.conftest import CERTIFICATE, KEY
@@ -116,6 +117,20 @@ def test_a_ledger_that_takes_too_long_is_said_to(place: Place, monkeypatch: pyte
             other.execute("ROLLBACK")
     finally:
         running.close()
+
+
+def test_a_fault_before_there_is_a_request_ends_one_connection(
+    console: RunningConsole, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(head: bytes) -> Request:
+        raise RuntimeError(f"secret {head!r}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dpsql.console.server.read_head", broken)
+        assert say(console, b"GET /login HTTP/1.1\r\n" + HERE + b"\r\n") == b""
+    assert eventually(lambda: "unexpected RuntimeError" in caplog.text)
+    assert "secret" not in caplog.text
+    assert ask(console, "GET", "/login").status == 200
 
 
 def test_under_tls_nobody_is_heard_in_the_clear(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.ledger import is_file
+from dpsql.console.facts import Gatherer
+from dpsql.ledger import Holder, Scope, is_file
 from dpsql.ledger.stored import StoredLedger
 from tests.ledger.world import SQL, Clock, Place, opened, peopled, policy, requests, tamper
 
@@ -39,6 +40,27 @@ def test_releases_of_everybody_are_told_newest_first(ledger: StoredLedger) -> No
     assert ledger.paid("clinic", 2) == found[:2]
     assert ledger.paid("clinic", 2, 4) == found[2:]
     assert ledger.paid("clinic", 10, 1) == []
+
+
+def test_the_view_is_the_same_of_every_ledger(ledger: StoredLedger, place: Place, clock: Clock) -> None:
+    ledger.set_group("ben", "team")
+    for user, keys in (("ana", "ab"), ("ben", "bc")):
+        ledger.charge(user, POLICY, requests(*keys), sql=SQL)
+        clock.move(days=1)
+    ledger.freeze(Holder(Scope.USER, "ben"), "left")
+    records = list(ledger.export())
+    found = Gatherer(lambda: POLICY, POLICY, lambda: opened(place, clock)).gather(None)
+    assert [(each.kind, each.name, each.group, each.frozen) for each in found.holdings] == [
+        *(("cap", "people", None, False), ("user", "ana", None, False), ("user", "ben", "team", True)),
+        *(("group", "team", None, False), ("group", "lab", None, False)),
+    ]
+    assert [getattr(each.status, "charges", None) for each in found.holdings] == [2, 1, 1, 1, 0]
+    assert [(str(day), paid.charges) for day, paid in found.days.items()] == [("2026-01-15", 1), ("2026-01-16", 1)]
+    assert [(record.kind, record.reason) for record in found.changes] == [
+        *(("account.frozen", "left"), ("account.group", 'now in group "team"')),
+    ]
+    assert len(found.releases) == 4 and found.exact == 0
+    assert list(ledger.export()) == records
 
 
 def test_records_are_told_from_one_on(ledger: StoredLedger) -> None:
