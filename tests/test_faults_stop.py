@@ -83,7 +83,8 @@ class World:
 def test_a_query_that_runs_is_answered_and_none_after_it(forks: Forks, clinic_file: Path, tmp_path: Path) -> None:
     world = World(forks, clinic_file, tmp_path, grace=SECONDS)
     with world.told_to_stop():
-        with pytest.raises(psycopg.OperationalError, match="refused"):
+        # Who has come before the socket is closed, and waits to be accepted, is cut off by the system.
+        with pytest.raises(psycopg.OperationalError, match="refused|closed the connection|reset"):
             connect(world.port)
         world.gateway.tell()
     assert isinstance(world.answers[0], list)

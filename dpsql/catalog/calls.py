@@ -286,12 +286,11 @@ class Calls(Operations, ABC):
                 hint="Name an entry of FROM: SELECT row_to_json(t) FROM (SELECT 1 AS one) AS t",
                 position=node.at + 1,
             )
-        pairs = [
-            f"{quote(json.dumps(column.name, ensure_ascii=False) + ':')} || "
-            + self._json_text(Typed(column.sql, column.kind))
-            for column in columns
-        ]
-        return Typed("('{' || " + " || ',' || ".join(pairs) + " || '}')", named("json"))
+        parts = []
+        for before, column in zip(("{", *[","] * len(columns)), columns, strict=False):
+            key = json.dumps(column.name, ensure_ascii=False)
+            parts += [quote(f"{before}{key}:"), self._json_text(Typed(column.sql, column.kind))]
+        return Typed(f"catalog_join([{', '.join([*parts, quote('}')])}], '', NULL)", named("json"))
 
     def _json_text(self, arg: Typed) -> str:
         """A value as JSON; one that is JSON stays what it is."""

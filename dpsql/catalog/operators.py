@@ -92,7 +92,7 @@ class Operators(Operands, ABC):
             return None
         every = self._next().text == "all"
         self._expect_sign("(")
-        over = self.query() if self._begins_query() else self.expr()
+        over = self.query() if self._is_query() else self.expr()
         self._expect_sign(")")
         return Quantified(operator, expr, over, every, at)
 

@@ -120,3 +120,20 @@ class Reader:
             ahead += 1
         token = self._peek(ahead)
         return token.kind == "name" and token.text in ("select", "with", "values", "table")
+
+    def _is_query(self) -> bool:
+        """True if a query stands here, and not an expression that begins with one: (SELECT …)::oid[], for example.
+
+        Behind each parenthesis around it then stands another's end, or a word such as UNION.
+        """
+        leading, depth, ahead = 0, 0, 0
+        while self._peek(leading).text == "(":
+            leading += 1
+        while leading and (token := self._peek(ahead)).kind != "end":
+            ahead += 1
+            depth += {"(": 1, ")": -1}.get(token.text, 0) if token.kind == "sign" else 0
+            if depth < leading and ahead > leading:
+                leading, behind = depth, self._peek(ahead)
+                if behind.kind != "name" and behind.text != ")":
+                    return False
+        return self._begins_query()

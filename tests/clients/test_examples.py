@@ -48,10 +48,13 @@ def run(command: str, clinic: Engine, gateway: RunningServer, password: str) -> 
     )
 
 
-def test_every_example_has_a_command() -> None:
+def test_the_readme_names_every_example_and_no_other() -> None:
     files = {path.name for path in (ROOT / "examples").iterdir() if path.is_file()}
     asked = {re.findall(r"examples/(\S+)", command)[0] for command in COMMANDS}
-    assert asked == {name for name in files if name != "README.md" and not name.startswith("load_")}
+    assert len(asked) == 6
+    assert asked <= files
+    others = {name for name in files - asked - {"README.md"} if not name.startswith("load_")}
+    assert {name for name in others if f"`{name}`" not in README} == set()
 
 
 @pytest.mark.parametrize("command", RUN)

@@ -16,6 +16,8 @@ select count(*), bool_and(r.rulename = '_RETURN' and r.ev_type = '1' and r.is_in
 select 'a' as chart, pg_catalog.row_to_json(t) as data from (select count(*) as "Total", (select sum(numbackends) from pg_stat_database where false) as "Hi ""é""", 'r'::"char" as c, true as b, 'pg_class'::regclass::text as n, 1.5 as d, array['x'] as e, 'pg_type'::regclass as f) t union all select 'b', row_to_json(u) from (select relname, oid from pg_class where oid = 1259) u;
 select row_to_json(nosuch) from pg_class;
 select row_to_json(relname) from pg_class;
+select attname from pg_attribute where attrelid = 'pg_am'::regclass and attnum = any ((select conkey from pg_constraint where conrelid = 'pg_am'::regclass and contype = 'p')::oid[]);
+select relname from pg_class where oid = any ((select 1259::oid)) or oid = any ((select 1247::oid) union select 1249) or oid = any (((select array[1255])::oid[])) order by 1;
 select int4('x'), relname from pg_class;
 select trigger(1), relname from pg_class;
 select nosuch(1), relname from pg_class;
