@@ -129,7 +129,8 @@ def _labels(noisy: NoisyRows, keys: Sequence[int]) -> list[str]:
     if len(set(labels)) < len(labels):
         names = ", ".join(column.name for column in noisy.columns if not column.noisy) or "nothing"
         raise InvalidParameter("rows have the same label, and bars of several rows are not added up", hint=_by(names))
-    return [label if len(label) <= _LABEL else f"{label[: _LABEL - 1]}…" for label in labels]
+    short = [label if len(label) <= _LABEL else f"{label[: _LABEL - 1]}…" for label in labels]
+    return short if len(set(short)) == len(short) else labels
 
 
 def _by(names: str) -> str:

@@ -122,10 +122,15 @@ def test_a_value_that_is_missing_has_no_bar(ask: Ask) -> None:
 
 
 def test_text_is_drawn_as_it_is(ask: Ask) -> None:
-    odd = "'$\\frac{' || sex || chr(10) || 'and so on and so on and so on'"
+    odd = "'$\\frac{$' || sex || chr(10) || 'and so on and so on and so on'"
     axes = dpsql.plot(ask(f"SELECT {odd} AS k, COUNT(*) AS \"$n_{{1$\" FROM patients WHERE sex = 'F' GROUP BY k"))
-    assert labels(axes)[0] == "$\\frac{F and so on and …"
-    both = ask('SELECT sex, COUNT(*) AS "$a", COUNT(*) FILTER (WHERE age > 9) AS "b_{$" FROM patients GROUP BY sex')
+    assert labels(axes) == ["$\\frac{$F and so on and…"]
+    alike = "SELECT 'a very long name for a ' || sex AS k, COUNT(*) AS n FROM patients WHERE sex > 'F' GROUP BY k"
+    assert labels(dpsql.plot(ask(alike.replace("a very", "a very, very")))) == [
+        "a very, very long name for a M",
+        "a very, very long name for a X",
+    ]
+    both = ask('SELECT sex, COUNT(*) AS "$a_{$", COUNT(*) FILTER (WHERE age > 9) AS "$b_{$" FROM patients GROUP BY sex')
     assert len(png(axes)) > 0 < len(png(dpsql.plot(both)))
 
 

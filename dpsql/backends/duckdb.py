@@ -56,9 +56,6 @@ _LOCKED: dict[str, str | bool | int | float | list[str]] = {
 _OPENING = threading.Lock()
 """Connections to one file are to one database, which only the first of them may set up."""
 
-_OPENING = threading.Lock()
-"""Connections of one process to one file share its settings, which the first of them sets and locks."""
-
 _TYPES = {
     "BOOLEAN": SqlType.BOOLEAN,
     "TINYINT": SqlType.SMALLINT,
