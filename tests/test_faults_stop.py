@@ -84,7 +84,7 @@ def test_a_query_that_runs_is_answered_and_none_after_it(forks: Forks, clinic_fi
     world = World(forks, clinic_file, tmp_path, grace=SECONDS)
     with world.told_to_stop():
         # Who has come before the socket is closed, and waits to be accepted, is cut off by the system.
-        with pytest.raises(psycopg.OperationalError, match="refused|closed the connection|reset"):
+        with pytest.raises(psycopg.OperationalError, match=r"refused|closed the connection|reset"):
             connect(world.port)
         world.gateway.tell()
     assert isinstance(world.answers[0], list)
