@@ -4,8 +4,6 @@ This module is the PEP 249 face: `connect` opens a policy's database in this pro
 PostgreSQL driver connects to `dpsql serve`. `plot` draws a release; `%load_ext dpsql` brings queries into notebooks.
 """
 
-from typing import TYPE_CHECKING
-
 from dpsql.dbapi import (
     BINARY,
     DATETIME,
@@ -38,10 +36,8 @@ from dpsql.dbapi import (
     paramstyle,
     threadsafety,
 )
+from dpsql.notebook import load_ipython_extension
 from dpsql.plots import plot
-
-if TYPE_CHECKING:
-    from IPython.core.interactiveshell import InteractiveShell
 
 __all__ = [
     "BINARY",
@@ -77,10 +73,3 @@ __all__ = [
     "plot",
     "threadsafety",
 ]
-
-
-def load_ipython_extension(ipython: "InteractiveShell") -> None:
-    """Bring %dpsql and %%dpsql into a notebook: what `%load_ext dpsql` calls."""
-    from dpsql.notebook.magics import DpsqlMagics
-
-    ipython.register_magics(DpsqlMagics)

@@ -185,7 +185,7 @@ def test_the_settings_of_the_pages_exist(demo: Path) -> None:
     policy = load_policy(demo / "demo" / "clinic.toml")
     known = set(Settings(policy, policy.roles[0]).names()) | {"dpsql.budget", "dpsql.releases", "dpsql.columns"}
     named = {name for page in PAGES for name in re.findall(r"\bdpsql\.[a-z_]+\b(?![./(])", text(page))}
-    assert named - {"dpsql.connect", "dpsql.git"} <= known
+    assert named - {"dpsql.connect", "dpsql.plot", "dpsql.git"} <= known
     assert {name for name in known if name.startswith("dpsql.")} <= named
 
 

@@ -1,6 +1,7 @@
 """%dpsql and %%dpsql in a shell of IPython: answers, prices, errors in words, and nothing of the data as markup."""
 
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,12 +11,14 @@ import duckdb
 import pytest
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
+from matplotlib import pyplot
 from traitlets.config import Config
 
 import dpsql
 from dpsql.errors import BudgetExhausted, InvalidPolicy, PolicyViolation, UndefinedColumn, UnsupportedQuery
 from dpsql.notebook.answered import Answered
 
+PAGE = Path(__file__).parent.parent / "docs" / "python.md"
 SCRIPT = "<script>alert('1')</script>"
 POLICY = f"""
 version = 1
@@ -58,13 +61,13 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    hook = sys.excepthook
     made: Any = InteractiveShell(config=Config({"HistoryManager": {"enabled": False}}))  # type: ignore[no-untyped-call]
     made.extension_manager.load_extension("dpsql")
     yield made
     made.run_line_magic("dpsql", "close")
     made.restore_sys_module_state()
-    sys.excepthook = hook
+    for name in ("last_exc", "last_type", "last_value", "last_traceback"):
+        vars(sys).pop(name, None)
 
 
 @pytest.fixture
@@ -341,3 +344,20 @@ def test_explain_tells_and_spends_nothing(asked: Run, capsys: pytest.CaptureFixt
         assert "SQL:" not in told
     assert left(asked) == 8
     assert any("engine SQL" in row[0] for row in asked(f"%dpsql EXPLAIN {COUNTS}").rows)
+
+
+# The page
+
+
+def test_the_cells_of_the_page_run(
+    run: Run, clinic_policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(clinic_policy.parent, tmp_path / "demo", ignore=shutil.ignore_patterns("*ledger*"))
+    monkeypatch.chdir(tmp_path)
+    pyplot.switch_backend("Agg")
+    cells = re.findall(r"^```ipython\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(cells) == 3
+    for cell in cells:
+        run(cell)
+    assert "price: epsilon 0.2 (rho 0.02); remaining: epsilon 4.774 of 5\n" in capsys.readouterr().out
+    pyplot.close("all")

@@ -1,5 +1,7 @@
 """The dialect of dpsql:// URLs: what the URL says, transactions, the pool, and what is told of prices."""
 
+import shutil
+import threading
 import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +17,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InternalError, Operational
 from sqlalchemy.ext.automap import automap_base
 
 import dpsql
+from dpsql.backends import open_backend
 from dpsql.ledger import open_ledger
 from dpsql.policy import load_policy
 from dpsql.sqlalchemy import DpsqlDialect
@@ -212,6 +215,20 @@ def test_threads_never_spend_more_than_the_budget(clinic_policy: Path, ledger: s
     opened = open_ledger(ledger)
     assert opened.verify().ok
     opened.close()
+
+
+def test_many_threads_open_at_once(clinic_policy: Path, tmp_path: Path) -> None:
+    """The first to open the file locks its settings, which the others are to find as they were, or locked."""
+    shutil.copy(clinic_policy.with_suffix(".duckdb"), tmp_path)
+    policy = load_policy(Path(shutil.copy(clinic_policy, tmp_path)))
+    together = threading.Barrier(6)
+
+    def open_and_close(_: int) -> None:
+        together.wait()
+        open_backend(policy).close()
+
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(open_and_close, range(60)))
 
 
 def test_dispose_closes_and_a_closed_connection_is_replaced(clinic_policy: Path, ledger: str) -> None:

@@ -46,6 +46,7 @@ _LOCKED: dict[str, str | bool | int | float | list[str]] = {
     "autoload_known_extensions": False,
     "allow_community_extensions": False,
     "allow_unsigned_extensions": False,
+    "python_enable_replacements": False,  # no table is a variable of this process
     "temp_directory": "",  # no private row is spilled to disk
     "memory_limit": "50%",
     # This one decides by a column's least and greatest value, and in 2.0 its decisions can fail: an error that
@@ -54,6 +55,9 @@ _LOCKED: dict[str, str | bool | int | float | list[str]] = {
 }
 _OPENING = threading.Lock()
 """Connections to one file are to one database, which only the first of them may set up."""
+
+_OPENING = threading.Lock()
+"""Connections of one process to one file share its settings, which the first of them sets and locks."""
 
 _TYPES = {
     "BOOLEAN": SqlType.BOOLEAN,

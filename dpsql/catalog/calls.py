@@ -3,6 +3,7 @@
 Rule: a function that has no entry does not exist, as PostgreSQL says it; the name of a type is called as a cast to it.
 """
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -20,6 +21,7 @@ from dpsql.catalog.kinds import (
     INT4,
     INT8,
     OID,
+    OID_TYPES,
     TEXT,
     Kind,
     kind_of,
@@ -36,6 +38,7 @@ from dpsql.catalog.syntax import (
     Cast,
     Constant,
     Expr,
+    Name,
     Order,
     Parameter,
     Window,
@@ -69,6 +72,7 @@ class Calls(Operations, ABC):
             "jsonb_build_object": self._json_object,
             "to_json": self._to_json,
             "to_jsonb": self._to_json,
+            "row_to_json": self._row_to_json,
         }
 
     @abstractmethod
@@ -272,10 +276,29 @@ class Calls(Operations, ABC):
         arg = settled(self.statement, self.expr(node.args[0], scope))
         return Typed(self._json_text(arg), named(node.name.removeprefix("to_")))
 
+    def _row_to_json(self, node: Call, scope: Scope) -> Typed:
+        """The columns of an entry of FROM, which the one argument names."""
+        columns = scope.entry(node.args[0].parts) if len(node.args) == 1 and isinstance(node.args[0], Name) else None
+        if columns is None:
+            shown = ", ".join(shown_kind(self.expr(arg, scope).kind) for arg in node.args)
+            raise UndefinedFunction(
+                f"function row_to_json({shown}) does not exist",
+                hint="Name an entry of FROM: SELECT row_to_json(t) FROM (SELECT 1 AS one) AS t",
+                position=node.at + 1,
+            )
+        pairs = [
+            f"{quote(json.dumps(column.name, ensure_ascii=False) + ':')} || "
+            + self._json_text(Typed(column.sql, column.kind))
+            for column in columns
+        ]
+        return Typed("('{' || " + " || ',' || ".join(pairs) + " || '}')", named("json"))
+
     def _json_text(self, arg: Typed) -> str:
         """A value as JSON; one that is JSON stays what it is."""
-        shown = arg.sql if arg.kind.name in ("json", "jsonb") else f"catalog_text(CAST(to_json({arg.sql}) AS VARCHAR))"
-        return f"coalesce({shown}, 'null')"
+        if arg.kind.name in ("json", "jsonb"):
+            return f"coalesce({arg.sql}, 'null')"
+        value = as_text(self.statement, arg) if arg.kind.name in OID_TYPES else arg.sql  # an OID is no number there
+        return f"coalesce(catalog_text(CAST(to_json({value}) AS VARCHAR)), 'null')"
 
     def _json_array(self, node: Call, scope: Scope) -> Typed:
         text = self._json_text(settled(self.statement, self.expr(node.args[0], scope)))

@@ -51,6 +51,7 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "autoload_known_extensions": False,
     "allow_community_extensions": False,
     "allow_unsigned_extensions": False,
+    "python_enable_replacements": False,
 }
 _RAISED: Final = re.compile(r"CatalogFault: (\d+)")
 _SIZES: Final = ("bytes", "kB", "MB", "GB", "TB")
@@ -138,7 +139,8 @@ class CatalogEngine:
             return CardinalityViolation()
         if isinstance(error, duckdb.ConversionException):
             return InvalidText("invalid input syntax: " + text.partition("\n")[0].removeprefix("Conversion Error: "))
-        _LOG.warning("a catalog query failed: %s: %s", type(error).__name__, text.partition("\n")[0])
+        # The engine's own text may quote the query: only its kind is logged.
+        _LOG.warning("a catalog query failed: %s", type(error).__name__)
         return UnsupportedQuery("this catalog query is not supported", hint="SELECT * FROM dpsql.columns")
 
     # Loading

@@ -125,11 +125,18 @@ class Scope:
             names = {column.name for column in self.merged}
             rest = [c for binding in self.bindings for c in binding.columns if c.name not in names]
             return [*self.merged, *rest]
+        columns = self.entry(node.qualifier)
+        if columns is None:
+            table = ".".join(node.qualifier)
+            raise UndefinedTable(f'missing FROM-clause entry for table "{table}"', position=node.at + 1)
+        return columns
+
+    def entry(self, qualifier: tuple[str, ...]) -> Sequence[Out] | None:
+        """The columns of an entry of FROM, here or outside; None where there is none of the name."""
         scope: Scope | None = self
         while scope is not None:
-            found = scope._qualified(node.qualifier)
+            found = scope._qualified(qualifier)
             if found:
                 return found[0].columns
             scope = scope.outer
-        table = ".".join(node.qualifier)
-        raise UndefinedTable(f'missing FROM-clause entry for table "{table}"', position=node.at + 1)
+        return None

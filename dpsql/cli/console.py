@@ -1,6 +1,7 @@
 """`dpsql console`: the data owner's view in a browser, beside the gateway, until it is told to stop."""
 
 import asyncio
+import logging
 import signal
 from contextlib import closing
 from datetime import UTC, datetime
@@ -27,8 +28,9 @@ from dpsql.console.site import Site, Sources
 from dpsql.errors import Error, InvalidParameter
 from dpsql.ledger import is_file, ledger_file, open_ledger
 from dpsql.policy import load_policy
-from dpsql.wire.tls import load_tls
+from dpsql.wire.tls import ServerTls, load_tls
 
+_LOG: Final = logging.getLogger("dpsql.console")
 _LEDGER_SECONDS: Final = 600.0
 _ENGINE_SECONDS: Final = 60.0
 _HERE: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -62,14 +64,15 @@ def console(
     """Show budgets, spending, releases and health in a browser, to whoever has the owner's password.
 
     The password is asked for, or read from the first line of standard input where that is no terminal. Nothing is
-    written to ledger or policy. With --metrics-port, the page also shows what the gateway refused, and why.
+    written to ledger or policy. With --metrics-port, the page also shows what the gateway refused, and why. SIGTERM
+    and Ctrl-C stop the console; SIGHUP has it read the certificate again.
 
     Example:
       dpsql console clinic.toml --metrics-port 9187
     """
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key belong together")
-    tls = load_tls(tls_cert, tls_key).context if tls_cert is not None and tls_key is not None else None
+    tls = load_tls(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
     if tls is None and not is_loopback(host):
         raise InvalidParameter(
             f"without TLS the console does not listen on {host}: the password would cross the network readable",
@@ -90,18 +93,33 @@ def console(
     sources.ledger.latest()
     sources.engine.latest()
     known = _HERE | {_bracketed(host.lower()), *(name.lower() for name in names)}
-    server = ConsoleServer(Site(sources, password, known, secure=tls is not None), host, port, tls)
-    asyncio.run(_run(server, f"http{'' if tls is None else 's'}://{names[0] if names else _bracketed(host)}"))
+    server = ConsoleServer(
+        Site(sources, password, known, secure=tls is not None), host, port, None if tls is None else tls.context
+    )
+    asyncio.run(_run(server, tls, f"http{'' if tls is None else 's'}://{names[0] if names else _bracketed(host)}"))
 
 
-async def _run(server: ConsoleServer, url: str) -> None:
-    told_to_stop = asyncio.Event()
+async def _run(server: ConsoleServer, tls: ServerTls | None, url: str) -> None:
+    told_to_stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, told_to_stop.set)
+        loop.add_signal_handler(number, told_to_stop.set)
+    # Whoever has the gateway load its policies again may mean all that is called dpsql.
+    loop.add_signal_handler(signal.SIGHUP, partial(_renew, server, tls))
     await listen(server.start, server.host, server.port)
     click.echo(f"console on {url}:{server.port}/")
     await told_to_stop.wait()
     await server.close()
+
+
+def _renew(server: ConsoleServer, tls: ServerTls | None) -> None:
+    """Read the certificate again, if there is one; the policy is read for each view anyhow."""
+    if tls is not None:
+        try:
+            server.renew_tls(tls.renewed().context)
+        except Error as error:
+            _LOG.error("the certificate stays as it was: %s", error.message)
+        else:
+            _LOG.info("the certificate was loaded again")
 
 
 def _bracketed(host: str) -> str:

@@ -264,4 +264,5 @@ def renamed(clauses: Clauses, lowered: Lowered, alias: exp.TableAlias) -> Lowere
     if len(names) > len(shown):
         raise InvalidSyntax("more column aliases than columns", position=clauses.at(alias))
     given = iter([*names, *(name for name, _ in shown[len(names) :])])
-    return replace(lowered, columns=tuple((n if f in lowered.hidden else next(given), f) for n, f in lowered.columns))
+    columns = tuple((n if f in lowered.hidden else next(given), f) for n, f in lowered.columns)
+    return replace(lowered, columns=columns, schemas=frozenset())

@@ -169,7 +169,7 @@ class QueryLowerer:
         """Lower a table, a subquery or VALUES of FROM; a LATERAL one in the scope of those before it."""
         self._count(node)
         if isinstance(node, exp.Table):
-            refuse_other_arguments(node, "this", "db", "alias", "only", offset=self.clauses.offset)
+            refuse_other_arguments(node, "this", "db", "catalog", "alias", "only", offset=self.clauses.offset)
             return self._named(node, ctes)
         if isinstance(node, exp.Values):
             return self._fresh(self.query(node, ctes, scope))
@@ -194,7 +194,16 @@ class QueryLowerer:
                 position=self.clauses.at(node),
             )
         name = identifier(node.this)
-        schema = identifier(node.args["db"]) if node.args.get("db") is not None else None
+        database, schema = (
+            identifier(node.args[part]) if node.args.get(part) is not None else None for part in ("catalog", "db")
+        )
+        own = self.clauses.catalog.policy.dataset.name
+        if database not in (None, own):
+            raise UnsupportedQuery(
+                f'cross-database references are not implemented: "{database}.{schema}.{name}"',
+                hint=f"The database of this connection is {own}.",
+                position=self.clauses.at(node),
+            )
         if schema is None and name in ctes:
             self._count(node, self._sizes[ctes[name].columns])
             return self._fresh(ctes[name])

@@ -17,6 +17,7 @@ class Lowered:
         hidden: Keys that lead to the unit and that the policy does not list as columns.
         limited: Places of the columns that are followed by the two limits of their 95 % interval.
         invented: Whether the rows are made up of the policy's bounds and domains.
+        schemas: What the schema may be called of a table under its own name; empty for everything else.
     """
 
     status: Status
@@ -24,11 +25,13 @@ class Lowered:
     hidden: frozenset[Field] = frozenset()
     limited: tuple[int, ...] = ()
     invented: bool = False
+    schemas: frozenset[str] = frozenset()
 
     def source(self, alias: str) -> Source:
         """The relation as an entry of FROM: what is hidden stays so."""
         shown = tuple((name, field) for name, field in self.columns if field not in self.hidden)
-        return Source(alias, shown, tuple((name, field) for name, field in self.columns if field in self.hidden))
+        hidden = tuple((name, field) for name, field in self.columns if field in self.hidden)
+        return Source(alias, shown, hidden, schemas=self.schemas)
 
     @property
     def relation(self) -> Relation:

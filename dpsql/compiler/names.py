@@ -12,7 +12,7 @@ from dpsql.sqltypes import SqlType
 def _column(lowering: Lowering, node: exp.Column) -> Expr:
     if isinstance(node.this, exp.Star):
         raise UnsupportedQuery("* may not stand in an expression", position=lowering.at(node))
-    lowering.only(node, "this", "table")
+    lowering.only(node, "this", "table", "db")
     return lowering.scope.column(node)
 
 

@@ -27,7 +27,7 @@ def select_list(clauses: Clauses, select: exp.Select, scope: Scope) -> tuple[Ite
     items: list[Item] = []
     for node in select.expressions:
         if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
-            refuse_other_arguments(node, "this", "table", offset=clauses.offset)
+            refuse_other_arguments(node, "this", "table", "db", offset=clauses.offset)
             if not scope.sources:
                 raise InvalidSyntax("SELECT * with no tables specified is not valid", position=clauses.at(node))
             items += [Item(name, node, field) for name, field in scope.star(node)]

@@ -25,12 +25,19 @@ class Source:
         columns: Visible names with their fields, in order; a name may repeat.
         hidden: Keys that lead to the unit where the policy does not list them: they resolve, but `*` leaves them out.
         merged: Names that USING or NATURAL made one with another source's: they resolve by the alias alone.
+        schemas: What the schema may be called of a table that stands under its own name, as in public.patients.age.
     """
 
     alias: str
     columns: tuple[tuple[str, Field], ...]
     hidden: tuple[tuple[str, Field], ...] = ()
     merged: frozenset[str] = frozenset()
+    schemas: frozenset[str] = frozenset()
+
+    def is_called(self, node: exp.Column) -> bool:
+        """True if a column's qualifier, with a schema or without, is this entry's name."""
+        schema = node.args.get("db")
+        return self.alias == identifier(node.args["table"]) and (schema is None or identifier(schema) in self.schemas)
 
     def named(self, name: str, *, qualified: bool) -> tuple[Field, ...]:
         """The fields of a name: columns, or else hidden keys."""
@@ -74,7 +81,7 @@ class Scope:
         qualifier, name = node.args.get("table"), identifier(node.this)
         for scope in (self, *self.around()):
             if qualifier is not None:
-                if any(source.alias == identifier(qualifier) for source in scope.sources):
+                if any(source.is_called(node) for source in scope.sources):
                     return scope
             elif any(source.named(name, qualified=False) for source in scope.sources):
                 return scope
@@ -124,7 +131,7 @@ class Scope:
         if table is None:
             return self.sources
         alias = identifier(table)
-        sources = [source for source in self.sources if source.alias == alias]
+        sources = [source for source in self.sources if source.is_called(node)]
         if not sources:
             raise UndefinedTable(
                 f'missing FROM-clause entry for table "{alias}"',

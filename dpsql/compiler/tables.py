@@ -1,6 +1,6 @@
 """tables: the tables of the policy, and the relations of schema dpsql, as entries of FROM."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpsql.compiler.catalog import SYSTEM_TABLES, Catalog
 from dpsql.compiler.ir import Field, Link, Protected, Public, Released, Scan, Status, SystemScan, UnitScan
@@ -31,17 +31,20 @@ class Tables:
         """
         if schema == "dpsql" and name in SYSTEM_TABLES:
             columns = tuple((column, self.fields.new(type_)) for column, type_ in SYSTEM_TABLES[name].columns)
-            return Lowered(Released(SystemScan(name, tuple(field for _, field in columns))), columns)
-        own_schema = schema in (None, self.catalog.policy.dataset.schema, "public")
-        table = self.catalog.table(name if own_schema else f"{schema}.{name}")
+            scanned = SystemScan(name, tuple(field for _, field in columns))
+            return Lowered(Released(scanned), columns, schemas=frozenset({"dpsql"}))
+        own = frozenset({self.catalog.policy.dataset.schema, "public"})
+        schemas = own if schema is None or schema in own else frozenset({schema})
+        table = self.catalog.table(name if schemas == own else f"{schema}.{name}")
         if table is None:
             full = name if schema is None else f"{schema}.{name}"
             raise undefined_table(full, self.catalog.names(), at)
         if not table.public:
-            return self.protected(table)
+            return replace(self.protected(table), schemas=schemas)
         fields = tuple(self.fields.new(column.type) for column in table.columns)
         names = (column.name for column in table.columns)
-        return Lowered(Public(Scan(table, table.columns, fields)), tuple(zip(names, fields, strict=True)))
+        named = tuple(zip(names, fields, strict=True))
+        return Lowered(Public(Scan(table, table.columns, fields)), named, schemas=schemas)
 
     def protected(self, table: Table) -> Lowered:
         """The rows of a protected table, with their hidden unit."""

@@ -13,6 +13,7 @@ from dpsql.console.journal import Day, Journal
 from dpsql.console.view import LedgerView
 from dpsql.errors import InvalidParameter, InvalidPolicy, PolicyViolation
 from dpsql.ledger import BudgetStatus, OwnerRecord, PaidRelease
+from dpsql.ledger.looks import EXACT_VALUES
 from dpsql.policy import Policy
 
 RELEASES = 25
@@ -54,10 +55,12 @@ class Facts:
         cap: The budget over all users.
         holdings: The cap, the users and the groups.
         days: What was charged to the cap on each day.
+        is_all: Whether these are all the days until now; of a large ledger, the first view is not of all.
         releases: Some of the releases, newest first.
         older: What is asked for to see the next older ones; None if there are none.
         newest: Whether these are the newest.
         changes: What the owner changed last, newest first.
+        exact: How often the owner took exact values from the data, which no budget covers.
     """
 
     at: datetime
@@ -66,10 +69,12 @@ class Facts:
     cap: BudgetStatus
     holdings: Sequence[Holding]
     days: Mapping[date, Day]
+    is_all: bool
     releases: Sequence[PaidRelease]
     older: int | None
     newest: bool
     changes: Sequence[OwnerRecord]
+    exact: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,19 +126,21 @@ class Gatherer:
         with closing(self._open_ledger()) as ledger:
             cap = ledger.cap(policy)
             found = ledger.paid(name, RELEASES + 1, before)
+            changes = [record for record in reversed(ledger.owner_history()) if record.dataset in (None, name)]
+            days, is_all = self._journal.days(ledger, cap.numbers)
             return Facts(
                 at=datetime.now(UTC),
                 policy=policy,
                 trouble=trouble,
                 cap=cap,
                 holdings=tuple(_holdings(ledger, policy, cap)),
-                days=self._journal.days(ledger, cap.numbers),
+                days=days,
+                is_all=is_all,
                 releases=found[:RELEASES],
                 older=found[RELEASES - 1].record.release_id if len(found) > RELEASES else None,
                 newest=before is None,
-                changes=[record for record in ledger.owner_history() if record.dataset in (None, name)][
-                    : -CHANGES - 1 : -1
-                ],
+                changes=changes[:CHANGES],
+                exact=sum(record.kind == EXACT_VALUES for record in changes),
             )
 
 

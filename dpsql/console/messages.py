@@ -20,7 +20,7 @@ PLAIN: Final = "text/plain; charset=utf-8"
 _FORM: Final = "application/x-www-form-urlencoded"
 
 _LINE: Final = re.compile(rb"([A-Z]{1,16}) (/[!-~]{0,2000}) HTTP/1\.[01]")
-_FIELD: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}):[ \t]*([\t -~\x80-\xff]*)")
+_FIELD: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}):([\t -~\x80-\xff]*)")
 _LENGTH: Final = re.compile("[0-9]{1,9}")
 _MOST_FIELDS: Final = 100
 

@@ -13,11 +13,10 @@ from dpsql.console.markup import Content, Html, document, element, joined
 from dpsql.console.tables import Column, table
 from dpsql.errors import Error
 from dpsql.ledger import BudgetStatus, OwnerRecord, PaidRelease
-from dpsql.ledger.looks import EXACT_VALUES
 from dpsql.policy import Policy, Role, Table
 from dpsql.policytext import budget_text, keys_text, limits_text
 from dpsql.privacy.accounting import Limit, Spent
-from dpsql.system import budget_note, decimal_text
+from dpsql.system import budget_note, decimal_text, times
 
 _DAYS: Final = 30
 _QUERY_CHARACTERS: Final = 2000
@@ -97,8 +96,8 @@ def _warnings(facts: Facts, health: Health) -> Iterator[Html]:
         told.append("The database cannot be opened: see Health.")
     if health.gateway is not None and not health.gateway.ready:
         told.append("The gateway lets no clients in: see Health.")
-    if any(record.kind == EXACT_VALUES for record in facts.changes):
-        told.append("Exact values were taken from the data, which no budget covers: see Changes.")
+    if facts.exact:
+        told.append(f"Exact values were taken from the data {times(facts.exact)}. No budget covers what they tell.")
     yield from (element("p", text, class_="trouble", role="alert") for text in told)
 
 
@@ -150,6 +149,8 @@ def _spending(facts: Facts) -> Html:
         f"The highest column is {_percent(highest)} of the cap." if highest else "Nothing in these days.",
         class_="note",
     )
+    if not facts.is_all:
+        about = joined(about, element("p", "The ledger is still being added up: look again.", class_="trouble"))
     chart = columns(bars, f"Share of the cap spent on each of the last {_DAYS} days")
     axis = element("p", element("span", shown[0].isoformat()), element("span", shown[-1].isoformat()), class_="axis")
     rows = [

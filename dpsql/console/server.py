@@ -50,6 +50,10 @@ class ConsoleServer:
         """The port that is listened on; where 0 was asked for, known once started."""
         return self._port
 
+    def renew_tls(self, tls: ssl.SSLContext) -> None:
+        """Meet the clients to come with another certificate."""
+        self._tls = tls
+
     async def start(self) -> None:
         """Listen."""
         self._server = await asyncio.start_server(self._serve, self.host, self._port, limit=_HEAD_BYTES)
@@ -62,13 +66,16 @@ class ConsoleServer:
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         """Serve one client: all that it may do is to go away, or to take too long."""
-        address = writer.get_extra_info("peername")[0]
+        # Who has gone already has no name any more.
+        address = (writer.get_extra_info("peername") or ("",))[0]
         try:
             with self._place(address) as is_free:
                 if is_free:
                     await self._converse(reader, writer, address)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             return
+        except Exception as error:
+            log_bug(error)
         finally:
             writer.close()
 

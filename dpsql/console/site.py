@@ -140,7 +140,7 @@ def _page(status: HTTPStatus, body: bytes) -> Response:
     return Response(status, body, HTML)
 
 
-def _host(named: str) -> str:
+def _host(named: str) -> str | None:
     """The host of a Host header without its port, which may be another one where a container's is mapped."""
     found = re.fullmatch(r"(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(?::[0-9]{1,5})?", named.lower())
-    return "" if found is None else found[1]
+    return None if found is None else found[1]

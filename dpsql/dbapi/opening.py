@@ -80,4 +80,8 @@ def _ensure_account(ledger: Ledger, policy: Policy, user: str, role: str | None)
         raise PolicyViolation(f'user "{user}" is new and needs a role', hint=hint)
     if role is not None and role not in names:
         raise PolicyViolation(f'the policy has no role "{role}"', hint=hint)
-    ledger.add_account(user, role if role is not None else names[0])
+    try:
+        ledger.add_account(user, role if role is not None else names[0])
+    except InvalidParameter:
+        if ledger.account(user) is None:  # else another connection has added it meanwhile
+            raise

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import fields
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from dpsql.errors import InvalidParameter, LedgerUnavailable
 from dpsql.ledger.accounts import check_name, freeze, freeze_after_failures, set_group, unfreeze, unknown
 from dpsql.ledger.budgets import budget_status, cap_status, group_budget, last_charge, role_budget
-from dpsql.ledger.chain import sha256
+from dpsql.ledger.chain import Record, sha256
 from dpsql.ledger.charging import again, charge, held
 from dpsql.ledger.commits import GroupCommit
 from dpsql.ledger.copying import fill
@@ -59,6 +59,8 @@ _ACCOUNT = (
     "OR f.scope = 'user' AND f.holder = a.name OR f.scope = 'group' AND f.holder = a.user_group), a.created, "
     "a.user_group FROM accounts a LEFT JOIN verifiers v ON v.name = a.name WHERE a.removed = 0"
 )
+
+_FIELDS = tuple(field.name for field in fields(Record))
 
 _RELEASE = (
     "r.id, r.key, r.reused, EXISTS (SELECT 1 FROM stored WHERE release = r.origin), c.at, c.body "
@@ -351,7 +353,7 @@ class StoredLedger:
         self._catch_up()
         with self._translated(), self._storage.snapshot() as store:
             for record in records(store, after):
-                yield {**asdict(record), "body": json.loads(record.body)}
+                yield {name: getattr(record, name) for name in _FIELDS} | {"body": json.loads(record.body)}
 
     def close(self) -> None:
         """Close the ledger; what waits to be written fails."""

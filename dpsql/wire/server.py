@@ -184,6 +184,7 @@ class GatewayServer:
         self._process_ids = itertools.count(1)
         self._seated: Counter[str] = Counter()
         self._knocking: Counter[str] = Counter()
+        self._closing = False
         self._closed = asyncio.Event()
         self._metrics = metrics or Metrics()
         self._show_gauges(self._metrics)
@@ -219,6 +220,7 @@ class GatewayServer:
 
     async def close(self, grace: float = 10.0) -> None:
         """Stop: accept nobody, let running statements end for `grace` seconds, cancel the others, say goodbye."""
+        self._closing = True
         if self._server is not None:
             self._server.close()
         for connection in self._clients:
@@ -240,6 +242,8 @@ class GatewayServer:
         return Connection(ServerProtocol(self._limits.messages), self._limits.write_seconds, self._welcome)
 
     def _welcome(self, connection: Connection) -> None:
+        if self._closing:  # it came in when nobody was to come any more
+            connection.stop()
         self._clients[connection] = asyncio.get_running_loop().create_task(self._serve(connection))
 
     async def _serve_call(self, function: Callable[[], T]) -> T:
@@ -279,7 +283,7 @@ class GatewayServer:
             self._metrics.logins.add(error.sqlstate)
             raise
         if isinstance(login, CancelRequest):
-            self._cancel(login)
+            await self._cancel(login, connection.address)
             return
         self._metrics.logins.add("00000")
         with self._seat(login.user):
@@ -378,7 +382,13 @@ class GatewayServer:
         metrics.gauge("dpsql_calls_waiting", "Calls that wait for a worker.", lambda: self._statements.waiting)
         metrics.gauge("dpsql_accepting", "1 while new clients are let in.", lambda: int(self.accepting))
 
-    def _cancel(self, request: CancelRequest) -> None:
+    async def _cancel(self, request: CancelRequest, address: str) -> None:
+        """Cancel a guest's statement; a wrong key waits like a wrong password, so that few can be tried."""
         guest = self._guests.get(request.process_id)
-        if guest is not None and hmac.compare_digest(guest.secret_key, request.secret_key):
+        if guest is None:
+            return
+        if hmac.compare_digest(guest.secret_key, request.secret_key):
             guest.cancel()
+            return
+        with self._guesses.failed(guest.user, address) as seconds:
+            await asyncio.sleep(seconds)

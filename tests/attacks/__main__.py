@@ -10,7 +10,7 @@ from dpsql.auditing import Extent, audit
 from tests.attacks.arena import Arena, Comparison, Verdict, open_arena
 
 ROUNDS = 200
-WIDTHS = (25, 62, 62)
+WIDTHS = (25, 62, 76)
 
 
 def comparisons(arena: Arena) -> Iterator[Comparison]:

@@ -1,9 +1,13 @@
 """Exhaustion: queries without end, a statement of 100 MB, thousands of connections."""
 
+import multiprocessing
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, suppress
+from functools import partial
+from multiprocessing.synchronize import Barrier
 
 import psycopg
 
@@ -23,6 +27,9 @@ ENDLESS = (
     "SELECT COUNT(*) FROM generate_series(1, 100000) AS a, generate_series(1, 100000) AS b (n), people WHERE age > n",
 )
 LARGE = 100_000_000
+MANY, PROCESSES = 10_000, 4
+SECONDS = 300
+"""Longer than all processes take together."""
 LOGINS = Limits().logins // 2
 """So many places there are for those of one address."""
 MOST = 10_000_000
@@ -66,16 +73,37 @@ def swallowed(port: int) -> int:
         return sent
 
 
-def kept(port: int, clients: int) -> int:
-    """How many connections are held for one who never logs in."""
+def kept(port: int, clients: int, at_once: Callable[[], object] = lambda: None) -> int:
+    """How many connections are held for one who never logs in; all are open until `at_once` returns."""
     with ExitStack() as held:
-        opened = [held.enter_context(socket.create_connection(("127.0.0.1", port), 30)) for _ in range(clients)]
+        opened = [held.enter_context(socket.create_connection(("127.0.0.1", port), 60)) for _ in range(clients)]
         greeted = 0
         for client in opened:
             with suppress(ConnectionError):
                 client.sendall(STARTUP)
                 greeted += client.recv(1) == b"R"
+        at_once()
         return greeted
+
+
+def kept_of_many(port: int, clients: int) -> int:
+    """The same, from several processes: one may not have so many sockets, and the gateway has its own."""
+    fresh = multiprocessing.get_context("spawn")
+    arguments = (fresh.Barrier(PROCESSES),)
+    with ProcessPoolExecutor(PROCESSES, mp_context=fresh, initializer=_share, initargs=arguments) as pool:
+        parts = [pool.submit(_kept_together, port, clients // PROCESSES) for _ in range(PROCESSES)]
+        return sum(part.result() for part in parts)
+
+
+_shared: list[Barrier] = []
+
+
+def _share(barrier: Barrier) -> None:
+    _shared.append(barrier)
+
+
+def _kept_together(port: int, clients: int) -> int:
+    return kept(port, clients, partial(_shared[0].wait, SECONDS))
 
 
 def is_served(dsn: str) -> bool:
@@ -87,13 +115,13 @@ def is_served(dsn: str) -> bool:
 
 
 def verdict(unended: int, port: int, clients: int) -> Verdict:
-    read, held = swallowed(port), kept(port, clients)
+    read, held = swallowed(port), (kept_of_many if clients >= MANY else kept)(port, clients)
     text = f"{unended} of {len(ENDLESS)} queries run on, {read / 1e6:.0f} MB read, {held} of {clients} clients kept"
     return Verdict(text, unended > 0 or read > MOST or held > LOGINS)
 
 
 def compare(arena: Arena) -> Comparison:
-    clients = 8000 if arena.thorough else 4 * LOGINS
+    clients = MANY if arena.thorough else 4 * LOGINS
     gateway, session = arena.naive(True), arena.session(True, epsilon=900)
     with naive_server() as port:
         naive = verdict(endless(gateway.ask, gateway.cancel), port, 4 * LOGINS)

@@ -17,10 +17,10 @@ from tests.faults.reads import Notes
 from tests.faults.victims import POINTS, connect, die
 from tests.faults.world import charges, new_ledger, question, write_policy
 
-LIVES = 3
+LIVES = 2
 DEATHS = tuple(POINTS)[tuple(POINTS).index("charged") :]
 """Where a gateway may die after the charge."""
-QUICK = ("read", "after the reply")
+QUICK = ("read",)
 PATIENTS = (
     "CREATE TABLE patients AS SELECT i AS patient_id, i % 90 AS age, 'F' AS sex, 70.0 AS weight FROM range(99) r (i)"
 )

@@ -1,12 +1,14 @@
 """Outside: files, settings, extensions, other databases, the environment, and functions that are not of the data."""
 
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from dpsql.backends import DuckDBBackend
+from dpsql.catalog.catalog import Catalogs
 from tests.attacks.arena import Arena, Comparison, Verdict
 from tests.attacks.naive import Ask, Refused, Rows
 
@@ -102,6 +104,50 @@ def compare(arena: Arena) -> Comparison:
 
 def test_outside(arena: Arena) -> None:
     compare(arena).check()
+
+
+LOCKED = {
+    "enable_external_access": "false",
+    "lock_configuration": "true",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "allow_unsigned_extensions": "false",
+    "python_enable_replacements": "false",
+    "temp_directory": "",
+}
+"""What every engine says of itself: each is a door of its own, and one that is shut twice stays shut."""
+FEW = {"threads": "1"}
+MOST_BYTES = 2_000_000_000
+"""What an engine that holds no data may take."""
+
+
+def settings(database: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    return dict(database.execute("SELECT name, value FROM duckdb_settings()").fetchall())
+
+
+def memory(database: duckdb.DuckDBPyConnection) -> float:
+    """Bytes that it may take."""
+    number, unit = settings(database)["memory_limit"].split()
+    return float(number) * {"MiB": 2**20, "GiB": 2**30}[unit]
+
+
+def test_every_engine_is_locked_down(arena: Arena) -> None:
+    engine = arena.engine(True)
+    backend = engine._backend
+    assert isinstance(backend, DuckDBBackend)
+    with closing(Catalogs({"arena": engine})) as catalogs:
+        catalog = catalogs.browser("arena", arena.session(True).user)._role.engine._database
+        for database in (backend._database, backend._shadow, engine._post._database, catalog):
+            assert settings(database).items() >= LOCKED.items()
+        for database in (backend._shadow, engine._post._database, catalog):
+            assert settings(database).items() >= FEW.items()
+            assert memory(database) <= MOST_BYTES
+    found = settings(backend._database)
+    assert found["access_mode"] == "read_only"
+    assert found["disabled_optimizers"].split(",") == ["statistics_propagation", "compressed_materialization"]
+    with duckdb.connect() as free:  # which takes 80 % of the machine's memory
+        assert memory(backend._database) == pytest.approx(memory(free) * 5 / 8, rel=0.1)
 
 
 def test_the_engine_itself_reaches_nothing(arena: Arena) -> None:

@@ -2,6 +2,7 @@
 
 import http.client
 import shutil
+import signal
 import socket
 import ssl
 import urllib.parse
@@ -14,6 +15,7 @@ import pytest
 from dpsql.cli.console import check_ledger, look_at_engine
 from dpsql.ledger import open_ledger
 from tests.cli.conftest import Program, Run
+from tests.wire.test_server import eventually
 
 CERTIFICATES = Path(__file__).parent.parent / "wire"
 
@@ -56,7 +58,8 @@ def test_it_shows_what_there_is_and_writes_nothing(policy: Path, ledger: str, st
     secret.write_text("a secret of the owner\nwith a second line\n")
     with closing(open_ledger(ledger)) as opened:
         before = list(opened.export())
-    tls = ("--tls-cert", CERTIFICATES / "server.crt", "--tls-key", CERTIFICATES / "server.key", "--metrics-port", 1)
+    certificate, key = (shutil.copy(CERTIFICATES / f"server.{end}", policy.parent) for end in ("crt", "key"))
+    tls = ("--tls-cert", certificate, "--tls-key", key, "--metrics-port", 1)
     names = ("--listen", "0.0.0.0", "--name", "Console.example.org", "--port", 0, "--password-file", secret)
     program = start("console", policy, "--ledger", ledger, *names, *tls)
     url = program.wait_for(program.out, "console on").partition("console on ")[2]
@@ -73,8 +76,24 @@ def test_it_shows_what_there_is_and_writes_nothing(policy: Path, ledger: str, st
         assert list(opened.export()) == before
     assert posted(port, name, "x").status == 403
     program.wait_for(program.err, "wrong password from 127.0.0.1")
+    former = presented(port)
+    program.process.send_signal(signal.SIGHUP)
+    program.wait_for(program.err, "the certificate was loaded again")
+    Path(certificate).write_text("none")
+    program.process.send_signal(signal.SIGHUP)
+    program.wait_for(program.err, "the certificate stays as it was: cannot load TLS certificate")
+    assert presented(port) == former
+    for new, old in (("renewed.crt", certificate), ("renewed.key", key)):
+        shutil.copy(CERTIFICATES / new, old)
+    program.process.send_signal(signal.SIGHUP)
+    assert eventually(lambda: presented(port) != former, 60)
     assert "secret" not in "\n".join([*program.out, *program.err])
     assert program.stop() == 0 and "Traceback" not in "\n".join(program.err)
+
+
+def presented(port: int) -> str:
+    """The certificate that a client who comes now is shown."""
+    return ssl.get_server_certificate(("127.0.0.1", port), timeout=60)
 
 
 def posted(port: int, name: str, password: str) -> http.client.HTTPResponse:

@@ -7,12 +7,15 @@ import base64
 import json
 import shutil
 import subprocess
+import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from tests.wire.test_server import eventually
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 
@@ -63,6 +66,19 @@ class Browser:
     def click(self, css: str) -> None:
         self.call("POST", self.find(css) + "/click")
 
+    def leave(self, css: str) -> None:
+        """Click on what leads to another page, and wait until that is there."""
+        self.script("window.former = true")
+        self.click(css)
+        assert eventually(self._is_elsewhere, 60)
+
+    def _is_elsewhere(self) -> bool:
+        try:
+            return bool(self.script("return !window.former && document.readyState === 'complete'"))
+        except urllib.error.HTTPError as error:  # between the pages there is none
+            error.close()
+            return False
+
     def script(self, body: str, *arguments: object) -> Any:
         return self.call("POST", "/execute/sync", script=body, args=list(arguments))
 
@@ -92,12 +108,12 @@ class Browser:
 def call(method: str, url: str, body: dict[str, Any] | None = None) -> Any:
     data = json.dumps(body or {}).encode() if method == "POST" else None
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=120) as answer:
         return json.load(answer)["value"]
 
 
 @contextmanager
-def opened(profile: Path, arguments: Sequence[str] = ()) -> Iterator[Browser]:
+def opened(profile: Path) -> Iterator[Browser]:
     """Open a browser that keeps its files in a folder."""
     found = chromium()
     assert found is not None
@@ -109,7 +125,7 @@ def opened(profile: Path, arguments: Sequence[str] = ()) -> Iterator[Browser]:
         base = f"http://127.0.0.1:{said.rstrip().rstrip('.').rpartition(' ')[2]}"
         options = {
             "binary": browser,
-            "args": ["--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}", *arguments],
+            "args": ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", f"--user-data-dir={profile}"],
         }
         wanted = {
             "goog:chromeOptions": options,

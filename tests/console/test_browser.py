@@ -47,10 +47,10 @@ def overview(console: RunningConsole, browser: Browser) -> Iterator[Browser]:
     browser.open(console.origin)
     assert browser.url == f"{console.origin}/login"
     browser.type("#password", PASSWORD)
-    browser.click("button")
+    browser.leave("button")
     assert browser.url == f"{console.origin}/"
     yield browser
-    browser.click("header button")
+    browser.leave("header button")
     assert browser.url == f"{console.origin}/login"
     complaints, asked = browser.console(), browser.requested()
     assert complaints == []
@@ -82,7 +82,7 @@ def test_it_can_be_read_on_every_screen(
 def test_a_wrong_password_says_so(console: RunningConsole, browser: Browser) -> None:
     browser.open(console.origin)
     browser.type("#password", "wrong")
-    browser.click("button")
+    browser.leave("button")
     assert browser.text("[role=alert]") == "This is not the password."
     (complaint,) = browser.console()
     assert "the server responded with a status of 403" in complaint

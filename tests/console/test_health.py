@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.console import asking
@@ -66,6 +66,7 @@ def _speak(server: socket.socket, answer: bytes | None) -> None:
             pass
 
 
+@settings(max_examples=30)
 @given(st.text() | st.from_regex(r'dpsql_[a-z_]*\{(sqlstate|database)="[^"]*"\} [0-9]*', fullmatch=True))
 def test_any_metrics_are_read_or_passed_over(text: str) -> None:
     found = read_metrics("here", "clinic", text)

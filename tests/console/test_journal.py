@@ -1,5 +1,6 @@
 """The days of a budget add up to what it has spent, however the ledger was read."""
 
+import itertools
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,6 +15,7 @@ from dpsql.console.journal import Journal
 from dpsql.ledger.stored import StoredLedger
 from dpsql.privacy.accounting import Spent
 from tests.ledger.world import SQL, Clock, gaussian, laplace, opened, peopled, policy, request
+from tests.wire.test_server import eventually
 
 POLICY = policy()
 TENTH = Fraction(1, 10)
@@ -31,7 +33,8 @@ def ledger(tmp_path: Path, clock: Clock) -> Iterator[StoredLedger]:
 
 
 def spent(journal: Journal, ledger: StoredLedger) -> list[tuple[str, int, Fraction | None]]:
-    days = journal.days(ledger, ledger.cap(POLICY).numbers)
+    days, is_all = journal.days(ledger, ledger.cap(POLICY).numbers)
+    assert is_all
     return [(str(day), paid.charges, paid.spent.pure_epsilon) for day, paid in sorted(days.items())]
 
 
@@ -49,18 +52,33 @@ def test_each_day_has_what_was_charged_to_the_cap(ledger: StoredLedger, clock: C
     told = [("2026-01-15", 1, TENTH), ("2026-01-17", 2, 3 * TENTH)]
     assert spent(journal, ledger) == told == spent(Journal(), ledger)
     total = Spent.zero()
-    for day in journal.days(ledger, ledger.cap(POLICY).numbers).values():
+    for day in journal.days(ledger, ledger.cap(POLICY).numbers)[0].values():
         total = total.merge(day.spent)
     assert total == ledger.cap(POLICY).spent
-    assert journal.days(ledger, [99]) == {}
+    assert journal.days(ledger, [99]) == ({}, True)
 
 
 def test_a_day_without_a_pure_price_has_none(ledger: StoredLedger) -> None:
     wide = policy(cap=None)
     ledger.charge("ana", wide, [request("a", laplace(TENTH))], sql=SQL)
     journal = Journal()
-    (day,) = journal.days(ledger, ledger.cap(wide).numbers).values()
+    (day,) = journal.days(ledger, ledger.cap(wide).numbers)[0].values()
     assert day.spent.merge(Spent.zero().add([gaussian(TENTH)])).pure_epsilon is None
+
+
+def test_a_large_ledger_is_read_on_when_it_is_asked_again(ledger: StoredLedger) -> None:
+    for key in "abcde":
+        ledger.charge("ana", POLICY, [request(key)], sql=SQL)
+    ticks = itertools.count()
+    journal = Journal(4, lambda: float(next(ticks)))
+    seen = []
+    while True:
+        days, is_all = journal.days(ledger, ledger.cap(POLICY).numbers)
+        seen.append(sum(day.charges for day in days.values()))
+        if is_all:
+            break
+    assert len(seen) > 2 and seen == sorted(seen) and seen[-1] == 5
+    assert spent(journal, ledger) == spent(Journal(), ledger)
 
 
 def test_caps_that_become_one_have_their_days_together(ledger: StoredLedger) -> None:
@@ -101,16 +119,13 @@ def test_what_takes_long_is_asked_once_at_a_time_and_again_when_it_is_old() -> N
 
     background = Background(ask, 10, lambda: now[0])
     assert background.latest() is None
-    while background.latest() is None:
-        pass
+    assert eventually(lambda: background.latest() is not None)
     now[0] = 10
     assert (background.latest(), asked) == (0, [0])
     now[0], fails[0] = 10.5, True
     assert background.latest() == 0
-    while background._running:
-        pass
+    assert eventually(lambda: not background._running)
     fails[0] = False
     now[0] = 30
-    while background.latest() != 30:
-        pass
+    assert eventually(lambda: background.latest() == 30)
     assert asked == [0, 10.5, 30]

@@ -44,6 +44,7 @@ def test_any_bytes_are_a_request_or_refused(data: bytes) -> None:
         b"GET / HTTP/1.1\r\nHost : x\r\n\r\n",
         b"GET / HTTP/1.1\r\n folded\r\n\r\n",
         b"GET / HTTP/1.1\r\nX: a\nb\r\n\r\n",
+        b"GET / HTTP/1.1\r\nX:" + b" " * 16_000 + b"\0\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: x\r\nhost: y\r\n\r\n",
         b"GET / HTTP/1.1\r\n" + b"".join(b"X%d: y\r\n" % n for n in range(101)) + b"\r\n",
     ],

@@ -104,7 +104,9 @@ def test_what_is_wrong_is_said_above_all(facts: Facts) -> None:
     assert "record 3 was changed" in told and "does not answer at here" in told and "there is no file" in told
 
 
-def test_what_is_not_known_yet_is_said_so(facts: Facts) -> None:
+def test_what_is_not_known_yet_is_said_so(facts: Facts, page: str) -> None:
+    assert "look again" not in words(page)
+    assert "still being added up" in words(overview(replace(facts, is_all=False), HEALTH).decode())
     told = words(overview(facts, Health(None, None, None)).decode())
     for part in ("is being checked", "is being looked at", "not asked", "The ledger does not hold refusals"):
         assert part in told
@@ -126,6 +128,15 @@ def test_older_releases_are_on_other_pages(tmp_path: Path) -> None:
     assert newest.older == newest.releases[-1].record.release_id == 3
     assert len(newest.changes) == CHANGES and newest.changes[0].reason == "back"
     assert 'href="/?before=3#releases"' in overview(newest, HEALTH).decode()
+    assert "Exact values" not in overview(newest, HEALTH).decode()
+    with closing(SqliteLedger(path, clock=Clock())) as ledger:
+        for purpose in ("for ages", "for costs"):
+            ledger.record_exact(small, purpose)
+        ledger.record_exact(policy(name="trials"), "for weights")
+        for _ in range(CHANGES):
+            ledger.freeze(Holder(Scope.USER, "ben"), "again")
+            ledger.unfreeze(Holder(Scope.USER, "ben"), "back")
+    assert "taken from the data 2 times." in overview(gatherer.gather(None), HEALTH).decode()
     oldest = gatherer.gather(newest.older)
     assert [paid.record.release_id for paid in oldest.releases] == [2, 1]
     page = overview(oldest, HEALTH).decode()

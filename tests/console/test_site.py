@@ -8,9 +8,11 @@ from urllib.parse import quote
 
 import pytest
 
+from dpsql.console.messages import read_head
 from dpsql.ledger import SqliteLedger
 from dpsql.wire.guesses import Guesses
 from tests.console.world import EVIL, PASSWORD, Answer, Place, RunningConsole, ask, logged_in, site, words
+from tests.wire.test_server import eventually
 
 STATIC = ("/style.css", "/icon.svg")
 
@@ -97,9 +99,7 @@ def test_only_so_many_guesses_are_judged_at_once(slow: RunningConsole, monkeypat
     monkeypatch.setattr("dpsql.console.site.asyncio.sleep", wait)
     with ThreadPoolExecutor(8) as pool:
         guesses = [pool.submit(ask, slow, "POST", "/login", f"password={number}") for number in range(8)]
-        done = 0
-        while done < 5:
-            done = sum(guess.done() for guess in guesses)
+        assert eventually(lambda: sum(guess.done() for guess in guesses) == 5, 30)
         assert ask(slow, "POST", "/login", "password=the+%C3%B6wner%27s+%26+secret").status == 429
         slow.run(_set(told))
     answers = sorted(guess.result().status for guess in guesses)
@@ -118,6 +118,12 @@ def test_another_name_is_refused(console: RunningConsole, cookie: str, host: str
         assert answer.status == 421 and len(answer.body) < 100
     body = "password=the+%C3%B6wner%27s+%26+secret"
     assert ask(console, "POST", "/login", body, Host=host, Origin=f"http://{host}").status == 421
+
+
+def test_no_name_is_none_even_where_it_was_given(place: Place) -> None:
+    answers = site(place, names=frozenset({"", "here"}))
+    request = read_head(b"GET /login HTTP/1.1\r\n\r\n")
+    assert asyncio.run(answers.answer(request, "127.0.0.1")).status == 421
 
 
 def test_a_name_of_this_host_is_taken_by_any_port(console: RunningConsole) -> None:

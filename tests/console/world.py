@@ -86,17 +86,22 @@ async def busy_gateway(dataset: str) -> GatewayHealth:
     return GatewayHealth("127.0.0.1:9187", True, 2, 12, {"42501": 3, "42P01": 1})
 
 
-def site(place: Place, **options: Any) -> Site:
+def site(place: Place, *, names: frozenset[str] = NAMES, secure: bool = False, guesses: Guesses | None = None) -> Site:
     """The console's answers about a place, without the server around them."""
     policy = load_policy(place.policy)
-    options.setdefault("guesses", Guesses(0.01, most=0.02))
     sources = Sources(
         Gatherer(lambda: load_policy(place.policy), policy, lambda: open_ledger(place.url, make=False)),
         Background(lambda: check_ledger(place.url), 600),
         Background(healthy_engine, 600),
         busy_gateway,
     )
-    return Site(sources, Password(PASSWORD), NAMES, **{"secure": False} | options)
+    return Site(
+        sources,
+        Password(PASSWORD),
+        names,
+        secure=secure,
+        guesses=Guesses(0.01, most=0.02) if guesses is None else guesses,
+    )
 
 
 class RunningConsole:

@@ -15,8 +15,9 @@ import pytest
 
 from dpsql.errors import InvalidParameter
 from dpsql.wire.backend import AuthenticationSASL, CommandComplete, DataRow, ErrorResponse, ReadyForQuery
+from dpsql.wire.connection import Connection
 from dpsql.wire.frontend import Bind, CancelRequest, Execute, Parse, Query, Sync, Terminate
-from dpsql.wire.protocol import MessageLimits
+from dpsql.wire.protocol import MessageLimits, ServerProtocol
 from dpsql.wire.server import GatewayServer, Limits
 from dpsql.wire.tls import end_point_hash, load_tls
 from tests.wire.conftest import CERTIFICATE, KEY, RunningServer
@@ -137,7 +138,26 @@ def test_a_cancel_needs_the_key_and_a_running_statement(server: RunningServer) -
         assert session.cancels == 0
         _cancel(server, process_id, key)
         assert [type(message) for message in client.until_ready()] == [ErrorResponse, ReadyForQuery]
-        assert session.cancels == 1
+        _cancel(server, process_id, key)
+        time.sleep(0.05)
+        assert session.cancels == 1, "nothing is running any more"
+
+
+def test_a_wrong_cancel_key_waits_like_a_wrong_password(serve: Serve) -> None:
+    server = serve(limits=Limits(failure_delay=1))
+    guesses = server.server._guesses
+    guesses._at_once = 1
+    with RawClient(server.port) as client:
+        client.log_in()
+        assert client.key is not None
+        _cancel(server, client.key.process_id + 1, b"0000")  # nobody's: there is nothing to be guessed
+        assert not guesses._waiting
+        with RawClient(server.port) as guesser:
+            guesser.send(CancelRequest(client.key.process_id, b"0000"))
+            assert eventually(lambda: bool(guesses._waiting))
+            with RawClient(server.port) as next_one:
+                assert next_one.fatal().sqlstate == "53300"
+    assert guesses._count(("user", "ana")) == 2
 
 
 def _cancel(server: RunningServer, process_id: int, key: bytes) -> None:
@@ -161,6 +181,17 @@ def test_a_client_that_goes_away_takes_its_statement_with_it(
     assert session.closed.wait(5)
     assert eventually(lambda: server.server.sessions == 0)
     assert not [record for record in caplog.records if record.levelno > 20]
+
+
+def test_nothing_is_run_for_a_client_that_left_between_two_statements(server: RunningServer) -> None:
+    with RawClient(server.port) as client:
+        client.log_in()
+        session = server.sessions[0]
+        session.quantum = 2000  # the reply to the first is held back, so the client is gone before the second
+        client.send(Query(b"select 1; select 2"))
+        assert eventually(lambda: session.executed == ["select 1"])
+    assert session.closed.wait(5)
+    assert session.executed == ["select 1"]
 
 
 def test_a_session_is_closed_when_its_client_leaves(server: RunningServer) -> None:
@@ -212,6 +243,24 @@ def test_one_address_has_half_of_the_places_for_logins(serve: Serve) -> None:
     assert eventually(lambda: not server.server._knocking)
 
 
+def test_one_place_for_logins_is_enough(serve: Serve) -> None:
+    with psycopg.connect(serve(limits=Limits(logins=1)).dsn) as connection:
+        assert connection.execute("select 1").fetchall() == [(1,)]
+
+
+def test_names_are_limited_for_each_client(serve: Serve) -> None:
+    server = serve(limits=Limits(names=1))
+    for _ in range(2):
+        with RawClient(server.port) as client:
+            client.log_in()
+            assert client.ask(Parse(b"a", b"select 1", ()), Sync())[-1] == ReadyForQuery("I")
+            refused = client.ask(Parse(b"b", b"select 1", ()), Sync())[0]
+            assert (getattr(refused, "sqlstate", None), getattr(refused, "message", "")) == (
+                "54001",
+                "more than 1 prepared statements",
+            )
+
+
 def test_an_idle_session_is_ended(serve: Serve) -> None:
     server = serve(limits=Limits(idle_seconds=0.1))
     with RawClient(server.port) as client:
@@ -256,6 +305,33 @@ def test_a_client_that_does_not_read_is_cut_off(serve: Serve) -> None:
         assert server.sessions[0].closed.wait(20)
 
 
+def test_a_client_that_does_not_read_its_goodbye_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpsql.wire.connection._LINGER_SECONDS", 0.05)
+
+    async def scenario() -> None:
+        connection = Connection(ServerProtocol(), 60, lambda _: None)
+        ours, theirs = socket.socketpair()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        with theirs:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, ours)
+            await connection.write(bytes(60_000))  # more than the kernel takes, and too little to wait for
+            connection.close()
+            async with asyncio.timeout(5):
+                while not connection.lost:
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(scenario())
+
+
+def test_a_machine_that_has_vanished_is_noticed(server: RunningServer) -> None:
+    with RawClient(server.port) as client:
+        client.log_in()
+        (connection,) = server.server._clients
+        assert connection._transport is not None
+        opened = connection._transport.get_extra_info("socket")
+        assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+
+
 def test_a_client_that_reads_slowly_gets_everything(serve: Serve) -> None:
     server = serve()
     with RawClient(server.port) as client:
@@ -276,14 +352,14 @@ def test_a_client_that_breaks_off_while_being_sent_to(serve: Serve) -> None:
 
 
 def test_one_slow_statement_does_not_hold_up_others(serve: Serve) -> None:
-    server = serve(workers=2)
+    server = serve(workers=3)
     with RawClient(server.port) as slow, psycopg.connect(server.dsn, autocommit=True) as quick:
         slow.log_in()
         slow.send(Query(b"wait"))
         server.sessions[1].started.wait(5)
         assert quick.execute("select 1").fetchall() == [(1,)]
         server.sessions[1].cancel()
-        slow.until_ready()
+        assert getattr(slow.until_ready()[0], "sqlstate", None) == "57014", "it had ended before"
 
 
 def test_logins_and_cancels_get_through_while_all_workers_are_busy(serve: Serve) -> None:
@@ -387,6 +463,24 @@ def test_serve_forever_returns_when_closed() -> None:
         assert not forever.done()
         await server.close(0)
         await asyncio.wait_for(forever, 5)
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_comes_in_while_the_gateway_closes_is_sent_away() -> None:
+    """It was accepted before, and the event loop makes the connection only afterwards."""
+
+    async def scenario() -> None:
+        server = GatewayServer(lookup=lambda user: None, open_session=_never, databases=[], port=0)
+        await server.start()
+        late = server._new_connection()
+        await server.close(0)
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        loop = asyncio.get_running_loop()
+        with theirs:
+            await loop.connect_accepted_socket(lambda: late, ours)
+            assert b"57P01" in await asyncio.wait_for(loop.sock_recv(theirs, 4096), 5)
 
     asyncio.run(scenario())
 

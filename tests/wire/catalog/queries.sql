@@ -13,6 +13,9 @@ select text(1259), int4('12'), pg_catalog.bool('t'), name('pg_class'), oid('26')
 select to_char(timestamptz '2024-02-29 15:04:05.123456+02', 'YYYY-MM-DD HH24:MI:SS TZ'), to_char(timestamp '0033-12-01 00:07:09', '"on" DD.MM.YYYY HH12:MI MS/US'), to_char(timestamp '2024-01-01 13:00', 'HH tz'), to_char(null::timestamptz, 'YYYY'), 'pg_class'::regclass;
 select extract(epoch from interval '1 day 02:03:04.5'), extract(epoch from now() - now()) = 0, extract(hour from interval '26:03:04') from pg_class limit 1;
 select count(*), bool_and(r.rulename = '_RETURN' and r.ev_type = '1' and r.is_instead and r.ev_enabled = 'O' and bpchar(r.ev_type) = '1'::bpchar) from pg_rewrite r join pg_class c on c.oid = r.ev_class join pg_namespace n on n.oid = c.relnamespace where n.nspname not in ('pg_catalog', 'information_schema') and c.relhasrules and c.relkind = 'v';
+select 'a' as chart, pg_catalog.row_to_json(t) as data from (select count(*) as "Total", (select sum(numbackends) from pg_stat_database where false) as "Hi ""é""", 'r'::"char" as c, true as b, 'pg_class'::regclass::text as n, 1.5 as d, array['x'] as e, 'pg_type'::regclass as f) t union all select 'b', row_to_json(u) from (select relname, oid from pg_class where oid = 1259) u;
+select row_to_json(nosuch) from pg_class;
+select row_to_json(relname) from pg_class;
 select int4('x'), relname from pg_class;
 select trigger(1), relname from pg_class;
 select nosuch(1), relname from pg_class;
