@@ -10,7 +10,7 @@ from sqlglot import exp
 from dpsql.compiler.arrays import array_items
 from dpsql.compiler.functions import PAIRS, SPREADS, TRUTHS
 from dpsql.compiler.ir import AggregateCall, Call, Cast, Column, Expr, Frame, Literal, Window
-from dpsql.compiler.lowering import Lowering, Method
+from dpsql.compiler.lowering import Lowering, Method, placeholder
 from dpsql.compiler.resolve import identifier
 from dpsql.errors import InvalidParameter, InvalidSyntax, UndefinedColumn, UndefinedFunction, UnsupportedQuery
 from dpsql.sqltypes import SqlType
@@ -158,7 +158,8 @@ def _within_group(lowering: Lowering, node: exp.WithinGroup, condition: Expr | N
 def _items(lowering: Lowering, node: exp.Expr) -> list[exp.Expr] | None:
     """The fractions of an array: ARRAY[…], a cast to an array, or a placeholder of one; None of one fraction."""
     is_cast = isinstance(node, exp.Cast) and isinstance(node.to, exp.DataType) and node.to.this == exp.DType.ARRAY
-    is_placeholder = isinstance(node, exp.Parameter) and lowering.parameters.is_array(int(str(node.this.this)) - 1)
+    index = placeholder(node)
+    is_placeholder = index is not None and lowering.parameters.is_array(index)
     return array_items(lowering, node) if isinstance(node, exp.Array) or is_cast or is_placeholder else None
 
 

@@ -4,7 +4,7 @@ import re
 
 from sqlglot import exp
 
-from dpsql.compiler.lowering import Lowering
+from dpsql.compiler.lowering import MAX_PARAMETERS, Lowering, placeholder
 from dpsql.errors import InvalidText, QueryTooComplex
 
 MAX_ITEMS = 5_000
@@ -30,8 +30,9 @@ def _items(lowering: Lowering, node: exp.Expr) -> list[exp.Expr] | None:
         return list(node.expressions)
     if isinstance(node, exp.Literal) and node.is_string:
         return [exp.Null() if item is None else exp.Literal.string(item) for item in _read(lowering, node)]
-    if isinstance(node, exp.Parameter) and isinstance(node.this, exp.Literal) and str(node.this.this).isdecimal():
-        found = lowering.parameters.elements(int(str(node.this.this)) - 1, lowering.at(node))
+    given = placeholder(node)
+    if given is not None and given < MAX_PARAMETERS:
+        found = lowering.parameters.elements(given, lowering.at(node))
         return [exp.Parameter(this=exp.Literal.number(index + 1)) for index in found]
     if isinstance(node, exp.Cast) and isinstance(node.to, exp.DataType) and node.to.this == exp.DType.ARRAY:
         items = _items(lowering, node.this)

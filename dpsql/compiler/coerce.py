@@ -79,7 +79,7 @@ def _on_the_clock(expression: Expr) -> Expr | None:
     if expression.type is not SqlType.TIMESTAMPTZ:
         return expression
     if isinstance(expression, Cast) and isinstance(expression.argument, Literal):
-        return expression.argument
+        return expression.argument  # a date or timestamp: nothing else is converted to an instant
     value = spelled(expression).value if isinstance(expression, Literal) else None
     return Literal(value.replace(tzinfo=None), SqlType.TIMESTAMP) if isinstance(value, datetime) else None
 

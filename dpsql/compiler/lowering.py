@@ -4,6 +4,7 @@ Rule: every kind of node has a method or is refused by name; every argument of a
 nobody handles cannot be dropped in silence.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -19,6 +20,10 @@ from dpsql.compiler.position import position
 from dpsql.compiler.resolve import Scope
 from dpsql.errors import DatatypeMismatch, GroupingError, InvalidParameter, UndefinedFunction, UnsupportedQuery
 from dpsql.sqltypes import SqlType
+
+MAX_PARAMETERS = 65535
+"""As many as a message of the wire has."""
+_NUMBER = re.compile("[1-9][0-9]{0,11}")
 
 
 @dataclass
@@ -70,6 +75,14 @@ class Aggregates:
         if call not in self.calls:
             self.calls[call] = self.fields.new(call.type)
         return self.calls[call]
+
+
+def placeholder(node: exp.Expr) -> int | None:
+    """Which value a placeholder stands for: 0 for $1; None of what is no number behind a dollar sign."""
+    named = node.this if isinstance(node, exp.Parameter) else None
+    if not isinstance(named, exp.Literal) or named.is_string or not _NUMBER.fullmatch(str(named.this)):
+        return None
+    return int(str(named.this)) - 1
 
 
 def refuse_other_arguments(node: exp.Expr, *known: str, offset: int = 0) -> None:

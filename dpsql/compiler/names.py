@@ -4,7 +4,7 @@ from sqlglot import exp
 
 from dpsql.compiler.ir import Expr, Literal
 from dpsql.compiler.literals import number
-from dpsql.compiler.lowering import Lowering, Method
+from dpsql.compiler.lowering import MAX_PARAMETERS, Lowering, Method, placeholder
 from dpsql.errors import UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
@@ -35,11 +35,10 @@ def _null(lowering: Lowering, _node: exp.Null) -> Expr:
 
 
 def _parameter(lowering: Lowering, node: exp.Parameter) -> Expr:
-    index = str(node.this.this) if isinstance(node.this, exp.Literal) else ""
-    written = index.isdecimal() and 1 <= int(index) <= 65535
-    if not written and not (index.isdecimal() and lowering.parameters.is_element(int(index) - 1)):
+    index = placeholder(node)
+    if index is None or (index >= MAX_PARAMETERS and not lowering.parameters.is_element(index)):
         raise UnsupportedQuery("placeholders are $1, $2 and so on", position=lowering.at(node))
-    return lowering.parameters.literal(int(index) - 1, lowering.at(node))
+    return lowering.parameters.literal(index, lowering.at(node))
 
 
 def _placeholder(lowering: Lowering, node: exp.Placeholder) -> Expr:

@@ -77,6 +77,7 @@ def test_what_an_array_holds_is_inferred(wide_engine: Engine) -> None:
         (NUMBERS + "x = ANY($1)", DatatypeMismatch, ("1",)),
         (NUMBERS + "x = ANY($1)", UndefinedParameter, ()),
         (NUMBERS + "x = ANY($0)", UnsupportedQuery, ()),
+        (NUMBERS + "x = ANY($65536)", UnsupportedQuery, ()),
         (NUMBERS + "x = $1048577", UnsupportedQuery, (1,)),
         (NUMBERS + "x > ANY($1)", UnsupportedQuery, ([1],)),
         (NUMBERS + "x = ALL($1)", UnsupportedQuery, ([1],)),

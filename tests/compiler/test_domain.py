@@ -268,6 +268,25 @@ def test_keys_of_many_types(analyst: Session, key: str, where: str, values: list
     assert groups(analyst, key, "events", where) == (values, False)
 
 
+def test_rows_that_are_kept_without_a_match_have_no_moment(analyst: Session) -> None:
+    """A condition beneath an outer join says nothing of the public rows that are listed whoever matches."""
+    late = "(SELECT n, moment FROM events WHERE moment > '2024-03-01') AS e ON e.n = s.n GROUP BY 1"
+    listed, _ = keys_of(analyst, f"SELECT DATE_TRUNC('day', e.moment), COUNT(e.n) FROM samples AS s LEFT JOIN {late}")
+    assert listed == [(datetime(2024, 3, 1),), (datetime(2024, 3, 2),), (None,)]
+    listed, _ = keys_of(analyst, f"SELECT DATE_TRUNC('day', e.moment), COUNT(e.n) FROM samples AS s JOIN {late}")
+    assert listed == [(datetime(2024, 3, 1),), (datetime(2024, 3, 2),)]
+
+
+def test_names_of_months_are_read_by_the_engine(clinic_policy: Path) -> None:
+    """What they are would follow the locale of this process."""
+    planner = Planner(load_policy(clinic_policy))
+    sql = "SELECT COUNT(*) FROM visits WHERE visited_on > TO_DATE('{}', '{}')"
+    (named,) = planner.compile(sql.format("05 Dec 2020", "DD Mon YYYY")).releases
+    (numbered,) = planner.compile(sql.format("05/12/2020", "DD/MM/YYYY")).releases
+    assert "05 Dec 2020" in named.sql
+    assert "2020-12-05" in numbered.sql
+
+
 def test_an_instant_is_no_time_of_the_clock_but_in_utc(wide_policy: Path, tmp_path: Path) -> None:
     """Where it is the evening of the 28th by UTC, in Berlin the 29th has begun."""
     change = {"[dataset]": '[dataset]\ntimezone = "Europe/Berlin"'}
