@@ -119,11 +119,11 @@ class Connection:
 
     def commit(self) -> None:
         """End a transaction that BEGIN began; charges stand in any case."""
-        self._end("COMMIT")
+        self.run("COMMIT")
 
     def rollback(self) -> None:
         """End a transaction that BEGIN began, and undo its SETs; charges stand."""
-        self._end("ROLLBACK")
+        self.run("ROLLBACK")
 
     def cancel(self) -> None:
         """Stop what runs on this connection, from any thread; its charge stands."""
@@ -191,11 +191,6 @@ class Connection:
         if len(statements) != 1:
             raise InvalidSyntax("execute takes one statement", hint="Call execute once for each.")
         return statements[0]
-
-    def _end(self, sql: str) -> None:
-        with self._turn():
-            if self._session.transaction != "I":
-                self._session.execute(self._one(sql))
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
