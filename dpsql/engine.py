@@ -66,6 +66,11 @@ class Answer:
     earlier: tuple[Charge, ...] = ()
 
     @property
+    def limited(self) -> tuple[int, ...]:
+        """Places of the columns followed by their limits; none where a target has had the limits taken out."""
+        return self.query.limited if len(self.columns) == len(self.query.columns) else ()
+
+    @property
     def cost(self) -> Cost | None:
         """What was charged, for the earlier answers too; None where nothing was released."""
         if self.charge is None:
@@ -104,6 +109,11 @@ class Explanation:
     def charged(self) -> tuple[CompiledQuery, ...]:
         """What is charged at the most, one after another."""
         return self.rounds or (self.query,)
+
+    @property
+    def dearest(self) -> Cost:
+        """What all rounds to the target would be charged at the most; the cost where there is no target."""
+        return self.most.cost if self.rounds else self.cost
 
     @property
     def spends(self) -> Spent:

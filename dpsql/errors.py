@@ -25,6 +25,7 @@ Rule 2: a leaf's PEP 249 base is the one psycopg gives the same SQLSTATE; class 
     call-level interfaces (ISO/IEC 9075-3), and InterfaceError's.
 """
 
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import ClassVar
 
@@ -275,3 +276,13 @@ class UnknownSavepoint(OperationalError, code="3B001"):
 
 class FailedTransaction(InternalError, code="25P02"):
     """A statement in a transaction that has failed; ROLLBACK ends it."""
+
+
+def reasons(kind: type[DatabaseError] = DatabaseError) -> Iterator[type[DatabaseError]]:
+    """Yield the errors of this file that have an SQLSTATE of their own: all that a gateway refuses with."""
+    for each in kind.__subclasses__():
+        if each.__module__ != __name__:
+            continue
+        if "sqlstate" in vars(each):
+            yield each
+        yield from reasons(each)

@@ -63,7 +63,7 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
 
 
 def _target_json(explanation: Explanation) -> dict[str, Any]:
-    most = explanation.most.cost if explanation.rounds else explanation.cost
+    most = explanation.dearest
     fits, rounds = explanation.most.refused is None, len(explanation.charged)
     return {"error": explanation.target, "rounds": rounds, "most": cost_json(most), "fits": fits}
 

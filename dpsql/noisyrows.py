@@ -80,11 +80,8 @@ class NoisyRows:
     @classmethod
     def of_answer(cls, answer: Answer) -> "NoisyRows":
         """What a query was answered."""
-        query = answer.query
-        # An answer to a target has the limits taken out again.
-        limited = query.limited if len(query.columns) == len(answer.columns) else ()
-        ends = {place + step for place in limited for step in (1, 2)}
-        kept = [place for place in range(len(answer.columns)) if place not in ends]
+        query, limited = answer.query, answer.limited
+        kept = [place for place in range(len(answer.columns)) if not limited or place not in query.ends]
         columns = tuple(
             AnswerColumn(column.name, column.type, column.error is not None or place in limited, column.error)
             for place, column in enumerate(answer.columns)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # Okabe & Ito's colours, told apart whatever one's colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
+_INTERVALS = "SET dpsql.intervals = on, and ask again: an answer that you have is free"
 _MOST_ROWS = 50
 _TOLD_ROWS = 8  # so many bars have room for their numbers
 _LABEL = 24
@@ -158,9 +159,6 @@ def _drawn(noisy: NoisyRows, y: str | Sequence[str] | None) -> list[int]:
         raise InvalidParameter("no column has error bars", hint=_INTERVALS)
     told = ", ".join(f'"{noisy.columns[place].name}" is {_kind(noisy.columns[place])}' for place in places)
     raise InvalidParameter(f"bars of one plot are of one kind: {told}", hint=f'plot(…, y="{names[-1]}")')
-
-
-_INTERVALS = "SET dpsql.intervals = on, and ask again: an answer that you have is free"
 
 
 def _kind(column: AnswerColumn) -> str:

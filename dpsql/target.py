@@ -260,8 +260,7 @@ def chart(target: ErrorTarget, limit: Fraction, compile: Compile) -> Course | No
 
 def without_limits(answer: Answer) -> Answer:
     """The answer without the limits of its intervals, for one who did not ask for them."""
-    limits = {place + step for place in answer.query.limited for step in (1, 2)}
-    kept = [place for place in range(len(answer.columns)) if place not in limits]
+    kept = [place for place in range(len(answer.columns)) if place not in answer.query.ends]
     columns = tuple(answer.columns[place] for place in kept)
     return replace(answer, columns=columns, rows=answer.rows.only(kept))
 

@@ -166,17 +166,9 @@ def error_codes() -> Iterator[str]:
     """Yield the lines of the table of SQLSTATEs."""
     yield "| SQLSTATE | error | when |"
     yield "|---|---|---|"
-    leaves = [kind for kind in _subclasses(errors.DatabaseError) if "sqlstate" in vars(kind)]
-    for kind in sorted(leaves, key=lambda kind: (kind.sqlstate, kind.__name__)):
+    for kind in sorted(errors.reasons(), key=lambda kind: (kind.sqlstate, kind.__name__)):
         summary = (inspect.getdoc(kind) or "").partition("\n")[0]
         yield f"| {kind.sqlstate} | `{kind.__name__}` | {summary} |"
-
-
-def _subclasses(kind: type[errors.Error]) -> Iterator[type[errors.Error]]:
-    for subclass in kind.__subclasses__():
-        if subclass.__module__ == errors.__name__:
-            yield subclass
-            yield from _subclasses(subclass)
 
 
 PARTS = {"README.md": error_codes, "docs/sql.md": functions}

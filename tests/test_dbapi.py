@@ -1,15 +1,19 @@
 """PEP 249 in process: connections, cursors, parameters, releases."""
 
+import inspect
 import threading
+import traceback
+from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 import dpsql
+from dpsql.backends import ExactRows
 from dpsql.dbapi import connection as connection_module
 from dpsql.dbapi import default_ledger
 from dpsql.dbapi.binding import bind
@@ -469,7 +473,7 @@ def test_a_target_takes_rounds(clinic_policy: Path, ledger: str) -> None:
         estimate = cur.explain(COUNT)
         release = cur.execute(COUNT).release
         assert release is not None
-        assert (release.rounds, release.intervals) == (1, {}) or release.rounds > 1
+        assert release.rounds >= 1 and release.intervals == {}
         assert (estimate.most["rho"] or 0) >= (release.cost["rho"] or 0) >= (estimate.price["rho"] or 0)
         assert estimate.most != estimate.price
 
@@ -514,6 +518,37 @@ def test_a_fault_is_an_internal_error_without_its_text(
             cur.execute("SELECT 1")
         conn.rollback()
         assert cur.execute("SELECT 1").fetchone() == (1,)
+
+
+def reachable(error: BaseException | None, own: FrameType | None) -> Iterator[object]:
+    """What a debugger or a page for errors would show: the exceptions, and the variables of their frames."""
+    while error is not None:
+        yield error
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            if frame is not own:
+                yield from frame.f_locals.values()
+        error = error.__cause__ or error.__context__
+
+
+@pytest.mark.parametrize("place", ["dpsql.engine.release", "dpsql.dbapi.connection.Session.execute"])
+def test_no_exact_value_hangs_on_an_exception(
+    clinic_policy: Path, ledger: str, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    class Exact:
+        """What the engine counted."""
+
+    def broken(*_arguments: object, **_named: object) -> object:
+        counted = Exact()
+        raise KeyError("Erna Meier", counted)
+
+    with dpsql.connect(clinic_policy, user="ana", ledger=ledger) as conn:
+        cur = conn.cursor()
+        with monkeypatch.context() as patch, pytest.raises(dpsql.Error) as caught:
+            patch.setattr(place, broken)
+            cur.execute(COUNT)
+        found = list(reachable(caught.value, inspect.currentframe()))
+        assert not [each for each in found if isinstance(each, Exact | ExactRows)]
+        assert "Meier" not in str(found)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ result.
 What needs rows to be written is put in other words here, and NOT_AS_WRITTEN says why.
 """
 
-import unittest
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -199,4 +198,3 @@ def test_the_other_tests_are_run_as_the_suite_has_them() -> None:
     as_written = {name for name in dir(dbapi20.DatabaseAPI20Test) if name.startswith("test_")} - written_anew
     assert {"test_description", "test_execute", "test_fetchall", "test_fetchmany", "test_mixedfetch"} <= as_written
     assert len(as_written) >= 25
-    assert issubclass(TestCompliance, unittest.TestCase)

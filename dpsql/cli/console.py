@@ -38,7 +38,7 @@ _HERE: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 @click.command(cls=Command)
 @policy_argument
-@click.option("--listen", "host", metavar="HOST", default="127.0.0.1", show_default=True, help="The address.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=6580, show_default=True, help="0: any that is free.")
 @click.option("--name", "names", metavar="NAME", multiple=True, help="A further name of this host in browsers' URLs.")
 @ledger_option
@@ -76,7 +76,7 @@ def console(
     if tls is None and not is_loopback(host):
         raise InvalidParameter(
             f"without TLS the console does not listen on {host}: the password would cross the network readable",
-            hint="--tls-cert FILE --tls-key FILE; or leave --listen out, and reach it by ssh -L 6580:127.0.0.1:6580",
+            hint="--tls-cert FILE --tls-key FILE; or leave --host out, and reach it by ssh -L 6580:127.0.0.1:6580",
         )
     loaded = load_policy(policy)
     url = ledger_url(ledger, [loaded])

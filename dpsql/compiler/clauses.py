@@ -89,6 +89,8 @@ class Clauses:
             self.expressions(Scope(()), f"in {clause}").lower(node), SqlType.BIGINT, self.at(node)
         )
         constant = _constant(lowered)
+        if isinstance(constant, Cast) and isinstance(constant.argument, Literal):
+            raise InvalidParameter(f"{clause} is no whole number that there is", position=self.at(node))
         if not isinstance(constant, Literal):
             raise UnsupportedQuery(f"{clause} takes a constant", position=self.at(node))
         value = constant.value
@@ -104,6 +106,5 @@ def _constant(expression: Expr) -> Expr:
     if not isinstance(expression, Cast):
         return expression
     inner = _constant(expression.argument)
-    return (
-        inner if isinstance(inner, Literal) and inner.value is None else converted(replace(expression, argument=inner))
-    )
+    is_null = isinstance(inner, Literal) and inner.value is None
+    return inner if is_null else converted(replace(expression, argument=inner))

@@ -359,16 +359,17 @@ def _behind(shape: _NumberFormat, text: Expr, zero: Expr) -> Expr:
 
 
 _READ: dict[str, tuple[str, str]] = {
-    "YYYY": ("%Y", "[0-9]{4}"),
-    "MM": ("%m", "[0-9]{1,2}"),
-    "DD": ("%d", "[0-9]{1,2}"),
-    "HH24": ("%H", "[0-9]{1,2}"),
-    "MI": ("%M", "[0-9]{1,2}"),
-    "SS": ("%S", "[0-9]{1,2}"),
-    "US": ("%f", "[0-9]{1,6}"),
-    "MON": ("%b", "[A-Za-z]{3}"),
-    "MONTH": ("%B", "[A-Za-z]{3,9}"),
+    "YYYY": ("%Y", "([0-9]{4})"),
+    "MM": ("%m", "([0-9]{1,2})"),
+    "DD": ("%d", "([0-9]{1,2})"),
+    "HH24": ("%H", "([0-9]{1,2})"),
+    "MI": ("%M", "([0-9]{1,2})"),
+    "SS": ("%S", "([0-9]{1,2})"),
+    "US": ("%f", "([0-9]{1,6})"),
+    "MON": ("%b", "([A-Za-z]{3})"),
+    "MONTH": ("%B", "([A-Za-z]{3,9})"),
 }
+"""Words of formats: the engine's word, and what text of it looks like, as a group of the whole pattern."""
 _READ_ORDER = sorted(_READ, key=len, reverse=True)
 
 

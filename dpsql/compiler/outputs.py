@@ -4,10 +4,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.compiler.grids import decimal_places
-from dpsql.compiler.ir import (
-    AggregateCall,
-    Grid,
-)
+from dpsql.compiler.ir import AggregateCall, Grid
 from dpsql.compiler.spreads import SpreadOutput
 from dpsql.policy import RandomizedResponse
 from dpsql.sqltypes import SqlType

@@ -1,7 +1,6 @@
-"""plan: cut a lowered query at its release boundaries, bound and price every release, and write the SQL above them.
+"""plan: cut a lowered query at its release boundaries, have its releases bounded and priced, and write the SQL above.
 
-Rule 1: a price is fixed here, before any data is read, and depends on SQL, policy and settings alone.
-Rule 2: above the boundary everything is post-processing, run on released cells and public rows.
+Rule: above the boundary everything is post-processing, run on released cells and public rows.
 """
 
 from dpsql.compiler.canonical import Canonical

@@ -137,6 +137,11 @@ class CompiledQuery:
     limited: tuple[int, ...] = ()
     invented: bool = False
 
+    @property
+    def ends(self) -> frozenset[int]:
+        """Places of the limits of intervals."""
+        return frozenset(place + step for place in self.limited for step in (1, 2))
+
     @cached_property
     def spends(self) -> Spent:
         """What its releases cost one who has none of them."""

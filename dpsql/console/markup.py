@@ -7,7 +7,7 @@ import html
 from dataclasses import dataclass
 from typing import Final
 
-_EMPTY: Final = frozenset({"br", "input", "link", "meta", "rect"})
+_EMPTY: Final = frozenset({"input", "link", "meta", "rect"})
 _KEPT: Final = frozenset("\n")
 
 

@@ -11,7 +11,7 @@ from dpsql.console.health import EngineHealth, GatewayHealth, LedgerHealth
 from dpsql.console.journal import Day
 from dpsql.console.markup import Content, Html, document, element, joined
 from dpsql.console.tables import Column, table
-from dpsql.errors import Error
+from dpsql.errors import reasons
 from dpsql.ledger import BudgetStatus, OwnerRecord, PaidRelease
 from dpsql.policy import Policy, Role, Table
 from dpsql.policytext import budget_text, keys_text, limits_text
@@ -247,14 +247,7 @@ def _refusals(gateway: GatewayHealth | None) -> Html:
     return joined(element("p", about, class_="note"), table("Refusals", heads, rows))
 
 
-def _reasons(kind: type[Error]) -> Iterator[tuple[str, str]]:
-    for leaf in kind.__subclasses__():
-        yield from _reasons(leaf)
-        if "sqlstate" in vars(leaf):
-            yield leaf.sqlstate, f"{leaf.__name__}: {leaf.__doc__ or ''}"
-
-
-_REASONS: Final = dict(_reasons(Error))
+_REASONS: Final = {kind.sqlstate: f"{kind.__name__}: {kind.__doc__ or ''}" for kind in reasons()}
 
 
 def _policy(policy: Policy) -> Html:

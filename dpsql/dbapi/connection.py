@@ -1,7 +1,8 @@
 """connection: PEP 249 connections and cursors over an engine in this process.
 
 Rule 1: a cursor runs the same session statements as the wire; nothing here reads data or spends budget by itself.
-Rule 2: whatever goes wrong is an `Error`; a fault of dpsql's own is told by its kind alone: its text may quote data.
+Rule 2: whatever goes wrong is an `Error`; a fault of dpsql's own is told by its kind alone: its text may quote data,
+    and frames may hold it.
 Rule 3: threads that share a connection take turns, one statement each, and every reply is held back as on the wire.
 """
 
@@ -213,11 +214,15 @@ class Connection:
         begun = time.monotonic()
         try:
             yield
-        except Error:
+        except Error as error:
+            _forget_values(error)
             raise
         except Exception as error:
             self._session.fail()
-            raise _fault(error) from None
+            fault = _fault(error)
+            _forget_values(error)
+            error.args = ()
+            raise fault from None
         finally:
             time.sleep(held_back(time.monotonic() - begun, self._session.reply_quantum))
 
@@ -238,6 +243,18 @@ def _text(value: object) -> str:
         return str(value)
     except ValueError:  # a whole number of thousands of digits
         raise InvalidParameter("a setting has too many digits", hint="connect(…, epsilon=0.1), for example") from None
+
+
+def _forget_values(error: BaseException) -> None:
+    """Empty the frames that an exception leads to, and cut off those it was raised for.
+
+    Both may hold exact values, which debuggers and pages for errors would show to whoever sees these.
+    """
+    at: BaseException | None = error
+    while at is not None:
+        traceback.clear_frames(at.__traceback__)
+        before, at.__cause__, at.__context__ = at.__cause__ or at.__context__, None, None
+        at = before
 
 
 def _fault(error: Exception) -> Error:

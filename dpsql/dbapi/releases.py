@@ -8,8 +8,8 @@ from dpsql.compiler.planned import OutputColumn
 from dpsql.engine import Answer, Explanation
 from dpsql.explain import cost_json, explanation_lines, group_json, remaining_json
 
-Interval = tuple[float, float] | None
-"""Lower and upper limit of a value at 95 %; None beside NULL."""
+Limits = tuple[float, float] | None
+"""Lower and upper limit of a value at 95 %; None beside NULL, and where either end is missing."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Release(_Columns):
     reused: bool
     rounds: int
     columns: tuple[Column, ...]
-    intervals: dict[str, tuple[Interval, ...]]
+    intervals: dict[str, tuple[Limits, ...]]
     answer: Answer = field(repr=False, compare=False)
 
 
@@ -125,10 +125,9 @@ def release_of(answer: Answer) -> Release | None:
 
 def estimate_of(explanation: Explanation) -> Estimate:
     """What an explained query would cost."""
-    price = cost_json(explanation.cost)
     return Estimate(
-        price=price,
-        most=cost_json(explanation.most.cost) if explanation.rounds else price,
+        price=cost_json(explanation.cost),
+        most=cost_json(explanation.dearest),
         remaining=remaining_json(explanation.status.remaining),
         group=group_json(explanation.quotation.shared).get("group"),
         fits=explanation.most.refused is None,
@@ -149,15 +148,13 @@ def _columns(columns: Iterable[OutputColumn]) -> tuple[Column, ...]:
     )
 
 
-def _intervals(answer: Answer) -> dict[str, tuple[Interval, ...]]:
+def _intervals(answer: Answer) -> dict[str, tuple[Limits, ...]]:
     """The limits that stand in the two columns after a noisy one; none where they were asked for by a target alone."""
-    if len(answer.columns) != len(answer.query.columns):
-        return {}
     return {
-        answer.columns[place].name: tuple(_interval(row[place + 1], row[place + 2]) for row in answer.rows.rows)
-        for place in answer.query.limited
+        answer.columns[place].name: tuple(_limits(row[place + 1], row[place + 2]) for row in answer.rows.rows)
+        for place in answer.limited
     }
 
 
-def _interval(low: Any, high: Any) -> Interval:
+def _limits(low: Any, high: Any) -> Limits:
     return None if low is None or high is None else (float(low), float(high))

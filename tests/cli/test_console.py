@@ -34,7 +34,7 @@ def refused(run: Run, *arguments: object, stdin: str = "secret\n") -> str:
 
 def test_without_tls_it_listens_on_this_machine_alone(run: Run, policy: Path, ledger: str) -> None:
     for host in ("0.0.0.0", "::", "192.0.2.1", "example.org"):
-        told = refused(run, policy, "--ledger", ledger, "--listen", host)
+        told = refused(run, policy, "--ledger", ledger, "--host", host)
         assert f"without TLS the console does not listen on {host}" in told and "--tls-cert" in told
 
 
@@ -60,7 +60,7 @@ def test_it_shows_what_there_is_and_writes_nothing(policy: Path, ledger: str, st
         before = list(opened.export())
     certificate, key = (shutil.copy(CERTIFICATES / f"server.{end}", policy.parent) for end in ("crt", "key"))
     tls = ("--tls-cert", certificate, "--tls-key", key, "--metrics-port", 1)
-    names = ("--listen", "0.0.0.0", "--name", "Console.example.org", "--port", 0, "--password-file", secret)
+    names = ("--host", "0.0.0.0", "--name", "Console.example.org", "--port", 0, "--password-file", secret)
     program = start("console", policy, "--ledger", ledger, *names, *tls)
     url = program.wait_for(program.out, "console on").partition("console on ")[2]
     assert url.startswith("https://Console.example.org:")

@@ -1,4 +1,4 @@
-"""What this machine has of the clients that pip cannot bring, or that are large: tests may lack them."""
+"""What this machine has of the clients that are not Python packages: pip cannot bring them, so tests may lack them."""
 
 import importlib.util
 import shutil
@@ -8,8 +8,6 @@ from pathlib import Path
 import pyodbc
 
 HERE = Path(__file__).parent
-_LARGE = ("connectorx", "ibis", "polars")
-_PIP = "pip install 'dpsql[clients]'"
 _MAVEN = ".m2/repository/org/postgresql/postgresql"
 
 
@@ -59,7 +57,6 @@ def r() -> str | None:
 def missing() -> dict[str, str]:
     """The test files that cannot be collected here, and what each of them lacks."""
     needs = {
-        **{f"test_{name}.py": (importlib.util.find_spec(name), f"{name} ({_PIP})") for name in _LARGE},
         "test_jdbc.py": (jdbc(), "JDBC (javac and libpostgresql-jdbc-java)"),
         "test_node.py": (node(), "Node (node, and npm install in tests/clients)"),
         "test_odbc.py": (odbc(), "ODBC (odbc-postgresql)"),

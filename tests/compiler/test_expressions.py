@@ -1,5 +1,6 @@
 """Expressions give what PostgreSQL gives, over rows with the edges of their types."""
 
+import string
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -93,3 +94,18 @@ def agree(mine: object, theirs: object) -> bool:
     if isinstance(theirs, Decimal) and not theirs.is_finite():
         return False
     return is_same(mine, theirs, 1e-9)
+
+
+@pytest.mark.parametrize("form", ["YYYY{0}MM{0}DD", "{0}YYYY{0}{0}MM-DD{0}"])
+def test_a_format_may_have_any_mark_and_text_of_it_is_read(analyst: Session, form: str) -> None:
+    """An engine that met a pattern that is none would fail only for rows that get so far, and tell of them."""
+    marks = sorted(set(string.punctuation + "§→") - set('"\\%'))
+    forms = [form.format(mark).replace("'", "''") for mark in marks]
+    parts = "TO_DATE(TO_CHAR(day, '{0}'), '{0}') = day"
+    written = [parts.format(each) for each in forms]
+    (statement,) = analyst.parse(f"SELECT day IS NULL, {', '.join(written)} FROM samples WHERE day >= '1000-01-01'")
+    rows = analyst.execute(statement).rows
+    assert len(rows) > 3
+    for missing, *same in rows:
+        assert same == [True] * len(marks), [mark for mark, alike in zip(marks, same, strict=True) if not alike]
+        assert missing is False

@@ -195,3 +195,18 @@ def test_the_text_is_not_walked_again_for_each_aggregate(session: Session, monke
         (statement,) = session.parse(f"EXPLAIN SELECT {sums} FROM patients")
         session.execute(statement)
     assert walks[0] == walks[1]
+
+
+@pytest.mark.parametrize(("fault", "code"), [(KeyError("Erna"), "0A000"), (RecursionError(), "54001")])
+def test_what_no_rule_expected_is_refused(
+    session: Session, monkeypatch: pytest.MonkeyPatch, fault: Exception, code: str
+) -> None:
+    def broken(*_arguments: object) -> object:
+        raise fault
+
+    (statement,) = session.parse("SELECT COUNT(*) FROM patients WHERE age > 17")
+    with monkeypatch.context() as patch, pytest.raises(Error) as caught:
+        patch.setattr("dpsql.compiler.compile.lower", broken)
+        session.execute(statement)
+    assert caught.value.sqlstate == code
+    assert "Erna" not in caught.value.message

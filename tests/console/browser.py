@@ -49,10 +49,6 @@ class Browser:
     def url(self) -> str:
         return str(self.call("GET", "/url"))
 
-    @property
-    def source(self) -> str:
-        return str(self.call("GET", "/source"))
-
     def find(self, css: str) -> str:
         found = self.call("POST", "/element", using="css selector", value=css)
         return f"/element/{found[ELEMENT]}"

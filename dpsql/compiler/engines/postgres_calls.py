@@ -150,17 +150,16 @@ _ABSENT = ("", "01", "01", "00", "00", "00", "0")
 
 
 def _read_moment(call: Call) -> Call:
-    """Text of a format, its fields put into the order in which a timestamp is read."""
+    """Text of a format, its fields, which are the pattern's groups, put into the order in which a timestamp is read."""
     form, pattern = _text(call, 1) or "", _text(call, 2) or ""
     places: dict[int, int] = {}
     for directive in re.findall("%(.)", form):
         places[_FIELDS[directive]] = len(places) + 1
-    fields = re.sub(r"(\[[^]]*\]\{[0-9,]+\})", r"(\1)", pattern)
     year, month, day, *clock, fraction = (
         f"\\{places[index]}" if index in places else absent for index, absent in enumerate(_ABSENT)
     )
     written = f"{year}-{month}-{day} {':'.join(clock)}.{fraction}"
-    arguments = (call.arguments[0], _plain(f"^({pattern})$"), _plain(f"^{fields}$"), _plain(written))
+    arguments = (call.arguments[0], _plain(f"^({pattern})$"), _plain(f"^{pattern}$"), _plain(written))
     return _with(call, *arguments)
 
 
