@@ -8,6 +8,7 @@ longer way from where the two cross could have been taken at once.
 """
 
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from sqlglot import exp
 
@@ -19,6 +20,13 @@ from dpsql.sqltypes import SqlType
 
 MAX_PATTERN = 1_000
 """Characters of a pattern, and single characters that it matches at once when its counts are written out."""
+MAX_WAYS = 30_000
+"""Ways from one character of a pattern to the next that an engine may have to keep, at the most.
+
+PostgreSQL takes a pattern apart when it comes to the first row that is compared with it. With many ways that takes
+minutes, or more memory than it allows itself (REG_MAX_COMPILE_SPACE in its src/include/regex/regguts.h), and failing
+would tell that there is such a row. Measured on PostgreSQL 18 at this limit: some tenths of a second, and no failure.
+"""
 MAX_DEPTH = 20
 MAX_COUNT = 255
 MAX_REPLACEMENT = 100
@@ -41,6 +49,9 @@ class Pattern:
     Attributes:
         re2: Its text.
         size: Single characters it matches at once, when counts are written out.
+        sets: Those of them that are sets of characters.
+        joints: Places after which the next character may be one of many: what may be left out or come again, and
+            alternatives.
         groups: Capturing groups.
         empty: True where it may match nothing.
         plain: True for a sequence of characters with greedy counts, and groups of these without counts.
@@ -48,6 +59,8 @@ class Pattern:
 
     re2: str
     size: int = 1
+    sets: int = 0
+    joints: int = 0
     groups: int = 0
     empty: bool = False
     plain: bool = True
@@ -69,6 +82,14 @@ class _Reader:
             raise self._refused("a parenthesis is closed that was not opened")
         if found.size > MAX_PATTERN:
             raise QueryTooComplex(f"a pattern matches {MAX_PATTERN:,} characters at the most", position=self._at)
+        # A set is kept by the characters that the pattern tells apart.
+        letters = len(set(self._text) - set("()[]{}|*+?,\\"))
+        if (found.sets * letters + found.size) * (1 + found.joints) > MAX_WAYS:
+            raise QueryTooComplex(
+                "the pattern matches in too many ways",
+                hint="Use fewer counts behind sets: .* instead of .{0,255}.",
+                position=self._at,
+            )
         return found
 
     def _refused(self, what: str) -> InvalidParameter:
@@ -97,6 +118,8 @@ class _Reader:
         return Pattern(
             "|".join(branch.re2 for branch in branches),
             sum(branch.size for branch in branches),
+            sum(branch.sets for branch in branches),
+            sum(branch.joints for branch in branches) + len(branches),
             sum(branch.groups for branch in branches),
             any(branch.empty for branch in branches),
             False,
@@ -109,6 +132,8 @@ class _Reader:
         return Pattern(
             "".join(part.re2 for part in parts),
             sum(part.size for part in parts),
+            sum(part.sets for part in parts),
+            sum(part.joints for part in parts),
             sum(part.groups for part in parts),
             all(part.empty for part in parts),
             all(part.plain for part in parts),
@@ -129,8 +154,11 @@ class _Reader:
         if self._peek() in ("*", "+", "?", "{"):
             raise self._refused("two counts stand together")
         single = atom.size == 1 and atom.plain and not atom.re2.startswith("(")
-        counted = replace(atom, re2=atom.re2 + text, size=atom.size * max(high, 1), plain=single and not lazy)
-        return replace(counted, empty=atom.empty or low == 0)
+        times = max(high, 1)
+        # What has a fixed count has no joint of its own.
+        joints = atom.joints * times if text == f"{{{high}}}" else (atom.size + atom.joints) * times
+        counted = replace(atom, re2=atom.re2 + text, size=atom.size * times, sets=atom.sets * times, joints=joints)
+        return replace(counted, empty=atom.empty or low == 0, plain=single and not lazy)
 
     def _count(self) -> tuple[int, int, str]:
         """The least and greatest number, and RE2's text; the greatest is what an endless count adds to the size."""
@@ -165,12 +193,14 @@ class _Reader:
             case "*" | "+" | "?" | "{":
                 raise self._refused("a count has nothing before it")
         if self._similar:
-            return Pattern({"%": ".*", "_": "."}.get(sign, escaped(sign)), empty=sign == "%")
+            if sign in "%_":
+                return Pattern(".*" if sign == "%" else ".", sets=1, joints=int(sign == "%"), empty=sign == "%")
+            return Pattern(escaped(sign))
         match sign:
             case "^" | "$":
                 return Pattern(sign, 0, empty=True)
             case ".":
-                return Pattern(".")
+                return Pattern(".", sets=1)
             case "\\":
                 return self._escaped()
         return Pattern(escaped(sign))
@@ -192,9 +222,9 @@ class _Reader:
     def _escaped(self) -> Pattern:
         sign = self._take()
         if sign in ("d", "w", "s"):
-            return Pattern(f"[{_SHORTHANDS[sign]}]")
+            return Pattern(f"[{_SHORTHANDS[sign]}]", sets=1)
         if sign in ("D", "W", "S"):
-            return Pattern(f"[^{_SHORTHANDS[sign.lower()]}]")
+            return Pattern(f"[^{_SHORTHANDS[sign.lower()]}]", sets=1)
         if sign in _CONTROLS:
             return Pattern(_CONTROLS[sign])
         return Pattern(escaped(self._sign_itself(sign)))
@@ -215,7 +245,7 @@ class _Reader:
             text += self._bracket_item()
             first = False
         self._take()
-        return Pattern(text + "]")
+        return Pattern(text + "]", sets=1)
 
     def _bracket_item(self) -> str:
         sign = self._take()
@@ -333,8 +363,12 @@ def _like(matched: _Matched, folded: bool) -> Expr:
     if plain and not any(sign in piece for piece in pieces if piece != "%" for sign in ("%_")):
         words = "".join(piece if piece == "%" else piece.removeprefix("\x00") for piece in pieces)
         return Call("like", (matched.subject, Literal(words, SqlType.TEXT)), SqlType.BOOLEAN)
-    signs = {"%": ".*", "_": "."}
-    text = "".join(signs.get(piece) or escaped(piece.removeprefix("\x00")) for piece in pieces)
+    text = ""
+    for is_wild, run in groupby(pieces, key=lambda piece: piece in ("%", "_")):
+        several = list(run)
+        # %_% is _%: so no two endless counts stand together.
+        wild = "." * several.count("_") + ".*" * ("%" in several)
+        text += wild if is_wild else "".join(escaped(piece.removeprefix("\x00")) for piece in several)
     return _search("like_pattern", matched.subject, f"(?{'i' if folded else ''}s)^{text}$")
 
 

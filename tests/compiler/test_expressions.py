@@ -10,6 +10,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from dpsql.compiler.patterns import read_pattern
+from dpsql.engine import Engine
+from dpsql.errors import QueryTooComplex
 from dpsql.session import Session
 from dpsql.sqltypes import SqlType
 from tests.compiler.test_accepted import is_same
@@ -109,3 +112,25 @@ def test_a_format_may_have_any_mark_and_text_of_it_is_read(analyst: Session, for
     for missing, *same in rows:
         assert same == [True] * len(marks), [mark for mark, alike in zip(marks, same, strict=True) if not alike]
         assert missing is False
+
+
+@pytest.mark.parametrize(
+    "repeated", ["(?:[^a]?){{{0}}}", "(?:[^a]*){{{0}}}", "(?:(?:[^a]|b|[^c])?){{{0}}}", "[^a]{{0,{0}}}"]
+)
+def test_what_is_let_through_as_a_pattern_can_be_run(wide_postgres_engine: Engine, repeated: str) -> None:
+    """At the limit of its ways, with few letters and many; beyond it PostgreSQL fails, where a row gets so far."""
+    session = Session(wide_postgres_engine, "ana")
+    for letters in (string.ascii_lowercase, "".join(map(chr, range(0x100, 0x1C0)))):
+        known = [count for count in range(1, 250) if is_pattern(repeated.format(count) + letters)]
+        (statement,) = session.parse(
+            f"SELECT COUNT(*) FROM samples WHERE word ~ '{repeated.format(max(known))}{letters}'"
+        )
+        assert session.execute(statement).rows == ((0,),)
+
+
+def is_pattern(text: str) -> bool:
+    try:
+        read_pattern(text, None)
+    except QueryTooComplex:
+        return False
+    return True

@@ -1,5 +1,6 @@
 """The ledger in PostgreSQL: the chain that SQLite has, one writer at a time, no answer without a durable charge."""
 
+import os
 import re
 import signal
 import sys
@@ -251,28 +252,37 @@ class Alarm(BaseException):
 
 
 @contextmanager
-def alarm(seconds: float) -> Iterator[None]:
+def alarm(url: str) -> Iterator[None]:
+    """Interrupt what is done as soon as the server sleeps."""
+
     def ring(number: int, frame: FrameType | None) -> None:
         raise Alarm
 
+    def wait_and_ring() -> None:
+        asleep = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()"
+        with psycopg.connect(url, autocommit=True) as connection:
+            wait_for(lambda: connection.execute(asleep).fetchone() is not None)
+        os.kill(os.getpid(), signal.SIGALRM)
+
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    waiter = threading.Thread(target=wait_and_ring)
+    waiter.start()
     try:
         with pytest.raises(Alarm):
             yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        waiter.join()
         signal.signal(signal.SIGALRM, before)
 
 
-def test_an_interrupt_in_a_statement_leaves_nothing(ledger: PostgresLedger) -> None:
+def test_an_interrupt_in_a_statement_leaves_nothing(ledger: PostgresLedger, url: str) -> None:
     before = list(ledger.export())
 
     def interrupted(transaction: Transaction) -> None:
         transaction.append("account.frozen", {"name": "ana"})
-        transaction.one("SELECT pg_sleep(1)")
+        transaction.one("SELECT pg_sleep(3)")
 
-    with alarm(0.2):
+    with alarm(url):
         ledger._grouped(interrupted)
     assert list(ledger.export()) == before
     assert ask(ledger, "a")
@@ -280,7 +290,7 @@ def test_an_interrupt_in_a_statement_leaves_nothing(ledger: PostgresLedger) -> N
 
 
 def test_an_interrupt_in_a_commit_leaves_what_the_server_makes_of_it(ledger: PostgresLedger, url: str) -> None:
-    with at_commit(url, "PERFORM pg_sleep(0.5);"), alarm(0.2):
+    with at_commit(url, "PERFORM pg_sleep(2);"), alarm(url):
         ask(ledger, "a")
     assert ask(ledger, "b").spent.pure_epsilon == 2 * CENT  # it stands
     assert recorded(ledger) == ["a", "b"]
