@@ -1,6 +1,8 @@
 # make demo    install into .venv, generate the demo clinic, start the gateway, print how to connect
 # make secrets passwords and a certificate for docker compose, in secrets/; what is there is kept
-# make test    install with the test tools, then format, lint, types, tests and the coverage gate
+# make check   format, lint, types and the quickest tests, in a minute; the environment has the test tools
+# make test    install with the test tools, then format, lint, types and all tests that are not slow
+# make test-all  make test, then the slow tests, and the coverage gate over both
 # make attack  let every attack fall upon a naive gateway and upon dpsql; one table
 #
 # PYTHON=python3.12 chooses the interpreter of a new .venv; ARGS="--port 6544" goes to `dpsql demo` and to pytest;
@@ -13,11 +15,11 @@ CODE := dpsql tests benchmarks examples
 
 ENGINE := duckdb
 
-.PHONY: help demo secrets test attack lint format bench clean
+.PHONY: help demo secrets check test test-all attack lint format bench clean
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n '1,7s/^# *//p' Makefile
+	@sed -n '1,9s/^# *//p' Makefile
 
 demo: $(VENV)/installed$(if $(filter postgres,$(ENGINE)),-postgres)
 	@$(BIN)/dpsql demo --engine $(ENGINE) $(ARGS)
@@ -30,13 +32,38 @@ secrets:
 		-subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout tls.key -out tls.crt 2>/dev/null
 	@chmod 644 secrets/*
 
-# Tests wait for servers and processes about as long as they compute, so four run at once even on two cores.
+QUICK := test_architecture.py test_errors.py test_literals.py test_settings.py cli/test_start.py policy privacy \
+	$(patsubst %,compiler/test_%.py,arrays bounds commands joins parameters plan quoting rejected rewrite top_k \
+	types verify verify_tree error_weights) \
+	ledger/test_charge.py ledger/test_verification.py wire/test_messages.py wire/test_protocol.py wire/test_session.py
+
 # They start some hundred processes more, each of which would compile dpsql anew where Python writes no bytecode.
+check test test-all: export PYTHONDONTWRITEBYTECODE =
+# Generated examples depend on the order of sets: with one seed each run draws the same.
+check test test-all: export PYTHONHASHSEED = 0
+
+check: lint
+	@$(BIN)/pytest --numprocesses 2 -m 'not (client or postgres or slow or statistical)' $(addprefix tests/,$(QUICK)) $(ARGS)
+
+# Tests wait for servers and processes about as long as they compute, so four run at once even on two cores.
+PYTEST := $(BIN)/pytest --numprocesses 4 --dist worksteal
+
+# What ARGS names is run though it is slow.
+test: lint
+	@$(PYTEST) $(if $(ARGS),,-m 'not slow') $(COVER) $(ARGS)
+
+# A test that the others starved of a processor runs once more, alone, and is named; what fails twice fails the run.
+define again
+|| { test $$? -eq 1 && echo 'once more, alone:' && $(BIN)/pytest --last-failed --last-failed-no-failures none \
+	-rA --show-capture no --cov --cov-append --cov-report=; }
+endef
+
 # Every branch of what carries the guarantee is tested; pyproject.toml names it. The report of the gate is printed only if
 # it fails, so that the summary of pytest closes the run.
-test: export PYTHONDONTWRITEBYTECODE =
-test: lint
-	@$(BIN)/pytest --numprocesses 4 --dist worksteal --cov --cov-report= $(ARGS)
+test-all: lint
+	@rm -f .pytest_cache/v/cache/lastfailed
+	@$(PYTEST) -m 'not slow' --cov --cov-report= $(again)
+	@$(PYTEST) -m slow --cov --cov-append --cov-report= $(again)
 	@$(BIN)/coverage report --show-missing --skip-covered --fail-under=100 >.coverage-gate \
 		|| { cat .coverage-gate; exit 1; }
 

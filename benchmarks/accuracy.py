@@ -24,15 +24,15 @@ import duckdb
 
 from benchmarks import classic, incomes
 from dpsql.backends import Backend, Cancellation, open_backend
-from dpsql.compiler.catalog import Catalog
-from dpsql.compiler.compile import compile_query
-from dpsql.compiler.lowering import Constants
-from dpsql.compiler.settings import QuerySettings
-from dpsql.compiler.statements import QueryStatement
+from dpsql.compiler.plan.compile import compile_query
+from dpsql.compiler.scope.catalog import Catalog
+from dpsql.compiler.scope.lowering import Constants
+from dpsql.compiler.scope.settings import QuerySettings
+from dpsql.compiler.sql.statements import QueryStatement
+from dpsql.gateway.release import PostProcessor, release
 from dpsql.policy import Policy, load_policy
 from dpsql.privacy.conversion import rho_to_epsilon
 from dpsql.privacy.cost import Accountant
-from dpsql.release import PostProcessor, release
 
 EPSILON, DELTA = Fraction(1), Fraction(1, 10**6)
 UPPER = 100_000
@@ -168,8 +168,8 @@ class Dpsql:
             for _ in range(repeats):
                 cells = [release(planned, exact.releases[i]) for i, planned in enumerate(query.releases)]
                 runs.append(post.run(query, cells, {}, {}, Cancellation()).rows)
-        parts = [part for planned in query.releases for part in planned.parts]
-        names = ", ".join(type(part.noise).__name__ for part in parts)
+        primitives = [primitive for planned in query.releases for primitive in planned.primitives]
+        names = ", ".join(type(primitive.noise).__name__ for primitive in primitives)
         return Answers(runs, f"price {float(epsilon):.4g}: {names}")
 
 

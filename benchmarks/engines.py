@@ -23,10 +23,10 @@ from typing import Final
 import duckdb
 
 from benchmarks.incomes import connect, make_file, make_policy, served
-from dpsql.backends import Backend, Cancellation, open_backend, prepare_copies
-from dpsql.compiler.settings import QuerySettings
-from dpsql.compiler.statements import QueryStatement
-from dpsql.engine import Engine
+from dpsql.backends import Backend, Cancellation, open_backend, prepare_tables
+from dpsql.compiler.scope.settings import QuerySettings
+from dpsql.compiler.sql.statements import QueryStatement
+from dpsql.gateway.engine import Engine
 from dpsql.ledger import open_ledger
 from dpsql.policy import load_policy
 
@@ -146,7 +146,7 @@ def print_prepared(title: str, path: Path, url: str, schema: str, raw: Callable[
     for told, declared in (("", True), ("; days and regions are private", False)):
         policy = make_policy(path, url, schema, prepared=True, declared=declared)
         start = time.perf_counter()
-        prepare_copies(load_policy(policy))
+        prepare_tables(load_policy(policy))
         took = time.perf_counter() - start
         with opened(policy) as gateway:
             print_table(f"{title}, prepared in {took:.1f} s{told}", gateway, raw(gateway[1]), rounds, PREPARED)
@@ -160,6 +160,7 @@ def measure_duckdb(file: Path, size: str, rounds: int, *, prepared: bool) -> Non
     def raw(backend: Backend) -> Raw:
         # The file is open in this process already, with the gateway's settings.
         cursor = backend._database.cursor()  # type: ignore[attr-defined]  # the engine's own settings, raw
+        cursor.execute(backend._use)  # type: ignore[attr-defined]
         return lambda sql: cursor.execute(sql).fetchnumpy()
 
     if not prepared:

@@ -20,6 +20,7 @@ from dpsql.policy import Budget, Dataset, MechanismChoice, Policy, QueryDefaults
 from dpsql.privacy.accounting import Accountant
 from dpsql.privacy.cost import Event, Mechanism
 from dpsql.privacy.sensitivity import Adjacency, Sensitivity
+from tests.ledger.world import charge_only
 
 ROUNDS = 1000
 TURNS = 7
@@ -86,7 +87,7 @@ def charging(ledger: SqliteLedger, user: str) -> Act:
     """Return an act that charges a user for a query that nobody has asked."""
     keys = count()
     ledger.add_account(user, "analyst")
-    return lambda: ledger.charge(user, POLICY, [ReleaseRequest(f"{user}{next(keys):060x}", (EVENT,))], sql=SQL)
+    return lambda: charge_only(ledger, user, POLICY, [ReleaseRequest(f"{user}{next(keys):060x}", (EVENT,))], sql=SQL)
 
 
 def fill(ledger: SqliteLedger, charge: Act, history: int) -> None:

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from dpsql.backends import Cancellation, DuckDBBackend
 from dpsql.cli.clinic import generate_clinic
-from dpsql.compiler.settings import QuerySettings
-from dpsql.compiler.statements import QueryStatement
-from dpsql.engine import Engine
+from dpsql.compiler.scope.settings import QuerySettings
+from dpsql.compiler.sql.statements import QueryStatement
+from dpsql.gateway.engine import Engine
 from dpsql.ledger import open_ledger
 from dpsql.policy import load_policy
 
@@ -65,6 +65,7 @@ def measure(engine: Engine, backend: DuckDBBackend, sql: str, rounds: int) -> tu
     compiled = engine.compile("bench", statement, settings)
     raw, bounded, whole = [], [], []
     cursor = backend._database.cursor()
+    cursor.execute(backend._use)
 
     def answer() -> None:
         engine.execute("bench", engine.compile("bench", statement, settings), Cancellation(), reuse=False)

@@ -18,6 +18,7 @@ Error:
    │                              QueryCanceled 57014 · AuthenticationFailed 28P01 · ProtocolViolation 08P01
    │                              QueryTooComplex 54001 · TooManyConnections 53300 · ServerShutdown 57P01
    │                              TooManyStatements 53000 · UnknownSavepoint 3B001 · CursorState 55000
+   │                              ResultsTooLarge 53200
    └─ InternalError               GuaranteeMismatch XX000 · FailedTransaction 25P02 · NoTransaction 25P01
 
 Rule 1: a message depends on SQL text, policy and ledger only, never on private data.
@@ -25,7 +26,7 @@ Rule 2: a leaf's PEP 249 base is the one psycopg gives the same SQLSTATE; class 
     call-level interfaces (ISO/IEC 9075-3), and InterfaceError's.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import ClassVar
 
@@ -42,6 +43,7 @@ class Error(Exception):
         detail: More about it, or None.
         hint: A query, line or command that would work, or None.
         position: 1-based character index into the SQL text, or None.
+        queries: Queries that may work, the best first; compiling adds the first that does to the hint.
     """
 
     sqlstate: ClassVar[str] = "XX000"
@@ -53,12 +55,14 @@ class Error(Exception):
         detail: str | None = None,
         hint: str | None = None,
         position: int | None = None,
+        queries: Sequence[str] = (),
     ) -> None:
         super().__init__(message)
         self.message = message
         self.detail = detail
         self.hint = hint
         self.position = position
+        self.queries = tuple(queries)
 
     def __init_subclass__(cls, code: str | None = None) -> None:
         """Declare the SQLSTATE of a leaf where the leaf is declared."""
@@ -139,7 +143,7 @@ class GroupingError(ProgrammingError, code="42803"):
 
 
 class CardinalityViolation(ProgrammingError, code="21000"):
-    """A subquery that stands for one value has several."""
+    """A scalar subquery returns more than one row."""
 
     SENTENCE: ClassVar[str] = "more than one row returned by a subquery used as an expression"
 
@@ -222,12 +226,17 @@ class LedgerUnavailable(OperationalError, code="58030"):
 
 
 class BackendFailure(OperationalError, code="58000"):
-    """The engine failed while it read private data: one fixed sentence, whatever the cause."""
+    """The engine failed. The message is the same for every cause; it says whether the query was charged.
+
+    Args:
+        charged: False where the query was charged nothing, which depends on its plan and the ledger alone.
+    """
 
     SENTENCE: ClassVar[str] = "the database could not answer this query; its charge stands"
+    UNCHARGED: ClassVar[str] = "the database could not answer this query; nothing was charged"
 
-    def __init__(self) -> None:
-        super().__init__(self.SENTENCE)
+    def __init__(self, *, charged: bool = True) -> None:
+        super().__init__(self.SENTENCE if charged else self.UNCHARGED)
 
 
 class DatabaseUnavailable(OperationalError, code="57P03"):
@@ -256,6 +265,10 @@ class TooManyConnections(OperationalError, code="53300"):
 
 class TooManyStatements(OperationalError, code="53000"):
     """The gateway's limit on a user's statements in some time is reached; nothing was charged."""
+
+
+class ResultsTooLarge(OperationalError, code="53200"):
+    """The results that a user, or all users, hold take too much memory; a charge made stands."""
 
 
 class ServerShutdown(OperationalError, code="57P01"):

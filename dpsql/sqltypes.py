@@ -62,6 +62,10 @@ class SqlType(enum.Enum):
         """True for the character types."""
         return self in _TEXTS
 
+    def is_alike(self, other: "SqlType") -> bool:
+        """True for one type, two whole numbers, or two texts: in either, the same values are equal."""
+        return self is other or (self.is_integer and other.is_integer) or (self.is_text and other.is_text)
+
     @property
     def is_moment(self) -> bool:
         """True for dates and timestamps: types with an order on a time line."""
@@ -82,12 +86,50 @@ class SqlType(enum.Enum):
         """The type of arrays of these."""
         return _ARRAYS.get(self, SqlType.ARRAY)
 
+    @property
+    def oid(self) -> int:
+        """The OID under which results go over the wire; where a type is not known, that of text or of its arrays."""
+        return _STORED[self][0] if self.element is None else _STORED[self.element][1]
+
+    @property
+    def size(self) -> int:
+        """Bytes of a value, as in pg_type; -1 where values differ in size."""
+        return -1 if self.is_array else _STORED[self][2]
+
 
 _INTEGERS = frozenset({SqlType.SMALLINT, SqlType.INTEGER, SqlType.BIGINT})
 _NUMBERS = _INTEGERS | {SqlType.NUMERIC, SqlType.REAL, SqlType.DOUBLE}
 _TEXTS = frozenset({SqlType.TEXT, SqlType.VARCHAR, SqlType.CHAR})
 _MOMENTS = frozenset({SqlType.DATE, SqlType.TIMESTAMP, SqlType.TIMESTAMPTZ})
 
+INTEGER_RANGES = {
+    SqlType.SMALLINT: (-(2**15), 2**15 - 1),
+    SqlType.INTEGER: (-(2**31), 2**31 - 1),
+    SqlType.BIGINT: (-(2**63), 2**63 - 1),
+}
+_STORED = {
+    SqlType.BOOLEAN: (16, 1000, 1),
+    SqlType.SMALLINT: (21, 1005, 2),
+    SqlType.INTEGER: (23, 1007, 4),
+    SqlType.BIGINT: (20, 1016, 8),
+    SqlType.NUMERIC: (1700, 1231, -1),
+    SqlType.REAL: (700, 1021, 4),
+    SqlType.DOUBLE: (701, 1022, 8),
+    SqlType.TEXT: (25, 1009, -1),
+    SqlType.VARCHAR: (1043, 1015, -1),
+    SqlType.CHAR: (1042, 1014, -1),
+    SqlType.DATE: (1082, 1182, 4),
+    SqlType.TIME: (1083, 1183, 8),
+    SqlType.TIMESTAMP: (1114, 1115, 8),
+    SqlType.TIMESTAMPTZ: (1184, 1185, 8),
+    SqlType.INTERVAL: (1186, 1187, 16),
+    SqlType.UUID: (2950, 2951, 16),
+    SqlType.JSON: (114, 199, -1),
+    SqlType.BYTEA: (17, 1001, -1),
+    SqlType.UNKNOWN: (25, 1009, -1),
+    SqlType.ARRAY: (1009, 1009, -1),
+}
+"""Of each type that is no array, as in pg_type: its OID, that of its arrays, and the size of a value."""
 _ELEMENTS = {kind: SqlType(kind.value[:-2]) for kind in SqlType if kind.value.endswith("[]")}
 _ARRAYS = {element: kind for kind, element in _ELEMENTS.items()}
 ARRAYS = frozenset(_ELEMENTS) | {SqlType.ARRAY}

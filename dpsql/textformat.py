@@ -3,17 +3,18 @@
 import json
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
+from functools import lru_cache, partial
 from typing import Any, Final
 from uuid import UUID
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy
 
-from dpsql.errors import InvalidText, NumberOutOfRange
-from dpsql.sqltypes import Span
+from dpsql.errors import InvalidParameter, InvalidText, NumberOutOfRange
+from dpsql.sqltypes import INTEGER_RANGES, Span, SqlType
 
-_DAY: Final = timedelta(days=1)
 _SHOWN: Final = 64
 _ALIKE: Final = 15
 """Digits before the point up to which nobody turns to an exponent; the sign may be one of them."""
@@ -171,29 +172,39 @@ def _fraction(micros: int) -> str:
     return f".{micros:06d}".rstrip("0") if micros else ""
 
 
+# Literals: one reader for SQL constants, text parameters, the elements of arrays, and settings
+
 _WHITE: Final = " \t\n\r\f\v"
-_TRUE: Final = frozenset({"1", "t", "tr", "tru", "true", "y", "ye", "yes", "on"})
-_FALSE: Final = frozenset({"0", "f", "fa", "fal", "fals", "false", "n", "no", "of", "off"})
+TRUE_WORDS: Final = ("t", "tr", "tru", "true", "y", "ye", "yes", "on", "1")
+FALSE_WORDS: Final = ("f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
-_NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|nan|[+-]?inf(inity)?", re.I | re.A)
+_NUMBER: Final = re.compile(r"[+-]?([0-9]++(\.[0-9]*+)?|\.[0-9]++)(e[+-]?[0-9]+)?|nan|[+-]?inf(inity)?", re.I | re.A)
+_CLOCK: Final = r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(\.[0-9]+)?)?"
+_OFFSET: Final = r"(?: ?(?:(Z)|([+-])([0-9]{2})(?::?([0-9]{2})(?::?([0-9]{2}))?)?))?"
 _MOMENT: Final = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?"
-    r"( ?(Z|[+-][0-9]{2}(:?[0-9]{2}(:?[0-9]{2})?)?))?",
+    rf"(?:([0-9]{{4}})-([0-9]{{1,2}})-([0-9]{{1,2}})|([0-9]{{4}})([0-9]{{2}})([0-9]{{2}}))(?:[ T]{_CLOCK})?{_OFFSET}",
     re.I | re.A,
 )
-_TIME: Final = re.compile(r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?")
+_ZONED: Final = re.compile(r"(.*\S) +((?:[a-z_]+/)+[a-z_+0-9-]+|UTC|GMT)", re.I | re.A)
+_TIME: Final = re.compile(_CLOCK + _OFFSET, re.I | re.A)
+_INFINITE: Final = frozenset({"infinity", "+infinity", "-infinity"})
 _UUID: Final = re.compile(r"([0-9a-f]{4}-?){8}|\{([0-9a-f]{4}-?){8}\}", re.I | re.A)
 _DIGITS_BEFORE_POINT: Final = 131_072
 _DIGITS_BEHIND_POINT: Final = 16_383
-
-
-def _invalid(type_name: str, shown: str) -> InvalidText:
-    short = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
-    return InvalidText(f'invalid input syntax for type {type_name}: "{short}"')
+_NAMES: Final = {SqlType.TIMESTAMP: "timestamp", SqlType.TIME: "time"}
+"""Types that PostgreSQL's errors about constants call otherwise."""
+_EXAMPLES: Final = {
+    SqlType.DATE: "A date is written '2026-01-31'.",
+    SqlType.TIMESTAMP: "A timestamp is written '2026-01-31 12:00:00'.",
+    SqlType.TIMESTAMPTZ: "A timestamp is written '2026-01-31 12:00:00+00'.",
+    SqlType.TIME: "A time is written '12:00:00'.",
+    SqlType.INTERVAL: "An interval is written '1 day 02:00:00' or '3 months'.",
+    SqlType.BOOLEAN: "Write true or false.",
+}
 
 
 def read_text(raw: bytes) -> str:
-    """Return a text value; bytes that are not UTF-8, and zero bytes, are refused."""
+    """Return the text of bytes; those that are not UTF-8, and zero bytes, are refused."""
     try:
         shown = raw.decode()
     except UnicodeDecodeError as error:
@@ -203,163 +214,382 @@ def read_text(raw: bytes) -> str:
     return shown
 
 
-def read_boolean(raw: bytes) -> bool:
-    """Return a boolean of any spelling PostgreSQL knows."""
-    shown = read_text(raw)
-    word = shown.strip(_WHITE).lower()
-    if word not in _TRUE | _FALSE:
-        raise _invalid("boolean", shown)
-    return word in _TRUE
+def read(kind: SqlType, text: str) -> Any:
+    """Return the value that a text stands for, as PostgreSQL reads it.
+
+    Args:
+        kind: A type that is no array.
+        text: What stands between quotes, or is sent for a parameter.
+
+    Returns:
+        A value of the Python type that results have, an interval as a `Span`. The zone that an offset names is kept
+        for timestamptz alone; one without an offset has none, and means the session's. Of other types the text itself.
+
+    Raises:
+        InvalidText: The text is none of the type.
+        NumberOutOfRange: It is, but of no value that the type has.
+        InvalidParameter: It is an infinite date, moment or interval.
+    """
+    reader = _READERS.get(kind)
+    if reader is None:
+        return text
+    word = text if kind is SqlType.BYTEA else text.strip(_WHITE)
+    if kind in _ENDLESS and word.lower() in _INFINITE:
+        raise infinite(kind)
+    try:
+        return reader(word)
+    except ArithmeticError:  # too large for Python's type, or its exponent is
+        raise _out_of_range(kind, text) from None
+    except ValueError:
+        raise _invalid(kind, text) from None
 
 
-def read_integer(raw: bytes) -> int:
-    """Return a whole number of any size; its range is for the type to say."""
-    shown = read_text(raw)
-    word = shown.strip(_WHITE)
+def infinite(kind: SqlType) -> InvalidParameter:
+    """The error for an end of a type's time line, which neither text nor bytes can stand for."""
+    name = _NAMES.get(kind, kind.value)
+    return InvalidParameter(
+        f"a constant or parameter cannot be an infinite {name}",
+        hint=f"Leave the condition out: no {name} that is counted is infinite.",
+    )
+
+
+def read_whole(name: str, low: int, high: int, text: str) -> int:
+    """Return a whole number of a type that has those from `low` to `high`.
+
+    Raises:
+        InvalidText: The text is no whole number.
+        NumberOutOfRange: It is another.
+    """
+    word = text.strip(_WHITE)
     if not _INTEGER.fullmatch(word):
-        raise _invalid("integer", shown)
-    if len(word) > _SHOWN:
-        raise NumberOutOfRange("value is out of range for type integer")
+        raise InvalidText(f'invalid input syntax for type {name}: "{_cut(text)}"')
+    # Numbers of more characters than are shown are too large, and Python would refuse the longest.
+    if len(word.lstrip("+-0")) > _SHOWN or not low <= int(word) <= high:
+        raise NumberOutOfRange(f'value "{_cut(text)}" is out of range for type {name}')
     return int(word)
 
 
-def read_float(raw: bytes) -> float:
-    """Return a floating-point number."""
-    shown = read_text(raw)
-    word = shown.strip(_WHITE)
-    if not _NUMBER.fullmatch(word):
-        raise _invalid("double precision", shown)
-    number = float(word)
-    if number in (float("inf"), float("-inf")) and "inf" not in word.lower():
-        raise NumberOutOfRange("value is out of range for type double precision")
+# No part of it gives back what it took, or blanks would be tried in every division.
+_ELEMENT: Final = re.compile(r'\s*+(?:"((?:[^"\\]|\\.)*+)"\s*+|([^,{}"\\]++))(,|$)', re.S | re.A)
+
+
+def array_elements(text: str) -> list[str | None]:
+    """Return the texts of an array of one dimension; None is NULL.
+
+    Raises:
+        InvalidText: It is not written as PostgreSQL writes arrays.
+    """
+    inner = text.strip(_WHITE)
+    if not (inner.startswith("{") and inner.endswith("}")):
+        raise InvalidText(f'malformed array literal: "{_cut(text)}"')
+    inner, found, at = inner[1:-1], list[str | None](), 0
+    while inner.strip(_WHITE):
+        match = _ELEMENT.match(inner, at)
+        if match is None:
+            raise InvalidText(f'malformed array literal: "{_cut(text)}"')
+        plain = (match[2] or "").rstrip(_WHITE)
+        quoted = None if match[1] is None else re.sub(r"\\(.)", r"\1", match[1], flags=re.S)
+        found.append(quoted if quoted is not None else None if plain.upper() == "NULL" else plain)
+        at = match.end()
+        if not match[3]:
+            break
+    return found
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
+def _invalid(kind: SqlType, text: str) -> InvalidText:
+    name = _NAMES.get(kind, kind.value)
+    return InvalidText(f'invalid input syntax for type {name}: "{_cut(text)}"', hint=_EXAMPLES.get(kind))
+
+
+def _out_of_range(kind: SqlType, text: str) -> NumberOutOfRange:
+    return NumberOutOfRange(f'value "{_cut(text)}" is out of range for type {_NAMES.get(kind, kind.value)}')
+
+
+def _boolean(text: str) -> bool:
+    word = text.lower()
+    if word not in TRUE_WORDS + FALSE_WORDS:
+        raise ValueError(text)
+    return word in TRUE_WORDS
+
+
+def _float(text: str) -> float:
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(text)
+    number = float(text)
+    if number in (float("inf"), float("-inf")) and "inf" not in text.lower():
+        raise OverflowError(text)
     return number
 
 
-def read_numeric(raw: bytes) -> Decimal:
-    """Return an exact number within the digits PostgreSQL's numeric has."""
-    shown = read_text(raw)
-    if not _NUMBER.fullmatch(shown.strip(_WHITE)):
-        raise _invalid("numeric", shown)
-    number = Decimal(shown.strip(_WHITE))
+def _numeric(text: str) -> Decimal:
+    """An exact number within the digits PostgreSQL's numeric has."""
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(text)
+    number = Decimal(text)
     if number.is_finite() and not (
         number.adjusted() < _DIGITS_BEFORE_POINT and -int(number.as_tuple().exponent) <= _DIGITS_BEHIND_POINT
     ):
-        raise NumberOutOfRange("value overflows numeric format")
+        raise OverflowError(text)
     return number
 
 
-def read_bytea(raw: bytes) -> bytes:
-    """Return bytes from the hex or the escape form."""
-    shown = read_text(raw)
-    try:
-        if shown.startswith("\\x"):
-            return bytes.fromhex(shown[2:])
-        return _unescape(shown)
-    except ValueError:
-        raise _invalid("bytea", shown) from None
+def _bytea(text: str) -> bytes:
+    """Bytes from the hex or the escape form."""
+    return bytes.fromhex(text[2:]) if text.startswith("\\x") else _ESCAPE.sub(_unescaped, text.encode())
 
 
 _ESCAPE: Final = re.compile(rb"\\(?:([0-3][0-7]{2})|(\\)|)")
 
 
-def _unescape(shown: str) -> bytes:
-    def replace(match: re.Match[bytes]) -> bytes:
-        if not match[0][1:]:
-            raise ValueError("a lone backslash")
-        return bytes([int(match[1], 8)]) if match[1] else b"\\"
-
-    return _ESCAPE.sub(replace, shown.encode())
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    if not match[0][1:]:
+        raise ValueError("a lone backslash")
+    return bytes([int(match[1], 8)]) if match[1] else b"\\"
 
 
-def _read_moment(raw: bytes, type_name: str) -> datetime:
-    shown = read_text(raw)
-    word = shown.strip(_WHITE)
-    if not _MOMENT.fullmatch(word):
-        raise _invalid(type_name, shown)
+def _moment(text: str) -> datetime:
+    """A day, with a time and an offset or a zone perhaps."""
+    match = _MOMENT.fullmatch(text)
+    if match is None:
+        return _zoned(text)
+    year, month, day = (int(part) for part in match.groups()[:6] if part is not None)
+    return datetime(year, month, day, tzinfo=_offset(match.groups()[10:])) + _since_midnight(match.groups()[6:10])
+
+
+def _zoned(text: str) -> datetime:
+    """A moment in a zone of the IANA's; as in PostgreSQL in standard time where clocks are set forth or back."""
+    match = _ZONED.fullmatch(text)
+    found = _MOMENT.fullmatch(match[1]) if match is not None and len(match[2]) <= _MOST_CHARACTERS else None
+    if match is None or found is None:
+        raise ValueError(text)
+    moment = _moment(match[1])
+    if moment.tzinfo is not None:
+        raise ValueError(text)
+    name = match[2] if "/" in match[2] else "UTC"
     try:
-        return datetime.fromisoformat(word.upper().replace(" +", "+").replace(" -", "-").replace(" Z", "Z"))
-    except ValueError:
-        raise _invalid(type_name, shown) from None
+        local = moment.replace(tzinfo=ZoneInfo(name))
+    except (ZoneInfoNotFoundError, OSError):
+        raise ValueError(text) from None
+    offsets = (local.replace(fold=fold).utcoffset() or timedelta() for fold in (0, 1))
+    return moment.replace(tzinfo=timezone(min(offsets)))
 
 
-def read_date(raw: bytes) -> date:
-    """Return an ISO date; a time behind it is dropped, as PostgreSQL drops it."""
-    return _read_moment(raw, "date").date()
+def _since_midnight(parts: Sequence[str | None]) -> timedelta:
+    hour, minute, second = (int(part or 0) for part in parts[:3])
+    clock = time(hour, minute, second)
+    micros = round(Decimal(parts[3] or 0) * 1_000_000)
+    return timedelta(hours=clock.hour, minutes=clock.minute, seconds=clock.second, microseconds=micros)
 
 
-def read_timestamp(raw: bytes) -> datetime:
-    """Return an ISO timestamp; an offset is dropped, as PostgreSQL drops it."""
-    return _read_moment(raw, "timestamp").replace(tzinfo=None)
+def _offset(parts: Sequence[str | None]) -> tzinfo | None:
+    zulu, sign, *numbers = parts
+    if zulu is not None or sign is None:
+        return None if zulu is None else UTC
+    east = _since_midnight([*numbers, None])
+    return timezone(-east if sign == "-" else east)
 
 
-def read_timestamptz(raw: bytes) -> datetime:
-    """Return an ISO timestamp; without an offset it has no time zone, and means the session's."""
-    return _read_moment(raw, "timestamp with time zone")
+def _time_of_day(text: str) -> time:
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    _offset(match.groups()[4:])
+    passed = _since_midnight(match.groups()[:4])
+    if passed >= timedelta(days=1):
+        raise OverflowError(text)
+    return (datetime.min + passed).time()
 
 
-def read_time(raw: bytes) -> time:
-    """Return a time of day."""
-    shown = read_text(raw)
-    try:
-        if _TIME.fullmatch(shown.strip(_WHITE)):
-            return time.fromisoformat(shown.strip(_WHITE))
-    except ValueError:
-        pass
-    raise _invalid("time", shown)
+def _uuid(text: str) -> UUID:
+    if not _UUID.fullmatch(text):
+        raise ValueError(text)
+    return UUID(text)
 
 
-def read_uuid(raw: bytes) -> UUID:
-    """Return a UUID, with or without hyphens and braces."""
-    shown = read_text(raw)
-    if not _UUID.fullmatch(shown.strip(_WHITE)):
-        raise _invalid("uuid", shown)
-    return UUID(shown.strip(_WHITE))
+# Intervals: quantities with their units, clocks, years-months, ISO 8601
 
-
-_UNITS: Final = {
-    "week": timedelta(weeks=1),
-    "day": _DAY,
-    "hour": timedelta(hours=1),
-    "minute": timedelta(minutes=1),
-    "second": timedelta(seconds=1),
-    "millisecond": timedelta(milliseconds=1),
-    "microsecond": timedelta(microseconds=1),
+_MICROSECONDS: Final = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
 }
-_MONTHS: Final = {"year": 12, "month": 1, "mon": 1}
-_UNIT: Final = re.compile(
-    r"([+-]?[0-9]{1,9}(?:\.[0-9]{1,6})?) *(week|day|hour|minute|(?:milli|micro)?second)s?\b,? *", re.I | re.A
+_MONTHS: Final = {"month": 1, "year": 12, "decade": 120, "century": 1200, "millennium": 12_000}
+_UNITS: Final = {
+    **{name: name for name in (*_MICROSECONDS, *_MONTHS)},
+    **{f"{name}s": name for name in (*_MICROSECONDS, *_MONTHS)},
+    **{"centuries": "century", "millennia": "millennium", "mon": "month", "mons": "month", "y": "year", "yr": "year"},
+    **{"yrs": "year", "d": "day", "w": "week", "h": "hour", "hr": "hour", "hrs": "hour", "m": "minute"},
+    **{"min": "minute", "mins": "minute", "s": "second", "sec": "second", "secs": "second", "us": "microsecond"},
+    **{"usec": "microsecond", "usecs": "microsecond", "ms": "millisecond", "msec": "millisecond"},
+    **{"msecs": "millisecond", "c": "century", "dec": "decade", "decs": "decade", "mil": "millennium"},
+}
+_QUANTITY: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))\s*([a-z]+)\b,?\s*", re.A)
+_SPAN_CLOCK: Final = re.compile(r"([+-]?)(\d+):([0-5]?\d)(?::([0-5]?\d(?:\.\d{0,6})?))?(?![\w.:])\s*", re.A)
+_ISO: Final = re.compile(
+    r"p(?=.)(?:(-?\d+)y)?(?:(-?\d+)m)?(?:(-?\d+)w)?(?:(-?\d+)d)?"
+    r"(?:t(?=.)(?:(-?\d+)h)?(?:(-?\d+)m)?(?:(-?\d+(?:\.\d+)?)s)?)?",
+    re.A,
 )
-_MONTH_UNIT: Final = re.compile(r"([+-]?[0-9]{1,6}) *(year|month|mon)s?\b,? *", re.I | re.A)
-_CLOCK: Final = re.compile(r"([+-]?)([0-9]{1,9}):([0-5][0-9]):([0-5][0-9](?:\.[0-9]{1,6})?)")
+_DAYS: Final = re.compile(r"([+-]?\d+)\s+(?=[+-]?\d+:)", re.A)
+_COUNT: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)", re.A)
+_YEARS_MONTHS: Final = re.compile(r"([+-]?)(\d+)-(\d\d?)", re.A)
+_FIELDS: Final[dict[tuple[str, ...], re.Pattern[str]]] = {
+    **{(unit,): re.compile(r"[+-]?\d+", re.A) for unit in ("year", "month", "day", "hour", "minute")},
+    ("second",): _COUNT,
+    ("year", "month"): _YEARS_MONTHS,
+    ("day", "minute"): re.compile(r"[+-]?\d+ [+-]?\d+:\d\d?", re.A),
+    ("day", "second"): re.compile(r"[+-]?\d+ [+-]?\d+:\d\d?:\d\d?(\.\d{0,6})?", re.A),
+    ("hour", "minute"): re.compile(r"[+-]?\d+:\d\d?", re.A),
+    ("hour", "second"): re.compile(r"[+-]?\d+:\d\d?:\d\d?(\.\d{0,6})?", re.A),
+}
+_MOST_CHARACTERS: Final = 200
 
 
-def read_interval(raw: bytes) -> timedelta | Span:
-    """Return an interval: years and months, weeks to seconds, then HH:MM:SS; a span of fixed length without months."""
-    shown = read_text(raw)
-    rest, months = shown.strip(_WHITE), 0
-    while match := _MONTH_UNIT.match(rest):
-        months += int(match[1]) * _MONTHS[match[2].lower()]
-        rest = rest[match.end() :]
+def read_fields(text: str, fields: tuple[str, ...]) -> Span:
+    """Return the span of an INTERVAL of which the query names the fields: one, or the first and the last.
+
+    Raises:
+        InvalidText: The text has other fields.
+        NumberOutOfRange: It is too large.
+    """
+    words = text.strip(_WHITE)
+    if len(words) > _MOST_CHARACTERS or fields not in _FIELDS or not _FIELDS[fields].fullmatch(words):
+        raise _invalid(SqlType.INTERVAL, text)
     try:
-        days, clock = _fixed(shown, rest) if rest or not months else (timedelta(), timedelta())
-        if not months:
-            return days + clock
-        return Span(months, days.days, (clock + days - timedelta(days=days.days)) // timedelta(microseconds=1))
+        return _span(words, fields[0])
     except OverflowError:
-        raise NumberOutOfRange("interval out of range") from None
+        raise _out_of_range(SqlType.INTERVAL, text) from None
 
 
-def _fixed(shown: str, rest: str) -> tuple[timedelta, timedelta]:
-    """Weeks and days, and what is shorter."""
-    days, clock = timedelta(), timedelta()
-    while match := _UNIT.match(rest):
-        unit = match[2].lower()
-        span = float(match[1]) * _UNITS[unit]
-        days, clock = (days + span, clock) if _UNITS[unit] >= _DAY else (days, clock + span)
-        rest = rest[match.end() :]
-    if found := _CLOCK.fullmatch(rest):
-        span = timedelta(hours=int(found[2]), minutes=int(found[3]), seconds=float(found[4]))
-        return days, clock - span if found[1] == "-" else clock + span
-    if rest or not shown.strip(_WHITE):
-        raise _invalid("interval", shown)
-    return days, clock
+def _span(text: str, unit: str = "second") -> Span:
+    """A span; `unit` is that of a number that has none."""
+    words = text.lower()
+    if not words or not text.isascii() or len(words) > _MOST_CHARACTERS:
+        raise ValueError(text)
+    iso = _ISO.fullmatch(words)
+    span = _from_words(words, unit) if iso is None else _from_iso(iso)
+    if max(abs(span.months), abs(span.days)) >= 2**31 or abs(span.microseconds) >= 2**63:
+        raise OverflowError(text)
+    return span
+
+
+def _from_iso(found: re.Match[str]) -> Span:
+    years, months, weeks, days, hours, minutes = (int(part or 0) for part in found.groups()[:6])
+    micros = round(Decimal(found[7] or 0) * _MICROSECONDS["second"])
+    micros += hours * _MICROSECONDS["hour"] + minutes * _MICROSECONDS["minute"]
+    return Span(12 * years + months, 7 * weeks + days, micros)
+
+
+def _from_words(words: str, unit: str) -> Span:
+    """Quantities with their units, a clock, years-months, a lone number of `unit`, and "ago" at the end."""
+    rest = words.removesuffix(" ago")
+    sign = -1 if rest != words else 1
+    if rest.startswith("@"):  # PostgreSQL writes it so in its style "verbose", before something
+        rest = rest[1:].lstrip()
+        if not rest:
+            raise ValueError(words)
+    total = Span(0, 0, 0)
+    while rest:
+        if quantity := _QUANTITY.match(rest):
+            if quantity[2] not in _UNITS:
+                raise ValueError(words)
+            total, rest = _plus(total, Decimal(quantity[1]), _UNITS[quantity[2]]), rest[quantity.end() :]
+        elif clock := _SPAN_CLOCK.match(rest):
+            total, rest = _plus_clock(total, clock), rest[clock.end() :]
+        elif days := _DAYS.match(rest):
+            total, rest = _plus(total, Decimal(days[1]), "day"), rest[days.end() :]
+        elif pair := _YEARS_MONTHS.fullmatch(rest):
+            months = 12 * int(pair[2]) + int(pair[3])
+            total, rest = _plus(total, Decimal(-months if pair[1] == "-" else months), "month"), ""
+        elif _COUNT.fullmatch(rest):
+            total, rest = _plus(total, Decimal(rest), unit), ""
+        else:
+            raise ValueError(words)
+    return Span(sign * total.months, sign * total.days, sign * total.microseconds)
+
+
+def _plus_clock(total: Span, clock: re.Match[str]) -> Span:
+    micros = int(clock[2]) * _MICROSECONDS["hour"] + int(clock[3]) * _MICROSECONDS["minute"]
+    micros += round(Decimal(clock[4] or 0) * _MICROSECONDS["second"])
+    return Span(total.months, total.days, total.microseconds + (-micros if clock[1] == "-" else micros))
+
+
+def _plus(total: Span, count: Decimal, unit: str) -> Span:
+    """More by so many units; a fraction goes on to the units below: a month is 30 days, a day 24 hours."""
+    months, days, micros = total.months, total.days, total.microseconds
+    if unit == "month":
+        whole = int(count)
+        return _plus(Span(months + whole, days, micros), (count - whole) * 30, "day")
+    if unit in _MONTHS:
+        return Span(months + round(count * _MONTHS[unit]), days, micros)
+    if unit == "week":
+        return _plus(total, 7 * count, "day")
+    if unit == "day":
+        whole = int(count)
+        return Span(months, days + whole, micros + round((count - whole) * _MICROSECONDS["day"]))
+    return Span(months, days, micros + round(count * _MICROSECONDS[unit]))
+
+
+_READERS: Final[dict[SqlType, Callable[[str], object]]] = {
+    SqlType.BOOLEAN: _boolean,
+    **{kind: partial(read_whole, kind.value, *limits) for kind, limits in INTEGER_RANGES.items()},
+    SqlType.NUMERIC: _numeric,
+    SqlType.REAL: _float,
+    SqlType.DOUBLE: _float,
+    SqlType.DATE: lambda text: _moment(text).date(),
+    SqlType.TIME: _time_of_day,
+    SqlType.TIMESTAMP: lambda text: _moment(text).replace(tzinfo=None),
+    SqlType.TIMESTAMPTZ: _moment,
+    SqlType.INTERVAL: _span,
+    SqlType.UUID: _uuid,
+    SqlType.BYTEA: _bytea,
+}
+_ENDLESS: Final = frozenset({SqlType.DATE, SqlType.TIMESTAMP, SqlType.TIMESTAMPTZ, SqlType.INTERVAL})
+
+
+# Time zones of sessions: IANA names, and fixed offsets as PostgreSQL spells them: <+05:30>-05:30
+
+_FIXED: Final = re.compile(r"<([+-])(\d\d)(?::(\d\d))?(?::(\d\d))?>[+-][\d:]{2,8}")
+_DAY_SECONDS: Final = 86_400
+
+
+@lru_cache(maxsize=1000)
+def zone(name: str) -> tzinfo:
+    """The zone of a name that is an IANA name or was given by `offset_name`.
+
+    Raises:
+        ValueError, OSError, ZoneInfoNotFoundError: It is neither.
+    """
+    match = _FIXED.fullmatch(name)
+    if match is None:
+        return ZoneInfo(name)
+    hours, minutes, seconds = (int(part or 0) for part in match.groups()[1:])
+    span = timedelta(hours=hours, minutes=minutes, seconds=seconds)
+    offset = -span if match[1] == "-" else span
+    if offset_name(offset // timedelta(seconds=1)) != name:
+        raise ValueError("not an offset as PostgreSQL spells it")
+    return timezone(offset, name[1 : name.index(">")])
+
+
+def offset_name(seconds: int) -> str:
+    """How PostgreSQL names the zone that is so many seconds east of UTC; its second sign counts to the west.
+
+    Raises:
+        ValueError: It is a day or more.
+    """
+    if abs(seconds) >= _DAY_SECONDS:
+        raise ValueError("an offset of a day or more")
+    minutes, rest = divmod(abs(seconds), 60)
+    parts = [minutes // 60, minutes % 60, rest]
+    while len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    shown = ":".join(f"{part:02d}" for part in parts)
+    return f"<-{shown}>+{shown}" if seconds < 0 else f"<+{shown}>-{shown}"

@@ -2,8 +2,9 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,18 +15,19 @@ from numpy.typing import NDArray
 
 from dpsql.backends import Backend, open_backend
 from dpsql.cli.clinic import generate_clinic
-from dpsql.engine import Engine
+from dpsql.compiler.plan import verify
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.session import Session
 from dpsql.ledger import open_ledger
 from dpsql.policy import Policy, load_policy
-from dpsql.privacy.choice import RankChoice
+from dpsql.privacy.exponential_mechanism import RankChoice
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
-from dpsql.privacy.picking import Picking
 from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric
-from dpsql.session import Session
-from examples.load_german_health import load as load_german_health
-from tests.copies import copied
+from dpsql.privacy.top_k import Picking
+from tests.engines import HOSTS, Host
+from tests.examples import LONG
 from tests.faults.forks import Forks
-from tests.postgres import VERSIONS, Connection, OwnServer, Server, own_server, served_clinic, url_of
+from tests.postgres import VERSIONS, Connection, OwnServer, Server, own_server, url_of
 from tests.strategies.world import Survey, open_survey
 from tests.world import WIDE_POLICY, add_events
 
@@ -33,28 +35,99 @@ ROOT = Path(__file__).parent.parent
 PATIENTS = 500
 SEED = 7
 
-COVERS = {"backends", "cli", "compiler", "ledger", "privacy", "test_protocol", "test_release", "test_system"} | {
-    *("test_array_columns", "test_bias", "test_bounded_copies", "test_engine", "test_flights", "test_intervals"),
-    *("test_neighbours", "test_neighbours_copies", "test_neighbours_rows", "test_nested", "test_previews"),
-    *("test_prices", "test_probes", "test_replay", "test_responses", "test_scopes", "test_session"),
-    *("test_shared_ledger", "test_target", "test_tpch", "test_transactions"),
+COVERS = {
+    *("backends", "cli", "compiler", "ledger", "privacy", "test_protocol", "test_literals", "test_reading"),
+    *(
+        "test_array_columns",
+        "test_wide_totals",
+        "test_prepared_tables",
+        "test_engine",
+        "test_flights",
+        "test_intervals",
+    ),
+    *(
+        "test_neighbours",
+        "test_neighbours_groups",
+        "test_neighbours_prepared",
+        "test_neighbours_rows",
+        "test_nested",
+        "test_previews",
+    ),
+    *("test_prices", "test_probes", "test_release", "test_replay", "test_responses", "test_scopes", "test_session"),
+    *(
+        "test_shared_ledger",
+        "test_sizes",
+        "test_spellings",
+        "test_system",
+        "test_target",
+        "test_tpch",
+        "test_transactions",
+    ),
 }
 """The tests that answer for branches; the others, which run whole systems, are not slowed down by counting them."""
 
-# How long an example takes says how busy the machine is.
-settings.register_profile("untimed", settings(), deadline=None)
-settings.load_profile("untimed")
+CLIENTS = {"clients", "test_clients", "test_analyst_notebook", "test_browser"}
+"""The tests that start programs which pip does not bring, or which others wrote."""
+
+SLOW = CLIENTS | {
+    *("auditing/test_mutants", "auditing/test_served", "attacks", "test_faults_kill", "test_faults_statements"),
+    *("cli/test_demo", "cli/test_monitoring", "cli/test_operation", "cli/test_replaced_data", "test_returned_memory"),
+    *("test_wide_totals::test_one_unit_moves_a_wide_total_by_no_more", "test_compose", "tests/test_postgres"),
+    *("test_migration::test_kill_9_at_any_moment_leaves_one_layout_or_the_other", "test_replay_wire"),
+    "test_packages",
+}
+"""What `make test-all` alone runs: it takes more seconds than a change of one line should wait for."""
+NEIGHBOURS = {
+    "test_neighbours",
+    "test_neighbours_prepared",
+    "test_neighbours_keys",
+    "test_neighbours_rows",
+    "test_tpch",
+}
+"""Suites that `make test` runs on DuckDB, and of which it leaves the greater part on PostgreSQL to `make test-all`."""
+SERVERS = {"postgres_server", "each_postgres"}
+"""Fixtures that start a PostgreSQL server."""
+
+# How long an example takes says how busy the machine is. Each run draws the same examples, so that it ends the same.
+settings.register_profile("same", deadline=None, derandomize=not LONG)
+settings.load_profile("same")
 
 MakeEngine = Callable[..., Engine]
+Places = Callable[[str], Path]
+OpenedWides = Callable[[str], Engine]
 Lend = Callable[[Path], Backend]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Count branches in the tests above only."""
+    """Mark tests by the tables above; count branches in some only."""
     for item in items:
-        parts = item.path.relative_to(ROOT / "tests").with_suffix("").parts
-        if not COVERS & set(parts):
+        parts = set(item.path.relative_to(ROOT / "tests").with_suffix("").parts)
+        postgres = needs_postgres(item)
+        if not COVERS & parts:
             item.add_marker("no_cover")
+        if CLIENTS & parts:
+            item.add_marker("client")
+        if postgres:
+            item.add_marker("postgres")
+        if is_slow(item.nodeid) or (postgres and NEIGHBOURS & parts and "leaves" not in item.name):
+            item.add_marker("slow")
+
+
+def needs_postgres(item: pytest.Item) -> bool:
+    """Tell whether a test starts a PostgreSQL server; one that runs on each engine does so as its parameter says."""
+    engines = getattr(item, "callspec", None)
+    if engines is not None and set(HOSTS) & {value for value in engines.params.values() if isinstance(value, str)}:
+        return "postgresql" in engines.params.values()
+    return bool(SERVERS & set(getattr(item, "fixturenames", ())))
+
+
+@cache
+def is_slow(test: str) -> bool:
+    """Tell whether `SLOW` names a test, its function, its file or its folder."""
+    path, _, function = test.partition("[")[0].partition("::")
+    places = ["tests", *Path(path).with_suffix("").parts[1:]]
+    named = {"/".join(places[first:last]) for first in range(len(places)) for last in range(first + 1, len(places) + 1)}
+    return not SLOW.isdisjoint(named | {f"{places[-1]}::{function}"})
 
 
 @pytest.fixture(scope="session")
@@ -66,9 +139,16 @@ def clinic_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def clinic_policy(clinic_file: Path) -> Path:
-    """The demo's own policy, beside the small clinic."""
-    return Path(shutil.copy(ROOT / "dpsql" / "cli" / "clinic.toml", clinic_file.with_name("clinic.toml")))
+def clinics(hosts: Mapping[str, Host], clinic_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
+    """The demo's own policy over the small clinic, by the engine that holds it."""
+    with ExitStack() as stack:
+        yield cache(lambda name: stack.enter_context(hosts[name].clinic(clinic_file, tmp_path_factory.mktemp(name))))
+
+
+@pytest.fixture(scope="session")
+def clinic_policy(clinics: Places) -> Path:
+    """That of DuckDB."""
+    return clinics("duckdb")
 
 
 @pytest.fixture(scope="session")
@@ -85,14 +165,42 @@ def wide_policy(clinic_file: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture(scope="session")
 def german_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The German health panel with the policy of policies/."""
+    from examples.load_german_health import load as load_german_health  # with pandas, which few tests need
+
     folder = tmp_path_factory.mktemp("german")
     load_german_health(folder / "german_health.duckdb")
     return Path(shutil.copy(ROOT / "policies" / "german_health.toml", folder))
 
 
+@pytest.fixture(scope="session")
+def hosts(start_postgres: Callable[[], Server]) -> Mapping[str, Host]:
+    """The engines; a server is started where a test asks for one."""
+    return {name: make(start_postgres) for name, make in HOSTS.items()}
+
+
+@pytest.fixture(scope="session", params=HOSTS)
+def host(request: pytest.FixtureRequest, hosts: Mapping[str, Host]) -> Host:
+    """Each engine."""
+    return hosts[request.param]
+
+
+@pytest.fixture(scope="module")
+def each_survey(host: Host, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Survey]:
+    """The survey on each engine, for a module's tests to fill, whose neighbours lack a unit."""
+    with host.survey(tmp_path_factory.mktemp("survey"), "add_remove") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def each_substituted(host: Host, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Survey]:
+    """The same, whose neighbours have another unit in the place of one."""
+    with host.survey(tmp_path_factory.mktemp("survey"), "substitute") as opened:
+        yield opened
+
+
 @pytest.fixture(scope="module")
 def survey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Survey]:
-    """The survey, for a module's tests to fill, whose neighbours lack a unit."""
+    """The survey on DuckDB alone: for what is the same on any engine, or is said in its SQL."""
     opened = open_survey(tmp_path_factory.mktemp("survey"), "add_remove")
     yield opened
     opened.close()
@@ -119,13 +227,20 @@ def open_engine(
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[Server]:
-    """A PostgreSQL server: that of DPSQL_TEST_DSN, or one for these tests."""
-    if dsn := os.environ.get("DPSQL_TEST_DSN"):
-        yield Server(dsn)
-        return
-    with own_server(VERSIONS[-1]) as server:
-        yield server
+def start_postgres() -> Iterator[Callable[[], Server]]:
+    """Return a function that gives a PostgreSQL server: that of DPSQL_TEST_DSN, or one that its first call starts.
+
+    The server runs until everything has ended that depends on this.
+    """
+    dsn = os.environ.get("DPSQL_TEST_DSN")
+    with ExitStack() as stack:
+        yield cache(lambda: Server(dsn) if dsn else stack.enter_context(own_server(VERSIONS[-1])))
+
+
+@pytest.fixture(scope="session")
+def postgres_server(start_postgres: Callable[[], Server]) -> Server:
+    """A PostgreSQL server."""
+    return start_postgres()
 
 
 @pytest.fixture(scope="session")
@@ -157,12 +272,9 @@ def postgres(postgres_server: Server) -> Iterator[Connection]:
 
 
 @pytest.fixture(scope="session")
-def postgres_clinic(
-    postgres_server: Server, clinic_file: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Path]:
-    """The demo's policy over the small clinic on the PostgreSQL server."""
-    with served_clinic(postgres_server, clinic_file, tmp_path_factory.mktemp("postgres_clinic")) as policy:
-        yield policy
+def postgres_clinic(clinics: Places) -> Path:
+    """The small clinic on the PostgreSQL server."""
+    return clinics("postgresql")
 
 
 @pytest.fixture(scope="session", params=VERSIONS)
@@ -221,11 +333,10 @@ def make_engine(tmp_path: Path) -> Iterator[MakeEngine]:
         engine.ledger.close()
 
 
-@pytest.fixture(params=["duckdb", "postgres"])
-def each_clinic(request: pytest.FixtureRequest) -> Path:
-    """The demo's policy over the small clinic, on each engine."""
-    path: Path = request.getfixturevalue({"duckdb": "clinic_policy", "postgres": "postgres_clinic"}[request.param])
-    return path
+@pytest.fixture(scope="session", params=HOSTS)
+def each_clinic(request: pytest.FixtureRequest, clinics: Places) -> Path:
+    """The small clinic on each engine."""
+    return clinics(request.param)
 
 
 @pytest.fixture
@@ -272,23 +383,13 @@ def silence_noise(patch: pytest.MonkeyPatch) -> None:
     # was planned, for plans may be remembered beyond the patch.
     kept = Threshold.__dict__["cutoff"]
     patch.setattr(Threshold, "cutoff", property(lambda _self: -(2**63), kept.__set__))
+    patch.setattr(verify, "_check_tail", lambda *_: None)
 
 
 @pytest.fixture
 def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """For one test: released cells are the exact ones."""
     silence_noise(monkeypatch)
-
-
-@pytest.fixture(scope="session")
-def wide_postgres_policy(
-    wide_policy: Path, postgres_server: Server, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Path]:
-    """The same world in PostgreSQL."""
-    with copied(wide_policy.with_suffix(".duckdb"), postgres_server) as url:
-        policy = tmp_path_factory.mktemp("wide") / "wide.toml"
-        policy.write_text(WIDE_POLICY.replace('"duckdb:///wide.duckdb"', f'"{url}"\nschema = "main"'), encoding="utf-8")
-        yield policy
 
 
 @contextmanager
@@ -315,28 +416,44 @@ def forks() -> Iterator[Forks]:
         yield started
 
 
-@pytest.fixture(scope="module")
-def opened_wide_postgres(wide_postgres_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """For one test file: an engine over the wide world in PostgreSQL."""
-    with closing_engine(wide_postgres_policy, tmp_path_factory.mktemp("ledger")) as engine:
-        yield engine
+@pytest.fixture(scope="session")
+def wide_policies(
+    wide_policy: Path, hosts: Mapping[str, Host], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Places]:
+    """The wide world, by the engine that holds it."""
+    with ExitStack() as stack:
+
+        def policy(name: str) -> Path:
+            if name == "duckdb":
+                return wide_policy
+            url = stack.enter_context(hosts[name].serve(wide_policy.with_suffix(".duckdb")))
+            path = tmp_path_factory.mktemp("wide") / "wide.toml"
+            text = WIDE_POLICY.replace('"duckdb:///wide.duckdb"', f'"{url}"\nschema = "main"')
+            path.write_text(text, encoding="utf-8")
+            return path
+
+        yield cache(policy)
 
 
 @pytest.fixture(scope="module")
-def opened_wide(wide_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """For one test file: an engine over the wide world."""
-    with closing_engine(wide_policy, tmp_path_factory.mktemp("ledger")) as engine:
-        yield engine
+def opened_wides(wide_policies: Places, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenedWides]:
+    """For one test file: an engine over the wide world, by the engine that holds it."""
+    with ExitStack() as stack:
+
+        def opened(name: str) -> Engine:
+            return stack.enter_context(closing_engine(wide_policies(name), tmp_path_factory.mktemp("ledger")))
+
+        yield cache(opened)
 
 
 # Noise is taken away for one test at a time: its neighbours in the file may count on it.
 @pytest.fixture
-def wide_postgres_engine(opened_wide_postgres: Engine, no_noise: None) -> Engine:
-    """An engine over the wide world in PostgreSQL, without noise."""
-    return opened_wide_postgres
+def wide_engine(opened_wides: OpenedWides, no_noise: None) -> Engine:
+    """An engine over the wide world in DuckDB, without noise."""
+    return opened_wides("duckdb")
 
 
-@pytest.fixture
-def wide_engine(opened_wide: Engine, no_noise: None) -> Engine:
-    """An engine over the wide world, without noise."""
-    return opened_wide
+@pytest.fixture(params=HOSTS)
+def each_wide_engine(request: pytest.FixtureRequest, opened_wides: OpenedWides, no_noise: None) -> Engine:
+    """The same on each engine."""
+    return opened_wides(request.param)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import duckdb
 
-from dpsql.compiler.engines.dialect import quote_name
+from dpsql.compiler.dialects.postgres import Postgres
 from tests.postgres import Server, url_of
 
 _TYPES = {"DOUBLE": "double precision", "FLOAT": "real", "VARCHAR": "text"}
@@ -31,11 +31,16 @@ def copy_tables(file: Path, server: Server, database: str) -> None:
         target.execute("CREATE SCHEMA main")
         target.execute("SET search_path = main")
         for (table,) in source.execute("SELECT table_name FROM duckdb_tables()").fetchall():
-            target.execute(f"CREATE TABLE {quote_name(table)} ({', '.join(_definitions(source, table))})".encode())
-            rows = source.execute(f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM {quote_name(table)}").fetchall()
-            with target.cursor() as cursor, cursor.copy(f"COPY {quote_name(table)} FROM STDIN".encode()) as copy:
+            target.execute(
+                f"CREATE TABLE {Postgres.quote_name(table)} ({', '.join(_definitions(source, table))})".encode()
+            )
+            rows = source.execute(f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM {Postgres.quote_name(table)}").fetchall()
+            with (
+                target.cursor() as cursor,
+                cursor.copy(f"COPY {Postgres.quote_name(table)} FROM STDIN".encode()) as copy,
+            ):
                 for row in rows:
-                    copy.write_row(row)
+                    copy.write_row([text and text.replace("\0", "\1") for text in row])  # PostgreSQL has no NUL
         target.execute("ANALYZE")
 
 
@@ -45,11 +50,11 @@ def _definitions(source: duckdb.DuckDBPyConnection, table: str) -> Iterator[str]
     ).fetchall()
     for name, data_type, nullable in columns:
         kind = _TYPES.get(data_type, data_type.replace("DECIMAL", "numeric"))
-        yield f"{quote_name(name)} {kind}{'' if nullable else ' NOT NULL'}"
+        yield f"{Postgres.quote_name(name)} {kind}{'' if nullable else ' NOT NULL'}"
     keys = source.execute(
         "SELECT constraint_type, constraint_column_names FROM duckdb_constraints() WHERE table_name = $1 "
         "AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')",
         [table],
     ).fetchall()
     for kind, names in keys:
-        yield f"{kind} ({', '.join(map(quote_name, names))})"
+        yield f"{kind} ({', '.join(map(Postgres.quote_name, names))})"

@@ -10,10 +10,9 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +22,14 @@ from urllib.parse import urlencode
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from dpsql.cli.clinic_postgres import load_clinic
+from dpsql.cli.clinic_server import load_clinic
+from tests.waiting import HANG_SECONDS
 
 ROOT = Path(__file__).parent.parent
 VERSIONS = (16, 18)
 PASSWORD = "s3cret-Pa55"
+LOOSE = "CREATE COLLATION {} (provider = icu, locale = 'und-u-ks-level1', deterministic = false)"
+"""A collation to which case and accents make no difference."""
 _NUMBERS = itertools.count()
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -43,6 +45,16 @@ class Server:
     def version(self) -> int:
         """Its major version."""
         return int(self.run("SHOW server_version_num")[0][0]) // 10_000
+
+    @property
+    def has_icu(self) -> bool:
+        """Whether it was built with ICU, and can have collations that take unlike texts for the same."""
+        return self.run("SELECT count(*) > 9 FROM pg_collation WHERE collprovider = 'i'") == [(True,)]
+
+    @property
+    def has_citext(self) -> bool:
+        """Whether the extension can be made."""
+        return self.run("SELECT count(*) FROM pg_available_extensions WHERE name = 'citext'") == [(1,)]
 
     def connect(self, database: str = "postgres") -> Connection:
         """Connect as the superuser."""
@@ -92,7 +104,7 @@ class OwnServer(Server):
         """End the server and all its sessions at once."""
         postmaster = self.process.get_postmaster_info().process
         os.kill(postmaster.pid, signal.SIGQUIT)
-        postmaster.wait(20)
+        postmaster.wait(HANG_SECONDS)
 
     @contextmanager
     def password_asked(self, user: str, banned: str) -> Iterator[None]:
@@ -161,12 +173,3 @@ def url_of(url: str, **parameters: str) -> str:
 def role_of(url: str) -> str:
     """The role that a URL names."""
     return conninfo_to_dict(url)["user"]  # type: ignore[return-value]
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Return once a condition holds."""
-    for _ in range(400):
-        if condition():
-            return
-        threading.Event().wait(0.05)
-    raise AssertionError("it did not come to pass")

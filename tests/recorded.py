@@ -16,14 +16,14 @@ from typing import TypeVar
 
 import pytest
 
-from dpsql import engine as engine_module
 from dpsql.backends import Backend, ExactCells
-from dpsql.compiler.planned import PlannedRelease
-from dpsql.engine import Engine
+from dpsql.compiler.plan.query_plan import PlannedRelease
+from dpsql.gateway import engine as engine_module
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.release import ReleasedCells, release
 from dpsql.ledger import SqliteLedger
 from dpsql.policy import Policy
 from dpsql.privacy.sensitivity import Adjacency
-from dpsql.release import ReleasedCells, release
 from dpsql.wire.databases import Databases
 from dpsql.wire.frontend import Bind, Close, Describe, Execute, FrontendMessage, Parse, Query, Sync
 from dpsql.wire.gateway import Gateway

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dpsql.dbapi import Connection
-from dpsql.engine import Engine
+from dpsql.gateway.engine import Engine
 from tests.conftest import MakeEngine
 from tests.wire.catalog.conftest import SilentBackend
 

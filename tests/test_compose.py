@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,8 +25,9 @@ import yaml  # type: ignore[import-untyped]
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from dpsql.cli.embedded import embedded_server
-from tests.postgres import ROOT, wait_for
+from dpsql.cli.clinic_server import embedded_server
+from tests.postgres import ROOT
+from tests.waiting import HANG_SECONDS, wait_for
 
 Service = dict[str, Any]
 
@@ -81,10 +83,36 @@ def test_secrets_are_files_that_their_services_alone_have() -> None:
 def test_images_and_packages_have_their_versions() -> None:
     images = {text.partition(" ")[0] for text in instructions("FROM")}
     images |= {service["image"] for service in SERVICES.values()} - {"dpsql"}
-    assert all(re.search(r":\d+\.\d+[\w.-]*$", image) for image in images)
-    lines = (ROOT / "docker" / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
-    assert set(pinned) == installed("dpsql", frozenset({""}))
+    assert all(re.search(r":\d+\.\d+[\w.-]*@sha256:[0-9a-f]{64}$", image) for image in images)
+    assert set(locked("requirements.txt")) == installed("dpsql", frozenset({"", "console"}))
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+    assert set(locked("build-requirements.txt")) >= set(built)
+    (build,) = (text for text in instructions("RUN") if "pip" in text)
+    for step in build.split(" && ")[1:]:
+        assert "--require-hashes" in step or "--no-deps" in step, step
+
+
+def locked(name: str) -> dict[str, list[str]]:
+    """The packages of a file with the hashes that each may have."""
+    text = (ROOT / "docker" / name).read_text(encoding="utf-8")
+    lines = re.sub(r"^#.*\n|\\\n", "", text, flags=re.M).splitlines()
+    found = {line.partition("==")[0]: re.findall(r"--hash=sha256:[0-9a-f]{64}\b", line) for line in lines}
+    assert all(re.match(r"[a-z0-9-]+==\d[\w.]* +--hash", line) for line in lines)
+    return found
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_takes_so_much_of_the_machine_and_no_more(name: str) -> None:
+    service = SERVICES[name]
+    assert {"mem_limit", "cpus", "pids_limit"} <= set(service)
+    assert {"max-size", "max-file"} == set(service["logging"]["options"])
+
+
+def test_the_gateway_has_the_time_that_it_needs_to_stop_and_listens_on_this_machine_alone() -> None:
+    gateway = SERVICES["gateway"]
+    (grace,) = (int(word.partition("=")[2]) for word in gateway["command"] if word.startswith("--grace="))
+    assert int(gateway["stop_grace_period"].removesuffix("s")) >= grace + 2
+    assert all(port.startswith("127.0.0.1:") for port in gateway["ports"])
 
 
 def installed(package: str, extras: frozenset[str]) -> set[str]:
@@ -138,7 +166,9 @@ class Machine:
     def run(self, service: Service, command: list[str]) -> subprocess.CompletedProcess[str]:
         environment = self.environment(service)
         program = shutil.which(command[0], path=environment["PATH"]) or command[0]
-        return subprocess.run([program, *command[1:]], env=environment, capture_output=True, text=True, timeout=60)
+        return subprocess.run(
+            [program, *command[1:]], env=environment, capture_output=True, text=True, timeout=HANG_SECONDS
+        )
 
     def is_healthy(self, service: Service) -> bool:
         kind, *command = service["healthcheck"]["test"]
@@ -218,7 +248,7 @@ def serving(machine: Machine) -> Iterator[Callable[[Callable[[], bool]], None]]:
         yield lambda condition: wait_for(lambda: process.poll() is not None or condition())
     finally:
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(HANG_SECONDS) == 0
 
 
 def test_the_database_is_asked_by_a_program_that_it_has(machine: Machine) -> None:

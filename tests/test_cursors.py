@@ -7,8 +7,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dpsql.cursors import MAX_CURSORS
-from dpsql.engine import Engine
 from dpsql.errors import (
     CursorState,
     DuplicateCursor,
@@ -23,9 +21,11 @@ from dpsql.errors import (
     UnknownStatement,
     UnsupportedQuery,
 )
-from dpsql.prepared import MAX_STATEMENTS
-from dpsql.results import Result
-from dpsql.session import Session
+from dpsql.gateway.cursors import MAX_CURSORS
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.prepared_statements import MAX_STATEMENTS
+from dpsql.gateway.results import Result
+from dpsql.gateway.session import Session
 
 SERIES = "SELECT n FROM generate_series(1, 5) AS s (n)"
 COUNTS = "SELECT sex, COUNT(*) FROM patients GROUP BY sex"

@@ -17,7 +17,7 @@ from dpsql.backends import ExactRows
 from dpsql.dbapi import connection as connection_module
 from dpsql.dbapi import default_ledger
 from dpsql.dbapi.binding import bind
-from dpsql.engine import Engine
+from dpsql.gateway.engine import Engine
 from dpsql.ledger import SqliteLedger, open_ledger
 from dpsql.policy import load_policy
 
@@ -49,7 +49,7 @@ def test_the_error_tree_is_that_of_pep_249() -> None:
 
 
 def test_exported_names_are_complete() -> None:
-    assert {"connect", "Connection", "Cursor", "Release", "Error"} <= set(dpsql.__all__)
+    assert {"connect", "Connection", "Cursor", "ReleaseReport", "Error"} <= set(dpsql.__all__)
 
 
 # A first query, as in the manual
@@ -234,7 +234,7 @@ def test_errors_carry_their_sqlstate(clinic_policy: Path, ledger: str) -> None:
         with pytest.raises(dpsql.ProgrammingError) as refused:
             conn.cursor().execute("SELECT age FROM patients")
         assert refused.value.sqlstate == "42501"
-        assert refused.value.hint == "Aggregate them: SELECT COUNT(*) FROM patients"
+        assert refused.value.hint == "Aggregate them. Write: SELECT COUNT(*) FROM patients"
 
 
 def test_threads_share_a_connection(clinic_policy: Path, ledger: str) -> None:
@@ -530,7 +530,7 @@ def reachable(error: BaseException | None, own: FrameType | None) -> Iterator[ob
         error = error.__cause__ or error.__context__
 
 
-@pytest.mark.parametrize("place", ["dpsql.engine.release", "dpsql.dbapi.connection.Session.execute"])
+@pytest.mark.parametrize("place", ["dpsql.gateway.engine.release", "dpsql.dbapi.connection.Session.execute"])
 def test_no_exact_value_hangs_on_an_exception(
     clinic_policy: Path, ledger: str, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import dpsql
 from dpsql.backends import DuckDBBackend
+from tests.waiting import HANG_SECONDS
 
 THREADS = 12
 SLOW = ", ".join(f"doctors AS d{number}" for number in range(6))
@@ -101,7 +102,7 @@ def test_cancel_stops_what_runs(connection: dpsql.Connection, ledger: Path, read
     before = connection.cursor().execute("SELECT epsilon_spent FROM dpsql.budget").fetchone()
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(connection.cursor().execute, sql)
-        assert reading.wait(60)
+        assert reading.wait(HANG_SECONDS)
         with pytest.raises(dpsql.OperationalError) as caught:
             cancel_until_it_ends(connection, running.result)
     assert caught.value.sqlstate == "57014"
@@ -126,7 +127,7 @@ def test_a_cancelled_statement_fails_its_transaction(connection: dpsql.Connectio
     cursor.execute("BEGIN")
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(connection.cursor().execute, SLOW_PUBLIC)
-        assert reading.wait(60)
+        assert reading.wait(HANG_SECONDS)
         with pytest.raises(dpsql.OperationalError):
             cancel_until_it_ends(connection, running.result)
     with pytest.raises(dpsql.InternalError) as caught:
@@ -144,7 +145,7 @@ def test_cancel_where_nothing_runs(connection: dpsql.Connection) -> None:
 def test_close_stops_what_runs_and_refuses_what_waits(connection: dpsql.Connection, reading: threading.Event) -> None:
     with ThreadPoolExecutor(3) as pool:
         running = pool.submit(connection.cursor().execute, SLOW_PUBLIC)
-        assert reading.wait(60)
+        assert reading.wait(HANG_SECONDS)
         cursors = [connection.cursor() for _ in range(2)]
         waiting = [pool.submit(cursor.execute, "SELECT 1") for cursor in cursors]
         connection.close()

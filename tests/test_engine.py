@@ -7,10 +7,8 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,20 +16,23 @@ from typing import Any
 import pytest
 
 from dpsql.backends import Cancellation, DuckDBBackend, ExactRows
-from dpsql.backends.backend import NO_INPUTS, Inputs
-from dpsql.compiler.parse import parse
-from dpsql.compiler.planned import CompiledQuery, PlannedRelease, PublicRead
-from dpsql.compiler.statements import QueryStatement
-from dpsql.engine import Answer, Engine
+from dpsql.backends.backend import NO_INPUTS, Inputs, Take
+from dpsql.compiler.ir.nodes import Values
+from dpsql.compiler.plan.query_plan import CompiledQuery, PlannedRelease, PublicRead
+from dpsql.compiler.sql.parse import parse
+from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.errors import BackendFailure, BudgetExhausted, PolicyViolation, QueryCanceled
-from dpsql.explain import explanation_json, explanation_lines
-from dpsql.ledger import Holder, Scope, open_ledger
+from dpsql.gateway.engine import Answer, Engine
+from dpsql.gateway.explain import explanation_json, explanation_lines
+from dpsql.gateway.session import Session
+from dpsql.gateway.settings import Settings
+from dpsql.ledger import BudgetScope, Holder, open_ledger
 from dpsql.policy import load_policy
 from dpsql.privacy.accounting import Spent
-from dpsql.session import Session
-from dpsql.settings import Settings
 from tests.compiler.plans import changed_policy
+from tests.compiler.trees import with_sql
 from tests.conftest import ROOT, MakeEngine
+from tests.waiting import HANG_SECONDS, wait_for
 
 COUNT = "SELECT COUNT(*) FROM patients"
 BY_SEX = "SELECT sex, COUNT(*) FROM patients GROUP BY sex"
@@ -77,16 +78,17 @@ class WatchedBackend(DuckDBBackend):
         public: tuple[PublicRead, ...],
         cancellation: Cancellation,
         inputs: Inputs = NO_INPUTS,
+        take: Take | None = None,
     ) -> ExactRows:
         self.reads += len(releases)
         if self.engine is not None:
             self.spent_at_read.append(spent(self.engine))
         if self.gate is not None:
-            self.gate.wait(10)
+            assert self.gate.wait(HANG_SECONDS)
         if self.failing:
-            bad = [PublicRead("q0", self.failure, 0)]
+            bad = [PublicRead("q0", Values((), ((),)), self.failure, 0)]
             return super().fetch({}, tuple(bad), cancellation)
-        return super().fetch(releases, public, cancellation, inputs)
+        return super().fetch(releases, public, cancellation, inputs, take)
 
 
 @pytest.fixture
@@ -281,12 +283,19 @@ def test_a_release_outlives_the_engine(make_engine: MakeEngine, clinic_policy: P
     assert again.rows == first.rows
 
 
-def test_concurrent_equal_queries_pay_once(watched: Engine, backend: WatchedBackend) -> None:
+def test_concurrent_equal_queries_pay_once(
+    watched: Engine, backend: WatchedBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     backend.gate = threading.Event()
+    came: list[str] = []
+    lock_of = watched._lock_of
+    monkeypatch.setattr(watched, "_lock_of", lambda key: came.append(key) or lock_of(key))  # type: ignore[func-returns-value]
     with ThreadPoolExecutor(8) as pool:
         answers = [pool.submit(run, watched, BY_SEX) for _ in range(8)]
-        time.sleep(0.2)
-        backend.gate.set()
+        try:
+            wait_for(lambda: len(came) == 8)  # none has ended: one reads, and the others wait for it
+        finally:
+            backend.gate.set()
         rows = {answer.result().rows for answer in answers}
     assert len(rows) == 1
     assert backend.reads == 1
@@ -309,7 +318,7 @@ def test_many_sessions_never_overspend(make_engine: MakeEngine, clinic_policy: P
     def ask(index: int) -> bool:
         session = Session(engine, "ana")
         (statement,) = session.parse(f"{COUNT} WHERE age > {index}")
-        start.wait(30)
+        start.wait(HANG_SECONDS)
         try:
             session.execute(statement)
         except BudgetExhausted:
@@ -342,28 +351,28 @@ def test_a_failure_keeps_the_charge_tells_one_sentence_and_quarantines(
     with pytest.raises(PolicyViolation):
         run(watched, COUNT)
     assert backend.reads == 1
-    # Another query is answered.
-    run(watched, BY_SEX)
+    # Another query is answered, if it is no cheap one.
+    run(watched, BY_SEX, epsilon="0.25")
 
 
 def test_three_failures_freeze_the_user(watched: Engine, backend: WatchedBackend) -> None:
     backend.failing = True
     for index in range(3):
         with pytest.raises(BackendFailure):
-            run(watched, f"{COUNT} WHERE age > {index}")
+            run(watched, f"{COUNT} WHERE age > {index}", epsilon="0.25")
     backend.failing = False
     with pytest.raises(PolicyViolation) as caught:
-        run(watched, f"{COUNT} WHERE age > 77")
+        run(watched, f"{COUNT} WHERE age > 77", epsilon="0.25")
     assert "frozen" in caught.value.message
     assert run(watched, f"{COUNT} WHERE age > 77", "ben").rows.rows
-    watched.ledger.unfreeze(Holder(Scope.USER, "ana"), "looked at")
+    watched.ledger.unfreeze(Holder(BudgetScope.USER, "ana"), "looked at")
     assert run(watched, f"{COUNT} WHERE age > 78").rows.rows
 
 
 def test_a_failure_of_public_tables_quarantines_nobody(watched: Engine, backend: WatchedBackend) -> None:
     backend.failing = True
     for _ in range(4):
-        with pytest.raises(BackendFailure):
+        with pytest.raises(BackendFailure, match="nothing was charged"):
             run(watched, "SELECT COUNT(*) FROM doctors")
     backend.failing = False
     assert run(watched, COUNT).rows.rows
@@ -375,11 +384,11 @@ def test_cancelling_keeps_the_charge(watched: Engine, backend: WatchedBackend) -
     query = compiled(watched, COUNT)
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(watched.execute, "ana", query, cancellation)
-        deadline = time.monotonic() + 10
-        while backend.reads == 0 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        cancellation.cancel()
-        backend.gate.set()
+        try:
+            wait_for(lambda: backend.reads > 0)
+        finally:
+            cancellation.cancel()
+            backend.gate.set()
         with pytest.raises(QueryCanceled):
             answer.result()
     assert spent(watched).rho > 0
@@ -412,7 +421,7 @@ def test_what_is_cancelled_before_it_begins_costs_nothing(watched: Engine, backe
 @pytest.mark.parametrize("cell", ["CAST(NULL AS BIGINT)", "1.5", "CAST(5 AS HUGEINT)", "'x'", "error('x')"])
 def test_a_cell_that_is_no_bigint_is_a_failure(watched: Engine, backend: WatchedBackend, cell: str) -> None:
     (release,) = compiled(watched, COUNT).releases
-    other = replace(release, sql=f"SELECT CAST(1 AS BIGINT) AS units, {cell} AS p0")
+    other = with_sql(release, f"SELECT CAST(1 AS BIGINT) AS units, {cell} AS p0")
     with pytest.raises(BackendFailure):
         backend.fetch({0: other}, (), Cancellation())
 
@@ -427,7 +436,7 @@ CHILD = """
     from tests.conftest import open_engine
 
     class Hanging(WatchedBackend):
-        def fetch(self, releases, public, cancellation, inputs=NO_INPUTS):
+        def fetch(self, releases, public, cancellation, inputs=NO_INPUTS, take=None):
             print("reading", flush=True)
             sys.stdin.read()
 

@@ -89,4 +89,5 @@ def test_a_backend_failure_says_one_fixed_sentence() -> None:
     error = errors.BackendFailure()
     assert str(error) == errors.BackendFailure.SENTENCE
     assert (error.detail, error.hint, error.position) == (None, None, None)
-    assert not inspect.signature(errors.BackendFailure).parameters
+    assert str(errors.BackendFailure(charged=False)) == errors.BackendFailure.UNCHARGED
+    assert list(inspect.signature(errors.BackendFailure).parameters) == ["charged"]

@@ -135,7 +135,7 @@ def test_one_that_stands_still_within_a_charge_makes_the_other_refuse(
             with pytest.raises(psycopg.OperationalError) as refusal:
                 connection.execute(question(1))
             assert refusal.value.sqlstate == REFUSED
-            assert "holds the ledger" in str(refusal.value.diag.message_hint)
+            assert "the operator's log has the cause" in str(refusal.value.diag.message_hint)
             assert notes.lines() == []
         finally:
             os.kill(standing.pid, signal.SIGCONT)

@@ -17,9 +17,9 @@ import dpsql
 from dpsql.backends import DuckDBBackend
 from dpsql.cli import main
 from dpsql.errors import Error, InvalidPolicy
-from dpsql.ledger import Holder, Scope, SqliteLedger
+from dpsql.gateway.session import Session
+from dpsql.ledger import BudgetScope, Holder, SqliteLedger
 from dpsql.policy import load_policy
-from dpsql.session import Session
 from dpsql.wire.frontend import StartupMessage
 from tests.conftest import MakeEngine
 from tests.faults.forks import Forks
@@ -143,7 +143,7 @@ def test_owner(policy: Path, ledger: SqliteLedger, tmp_path: Path, command: str)
     inexact = [value for value in OBJECTS if not isinstance(value, Fraction)]
     for amounts in [(Fraction(0), Fraction(0)), *product(inexact, [Fraction(0)]), *product([Fraction(1, 10)], inexact)]:
         with pytest.raises(Error):
-            change(Holder(Scope.USER, "ana"), load_policy(policy), *amounts, "why")
+            change(Holder(BudgetScope.USER, "ana"), load_policy(policy), *amounts, "why")
     assert list(ledger.export()) == before
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from dpsql.backends import DuckDBBackend
-from dpsql.engine import Engine
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.session import Session
 from dpsql.ledger import SqliteLedger
 from dpsql.privacy.accounting import Spent
-from dpsql.session import Session
 from tests.conftest import MakeEngine
 from tests.faults.forks import Forks
 from tests.faults.reads import noting

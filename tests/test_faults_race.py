@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dpsql.errors import BudgetExhausted
+from dpsql.gateway.session import Session
 from dpsql.ledger import SqliteLedger
 from dpsql.policy import load_policy
-from dpsql.session import Session
 from tests.conftest import open_engine
 from tests.faults.forks import SECONDS, Fork, Forks
 from tests.faults.reads import Notes

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dpsql.cli import main
+from dpsql.gateway.session import Session
 from dpsql.ledger import SqliteLedger
-from dpsql.session import Session
 from tests.conftest import open_engine
 from tests.faults.calls import be_bound_by_modes
 from tests.faults.forks import Forks

@@ -2,8 +2,11 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -24,8 +27,8 @@ Answer = object
 """Rows, or the error in their place."""
 
 
-def serve_and_wait(policy: str, ledger: str, grace: float) -> None:
-    """Be `dpsql serve`; a read of private rows waits for a line, or until it is called off."""
+def serve_and_wait(policy: str, ledger: str, grace: float, stubborn: bool = False) -> None:
+    """Be `dpsql serve`; a read of private rows waits for a line, or until it is called off unless it is stubborn."""
 
     def waiting(fetch: Fetch) -> Fetch:
         @wraps(fetch)
@@ -35,7 +38,7 @@ def serve_and_wait(policy: str, ledger: str, grace: float) -> None:
             heard = SimpleQueue[str]()
             Thread(target=lambda: heard.put(input()), daemon=True).start()
             print("reading", flush=True)
-            while heard.empty() and not cancellation.is_cancelled:
+            while heard.empty() and (stubborn or not cancellation.is_cancelled):
                 time.sleep(0.01)
             return fetch(backend, releases, public, cancellation, *more)
 
@@ -98,6 +101,28 @@ def test_a_query_that_outlasts_the_grace_is_called_off(forks: Forks, clinic_file
         pass
     assert isinstance(world.answers[0], psycopg.errors.QueryCanceled)
     assert world.gateway.end() == 0
+
+
+def test_a_query_that_ignores_its_cancel_does_not_hold_up_the_end(clinic_file: Path, tmp_path: Path) -> None:
+    """In a program of its own: a fork leaves without waiting for its threads, and a program does not."""
+    policy = write_policy(tmp_path / "stop.toml", clinic_file, answers=10)
+    new_ledger(tmp_path / "ledger.sqlite").close()
+    serve = f"serve_and_wait({str(policy)!r}, {str(tmp_path / 'ledger.sqlite')!r}, 0, True)"
+    code = f"from tests.test_faults_stop import serve_and_wait; {serve}"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as gateway:
+        assert gateway.stdout is not None
+        assert gateway.stderr is not None
+        told = next(line for line in gateway.stderr if "listening on" in line)
+        with connect(int(told.rpartition(":")[2])) as connection, ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(connection.execute, question(0))
+            assert gateway.stdout.readline() == "reading\n"
+            gateway.terminate()
+            with pytest.raises(psycopg.OperationalError):
+                asked.result(SECONDS)
+        assert gateway.wait(SECONDS) == 1
+        assert "something did not end in time" in gateway.stderr.read()
 
 
 def test_a_second_signal_ends_the_gateway_whatever_runs(forks: Forks, clinic_file: Path, tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.compiler.outputs import MeanOutput
-from dpsql.compiler.released import ColumnError
-from dpsql.engine import Answer
+from dpsql.compiler.aggregates.base import ColumnError
+from dpsql.compiler.aggregates.total import MeanEstimate
+from dpsql.gateway.engine import Answer
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
 
 REACH = {"gaussian": 6.2, "laplace": 12.6}
@@ -105,7 +105,7 @@ def economist(german_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def reach(answer: Answer, error: ColumnError, cell: int) -> float:
     """How far a cell may stray, in grid units."""
-    noise = answer.query.releases[error.release].parts[cell].noise
+    noise = answer.query.releases[error.release].primitives[cell].noise
     assert isinstance(noise, DiscreteLaplace | DiscreteGaussian)
     kind = "laplace" if isinstance(noise, DiscreteLaplace) else "gaussian"
     return REACH[kind] * max(noise.stderr, 0.5)
@@ -113,11 +113,11 @@ def reach(answer: Answer, error: ColumnError, cell: int) -> float:
 
 def allowance(answer: Answer, error: ColumnError, true_value: float, count: float) -> float:
     """How far a column's value may be from the truth."""
-    if not isinstance(error.output, MeanOutput):
+    if not isinstance(error.estimate, MeanEstimate):
         assert error.stderr is not None
         return REACH[error.mechanism] * error.stderr
-    grid = error.output.grid
-    of_sum, of_count = (reach(answer, error, cell) for cell in (error.output.sum_cell, error.output.count_cell))
+    grid = error.estimate.grid
+    of_sum, of_count = (reach(answer, error, cell) for cell in (error.estimate.sum_cell, error.estimate.count_cell))
     offset = abs(Fraction(true_value) / grid.step - grid.centre)
     assert count > of_count, "the group is too small for a bound"
     # |mean' - mean| <= (|noise of the sum| + |mean - centre| * |noise of the count|) / noisy count; and the grid.
@@ -145,7 +145,7 @@ def test_answers_are_as_close_as_announced(
         for index, column in enumerate(answer.columns[question.keys :]):
             assert column.error is not None
             value = float(row[question.keys + index])
-            is_mean = isinstance(column.error.output, MeanOutput)
+            is_mean = isinstance(column.error.estimate, MeanEstimate)
             if key not in true:  # NULL, and other groups nobody is in
                 assert is_mean or abs(value) <= allowance(answer, column.error, 0.0, 0.0)
                 continue

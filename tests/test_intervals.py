@@ -21,9 +21,9 @@ import pytest
 from numpy.typing import NDArray
 
 from dpsql.backends import Cancellation, ExactCells, open_backend
-from dpsql.compiler.planned import CompiledQuery
+from dpsql.compiler.plan.query_plan import CompiledQuery
+from dpsql.gateway.release import PostProcessor, ReleasedCells, release
 from dpsql.policy import load_policy
-from dpsql.release import PostProcessor, ReleasedCells, release
 from tests.compiler.plans import Planner
 
 REPEATS = 20_000

@@ -1,6 +1,6 @@
 """The heart, where rows of a unit are limited over all groups together: within the claim, all of it, and by each guard.
 
-Generated databases and queries meet this form in test_neighbours and its PostgreSQL half, under `max_rows` of 2 and 5.
+Generated databases and queries meet this form in test_neighbours, under `max_rows` of 2 and 5.
 """
 
 import re
@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from dpsql.backends import ExactCells
-from dpsql.compiler.planned import PlannedRelease
-from dpsql.compiler.settings import QuerySettings
-from dpsql.compiler.verify import verify
+from dpsql.compiler.bounding.steps import ClampedSum, GroupSampling, RowLimit, RowSampling
+from dpsql.compiler.plan.query_plan import PlannedRelease
+from dpsql.compiler.plan.verify import verify
+from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.errors import GuaranteeMismatch
+from dpsql.gateway.release import release
 from dpsql.privacy.sensitivity import Adjacency, row_sensitivity
-from dpsql.release import release
+from tests.compiler.trees import dropped, having, planted, with_sql
 from tests.strategies.distance import TooFar, assert_neighbours, vectors
 from tests.strategies.world import SETTINGS, Survey
 from tests.test_neighbours import CASES, Fault, greedy, release_of, unclamped, without
@@ -28,20 +30,29 @@ FIVE = replace(SETTINGS, max_rows=5)
 def limited(survey: Survey) -> list[PlannedRelease]:
     """What is read with rows limited over all groups, for all of the cases."""
     found = [each for sql in CASES for each in survey.compile(sql, FIVE).releases]
-    return [each for each in found if each.contribution.all_rows is not None]
+    return [each for each in found if each.contribution.rows_per_unit is not None]
 
 
 def moved(left: ExactCells, right: ExactCells) -> list[list[int]]:
-    """By how much each cell of each part moves, largest first."""
+    """By how much each cell of each primitive moves, largest first."""
     pairs = zip(vectors(left)[1:], vectors(right)[1:], strict=True)
     return [sorted((abs(one.get(k, 0) - other.get(k, 0)) for k in one | other), reverse=True) for one, other in pairs]
 
 
-def test_a_greedy_unit(survey: Survey) -> None:
-    planned = limited(survey)
+def test_a_greedy_unit(each_survey: Survey) -> None:
+    planned = limited(each_survey)
     assert len(planned) >= 25
-    for each, left, right in zip(planned, *greedy(survey, planned), strict=True):
+    for each, left, right in zip(planned, *greedy(each_survey, planned), strict=True):
         assert_neighbours(each, left, right)
+
+
+def test_rows_that_are_not_limited_are_too_many(each_survey: Survey) -> None:
+    planned = limited(each_survey)[0]
+    faulty = with_sql(planned, planned.sql.replace("HAVING sum(n) > 5)", "HAVING sum(n) > 5000)"))
+    assert faulty != planned
+    (left,), (right,) = greedy(each_survey, [faulty])
+    with pytest.raises(TooFar):
+        assert_neighbours(faulty, left, right)
 
 
 def test_a_greedy_unit_that_another_replaces(substituted: Survey) -> None:
@@ -58,13 +69,13 @@ def test_the_claim_is_no_larger_than_it_must_be(survey: Survey, key: str) -> Non
     (left,), (right,) = greedy(survey, [planned])
     counts, sums = moved(left, right)
     assert (sum(counts), sum(sums)) == (5, 5 * 9)
-    assert [part.noise.sensitivity.l1 for part in planned.parts] == [5, 5 * 9]
-    assert [part.noise.sensitivity.l2_squared for part in planned.parts] == [5 * 3, 5 * 3 * 9**2]
+    assert [primitive.noise.sensitivity.l1 for primitive in planned.primitives] == [5, 5 * 9]
+    assert [primitive.noise.sensitivity.l2_squared for primitive in planned.primitives] == [5 * 3, 5 * 3 * 9**2]
 
 
 def test_all_of_the_claim_is_reached_in_groups_that_are_full(survey: Survey) -> None:
     planned = release_of(survey, "SELECT flag, COUNT(*) FROM visits GROUP BY flag", replace(SETTINGS, max_rows=4))
-    assert planned.contribution.all_rows == 4 < 2 * 3
+    assert planned.contribution.rows_per_unit == 4 < 2 * 3
     survey.fill({})
     survey.memory.execute("INSERT INTO visits (pid, flag) SELECT 0, i % 3 = 0 FROM range(900) t(i)")
     (found,) = survey.fetch([planned])
@@ -109,8 +120,8 @@ FAULTS = (
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_planted_faults_are_caught(survey: Survey, fault: Fault) -> None:
     planned = release_of(survey, fault.sql, FIVE)
-    assert planned.contribution.all_rows == 5
-    faulty = replace(planned, sql=fault.change(planned.sql))
+    assert planned.contribution.rows_per_unit == 5
+    faulty = with_sql(planned, fault.change(planned.sql))
     assert faulty.sql != planned.sql, f"there is no such guard any more:\n{planned.sql}"
     (left, wrong_left), (right, wrong_right) = greedy(survey, [planned, faulty])
     assert_neighbours(planned, left, right)
@@ -122,10 +133,19 @@ def test_planted_faults_are_caught(survey: Survey, fault: Fault) -> None:
 @pytest.mark.parametrize("hashed", ["0", "18446744073709551615", "-9223372036854775807"])
 def test_rows_are_no_more_whatever_the_hash(survey: Survey, key: str, hashed: str) -> None:
     planned = release_of(survey, f"SELECT {key}, COUNT(*), SUM(n), MEDIAN(n) FROM visits GROUP BY {key}", FIVE)
-    alike = replace(planned, sql=re.sub(r"hash\(hash\(unit, \d+\)\)", hashed, planned.sql))
+    alike = with_sql(planned, re.sub(r"hash\(hash\(unit, \d+\)\)", hashed, planned.sql))
     assert alike.sql != planned.sql
     (left,), (right,) = greedy(survey, [alike])
     assert_neighbours(alike, left, right)
+
+
+@pytest.mark.parametrize("cell", ["SUM(n)", "SUM(cost)", "MEDIAN(n)", "COUNT(DISTINCT note)", "SUM(DISTINCT n)"])
+def test_one_row_in_a_group_is_limited_over_all_groups_too(survey: Survey, cell: str) -> None:
+    one = replace(FIVE, max_rows_per_group=1)
+    planned = release_of(survey, f"SELECT day, {cell} FROM visits GROUP BY day", one)
+    assert (planned.contribution.rows_per_unit, planned.contribution.rows_per_group) == (5, 1)
+    (left,), (right,) = greedy(survey, [planned])
+    assert_neighbours(planned, left, right)
 
 
 # Which rows a unit keeps
@@ -201,7 +221,7 @@ def test_the_form_of_less_noise_is_taken(
     survey: Survey, sql: str, options: dict[str, Any], rows: int | None, groups: int
 ) -> None:
     bounds = release_of(survey, sql, replace(SETTINGS, **options)).contribution
-    assert (bounds.all_rows, bounds.max_groups) == (rows, groups)
+    assert (bounds.rows_per_unit, bounds.groups_per_unit) == (rows, groups)
     assert not bounds.copied
 
 
@@ -211,7 +231,7 @@ def test_it_takes_less_noise_than_groups_alone(survey: Survey, mechanism: str, m
     def noises(options: QuerySettings) -> list[float]:
         sql = "SELECT day, COUNT(*), SUM(n), AVG(cost), MEDIAN(n), COUNT(DISTINCT note) FROM visits GROUP BY day"
         planned = release_of(survey, sql, replace(options, mechanism=mechanism))
-        return [part.noise.sensitivity.l1 for part in planned.parts]
+        return [primitive.noise.sensitivity.l1 for primitive in planned.primitives]
 
     by_groups, by_rows = noises(SETTINGS), noises(replace(SETTINGS, max_rows=most))
     assert [9 * rows for rows in by_rows] == [most * groups for groups in by_groups]
@@ -243,40 +263,39 @@ def of_rows(**changes: Any) -> Callable[[PlannedRelease], PlannedRelease]:
     return lambda planned: replace(planned, contribution=replace(planned.contribution, **changes))
 
 
-def rewritten(pattern: str, by: str) -> Callable[[PlannedRelease], PlannedRelease]:
-    return lambda planned: replace(planned, sql=re.sub(pattern, by, planned.sql))
-
-
 def less(name: str) -> Callable[[PlannedRelease], PlannedRelease]:
     """A plan whose last sum is noised for one less."""
 
     def changed(planned: PlannedRelease) -> PlannedRelease:
-        *others, last = planned.parts
+        *others, last = planned.primitives
         limit = replace(last.noise.sensitivity, **{name: getattr(last.noise.sensitivity, name) - 1})
-        return replace(planned, parts=(*others, replace(last, noise=replace(last.noise, sensitivity=limit))))
+        return replace(planned, primitives=(*others, replace(last, noise=replace(last.noise, sensitivity=limit))))
 
     return changed
 
 
 def of_two_rows(planned: PlannedRelease) -> PlannedRelease:
     """A plan whose last sum has two rows of a group."""
-    *others, last = planned.parts
-    return replace(planned, parts=(*others, replace(last, part=replace(last.part, cap=2))))
+    *others, last = planned.primitives
+    return replace(planned, primitives=(*others, replace(last, primitive=replace(last.primitive, cap=2))))
 
 
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (of_rows(all_rows=6), "not limited over all groups"),
-        (of_rows(all_rows=4), "not limited over all groups"),
-        (of_rows(all_rows=None), "less than one unit may change"),
-        (rewritten(r"HAVING sum\(n\) > 5\)", "HAVING sum(n) > 50)"), "not limited over all groups"),
-        (rewritten(r"\* 5 \+ u\)", "* 50 + u)"), "not limited over all groups"),
-        (rewritten(r"least\((a\d+), 3\) AS n", r"least(\1, 30) AS n"), "not limited over all groups"),
-        (of_two_rows, "otherwise"),
+        (of_rows(rows_per_unit=6), "less than one unit may change"),
+        (of_rows(rows_per_unit=4), "more to a cell"),
+        (of_rows(rows_per_unit=None), "less than one unit may change"),
+        (having(RowSampling, rows=50), "more to a cell"),
+        (dropped(RowSampling), "not limited over all groups"),
+        (having(RowLimit, rows=30), "more to a cell"),
+        (dropped(RowLimit), "not limited over all groups"),
+        (planted(ClampedSum, lambda amount: replace(amount, rows=3)), "more to a cell"),
+        (having(GroupSampling, groups=4), "more to a cell"),
+        (dropped(GroupSampling), "not bounded"),
+        (of_two_rows, "more to a cell"),
         (of_rows(grouped=False), "not bounded"),
-        (of_rows(one_row=True), "where none are bounded"),
-        (of_rows(ranked=False), "selected by units"),
+        (of_rows(one_row=True), "more rows than the plan says"),
         (less("l1"), "less than one unit may change"),
         (less("l2_squared"), "less than one unit may change"),
         (less("linf"), "less than one unit may change"),

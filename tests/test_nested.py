@@ -12,11 +12,10 @@ import duckdb
 import numpy as np
 import pytest
 
-from dpsql import engine as engine_module
 from dpsql.backends import Cancellation, DuckDBBackend, ExactCells, ExactRows, PublicRows
-from dpsql.backends.backend import NO_INPUTS, Inputs
-from dpsql.compiler.planned import CompiledQuery, PlannedInput, PlannedRelease, PublicRead
-from dpsql.engine import Engine
+from dpsql.backends.backend import NO_INPUTS, Inputs, Take
+from dpsql.compiler.ir.nodes import Values
+from dpsql.compiler.plan.query_plan import CompiledQuery, PlannedInput, PlannedRelease, PublicRead
 from dpsql.errors import (
     BackendFailure,
     BudgetExhausted,
@@ -26,13 +25,17 @@ from dpsql.errors import (
     QueryCanceled,
     UnsupportedQuery,
 )
-from dpsql.explain import explanation_json, explanation_lines
+from dpsql.gateway import engine as engine_module
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.explain import explanation_json, explanation_lines
+from dpsql.gateway.release import PostProcessor, ReleasedCells, release
+from dpsql.ledger import BudgetScope, Holder
 from dpsql.policy import load_policy
 from dpsql.privacy.accounting import Spent
-from dpsql.release import PostProcessor, ReleasedCells, release
 from dpsql.sqltypes import SqlType
 from tests.compiler.plans import Planner, changed_policy
 from tests.compiler.test_verify import ACCOUNTANTS
+from tests.compiler.trees import with_sql
 from tests.conftest import MakeEngine
 from tests.test_engine import cap, compiled, run, spent
 
@@ -59,11 +62,12 @@ class Stages(DuckDBBackend):
         public: tuple[PublicRead, ...],
         cancellation: Cancellation,
         inputs: Inputs = NO_INPUTS,
+        take: Take | None = None,
     ) -> ExactRows:
         for planned in releases.values():
             self.seen.append((planned.sql, inputs))
         self.before.get(len(self.seen), lambda: None)()
-        return super().fetch(releases, public, cancellation, inputs)
+        return super().fetch(releases, public, cancellation, inputs, take)
 
     @property
     def rows(self) -> list[list[list[str | None]]]:
@@ -105,7 +109,7 @@ def test_what_an_engine_query_reads_is_the_noisy_value(
     nested: Engine, stages: Stages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def frozen(planned: PlannedRelease, exact: ExactCells) -> ReleasedCells:
-        cells = (-5_000, 40) if len(planned.parts) == 2 else tuple(int(cell[0]) for cell in exact.cells)
+        cells = (-5_000, 40) if len(planned.primitives) == 2 else tuple(int(cell[0]) for cell in exact.cells)
         return ReleasedCells((), tuple(np.array([cell], dtype=np.int64) for cell in cells))
 
     monkeypatch.setattr(engine_module, "release", frozen)
@@ -264,6 +268,7 @@ def test_a_failure_of_the_outer_query_keeps_the_charge_and_the_inner_release(nes
     with pytest.raises(PolicyViolation, match="failed before"):
         run(nested, ABOVE)
     assert spent(nested).rho == once
+    nested.ledger.unfreeze(Holder(BudgetScope.USER, "ana"), "the owner has looked at the failure")
     # The inner one is there, is not quarantined, and is free.
     answer = run(nested, BELOW)
     assert answer.charge is not None
@@ -328,8 +333,8 @@ def test_a_plan_that_cannot_run_costs_nothing(nested: Engine, stages: Stages) ->
     (made,) = outer.inputs
     for broken in (
         replace(outer, inputs=(replace(made, sql="SELECT nothing AS v0 FROM r0"),)),
-        replace(outer, sql=outer.sql.replace("input.0", "input.1")),
-        replace(outer, sql=outer.sql.replace("v0", "v1")),
+        with_sql(outer, outer.sql.replace("input.0", "input.1")),
+        with_sql(outer, outer.sql.replace("v0", "v1")),
         replace(outer, inputs=()),
     ):
         with pytest.raises(UnsupportedQuery):
@@ -368,7 +373,7 @@ def counting(clinic_policy: Path) -> PlannedRelease:
     """A release of one number, which is made of one input."""
     (planned,) = Planner(load_policy(clinic_policy)).compile("SELECT COUNT(*) FROM patients").releases
     made = PlannedInput("input.0", "", (SqlType.BIGINT,), False, (), ())
-    return replace(planned, sql=COUNTED, inputs=(made,))
+    return with_sql(replace(planned, inputs=(made,)), COUNTED)
 
 
 COUNTED = 'SELECT count(*) AS units, coalesce(sum(CAST(v0 AS BIGINT)), 0)::BIGINT AS p0 FROM temp.main."input.0"'
@@ -390,7 +395,9 @@ def test_an_input_is_there_for_one_query_alone(stages: Stages, counting: Planned
     with pytest.raises(BackendFailure):
         DuckDBBackend.fetch(stages, {0: replace(counting, inputs=())}, (), Cancellation())
     with pytest.raises(BackendFailure):
-        DuckDBBackend.fetch(stages, {}, (PublicRead("q0", 'SELECT * FROM "input.0"', 1),), Cancellation())
+        DuckDBBackend.fetch(
+            stages, {}, (PublicRead("q0", Values((), ((),)), 'SELECT * FROM "input.0"', 1),), Cancellation()
+        )
 
 
 def test_an_input_may_have_no_rows_no_values_or_no_columns(stages: Stages, counting: PlannedRelease) -> None:
@@ -398,7 +405,7 @@ def test_an_input_may_have_no_rows_no_values_or_no_columns(stages: Stages, count
     for rows, expected in ((texts(), 0), (texts(None, None), 0), (texts(*late), 7)):
         exact = DuckDBBackend.fetch(stages, {0: counting}, (), Cancellation(), {0: (rows,)}).releases[0]
         assert (exact.units[0], exact.cells[0][0]) == (rows.count, expected)
-    no_columns = replace(counting, sql='SELECT count(*) AS units, count(*) AS p0 FROM temp.main."input.0"')
+    no_columns = with_sql(counting, 'SELECT count(*) AS units, count(*) AS p0 FROM temp.main."input.0"')
     exact = DuckDBBackend.fetch(stages, {0: no_columns}, (), Cancellation(), {0: (PublicRows((), 3),)}).releases[0]
     assert exact.units[0] == 3
 
@@ -439,7 +446,9 @@ def processor() -> Iterator[PostProcessor]:
 
 
 def made(sql: str, width: int = 1, *, single: bool = False) -> PlannedInput:
-    return PlannedInput("input.0", sql, (SqlType.TEXT,) * width, single, (), (PublicRead("q0", "", 1),))
+    return PlannedInput(
+        "input.0", sql, (SqlType.TEXT,) * width, single, (), (PublicRead("q0", Values((), ((),)), "", 1),)
+    )
 
 
 def test_an_input_is_text(processor: PostProcessor) -> None:
@@ -477,7 +486,7 @@ def test_an_input_has_its_limits(processor: PostProcessor, monkeypatch: pytest.M
     with pytest.raises(QueryCanceled):
         processor.make(made(slow), [], [texts()], cancellation)
     timer.join()
-    monkeypatch.setattr("dpsql.release.POST_SECONDS", 0.2)
+    monkeypatch.setattr("dpsql.gateway.release.POST_SECONDS", 0.2)
     with pytest.raises(QueryCanceled):
         processor.make(made(slow), [], [texts()], Cancellation())
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 import dpsql
 from dpsql.errors import InvalidParameter
-from dpsql.noisyrows import NoisyRows
+from dpsql.gateway.intervals import NoisyRows
 
 SEXES = "SELECT sex, COUNT(*) AS n, AVG(age) AS mean FROM patients WHERE sex IS NOT NULL GROUP BY sex"
 

@@ -3,21 +3,23 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 from dpsql.backends import Cancellation, PostgresBackend
-from dpsql.engine import Engine
-from dpsql.errors import BackendFailure, DatabaseUnavailable, Error, QueryCanceled
+from dpsql.errors import BackendFailure, DatabaseUnavailable, Error, InvalidParameter, QueryCanceled
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.session import Session
+from dpsql.ledger import BudgetScope, Holder
 from dpsql.policy import load_policy
 from dpsql.privacy.accounting import Spent
-from dpsql.session import Session
 from tests.conftest import MakeEngine, open_engine
-from tests.postgres import OwnServer, Server, served_clinic, url_of, wait_for
+from tests.postgres import OwnServer, Server, served_clinic, url_of
 from tests.test_engine import BY_SEX, COUNT, cap, compiled, run, spent
+from tests.waiting import HANG_SECONDS, wait_for
 
 USERS = tuple(f"user{index}" for index in range(32))
 
@@ -136,7 +138,7 @@ def test_what_a_cancelled_query_was_charged_stands(
         wait_for(lambda: spent(engine).rho > 0)
         cancellation.cancel()
         with pytest.raises(QueryCanceled):
-            running.result(20)
+            running.result(HANG_SECONDS)
     charged = spent(engine).rho
     # Who asks again pays again: nothing was stored.
     assert not engine.execute("ana", query, Cancellation()).reused
@@ -153,9 +155,12 @@ def test_a_server_that_is_away_costs_nothing(
         try:
             with pytest.raises(DatabaseUnavailable):
                 engine.execute("ana", query, Cancellation())
+            with pytest.raises(DatabaseUnavailable, match="cannot be reached"):
+                engine.probe()
             assert spent(engine) == cap(engine) == Spent.zero()
         finally:
             each_postgres.start()
+        engine.probe()
         assert not engine.execute("ana", query, Cancellation()).reused
         engine.close()
 
@@ -197,10 +202,12 @@ def test_a_server_that_crashes_under_32_sessions(crowded: tuple[OwnServer, str, 
                 asked[user] += 1
                 number += 1
                 failures.append(error)
-                recovered.wait(60)
+                assert recovered.wait(HANG_SECONDS)
+                with suppress(InvalidParameter):  # nobody was reading for this user
+                    engine.ledger.unfreeze(Holder(BudgetScope.USER, user), "the server crashed")
             except DatabaseUnavailable as error:  # not charged
                 failures.append(error)
-                recovered.wait(60)
+                assert recovered.wait(HANG_SECONDS)
 
     price = engine.explain(USERS[0], compiled(engine, question(USERS[0]), USERS[0])).spends
     with closing(server.connect(name)) as holder, ThreadPoolExecutor(len(USERS)) as pool:
@@ -215,7 +222,7 @@ def test_a_server_that_crashes_under_32_sessions(crowded: tuple[OwnServer, str, 
         server.start()
         recovered.set()
         for session in sessions:
-            session.result(120)
+            session.result(HANG_SECONDS)
     assert {type(failure) for failure in failures} == {BackendFailure, DatabaseUnavailable}
     assert sum(isinstance(failure, BackendFailure) for failure in failures) > 5
     for user in USERS:

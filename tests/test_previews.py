@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 
 from dpsql.backends import Backend
-from dpsql.compiler.preview import _value
-from dpsql.engine import Engine
+from dpsql.compiler.scope.preview import _value
 from dpsql.errors import Error, InvalidPolicy
-from dpsql.policy import Column, load_policy
-from dpsql.results import Result
-from dpsql.session import Session
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.results import Result
+from dpsql.gateway.session import Session
+from dpsql.policy import PolicyColumn, load_policy
 from dpsql.sqltypes import SqlType
 from tests.conftest import open_engine
 from tests.wire.catalog.conftest import SilentBackend
@@ -157,9 +157,9 @@ def test_counts_are_counts_of_the_data(clinic_policy: Path, tmp_path: Path) -> N
 
 
 def test_other_types(tmp_path: Path) -> None:
-    flag = Column("a", SqlType.BOOLEAN)
+    flag = PolicyColumn("a", SqlType.BOOLEAN)
     assert {_value(flag, SqlType.BOOLEAN, place).value for place in range(4)} == {True, False}
-    moment = Column("a", SqlType.TIMESTAMP, datetime(2020, 1, 1), datetime(2020, 1, 2))
+    moment = PolicyColumn("a", SqlType.TIMESTAMP, datetime(2020, 1, 1), datetime(2020, 1, 2))
     assert _value(moment, SqlType.TIMESTAMP, 99).value == datetime(2020, 1, 2)
     with pytest.raises(InvalidPolicy, match="none of refuse, synthetic"):
         (tmp_path / "p.toml").write_text(POLICY.replace('"synthetic"', '"real"'), encoding="utf-8")

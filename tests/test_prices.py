@@ -7,21 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.engine import Engine
-from dpsql.errors import BudgetExhausted, UnsupportedQuery
+from dpsql.errors import BudgetExhausted, PolicyViolation, UnsupportedQuery
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.explain import joint_lines
+from dpsql.gateway.prices import Quotation, request
+from dpsql.gateway.results import Result
+from dpsql.gateway.session import Session
+from dpsql.ledger import Reading
+from dpsql.ledger.stored import StoredLedger
 from dpsql.policy import Policy, UserGroup, load_policy
-from dpsql.prices import Quotation
 from dpsql.privacy.accounting import Accountant, Spent
-from dpsql.results import Result
-from dpsql.session import Session
+from dpsql.privacy.cost import Event, Mechanism
+from dpsql.privacy.sensitivity import Sensitivity
 from dpsql.sqltypes import SqlType
 from tests.conftest import Lend, MakeEngine
+from tests.ledger.world import charge_only
 
 COUNT = "SELECT COUNT(*) FROM patients"
 BY_SEX = "SELECT sex, COUNT(*) FROM patients GROUP BY sex"
 BY_CITY = "SELECT city, COUNT(*) FROM patients GROUP BY city"
 NESTED = "SELECT COUNT(*) FROM visits WHERE cost > (SELECT AVG(cost) FROM visits)"
 PUBLIC = "SELECT COUNT(*) FROM doctors"
+CHEAP = Event(Mechanism.LAPLACE, Sensitivity(1, 1, 1, 1), Fraction(10**5))
 
 
 def run(session: Session, sql: str) -> Result:
@@ -265,13 +272,56 @@ def test_explain_in_text_with_options_and_parentheses(session: Session, sql: str
     ],
 )
 def test_options_that_ask_for_what_is_not_told_are_refused(session: Session, options: str) -> None:
-    with pytest.raises(UnsupportedQuery, match="EXPLAIN does not take the option") as caught:
+    with pytest.raises(UnsupportedQuery, match="EXPLAIN does not support the option") as caught:
         session.parse(f"EXPLAIN ({options}) {COUNT}")
     assert caught.value.hint is not None
-    run(session, caught.value.hint.replace("…", "patients"))
+    run(session, caught.value.hint.removeprefix("Write: "))
 
 
 @pytest.mark.parametrize("sql", ["EXPLAIN (FORMAT JSON)", "EXPLAIN (FORMAT JSON) SET x = 1", "EXPLAIN (FORMAT JSON"])
 def test_explain_of_no_query_is_refused(session: Session, sql: str) -> None:
     with pytest.raises(UnsupportedQuery, match="EXPLAIN"):
         session.parse(sql)
+
+
+def test_a_price_that_is_too_little_is_said_to_be(engine: Engine, session: Session) -> None:
+    """1/10,000 of the budget; 1/20 once a read has failed."""
+    run(session, "SET dpsql.epsilon = 0.001")
+    told = plan(session, f"EXPLAIN {COUNT}")[0]
+    with pytest.raises(PolicyViolation, match="at least 1/10000 of the whole budget") as refused:
+        run(session, COUNT)
+    assert told == (
+        "Price: epsilon 0.001 (rho 5e-07), which is too little: each noisy relation of a query costs at least "
+        f"1/10000 of the whole budget ({refused.value.hint})"
+    )
+    assert not json.loads(plan(session, f"EXPLAIN (FORMAT JSON) {COUNT}")[0])["fits"]
+    run(session, str(refused.value.hint).split(";")[0])
+    assert "too little" not in plan(session, f"EXPLAIN {COUNT}")[0]
+    engine.ledger.record_failure("ana", ["a query"])
+    assert (
+        "after a query that failed, each noisy relation of a query costs at least 1/20"
+        in plan(session, f"EXPLAIN {COUNT}")[0]
+    )
+
+
+def test_statements_together_say_which_price_is_too_little(session: Session) -> None:
+    run(session, "SET dpsql.epsilon = 0.001")
+    explained = [session.explain(statement) for statement in session.parse(f"{COUNT}; {PUBLIC}")]
+    joint = session.quote(explained)
+    assert not joint.fits and joint.refused is None
+    assert "of which one costs too little: each noisy relation" in joint_lines(explained, joint)[0]
+
+
+def test_anothers_cheap_release_costs_too_little_too(engine: Engine, session: Session) -> None:
+    """Whether another user has paid for it is not told."""
+    query = session.explain(session.parse(COUNT)[0]).query
+    cheap = [replace(request(planned), events=(CHEAP,)) for planned in query.releases]
+    charge = charge_only(sqlite(engine), "ben", engine.policy, cheap, sql=COUNT)
+    engine.ledger.store(charge.releases[0].release_id, b"cells")
+    with pytest.raises(PolicyViolation, match="at least 1/10000"):
+        engine.ledger.charge("ana", engine.policy, cheap, sql=COUNT, reading=Reading(60, lambda: None))
+
+
+def sqlite(engine: Engine) -> StoredLedger:
+    assert isinstance(engine.ledger, StoredLedger)
+    return engine.ledger

@@ -8,12 +8,12 @@ import psycopg
 import pytest
 
 from dpsql.backends import Backend
-from dpsql.compiler.parse import parse
-from dpsql.compiler.statements import QueryStatement
-from dpsql.engine import Engine
+from dpsql.compiler.sql.parse import parse
+from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.errors import Error, PolicyViolation, UndefinedColumn, UnsupportedQuery
-from dpsql.results import Result
-from dpsql.session import Session
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.results import Result
+from dpsql.gateway.session import Session
 from dpsql.sqltypes import SqlType
 from tests.conftest import open_engine
 from tests.wire.catalog.conftest import SilentBackend

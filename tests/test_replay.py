@@ -14,15 +14,15 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from dpsql import engine as engine_module
 from dpsql.backends import ExactCells
-from dpsql.compiler.planned import PlannedRelease
-from dpsql.engine import Engine
+from dpsql.compiler.plan.query_plan import PlannedRelease
 from dpsql.errors import Error
+from dpsql.gateway import engine as engine_module
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.release import ReleasedCells, release
+from dpsql.gateway.results import Result
+from dpsql.gateway.session import Session
 from dpsql.ledger import open_ledger
-from dpsql.release import ReleasedCells, release
-from dpsql.results import Result
-from dpsql.session import Session
 from tests.conftest import silence_noise
 from tests.strategies.data import UNITS, Database, Row, databases
 from tests.strategies.world import Rows, Survey, open_survey
@@ -96,7 +96,7 @@ def frozen(found: Groups, shown: Groups | None) -> Release:
         kept = [keys[index] for index in rows]
         outputs = tuple(
             np.array([output(planned.key, key, column) for key in kept], dtype=np.int64)
-            for column in range(len(planned.parts))
+            for column in range(len(planned.primitives))
         )
         return ReleasedCells(tuple(key[rows] for key in cells.keys), outputs)
 

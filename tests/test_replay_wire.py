@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql import session as session_module
-from dpsql.backends import Backend, open_backend
+from dpsql.backends import Backend, ExactCells, open_backend
 from dpsql.backends import duckdb as duckdb_module
-from dpsql.compiler.planned import PlannedRelease
+from dpsql.compiler.plan.query_plan import PlannedRelease
 from dpsql.errors import BackendFailure
+from dpsql.gateway import session as session_module
 from dpsql.policy import Policy, load_policy
 from dpsql.privacy.sensitivity import Adjacency
 from dpsql.wire.backend import CommandComplete, DataRow, PortalSuspended
@@ -32,7 +32,7 @@ from tests.postgres import Server
 from tests.recorded import Neighbours, Step, extended, simple
 from tests.strategies.data import REPLACEMENTS, UNITS, Database, Row, databases
 from tests.strategies.distance import TooFar
-from tests.strategies.elephant import Elephant, open_elephant
+from tests.strategies.elephant import open_elephant
 from tests.strategies.world import Survey, open_survey
 from tests.strategies.writer import queries
 from tests.test_replay import SCRIPT
@@ -162,7 +162,7 @@ def survey(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     opened.close()
 
 
-def neighbours(survey: Survey | Elephant, folder: Path, left: Database, right: Database) -> Neighbours:
+def neighbours(survey: Survey, folder: Path, left: Database, right: Database) -> Neighbours:
     """The survey's policy over two databases."""
 
     def filled(database: Database) -> tuple[Backend, Callable[[], None]]:
@@ -260,13 +260,17 @@ def test_inputs_of_more_than_one_unit_are_too_far(counted: Survey, tmp_path: Pat
 def test_a_notice_that_tells_of_rows_is_caught(
     counted: Survey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fetch = counted.backend.fetch
+    fetch: Any = counted.backend.fetch
     read: list[int] = []
 
     def watched(*arguments: Any) -> Any:
-        exact = fetch(*arguments)
-        read.extend(int(cells.units.sum()) for cells in exact.releases.values())
-        return exact
+        *before, take = arguments
+
+        def taken(index: int, cells: ExactCells) -> None:
+            read.append(int(cells.units.sum()))
+            take(index, cells)
+
+        return fetch(*before, taken)
 
     monkeypatch.setattr(counted.backend, "fetch", watched)
     monkeypatch.setattr(session_module, "answer_notice", lambda *_, **__: f"{PRICE.decode()}, {read[-1]} people")

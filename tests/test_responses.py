@@ -11,14 +11,13 @@ import pytest
 from numpy.typing import NDArray
 
 from dpsql.backends import Cancellation, ExactCells, open_backend
-from dpsql.compiler.outputs import GroupOutput, ResponseOutput
-from dpsql.compiler.planned import CompiledQuery
-from dpsql.compiler.ratios import debiased
+from dpsql.compiler.aggregates.randomized_response import ResponseEstimate, ResponseGroupEstimate, debiased
+from dpsql.compiler.plan.query_plan import CompiledQuery
 from dpsql.errors import InvalidPolicy, PolicyViolation
-from dpsql.explain import explanation_lines
+from dpsql.gateway.explain import explanation_lines
+from dpsql.gateway.release import PostProcessor, ReleasedCells, release
+from dpsql.gateway.session import Session
 from dpsql.policy import Policy, RandomizedResponse, load_policy
-from dpsql.release import PostProcessor, ReleasedCells, release
-from dpsql.session import Session
 from tests.compiler.plans import Planner
 from tests.conftest import MakeEngine
 
@@ -49,9 +48,10 @@ max_rows = 3
 glad = { type = "boolean", collected_by = { randomized_response = 0.9 } }
 """
 DATA = """
-CREATE TABLE people AS SELECT i AS id, i % 10 AS slot, 't' AS town, CASE WHEN i % 8 > 0 THEN i % 4 > 0 END AS ill,
+CREATE TABLE people AS SELECT i::INTEGER AS id, i % 10 AS slot, 't' AS town,
+    CASE WHEN i % 8 > 0 THEN i % 4 > 0 END AS ill,
     CASE WHEN i % 10 < 5 THEN 'x' WHEN i % 10 < 8 THEN 'y' ELSE 'z' END AS party FROM range(8000) r(i);
-CREATE TABLE visits AS SELECT i % 100 AS id, true AS glad FROM range(300) r(i);
+CREATE TABLE visits AS SELECT (i % 100)::INTEGER AS id, true AS glad FROM range(300) r(i);
 """
 
 
@@ -118,7 +118,7 @@ def test_shares_are_right_whichever_answer_is_the_likelier(truth: str, post: Pos
     """Also where most answers are lies; an answer that is always true is left as it is."""
     response = RandomizedResponse(Fraction(truth), 2)
     said = 300 * Fraction(truth) + 700 * response.lie
-    found = debiased(ResponseOutput(0, 1, response, is_share=True), "s", [3.0, 2.0], 0)
+    found = debiased(ResponseEstimate(0, 1, response, is_share=True), "s", [3.0, 2.0], 0)
     named = "".join(f", {text} AS {name}" for name, text in found.columns.items())
     cells = f"(SELECT {int(said)} AS p0, 1000 AS p1)"
     with duckdb.connect() as connection:
@@ -181,16 +181,18 @@ def test_a_group_of_who_said_nothing_is_as_exact_as_any_count(planner: Planner, 
     exact = ExactCells((np.array(["false", "true", None], dtype=object),), np.array([9, 9, 9]), (np.array([9, 9, 9]),))
     (planned,) = query.releases
     rows = post.run(query, [release(planned, exact)], {}, {}, Cancellation()).rows
-    width = planned.parts[0].noise.half_width()  # type: ignore[union-attr]
+    width = planned.primitives[0].noise.half_width()  # type: ignore[union-attr]
     assert [row[3] - row[2] == 2 * width for row in rows] == [False, False, True]
 
 
 def test_the_two_formulas_have_the_noise_of_their_cells() -> None:
     response = RandomizedResponse(Fraction(3, 5), 3)
-    of_group = debiased(GroupOutput(0, 1, response), "s", [2.0], 2)
+    of_group = debiased(ResponseGroupEstimate(0, 1, response), "s", [2.0], 2)
     assert any("PARTITION BY k0" in text for text in of_group.columns.values())
-    assert debiased(GroupOutput(0, 0, response), "s", None, 1).limits == ("CAST(NULL AS DOUBLE)",) * 2
-    assert debiased(ResponseOutput(0, 1, response, is_share=True), "s", None, 0).limits == ("CAST(NULL AS DOUBLE)",) * 2
+    assert debiased(ResponseGroupEstimate(0, 0, response), "s", None, 1).limits == ("CAST(NULL AS DOUBLE)",) * 2
+    assert (
+        debiased(ResponseEstimate(0, 1, response, is_share=True), "s", None, 0).limits == ("CAST(NULL AS DOUBLE)",) * 2
+    )
 
 
 # What is refused
@@ -250,7 +252,7 @@ def test_answers_that_are_all_true_are_asked_as_any(policy: Policy) -> None:
     other = policy.path.with_name("true.toml")
     other.write_text(text.replace("randomized_response = 0.75", "randomized_response = 1"), encoding="utf-8")
     (planned,) = Planner(load_policy(other)).compile("SELECT COUNT(*) FILTER (WHERE ill) FROM people").releases
-    named, answered = (part.noise.event.scale for part in planned.parts)
+    named, answered = (primitive.noise.event.scale for primitive in planned.primitives)
     assert named < answered
 
 

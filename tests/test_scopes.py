@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 import dpsql
-from dpsql.engine import Engine
 from dpsql.errors import BudgetExhausted, InvalidParameter, PolicyViolation
-from dpsql.ledger import Holder, Scope
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.results import Result
+from dpsql.gateway.session import Session
+from dpsql.ledger import BudgetScope, Holder
 from dpsql.privacy.accounting import Spent
-from dpsql.results import Result
-from dpsql.session import Session
 from tests.conftest import MakeEngine
 
 COUNT = "SELECT COUNT(*) FROM patients"
@@ -91,7 +91,7 @@ def test_a_session_that_is_open_does_not_outlive_its_roles_limit(
     for sql in (COUNT, f"EXPLAIN {COUNT}"):
         with pytest.raises(InvalidParameter, match=r'and 0\.05, the limit of role "guest"') as refusal:
             run(sessions[1], sql)
-        assert refusal.value.hint == "SET dpsql.epsilon = 0.01"
+        assert refusal.value.hint == "Write: SET dpsql.epsilon = 0.01"
     with pytest.raises(InvalidParameter, match=r"epsilon 0\.05, the limit for one query"):
         run(sessions[2], "SELECT COUNT(*), COUNT(city) FROM patients")
     assert len(engine.ledger.history()) == 1
@@ -106,10 +106,10 @@ def test_who_has_asked_for_laplace_noise_alone_is_told_that_more_of_it_fits(sess
     run(session, COUNT)
     run(session, "RESET dpsql.mechanism")
     run(session, "RESET dpsql.epsilon")
-    with pytest.raises(BudgetExhausted, match="and 0 would still fit") as refusal:
+    with pytest.raises(BudgetExhausted, match="at most 0 is left for one query") as refusal:
         run(session, f"{COUNT} WHERE age > 30")
     hint, _, why = str(refusal.value.hint).partition(";")
-    assert why == " as all noise was so far, epsilon 4 of it still fits"
+    assert why == " epsilon 4 is left for Laplace noise"
     run(session, hint)
     run(session, f"{COUNT} WHERE age > 30")
     assert budgets(session)[0]["epsilon_remaining"] == 3.9
@@ -188,7 +188,7 @@ def test_as_many_more_of_the_last_query_fit_as_is_said(team: Engine) -> None:
 
 def test_a_frozen_user_may_look_but_not_ask(engine: Engine, session: Session) -> None:
     run(session, COUNT)
-    engine.ledger.freeze(Holder(Scope.ALL), "being checked")
+    engine.ledger.freeze(Holder(BudgetScope.ALL), "being checked")
     with pytest.raises(PolicyViolation, match="all accounts are frozen by the data owner"):
         run(session, COUNT)
     assert len(budgets(session)) == 1

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from dpsql.errors import InvalidParameter, UndefinedObject
+from dpsql.gateway.settings import REPORTED, Settings, SettingsSnapshot
+from dpsql.gateway.target import ErrorTarget
 from dpsql.policy import Policy, load_policy
-from dpsql.settings import REPORTED, Settings, Snapshot
-from dpsql.target import ErrorTarget
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -63,6 +63,15 @@ ACCEPTED = [
     ("client_encoding", "unicode", "UTF8"),
     ("standard_conforming_strings", "ON", "on"),
     ("TimeZone", "UTC", "UTC"),
+    ("TimeZone", "europe/berlin", "Europe/Berlin"),
+    ("TimeZone", "<+05:30>-05:30", "<+05:30>-05:30"),
+    ("TimeZone", "-7", "<-07>+07"),
+    ("TimeZone", "5.5", "<+05:30>-05:30"),
+    ("TimeZone", "INTERVAL '+00:00' HOUR TO MINUTE", "<+00>-00"),
+    ("TimeZone", "interval '-3:30:10'", "<-03:30:10>+03:30:10"),
+    ("TimeZone", "INTERVAL '-3:30' HOUR", "<-03>+03"),
+    ("TimeZone", "INTERVAL '2' HOUR", "<+02>-02"),
+    ("synchronize_seqscans", "off", "off"),
     ("application_name", "psql", "psql"),
     ("search_path", "clinic", "clinic"),
     ("statement_timeout", "5s", "5s"),
@@ -70,6 +79,12 @@ ACCEPTED = [
 ]
 
 REFUSED = [
+    ("TimeZone", "INTERVAL '1 month'"),
+    ("TimeZone", "INTERVAL '1 day'"),
+    ("TimeZone", "INTERVAL 'soon'"),
+    ("TimeZone", "24"),
+    ("TimeZone", "<+05:30>+05:30"),
+    ("TimeZone", "<+25>-25"),
     ("dpsql.epsilon", "0"),
     ("dpsql.epsilon", "-1"),
     ("dpsql.epsilon", "1.0001"),
@@ -147,7 +162,7 @@ def test_what_is_not_there(settings: Settings) -> None:
     for name in ("dpsql.clamping", "dpsql.noise", "dpsql.seed", "", "dpsql"):
         with pytest.raises(UndefinedObject) as caught:
             settings.show(name)
-        assert caught.value.hint == "SHOW ALL lists the settings there are."
+        assert caught.value.hint == "This lists the settings. Write: SHOW ALL"
         with pytest.raises(UndefinedObject):
             settings.set(name, "1")
 
@@ -222,7 +237,7 @@ def test_snapshots(settings: Settings) -> None:
     settings.set("application_name", "later")
     assert settings.show("dpsql.epsilon") == "0.2"
     assert settings.is_on("dpsql.notices")
-    assert snapshot == Snapshot({"dpsql.epsilon": "0.2"}, {})
+    assert snapshot == SettingsSnapshot({"dpsql.epsilon": "0.2"}, {})
 
 
 def test_reported_settings_are_there(settings: Settings) -> None:

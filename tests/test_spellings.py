@@ -13,10 +13,10 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from dpsql.backends import Cancellation
-from dpsql.compiler import plan as planning
-from dpsql.compiler.planned import CompiledQuery
-from dpsql.engine import Engine
+from dpsql.compiler.plan import build as planning
+from dpsql.compiler.plan.query_plan import CompiledQuery
 from dpsql.errors import Error, InvalidParameter
+from dpsql.gateway.engine import Engine
 from dpsql.ledger import open_ledger
 from tests.compiler.test_accepted import Rows, is_same, sort_key
 from tests.compiler.test_canonical import AsWritten
@@ -62,8 +62,10 @@ def planned(survey: Survey, sql: str) -> CompiledQuery | None:
 @profile(80)
 @given(sql=queries(), seed=SEEDS)
 def test_one_question_has_one_key(survey: Survey, sql: str, seed: int) -> None:
-    query, other = planned(survey, sql), planned(survey, respelled(sql, seed))
-    assume(query is not None and other is not None)
+    query = planned(survey, sql)
+    assume(query is not None)  # a query that cannot be read has no other spelling
+    other = planned(survey, respelled(sql, seed))
+    assume(other is not None)
     assert query is not None
     assert other is not None
     event(f"releases: {len(query.releases)}")
@@ -80,7 +82,7 @@ def rows_of(engine: Engine, query: CompiledQuery) -> Rows | None:
 
 def grids(query: CompiledQuery) -> set[object]:
     """The grids of all sums and means: where they differ, so does what is rounded to them."""
-    return {planned.part.grid for release in query.releases for planned in release.parts}
+    return {planned.primitive.grid for release in query.releases for planned in release.primitives}
 
 
 @profile(10)

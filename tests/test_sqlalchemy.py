@@ -125,7 +125,7 @@ def test_errors_keep_what_dpsql_says(engine: sqlalchemy.Engine) -> None:
             connection.execute(text("SELECT * FROM patients"))
         assert isinstance(refused.value.orig, dpsql.ProgrammingError)
         assert refused.value.orig.sqlstate == "42501"
-        assert refused.value.orig.hint == "Aggregate them: SELECT COUNT(*) FROM patients"
+        assert refused.value.orig.hint == "Aggregate them. Write: SELECT COUNT(*) FROM patients"
         assert not refused.value.connection_invalidated
         with pytest.raises(InternalError, match="current transaction is aborted"):
             connection.execute(text("SELECT 1"))
@@ -237,7 +237,7 @@ def test_dispose_closes_and_a_closed_connection_is_replaced(clinic_policy: Path,
 
 
 def test_releases_are_told(engine: sqlalchemy.Engine, clinic_policy: Path, ledger: str) -> None:
-    told: list[dpsql.Release] = []
+    told: list[dpsql.ReleaseReport] = []
 
     @event.listens_for(engine, "after_cursor_execute")
     def tell(_connection: Any, cursor: dpsql.Cursor, *_: Any) -> None:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpsql.gateway.system_relations import budget_note, default_query, queries_that_fit
 from dpsql.ledger import BudgetStatus
-from dpsql.policy import Budget, MechanismChoice, QueryDefaults, Role, Window
+from dpsql.policy import Budget, MechanismChoice, QueryDefaults, RenewalWindow, Role
 from dpsql.privacy.accounting import Accountant, Spent, admits, create_limit
 from dpsql.privacy.cost import Event
-from dpsql.system import budget_note, default_query, queries_that_fit
 from tests.ledger.world import gaussian, laplace, selection
 
 MICRO = Fraction(1, 10**6)
@@ -86,12 +86,12 @@ def test_what_is_overspent_admits_nothing() -> None:
     [
         ({}, "never renews"),
         (
-            {"window": Window(30), "window_end": END},
+            {"window": RenewalWindow(30), "window_end": END},
             "renews every 30 days, next on 2026-01-31 00:00 UTC; windows add up: w of them may lose w times this, "
             "a stretch as long as one may lose it twice",
         ),
         (
-            {"window": Window(None), "resets": 1},
+            {"window": RenewalWindow(None), "resets": 1},
             "renews every calendar month; windows add up: w of them may lose w times this, "
             "a stretch as long as one may lose it twice; "
             "reset once by the data owner: what was spent before a reset adds to what is spent after it",

@@ -15,20 +15,19 @@ import duckdb
 import pytest
 
 from dpsql.backends import Cancellation, DuckDBBackend, ExactRows
-from dpsql.backends.backend import NO_INPUTS, Inputs
-from dpsql.compiler.outputs import MeanOutput
-from dpsql.compiler.planned import PlannedRelease, PublicRead
-from dpsql.engine import Engine
+from dpsql.backends.backend import NO_INPUTS, Inputs, Take
+from dpsql.compiler.aggregates.total import MeanEstimate
+from dpsql.compiler.plan.query_plan import PlannedRelease, PublicRead
 from dpsql.errors import Error
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.results import Result
+from dpsql.gateway.session import Session
 from dpsql.policy import load_policy
-from dpsql.results import Result
-from dpsql.session import Session
 from examples.load_tpch import load as load_tpch
 from tests.compiler.test_accepted import is_same
 from tests.conftest import ROOT, silent_engine
-from tests.copies import copied
+from tests.engines import Host
 from tests.fixtures.load import Case, load
-from tests.postgres import Server
 from tests.strategies.distance import assert_neighbours
 
 CASES = load("tpch.sql")
@@ -60,20 +59,15 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def postgres_policy(policy: Path, postgres_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The same tables in PostgreSQL."""
-    with copied(policy.with_suffix(".duckdb"), postgres_server) as url:
+def engine(policy: Path, host: Host, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """The same tables in each engine."""
+    with host.serve(policy.with_suffix(".duckdb")) as url:
         path = tmp_path_factory.mktemp("tpch") / "tpch.toml"
         text = policy.read_text(encoding="utf-8")
         assert 'url = "duckdb:///tpch.duckdb"' in text
         path.write_text(text.replace('url = "duckdb:///tpch.duckdb"', f'url = "{url}"\nschema = "main"'), "utf-8")
-        yield path
-
-
-@pytest.fixture(scope="module", params=["policy", "postgres_policy"], ids=["duckdb", "postgres"])
-def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    with silent_engine(request.getfixturevalue(request.param), tmp_path_factory.mktemp("ledger")) as opened:
-        yield opened
+        with silent_engine(path, path.parent) as opened:
+            yield opened
 
 
 class BothSides(DuckDBBackend):
@@ -89,11 +83,14 @@ class BothSides(DuckDBBackend):
         public: tuple[PublicRead, ...],
         cancellation: Cancellation,
         inputs: Inputs = NO_INPUTS,
+        take: Take | None = None,
     ) -> ExactRows:
         here = super().fetch(releases, public, cancellation, inputs)
         there = self.neighbour.fetch(releases, (), cancellation, inputs)
         for index, planned in releases.items():
             assert_neighbours(planned, here.releases[index], there.releases[index])
+            if take is not None:
+                take(index, here.releases[index])
         return here
 
     def close(self) -> None:
@@ -167,7 +164,7 @@ def without_empty_groups(result: Result, groups: set[Row], keys: int) -> list[Ro
             found.append(row)
             continue
         for value, column in zip(row[keys:], columns, strict=True):
-            is_mean = column.error is not None and isinstance(column.error.output, MeanOutput)
+            is_mean = column.error is not None and isinstance(column.error.estimate, MeanEstimate)
             assert is_mean or not value, f"nobody is in {row[:keys]}"
     return found
 

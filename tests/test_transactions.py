@@ -7,12 +7,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from dpsql.compiler.parse import parse
-from dpsql.compiler.statements import CharacteristicsStatement, TransactionStatement
-from dpsql.engine import Engine
+from dpsql.compiler.sql.parse import parse
+from dpsql.compiler.sql.statements import CharacteristicsStatement, TransactionStatement
 from dpsql.errors import Error, InvalidSyntax, QueryTooComplex, UnsupportedQuery
-from dpsql.session import Session
-from dpsql.transactions import MAX_SAVEPOINTS
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.session import Session
+from dpsql.gateway.transactions import MAX_SAVEPOINTS
 
 MODES = st.sampled_from(
     [

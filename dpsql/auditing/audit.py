@@ -4,22 +4,32 @@ Rule 1: no query is asked of the policy's own database, and nothing is charged t
 Rule 2: both sides are asked the same in the same order, so that their ledgers, too, are alike.
 """
 
+import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import reduce
 from pathlib import Path
+
+import numpy as np
 
 from dpsql.auditing import checks
 from dpsql.auditing.classes import QueryClass, query_classes
-from dpsql.auditing.judge import Finding, Seen, judge
+from dpsql.auditing.likelihood import Cells
+from dpsql.auditing.neighbours import RESIDENTS, NotAuditable, WorldRows, Worlds, neighbours, worlds
+from dpsql.auditing.served import served
 from dpsql.auditing.stack import Stack
-from dpsql.auditing.worlds import Worlds, neighbours, worlds
+from dpsql.auditing.verdict import Finding, Seen, judge
 from dpsql.backends import open_backend
 from dpsql.policy import Policy
 from dpsql.privacy.cost import Accountant
 
 MECHANISMS = {"laplace": Accountant.BASIC, "gaussian": Accountant.ZCDP}
 """Each kind of noise, and the budget that it is charged to."""
+
+_FEW_UNITS = 10
 
 
 @dataclass(frozen=True)
@@ -30,16 +40,18 @@ class Extent:
         units: Units that come and go: as many trials has a run of a query with groups.
         runs: Runs of a query with groups, on each side.
         single_runs: Runs of a query without groups, on each side.
+        draws: Trials on each side whose noise alone is drawn anew, about; 0 for none.
         confidence: With which all bounds together hold.
         only: Beginnings of the names of classes; all of them if there are none.
         mechanisms: The kinds of noise.
         with_rows: Whether the rows of the policy's database are copied beside those that are made up.
     """
 
-    units: int = 1000
-    runs: int = 8
+    units: int = 400
+    runs: int = 24
     single_runs: int = 400
-    confidence: float = 0.999
+    draws: int = 200_000
+    confidence: float = 1 - 1e-6
     only: tuple[str, ...] = ()
     mechanisms: tuple[str, ...] = tuple(MECHANISMS)
     with_rows: bool = False
@@ -47,6 +59,29 @@ class Extent:
     def wants(self, name: str) -> bool:
         """Whether a class is audited."""
         return not self.only or name.startswith(self.only)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A class, the noise and the budget that it is asked under."""
+
+    query: QueryClass
+    mechanism: str
+    accountant: Accountant
+
+    @property
+    def epsilon(self) -> Fraction:
+        """The price of each query."""
+        return self.query.gaussian_epsilon if self.mechanism == "gaussian" else self.query.epsilon
+
+
+def _all_asked(classes: Sequence[QueryClass], mechanisms: Sequence[str]) -> Iterator[_Asked]:
+    for mechanism in mechanisms:
+        for each in classes:
+            for accountant in each.accountants or (MECHANISMS[mechanism],):
+                # Under the others Gaussian noise has no price, or a δ that uses up the budget.
+                if mechanism != "gaussian" or accountant.shares_rho:
+                    yield _Asked(each, mechanism, accountant)
 
 
 @dataclass(frozen=True)
@@ -69,7 +104,9 @@ class Report:
         return all(finding.holds for finding in self.findings)
 
 
-def audit(policy: Policy, extent: Extent, tell: Callable[[Finding], None] = lambda _: None) -> Report:
+def audit(
+    policy: Policy, extent: Extent, tell: Callable[[Finding], None] = lambda _: None, server: str | None = None
+) -> Report:
     """Audit the stack under a policy.
 
     Guarantee: of a sound stack it refutes some claim with a probability of 1 − confidence at the most: each of the
@@ -80,50 +117,86 @@ def audit(policy: Policy, extent: Extent, tell: Callable[[Finding], None] = lamb
         policy: The policy; the schema of its database is read, and its rows only if that is wanted.
         extent: How thorough it is.
         tell: Told of each finding as it is made.
+        server: URL of a PostgreSQL server on which databases are made for the audit; None for DuckDB.
+
+    Raises:
+        NotAuditable: The databases cannot be made.
     """
+    if server is not None and extent.with_rows:
+        raise NotAuditable("rows are not copied to a server", hint="Leave out --with-rows or --server.")
     backend = open_backend(policy)
     try:
         made = worlds(policy, backend.schema, extent.units, extent.runs, with_rows=extent.with_rows)
     finally:
         backend.close()
     classes = [each for each in query_classes(made) if extent.wants(each.name)]
-    error = (1 - extent.confidence) / (len(extent.mechanisms) * len(classes) + 1 + len(made.protected))
+    asked = [*_all_asked(classes, extent.mechanisms)]
+    error = (1 - extent.confidence) / (len(asked) + 1 + len(made.protected))
     findings = []
-    with tempfile.TemporaryDirectory(prefix="dpsql-audit-") as folder:
-        for finding in _findings(made, Path(folder), classes, extent, error):
+    with tempfile.TemporaryDirectory(prefix="dpsql-audit-") as folder, ExitStack() as held:
+
+        def written(of: Worlds, rows: WorldRows) -> str:
+            file = of.write(Path(folder), rows)
+            return f"duckdb:///{file}" if server is None else held.enter_context(served(of, file, server))
+
+        for finding in _findings(made, Path(folder), written, asked, extent, error):
             findings.append(finding)
             tell(finding)
     return Report(policy.dataset.name, extent.confidence, tuple(findings))
 
 
-def _findings(made: Worlds, folder: Path, classes: list[QueryClass], extent: Extent, error: float) -> Iterator[Finding]:
-    one, other = (made.write(folder, rows) for rows in neighbours(made))
-    for mechanism in extent.mechanisms:
-        accountant = MECHANISMS[mechanism]
-        with Stack(made, one, folder, accountant) as there, Stack(made, other, folder, accountant) as away:
-            for each in classes:
-                yield _asked(each, mechanism, accountant, (there, away), extent, error)
+def _findings(
+    made: Worlds,
+    folder: Path,
+    written: Callable[[Worlds, WorldRows], str],
+    asked: Sequence[_Asked],
+    extent: Extent,
+    error: float,
+) -> Iterator[Finding]:
+    one, other = (written(made, rows) for rows in neighbours(made))
+    # A query without groups is about one unit; there are few others, so that it can be asked often.
+    small = replace(made, units=_FEW_UNITS)
+    few = [written(small, replace(rows, name=f"few_{rows.name}")) for rows in neighbours(small)]
+    for each in asked:
+        of, (with_units, without) = (small, few) if each.query.is_whole else (made, [one, other])
+        # A ledger for each: the δ of selections is large, and would use up the budget of all.
+        with (
+            Stack(of, with_units, folder, each.accountant, delta=each.query.delta) as there,
+            Stack(of, without, folder, each.accountant, delta=each.query.delta) as away,
+        ):
+            yield _judged(each, (there, away), extent, error)
     if extent.wants("reuse"):
         yield checks.reuse(made, folder, (one, other), extent.runs, error)
     if extent.wants("failure"):
         yield checks.failure(made, folder, (one, other))
     without_unit = [table for table in made.protected if extent.wants(checks.nobody_name(table))]
     if without_unit:
-        lost = made.write(folder, replace(neighbours(made)[1], name="nobody", nobody=True))
+        lost = written(made, replace(neighbours(made)[1], name="nobody", nobody=True))
         yield from checks.nobody(made, folder, (lost, other), without_unit, extent.single_runs, error)
 
 
-def _asked(
-    asked: QueryClass,
-    mechanism: str,
-    accountant: Accountant,
-    stacks: tuple[Stack, Stack],
-    extent: Extent,
-    error: float,
-) -> Finding:
-    runs = extent.single_runs if asked.is_whole else extent.runs
+def _runs_of(delta: Fraction | None) -> int:
+    """So many queries of that δ a budget pays."""
+    return int(Fraction(9, 10) / delta) if delta else sys.maxsize
+
+
+def _judged(asked: _Asked, stacks: tuple[Stack, Stack], extent: Extent, error: float) -> Finding:
+    each = asked.query
+    runs = extent.single_runs if each.is_whole else min(extent.runs, _runs_of(each.delta))
+    times = max(3, int(extent.draws * each.share) // max(1, len(each.trials.keys)))
     seen: list[list[Seen]] = []
+    drawn: list[Cells] = []
+    size = 0
     for stack in stacks:
-        stack.configure(mechanism, asked.epsilon, asked.settings)
-        seen.append([stack.ask(asked.sql) for _ in range(runs)])
-    return judge(asked.name, mechanism, accountant, asked.trials, (seen[0], seen[1]), error)
+        stack.configure(asked.mechanism, asked.epsilon, each.settings)
+        if each.by_size and not size:
+            size = min(RESIDENTS, max(1, stack.shown_at(each.sql[0].format(1)) - 1))
+        asks = [sql.format(size) if each.by_size else sql for sql in each.sql]
+        seen.append([reduce(Seen.beside, map(stack.ask, asks)) for _ in range(runs)])
+        if extent.draws:
+            of = [exact.drawn(each.trials.keys, times) for exact in stack.exact]
+            nothing = np.empty((times, max(1, len(each.trials.keys)), 1, 0))
+            drawn.append(np.concatenate([cells for cells in of if cells is not None] or [nothing], axis=3))
+    name = f"{asked.mechanism}, {asked.accountant.value}"
+    further = (drawn[0], drawn[1]) if extent.draws else None
+    return judge(each.name, name, each.trials, (seen[0], seen[1]), error, drawn=further, of_delta=each.of_delta)

@@ -1,29 +1,28 @@
-"""How much two sets of outcomes tell apart: a lower bound on ε that holds with a stated confidence.
+"""How much two sets of outcomes tell apart: a lower bound on a claim that holds with a stated confidence.
 
 Rule 1: the event is chosen on some of the runs and counted on the others, so that choosing costs no confidence.
 Rule 2: any event will do: the bound is valid whatever is chosen, and how tight it is depends on the choice alone.
 """
 
 import math
-from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
+from statistics import NormalDist
 
 import numpy as np
+from numpy.typing import NDArray
 
-_THRESHOLDS = 64
-"""Cuts that are tried of one feature."""
-_VALUES = 64
-"""Single values that are tried of one feature."""
+_CUTS = 64
+"""Cuts that are tried of one feature, and single values."""
 _STEPS = 60
+_TERMS = 4096
+"""Terms of a tail that are added up one by one."""
 _SLACK = 1e-9
 """Tails are summed in floating point, whose error is far below this; bounds are moved outwards by it."""
-_CAUTION = 4.0
-"""Standard errors by which an event must be better to be chosen."""
 
-Feature = int | float | Fraction | str | None
+Values = NDArray[np.float64]
+Least = Callable[[float, float], float]
+"""Of an event's probabilities on the two sides, what a claim must be at the least."""
 
 
 @dataclass(frozen=True)
@@ -32,45 +31,36 @@ class Outcomes:
 
     Attributes:
         trials: How many there were.
-        features: By name, one value a trial; None where a trial has no value of it.
+        features: By name, one number a trial; NaN where a trial has none.
     """
 
     trials: int
-    features: Mapping[str, Sequence[Feature]]
+    features: Mapping[str, Values]
 
-    def of(self, feature: str) -> Sequence[Feature]:
+    def of(self, feature: str) -> Values:
         """The values of one feature."""
-        return self.features.get(feature) or (None,) * self.trials
+        return self.features.get(feature, np.full(self.trials, np.nan))
 
 
 @dataclass(frozen=True)
-class Event:
+class OutcomeSet:
     """A set of outcomes.
 
     Attributes:
         feature: What is looked at.
-        relation: "=", ">=" or "<=".
+        relation: "=", ">=" or "<="; a trial without a value is in none but "=" NaN.
         value: What it is compared with.
         swapped: True where the event is likelier without the unit than with it.
     """
 
     feature: str
     relation: str
-    value: Feature
+    value: float
     swapped: bool
 
     def count(self, outcomes: Outcomes) -> int:
         """In how many trials it happened."""
-        holds = self._test()
-        return sum(1 for value in outcomes.of(self.feature) if holds(value))
-
-    def _test(self) -> Callable[[Feature], bool]:
-        wanted = self.value
-        if self.relation == "=" or wanted is None or isinstance(wanted, str):
-            return lambda value: value == wanted and type(value) is type(wanted)
-        if self.relation == ">=":
-            return lambda value: value is not None and not isinstance(value, str) and value >= wanted
-        return lambda value: value is not None and not isinstance(value, str) and value <= wanted
+        return int(np.count_nonzero(_holds(outcomes.of(self.feature), self.relation, self.value)))
 
 
 @dataclass(frozen=True)
@@ -78,32 +68,37 @@ class Bound:
     """What the runs prove.
 
     Attributes:
-        epsilon: A mechanism with less is not consistent with the runs; 0 where they tell nothing.
+        least: A claim of less is not consistent with the runs; 0 where they tell nothing.
         event: What was counted; None where there was nothing to count.
         trials: On each side, those that were counted.
     """
 
-    epsilon: float
-    event: Event | None
+    least: float
+    event: OutcomeSet | None
     trials: int
 
 
 def lower_limit(hits: int, trials: int, error: float) -> float:
     """Return a probability that the true one is below with a probability of `error` at most.
 
-    Guarantee: if each trial hits independently with probability p, the result exceeds p with probability ≤ error.
-    Reference: Clopper & Pearson 1934, one-sided.
+    Guarantee: if trials hit independently, with probabilities whose mean is p, the result exceeds p with probability
+        ≤ error.
+    Reference: Clopper & Pearson 1934, one-sided; Hoeffding 1956, theorem 4, for probabilities that differ.
     """
     if hits == 0:
         return 0.0
-    places = np.arange(hits, trials + 1)
-    weights = np.array([_log_binomial(trials, int(k)) for k in places])
+    places = np.arange(hits, min(trials, hits + _TERMS) + 1)
+    steps = np.log(trials - places[:-1]) - np.log(places[1:])
+    weights = _log_binomial(trials, hits) + np.concatenate([[0.0], np.cumsum(steps)])
 
     def tail(probability: float) -> float:
+        """What is left out falls faster than a geometric series, for the limit is below the share of hits."""
         logs = weights + places * math.log(probability) + (trials - places) * math.log1p(-probability)
-        return math.fsum(np.exp(logs))
+        terms = np.exp(logs)
+        ratio = (trials - places[-1]) / (places[-1] + 1) * probability / (1 - probability)
+        return float(terms.sum() + terms[-1] * ratio / (1 - ratio))
 
-    low, high = 0.0, 1.0
+    low, high = 0.0, hits / trials
     for _ in range(_STEPS):
         middle = (low + high) / 2
         low, high = (low, middle) if middle == 1.0 or tail(middle) > error else (middle, high)
@@ -119,65 +114,70 @@ def _log_binomial(trials: int, hits: int) -> float:
     return math.lgamma(trials + 1) - math.lgamma(hits + 1) - math.lgamma(trials - hits + 1)
 
 
-def epsilon_bound(
-    chosen_on: tuple[Outcomes, Outcomes], counted_on: tuple[Outcomes, Outcomes], delta: float, error: float
+def bound_of(
+    chosen_on: tuple[Outcomes, Outcomes], counted_on: tuple[Outcomes, Outcomes], least: Least, error: float
 ) -> Bound:
-    """Return a lower bound on the ε with which the two sides are (ε, δ)-indistinguishable.
+    """Return a lower bound on what a claim must be to be true of the two sides.
 
-    Guarantee: it exceeds the true ε with probability ≤ error.
-    Assumes: within each side trials are independent and alike; those of `counted_on` are independent of `chosen_on`.
-    Reference: Jagielski, Ullman & Oprea 2020, section 3: ln((p − δ)/q) with Clopper-Pearson limits of p and q.
+    Guarantee: it exceeds the least claim that is true with probability ≤ error.
+    Assumes: within each side trials are independent; those of `counted_on` are independent of `chosen_on`.
+    Reference: Jagielski, Ullman & Oprea 2020, section 3: Clopper-Pearson limits of p and q.
 
     Args:
         chosen_on: Outcomes with the unit and without it, on which the event is chosen.
         counted_on: The same, on which it is counted.
-        delta: The δ that is claimed.
+        least: What a claim must be with which an event may have two probabilities.
         error: The probability that the bound is wrong.
     """
-    event = _best(chosen_on, delta)
     trials = min(side.trials for side in counted_on)
+    event = _best(chosen_on, trials, least, error)
     if event is None:
         return Bound(0.0, None, trials)
     sides = counted_on[::-1] if event.swapped else counted_on
     p = lower_limit(event.count(sides[0]), sides[0].trials, error / 2)
     q = upper_limit(event.count(sides[1]), sides[1].trials, error / 2)
-    return Bound(max(0.0, math.log((p - delta) / q)) if p > delta else 0.0, event, trials)
+    return Bound(least(p, q), event, trials)
 
 
-def _best(sides: tuple[Outcomes, Outcomes], delta: float) -> Event | None:
-    """The event that promises most, if any promises something."""
-    best, event = -math.inf, None
-    for feature in {**sides[0].features, **sides[1].features}:
-        for swapped in (False, True):
-            likely, rare = (side.of(feature) for side in (sides[::-1] if swapped else sides))
-            for relation, value, hits, others in _candidates(likely, rare):
-                promise = _promise(hits, len(likely), others, len(rare), delta)
+def _best(sides: tuple[Outcomes, Outcomes], trials: int, least: Least, error: float) -> OutcomeSet | None:
+    """The event that promises most of as many trials as will be counted, if any promises something."""
+    width = NormalDist().inv_cdf(1 - min(error, 0.5) / 2)
+    best, event = 0.0, None
+    for feature in dict.fromkeys((*sides[0].features, *sides[1].features)):
+        for relation, value, hits in _candidates(sides[0].of(feature), sides[1].of(feature)):
+            for swapped in (False, True):
+                shares = [count / side.trials for count, side in zip(hits, sides, strict=True)]
+                likely, rare = shares[::-1] if swapped else shares
+                promise = least(_moved(likely, -width, trials), _moved(rare, width, trials))
                 if promise > best:
-                    best, event = promise, Event(feature, relation, value, swapped)
+                    best, event = promise, OutcomeSet(feature, relation, value, swapped)
     return event
 
 
-def _candidates(likely: Sequence[Feature], rare: Sequence[Feature]) -> list[tuple[str, Feature, int, int]]:
+def _candidates(one: Values, other: Values) -> Iterator[tuple[str, float, tuple[int, int]]]:
     """Events of one feature, each with how often it happened on both sides."""
-    ones, others = Counter(likely), Counter(rare)
-    values = [value for value, _ in ones.most_common(_VALUES)]
-    found: list[tuple[str, Feature, int, int]] = [("=", value, ones[value], others[value]) for value in values]
-    numbers, rest = _sorted(likely), _sorted(rare)
-    pooled = sorted({*numbers, *rest})
-    for cut in pooled[:: max(1, len(pooled) // _THRESHOLDS)]:
-        above, below = len(rest) - bisect_left(rest, cut), bisect_right(rest, cut)
-        found.append((">=", cut, len(numbers) - bisect_left(numbers, cut), above))
-        found.append(("<=", cut, bisect_right(numbers, cut), below))
-    return found
+    pooled = np.concatenate([one, other])
+    values, counts = np.unique(pooled, return_counts=True)
+    common = values[np.argsort(-counts, kind="stable")[:_CUTS]]
+    sides = [np.sort(side[~np.isnan(side)]) for side in (one, other)]
+    finite = np.sort(np.concatenate(sides))
+    cuts = np.unique(finite[:: max(1, len(finite) // _CUTS)])
+    below, up_to = ([np.searchsorted(side, cuts, how) for side in sides] for how in ("left", "right"))
+    for value in common:
+        hits = [int(np.count_nonzero(_holds(side, "=", value))) for side in (one, other)]
+        yield "=", float(value), (hits[0], hits[1])
+    for place, cut in enumerate(cuts):
+        yield ">=", float(cut), (len(sides[0]) - int(below[0][place]), len(sides[1]) - int(below[1][place]))
+        yield "<=", float(cut), (int(up_to[0][place]), int(up_to[1][place]))
 
 
-def _sorted(values: Sequence[Feature]) -> list[int | float | Fraction]:
-    return sorted(value for value in values if value is not None and not isinstance(value, str))
+def _holds(values: Values, relation: str, wanted: float) -> NDArray[np.bool_]:
+    if relation == "=":
+        return np.isnan(values) if math.isnan(wanted) else values == wanted
+    return values >= wanted if relation == ">=" else values <= wanted
 
 
-def _promise(hits: int, trials: int, others: int, rest: int, delta: float) -> float:
-    """About the bound that as many further trials would give; arcs of roots have nearly one variance for all p."""
-    low = math.sin(max(0.0, math.asin(math.sqrt(hits / trials)) - _CAUTION / math.sqrt(4 * trials))) ** 2
-    arc = math.asin(math.sqrt(min(1.0, (others + 1) / rest))) + _CAUTION / math.sqrt(4 * rest)
-    high = math.sin(min(math.pi / 2, arc)) ** 2
-    return math.log((low - delta) / high) if low > delta else -math.inf
+def _moved(share: float, width: float, trials: int) -> float:
+    """About the limit of a share that so many trials would give; arcs of roots have nearly one variance."""
+    arc = math.asin(math.sqrt(min(1.0, share + (1 / trials if width > 0 else 0)))) + width / math.sqrt(4 * trials)
+    return math.sin(min(math.pi / 2, max(0.0, arc))) ** 2

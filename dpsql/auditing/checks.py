@@ -1,19 +1,19 @@
 """checks: what the ledger has to do with it: answers had again, failures after a charge; and rows of nobody."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from dpsql.auditing.bound import Bound
+from dpsql.auditing.claims import Claim, claims
 from dpsql.auditing.classes import own_groups, source_of
-from dpsql.auditing.judge import Finding, Seen, Trials, claimed, judge
+from dpsql.auditing.neighbours import MAX_EPSILON, PROBE, Worlds
 from dpsql.auditing.stack import Stack
-from dpsql.auditing.worlds import MAX_EPSILON, PROBE, Worlds
-from dpsql.backends import Backend, Cancellation, DuckDBBackend, ExactRows
-from dpsql.backends.backend import NO_INPUTS, Inputs
-from dpsql.compiler.planned import PlannedRelease, PublicRead
+from dpsql.auditing.verdict import Finding, Seen, Trials, judge
+from dpsql.backends import Backend, ExactRows, open_backend
 from dpsql.errors import BackendFailure
 from dpsql.policy import Policy, Table
 from dpsql.privacy.cost import Accountant
@@ -25,14 +25,14 @@ _LAPLACE, _BUDGET = "laplace", Accountant.BASIC
 _ONE_GROUP = (("dpsql.max_groups", "1"),)
 
 
-def reuse(worlds: Worlds, folder: Path, paths: tuple[Path, Path], runs: int, error: float) -> Finding:
+def reuse(worlds: Worlds, folder: Path, urls: tuple[str, str], runs: int, error: float) -> Finding:
     """Ask twice for one price, then again of another version of the data: two equal answers, and one that is paid."""
     table = worlds.protected[0]
     faults: list[str] = []
     sides: list[list[Seen]] = []
-    for path, following in (paths, paths[::-1]):
+    for url, following in (urls, urls[::-1]):
         with ExitStack() as held:
-            stack = held.enter_context(Stack(worlds, path, folder, _BUDGET))
+            stack = held.enter_context(Stack(worlds, url, folder, _BUDGET))
             stack.configure(_LAPLACE, Fraction(1), (*_ONE_GROUP, ("dpsql.reuse", "on")))
             sides.append([_twice(stack, _numbered(table, run), faults) for run in range(runs)])
             other = Stack(worlds, following, folder, _BUDGET, version="another", ledger=stack.ledger_file)
@@ -41,7 +41,7 @@ def reuse(worlds: Worlds, folder: Path, paths: tuple[Path, Path], runs: int, err
             if other.ask(_numbered(table, 0)).price == Spent.zero():
                 faults.append("an answer of another version of the data is given for nothing")
     trials = Trials(own_groups(worlds))
-    finding = judge("reuse", _LAPLACE, _BUDGET, trials, (sides[0], sides[1]), error)
+    finding = judge("reuse", _LAPLACE, trials, (sides[0], sides[1]), error)
     return replace(finding, faults=tuple(dict.fromkeys([*faults, *finding.faults])))
 
 
@@ -57,39 +57,33 @@ def _twice(stack: Stack, sql: str, faults: list[str]) -> Seen:
         faults.append("an answer had again is charged again")
     if again.rows != first.rows:
         faults.append("an answer had again is another one")
-    rows = tuple((*one, *other[1:]) for one, other in zip(first.rows, again.rows, strict=False))
-    return replace(first, rows=rows)
-
-
-class _FailingBackend(DuckDBBackend):
-    """An engine that fails once it has read private rows."""
-
-    def fetch(
-        self,
-        releases: Mapping[int, PlannedRelease],
-        public: Sequence[PublicRead],
-        cancellation: Cancellation,
-        inputs: Inputs = NO_INPUTS,
-    ) -> ExactRows:
-        super().fetch(releases, tuple(public), cancellation, inputs)
-        raise BackendFailure
+    return replace(first.beside(again), frame=first.frame)
 
 
 def _failing(policy: Policy) -> Backend:
-    return _FailingBackend(policy.dataset.url.partition("://")[2], policy)
+    """An engine that fails once it has read private rows."""
+    backend = open_backend(policy)
+    read = backend.fetch
+
+    def fail(*arguments: Any, **named: Any) -> ExactRows:
+        read(*arguments, **named)
+        raise BackendFailure
+
+    backend.fetch = fail  # type: ignore[method-assign]
+    return backend
 
 
-def failure(worlds: Worlds, folder: Path, paths: tuple[Path, Path]) -> Finding:
+def failure(worlds: Worlds, folder: Path, urls: tuple[str, str]) -> Finding:
     """Let the engine fail once it has read: the price stays paid, and both sides fail alike."""
     sql = f"SELECT COUNT(*) FROM {source_of(worlds.protected[0])}"
     faults: list[str] = []
     told = []
-    epsilon, delta = Fraction(0), Fraction(0)
-    for path in paths:
-        with Stack(worlds, path, folder, _BUDGET, opened=_failing) as stack:
+    claim = Claim(0.0, 0.0)
+    for url in urls:
+        with Stack(worlds, url, folder, _BUDGET, opened=_failing) as stack:
             stack.configure(_LAPLACE, Fraction(1), ())
             price, before = stack.price(sql), stack.spent
-            epsilon, delta = claimed(price, _BUDGET)
+            (claim,) = claims(price, stack.limit)
             told.append(stack.ask(sql))
             if stack.spent != before.merge(price):
                 faults.append("a failure gives the price back")
@@ -98,7 +92,7 @@ def failure(worlds: Worlds, folder: Path, paths: tuple[Path, Path]) -> Finding:
     if None in (seen.refusal for seen in told):
         faults.append("a failure is no failure")
     nothing = Bound(0.0, None, 0)
-    return Finding("failure", _LAPLACE, float(epsilon), float(delta), nothing, 1, tuple(faults))
+    return Finding("failure", _LAPLACE, claim.epsilon, claim.delta, nothing, 1, tuple(faults))
 
 
 def nobody_name(table: Table) -> str:
@@ -107,17 +101,16 @@ def nobody_name(table: Table) -> str:
 
 
 def nobody(
-    worlds: Worlds, folder: Path, paths: tuple[Path, Path], tables: Sequence[Table], runs: int, error: float
+    worlds: Worlds, folder: Path, urls: tuple[str, str], tables: Sequence[Table], runs: int, error: float
 ) -> Iterator[Finding]:
     """Compare a database with one that has rows of nobody besides, which nothing may tell apart."""
     for table in tables:
         if not worlds.has_nobody(table):
             continue
         sides: list[list[Seen]] = []
-        for path in paths:
-            with Stack(worlds, path, folder, _BUDGET) as stack:
+        for url in urls:
+            with Stack(worlds, url, folder, _BUDGET) as stack:
                 stack.configure(_LAPLACE, MAX_EPSILON, ())
                 sql = f"SELECT COUNT(*) FROM {source_of(table)}"
                 sides.append([stack.ask(sql) for _ in range(min(runs, _MOST_RUNS))])
-        none = (Fraction(0), Fraction(0))
-        yield judge(nobody_name(table), _LAPLACE, _BUDGET, Trials(), (sides[0], sides[1]), error, none)
+        yield judge(nobody_name(table), _LAPLACE, Trials(), (sides[0], sides[1]), error, Claim(0.0, 0.0))

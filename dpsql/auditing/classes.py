@@ -4,33 +4,54 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpsql.auditing.judge import Trials
-from dpsql.auditing.worlds import BLOCK, CHOICE, PROBE, SECRET, SPREAD, Worlds
-from dpsql.compiler.engines.dialect import quote_name
-from dpsql.policy import Column, Table
+from dpsql.auditing.neighbours import BLOCK, CHOICE, CROWD, PLACE, PROBE, SECRET, SPREAD, Worlds
+from dpsql.auditing.verdict import Trials
+from dpsql.compiler.dialects.postgres import Postgres
+from dpsql.policy import PolicyColumn, Table
+from dpsql.privacy.cost import Accountant
 from dpsql.sqltypes import SqlType
 
 _MOST_PAIRS = 1_000_000
 """Rows that a join of all units may have."""
+_QUERIES = 3
+"""Queries of a transcript."""
 
 
 @dataclass(frozen=True)
 class QueryClass:
-    """A query that is asked many times on both sides.
+    """Queries that are asked many times on both sides.
 
     Attributes:
         name: What it is called.
-        sql: The query.
-        trials: How its rows are cut.
-        epsilon: The price it is asked at.
+        sql: The queries, one after another; a trial sees the answers to all.
+        trials: How their rows are cut.
+        epsilon: The price that each is asked at: one at which few runs tell much.
         settings: Further settings of the session.
+        accountants: The budgets that it is asked under; those of the mechanisms if there are none.
+        share: The part of the draws that is enough.
+        delta: Of each query; None for the audit's own.
+        of_delta: Whether δ is put to the test, for there is nothing else to tell.
+        by_size: Whether the queries have a place, {}, for how many residents a group has: with one unit more it is
+            shown about every second time.
+        most_gaussian: The largest price under Gaussian noise, whose tails are thin, so that little of a loss is seen.
     """
 
     name: str
-    sql: str
+    sql: tuple[str, ...]
     trials: Trials
     epsilon: Fraction = Fraction(1)
     settings: tuple[tuple[str, str], ...] = (("dpsql.max_groups", "1"),)
+    accountants: tuple[Accountant, ...] = ()
+    share: Fraction = Fraction(1)
+    delta: Fraction | None = None
+    of_delta: bool = False
+    by_size: bool = False
+    most_gaussian: Fraction = Fraction(2)
+
+    @property
+    def gaussian_epsilon(self) -> Fraction:
+        """The price under Gaussian noise."""
+        return min(self.epsilon, self.most_gaussian)
 
     @property
     def is_whole(self) -> bool:
@@ -45,27 +66,51 @@ def query_classes(worlds: Worlds) -> Iterator[QueryClass]:
     first = max(worlds.protected, key=worlds.rows_of)
     yield from _of_keys(worlds, first)
     yield from _joins(worlds)
+    yield from _transcripts(worlds, worlds.protected[0])
 
 
 def _of_table(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
     name, source = table.name, source_of(table)
     each = Trials(own_groups(worlds))
 
-    def grouped(label: str, expression: str) -> QueryClass:
-        return QueryClass(f"{label} {name}", f"SELECT {PROBE}, {expression} FROM {source} GROUP BY {PROBE}", each)
+    def grouped(label: str, expression: str, epsilon: int = 1, key: str = PROBE) -> QueryClass:
+        sql = f"SELECT {key}, {expression} FROM {source} GROUP BY {key}"
+        return QueryClass(f"{label} {name}", (sql,), each, Fraction(epsilon))
 
     yield grouped("COUNT", "COUNT(*)")
     columns = [column for column in table.columns if _is_bounded_number(column)]
-    numbers = [quote_name(column.name) for column in columns]
+    numbers = [Postgres.quote_name(column.name) for column in columns]
     if numbers:
         yield grouped("SUM", f"SUM({numbers[0]})")
-        yield grouped("AVG", f"AVG({numbers[0]})")
-        # Of two values, so that few trials tell much.
-        halves = f"CASE WHEN {numbers[0]} > {_middle(columns[0])} THEN 1 ELSE 0 END"
-        yield grouped("quantile", f"PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY {halves})")
+        yield grouped("AVG", f"AVG({numbers[0]})", 2)
+        yield _median(worlds, table, numbers[0])
     if len(numbers) > 1:
         pair = f"({numbers[1]}, {numbers[0]})"
-        yield grouped("regression", f"REGR_SLOPE{pair}, REGR_COUNT{pair}, REGR_AVGY{pair}")
+        yield grouped("regression", f"REGR_SLOPE{pair}, REGR_COUNT{pair}, REGR_AVGY{pair}", 4)
+
+
+def _median(worlds: Worlds, table: Table, number: str) -> QueryClass:
+    """A median of one resident and a unit.
+
+    Of the resident alone all values but its own are equally far from the median. A unit above brings those between the
+    two nearer, and takes the many above both farther away. Where a unit replaces another, one is at the lower end, one
+    at the upper, and the resident between: the values at each end are nearer with one, and farther with the other.
+    """
+    resident, unit, other, end = (100, 0, 1100, 1100) if worlds.substitutes else (0, 100, 100, 5000)
+    ranks = (
+        f"CASE WHEN {number} IS NULL THEN {end} WHEN {PLACE} > 0 THEN {resident} "
+        f"WHEN {CHOICE} = 'b' THEN {unit} ELSE {other} END"
+    )
+    sql = (
+        f"SELECT {CROWD}, PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY {ranks}) FROM {source_of(table)} "
+        f"WHERE {PLACE} <= 1 GROUP BY {CROWD}"
+    )
+    return QueryClass(f"quantile {table.name}", (sql,), _in_crowds(worlds), Fraction(3), share=Fraction(1, 4))
+
+
+def _in_crowds(worlds: Worlds) -> Trials:
+    """The groups that a unit and the one in its place share."""
+    return Trials(tuple((unit,) for unit in range(worlds.units)))
 
 
 def _of_keys(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
@@ -75,33 +120,74 @@ def _of_keys(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
     for kept in (1, 3):
         yield QueryClass(
             f"groups {name}, {kept} kept",
-            f"SELECT {BLOCK}, COUNT(*) FROM {source} GROUP BY {BLOCK}",
+            (f"SELECT {BLOCK}, COUNT(*) FROM {source} GROUP BY {BLOCK}",),
             Trials(blocks),
+            Fraction(4),
             settings=(("dpsql.max_groups", str(kept)),),
+            most_gaussian=Fraction(3),
         )
+    counts = [("selection", ""), ("threshold", ", COUNT(*)")]
+    if table.unit_key is not None:
+        counts.append(("threshold of units", f", COUNT(DISTINCT {Postgres.quote_name(table.unit_key)})"))
+    for label, counted in counts:
+        yield QueryClass(
+            f"{label} {name}",
+            (f"SELECT {SECRET}{counted} FROM {source} WHERE {PLACE} <= {{}} GROUP BY {SECRET}",),
+            Trials(secrets, public=False),
+            Fraction(2),
+            delta=Fraction(1, 100),
+            by_size=True,
+        )
+    # With a δ so large even a group of two is shown more often than not.
     yield QueryClass(
-        f"selection {name}",
-        f"SELECT {SECRET} FROM {source} GROUP BY {SECRET}",
+        f"rare threshold {name}",
+        (f"SELECT {SECRET}, COUNT(*) FROM {source} WHERE {PLACE} <= 1 GROUP BY {SECRET}",),
+        Trials(secrets, public=False),
+        Fraction(3),
+        delta=Fraction(2 if worlds.substitutes else 1, 5),
+    )
+    # In a group of its own a unit is shown with a probability of δ.
+    yield QueryClass(
+        f"delta of {name}",
+        (f"SELECT {SECRET} FROM {source} WHERE {PLACE} = 0 GROUP BY {SECRET}",),
         Trials(secrets, public=False),
         Fraction(1, 10),
+        of_delta=True,
     )
-    yield QueryClass(
-        f"threshold {name}",
-        f"SELECT {SECRET}, COUNT(*) FROM {source} GROUP BY {SECRET}",
-        Trials(secrets, public=False),
-    )
+    # The resident's choice is the likeliest, and makes all others less likely with a unit more.
+    epsilon, most_gaussian = (Fraction(4), Fraction(2)) if worlds.substitutes else (Fraction(2), Fraction(1))
     yield QueryClass(
         f"noisy max {name}",
-        f"SELECT {PROBE}, MODE() WITHIN GROUP (ORDER BY {CHOICE}) FROM {source} GROUP BY {PROBE}",
-        Trials(each),
+        (f"SELECT {CROWD}, MODE() WITHIN GROUP (ORDER BY {CHOICE}) FROM {source} WHERE {PLACE} <= 1 GROUP BY {CROWD}",),
+        _in_crowds(worlds),
+        epsilon,
+        share=Fraction(1, 4),
+        most_gaussian=most_gaussian,
     )
-    # Of one unit alone.
     yield QueryClass(
         f"top-k {name}",
-        f"SELECT {CHOICE} FROM {source} WHERE {PROBE} = 0 GROUP BY {CHOICE} ORDER BY COUNT(*) DESC LIMIT 1",
+        (
+            f"SELECT {CHOICE} FROM {source} WHERE {CROWD} = 0 AND {PLACE} <= 1 GROUP BY {CHOICE} "
+            "ORDER BY COUNT(*) DESC LIMIT 1",
+        ),
         Trials(),
+        epsilon,
+        share=Fraction(1, 4),
+        most_gaussian=most_gaussian,
     )
-    yield QueryClass(f"COUNT of all {name}", f"SELECT COUNT(*) FROM {source} WHERE {PROBE} = 0", Trials())
+    # Of one unit alone.
+    whole = f"SELECT COUNT(*) FROM {source} WHERE {PROBE} = 0"
+    yield QueryClass(f"COUNT of all {name}", (whole,), Trials(), Fraction(3))
+
+
+def _transcripts(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
+    """Yield a transcript of several queries, and of many, which each accountant adds up in its way."""
+    name, source, each = table.name, source_of(table), own_groups(worlds)
+    sql = tuple(
+        f"SELECT {PROBE}, COUNT(*) FROM {source} WHERE {PROBE} <> -{place + 2} GROUP BY {PROBE}"
+        for place in range(_QUERIES)
+    )
+    yield QueryClass(f"transcript {name}", sql, Trials(each), accountants=tuple(Accountant))
 
 
 def _joins(worlds: Worlds) -> Iterator[QueryClass]:
@@ -115,12 +201,17 @@ def _joins(worlds: Worlds) -> Iterator[QueryClass]:
             other, on = others[0], ((str(table.unit_key), str(others[0].unit_key)),)
         else:
             continue
-        condition = " AND ".join(f"one.{quote_name(here)} = other.{quote_name(there)}" for here, there in on)
+        condition = " AND ".join(
+            f"one.{Postgres.quote_name(here)} = other.{Postgres.quote_name(there)}" for here, there in on
+        )
         units = max(1, min(worlds.units, _MOST_PAIRS // (worlds.rows_of(table) * worlds.rows_of(other))))
         yield QueryClass(
             f"join {other.name} {table.name}",
-            f"SELECT one.{PROBE}, COUNT(*) FROM {source_of(table)} one JOIN {source_of(other)} other ON {condition} "
-            f"WHERE one.{PROBE} % {worlds.units} < {units} GROUP BY one.{PROBE}",
+            (
+                f"SELECT one.{PROBE}, COUNT(*) FROM {source_of(table)} one "
+                f"JOIN {source_of(other)} other ON {condition} "
+                f"WHERE one.{PROBE} % {worlds.units} < {units} GROUP BY one.{PROBE}",
+            ),
             Trials(own_groups(worlds)[:units]),
         )
 
@@ -133,17 +224,10 @@ def own_groups(worlds: Worlds) -> tuple[tuple[int, ...], ...]:
 
 def source_of(table: Table) -> str:
     """A table as queries name it."""
-    return ".".join(quote_name(part) for part in ((table.schema,) if table.schema else ()) + (table.relation,))
+    return ".".join(Postgres.quote_name(part) for part in ((table.schema,) if table.schema else ()) + (table.relation,))
 
 
-def _is_bounded_number(column: Column) -> bool:
+def _is_bounded_number(column: PolicyColumn) -> bool:
     bounded = column.lower is not None and column.type.is_number
     needs_step = column.type in (SqlType.REAL, SqlType.DOUBLE, SqlType.NUMERIC)
     return bounded and column.lower != column.upper and (not needs_step or column.step is not None)
-
-
-def _middle(column: Column) -> str:
-    """SQL for the middle of a column's bounds."""
-    if not isinstance(column.lower, Fraction) or not isinstance(column.upper, Fraction):
-        raise TypeError("a bounded number has limits that are numbers")
-    return f"{float((column.lower + column.upper) / 2):f}"

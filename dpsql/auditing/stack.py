@@ -1,6 +1,6 @@
 """stack: a session over an engine over one of the audit's databases, with a ledger of its own."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from fractions import Fraction
 from pathlib import Path
@@ -8,18 +8,41 @@ from tempfile import mkdtemp
 from types import TracebackType
 from typing import Self
 
-from dpsql.auditing.judge import Seen
-from dpsql.auditing.worlds import ROLES, Worlds
-from dpsql.backends import Backend, open_backend
-from dpsql.engine import Engine
+from dpsql.auditing.draws import Drawable
+from dpsql.auditing.neighbours import ROLES, Worlds
+from dpsql.auditing.verdict import Seen
+from dpsql.backends import Backend, Cancellation, ExactRows, open_backend
+from dpsql.backends.backend import NO_INPUTS, Inputs, Take
+from dpsql.compiler.plan.query_plan import PlannedRelease, PublicRead
 from dpsql.errors import Error
-from dpsql.ledger import open_ledger
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.release import ReleasedCells
+from dpsql.gateway.session import Session
+from dpsql.ledger import SqliteLedger
 from dpsql.policy import Policy
+from dpsql.privacy.accounting import Limit
 from dpsql.privacy.cost import Accountant
+from dpsql.privacy.selection import Threshold
 from dpsql.privacy.totals import Spent
-from dpsql.session import Session
 
 _USER = "auditor"
+
+
+class _KeepingLedger(SqliteLedger):
+    """A ledger that also keeps for the audit what is stored in it: the noisy cells, as they were released."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._kept: list[ReleasedCells] = []
+
+    def store(self, release_id: int, payload: bytes, *, ends: int | None = None) -> None:
+        self._kept.append(ReleasedCells.from_bytes(payload))
+        super().store(release_id, payload, ends=ends)
+
+    def taken(self) -> tuple[ReleasedCells, ...]:
+        """What was stored since this was last asked."""
+        kept, self._kept = self._kept, []
+        return tuple(kept)
 
 
 class Stack:
@@ -28,11 +51,12 @@ class Stack:
     def __init__(
         self,
         worlds: Worlds,
-        path: Path,
+        url: str,
         folder: Path,
         accountant: Accountant,
         *,
         version: str = "audit",
+        delta: Fraction | None = None,
         ledger: Path | None = None,
         opened: Callable[[Policy], Backend] = open_backend,
     ) -> None:
@@ -40,26 +64,28 @@ class Stack:
 
         Args:
             worlds: What is audited.
-            path: The database.
+            url: The database.
             folder: Where a new ledger is made.
             accountant: How the budget adds up.
             version: Of the data.
+            delta: Of queries with private groups; None for the audit's own.
             ledger: One that there is already.
             opened: What opens the database.
         """
-        self.policy = worlds.at(path, accountant, version)
+        self.policy = worlds.at(url, accountant, version, delta)
         self._role = ROLES[accountant]
         self._opened = opened
         self.ledger_file = ledger or Path(mkdtemp(dir=folder)) / "ledger.sqlite"
         self._held = ExitStack()
+        self._exact: dict[str, Drawable] = {}
 
     def __enter__(self) -> Self:
         """Open it."""
-        ledger = open_ledger(f"sqlite:///{self.ledger_file}")
-        self._held.callback(ledger.close)
-        if ledger.account(_USER) is None:
-            ledger.add_account(_USER, self._role)
-        self.engine = Engine(self.policy, ledger, self._opened(self.policy))
+        self._ledger = _KeepingLedger(self.ledger_file)
+        self._held.callback(self._ledger.close)
+        if self._ledger.account(_USER) is None:
+            self._ledger.add_account(_USER, self._role)
+        self.engine = Engine(self.policy, self._ledger, self._keeping(self._opened(self.policy)))
         self._held.callback(self.engine.close)
         self.session = Session(self.engine, _USER)
         return self
@@ -72,9 +98,43 @@ class Stack:
 
     def configure(self, mechanism: str, epsilon: Fraction, settings: Sequence[tuple[str, str]]) -> None:
         """Set what queries are asked under; each is a fresh, paid answer."""
+        self._exact.clear()
         named = [("dpsql.reuse", "off"), ("dpsql.mechanism", mechanism), ("dpsql.epsilon", str(float(epsilon)))]
         for name, value in [*named, *settings]:
             self.session.configure(name, value)
+
+    def _keeping(self, backend: Backend) -> Backend:
+        """A backend whose exact cells are kept, for noise to be drawn anew."""
+        fetch = backend.fetch
+
+        def keep(
+            releases: Mapping[int, PlannedRelease],
+            public: tuple[PublicRead, ...],
+            cancellation: Cancellation,
+            inputs: Inputs = NO_INPUTS,
+            take: Take = lambda *_: None,
+        ) -> ExactRows:
+            found = fetch(releases, public, cancellation, inputs)
+            for index, planned in releases.items():
+                self._exact[planned.key] = Drawable(planned, found.releases[index])
+                take(index, found.releases[index])
+            return found
+
+        backend.fetch = keep  # type: ignore[method-assign, assignment]
+        return backend
+
+    @property
+    def exact(self) -> tuple[Drawable, ...]:
+        """The exact cells of all that was asked since the stack was configured."""
+        return tuple(self._exact.values())
+
+    def shown_at(self, sql: str) -> int:
+        """How many units a private group needs to be shown about every second time."""
+        (statement,) = self.session.parse(sql)
+        selection = self.session.explain(statement).query.releases[0].selection
+        if selection is None:
+            raise TypeError("a query with private groups selects them")
+        return selection.cutoff if isinstance(selection, Threshold) else selection.smallest_likely
 
     def ask(self, sql: str) -> Seen:
         """Ask one query."""
@@ -82,10 +142,14 @@ class Stack:
         try:
             result = self.session.execute(statement)
         except Error as error:
-            return Seen((error.detail, error.hint), (), Spent.zero(), f"{error.message} ({error.sqlstate})")
+            told = f"{error.message} ({error.sqlstate})"
+            return Seen((error.detail, error.hint), (), Spent.zero(), refusal=told)
+        finally:
+            released = self._ledger.taken()
         charge = result.answer.charge if result.answer is not None else None
         frame = (result.columns, result.notices, result.tag.replace(str(len(result.rows)), "n"))
-        return Seen(frame, tuple(result.rows), charge.price if charge is not None else Spent.zero())
+        price, limit = (charge.price, charge.limit) if charge is not None else (Spent.zero(), None)
+        return Seen(frame, tuple(result.rows), price, released, limit)
 
     def price(self, sql: str) -> Spent:
         """What a query would be charged."""
@@ -93,6 +157,11 @@ class Stack:
         return self.session.explain(statement).cost.spent
 
     @property
+    def limit(self) -> Limit:
+        """What the budget may spend."""
+        return self._ledger.budget(_USER, self.policy).limit
+
+    @property
     def spent(self) -> Spent:
         """What the budget holds."""
-        return self.engine.ledger.budget(_USER, self.policy).spent
+        return self._ledger.budget(_USER, self.policy).spent

@@ -3,23 +3,23 @@
 from datetime import date, datetime
 from fractions import Fraction
 
-from dpsql.policy import Column, Value
+from dpsql.policy import PolicyColumn, Value
 from dpsql.sqltypes import SqlType
 
 _INTEGERS = {SqlType.SMALLINT: 2**15 - 1, SqlType.INTEGER: 2**31 - 1, SqlType.BIGINT: 2**63 - 1}
 _ENGINE_TYPES = {
     SqlType.NUMERIC: "DECIMAL(38, 9)",
-    SqlType.REAL: "FLOAT",
-    SqlType.DOUBLE: "DOUBLE",
+    SqlType.REAL: "REAL",
+    SqlType.DOUBLE: "DOUBLE PRECISION",
     SqlType.TIME: "TIME",
     SqlType.TIMESTAMP: "TIMESTAMP",
     SqlType.TIMESTAMPTZ: "TIMESTAMPTZ",
-    SqlType.BYTEA: "BLOB",
+    SqlType.BYTEA: "BYTEA",
 }
 
 
 def engine_type(sql_type: SqlType) -> str:
-    """DuckDB's name of a type."""
+    """A name of a type that DuckDB and PostgreSQL read."""
     if sql_type.is_text:
         return "VARCHAR"
     if sql_type.is_array:
@@ -49,14 +49,21 @@ def number_as(number: str, sql_type: SqlType) -> str:
     return null(sql_type)
 
 
-def beyond(column: Column, high: bool) -> str:
+def is_above(column: PolicyColumn, *, high: bool) -> bool:
+    """Whether `beyond` gives values above a column's bounds, which are numbers; high ones are the larger in size."""
+    if not isinstance(column.lower, Fraction) or not isinstance(column.upper, Fraction):
+        raise TypeError("a bounded number has limits that are numbers")
+    return high == (abs(column.upper) >= abs(column.lower))
+
+
+def beyond(column: PolicyColumn, high: bool) -> str:
     """SQL for a value beyond a column's bounds on one side, as far as its type goes."""
     lower, upper = column.lower, column.upper
     if lower is None or upper is None:
         return number_as("1", column.type)
     if isinstance(lower, Fraction) and isinstance(upper, Fraction):
         width = upper - lower + 1
-        value = upper + 10 * width if high == (abs(upper) >= abs(lower)) else lower - 10 * width
+        value = upper + 10 * width if is_above(column, high=high) else lower - 10 * width
         most = _INTEGERS.get(column.type)
         if most is not None:
             value = Fraction(max(-most, min(most, int(value))))

@@ -3,18 +3,39 @@
 Rule: an exact cell has a type of its own. Nothing but release.py takes it, and nothing sends it.
 """
 
+import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.compiler.planned import PlannedRelease, PublicRead
-from dpsql.compiler.schema import EngineSchema
-from dpsql.errors import QueryCanceled
+from dpsql.compiler.ir.functions import MAX_TEXT
+from dpsql.compiler.ir.schema import EngineSchema
+from dpsql.compiler.plan.query_plan import PlannedRelease, PublicRead
+from dpsql.errors import (
+    BackendFailure,
+    CardinalityViolation,
+    DatabaseUnavailable,
+    QueryCanceled,
+    QueryTooComplex,
+    ResultsTooLarge,
+)
+from dpsql.limits.result_memory import MemoryShare, RowSource
+
+_LOG = logging.getLogger("dpsql.backend")
+
+MAX_PUBLIC_BYTES = 256 << 20
+"""What the rows take that a query reads of public tables."""
+BLOCK_BYTES = 2**26
+"""What a block of groups of private keys may take in memory."""
+_CHARACTER_BYTES = 4
+_VALUE_BYTES = 64
+"""What a value takes beside its characters."""
 
 Texts = NDArray[np.object_]
 """A column that travels as text: str, or None for NULL."""
@@ -27,7 +48,7 @@ class ExactCells:
     Attributes:
         keys: One column a group key, as text.
         units: The number of units in each group.
-        cells: One column a part: numbers; of a part whose values are chosen by rank, texts of value:count, ….
+        cells: One column a primitive: numbers; of a primitive whose values are chosen by rank, texts of value:count, ….
     """
 
     keys: tuple[Texts, ...]
@@ -57,12 +78,93 @@ class PublicRows:
         return named or {"one": np.ones(self.count, dtype=np.int64)}
 
 
+def public_rows(source: RowSource, width: int, most: int, too_many: str) -> PublicRows:
+    """The rows of a source, counted while they are fetched.
+
+    Args:
+        source: Of one more row than there may be, at the most.
+        width: How many columns they have, all texts.
+        most: How many rows there may be.
+        too_many: Says that there are more, with a place for their number.
+
+    Raises:
+        QueryTooComplex: There are too many, or they take too many bytes.
+        ResultsTooLarge: All that is held takes too much.
+    """
+    share = MemoryShare("", most=MAX_PUBLIC_BYTES, what="what the query reads takes")
+    rows: list[tuple[Any, ...]] = []
+    for batch in share.fetch(source):
+        rows += batch
+    if len(rows) > most:
+        raise QueryTooComplex(too_many.format(most), hint="Filter, aggregate or LIMIT them.")
+    columns = np.empty((width, len(rows)), dtype=object)
+    for index, column in enumerate(zip(*rows, strict=True) if width else ()):
+        columns[index] = column
+    return PublicRows(tuple(columns), len(rows))
+
+
 @dataclass(frozen=True)
 class ExactRows:
     """What one call reads: the exact cells of releases by index, and public rows by the SQL that reads them."""
 
     releases: Mapping[int, ExactCells]
     public: Mapping[str, PublicRows]
+
+
+Take = Callable[[int, ExactCells], None]
+"""Takes a block of groups of a release by index; it holds no block when the next one comes."""
+
+
+def together(blocks: Sequence[ExactCells]) -> ExactCells:
+    """Put one or more blocks of a release together."""
+    return ExactCells(
+        tuple(map(np.concatenate, zip(*(block.keys for block in blocks), strict=True))),
+        np.concatenate([block.units for block in blocks]),
+        tuple(map(np.concatenate, zip(*(block.cells for block in blocks), strict=True))),
+    )
+
+
+def group_limit(planned: PlannedRelease) -> int | None:
+    """How many groups an engine hands over at once; None where that is all of them, whose keys are public."""
+    if any(made.primitive.rank is not None for made in planned.primitives):
+        return 1
+    if not planned.private_keys:
+        return None
+    return max(1, BLOCK_BYTES // (_CHARACTER_BYTES * MAX_TEXT * planned.keys))
+
+
+def blocks_of(planned: PlannedRelease, pieces: Iterable[ExactCells]) -> Iterator[ExactCells]:
+    """Put what an engine hands over at once into blocks: one of all groups, unless they may be released in blocks.
+
+    Args:
+        planned: The release.
+        pieces: One or more; each group is in one of them.
+
+    Yields:
+        One block or more.
+    """
+    held: list[ExactCells] = []
+    size = 0
+    for piece in pieces:
+        if planned.in_blocks and held and size + _size(piece) > BLOCK_BYTES:
+            yield _repeated(planned, together(held))
+            held, size = [], 0
+        held.append(piece)
+        size += _size(piece)
+    yield _repeated(planned, together(held))
+
+
+def _repeated(planned: PlannedRelease, block: ExactCells) -> ExactCells:
+    """A block with the lists that were read once for several of its cells."""
+    first = planned.query.tree.repeated
+    return replace(block, cells=tuple(block.cells[first.get(place, place)] for place in range(len(block.cells))))
+
+
+def _size(piece: ExactCells) -> int:
+    """Bytes that a piece takes in memory, or some more."""
+    columns = (*piece.keys, *piece.cells)
+    characters = sum(len(text or "") for column in columns if column.dtype == object for text in column)
+    return _CHARACTER_BYTES * characters + _VALUE_BYTES * (len(columns) + 1) * len(piece.units)
 
 
 @dataclass
@@ -107,6 +209,67 @@ Inputs = Mapping[int, tuple[PublicRows, ...]]
 NO_INPUTS: Inputs = MappingProxyType({})
 
 
+class Unreachable(Exception):
+    """There is no connection to be had, or nothing can be begun on it: no row of anybody's has a part in that.
+
+    Attributes:
+        what: Why.
+        mend: What the data owner can do about it.
+    """
+
+    def __init__(self, what: str, mend: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.mend = mend
+
+
+def unavailable(what: str) -> DatabaseUnavailable:
+    """What is told of an engine that is not reached; the log has the reason."""
+    _LOG.error("the database cannot be reached: %s", what)
+    return DatabaseUnavailable("the database cannot be reached now; nothing was charged", hint="Try again in a moment.")
+
+
+@contextmanager
+def fetching(cancellation: Cancellation, engine_error: type[Exception]) -> Iterator[Callable[[], None]]:
+    """One fetch: the one place where failures of the infrastructure are told from those on private rows.
+
+    Guarantee: DatabaseUnavailable, which counts as nobody's failure, is raised only for `Unreachable`, and only before
+        the engine was given any query. Once it has one, a row may be the cause of whatever fails: a lost connection,
+        memory, disk, an answer that cannot be read.
+    Assumes: the backend calls what it is given here before it hands over the first query.
+
+    Args:
+        cancellation: Of the fetch.
+        engine_error: What the engine raises where a query fails, or is cancelled.
+
+    Yields:
+        What the backend calls as soon as a connection stands.
+
+    Raises:
+        DatabaseUnavailable: The engine was given no query.
+        QueryCanceled: The query was stopped.
+        BackendFailure: Anything else failed.
+    """
+    is_handed_over = False
+
+    def hand_over() -> None:
+        nonlocal is_handed_over
+        is_handed_over = True
+
+    try:
+        yield hand_over
+    except (BackendFailure, CardinalityViolation, QueryCanceled, QueryTooComplex, ResultsTooLarge):
+        raise
+    except Exception as error:
+        if cancellation.is_cancelled and isinstance(error, engine_error):
+            raise QueryCanceled("canceling statement due to user request or time limit") from None
+        if isinstance(error, Unreachable) and not is_handed_over:
+            raise unavailable(error.what) from None
+        # The engine's own text may quote a row: only its kind is logged.
+        _LOG.error("engine query failed: %s", type(error).__name__)
+        raise BackendFailure() from None
+
+
 class Backend(Protocol):
     """A database, read only."""
 
@@ -132,6 +295,7 @@ class Backend(Protocol):
         public: tuple[PublicRead, ...],
         cancellation: Cancellation,
         inputs: Inputs = NO_INPUTS,
+        take: Take | None = None,
     ) -> ExactRows:
         """Run engine queries of one plan.
 
@@ -140,9 +304,14 @@ class Backend(Protocol):
             public: Those over public tables.
             cancellation: Stops them.
             inputs: The rows that each release reads beside the database's; no other query sees them.
+            take: Takes each block of groups as it comes, in place of the answer: one block or more of each release.
+                What it raises ends the fetch as a failure of the engine would.
 
         Raises:
-            BackendFailure: The engine failed, whatever the cause: one fixed sentence.
+            BackendFailure: The engine failed, whatever the cause: one fixed sentence. It may depend on private rows,
+                and counts as a failure of the user who asked.
+            DatabaseUnavailable: There was no connection to be had, and the engine was given no query: `fetching`
+                alone raises it.
             CardinalityViolation: A public subquery that stands for one value has several.
             QueryTooComplex: There are too many public rows.
             QueryCanceled: The user or the time limit stopped it.
@@ -167,6 +336,14 @@ class Backend(Protocol):
 
     def advice(self) -> tuple[str, ...]:
         """Statements for the data owner to run that make queries faster."""
+        ...
+
+    def probe(self) -> None:
+        """See whether queries could be answered now; no row is read.
+
+        Raises:
+            DatabaseUnavailable: They could not.
+        """
         ...
 
     def close(self) -> None:

@@ -5,6 +5,11 @@ Rule 1: every transaction is read only, unless the owner's own command writes, a
 Rule 2: a connection that is found dead before anything was asked is replaced; one on which anything failed or was
     cancelled is never used again, so that a late cancel hits nobody else.
 Rule 3: no message holds the URL or what libpq says of it, for either may hold a password.
+
+psycopg_pool does not replace this file. It connects in threads of its own: whoever waits for a server that cannot be
+reached is told nothing but, at the end of the time limit, that it passed, where this tells at once what is wrong and
+how to mend it; and what libpq said goes to the pool's log, against rule 3. It finds a dead connection by one more
+round trip, which BEGIN makes here anyway. Cancels and the settings of a transaction would be ours all the same.
 """
 
 import threading
@@ -15,7 +20,7 @@ from typing import Any, Final
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from dpsql.backends.backend import Cancellation
+from dpsql.backends.backend import Cancellation, Unreachable
 from dpsql.errors import InvalidPolicy
 
 Transaction = psycopg.Connection[tuple[Any, ...]]
@@ -74,20 +79,6 @@ _REASONS: Final = (
     ("timeout", "the server does not answer", "check host and port, and the firewall"),
 )
 """What a part of libpq's message means, and its mend."""
-
-
-class Unreachable(Exception):
-    """There is no connection to be had.
-
-    Attributes:
-        what: Why.
-        mend: What the data owner can do about it.
-    """
-
-    def __init__(self, what: str, mend: str) -> None:
-        super().__init__(what)
-        self.what = what
-        self.mend = mend
 
 
 class Connections:

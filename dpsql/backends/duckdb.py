@@ -1,36 +1,60 @@
-"""DuckDB as the engine: one read-only file, locked down, queries cancellable and bounded in time."""
+"""DuckDB as the engine: one read-only file, locked down, queries cancellable and bounded in time.
+
+Rule: a database in memory has the file attached, and is shared under a name that says which state of which file it
+    reads. DuckDB itself shares connections by path alone: it would read a file that was replaced for as long as the
+    old one is open in this process.
+"""
 
 import logging
+import os
 import re
+import stat
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Final
 
 import duckdb
 import numpy as np
-from numpy.typing import NDArray
 
-from dpsql.backends.backend import NO_INPUTS, Cancellation, ExactCells, ExactRows, Inputs, PublicRows, Texts
+from dpsql.backends.backend import (
+    NO_INPUTS,
+    Cancellation,
+    ExactCells,
+    ExactRows,
+    Inputs,
+    PublicRows,
+    Take,
+    blocks_of,
+    fetching,
+    group_limit,
+    public_rows,
+    together,
+)
 from dpsql.backends.deadlines import after
-from dpsql.backends.duckdb_copies import attach_copies, copies_file, create_copies, read_copies
-from dpsql.backends.fit import TablePath, fitted
-from dpsql.compiler.bounded_copies import CopyPlan, plan_copies
-from dpsql.compiler.engines.dialect import quote_name
-from dpsql.compiler.planned import PlannedRelease, PublicRead
-from dpsql.compiler.schema import Engine, EngineColumn, EngineSchema, EngineTable
+from dpsql.backends.duckdb_prepared import attach_prepared, create_prepared, prepared_file, read_prepared
+from dpsql.backends.fit import TablePath, fitted, needed_columns, path_of
+from dpsql.compiler.bounding.prepared_tables import PreparedTablePlan, plan_prepared
+from dpsql.compiler.dialects.duckdb import DuckDB
+from dpsql.compiler.ir.schema import EngineColumn, EngineSchema, EngineTable
+from dpsql.compiler.plan.query_plan import PlannedRelease, PublicRead
 from dpsql.errors import (
     BackendFailure,
     CardinalityViolation,
+    DatabaseUnavailable,
     InvalidPolicy,
-    QueryCanceled,
     QueryTooComplex,
     UnsupportedQuery,
 )
 from dpsql.policy import Policy
+from dpsql.policy.engines import EngineKind
 from dpsql.sqltypes import SqlType
+
+DUCKDB: Final = EngineKind("DuckDB", ("duckdb",), "duckdb:///clinic.duckdb", "main", is_file=True)
 
 _LOG = logging.getLogger("dpsql.backend")
 MAX_CHECKED = 10_000
@@ -41,7 +65,14 @@ MAX_PUBLIC_ROWS = 1_000_000
 STATEMENT_SECONDS = 300.0
 """How long one engine query may run."""
 
+RETURNS_MEMORY: Final = {"allocator_background_threads": True}
+"""DuckDB's allocator gives freed memory back to the system only while it is called, unless it has a thread for that.
+
+It is one for the whole process, and the instance that was opened last decides: each instance says so.
+"""
+
 _LOCKED: dict[str, str | bool | int | float | list[str]] = {
+    **RETURNS_MEMORY,
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
     "allow_community_extensions": False,
@@ -54,7 +85,24 @@ _LOCKED: dict[str, str | bool | int | float | list[str]] = {
     "disabled_optimizers": "statistics_propagation,compressed_materialization",
 }
 _OPENING = threading.Lock()
-"""Connections to one file are to one database, which only the first of them may set up."""
+"""Connections to one state of a file share one database, which only the first of them may set up."""
+
+_EMPTY = '"dpsql.empty"'
+_NAME_OF_FILE = (
+    "SELECT database_name FROM duckdb_databases() WHERE path IS NOT NULL AND NOT starts_with(database_name, 'dpsql.')"
+)
+
+_REASONS: Final = (
+    ("Could not set lock", "is open in another process, which may write to it", "End that process, or name a copy."),
+    ("not a valid DuckDB", "is not a DuckDB file", 'url = "duckdb:///clinic.duckdb" names one.'),
+    ("version", "was written by another version of DuckDB", "EXPORT DATABASE there, IMPORT DATABASE with this one's."),
+    ("Permission denied", "may not be read by this user", "chmod or chown it, and look at its directory."),
+)
+"""What a part of DuckDB's message means, and its mend."""
+_UNKNOWN: Final = ("cannot be read by DuckDB now", "Open it with DuckDB's own program, which tells more.")
+
+FileState = tuple[int, int, int, int]
+"""Device and number of a file, its size, and when it was written last, in nanoseconds."""
 
 _TYPES = {
     "BOOLEAN": SqlType.BOOLEAN,
@@ -110,21 +158,21 @@ class DuckDBBackend:
         Raises:
             InvalidPolicy: There is no such file, or a table or column of the policy is not in it or of another type.
         """
-        if not Path(path).is_file():
-            raise InvalidPolicy(f"dataset.url: there is no file {path}", hint="dpsql demo makes one to try.")
+        self._path = path
+        self._state, copies = _file_states(path, policy)
         try:
             with _OPENING:
-                self._database = duckdb.connect(path, read_only=True, config=_LOCKED)
-                if is_prepared := (file := copies_file(path, policy)).is_file():
-                    attach_copies(self._database, file, policy)
-                lock(self._database, policy.dataset.timezone)
-        except duckdb.Error:
-            raise InvalidPolicy(f"dataset.url: {path} is not a DuckDB file that can be read now") from None
+                self._database, self._use = _open(path, policy, self._state, copies)
+        except duckdb.OutOfMemoryException:
+            raise
+        except duckdb.Error as error:
+            what, mend = next((told for part, *told in _REASONS if part in str(error)), _UNKNOWN)
+            raise InvalidPolicy(f"dataset.url: {path} {what}", hint=mend) from None
         try:
             schema = _read_schema(self._database, policy)
-            plans = plan_copies(policy, schema) if is_prepared else ()
+            plans = plan_prepared(policy, schema) if copies is not None else ()
             self._shadow = _shadow(schema, policy, plans)
-            self.schema = replace(schema, copies=read_copies(self._database, self._shadow, policy, plans))
+            self.schema = replace(schema, copies=read_prepared(self._database, self._shadow, policy, plans))
         except BaseException:
             self._database.close()
             raise
@@ -133,7 +181,16 @@ class DuckDBBackend:
     def check(
         self, releases: tuple[PlannedRelease, ...], public: tuple[PublicRead, ...], cancellation: Cancellation
     ) -> None:
-        """Run engine SQL on empty tables of the same schema; see Backend."""
+        """Run engine SQL on empty tables of the same schema; see Backend.
+
+        Raises:
+            DatabaseUnavailable: The file was written while it was open.
+        """
+        if self._was_written():
+            raise DatabaseUnavailable(
+                "the database file was written while it was open; nothing was charged",
+                hint="The data owner changes data_version in the policy, and has the gateway load it again.",
+            )
         tables = {planned.sql: {made.table: len(made.types) for made in planned.inputs} for planned in releases}
         tables |= {read.sql: {} for read in public}
         unknown = {sql: widths for sql, widths in tables.items() if sql not in self._checked}
@@ -150,31 +207,37 @@ class DuckDBBackend:
         public: tuple[PublicRead, ...],
         cancellation: Cancellation,
         inputs: Inputs = NO_INPUTS,
+        take: Take | None = None,
     ) -> ExactRows:
         """Run engine queries of one plan; see Backend."""
-        try:
+        kept: dict[int, list[ExactCells]] = {}
+        take = take or (lambda index, block: kept.setdefault(index, []).append(block))
+        with fetching(cancellation, duckdb.Error):  # the engine is in this process: whatever fails may do so over a row
             rows = {read.sql: self._public(read, cancellation) for read in public}
-            cells = {i: self._cells(planned, inputs.get(i, ()), cancellation) for i, planned in releases.items()}
-        except duckdb.Error as error:
-            if cancellation.is_cancelled:
-                raise QueryCanceled("canceling statement due to user request or time limit") from None
-            # The engine's own text may quote a row: only its kind is logged.
-            _LOG.error("engine query failed: %s", type(error).__name__)
-            raise BackendFailure() from None
-        except (ValueError, TypeError, OverflowError, MemoryError) as error:
-            _LOG.error("engine answer could not be read: %s", type(error).__name__)
-            raise BackendFailure() from None
-        return ExactRows(cells, rows)
+            for index, planned in releases.items():
+                self._read(planned, inputs.get(index, ()), cancellation, partial(take, index))
+        if self._was_written():
+            _LOG.error("the database file was written while a query read it")
+            raise BackendFailure()
+        return ExactRows({index: together(blocks) for index, blocks in kept.items()}, rows)
 
     def count(self, sql: str, names: Sequence[str]) -> tuple[int, ...]:
         """Count for the data owner; see Backend."""
         try:
-            with _cursor(self._database, Cancellation(), STATEMENT_SECONDS) as cursor:
+            with self._reading(Cancellation()) as cursor:
                 found = cursor.execute(f"SELECT {', '.join(names)} FROM ({sql})").fetchall()
         except duckdb.Error as error:
             _LOG.error("engine query failed: %s", type(error).__name__)
             raise BackendFailure() from None
         return tuple(map(int, found[0]))
+
+    def probe(self) -> None:
+        """See whether queries could be answered now; see Backend."""
+        try:
+            with _cursor(self._database, Cancellation(), CHECK_SECONDS) as cursor:
+                cursor.execute("SELECT 1").fetchall()
+        except duckdb.Error as error:
+            raise DatabaseUnavailable(f"the database file fails: {type(error).__name__}") from None
 
     def warnings(self) -> tuple[str, ...]:
         """What the data owner should know: nothing, for a file is opened for reading alone; see Backend."""
@@ -185,26 +248,45 @@ class DuckDBBackend:
         return ()
 
     def _public(self, read: PublicRead, cancellation: Cancellation) -> PublicRows:
-        with _cursor(self._database, cancellation, STATEMENT_SECONDS) as cursor:
+        with self._reading(cancellation) as cursor:
             try:
                 return text_rows(cursor, read.sql, read.width, "the query reads more than {:,} rows of public tables")
+            except duckdb.OutOfMemoryException:
+                raise QueryTooComplex(
+                    "the rows of public tables that the query reads take too much memory",
+                    hint="Filter, aggregate or LIMIT them.",
+                ) from None
             except duckdb.InvalidInputException as error:
                 if is_several_rows(error):
                     raise CardinalityViolation() from None
                 raise
 
-    def _cells(self, planned: PlannedRelease, inputs: tuple[PublicRows, ...], cancellation: Cancellation) -> ExactCells:
+    def _read(
+        self,
+        planned: PlannedRelease,
+        inputs: tuple[PublicRows, ...],
+        cancellation: Cancellation,
+        take: Callable[[ExactCells], None],
+    ) -> None:
         """Run one engine query on a connection of its own: its inputs are there for it alone, and go with it."""
-        with _cursor(self._database, cancellation, STATEMENT_SECONDS) as cursor:
+        with self._reading(cancellation) as cursor:
             for made, rows in zip(planned.inputs, inputs, strict=True):
                 cursor.register(made.table, rows.table())
-            found = cursor.execute(planned.sql).fetchnumpy()
-        keys = tuple(_texts(found[f"k{index}"]) for index in range(planned.keys))
-        cells = (
-            _integers(found[f"p{index}"]) if made.part.rank is None else _texts(found[f"p{index}"])
-            for index, made in enumerate(planned.parts)
-        )
-        return ExactCells(keys, _integers(found["units"]), tuple(cells))
+            cursor.execute(planned.sql)
+            for block in blocks_of(planned, _pieces(planned, cursor)):
+                take(block)
+
+    @contextmanager
+    def _reading(self, cancellation: Cancellation) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection of its own to the file."""
+        with _cursor(self._database, cancellation, STATEMENT_SECONDS) as cursor:
+            cursor.execute(self._use)
+            yield cursor
+
+    def _was_written(self) -> bool:
+        """Whether the very file that is open was written since; one that replaced it is not read at all."""
+        found = _file_state(self._path)
+        return found is not None and found[:2] == self._state[:2] and found != self._state
 
     def close(self) -> None:
         """Close the file."""
@@ -212,25 +294,76 @@ class DuckDBBackend:
         self._shadow.close()
 
 
-def lock(database: duckdb.DuckDBPyConnection, timezone: str) -> None:
-    """Set the time zone, let nothing outside be read, and lock that, once for all connections to one database.
+def _limits(policy: Policy) -> dict[str, str]:
+    """The engine's settings that the policy says."""
+    said = {"memory_limit": policy.dataset.memory, "threads": policy.dataset.threads}
+    units = {"memory_limit": "B", "threads": ""}
+    return {name: f"{value}{units[name]}" for name, value in said.items() if value is not None}
+
+
+def _file_states(path: str, policy: Policy) -> tuple[FileState, FileState | None]:
+    """The states of a database file and of the file of its copies; None where there are no copies.
 
     Raises:
-        InvalidPolicy: It is locked already, with another time zone.
+        InvalidPolicy: There is no such file.
     """
-    locked, current = database.execute(
-        "SELECT current_setting('lock_configuration'), current_setting('TimeZone')"
-    ).fetchall()[0]
-    if not locked:
-        database.execute(f"SET GLOBAL TimeZone = '{timezone}'")
-        # What is attached already may still be read.
-        database.execute("SET GLOBAL enable_external_access = false")
-        database.execute("SET lock_configuration = true")
-    elif current != timezone:
-        raise InvalidPolicy(
-            f"dataset.timezone: the database is open in this process already, in {current}",
-            hint=f'timezone = "{current}", or serve the other policy by a process of its own.',
-        )
+    state = _file_state(path)
+    if state is None:
+        raise InvalidPolicy(f"dataset.url: there is no file {path}", hint="dpsql demo makes one to try.")
+    return state, _file_state(prepared_file(path, policy))
+
+
+def _file_state(path: str | Path) -> FileState | None:
+    """The state of a file, which nobody opens for this: to close it would give back DuckDB's lock on it."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
+
+
+def _open(
+    path: str, policy: Policy, state: FileState, copies: FileState | None
+) -> tuple[duckdb.DuckDBPyConnection, str]:
+    """A connection to the database that has these states of the files attached, and what makes one use the first.
+
+    Raises:
+        InvalidPolicy: A file was replaced or written meanwhile.
+    """
+    timezone, limits = policy.dataset.timezone, _limits(policy)
+    database = duckdb.connect(f":memory:{state} {copies} {timezone} {limits}", config=_LOCKED)
+    try:
+        if not database.execute("SELECT current_setting('lock_configuration')").fetchall()[0][0]:
+            # The file keeps the name that DuckDB gives it, for its views may say it: no other may have that name.
+            database.execute(f"ATTACH ':memory:' AS {_EMPTY}; USE {_EMPTY}; DETACH memory")
+            database.execute(f"ATTACH {DuckDB.quote_text(path)} (READ_ONLY)")
+            database.execute(f"{_use_of(database)}; DETACH {_EMPTY}")
+            if copies is not None:
+                attach_prepared(database, prepared_file(path, policy), policy)
+            lock(database, timezone, limits)
+            if _file_states(path, policy) != (state, copies):
+                raise InvalidPolicy(f"dataset.url: {path} was replaced or written while it was opened")
+        use = _use_of(database)
+        database.execute(use)
+    except BaseException:
+        database.close()
+        raise
+    return database, use
+
+
+def _use_of(database: duckdb.DuckDBPyConnection) -> str:
+    """What makes names without a database mean those of the attached file, on the connection that runs it."""
+    return f"USE {DuckDB.quote_name(database.execute(_NAME_OF_FILE).fetchall()[0][0])}"
+
+
+def lock(database: duckdb.DuckDBPyConnection, timezone: str, limits: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Set time zone and limits, let nothing outside be read, and lock that, for all connections to one database."""
+    for name, value in limits.items():
+        database.execute(f"SET GLOBAL {name} = '{value}'")
+    database.execute(f"SET GLOBAL TimeZone = '{timezone}'")
+    # What is attached already may still be read.
+    database.execute("SET GLOBAL enable_external_access = false")
+    database.execute("SET lock_configuration = true")
 
 
 def rehearse(cursor: duckdb.DuckDBPyConnection, sql: str, cancellation: Cancellation) -> None:
@@ -275,14 +408,14 @@ def stoppable(cursor: duckdb.DuckDBPyConnection, cancellation: Cancellation, sec
             cancellation.leave()
 
 
-def _shadow(schema: EngineSchema, policy: Policy, plans: tuple[CopyPlan, ...]) -> duckdb.DuckDBPyConnection:
+def _shadow(schema: EngineSchema, policy: Policy, plans: tuple[PreparedTablePlan, ...]) -> duckdb.DuckDBPyConnection:
     """An engine with the same tables, and the copies that are planned of them, and not one row."""
     shadow = duckdb.connect(":memory:", config={**_LOCKED, "threads": 1, "memory_limit": "1GB"})
     for table in schema.tables.values():
-        columns = ", ".join(f"{quote_name(name)} {column.type_name}" for name, column in table.columns.items())
-        shadow.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_name(table.path[0])}")
-        shadow.execute(f"CREATE TABLE {'.'.join(map(quote_name, table.path))} ({columns})")
-    create_copies(shadow, policy, plans)
+        columns = ", ".join(f"{DuckDB.quote_name(name)} {column.type_name}" for name, column in table.columns.items())
+        shadow.execute(f"CREATE SCHEMA IF NOT EXISTS {DuckDB.quote_name(table.path[0])}")
+        shadow.execute(f"CREATE TABLE {'.'.join(map(DuckDB.quote_name, table.path))} ({columns})")
+    create_prepared(shadow, policy, plans)
     lock(shadow, policy.dataset.timezone)
     return shadow
 
@@ -291,13 +424,12 @@ def text_rows(cursor: duckdb.DuckDBPyConnection, sql: str, width: int, too_many:
     """The rows of SQL whose columns are texts named v0, v1 and so on.
 
     Raises:
-        QueryTooComplex: There are more than a million of them; `too_many` says so, with a place for the number.
+        QueryTooComplex: There are more than a million of them, or they take too many bytes; `too_many` says so of
+            their number, with a place for it.
+        ResultsTooLarge: All that is held takes too much.
     """
-    found = cursor.execute(f"SELECT * FROM ({sql}) LIMIT {MAX_PUBLIC_ROWS + 1}").fetchnumpy()
-    count = len(next(iter(found.values())))
-    if count > MAX_PUBLIC_ROWS:
-        raise QueryTooComplex(too_many.format(MAX_PUBLIC_ROWS), hint="Filter, aggregate or LIMIT them.")
-    return PublicRows(tuple(_texts(found[f"v{index}"]) for index in range(width)), count)
+    limited = cursor.execute(f"SELECT * FROM ({sql}) LIMIT {MAX_PUBLIC_ROWS + 1}")
+    return public_rows(limited, width, MAX_PUBLIC_ROWS, too_many)
 
 
 def is_several_rows(error: duckdb.Error) -> bool:
@@ -305,46 +437,70 @@ def is_several_rows(error: duckdb.Error) -> bool:
     return str(error).startswith("Invalid Input Error: More than one row returned by a subquery")
 
 
-def _texts(column: NDArray[Any]) -> Texts:
-    values: Texts = np.asarray(np.ma.getdata(column), dtype=object)
-    mask = np.ma.getmask(column)
-    if mask is not np.ma.nomask:
-        values = values.copy()
-        values[mask] = None
-    return values
-
-
-def _integers(column: NDArray[Any]) -> NDArray[np.int64]:
-    if np.ma.getmaskarray(column).any():
-        raise ValueError("a cell is NULL")
-    values: NDArray[Any] = np.ma.getdata(column)
-    if values.dtype != np.int64:
+def _pieces(planned: PlannedRelease, cursor: duckdb.DuckDBPyConnection) -> Iterator[ExactCells]:
+    """The groups of a release, one piece after another; the last may be empty."""
+    keys, cells = range(planned.keys), range(len(planned.primitives))
+    names = [*(f"k{index}" for index in keys), "units", *(f"p{index}" for index in cells)]
+    types = {name: str(kind) for name, kind, *_ in cursor.description or ()}
+    is_text = [made.primitive.rank is not None for made in planned.primitives]
+    if any(
+        types[name] != "BIGINT" for name, text in zip(names[planned.keys :], [False, *is_text], strict=True) if not text
+    ):
         raise TypeError("a cell is not a bigint")
-    return values
+    places = [list(types).index(name) for name in names]
+    limit = group_limit(planned)
+    while True:
+        rows = cursor.fetchall() if limit is None else cursor.fetchmany(limit)
+        found = list(zip(*rows, strict=True)) or [()] * len(types)
+        columns = [found[place] for place in places]
+        units, *counted = columns[planned.keys :]
+        yield ExactCells(
+            tuple(np.array(column, dtype=object) for column in columns[: planned.keys]),
+            np.array(units, dtype=np.int64),
+            tuple(
+                np.array(column, dtype=object if text else np.int64)
+                for column, text in zip(counted, is_text, strict=True)
+            ),
+        )
+        if limit is None or len(rows) < limit:
+            return
 
 
 def _read_schema(database: duckdb.DuckDBPyConnection, policy: Policy) -> EngineSchema:
     columns: dict[TablePath, dict[str, EngineColumn]] = {}
-    listed = database.execute(
+    found = database.execute(
         "SELECT schema_name, table_name, column_name, data_type, is_nullable FROM duckdb_columns() "
         "WHERE database_name = current_database()"
     ).fetchall()
-    for schema, table, column, type_name, nullable in listed:
-        columns.setdefault((schema, table), {})[column] = EngineColumn(type_name, sql_type(type_name), not nullable)
+    for schema, name, column, type_name, nullable in found:
+        columns.setdefault((schema, name), {})[column] = EngineColumn(type_name, sql_type(type_name), not nullable)
     unique: dict[TablePath, set[frozenset[str]]] = {}
     constraints = database.execute(
         "SELECT schema_name, table_name, constraint_column_names FROM duckdb_constraints() "
         "WHERE database_name = current_database() AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')"
     ).fetchall()
-    for schema, table, names in constraints:
-        if not any(columns[schema, table][name].type_name in _ROUNDED for name in names):
-            unique.setdefault((schema, table), set()).add(frozenset(names))
+    for schema, name, names in constraints:
+        unique.setdefault((schema, name), set()).add(frozenset(names))
+    for table in policy.tables:
+        listed = columns.get(path_of(table, policy), {})
+        for name in needed_columns(table, policy) & listed.keys():
+            exact = _is_exact(database, path_of(table, policy), name, listed[name])
+            listed[name] = replace(listed[name], exact=exact)
     tables = {path: EngineTable(path, listed, frozenset(unique.get(path, ()))) for path, listed in columns.items()}
-    rounded = {
-        (path, name) for path, listed in columns.items() for name in listed if listed[name].type_name in _ROUNDED
-    }
-    return EngineSchema(Engine.DUCKDB, fitted(policy, tables, frozenset(rounded)))
+    return EngineSchema(DUCKDB, fitted(policy, tables, DUCKDB))
 
 
-_ROUNDED = frozenset({"TIMESTAMP_NS", "TIME_NS"})
-"""Types whose values are read to the microsecond: two that the engine tells apart may become one."""
+def _is_exact(database: duckdb.DuckDBPyConnection, path: TablePath, name: str, column: EngineColumn) -> bool:
+    """True for one of the dialect's exact types, where texts are compared byte by byte.
+
+    DuckDB lists the collations of columns nowhere, but it compares no two texts of unlike ones.
+    """
+    kind = "ENUM" if column.type_name.startswith("ENUM(") else column.type_name
+    if kind != "VARCHAR":
+        return kind in DuckDB.exact_types
+    try:
+        table = ".".join(map(DuckDB.quote_name, path))
+        database.execute(f"DESCRIBE SELECT {DuckDB.quote_name(name)} = ('' COLLATE \"C\") FROM {table}")
+    except duckdb.Error:
+        return False
+    return True

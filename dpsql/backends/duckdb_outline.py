@@ -21,12 +21,13 @@ _KEYS: Final = """
     AND constraint_type IN ('PRIMARY KEY', 'UNIQUE', 'FOREIGN KEY') ORDER BY ALL"""
 
 
-def outline_of_duckdb(path: Path) -> Outline:
+def outline_of_duckdb(file: str) -> Outline:
     """Read the outline of a file.
 
     Raises:
         InvalidParameter: It cannot be read.
     """
+    path = Path(file).resolve()
     if not path.is_file():
         raise InvalidParameter(f"there is no file {path}")
     try:

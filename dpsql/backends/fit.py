@@ -3,14 +3,26 @@
 import re
 from collections.abc import Mapping
 
-from dpsql.compiler.schema import EngineColumn, EngineTable
+from dpsql.compiler.dialects import DIALECTS
+from dpsql.compiler.ir.schema import EngineColumn, EngineTable
 from dpsql.errors import InvalidPolicy
 from dpsql.policy import Policy, Table
-from dpsql.sqltypes import ARRAYS, SqlType
+from dpsql.policy.engines import EngineKind
+from dpsql.sqltypes import SqlType
 
 TablePath = tuple[str, ...]
 
-_NOT_UNITS = ARRAYS | {SqlType.REAL, SqlType.DOUBLE, SqlType.INTERVAL, SqlType.JSON, SqlType.BYTEA, SqlType.BOOLEAN}
+_NOT_UNITS = (SqlType.BOOLEAN, SqlType.BYTEA)
+_WHOLE = (SqlType.SMALLINT, SqlType.INTEGER, SqlType.BIGINT)
+_KEYS = "an integer, text, uuid, numeric of a declared scale, date or timestamp"
+_MENDS = {
+    SqlType.NUMERIC: "ALTER TABLE {table} ALTER COLUMN {column} TYPE numeric(20, 4), or with as many digits as its "
+    "values have, 38 at most. Or store CAST(trim_scale({column}) AS text) in a column, and name that.",
+    SqlType.TIMESTAMP: "Store epoch_ns({column}) in a column of type BIGINT, and name that.",
+    SqlType.TEXT: 'Store it in a column of type text with COLLATE "C", as one spelling for each value such as '
+    "lower({column}), and name that.",
+}
+"""What to do about a column that cannot be a key, by its type."""
 
 
 def path_of(table: Table, policy: Policy) -> TablePath:
@@ -30,18 +42,17 @@ def needed_columns(table: Table, policy: Policy) -> frozenset[str]:
     return frozenset(names)
 
 
-def fitted(
-    policy: Policy, found: Mapping[TablePath, EngineTable], blurred: frozenset[tuple[TablePath, str]]
-) -> dict[str, EngineTable]:
+def fitted(policy: Policy, found: Mapping[TablePath, EngineTable], engine: EngineKind) -> dict[str, EngineTable]:
     """The tables of the policy by their names in it.
 
     Args:
         policy: The policy.
         found: The tables of the database.
-        blurred: Columns of which the engine and SQL's own equality do not tell the same values apart.
+        engine: Which engine it is.
 
     Raises:
-        InvalidPolicy: A table or column is missing, or of a type that cannot hold what the policy says.
+        InvalidPolicy: A table or column is missing, or of a type that cannot hold what the policy says, or leads to a
+            unit and is of a type whose values dpsql and the engine do not tell apart alike.
     """
     tables = {}
     for table in policy.tables:
@@ -52,9 +63,8 @@ def fitted(
                 hint='Tables are named as in the database; another schema\'s as [tables."schema.table"].',
             )
         _check_columns(table, found[path], policy)
-        if table.unit_key is not None:
-            _check_unit(table, table.unit_key, found[path], policy, (path, table.unit_key) in blurred)
         tables[table.name] = found[path]
+    _Keys(policy, tables, engine).check()
     return tables
 
 
@@ -76,31 +86,6 @@ def _check_columns(table: Table, engine: EngineTable, policy: Policy) -> None:
             )
 
 
-def _check_unit(table: Table, name: str, engine: EngineTable, policy: Policy, is_blurred: bool) -> None:
-    """Two units never become one, nor one two: the key's declared type tells apart just what the engine's does."""
-    found, column = engine.columns[name], table.column(name)
-    declared = column.type if column is not None else found.sql_type
-    if is_blurred:
-        raise InvalidPolicy(
-            f'{policy.path}: tables.{table.name}.unit_key: two spellings in "{name}" may be one unit to the database, '
-            f"or two units one spelling: that is how its type ({found.type_name}) or collation compares",
-            hint="Name another column, or one of a view that has one spelling for each unit.",
-        )
-    if found.sql_type in _NOT_UNITS or not _is_alike(declared, found):
-        raise InvalidPolicy(
-            f"{policy.path}: tables.{table.name}.unit_key: a {found.type_name} cannot be the unit as {declared.value}",
-            hint="A unit key is an integer, text, uuid, numeric, date or timestamp, declared with its own type.",
-        )
-
-
-def _is_alike(declared: SqlType, found: EngineColumn) -> bool:
-    return (
-        declared is found.sql_type
-        or (declared.is_integer and found.sql_type.is_integer)
-        or (declared.is_text and found.sql_type.is_text)
-    )
-
-
 def _holds(declared: SqlType, found: SqlType) -> bool:
     if declared.is_number:
         return found.is_number
@@ -111,3 +96,80 @@ def _holds(declared: SqlType, found: SqlType) -> bool:
     if declared.element is not None and found.element is not None:
         return declared is found or (declared.element.is_text and found.element.is_text)
     return declared is found
+
+
+class _Keys:
+    """Whether the columns that lead to units tell units apart just as the engine does."""
+
+    def __init__(self, policy: Policy, tables: Mapping[str, EngineTable], engine: EngineKind) -> None:
+        self._policy = policy
+        self._tables = tables
+        self._dialect = DIALECTS[engine]
+
+    def check(self) -> None:
+        """Refuse a unit_key, or either side of a unit_via, that does not."""
+        numbers: dict[str, str] = {}
+        for table in self._policy.tables:
+            at = f"{self._policy.path}: tables.{table.name}"
+            if table.unit_key is not None:
+                found = self._unit(f"{at}.unit_key", table, table.unit_key)
+                if found.sql_type is SqlType.NUMERIC:
+                    numbers.setdefault(self._stored(found, found), f"{at}.unit_key")
+            for here, there in table.unit_via.on if table.unit_via is not None else ():
+                self._pair(f"{at}.unit_via.on.{here}", (table, here), (self._parent(table), there))
+        if len(numbers) > 1:
+            (one, _), (other, at), *_ = numbers.items()
+            raise InvalidPolicy(
+                f"{at}: {other}, where the key of another table is {one}: joins would convert one of them",
+                hint=f"Store both as {one}.",
+            )
+
+    def _unit(self, at: str, table: Table, name: str) -> EngineColumn:
+        found, declared = self._key(at, table, name)
+        if found.sql_type in _NOT_UNITS or _is_narrower(declared, found.sql_type):
+            raise InvalidPolicy(f"{at}: a {found.type_name} cannot be the unit as {declared.value}", hint=_hint(found))
+        return found
+
+    def _pair(self, at: str, child: tuple[Table, str], parent: tuple[Table, str]) -> None:
+        here, there = (self._key(at, *end)[0] for end in (child, parent))
+        if not here.sql_type.is_alike(there.sql_type) or self._stored(here, there) != self._stored(there, there):
+            raise InvalidPolicy(
+                f'{at}: {here.type_name}, where "{parent[1]}" of "{parent[0].name}" is {there.type_name}: '
+                "to compare them would convert one of them",
+                hint=f"Store both as {there.type_name}.",
+            )
+
+    def _key(self, at: str, table: Table, name: str) -> tuple[EngineColumn, SqlType]:
+        """A column that leads to a unit, and the type by which queries read it."""
+        found, listed = self._tables[table.name].columns[name], table.column(name)
+        if not found.exact:
+            unit = self._policy.dataset.privacy_unit
+            mend = _MENDS.get(found.sql_type, f"Name {_KEYS}.")
+            raise InvalidPolicy(
+                f'{at}: "{name}" of "{table.name}" is {found.type_name}: by this type, or by its collation, dpsql and '
+                f"the database do not tell the same values apart, so two {unit}s could count as one, or one as two",
+                hint=mend.format(table=table.name, column=name),
+            )
+        declared = found.sql_type if listed is None else listed.type
+        if not declared.is_alike(found.sql_type):
+            raise InvalidPolicy(f"{at}: a {found.type_name} cannot be a key as {declared.value}", hint=_hint(found))
+        return found, declared
+
+    def _parent(self, table: Table) -> Table:
+        parent = self._policy.table(table.unit_via.table) if table.unit_via is not None else None
+        if parent is None:
+            raise TypeError("the policy loader lets no path lead nowhere")
+        return parent
+
+    def _stored(self, column: EngineColumn, target: EngineColumn) -> str:
+        """The engine's type of a column's canonical values, read as those of another."""
+        return self._dialect.stored_type(column, target.sql_type)
+
+
+def _is_narrower(declared: SqlType, found: SqlType) -> bool:
+    """True where units of great numbers would be nobody's."""
+    return declared in _WHOLE and _WHOLE.index(declared) < _WHOLE.index(found)
+
+
+def _hint(found: EngineColumn) -> str:
+    return f"A key is {_KEYS}, declared with its own type: {found.sql_type.value} here."

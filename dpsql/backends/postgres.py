@@ -5,13 +5,19 @@ Rule 1: engine SQL names tables as the backend names them, and the backend puts 
 Rule 2: what the server enforces is read again at the end of the transaction that read private rows, and must be what
     the query was planned by. PostgreSQL locks the tables of a query before it takes the query's snapshot, and none of
     their constraints can go while they are locked: what holds at the end held when the rows were read.
-Rule 3: an answer is one row of arrays, in the order of the SQL: its columns come as blocks of bytes, not row by row.
+Rule 3: an answer comes in the order of the SQL. Cells come as arrays: columns are blocks of bytes, not row by row.
+    Public rows come by a cursor, so that they are counted while they are fetched.
+Rule 4: no array has more than the schema and the policy allow, for PostgreSQL fails at a gigabyte: groups of private
+    keys, of which there are as many as rows have them, come in pieces of so many that their longest keys fit.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
-from typing import Final
+from functools import partial
+from itertools import chain
+from typing import Any, Final, cast
 
 import numpy as np
 import psycopg
@@ -20,16 +26,32 @@ from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 from psycopg.pq import Format
 
-from dpsql.backends.backend import NO_INPUTS, Cancellation, ExactCells, ExactRows, Inputs, PublicRows, Texts
-from dpsql.backends.connections import Connections, Transaction, Unreachable
+from dpsql.backends.backend import (
+    NO_INPUTS,
+    Cancellation,
+    ExactCells,
+    ExactRows,
+    Inputs,
+    PublicRows,
+    Take,
+    Texts,
+    Unreachable,
+    blocks_of,
+    fetching,
+    group_limit,
+    public_rows,
+    together,
+    unavailable,
+)
+from dpsql.backends.connections import Connections, Transaction
 from dpsql.backends.fit import TablePath, fitted, needed_columns, path_of
 from dpsql.backends.postgres_advice import excess_rights, missing_indexes, unenforced
-from dpsql.backends.postgres_copies import STALE, copy_name, copy_path, read_copies, write_copies
 from dpsql.backends.postgres_facts import Facts, read_facts
-from dpsql.compiler.bounded_copies import plan_copies
-from dpsql.compiler.engines.dialect import quote_name
-from dpsql.compiler.planned import PlannedRelease, PublicRead
-from dpsql.compiler.schema import BoundedCopy, Engine, EngineSchema
+from dpsql.backends.postgres_prepared import STALE, copy_name, copy_path, read_prepared, write_prepared
+from dpsql.compiler.bounding.prepared_tables import plan_prepared
+from dpsql.compiler.dialects.postgres import Postgres
+from dpsql.compiler.ir.schema import EngineSchema, PreparedTable
+from dpsql.compiler.plan.query_plan import PlannedRelease, PublicRead
 from dpsql.errors import (
     BackendFailure,
     CardinalityViolation,
@@ -37,10 +59,12 @@ from dpsql.errors import (
     Error,
     InvalidPolicy,
     QueryCanceled,
-    QueryTooComplex,
     UnsupportedQuery,
 )
 from dpsql.policy import Policy
+from dpsql.policy.engines import EngineKind
+
+POSTGRES: Final = EngineKind("PostgreSQL", ("postgresql", "postgres"), "postgresql://reader@host/db", "public")
 
 _LOG = logging.getLogger("dpsql.backend")
 
@@ -61,6 +85,8 @@ _BY_SORTING: Final = b"SET LOCAL enable_hashagg = off"
 """How the rows of each unit are best brought together where nothing else is grouped: an index has them in order, and
 without one a sort takes no longer than hashing."""
 _NAME_BYTES: Final = 63
+_CHANGED: Final = "the database's tables have changed since the gateway was started"
+_TEXT: Final = psycopg.postgres.types["text"].oid
 _TEXTS: Final = psycopg.postgres.types["text"].array_oid
 _BIGINTS: Final = psycopg.postgres.types["int8"].array_oid
 _CELL: Final = np.dtype([("size", ">i4"), ("value", ">i8")])
@@ -93,7 +119,7 @@ class PostgresBackend:
             with self._connections.transaction(Cancellation(), CHECK_SECONDS) as transaction:
                 _check_server(transaction)
                 found = read_facts(transaction, self._needed)
-            fitted(policy, found.tables, found.blurred)
+            fitted(policy, found.tables, POSTGRES)
             self._facts = found.narrowed(self._needed)
             _check_readable(self._facts)
         except Unreachable as error:
@@ -109,13 +135,13 @@ class PostgresBackend:
             raise
         paths = {table.name: path_of(table, policy) for table in sorted(policy.tables, key=lambda table: table.name)}
         names = {name: _name(index, path) for index, (name, path) in enumerate(paths.items())}
-        self._sources = {quote_name(names[name]): self._source(path) for name, path in paths.items()}
+        self._sources = {Postgres.quote_name(names[name]): self._source(path) for name, path in paths.items()}
         tables = {name: replace(self._facts.tables[path], path=(names[name],)) for name, path in paths.items()}
-        plain = EngineSchema(Engine.POSTGRES, tables)
-        self._plans = plan_copies(policy, plain) if policy.dataset.prepared_schema is not None else ()
+        plain = EngineSchema(POSTGRES, tables)
+        self._plans = plan_prepared(policy, plain) if policy.dataset.prepared_schema is not None else ()
         self.schema = replace(plain, copies=self._copies())
         self._copy_sources = {
-            quote_name(
+            Postgres.quote_name(
                 copy_name(plan.table)
             ): f"SELECT * FROM {copy_path(plan.table, policy.dataset.prepared_schema or '')}"
             for plan in self._plans
@@ -131,22 +157,25 @@ class PostgresBackend:
         Raises:
             DatabaseUnavailable: The server cannot be reached, or its tables have changed.
         """
-        statements = {read.sql: (_public_names(read), 0) for read in public}
-        statements |= {planned.sql: (_cell_names(planned), _width(planned)) for planned in releases}
+        statements: dict[str, tuple[list[str], int | None, int]]
+        statements = {read.sql: (_public_names(read), None, 0) for read in public}
+        statements |= {each.sql: (_cell_names(each), group_limit(each), _width(each)) for each in releases}
         unknown = {sql: asked for sql, asked in statements.items() if sql not in self._checked}
         try:
             with self._connections.transaction(cancellation, CHECK_SECONDS) as transaction:
                 if unknown or self._has_changed or self._suspects_copies:
                     self._verify(transaction, "".join(statements))
-                for sql, (names, width) in unknown.items():
-                    _run(transaction, self._statement(sql, names, empty=True), [[]] * width)
+                for sql, (names, size, width) in unknown.items():
+                    statement = self._statement(sql, names, empty=True, size=size, width=width)
+                    list(_run(transaction, statement, [[]] * width))
         except _Changed:
+            _LOG.error(_CHANGED)
             raise DatabaseUnavailable(
-                "the database's tables have changed since the gateway was started; nothing was charged",
+                f"{_CHANGED}; nothing was charged",
                 hint="The data owner checks the policy and starts the gateway again.",
             ) from None
         except Unreachable as error:
-            raise _unavailable(error.what) from None
+            raise unavailable(error.what) from None
         except (psycopg.Error, ValueError, TypeError) as error:
             raise _refusal(error, cancellation) from None
         self._checked = self._checked.union(unknown) if len(self._checked) < MAX_CHECKED else frozenset(unknown)
@@ -157,33 +186,44 @@ class PostgresBackend:
         public: tuple[PublicRead, ...],
         cancellation: Cancellation,
         inputs: Inputs = NO_INPUTS,
+        take: Take | None = None,
     ) -> ExactRows:
         """Run engine queries of one plan; see Backend."""
-        try:
-            rows = {read.sql: self._public(read, cancellation) for read in public}
-            cells = {i: self._cells(planned, inputs.get(i, ()), cancellation) for i, planned in releases.items()}
-        except psycopg.Error as error:
-            if cancellation.is_cancelled or isinstance(error, psycopg.errors.QueryCanceled):
+        kept: dict[int, list[ExactCells]] = {}
+        take = take or (lambda index, block: kept.setdefault(index, []).append(block))
+        with fetching(cancellation, psycopg.Error) as hand_over:
+            try:
+                rows = {read.sql: self._public(read, cancellation, hand_over) for read in public}
+                for index, planned in releases.items():
+                    self._read(planned, inputs.get(index, ()), cancellation, hand_over, partial(take, index))
+            except psycopg.errors.QueryCanceled:
                 raise QueryCanceled("canceling statement due to user request or time limit") from None
-            self._suspects_copies = bool(self._copy_sources)  # one may be gone
-            # The server's own text may quote a row: only its kind is logged.
-            _LOG.error("engine query failed: %s", type(error).__name__)
-            raise BackendFailure() from None
-        except (Unreachable, _Changed, ValueError, TypeError, OverflowError, MemoryError) as error:
-            _LOG.error("engine answer could not be had: %s", type(error).__name__)
-            raise BackendFailure() from None
-        return ExactRows(cells, rows)
+            except psycopg.Error:
+                self._suspects_copies = bool(self._copy_sources)  # one may be gone
+                raise
+        return ExactRows({index: together(blocks) for index, blocks in kept.items()}, rows)
 
     def count(self, sql: str, names: Sequence[str]) -> tuple[int, ...]:
         """Count for the data owner; see Backend."""
         statement = self._statement(sql, names)
         try:
             with self._connections.transaction(Cancellation(), STATEMENT_SECONDS) as transaction:
-                _, columns = _run(transaction, statement, [])
-            return tuple(int(_integers(column)[0]) for column in columns)
+                (row,) = _run(transaction, statement, [])
+            return tuple(int(_integers(row, place)[0]) for place in range(1, len(names) + 1))
         except (psycopg.Error, Unreachable, ValueError, TypeError) as error:
             _LOG.error("engine query failed: %s", type(error).__name__)
             raise BackendFailure() from None
+
+    def probe(self) -> None:
+        """See whether queries could be answered now; see Backend."""
+        try:
+            with self._connections.transaction(Cancellation(), CHECK_SECONDS) as transaction:
+                self._verify(transaction, "")
+        except _Changed:
+            raise DatabaseUnavailable(_CHANGED) from None
+        except (psycopg.Error, Unreachable) as error:
+            what = error.what if isinstance(error, Unreachable) else type(error).__name__
+            raise DatabaseUnavailable(f"the database cannot be reached: {what}") from None
 
     def warnings(self) -> tuple[str, ...]:
         """What the data owner should know; see Backend."""
@@ -191,7 +231,7 @@ class PostgresBackend:
             with self._connections.transaction(Cancellation(), CHECK_SECONDS) as transaction:
                 return (*excess_rights(transaction, self._needed), *unenforced(self._facts))
         except (psycopg.Error, Unreachable) as error:
-            raise _unavailable(type(error).__name__) from None
+            raise unavailable(type(error).__name__) from None
 
     def advice(self) -> tuple[str, ...]:
         """Indexes that make queries faster; see Backend."""
@@ -199,10 +239,10 @@ class PostgresBackend:
             with self._connections.transaction(Cancellation(), CHECK_SECONDS) as transaction:
                 return missing_indexes(transaction, self._policy, self._facts)
         except (psycopg.Error, Unreachable) as error:
-            raise _unavailable(type(error).__name__) from None
+            raise unavailable(type(error).__name__) from None
 
     def prepare(self, url: str | None) -> dict[str, int]:
-        """Make the bounded copies by another role, if one is named; see `write_copies`."""
+        """Make the bounded copies by another role, if one is named; see `write_prepared`."""
         dataset = self._policy.dataset
         if dataset.prepared_schema is None:
             raise InvalidPolicy(
@@ -213,63 +253,95 @@ class PostgresBackend:
             with self._connections.transaction(Cancellation(), CHECK_SECONDS) as transaction:
                 reader = transaction.execute(b"SELECT current_user").fetchone() or ("",)
         except (psycopg.Error, Unreachable) as error:
-            raise _unavailable(type(error).__name__) from None
+            raise unavailable(type(error).__name__) from None
         written, place = url or dataset.url, dataset.prepared_schema
-        return write_copies(written, dataset.timezone, place, self._plans, self._sources, reader[0])
+        return write_prepared(written, dataset.timezone, place, self._plans, self._sources, reader[0])
 
     def close(self) -> None:
         """Close the connections."""
         self._connections.close()
 
-    def _public(self, read: PublicRead, cancellation: Cancellation) -> PublicRows:
-        statement = self._statement(read.sql, _public_names(read), limit=MAX_PUBLIC_ROWS + 1)
+    def _public(self, read: PublicRead, cancellation: Cancellation, hand_over: Callable[[], None]) -> PublicRows:
+        limited = f"SELECT {', '.join(_public_names(read))} FROM answer LIMIT {MAX_PUBLIC_ROWS + 1}"
+        statement = self._with_sources(read.sql, limited)
+        too_many = "the query reads more than {:,} rows of public tables"
         try:
             with self._connections.transaction(cancellation, STATEMENT_SECONDS) as transaction:
-                count, columns = _run(transaction, statement, [])
+                hand_over()
+                with transaction.cursor("public", binary=True) as cursor:  # the server keeps what is not fetched
+                    cursor.execute(statement)
+                    if any(column.type_code != _TEXT for column in cursor.description or ()):
+                        raise TypeError("a column is not text")
+                    return public_rows(cursor, read.width, MAX_PUBLIC_ROWS, too_many)
         except psycopg.errors.CardinalityViolation:
             raise CardinalityViolation() from None
-        if count > MAX_PUBLIC_ROWS:
-            raise QueryTooComplex(
-                f"the query reads more than {MAX_PUBLIC_ROWS:,} rows of public tables",
-                hint="Filter, aggregate or LIMIT them.",
-            )
-        return PublicRows(tuple(map(_texts, columns)), count)
 
-    def _cells(self, planned: PlannedRelease, inputs: tuple[PublicRows, ...], cancellation: Cancellation) -> ExactCells:
-        statement = self._statement(planned.sql, _cell_names(planned))
+    def _read(
+        self,
+        planned: PlannedRelease,
+        inputs: tuple[PublicRows, ...],
+        cancellation: Cancellation,
+        hand_over: Callable[[], None],
+        take: Callable[[ExactCells], None],
+    ) -> None:
+        names, size, width = _cell_names(planned), group_limit(planned), _width(planned)
+        statement = self._statement(planned.sql, names, size=size, width=width)
         with self._connections.transaction(cancellation, STATEMENT_SECONDS) as transaction:
+            hand_over()
             if not planned.keys:
                 transaction.execute(_BY_SORTING)
-            _, columns = _run(transaction, statement, _parameters(planned, inputs))
+            with closing(_run(transaction, statement, _parameters(planned, inputs))) as rows:
+                for block in blocks_of(planned, _pieces(planned, rows)):
+                    take(block)
             self._verify(transaction, planned.sql)
-        keys, units, cells = columns[: planned.keys], columns[planned.keys], columns[planned.keys + 1 :]
-        read = (
-            _integers(column) if made.part.rank is None else _texts(column)
-            for made, column in zip(planned.parts, cells, strict=True)
-        )
-        return ExactCells(tuple(map(_texts, keys)), _integers(units), tuple(read))
 
-    def _statement(self, sql: str, names: Sequence[str], *, empty: bool = False, limit: int | None = None) -> bytes:
-        """A statement whose one row has the number of rows of some SQL, and each of its columns as an array."""
+    def _statement(
+        self,
+        sql: str,
+        names: Sequence[str],
+        *,
+        empty: bool = False,
+        size: int | None = None,
+        width: int = 0,
+    ) -> bytes:
+        """A statement whose rows have the number of rows of some SQL, and each of its columns as an array.
+
+        Args:
+            sql: The SQL.
+            names: Its columns.
+            empty: Whether tables have no rows.
+            size: How many of its rows a row stands for at the most; None where one row stands for all.
+            width: How many parameters it has; the SQL of public groups alone has none of them.
+        """
+        columns = ", ".join(["count(*)", *(f"array_agg({name})" for name in names)])
+        rows = "answer"
+        if size is not None:
+            # In their order they are grouped without being held, however many they are.
+            numbered = f"SELECT *, (row_number() OVER () - 1) / {size} AS block FROM answer ORDER BY block"
+            rows = f"({numbered}) AS a GROUP BY block ORDER BY block"
+        return self._with_sources(sql, f"SELECT {columns} FROM {rows}", empty=empty, width=width)
+
+    def _with_sources(self, sql: str, asked: str, *, empty: bool = False, width: int = 0) -> bytes:
+        """A statement that asks something of the rows of some SQL, whose name is answer."""
         sources = [
             f"{name} AS NOT MATERIALIZED ({source}{' WHERE false' if empty else ''})"
             for name, source in (self._sources | self._copy_sources).items()
             if name in sql
         ]
+        given = ", ".join(f"CAST(${place} AS text[])" for place in range(1, width + 1))
+        sources += [f"given AS (SELECT {given})"] if width else []  # never run: it says the parameters' types
         # Kept apart, for the rows of what is merged into an outer query may come in another order.
         answer = f"answer AS MATERIALIZED ({sql})"
-        columns = ", ".join(["count(*)", *(f"array_agg({name})" for name in names)])
-        rows = "answer" if limit is None else f"(SELECT * FROM answer LIMIT {limit}) AS a"
-        return f"WITH {', '.join([*sources, answer])} SELECT {columns} FROM {rows}".encode()
+        return f"WITH {', '.join([*sources, answer])} {asked}".encode()
 
     def _source(self, path: TablePath) -> str:
-        columns = ", ".join(map(quote_name, sorted(self._needed[path])))
-        return f"SELECT {columns} FROM {'.'.join(map(quote_name, path))}"
+        columns = ", ".join(map(Postgres.quote_name, sorted(self._needed[path])))
+        return f"SELECT {columns} FROM {'.'.join(map(Postgres.quote_name, path))}"
 
-    def _copies(self) -> dict[str, BoundedCopy | str]:
+    def _copies(self) -> dict[str, PreparedTable | str]:
         try:
             with self._connections.transaction(Cancellation(), CHECK_SECONDS) as transaction:
-                return read_copies(transaction, self._policy.dataset.prepared_schema, self._plans)
+                return read_prepared(transaction, self._policy.dataset.prepared_schema, self._plans)
         except (psycopg.Error, Unreachable):
             return {plan.table: STALE for plan in self._plans}
 
@@ -279,7 +351,7 @@ class PostgresBackend:
         if reads_copies:
             self._suspects_copies = True  # whatever goes wrong now
             try:
-                found = read_copies(transaction, self._policy.dataset.prepared_schema, self._plans)
+                found = read_prepared(transaction, self._policy.dataset.prepared_schema, self._plans)
             except psycopg.Error:
                 raise _Changed from None
             self._suspects_copies = found != self.schema.copies
@@ -302,34 +374,51 @@ class _Bigints(Loader):
         return cells
 
 
-def _run(transaction: Transaction, statement: bytes, parameters: Sequence[object]) -> tuple[int, tuple[object, ...]]:
-    """The number of rows, and each column."""
+def _run(transaction: Transaction, statement: bytes, parameters: Sequence[object]) -> Generator[tuple[Any, ...]]:
+    """Rows of arrays: the number of rows that each stands for, and their columns; one is read at a time."""
     with transaction.cursor(binary=True) as cursor:
         cursor.adapters.register_loader(_BIGINTS, _Bigints)
-        row = cursor.execute(statement, parameters).fetchone()
-        if row is None or any(column.type_code not in (_TEXTS, _BIGINTS) for column in (cursor.description or ())[1:]):
-            raise TypeError("a column is neither text nor bigint")
-    return row[0], row[1:]
+        # Closed here, for the connection is used again.
+        with closing(cast(Generator[tuple[Any, ...]], cursor.stream(statement, parameters))) as rows:
+            first = next(rows, None)
+            if any(column.type_code not in (_TEXTS, _BIGINTS) for column in (cursor.description or ())[1:]):
+                raise TypeError("a column is neither text nor bigint")
+            if first is not None:
+                yield first
+            yield from rows
 
 
-def _texts(column: object) -> Texts:
-    texts = np.array(column if column is not None else [], dtype=object)
-    if isinstance(column, np.ndarray) or texts.ndim != 1:
+def _pieces(planned: PlannedRelease, rows: Iterator[tuple[Any, ...]]) -> Iterator[ExactCells]:
+    """The groups of a release, one piece after another; an empty one where there are none."""
+    width = planned.keys + 1 + len(planned.primitives)
+    for row in chain([next(rows, (0, *[None] * width))], rows):
+        cells = (
+            _integers(row, place) if made.primitive.rank is None else _texts(row, place)
+            for place, made in enumerate(planned.primitives, planned.keys + 2)
+        )
+        keys = (_texts(row, place) for place in range(1, planned.keys + 1))
+        yield ExactCells(tuple(keys), _integers(row, planned.keys + 1), tuple(cells))
+
+
+def _texts(row: tuple[Any, ...], place: int) -> Texts:
+    """A column of texts."""
+    column = np.array([] if row[place] is None else row[place], dtype=object)
+    if isinstance(row[place], np.ndarray) or column.ndim != 1:
         raise TypeError("a key is not text")
-    return texts
+    return column
 
 
-def _integers(column: object) -> NDArray[np.int64]:
-    if column is None:
-        return np.array([], dtype=np.int64)
+def _integers(row: tuple[Any, ...], place: int) -> NDArray[np.int64]:
+    """A column of bigints."""
+    column: NDArray[np.int64] = np.array([], dtype=np.int64) if row[place] is None else row[place]
     if not isinstance(column, np.ndarray):
         raise TypeError("a cell is not a bigint")
     return column
 
 
 def _cell_names(planned: PlannedRelease) -> list[str]:
-    keys, parts = range(planned.keys), range(len(planned.parts))
-    return [*(f"k{index}" for index in keys), "units", *(f"p{index}" for index in parts)]
+    keys, primitives = range(planned.keys), range(len(planned.primitives))
+    return [*(f"k{index}" for index in keys), "units", *(f"p{index}" for index in primitives)]
 
 
 def _public_names(read: PublicRead) -> list[str]:
@@ -365,7 +454,7 @@ def _check_server(transaction: Transaction) -> None:
 
 def _check_readable(facts: Facts) -> None:
     for path, column in sorted(facts.unreadable):
-        schema, table = map(quote_name, path)
+        schema, table = map(Postgres.quote_name, path)
         raise InvalidPolicy(
             f'dataset.url: the role may not read column "{column}" of {".".join(path)}',
             hint=f"GRANT USAGE ON SCHEMA {schema} TO reader; GRANT SELECT ON {schema}.{table} TO reader;",
@@ -379,14 +468,9 @@ def _refusal(error: Exception, cancellation: Cancellation) -> Error:
     if isinstance(error, psycopg.errors.CardinalityViolation):
         return CardinalityViolation()
     if isinstance(error, psycopg.Error) and (error.sqlstate is None or error.sqlstate.startswith(_NOW)):
-        return _unavailable(type(error).__name__)
+        return unavailable(type(error).__name__)
     _LOG.error("generated SQL cannot run: %s", type(error).__name__)
     return UnsupportedQuery(
         "the engine cannot run this query; nothing was charged",
         hint="Write it more simply, and tell dpsql's developers: it should have been refused with a reason.",
     )
-
-
-def _unavailable(what: str) -> DatabaseUnavailable:
-    _LOG.error("the database cannot be reached: %s", what)
-    return DatabaseUnavailable("the database cannot be reached now; nothing was charged", hint="Try again in a moment.")

@@ -6,9 +6,9 @@ from typing import Final
 from dpsql.backends.connections import Transaction
 from dpsql.backends.fit import TablePath, path_of
 from dpsql.backends.postgres_facts import Facts
-from dpsql.compiler.engines.dialect import quote_name
-from dpsql.compiler.schema import EngineColumn, EngineTable
-from dpsql.policy import Column, Policy, Table
+from dpsql.compiler.dialects.postgres import Postgres
+from dpsql.compiler.ir.schema import EngineColumn, EngineTable
+from dpsql.policy import Policy, PolicyColumn, Table
 from dpsql.sqltypes import SqlType
 
 _ROLE: Final = b"""
@@ -47,7 +47,7 @@ def excess_rights(transaction: Transaction, paths: Collection[TablePath]) -> Ite
     if row is None:
         raise TypeError("the current role is a role")
     role, is_super, makes_roles, replicates, creates, database, groups = row
-    named = quote_name(role)
+    named = Postgres.quote_name(role)
     if is_super:
         yield f"the role {named} is a superuser: it may do anything. CREATE ROLE reader LOGIN PASSWORD '…'"
         return
@@ -58,13 +58,13 @@ def excess_rights(transaction: Transaction, paths: Collection[TablePath]) -> Ite
     for group in groups or ():
         yield f"the role {named} is a member of {group}. REVOKE {group} FROM {named}"
     if creates:
-        place = quote_name(database)
+        place = Postgres.quote_name(database)
         yield f"the role {named} may make schemas. REVOKE CREATE ON DATABASE {place} FROM {named}, PUBLIC"
     for (schema,) in transaction.execute(_SCHEMAS, [sorted({path[0] for path in paths})]):
-        place = quote_name(schema)
+        place = Postgres.quote_name(schema)
         yield f"the role {named} may make tables. REVOKE CREATE ON SCHEMA {place} FROM {named}, PUBLIC"
     for schema, table, owns, rights in transaction.execute(_TABLES, _columns(paths)):
-        place = f"{quote_name(schema)}.{quote_name(table)}"
+        place = f"{Postgres.quote_name(schema)}.{Postgres.quote_name(table)}"
         if owns:
             yield f"the role {named} owns {place}. ALTER TABLE {place} OWNER TO …"
         elif rights:
@@ -122,23 +122,23 @@ def _wanted(table: Table, engine: EngineTable) -> Iterator[tuple[list[str], list
             yield [unit, column.name], [name for name in values if name not in (unit, column.name)]
 
 
-def _is_key(column: Column, engine: EngineColumn) -> bool:
+def _is_key(column: PolicyColumn, engine: EngineColumn) -> bool:
     """True where an index keeps the values in the order in which they are grouped, and they are likely to be."""
     if column.type in (SqlType.BOOLEAN, SqlType.UUID):
         return True
-    if column.type.is_integer:
-        return column.values is not None or column.values_from is not None
-    return engine.type_name.startswith(_TEXTS)
+    # Private texts are grouped by their beginning, which no index has in order.
+    is_public = column.values is not None or column.values_from is not None
+    return is_public and (column.type.is_integer or engine.type_name.startswith(_TEXTS))
 
 
 def _index(path: TablePath, leading: list[str], values: list[str], engine: EngineTable) -> str:
     # Texts are compared byte by byte, whatever the collation of their column.
     keys = [
-        quote_name(name) + (' COLLATE "C"' if engine.columns[name].type_name.startswith(_TEXTS) else "")
+        Postgres.quote_name(name) + (' COLLATE "C"' if engine.columns[name].type_name.startswith(_TEXTS) else "")
         for name in leading
     ]
-    include = f" INCLUDE ({', '.join(map(quote_name, values))})" if values else ""
-    return f"CREATE INDEX CONCURRENTLY ON {'.'.join(map(quote_name, path))} ({', '.join(keys)}){include};"
+    include = f" INCLUDE ({', '.join(map(Postgres.quote_name, values))})" if values else ""
+    return f"CREATE INDEX CONCURRENTLY ON {'.'.join(map(Postgres.quote_name, path))} ({', '.join(keys)}){include};"
 
 
 def _columns(paths: Collection[TablePath]) -> list[list[str]]:

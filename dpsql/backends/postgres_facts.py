@@ -6,13 +6,15 @@ Rule 2: a constraint counts only when it holds at all times: not while it is not
     transaction, not for a part of the rows, not under an equality of somebody's own.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from dpsql.backends.connections import Transaction
 from dpsql.backends.fit import TablePath
-from dpsql.compiler.schema import EngineColumn, EngineTable
+from dpsql.compiler.dialects.postgres import Postgres
+from dpsql.compiler.ir.schema import EngineColumn, EngineTable
 from dpsql.sqltypes import SqlType
 
 _BUILT_IN: Final = {
@@ -38,6 +40,7 @@ _BUILT_IN: Final = {
     "jsonb": SqlType.JSON,
     "bytea": SqlType.BYTEA,
 }
+_LENGTH: Final = re.compile(r"\(\d+\)")
 # An array's type is named as that of its elements, behind a line.
 _TYPES: Final = _BUILT_IN | {f"_{name}": element.array for name, element in _BUILT_IN.items()}
 
@@ -99,14 +102,12 @@ class Facts:
         tables: Tables by schema and name.
         kinds: For each of them, the letter that pg_class has for its kind.
         filtered: Those of which row-level security may hide rows from this role.
-        blurred: Columns whose own equality takes texts of different spelling for the same.
         unreadable: Columns that this role may not read.
     """
 
     tables: Mapping[TablePath, EngineTable]
     kinds: Mapping[TablePath, str]
     filtered: frozenset[TablePath]
-    blurred: frozenset[tuple[TablePath, str]]
     unreadable: frozenset[tuple[TablePath, str]]
 
     def narrowed(self, needed: Mapping[TablePath, frozenset[str]]) -> "Facts":
@@ -115,7 +116,6 @@ class Facts:
             {path: _narrowed(self.tables[path], names) for path, names in needed.items() if path in self.tables},
             {path: kind for path, kind in self.kinds.items() if path in needed},
             self.filtered.intersection(needed),
-            frozenset((path, name) for path, name in self.blurred if name in needed.get(path, ())),
             frozenset((path, name) for path, name in self.unreadable if name in needed.get(path, ())),
         )
 
@@ -125,19 +125,19 @@ def read_facts(transaction: Transaction, paths: Collection[TablePath]) -> Facts:
     schemas, relations = [path[0] for path in paths], [path[1] for path in paths]
     tables: dict[TablePath, EngineTable] = {}
     kinds: dict[TablePath, str] = {}
-    filtered, blurred, unreadable = set[TablePath](), set[tuple[TablePath, str]](), set[tuple[TablePath, str]]()
+    filtered, unreadable = set[TablePath](), set[tuple[TablePath, str]]()
     for schema, relation, kind, is_filtered, columns, keys in transaction.execute(_FACTS, [schemas, relations]):
         path = (schema, relation)
         kinds[path] = kind
         filtered |= {path} if is_filtered else set()
         listed = {}
-        for name, declared, base, sort, is_built_in, not_null, is_exact, is_readable in columns or ():
+        for name, declared, base, sort, is_built_in, not_null, is_binary, is_readable in columns or ():
             spelled = base if base == "citext" else declared
-            listed[name] = EngineColumn(spelled, sql_type(base, sort, is_built_in), not_null)
-            blurred |= {(path, name)} if base == "citext" or not is_exact else set()
+            exact = is_binary and is_exact(spelled, sort, is_built_in=is_built_in)
+            listed[name] = EngineColumn(spelled, sql_type(base, sort, is_built_in), not_null, exact)
             unreadable |= set() if is_readable else {(path, name)}
         tables[path] = EngineTable(path, listed, frozenset(map(frozenset, keys or ())))
-    return Facts(tables, kinds, frozenset(filtered), frozenset(blurred), frozenset(unreadable))
+    return Facts(tables, kinds, frozenset(filtered), frozenset(unreadable))
 
 
 def sql_type(type_name: str, kind: str, is_built_in: bool) -> SqlType:
@@ -145,6 +145,13 @@ def sql_type(type_name: str, kind: str, is_built_in: bool) -> SqlType:
     if kind == "e" or type_name == "citext":
         return SqlType.TEXT
     return _TYPES.get(type_name, SqlType.ARRAY) if is_built_in else SqlType.ARRAY
+
+
+def is_exact(spelled: str, kind: str, *, is_built_in: bool) -> bool:
+    """True for a type whose values are equal just where their canonical values are, but for collations."""
+    if kind == "e":
+        return spelled != "citext"
+    return is_built_in and _LENGTH.sub("", spelled) in Postgres.exact_types
 
 
 def _narrowed(table: EngineTable, names: frozenset[str]) -> EngineTable:

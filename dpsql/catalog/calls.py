@@ -7,8 +7,9 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from dpsql.catalog import syntax
 from dpsql.catalog.functions import (
-    Function,
+    CatalogFunction,
     aggregates,
     argument_kinds,
     chosen,
@@ -32,19 +33,9 @@ from dpsql.catalog.kinds import (
 from dpsql.catalog.literals import null, quote
 from dpsql.catalog.operations import HINT, Operations, shown_kind
 from dpsql.catalog.rowfunctions import empty_functions
-from dpsql.catalog.scope import Scope
-from dpsql.catalog.syntax import (
-    Call,
-    Cast,
-    Constant,
-    Expr,
-    Name,
-    Order,
-    Parameter,
-    Window,
-)
+from dpsql.catalog.scope import NameScope
 from dpsql.catalog.typed import (
-    Statement,
+    TranslationContext,
     Typed,
     as_text,
     coerced,
@@ -64,7 +55,7 @@ from dpsql.errors import (
 class Calls(Operations, ABC):
     """Translates calls; expressions inside them are translated by a class below."""
 
-    def __init__(self, statement: Statement) -> None:
+    def __init__(self, statement: TranslationContext) -> None:
         super().__init__(statement)
         self._special = {
             "pg_typeof": self._typeof,
@@ -76,18 +67,18 @@ class Calls(Operations, ABC):
         }
 
     @abstractmethod
-    def expr(self, node: Expr, scope: Scope) -> Typed:
+    def expr(self, node: syntax.Expr, scope: NameScope) -> Typed:
         """Translate an expression; its type is UNKNOWN where its place decides."""
 
     @abstractmethod
-    def condition(self, node: Expr, scope: Scope, place: str) -> str:
+    def condition(self, node: syntax.Expr, scope: NameScope, place: str) -> str:
         """The SQL of a condition.
 
         Raises:
             DatatypeMismatch: It is none.
         """
 
-    def _call(self, node: Call, scope: Scope) -> Typed:
+    def _call(self, node: syntax.CallExpr, scope: NameScope) -> Typed:
         name = node.name
         if name in ("coalesce", "greatest", "least"):
             return self._first_of(name, [self.expr(arg, scope) for arg in node.args])
@@ -97,7 +88,7 @@ class Calls(Operations, ABC):
             result = settled(self.statement, left)
             return Typed(f"(CASE WHEN ({a.sql} = {b.sql}) THEN NULL ELSE {result.sql} END)", result.kind)
         if name == "set_config":
-            return self._set_config(node)
+            return self._set_config(node, scope)
         if name in ("json_agg", "jsonb_agg") and len(node.args) == 1:
             return self._json_array(node, scope)
         if node.star or name in aggregates() or name in window_functions():
@@ -116,7 +107,7 @@ class Calls(Operations, ABC):
         function, args = self._chosen(node, known, scope)
         return self._unnested(self._applied(function, args)) if function.is_set else self._applied(function, args)
 
-    def _nothing(self, node: Call, scope: Scope) -> Typed:
+    def _nothing(self, node: syntax.CallExpr, scope: NameScope) -> Typed:
         """A function that gives rows of a record, and here none."""
         count, kind = empty_functions()[node.name]
         args = [self.expr(arg, scope) for arg in node.args]
@@ -132,13 +123,13 @@ class Calls(Operations, ABC):
     def _unnested(self, listed: Typed) -> Typed:
         return Typed(f"unnest({listed.sql})", listed.kind)
 
-    def _expanded(self, node: Call, scope: Scope) -> Typed:
+    def _expanded(self, node: syntax.CallExpr, scope: NameScope) -> Typed:
         array = self.expr(node.args[0], scope)
         element = kind_of(array.kind.element)
         packed = f"lambda e, i: struct_pack(x := CAST(e AS {element.storage}), n := CAST(i AS INTEGER))"
         return Typed(f"list_transform({array.sql}, {packed})", record(("x", element), ("n", INT4)))
 
-    def listed(self, node: Call, scope: Scope) -> Typed:
+    def listed(self, node: syntax.CallExpr, scope: NameScope) -> Typed:
         """What a function in FROM gives, as a list of rows; its type is that of one row."""
         if node.name in empty_functions():
             return self._nothing(node, scope)
@@ -152,7 +143,7 @@ class Calls(Operations, ABC):
         applied = self._applied(function, args)
         return applied if function.is_set else Typed(f"[{applied.sql}]", applied.kind)
 
-    def _applied(self, function: Function, args: Sequence[Typed]) -> Typed:
+    def _applied(self, function: CatalogFunction, args: Sequence[Typed]) -> Typed:
         """A call; a list of the rows where the function gives several."""
         kind = result_kind(function, [arg.kind for arg in args])
         suffix = "[]" if function.is_set else ""
@@ -162,10 +153,12 @@ class Calls(Operations, ABC):
         kind = common_kind([arg.kind for arg in args], name.upper())
         return Typed(f"{name}({', '.join(coerced(self.statement, arg, kind).sql for arg in args)})", kind)
 
-    def _chosen(self, node: Call, candidates: Sequence[Function], scope: Scope) -> tuple[Function, list[Typed]]:
+    def _chosen(
+        self, node: syntax.CallExpr, candidates: Sequence[CatalogFunction], scope: NameScope
+    ) -> tuple[CatalogFunction, list[Typed]]:
         args = [self.expr(arg, scope) for arg in node.args]
         if node.name.startswith("pg_stat_get_") and not candidates:
-            candidates = (Function(node.name, ("any",), False, "int8", False, "NULL"),)
+            candidates = (CatalogFunction(node.name, ("any",), False, "int8", False, "NULL"),)
         kinds = [arg.kind for arg in args]
         function = chosen(candidates, kinds)
         if function is None:
@@ -178,12 +171,12 @@ class Calls(Operations, ABC):
         wanted = argument_kinds(function, kinds)
         return function, [self._argument(function, arg, kind) for arg, kind in zip(args, wanted, strict=True)]
 
-    def _argument(self, function: Function, arg: Typed, kind: Kind) -> Typed:
+    def _argument(self, function: CatalogFunction, arg: Typed, kind: Kind) -> Typed:
         if kind.name == "regclass" and arg.kind.name in ("int2", "int4", "int8"):
             kind = OID
         return coerced(self.statement, arg, kind)
 
-    def _filled(self, function: Function, args: Sequence[Typed]) -> str:
+    def _filled(self, function: CatalogFunction, args: Sequence[Typed]) -> str:
         """The template with its arguments and what the session says."""
         snapshot, visitor = self.statement.snapshot, self.statement.visitor
         named_schemas = visitor.named_schemas(snapshot)
@@ -223,9 +216,11 @@ class Calls(Operations, ABC):
         missing = "NULL" if len(args) > 1 else f"catalog_no_setting({args[0].sql})"
         return f"CASE lower({args[0].sql}) {cases} ELSE {missing} END"
 
-    def _set_config(self, node: Call) -> Typed:
+    def _set_config(self, node: syntax.CallExpr, scope: NameScope) -> Typed:
         if len(node.args) != 3:
             raise UndefinedFunction("function set_config does not exist", position=node.at + 1)
+        if any(_of_row(arg) for arg in node.args):
+            return Typed(f"catalog_no_change({self.text(self.expr(node.args[0], scope))})", TEXT)
         name, value, local = (
             self._plain_value(arg, kind) for arg, kind in zip(node.args, (TEXT, TEXT, BOOL), strict=True)
         )
@@ -238,31 +233,32 @@ class Calls(Operations, ABC):
         )
         return Typed(quote(now), TEXT)
 
-    def _plain_value(self, node: Expr, kind: Kind) -> object:
+    def _plain_value(self, node: syntax.Expr, kind: Kind) -> object:
         """The value of a constant or placeholder: set_config acts before the query runs, once."""
-        while isinstance(node, Cast):
+        while isinstance(node, syntax.CastExpr):
             node = node.expr
         match node:
-            case Constant("null"):
+            case syntax.Constant("null"):
                 return None
-            case Constant("bool", text):
+            case syntax.Constant("bool", text):
                 return text == "true"
-            case Constant(_, text):
+            case syntax.Constant(_, text):
                 return text
-            case Parameter(index):
+            case syntax.Parameter(index):
+                self.statement.check_given(node)
                 self.statement.declare(index, kind) if index in self.statement.parameters else (
                     self.statement.parameters.setdefault(index, kind)
                 )
                 values = self.statement.values
-                return values[index] if values is not None and index < len(values) else None
+                return values[index] if values is not None else None
             case _:
                 raise UnsupportedQuery("set_config takes constants", hint="SELECT set_config('work_mem', '8MB', false)")
 
-    def _typeof(self, node: Call, scope: Scope) -> Typed:
+    def _typeof(self, node: syntax.CallExpr, scope: NameScope) -> Typed:
         kind = self.expr(node.args[0], scope).kind
         return Typed(f"CAST({kind.oid} AS BIGINT)", named("regtype"))
 
-    def _json_object(self, node: Call, scope: Scope) -> Typed:
+    def _json_object(self, node: syntax.CallExpr, scope: NameScope) -> Typed:
         args = [settled(self.statement, self.expr(arg, scope)) for arg in node.args]
         parts = [
             f"CAST({as_text(self.statement, arg)} AS VARCHAR)"
@@ -272,13 +268,15 @@ class Calls(Operations, ABC):
         ]
         return Typed(f"catalog_json_object([{', '.join(parts)}])", named(node.name.removesuffix("_build_object")))
 
-    def _to_json(self, node: Call, scope: Scope) -> Typed:
+    def _to_json(self, node: syntax.CallExpr, scope: NameScope) -> Typed:
         arg = settled(self.statement, self.expr(node.args[0], scope))
         return Typed(self._json_text(arg), named(node.name.removeprefix("to_")))
 
-    def _row_to_json(self, node: Call, scope: Scope) -> Typed:
+    def _row_to_json(self, node: syntax.CallExpr, scope: NameScope) -> Typed:
         """The columns of an entry of FROM, which the one argument names."""
-        columns = scope.entry(node.args[0].parts) if len(node.args) == 1 and isinstance(node.args[0], Name) else None
+        columns = (
+            scope.entry(node.args[0].parts) if len(node.args) == 1 and isinstance(node.args[0], syntax.Name) else None
+        )
         if columns is None:
             shown = ", ".join(shown_kind(self.expr(arg, scope).kind) for arg in node.args)
             raise UndefinedFunction(
@@ -299,17 +297,19 @@ class Calls(Operations, ABC):
         value = as_text(self.statement, arg) if arg.kind.name in OID_TYPES else arg.sql  # an OID is no number there
         return f"coalesce(catalog_text(CAST(to_json({value}) AS VARCHAR)), 'null')"
 
-    def _json_array(self, node: Call, scope: Scope) -> Typed:
+    def _json_array(self, node: syntax.CallExpr, scope: NameScope) -> Typed:
         text = self._json_text(settled(self.statement, self.expr(node.args[0], scope)))
         distinct = "DISTINCT " if node.distinct else ""
         listed = f"string_agg({distinct}{text}, ', '{self.order_by(node.order, scope)}){self._behind(node, scope)}"
         return Typed(f"('[' || {listed} || ']')", named(node.name.removesuffix("_agg")))
 
-    def _aggregate(self, node: Call, scope: Scope) -> Typed:
+    def _aggregate(self, node: syntax.CallExpr, scope: NameScope) -> Typed:
         if node.star:
             if node.name != "count":
                 raise UndefinedFunction(f"{node.name}(*) does not exist", position=node.at + 1)
             return Typed("count(*)" + self._behind(node, scope), INT8)
+        if node.name == "count" and not node.distinct and len(node.args) == 1 and isinstance(node.args[0], syntax.Star):
+            return self._count_rows(node, node.args[0], scope)
         known = (*aggregates().get(node.name, ()), *window_functions().get(node.name, ()))
         function, args = self._chosen(node, known, scope)
         order = self.order_by(node.order, scope)
@@ -323,7 +323,12 @@ class Calls(Operations, ABC):
             return Typed(f"CAST({plain} AS {kind.storage})", kind)
         return Typed(body + self._behind(node, scope), result_kind(function, [arg.kind for arg in args]))
 
-    def _behind(self, node: Call, scope: Scope) -> str:
+    def _count_rows(self, node: syntax.CallExpr, star: syntax.Star, scope: NameScope) -> Typed:
+        """How many rows of an entry of FROM there are, those aside that an outer join has made of NULLs."""
+        there = " OR ".join(f"{column.sql} IS NOT NULL" for column in scope.star(star))
+        return Typed(f"count(CASE WHEN {there} THEN 1 END)" + self._behind(node, scope), INT8)
+
+    def _behind(self, node: syntax.CallExpr, scope: NameScope) -> str:
         shown = ""
         if node.filter is not None:
             shown = f" FILTER (WHERE {self.condition(node.filter, scope, 'FILTER')})"
@@ -331,7 +336,7 @@ class Calls(Operations, ABC):
             shown += f" OVER ({self.window(node.over, scope)})"
         return shown
 
-    def window(self, window: Window, scope: Scope) -> str:
+    def window(self, window: syntax.WindowDefinition, scope: NameScope) -> str:
         """What stands in a window's parentheses."""
         if window.base is not None:
             if window.base not in scope.windows:
@@ -341,13 +346,20 @@ class Calls(Operations, ABC):
         frame = f" {window.frame}" if window.frame else ""
         return (f"PARTITION BY {partition}" if partition else "") + self.order_by(window.order, scope) + frame
 
-    def order_by(self, order: Sequence[Order], scope: Scope) -> str:
+    def order_by(self, order: Sequence[syntax.SortKey], scope: NameScope) -> str:
         """ORDER BY over the columns of FROM; nothing for no keys."""
         keys = [order_key(settled(self.statement, self.expr(one.expr, scope)).sql, one) for one in order]
         return f" ORDER BY {', '.join(keys)}" if keys else ""
 
 
-def order_key(sql: str, order: Order) -> str:
+def order_key(sql: str, order: syntax.SortKey) -> str:
     """One key of ORDER BY in DuckDB's SQL."""
     direction = "DESC" if order.descending else "ASC"
     return f"{sql} {direction} NULLS {'FIRST' if order.nulls_first else 'LAST'}"
+
+
+def _of_row(node: syntax.Expr) -> bool:
+    """Whether an argument is a column's value."""
+    while isinstance(node, syntax.CastExpr):
+        node = node.expr
+    return isinstance(node, syntax.Name)

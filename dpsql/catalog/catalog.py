@@ -10,7 +10,6 @@ from decimal import Decimal
 from typing import Any, Final
 
 from dpsql.backends import Cancellation
-from dpsql.browsing import Visit
 from dpsql.catalog.engine import CatalogEngine
 from dpsql.catalog.kinds import REG_TYPES, STORED_SCALE, TEXT, UNKNOWN, Kind, kind_of
 from dpsql.catalog.literals import stored
@@ -19,15 +18,16 @@ from dpsql.catalog.queries import Queries
 from dpsql.catalog.routing import catalog_query
 from dpsql.catalog.scope import Out, Rendered
 from dpsql.catalog.snapshot import Snapshot
-from dpsql.catalog.syntax import Query
-from dpsql.catalog.typed import Statement
+from dpsql.catalog.syntax import ParsedQuery
+from dpsql.catalog.typed import TranslationContext
 from dpsql.catalog.visitor import Visitor
-from dpsql.compiler import intervals
-from dpsql.compiler.statements import QueryStatement
-from dpsql.engine import VERSION_TEXT, Engine
+from dpsql.compiler.ir import intervals
+from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.errors import Error, QueryTooComplex
+from dpsql.gateway.catalog_provider import CatalogContext
+from dpsql.gateway.engine import VERSION_TEXT, Engine
+from dpsql.gateway.results import Description, ObjectName, Result, ResultColumn
 from dpsql.policy import Role
-from dpsql.results import Description, ObjectName, Result, ResultColumn
 from dpsql.sqltypes import SqlType
 
 _EXACT: Final = frozenset({"BOOLEAN", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP"})
@@ -55,14 +55,14 @@ class Catalogs:
         self._made: dict[tuple[str, str], RoleCatalog] = {}
         self._lock = threading.Lock()
 
-    def browser(self, database: str, user: str) -> "Catalog":
+    def provider(self, database: str, user: str) -> "PolicyCatalogProvider":
         """The catalog as a user sees it.
 
         Raises:
             PolicyViolation: The user has no role in the policy.
         """
         role = self._engines[database].role(user)
-        return Catalog(self._of_role(database, role), self._databases(user))
+        return PolicyCatalogProvider(self._of_role(database, role), self.databases(user))
 
     def close(self) -> None:
         """Let go of the memory."""
@@ -71,7 +71,7 @@ class Catalogs:
                 made.close()
             self._made.clear()
 
-    def _databases(self, user: str) -> tuple[str, ...]:
+    def databases(self, user: str) -> tuple[str, ...]:
         """The databases that the user may open."""
         found = []
         for name, engine in self._engines.items():
@@ -127,16 +127,18 @@ class RoleCatalog:
                 self._engine = None
 
 
-class Catalog:
-    """A Browser over one role's catalog for one user."""
+class PolicyCatalogProvider:
+    """A CatalogProvider over one role's catalog for one user."""
 
     def __init__(self, role: RoleCatalog, databases: tuple[str, ...]) -> None:
         self._role = role
         self._databases = databases
 
-    def describe(self, statement: QueryStatement, types: Sequence[SqlType | None], visit: Visit) -> Description | None:
+    def describe(
+        self, statement: QueryStatement, types: Sequence[SqlType | None], context: CatalogContext
+    ) -> Description | None:
         """Tell what a catalog query takes and returns; nothing is executed."""
-        translated = self._translate(statement, types, None, visit)
+        translated = self._translate(statement, types, None, context)
         if translated is None:
             return None
         about, rendered = translated
@@ -152,11 +154,11 @@ class Catalog:
         statement: QueryStatement,
         values: Sequence[object],
         types: Sequence[SqlType | None],
-        visit: Visit,
+        context: CatalogContext,
         cancellation: Cancellation,
     ) -> Result | None:
         """Answer a catalog query."""
-        translated = self._translate(statement, types, values, visit)
+        translated = self._translate(statement, types, values, context)
         if translated is None:
             return None
         about, rendered = translated
@@ -174,12 +176,12 @@ class Catalog:
         statement: QueryStatement,
         types: Sequence[SqlType | None],
         values: Sequence[object] | None,
-        visit: Visit,
-    ) -> tuple[Statement, Rendered] | None:
+        context: CatalogContext,
+    ) -> tuple[TranslationContext, Rendered] | None:
         """The query in the engine's SQL; None where it is not the catalog's."""
         try:
             query = catalog_query(statement.sql, self._role.own, types)
-            return None if query is None else self._rendered(query, types, values, visit)
+            return None if query is None else self._rendered(query, types, values, context)
         except Error as error:
             if error.position is not None:
                 error.position += statement.offset
@@ -188,29 +190,33 @@ class Catalog:
             raise QueryTooComplex("the query nests too deep", hint="Write long chains of operators in parts.") from None
 
     def _rendered(
-        self, query: Query, types: Sequence[SqlType | None], values: Sequence[object] | None, visit: Visit
-    ) -> tuple[Statement, Rendered]:
+        self,
+        query: ParsedQuery,
+        types: Sequence[SqlType | None],
+        values: Sequence[object] | None,
+        context: CatalogContext,
+    ) -> tuple[TranslationContext, Rendered]:
         visitor = Visitor(
-            visit.user,
-            visit.database,
+            context.user,
+            context.database,
             self._databases,
-            {**_FACTS, **visit.settings()},
-            visit.now,
+            {**_FACTS, **context.settings()},
+            context.now,
             VERSION_TEXT,
-            visit.change,
+            context.change,
         )
         arrays = {index: KINDS[kind] for index, kind in enumerate(types) if kind is not None and kind.is_array}
-        about = Statement(self._role.snapshot, visitor, _declared(types), arrays, values)
+        about = TranslationContext(self._role.snapshot, visitor, _declared(types), arrays, values)
         return about, Queries(about).query(query, None)
 
-    def _stored(self, about: Statement, value: object, kind: Kind) -> object:
+    def _stored(self, about: TranslationContext, value: object, kind: Kind) -> object:
         """A placeholder's value as the engine takes it; the name of what a reg type stands for is its OID there."""
         if kind.name in REG_TYPES and isinstance(value, str):
             return about.snapshot.oid_of(kind.name, value, about.visitor.path_text(about.snapshot))
         return stored(about.visitor, value)
 
     def _shown(
-        self, rows: list[tuple[Any, ...]], columns: Sequence[Out], about: Statement
+        self, rows: list[tuple[Any, ...]], columns: Sequence[Out], about: TranslationContext
     ) -> Sequence[tuple[object, ...]]:
         """The rows as clients see them: most are what the engine gave."""
         kinds = [column.kind for column in columns]

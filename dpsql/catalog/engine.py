@@ -20,9 +20,9 @@ from dpsql.backends import Cancellation
 from dpsql.backends.duckdb import stoppable
 from dpsql.catalog.formats import moment_text
 from dpsql.catalog.kinds import Kind
-from dpsql.catalog.literals import array_elements, json_part, json_type
+from dpsql.catalog.literals import json_part, json_type
+from dpsql.catalog.memory_limit import MemoryLimit, quote_literal, size_of
 from dpsql.catalog.relations import Row, system_relations, typed_rows
-from dpsql.catalog.room import Room, quote_literal, size_of
 from dpsql.catalog.snapshot import Snapshot, quote_identifier, split_name
 from dpsql.catalog.typed import quote_name
 from dpsql.errors import (
@@ -45,6 +45,7 @@ _SIZED: Final = frozenset({"BOOLEAN", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", 
 STATEMENT_SECONDS: Final = 30.0
 """How long one may run."""
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
+    "allocator_background_threads": True,  # one for the whole process, as the instance opened last has it
     "threads": 1,
     "memory_limit": "512MB",
     "autoinstall_known_extensions": False,
@@ -83,7 +84,7 @@ class CatalogEngine:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._faults: dict[int, Error] = {}
-        self._room = Room()
+        self._memory = MemoryLimit()
         self._database = duckdb.connect(":memory:", config=_CONFIG)
         for name, rows in snapshot.rows.items():
             self._load(name, rows)
@@ -104,13 +105,13 @@ class CatalogEngine:
 
         Raises:
             QueryCanceled: It was stopped.
-            QueryTooComplex: It makes more text than there is room for.
+            QueryTooComplex: It makes more text than there is memory for.
             Error: It went wrong in a way that PostgreSQL has too, or that it does not know.
         """
         cursor = self._database.cursor()
         try:
             with stoppable(cursor, cancellation, STATEMENT_SECONDS):
-                self._room.open()
+                self._memory.open()
                 cursor.execute(sql, dict(values) or None)
                 return self._fetched(cursor)
         except duckdb.Error as error:
@@ -126,7 +127,7 @@ class CatalogEngine:
         # The others have values of one size each.
         long = [place for place, (_, kind, *_) in enumerate(cursor.description or ()) if str(kind) not in _SIZED]
         while len(rows) < MAX_ROWS and (some := cursor.fetchmany(min(_FEW, MAX_ROWS - len(rows)))):
-            self._room.take(sum(size_of(row[place]) for place in long for row in some))
+            self._memory.take(sum(size_of(row[place]) for place in long for row in some))
             rows += some
         return rows
 
@@ -178,7 +179,7 @@ class CatalogEngine:
         def call(*args: object) -> Any:
             try:
                 result = function(*args)
-                self._room.take(size_of(result))
+                self._memory.take(size_of(result))
                 return result
             except Error as error:
                 number = id(error)
@@ -194,20 +195,21 @@ class CatalogEngine:
 
     def _functions(self) -> Mapping[str, tuple[Callable[..., object], tuple[str, ...], str]]:
         text, number, truth, texts, big = "VARCHAR", "INTEGER", "BOOLEAN", "VARCHAR[]", "BIGINT"
-        snapshot, room = self._snapshot, self._room
+        snapshot, memory = self._snapshot, self._memory
         return {
-            "catalog_fits": (_strict(room.fits), (big,), truth),
+            "catalog_fits": (_strict(memory.fits), (big,), truth),
             "catalog_text": (_strict(str), (text,), text),
-            "catalog_concat": (_strict(room.concat), (text, text), text),
-            "catalog_repeat": (_strict(room.repeat), (text, number), text),
-            "catalog_replace": (_strict(room.replace), (text, text, text), text),
-            "catalog_replaceable": (_strict(room.replaceable), (text, text), text),
+            "catalog_concat": (_strict(memory.concat), (text, text), text),
+            "catalog_repeat": (_strict(memory.repeat), (text, number), text),
+            "catalog_replace": (_strict(memory.replace), (text, text, text), text),
+            "catalog_replaceable": (_strict(memory.replaceable), (text, text), text),
             "catalog_oid": (_strict(snapshot.oid_of), (text, text, text), big),
             "catalog_look_up": (_strict(snapshot.look_up), (text, text, text), big),
             "catalog_name": (snapshot.name_of, (text, big, text), text),
             "catalog_format_type": (snapshot.format_type, (big, number, text), text),
             "catalog_constraint": (snapshot.constraint_definition, (big, text), text),
             "catalog_index": (snapshot.index_definition, (big, number, text), text),
+            "catalog_view": (snapshot.view_definition, (big, text), text),
             "catalog_function_result": (snapshot.function_result, (big, text), text),
             "catalog_function_arguments": (snapshot.function_arguments, (big, text), text),
             "catalog_description": (snapshot.description, (big, number, text), text),
@@ -217,17 +219,18 @@ class CatalogEngine:
             "catalog_encoding": (_encoding_name, (number,), text),
             "catalog_encoding_number": (_strict(_encoding_number), (text,), number),
             "catalog_no_setting": (_no_setting, (text,), text),
+            "catalog_no_change": (_no_change, (text,), text),
             "catalog_quote_ident": (_strict(quote_identifier), (text,), text),
             "catalog_quote_literal": (_strict(quote_literal), (text,), text),
             "catalog_parse_ident": (_strict(lambda name: list(split_name(name))), (text,), texts),
-            "catalog_array_in": (_strict(array_elements), (text,), texts),
+            "catalog_array_in": (_strict(textformat.array_elements), (text,), texts),
             "catalog_float4": (_strict(textformat.real), ("FLOAT",), text),
             "catalog_float8": (_strict(textformat.double), ("DOUBLE",), text),
             "catalog_array_out": (_strict(_array_out), (texts,), text),
             "catalog_vector_out": (_strict(lambda parts: " ".join(map(str, parts))), (texts,), text),
-            "catalog_join": (room.join, (texts, text, text), text),
-            "catalog_split": (room.split, (text, text), texts),
-            "catalog_format": (room.format, (text, texts), text),
+            "catalog_join": (memory.join, (texts, text, text), text),
+            "catalog_split": (memory.split, (text, text), texts),
+            "catalog_format": (memory.format, (text, texts), text),
             "catalog_substring": (_substring, (text, number, number), text),
             "catalog_series": (_strict(_series), (big, big, big), "BIGINT[]"),
             "catalog_size": (_strict(_size), (big,), text),
@@ -284,6 +287,11 @@ def _encoding_number(name: str) -> int:
 def _no_setting(name: str | None) -> None:
     if name is not None:
         raise UndefinedObject(f'unrecognized configuration parameter "{name}"')
+
+
+def _no_change(name: str | None) -> None:
+    """set_config of a row: a query without rows, as pg_dump sends it where it looks for a setting, changes nothing."""
+    raise UnsupportedQuery("set_config takes constants", hint=f"SELECT set_config('{name}', '…', false)")
 
 
 def _initcap(text: str) -> str:

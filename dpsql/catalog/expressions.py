@@ -7,6 +7,7 @@ Rule 2: an operator or function that has no entry does not exist, as PostgreSQL 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from dpsql.catalog import syntax
 from dpsql.catalog.calls import Calls
 from dpsql.catalog.kinds import (
     BOOL,
@@ -22,36 +23,7 @@ from dpsql.catalog.kinds import (
 )
 from dpsql.catalog.literals import null, quote
 from dpsql.catalog.operations import shown_kind
-from dpsql.catalog.scope import Rendered, Scope
-from dpsql.catalog.syntax import (
-    Among,
-    AmongRows,
-    ArrayOf,
-    ArrayRows,
-    Between,
-    Call,
-    Case,
-    Cast,
-    Collate,
-    Constant,
-    Distinctness,
-    Exists,
-    Expr,
-    Field,
-    Like,
-    Logic,
-    Name,
-    Operation,
-    Parameter,
-    Quantified,
-    Query,
-    Row,
-    Scalar,
-    Star,
-    Subscript,
-    Test,
-    TypeName,
-)
+from dpsql.catalog.scope import NameScope, Rendered
 from dpsql.catalog.typed import (
     Typed,
     coerced,
@@ -71,86 +43,82 @@ class Expressions(Calls, ABC):
     """Translates expressions; queries inside them are translated by a class below."""
 
     @abstractmethod
-    def query(self, query: Query, outer: Scope | None) -> Rendered:
+    def query(self, query: syntax.ParsedQuery, outer: NameScope | None) -> Rendered:
         """Translate a query."""
 
-    def expr(self, node: Expr, scope: Scope) -> Typed:
+    def expr(self, node: syntax.Expr, scope: NameScope) -> Typed:
         """Translate an expression; its type is UNKNOWN where its place decides."""
         return self.statement.counted(self._plain(node, scope))
 
-    def _plain(self, node: Expr, scope: Scope) -> Typed:
+    def _plain(self, node: syntax.Expr, scope: NameScope) -> Typed:
         match node:
-            case Constant():
+            case syntax.Constant():
                 return self._constant(node)
-            case Parameter(index):
+            case syntax.Parameter(index):
+                self.statement.check_given(node)
                 return self._parameter(index)
-            case Name():
+            case syntax.Name():
                 found = scope.find(node)
                 return Typed(found.sql, found.kind)
-            case Star():
+            case syntax.Star():
                 raise UnsupportedQuery("row expansion via * is not supported here", position=node.at + 1)
-            case Cast(inner, to):
+            case syntax.CastExpr(inner, to):
                 return self._cast(inner, to, scope)
-            case Call():
+            case syntax.CallExpr():
                 return self._call(node, scope)
-            case Operation(operator, operands, at):
+            case syntax.Operation(operator, operands, at):
                 return self._operation(operator, [self.expr(one, scope) for one in operands], at)
-            case Logic(word, operands):
+            case syntax.Logic(word, operands):
                 return self._logic(word, operands, scope)
-            case Test():
+            case syntax.Test():
                 return self._test(node, scope)
-            case Case():
+            case syntax.CaseExpr():
                 return self._case(node, scope)
-            case Collate():
+            case syntax.Collate():
                 return self._collate(node, scope)
-            case Subscript():
+            case syntax.Subscript():
                 return self._subscript(node, scope)
-            case Field(inner, name):
+            case syntax.FieldExpr(inner, name):
                 return self._field(self.expr(inner, scope), name)
             case _:
                 return self._compound(node, scope)
 
-    def _compound(self, node: Expr, scope: Scope) -> Typed:
+    def _compound(self, node: syntax.Expr, scope: NameScope) -> Typed:
         match node:
-            case Distinctness(left, right, negated):
-                a, b = self._alike(self.expr(left, scope), self.expr(right, scope), "=", 0)
-                return Typed(f"({a.sql} IS {'NOT ' if negated else ''}DISTINCT FROM {b.sql})", BOOL)
-            case Between():
+            case syntax.Between():
                 return self._between(node, scope)
-            case Like(expr, pattern, escape, ignore_case, negated):
-                sides = self.expr(expr, scope), self.expr(pattern, scope)
-                sign = None if escape is None else self.text(self.expr(escape, scope))
-                return self._like(*sides, sign, ignore_case, negated)
-            case Among():
+            case syntax.Among():
                 return self._among(node, scope)
-            case AmongRows():
+            case syntax.AmongRows():
                 return self._among_rows(node, scope)
-            case Quantified():
+            case syntax.Quantified():
                 return self._quantified(node, scope)
-            case ArrayOf(items):
+            case syntax.ArrayOf(items):
                 return self._array([self.expr(item, scope) for item in items])
-            case ArrayRows(query):
+            case syntax.ArrayRows(query):
                 rendered = self._one_column(query, scope)
                 kind = rendered.columns[0].kind
                 return Typed(f"coalesce(ARRAY({rendered.sql}), [])", array_of(kind))
-            case Row(items):
+            case syntax.Row(items):
                 return self._row([settled(self.statement, self.expr(item, scope)) for item in items])
-            case Exists(query):
+            case syntax.ExistsExpr(query):
                 return Typed(f"EXISTS ({self.query(query, scope).sql})", BOOL)
-            case Scalar(query):
+            case syntax.ScalarExpr(query):
                 rendered = self._one_column(query, scope)
                 return Typed(f"({rendered.sql})", rendered.columns[0].kind)
             case _:
                 raise TypeError(f"no such expression: {type(node).__name__}")
 
-    def condition(self, node: Expr, scope: Scope, place: str) -> str:
+    def condition(self, node: syntax.Expr, scope: NameScope, place: str) -> str:
         """The SQL of a condition.
 
         Raises:
             DatatypeMismatch: It is none.
         """
         typed = (
-            coerced(self.statement, self.expr(node, scope), BOOL) if isinstance(node, Parameter | Constant) else None
+            coerced(self.statement, self.expr(node, scope), BOOL)
+            if isinstance(node, syntax.Parameter | syntax.Constant)
+            else None
         )
         typed = typed or self.expr(node, scope)
         if typed.kind == UNKNOWN:
@@ -159,13 +127,13 @@ class Expressions(Calls, ABC):
             raise DatatypeMismatch(f"argument of {place} must be type boolean, not type {shown_kind(typed.kind)}")
         return typed.sql
 
-    def _one_column(self, query: Query, scope: Scope) -> Rendered:
+    def _one_column(self, query: syntax.ParsedQuery, scope: NameScope) -> Rendered:
         rendered = self.query(query, scope)
         if len(rendered.columns) != 1:
             raise UnsupportedQuery("subquery must return only one column")
         return rendered
 
-    def _constant(self, node: Constant) -> Typed:
+    def _constant(self, node: syntax.Constant) -> Typed:
         match node.kind:
             case "string":
                 return Typed(quote(node.text), UNKNOWN, constant=node)
@@ -185,16 +153,16 @@ class Expressions(Calls, ABC):
             return Typed(placeholder(index, kind), kind)
         return Typed(placeholder(index, TEXT), UNKNOWN, parameter=index)
 
-    def _cast(self, inner: Expr, to: TypeName, scope: Scope) -> Typed:
+    def _cast(self, inner: syntax.Expr, to: syntax.TypeName, scope: NameScope) -> Typed:
         kind = self.type_named(to)
-        modifier = to.modifiers[0] if to.modifiers and kind.name in ("varchar", "bpchar") else -1
+        modifier = to.modifiers[0] if to.modifiers and kind.name in ("varchar", "bpchar", "bit") else -1
         if kind.name == "bpchar" and to.parts == ("bpchar",) and not to.modifiers:
             modifier = 1  # CHAR alone is char(1)
-        if isinstance(inner, ArrayOf) and not inner.items:
+        if isinstance(inner, syntax.ArrayOf) and not inner.items:
             return Typed(f"CAST([] AS {kind.storage})", kind)
         return coerced(self.statement, self.expr(inner, scope), kind, modifier=modifier)
 
-    def type_named(self, to: TypeName) -> Kind:
+    def type_named(self, to: syntax.TypeName) -> Kind:
         """The type of a name.
 
         Raises:
@@ -206,32 +174,33 @@ class Expressions(Calls, ABC):
             raise UndefinedObject(f'type "{".".join(to.parts)}" does not exist') from None
         return array_of(kind) if to.array else kind
 
-    def _logic(self, word: str, operands: Sequence[Expr], scope: Scope) -> Typed:
+    def _logic(self, word: str, operands: Sequence[syntax.Expr], scope: NameScope) -> Typed:
         conditions = [self.condition(one, scope, word.upper()) for one in operands]
         if word == "not":
             return Typed(f"(NOT {conditions[0]})", BOOL)
         return Typed(f"({f' {word.upper()} '.join(conditions)})", BOOL)
 
-    def _test(self, node: Test, scope: Scope) -> Typed:
+    def _test(self, node: syntax.Test, scope: NameScope) -> Typed:
         typed = self.expr(node.expr, scope)
         typed = settled(self.statement, typed) if node.what == "null" else coerced(self.statement, typed, BOOL)
         what = "NULL" if node.what == "unknown" else node.what.upper()
-        return Typed(f"({typed.sql} IS {'NOT ' if node.negated else ''}{what})", BOOL)
+        return Typed(f"({typed.sql} IS {what})", BOOL)
 
-    def _between(self, node: Between, scope: Scope) -> Typed:
+    def _between(self, node: syntax.Between, scope: NameScope) -> Typed:
         expr, low, high = (self.expr(one, scope) for one in (node.expr, node.low, node.high))
         above, below = self._compare(">=", expr, low, 0), self._compare("<=", expr, high, 0)
-        return Typed(f"({'NOT ' if node.negated else ''}({above.sql} AND {below.sql}))", BOOL)
+        return Typed(f"({above.sql} AND {below.sql})", BOOL)
 
-    def _among(self, node: Among, scope: Scope) -> Typed:
+    def _among(self, node: syntax.Among, scope: NameScope) -> Typed:
         left = self.expr(node.expr, scope)
         equal = [self._compare("=", left, self.expr(item, scope), 0).sql for item in node.items]
-        sql = f"({' OR '.join(equal)})"
-        return Typed(f"(NOT {sql})" if node.negated else sql, BOOL)
+        return Typed(f"({' OR '.join(equal)})", BOOL)
 
-    def _among_rows(self, node: AmongRows, scope: Scope) -> Typed:
+    def _among_rows(self, node: syntax.AmongRows, scope: NameScope) -> Typed:
         rendered = self.query(node.query, scope)
-        sides = [self.expr(one, scope) for one in (node.expr.items if isinstance(node.expr, Row) else (node.expr,))]
+        sides = [
+            self.expr(one, scope) for one in (node.expr.items if isinstance(node.expr, syntax.Row) else (node.expr,))
+        ]
         if len(sides) != len(rendered.columns):
             raise UnsupportedQuery("subquery has too many columns")
         pairs = [
@@ -241,12 +210,11 @@ class Expressions(Calls, ABC):
         left = ", ".join(a.sql for a, _ in pairs)
         right = ", ".join(b.sql for _, b in pairs)
         left = f"({left})" if len(pairs) > 1 else left
-        sql = f"({left} IN (SELECT {right} FROM ({rendered.sql}) AS q))"
-        return Typed(f"(NOT {sql})" if node.negated else sql, BOOL)
+        return Typed(f"({left} IN (SELECT {right} FROM ({rendered.sql}) AS q))", BOOL)
 
-    def _quantified(self, node: Quantified, scope: Scope) -> Typed:
+    def _quantified(self, node: syntax.Quantified, scope: NameScope) -> Typed:
         left = self.expr(node.expr, scope)
-        if isinstance(node.over, Query):
+        if isinstance(node.over, syntax.ParsedQuery):
             rendered = self._one_column(node.over, scope)
             listed = f"coalesce(ARRAY({rendered.sql}), [])"
             over = Typed(listed, array_of(rendered.columns[0].kind))
@@ -257,14 +225,18 @@ class Expressions(Calls, ABC):
         if not over.kind.is_array:
             raise DatatypeMismatch("op ANY/ALL (array) requires array on right side", position=node.at + 1)
         element = Typed("e", kind_of(over.kind.element))
+        asked = left.sql if isinstance(node.expr, syntax.ScalarExpr) else None
+        if asked is not None:  # DuckDB takes no subquery within a lambda
+            left = Typed("asked.it", left.kind)
         test = self._operation(node.operator, [left, element], node.at)
         tests = f"list_transform({over.sql}, lambda e: {test.sql})"
         decided, decides, otherwise = ("and", "FALSE", "TRUE") if node.every else ("or", "TRUE", "FALSE")
         unknown = f"WHEN list_count({tests}) < len({tests}) THEN NULL"
         sql = f"WHEN list_bool_{decided}({tests}) = {decides} THEN {decides} {unknown} ELSE {otherwise}"
-        return Typed(f"(CASE WHEN {over.sql} IS NULL THEN NULL {sql} END)", BOOL)
+        whole = f"CASE WHEN {over.sql} IS NULL THEN NULL {sql} END"
+        return Typed(f"({whole})" if asked is None else f"(SELECT {whole} FROM (SELECT {asked} AS it) AS asked)", BOOL)
 
-    def _case(self, node: Case, scope: Scope) -> Typed:
+    def _case(self, node: syntax.CaseExpr, scope: NameScope) -> Typed:
         results = [self.expr(result, scope) for _, result in node.branches]
         results += [] if node.default is None else [self.expr(node.default, scope)]
         # ELSE comes first where it is about the type.
@@ -280,14 +252,17 @@ class Expressions(Calls, ABC):
         default = f" ELSE {values[-1]}" if node.default is not None else ""
         return Typed(f"(CASE {branches}{default} END)", kind)
 
-    def _collate(self, node: Collate, scope: Scope) -> Typed:
+    def _collate(self, node: syntax.Collate, scope: NameScope) -> Typed:
         if node.collation[-1] not in ("default", "C", "c", "POSIX", "posix", "ucs_basic", "en_US", "en-x-icu"):
             raise UndefinedObject(f'collation "{node.collation[-1]}" for encoding "UTF8" does not exist')
         typed = self.expr(node.expr, scope)
         return settled(self.statement, typed)
 
-    def _subscript(self, node: Subscript, scope: Scope) -> Typed:
+    def _subscript(self, node: syntax.Subscript, scope: NameScope) -> Typed:
         array = self.expr(node.expr, scope)
+        if array.kind.name == "name" and node.low is not None and not node.slice:  # a name is its characters, from 0
+            at = coerced(self.statement, self.expr(node.low, scope), INT4).sql
+            return Typed(f"substr({array.sql}, {at} + 1, 1)", named("char"))
         if not array.kind.is_array:
             raise DatatypeMismatch(
                 f"cannot subscript type {shown_kind(array.kind)} because it does not support subscripting"

@@ -211,9 +211,9 @@ pg_get_function_identity_arguments(oid) text = catalog_function_arguments({0}, {
 pg_get_function_arg_default(oid, int4) text = NULL
 pg_get_function_sqlbody(oid) text = NULL
 pg_get_functiondef(oid) text = NULL
-pg_get_viewdef(oid) text = NULL
-pg_get_viewdef(oid, bool) text = NULL
-pg_get_viewdef(oid, int4) text = NULL
+pg_get_viewdef(oid) text = catalog_view({0}, {path})
+pg_get_viewdef(oid, bool) text = catalog_view({0}, {path})
+pg_get_viewdef(oid, int4) text = catalog_view({0}, {path})
 pg_get_ruledef(oid) text = NULL
 pg_get_ruledef(oid, bool) text = NULL
 pg_get_triggerdef(oid) text = NULL
@@ -364,7 +364,7 @@ _LINE: Final = re.compile(r"(\w+)\(([^)]*)\) (setof )?(\w+) = (.*)")
 
 
 @dataclass(frozen=True)
-class Function:
+class CatalogFunction:
     """A function for certain argument types.
 
     Attributes:
@@ -407,8 +407,8 @@ def _takes(kind: Kind, name: str) -> bool:
     return implicit(kind, named(name))
 
 
-def _read(text: str) -> Mapping[str, tuple[Function, ...]]:
-    found: dict[str, list[Function]] = {}
+def _read(text: str) -> Mapping[str, tuple[CatalogFunction, ...]]:
+    found: dict[str, list[CatalogFunction]] = {}
     for line in filter(None, text.splitlines()):
         match = _LINE.fullmatch(line)
         if match is None:
@@ -417,12 +417,12 @@ def _read(text: str) -> Mapping[str, tuple[Function, ...]]:
         listed = tuple(part.strip() for part in args.split(",") if part.strip())
         repeats = bool(listed) and listed[-1].endswith("...")
         plain = tuple(part.removesuffix("...") for part in listed)
-        found.setdefault(name, []).append(Function(name, plain, repeats, result, bool(is_set), sql))
+        found.setdefault(name, []).append(CatalogFunction(name, plain, repeats, result, bool(is_set), sql))
     return {name: tuple(functions) for name, functions in found.items()}
 
 
 @cache
-def functions() -> Mapping[str, tuple[Function, ...]]:
+def functions() -> Mapping[str, tuple[CatalogFunction, ...]]:
     """Plain functions by name."""
     return _read(_TEXTS + _NUMBERS + _ARRAYS + _SESSION + _OBJECTS + _with_users(_PRIVILEGES) + _TIMES)
 
@@ -439,18 +439,18 @@ def _with_users(text: str) -> str:
 
 
 @cache
-def aggregates() -> Mapping[str, tuple[Function, ...]]:
+def aggregates() -> Mapping[str, tuple[CatalogFunction, ...]]:
     """Aggregates by name."""
     return _read(_AGGREGATES)
 
 
 @cache
-def window_functions() -> Mapping[str, tuple[Function, ...]]:
+def window_functions() -> Mapping[str, tuple[CatalogFunction, ...]]:
     """Window functions by name."""
     return _read(_WINDOWS)
 
 
-def chosen(candidates: Sequence[Function], kinds: Sequence[Kind]) -> Function | None:
+def chosen(candidates: Sequence[CatalogFunction], kinds: Sequence[Kind]) -> CatalogFunction | None:
     """The function that a call with arguments of these types means; None where none fits.
 
     Of those that take as many of the very types, a constant without a type prefers the one that takes it as text.
@@ -459,7 +459,7 @@ def chosen(candidates: Sequence[Function], kinds: Sequence[Kind]) -> Function | 
     return max(fitting, key=lambda function: (function.exact(kinds), function.texts(kinds)), default=None)
 
 
-def result_kind(function: Function, kinds: Sequence[Kind]) -> Kind:
+def result_kind(function: CatalogFunction, kinds: Sequence[Kind]) -> Kind:
     """The type of a call's result."""
     match function.result:
         case "anyelement":
@@ -484,7 +484,7 @@ def _minimum(kind: Kind) -> Kind:
     return named("text") if kind.name in ("name", "varchar", "char", "unknown") else kind
 
 
-def argument_kinds(function: Function, kinds: Sequence[Kind]) -> list[Kind]:
+def argument_kinds(function: CatalogFunction, kinds: Sequence[Kind]) -> list[Kind]:
     """The types that a call's arguments are cast to."""
     wanted = [*function.args, *[function.args[-1]] * (len(kinds) - len(function.args))] if function.args else []
     arrays = [kind for kind in kinds if kind.is_array]

@@ -30,23 +30,10 @@ REG_TYPES: Final = (
 )
 OID_TYPES: Final = ("oid", *REG_TYPES)
 _SQL_TYPES: Final = {
-    "bool": SqlType.BOOLEAN,
-    "int2": SqlType.SMALLINT,
-    "int4": SqlType.INTEGER,
-    "int8": SqlType.BIGINT,
-    "oid": SqlType.BIGINT,
-    "float4": SqlType.REAL,
-    "float8": SqlType.DOUBLE,
-    "numeric": SqlType.NUMERIC,
-    "bytea": SqlType.BYTEA,
-    "date": SqlType.DATE,
-    "time": SqlType.TIME,
-    "timestamp": SqlType.TIMESTAMP,
-    "timestamptz": SqlType.TIMESTAMPTZ,
-    "interval": SqlType.INTERVAL,
-    "json": SqlType.JSON,
-    "jsonb": SqlType.JSON,
+    **{one.oid: one for one in SqlType if not (one.is_array or one.is_text or one in (SqlType.UUID, SqlType.UNKNOWN))},
+    **{26: SqlType.BIGINT, 3802: SqlType.JSON},  # oid, jsonb
 }
+"""By the OID of the type; what is not here goes over the wire as text."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +76,7 @@ class Kind:
     @property
     def sql_type(self) -> SqlType:
         """What the rest of dpsql takes it for."""
-        plain = _SQL_TYPES.get(kind_of(self.element).name if self.is_array else self.name, SqlType.TEXT)
+        plain = _SQL_TYPES.get(kind_of(self.element).oid if self.is_array else self.oid, SqlType.TEXT)
         return plain.array if self.is_array else plain
 
 

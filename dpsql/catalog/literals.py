@@ -6,23 +6,18 @@ Rule: what a constant means is read here, as PostgreSQL reads it; DuckDB's own r
 import json
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, Final
-from zoneinfo import ZoneInfo
 
 from dpsql import textformat
-from dpsql.catalog.kinds import BOOL, REG_TYPES, Kind, kind_of
+from dpsql.catalog.kinds import REG_TYPES, Kind, kind_of
 from dpsql.catalog.visitor import Visitor
-from dpsql.compiler import intervals
-from dpsql.errors import Error, InvalidText, NumberOutOfRange, QueryTooComplex
-from dpsql.sqltypes import Span
+from dpsql.compiler.ir import intervals
+from dpsql.errors import InvalidText, NumberOutOfRange, QueryTooComplex
+from dpsql.sqltypes import Span, SqlType
+from dpsql.textformat import array_elements, read, read_whole, zone
 
-_RANGES: Final = {"int2": 2**15, "int4": 2**31, "int8": 2**63}
-_LONG: Final = {
-    **{"int2": "smallint", "int4": "integer", "int8": "bigint", "bool": "boolean", "float8": "double precision"},
-    **{"float4": "real", "timestamptz": "timestamp with time zone", "timestamp": "timestamp without time zone"},
-}
-_ELEMENT: Final = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,{}"]*))\s*(,|$)', re.S)
 _ENDS: Final = frozenset({"infinity", "-infinity", "epoch"})
 LookUp = Callable[[str, str], int]
 
@@ -58,10 +53,10 @@ def literal(visitor: Visitor, look_up: LookUp, text: str, kind: Kind) -> str:
         return f"CAST([{', '.join(items)}] AS {kind.storage})"
     if kind.name in REG_TYPES:
         return f"CAST({look_up(kind.name, text)} AS BIGINT)"
-    if kind.name == "oid" or kind.name in _RANGES:
-        return f"CAST({_integer(text, kind)} AS {kind.storage})"
-    if kind == BOOL:
-        return str(textformat.read_boolean(text.encode())).upper()
+    if kind.name == "oid":
+        return f"CAST({read_whole('oid', -(2**32), 2**32 - 1, text)} AS {kind.storage})"
+    if kind.sql_type.is_integer:
+        return f"CAST({read(kind.sql_type, text)} AS {kind.storage})"
     if kind.name == "timestamptz":
         return f"TIMESTAMP {quote(str(_instant(visitor, text)))}"
     reader = _READERS.get(kind.name)
@@ -77,47 +72,26 @@ def stored(visitor: Visitor, value: Any) -> Any:
     return intervals.constant(value) if isinstance(value, Span) else value
 
 
-def _integer(text: str, kind: Kind) -> int:
-    if not re.fullmatch(r"\s*[+-]?[0-9]{1,40}\s*", text):
-        raise _invalid(kind.name, text)
-    number, limit = int(text), _RANGES.get(kind.name, 2**32)
-    if not -limit <= number < limit:
-        raise NumberOutOfRange(f'value "{text}" is out of range for type {_LONG.get(kind.name, kind.name)}')
-    return number
-
-
 def _instant(visitor: Visitor, text: str) -> datetime | str:
     """A moment in UTC; one without an offset is of the session's time zone."""
     word = text.strip().lower()
     if word in _ENDS:
         return word
-    moment = visitor.now if word == "now" else textformat.read_timestamptz(text.encode())
-    zone = ZoneInfo(visitor.setting("TimeZone") or "UTC")
-    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)).astimezone(UTC).replace(tzinfo=None)
+    moment = visitor.now if word == "now" else read(SqlType.TIMESTAMPTZ, text)
+    local = zone(visitor.setting("TimeZone") or "UTC")
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=local)).astimezone(UTC).replace(tzinfo=None)
 
 
-def _date(text: str) -> str:
-    return _ended(text, "DATE", lambda raw: textformat.read_date(raw))
+def _ended(kind: SqlType, name: str) -> Callable[[str], str]:
+    def written(text: str) -> str:
+        word = text.strip().lower()
+        return f"CAST({quote(word if word in _ENDS else str(read(kind, text)))} AS {name})"
 
-
-def _timestamp(text: str) -> str:
-    return _ended(text, "TIMESTAMP", lambda raw: textformat.read_timestamp(raw))
-
-
-def _ended(text: str, name: str, read: Callable[[bytes], date]) -> str:
-    word = text.strip().lower()
-    return f"CAST({quote(word if word in _ENDS else str(read(text.encode())))} AS {name})"
-
-
-def _interval(text: str) -> str:
-    try:
-        return f"CAST({quote(intervals.read(text))} AS INTERVAL)"
-    except ValueError:
-        raise _invalid("interval", text) from None
+    return written
 
 
 def _numeric(text: str) -> str:
-    number = textformat.read_numeric(text.encode())
+    number: Decimal = read(SqlType.NUMERIC, text)
     if not number.is_finite():
         raise NumberOutOfRange(f'"{text[:64]}" is not a finite number')
     return f"({number:f})"
@@ -140,7 +114,7 @@ def _loaded(text: str) -> Any:
     try:
         return json.loads(text, parse_float=_Number, parse_int=_Number, parse_constant=_no_constant)
     except (ValueError, RecursionError):
-        raise _invalid("json", text) from None
+        raise InvalidText(f'invalid input syntax for type json: "{text[:64]}"') from None
 
 
 class _Number(str):
@@ -155,7 +129,7 @@ def jsonb_text(value: Any) -> str:
     """JSON as jsonb prints it: shorter keys first, of equal ones the last, a blank behind colon and comma."""
     match value:
         case _Number():
-            return textformat.numeric(textformat.read_numeric(value.encode()))
+            return textformat.numeric(read(SqlType.NUMERIC, value))
         case dict():
             keys = sorted(value, key=lambda key: (len(key.encode()), key.encode()))
             return "{" + ", ".join(f"{jsonb_text(key)}: {jsonb_text(value[key])}" for key in keys) + "}"
@@ -213,48 +187,21 @@ def json_type(text: str) -> str:
             return "string"
 
 
-def _float(storage: str) -> Callable[[str], str]:
-    return lambda text: f"CAST('{textformat.read_float(text.encode())}' AS {storage})"
+def _simple(kind: SqlType, storage: str) -> Callable[[str], str]:
+    return lambda text: f"CAST('{read(kind, text)}' AS {storage})"
 
 
 _READERS: Final[Mapping[str, Callable[[str], str]]] = {
-    "float4": _float("FLOAT"),
-    "float8": _float("DOUBLE"),
+    "bool": lambda text: str(read(SqlType.BOOLEAN, text)).upper(),
+    "float4": _simple(SqlType.REAL, "FLOAT"),
+    "float8": _simple(SqlType.DOUBLE, "DOUBLE"),
     "numeric": _numeric,
-    "bytea": lambda text: f"unhex('{textformat.read_bytea(text.encode()).hex()}')",
-    "date": _date,
-    "time": lambda text: f"TIME '{textformat.read_time(text.encode())}'",
-    "timestamp": _timestamp,
-    "interval": _interval,
-    "uuid": lambda text: quote(str(textformat.read_uuid(text.encode()))),
+    "bytea": lambda text: f"unhex('{read(SqlType.BYTEA, text).hex()}')",
+    "date": _ended(SqlType.DATE, "DATE"),
+    "time": _simple(SqlType.TIME, "TIME"),
+    "timestamp": _ended(SqlType.TIMESTAMP, "TIMESTAMP"),
+    "interval": lambda text: f"CAST({quote(intervals.constant(read(SqlType.INTERVAL, text)))} AS INTERVAL)",
+    "uuid": lambda text: quote(str(read(SqlType.UUID, text))),
     "json": _json,
     "jsonb": _jsonb,
 }
-
-
-def _invalid(name: str, text: str) -> Error:
-    return InvalidText(f'invalid input syntax for type {_LONG.get(name, name)}: "{text[:64]}"')
-
-
-def array_elements(text: str) -> list[str | None]:
-    """The elements of an array as it is written, of one dimension.
-
-    Raises:
-        InvalidText: It is not written so.
-    """
-    inner = text.strip()
-    if not (inner.startswith("{") and inner.endswith("}")):
-        raise InvalidText(f'malformed array literal: "{text[:64]}"')
-    inner, found, at = inner[1:-1], list[str | None](), 0
-    if not inner.strip():
-        return found
-    while True:
-        match = _ELEMENT.match(inner, at)
-        if match is None:
-            raise InvalidText(f'malformed array literal: "{text[:64]}"')
-        plain = (match[2] or "").strip()
-        quoted = None if match[1] is None else re.sub(r"\\(.)", r"\1", match[1])
-        found.append(quoted if quoted is not None else None if plain.upper() == "NULL" else plain)
-        if not match[3]:
-            return found
-        at = match.end()

@@ -13,8 +13,8 @@ from typing import Final
 
 from dpsql.catalog.kinds import Kind, array_of, named
 from dpsql.catalog.relations import Row, typed_rows
-from dpsql.compiler.catalog import SYSTEM_TABLES
-from dpsql.policy import Column, Policy, Role, Table
+from dpsql.compiler.scope.catalog import SYSTEM_TABLES
+from dpsql.policy import Policy, PolicyColumn, Role, Table
 from dpsql.sqltypes import ARRAYS, SqlType
 
 KeyType = Callable[[str, str], SqlType]
@@ -196,7 +196,7 @@ class PolicyObjects:
 
     def _primary(self, table: Table) -> tuple[str, ...]:
         """The columns that are unique: the unit key where a unit has one row, else what another table leads to."""
-        if table.unit_key is not None and table.max_rows == 1:
+        if table.unit_key is not None and table.rows_per_unit == 1:
             return (table.unit_key,)
         for child in self._policy.tables:
             if child.unit_via is not None and child.unit_via.table == table.name and child.name in self._role.tables:
@@ -221,9 +221,9 @@ class PolicyObjects:
             if parent is None or parent.name not in self._role.tables:
                 return None
             return parent, table.unit_via.on
-        if table.unit_key is None or table.max_rows == 1:
+        if table.unit_key is None or table.rows_per_unit == 1:
             return None
-        units = [other for other in self._visible() if other.unit_key is not None and other.max_rows == 1]
+        units = [other for other in self._visible() if other.unit_key is not None and other.rows_per_unit == 1]
         return (units[0], ((table.unit_key, str(units[0].unit_key)),)) if len(units) == 1 else None
 
     def _numbers(self, parent: Table, pairs: Iterable[tuple[str, str]]) -> tuple[int, ...]:
@@ -309,12 +309,20 @@ class PolicyObjects:
             for number, column in enumerate(columns, 1):
                 yield "pg_attribute", _attribute(index, number, column.name, column.kind, False)
             yield "pg_index", _index(index, oid, columns)
-            constraint = self.oids[f"constraint {shown.path} {key.name}"]
-            yield "pg_depend", _depends(index, constraint)
+        constraint = self.oids[f"constraint {shown.path} {key.name}"]
+        if key.kind == "p":
+            yield "pg_depend", _depends((_CLASS_OID, index), (_CONSTRAINT_OID, constraint), "i")
+        else:  # by its index, clients find the key that a foreign one leads to
+            yield "pg_depend", _depends((_CONSTRAINT_OID, constraint), (_CLASS_OID, index), "n")
+        for number in key.columns:
+            yield "pg_depend", _depends((_CONSTRAINT_OID, constraint), (_CLASS_OID, oid, number), "a")
+        for number in key.there:
+            there = self.table_oid(str(key.refers))
+            yield "pg_depend", _depends((_CONSTRAINT_OID, constraint), (_CLASS_OID, there, number), "n")
         yield (
             "pg_constraint",
             {
-                "oid": self.oids[f"constraint {shown.path} {key.name}"],
+                "oid": constraint,
                 "conname": key.name,
                 "connamespace": namespace,
                 "contype": key.kind,
@@ -360,7 +368,7 @@ def _system_view(name: str) -> Shown:
     return Shown("dpsql", name, "v", columns, (), None)
 
 
-def _column_comment(column: Column | None) -> str | None:
+def _column_comment(column: PolicyColumn | None) -> str | None:
     """The description, and bounds or domain."""
     if column is None:
         return "key: may be joined on and counted"
@@ -422,15 +430,10 @@ def _description(relation: int, number: int, text: str) -> Row:
     return {"objoid": relation, "classoid": _CLASS_OID, "objsubid": number, "description": text}
 
 
-def _depends(index: int, constraint: int) -> Row:
-    """An index that is there for the sake of a constraint."""
-    return {
-        "classid": _CLASS_OID,
-        "objid": index,
-        "refclassid": _CONSTRAINT_OID,
-        "refobjid": constraint,
-        "deptype": "i",
-    }
+def _depends(dependent: tuple[int, int], on: tuple[int, ...], kind: str) -> Row:
+    """What depends on what, each with the OIDs of its relation and of itself, and a column's number."""
+    names = ("refclassid", "refobjid", "refobjsubid")
+    return {"classid": dependent[0], "objid": dependent[1], "deptype": kind, **dict(zip(names, on, strict=False))}
 
 
 @cache

@@ -20,7 +20,7 @@ from dpsql.catalog.kinds import (
 )
 from dpsql.catalog.literals import quote
 from dpsql.catalog.typed import (
-    Statement,
+    TranslationContext,
     Typed,
     coerced,
     common_kind,
@@ -59,7 +59,7 @@ class Operations:
         statement: What the translation is about.
     """
 
-    def __init__(self, statement: Statement) -> None:
+    def __init__(self, statement: TranslationContext) -> None:
         self.statement = statement
 
     def text(self, typed: Typed) -> str:
@@ -69,7 +69,12 @@ class Operations:
     def _operation(self, operator: str, operands: Sequence[Typed], at: int) -> Typed:
         if len(operands) == 1:
             return self._prefix(operator, operands[0], at)
+        if operator in _LIKES:
+            return self._like(operands, *_LIKES[operator])
         left, right = operands
+        if operator == "IS DISTINCT FROM":
+            one, other = self._alike(left, right, "=", at)
+            return Typed(f"({one.sql} IS DISTINCT FROM {other.sql})", BOOL)
         if operator in _COMPARISONS:
             return self._compare(operator, left, right, at)
         if operator in _PATTERNS:
@@ -77,8 +82,6 @@ class Operations:
             options = ", 'i'" if ignore_case else ""
             matched = f"regexp_matches({self.text(left)}, {self.text(right)}{options})"
             return Typed(f"(NOT {matched})" if negated else matched, BOOL)
-        if operator in _LIKES:
-            return self._like(left, right, None, *_LIKES[operator])
         if operator == "||":
             return self._concatenate(left, right, at)
         if operator == "^@":
@@ -92,6 +95,8 @@ class Operations:
         if operator in _BITS:
             kind = common_kind([left.kind, right.kind], operator)
             a, b = (coerced(self.statement, side, kind).sql for side in (left, right))
+            if kind.name == "bit":
+                a, b = f"CAST({a} AS BIT)", f"CAST({b} AS BIT)"
             sql = f"xor({a}, {b})" if operator == "#" else f"({a} {_BITS[operator]} {b})"
             return Typed(f"CAST({sql} AS {kind.storage})", kind)
         if operator in ("@>", "<@", "&&") and (left.kind.is_array or right.kind.is_array):
@@ -206,10 +211,10 @@ class Operations:
         a, b = (settled(self.statement, one).sql for one in (left, right))
         return Typed(f"CAST(({a} {operator} {b}) AS {kind.storage})", kind)
 
-    def _like(self, left: Typed, right: Typed, escape: str | None, ignore_case: bool, negated: bool) -> Typed:
-        name = "ilike_escape" if ignore_case else "like_escape"
-        sign = quote("\\") if escape is None else escape
-        sql = f"{name}({self.text(left)}, {self.text(right)}, {sign})"
+    def _like(self, operands: Sequence[Typed], ignore_case: bool, negated: bool) -> Typed:
+        left, right, *escape = map(self.text, operands)
+        sign = escape[0] if escape else quote("\\")
+        sql = f"{'ilike' if ignore_case else 'like'}_escape({left}, {right}, {sign})"
         return Typed(f"(NOT {sql})" if negated else sql, BOOL)
 
 

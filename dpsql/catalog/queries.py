@@ -8,39 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from dpsql.catalog import syntax
 from dpsql.catalog.calls import order_key
 from dpsql.catalog.expressions import Expressions
 from dpsql.catalog.kinds import INT8, OID, TEXT, UNKNOWN, Kind, kind_of, named
 from dpsql.catalog.literals import quote
-from dpsql.catalog.naming import column_name
 from dpsql.catalog.operations import shown_kind
 from dpsql.catalog.relations import Relation, system_relations
 from dpsql.catalog.rowfunctions import RELATION_FUNCTIONS
 from dpsql.catalog.rowsets import rowset, session_rows
-from dpsql.catalog.scope import Binding, Out, Rendered, Scope
-from dpsql.catalog.syntax import (
-    Alias,
-    Body,
-    CallSource,
-    Constant,
-    Cte,
-    Expr,
-    Item,
-    JoinSource,
-    Name,
-    Order,
-    Query,
-    QuerySource,
-    Select,
-    SetOperation,
-    Source,
-    Star,
-    TableSource,
-    Values,
-    Window,
-)
+from dpsql.catalog.scope import Binding, NameScope, Out, Rendered
 from dpsql.catalog.typed import Typed, coerced, common_kind, quote_name, settled
-from dpsql.catalog.views import VIEWS
+from dpsql.catalog.views import VIEWS, view_query
 from dpsql.errors import (
     GroupingError,
     InvalidSyntax,
@@ -53,6 +32,8 @@ from dpsql.errors import (
 _SEARCHED: Final = ("pg_catalog",)
 _MOST_COLUMNS: Final = 1664
 """As PostgreSQL has it."""
+_NONE, _WEAK, _STRONG = range(3)
+"""How strongly an expression suggests a name."""
 
 
 def system_relation(parts: Sequence[str]) -> Relation | None:
@@ -66,7 +47,7 @@ def system_relation(parts: Sequence[str]) -> Relation | None:
 class Queries(Expressions):
     """Translates queries, and what stands in them."""
 
-    def query(self, query: Query, outer: Scope | None) -> Rendered:
+    def query(self, query: syntax.ParsedQuery, outer: NameScope | None) -> Rendered:
         """Translate a query; its columns of unknown type are text."""
         return self._typed(self._query(query, outer))
 
@@ -82,11 +63,11 @@ class Queries(Expressions):
             columns.append(replace(column, kind=kind))
         return Rendered(f"SELECT {', '.join(items)} FROM ({rendered.sql})", tuple(columns))
 
-    def _query(self, query: Query, outer: Scope | None) -> Rendered:
-        scope = Scope(outer)
+    def _query(self, query: syntax.ParsedQuery, outer: NameScope | None) -> Rendered:
+        scope = NameScope(outer)
         ctes = [self._cte(cte, query.recursive, scope) for cte in query.ctes]
         body = query.body
-        if isinstance(body, Select):
+        if isinstance(body, syntax.Select):
             rendered = self._select(body, scope, query.order)
         else:
             rendered = self._ordered(self._body(body, scope), query.order)
@@ -95,17 +76,17 @@ class Queries(Expressions):
             sql = f"WITH {'RECURSIVE ' if query.recursive else ''}{', '.join(ctes)} {sql}"
         return Rendered(sql, rendered.columns)
 
-    def _limits(self, query: Query, scope: Scope) -> str:
+    def _limits(self, query: syntax.ParsedQuery, scope: NameScope) -> str:
         shown = ""
         for word, node in (("LIMIT", query.limit), ("OFFSET", query.offset)):
-            if node is not None and not (isinstance(node, Constant) and node.kind == "null"):
-                shown += f" {word} {coerced(self.statement, self.expr(node, Scope(scope.outer)), INT8).sql}"
+            if node is not None and not (isinstance(node, syntax.Constant) and node.kind == "null"):
+                shown += f" {word} {coerced(self.statement, self.expr(node, NameScope(scope.outer)), INT8).sql}"
         return shown
 
-    def _cte(self, cte: Cte, recursive: bool, scope: Scope) -> str:
+    def _cte(self, cte: syntax.Cte, recursive: bool, scope: NameScope) -> str:
         name = self.statement.fresh("w")
         body = cte.query.body
-        if recursive and isinstance(body, SetOperation) and body.word == "union" and not cte.query.ctes:
+        if recursive and isinstance(body, syntax.CombinedQuery) and body.word == "union" and not cte.query.ctes:
             rendered = self._recursive(cte, body, name, scope)
         else:
             rendered = self.query(cte.query, scope)
@@ -114,7 +95,7 @@ class Queries(Expressions):
         listed = ", ".join(column.sql for column in columns)
         return f"{name}({listed}) AS ({rendered.sql})"
 
-    def _recursive(self, cte: Cte, body: SetOperation, name: str, scope: Scope) -> Rendered:
+    def _recursive(self, cte: syntax.Cte, body: syntax.CombinedQuery, name: str, scope: NameScope) -> Rendered:
         """A query that may refer to itself in its second half, whose types are those of the first."""
         first = self._typed(self._body(body.left, scope))
         columns = _renamed(first.columns, cte.columns)
@@ -125,18 +106,18 @@ class Queries(Expressions):
         second = self._typed(second, [column.kind for column in first.columns])
         return Rendered(f"({first.sql}) UNION {'ALL ' if body.all else ''}({second.sql})", first.columns)
 
-    def _body(self, body: Body, scope: Scope) -> Rendered:
+    def _body(self, body: syntax.Body, scope: NameScope) -> Rendered:
         match body:
-            case Query():
+            case syntax.ParsedQuery():
                 return self._query(body, scope)
-            case Select():
-                return self._select(body, Scope(scope), ())
-            case Values():
+            case syntax.Select():
+                return self._select(body, NameScope(scope), ())
+            case syntax.ValuesList():
                 return self._values(body, scope)
-            case SetOperation():
+            case syntax.CombinedQuery():
                 return self._set_operation(body, scope)
 
-    def _set_operation(self, body: SetOperation, scope: Scope) -> Rendered:
+    def _set_operation(self, body: syntax.CombinedQuery, scope: NameScope) -> Rendered:
         sides = [self._body(body.left, scope), self._body(body.right, scope)]
         word = body.word.upper()
         if len(sides[0].columns) != len(sides[1].columns):
@@ -150,7 +131,7 @@ class Queries(Expressions):
         alias = self.statement.fresh("u")
         return Rendered(f"SELECT * FROM ({united}) AS {alias}({listed})", columns)
 
-    def _values(self, body: Values, scope: Scope) -> Rendered:
+    def _values(self, body: syntax.ValuesList, scope: NameScope) -> Rendered:
         rows = [[self.expr(node, scope) for node in row] for row in body.rows]
         if len({len(row) for row in rows}) > 1:
             raise InvalidSyntax("VALUES lists must all be the same length")
@@ -168,7 +149,7 @@ class Queries(Expressions):
     def _cell(self, typed: Typed, kind: Kind) -> str:
         return coerced(self.statement, typed, TEXT if kind == UNKNOWN else kind).sql
 
-    def _ordered(self, rendered: Rendered, order: Sequence[Order]) -> Rendered:
+    def _ordered(self, rendered: Rendered, order: Sequence[syntax.SortKey]) -> Rendered:
         """A set operation or VALUES in an order: by names or numbers of its columns."""
         keys = []
         for one in order:
@@ -180,7 +161,7 @@ class Queries(Expressions):
 
     # SELECT
 
-    def _select(self, select: Select, scope: Scope, order: Sequence[Order]) -> Rendered:
+    def _select(self, select: syntax.Select, scope: NameScope, order: Sequence[syntax.SortKey]) -> Rendered:
         sources = [self._source(source, scope) for source in select.sources]
         where = "" if select.where is None else f" WHERE {self.condition(select.where, scope, 'WHERE')}"
         scope.windows = self._windows(select.windows, scope)
@@ -196,10 +177,10 @@ class Queries(Expressions):
         sql += (f" FROM {', '.join(sources)}" if sources else "") + where + group + having
         return Rendered(sql + (f" ORDER BY {', '.join(keys)}" if keys else ""), columns)
 
-    def _windows(self, windows: Sequence[tuple[str, Window]], scope: Scope) -> Mapping[str, str]:
+    def _windows(self, windows: Sequence[tuple[str, syntax.WindowDefinition]], scope: NameScope) -> Mapping[str, str]:
         return {name: self.window(window, scope) for name, window in windows}
 
-    def _items(self, select: Select, scope: Scope) -> Sequence[Out]:
+    def _items(self, select: syntax.Select, scope: NameScope) -> Sequence[Out]:
         outs: list[Out] = []
         for item in select.items:
             outs += self._item(item, scope)
@@ -207,42 +188,42 @@ class Queries(Expressions):
                 raise QueryTooComplex(f"target lists can have at most {_MOST_COLUMNS} entries")
         return outs
 
-    def _item(self, item: Item, scope: Scope) -> Sequence[Out]:
-        if isinstance(item.expr, Star):
+    def _item(self, item: syntax.SelectItem, scope: NameScope) -> Sequence[Out]:
+        if isinstance(item.expr, syntax.Star):
             return scope.star(item.expr)
         typed = self.expr(item.expr, scope)
         if typed.parameter is not None:
             typed = settled(self.statement, typed)
-        return [Out(item.alias or column_name(item.expr), typed.kind, typed.sql)]
+        return [Out(item.alias or _column_name(item.expr), typed.kind, typed.sql)]
 
-    def _distinct(self, select: Select, outs: Sequence[Out], scope: Scope) -> str:
+    def _distinct(self, select: syntax.Select, outs: Sequence[Out], scope: NameScope) -> str:
         if select.distinct is None:
             return ""
         keys = dict.fromkeys(self._key(node, outs, scope) for node in select.distinct)
         return f"DISTINCT ON ({', '.join(keys)}) " if keys else "DISTINCT "
 
-    def _group(self, select: Select, outs: Sequence[Out], scope: Scope) -> str:
+    def _group(self, select: syntax.Select, outs: Sequence[Out], scope: NameScope) -> str:
         if not select.group:
             return ""
         keys = dict.fromkeys(self._group_key_sql(node, outs, scope) for node in select.group)
         return f" GROUP BY {', '.join(keys)}"
 
-    def _group_key_sql(self, node: Expr, outs: Sequence[Out], scope: Scope) -> str:
+    def _group_key_sql(self, node: syntax.Expr, outs: Sequence[Out], scope: NameScope) -> str:
         """A key of GROUP BY: a column of FROM before one of the list."""
-        if isinstance(node, Name) and len(node.parts) == 1:
+        if isinstance(node, syntax.Name) and len(node.parts) == 1:
             try:
                 return scope.find(node).sql
             except UndefinedColumn:
                 pass
         return self._key(node, outs, scope)
 
-    def _key(self, node: Expr, outs: Sequence[Out], scope: Scope) -> str:
+    def _key(self, node: syntax.Expr, outs: Sequence[Out], scope: NameScope) -> str:
         number = _position(node, outs)
         if number is not None:
             return outs[number - 1].sql
         return settled(self.statement, self.expr(node, scope)).sql
 
-    def _order_key(self, order: Order, select: Select, outs: Sequence[Out], scope: Scope) -> str:
+    def _order_key(self, order: syntax.SortKey, select: syntax.Select, outs: Sequence[Out], scope: NameScope) -> str:
         number = _position(order.expr, outs)
         if number is not None:
             return order_key(str(number), order)
@@ -254,20 +235,20 @@ class Queries(Expressions):
 
     # FROM
 
-    def _source(self, source: Source, scope: Scope) -> str:
+    def _source(self, source: syntax.Source, scope: NameScope) -> str:
         """An entry of FROM; its names are in the scope from here on."""
         match source:
-            case TableSource():
+            case syntax.TableSource():
                 return self._table(source, scope)
-            case QuerySource(query, alias, lateral):
+            case syntax.QuerySource(query, alias, lateral):
                 inner = scope if lateral else _beside(scope)
                 return self._aliased(self.query(query, inner), alias, scope, "LATERAL " if lateral else "")
-            case CallSource():
+            case syntax.CallSource():
                 return self._function(source, scope)
-            case JoinSource():
+            case syntax.JoinSource():
                 return self._join(source, scope)
 
-    def _table(self, source: TableSource, scope: Scope) -> str:
+    def _table(self, source: syntax.TableSource, scope: NameScope) -> str:
         cte = scope.cte(source.parts[0]) if len(source.parts) == 1 else None
         if cte is not None:
             name = source.alias.name or source.parts[0]
@@ -277,7 +258,7 @@ class Queries(Expressions):
             raise UndefinedTable(f'relation "{".".join(source.parts)}" does not exist', position=source.at + 1)
         return self._system_table(relation, source, scope)
 
-    def _system_table(self, relation: Relation, source: TableSource, scope: Scope) -> str:
+    def _system_table(self, relation: Relation, source: syntax.TableSource, scope: NameScope) -> str:
         columns = tuple(Out(one.name, one.kind, quote_name(one.name)) for one in relation.attributes)
         name = source.alias.name or relation.name
         sql = self._relation_sql(relation)
@@ -303,7 +284,7 @@ class Queries(Expressions):
 
     def _view(self, relation: Relation) -> str:
         """A view's columns by name, with the types that they have in PostgreSQL; what it leaves out is NULL."""
-        rendered = self.query(VIEWS[relation.key], None)
+        rendered = self.query(view_query(relation.key), None)
         by_name = {column.name: column for column in rendered.columns}
         items = []
         for attribute in relation.attributes:
@@ -315,10 +296,10 @@ class Queries(Expressions):
             items.append(f"{sql} AS {quote_name(attribute.name)}")
         return f"(SELECT {', '.join(items)} FROM ({rendered.sql}))"
 
-    def _aliased(self, rendered: Rendered, alias: Alias, scope: Scope, before: str) -> str:
+    def _aliased(self, rendered: Rendered, alias: syntax.Alias, scope: NameScope, before: str) -> str:
         return before + self._bound(f"({rendered.sql})", rendered.columns, alias, scope)
 
-    def _bound(self, sql: str, columns: Sequence[Out], alias: Alias, scope: Scope) -> str:
+    def _bound(self, sql: str, columns: Sequence[Out], alias: syntax.Alias, scope: NameScope) -> str:
         """Give an entry of FROM its inner name, and note what its columns are called."""
         inner = self.statement.fresh("t")
         renamed = _renamed(columns, alias.columns)
@@ -326,13 +307,13 @@ class Queries(Expressions):
         scope.bindings.append(Binding(((alias.name or inner,),), outs))
         return f"{sql} AS {inner}"
 
-    def _function(self, source: CallSource, scope: Scope) -> str:
+    def _function(self, source: syntax.CallSource, scope: NameScope) -> str:
         call = source.call
         name = source.alias.name or call.name
         alias = replace(source.alias, name=name)
         if call.name in RELATION_FUNCTIONS:
             relation = system_relations()["pg_catalog", RELATION_FUNCTIONS[call.name]]
-            return self._system_table(relation, TableSource((relation.name,), alias, call.at), scope)
+            return self._system_table(relation, syntax.TableSource((relation.name,), alias, call.at), scope)
         if call.name == "pg_get_keywords":
             columns = [Out(field, kind, quote_name(field)) for field, kind in _KEYWORDS]
             return self._bound('"keywords"', columns, alias, scope)
@@ -354,7 +335,7 @@ class Queries(Expressions):
             columns.append(Out("ordinality", INT8, "ordinality"))
         return self._bound(f"LATERAL ({sql})", columns, alias, scope)
 
-    def _side_by_side(self, source: CallSource, alias: Alias, scope: Scope) -> str:
+    def _side_by_side(self, source: syntax.CallSource, alias: syntax.Alias, scope: NameScope) -> str:
         """Unnest of several arrays: row by row, NULL where one has ended."""
         arrays = [self.expr(arg, scope) for arg in source.call.args]
         for array in arrays:
@@ -370,7 +351,7 @@ class Queries(Expressions):
 
     # Joins
 
-    def _join(self, source: JoinSource, scope: Scope) -> str:
+    def _join(self, source: syntax.JoinSource, scope: NameScope) -> str:
         before = len(scope.bindings)
         left = self._source(source.left, scope)
         middle = len(scope.bindings)
@@ -380,7 +361,7 @@ class Queries(Expressions):
         word = {"inner": "JOIN", "left": "LEFT JOIN", "right": "RIGHT JOIN", "full": "FULL JOIN"}[source.kind]
         if source.on is not None:
             # A join's condition sees the two sides and what is around, not what stands beside it in FROM.
-            seen = Scope(scope.outer, scope.bindings[before:], list(scope.merged), scope.ctes)
+            seen = NameScope(scope.outer, scope.bindings[before:], list(scope.merged), scope.ctes)
             return f"({left} {word} {right} ON {self.condition(source.on, seen, 'JOIN/ON')})"
         names = source.using or self._shared(scope.bindings[before:middle], scope.bindings[middle:])
         pairs = [self._pair(name, scope.bindings[before:middle], scope.bindings[middle:]) for name in names]
@@ -424,17 +405,62 @@ def _renamed(columns: Sequence[Out], names: Sequence[str]) -> tuple[Out, ...]:
     )
 
 
-def _beside(scope: Scope) -> Scope:
+def _beside(scope: NameScope) -> NameScope:
     """What a query in FROM sees: WITH and what is around, not what stands beside it."""
-    return Scope(scope.outer, [], [], scope.ctes)
+    return NameScope(scope.outer, [], [], scope.ctes)
 
 
-def _position(node: Expr, columns: Sequence[Out]) -> int | None:
+def _position(node: syntax.Expr, columns: Sequence[Out]) -> int | None:
     """The number of the column of the list that a key names, by number or by name; None where it does not."""
-    if isinstance(node, Constant) and node.kind == "integer":
+    if isinstance(node, syntax.Constant) and node.kind == "integer":
         if not 1 <= int(node.text) <= len(columns):
             raise InvalidSyntax(f"ORDER BY position {node.text} is not in select list")
         return int(node.text)
-    if isinstance(node, Name) and len(node.parts) == 1:
+    if isinstance(node, syntax.Name) and len(node.parts) == 1:
         return next((place for place, out in enumerate(columns, 1) if out.name == node.parts[0]), None)
     return None
+
+
+def _column_name(expr: syntax.Expr) -> str:
+    """The name that PostgreSQL gives a column of this expression, where the query gives none."""
+    return _figured(expr)[0] or "?column?"
+
+
+def _figured(expr: syntax.Expr) -> tuple[str | None, int]:
+    """A name, and how strongly the expression suggests it."""
+    match expr:
+        case syntax.Name(parts):
+            return parts[-1], _STRONG
+        case syntax.FieldExpr(_, name):
+            return name, _STRONG
+        case syntax.CallExpr():
+            return expr.name, _STRONG
+        case syntax.Subscript(inner) | syntax.Collate(inner):
+            return _figured(inner)
+        case syntax.CastExpr(inner, to):
+            figured = _figured(inner)
+            return figured if figured[1] == _STRONG else (to.parts[-1], _WEAK)
+        case syntax.CaseExpr(_, _, default):
+            figured = (None, _NONE) if default is None else _figured(default)
+            return figured if figured[1] == _STRONG else ("case", _WEAK)
+        case syntax.ExistsExpr():
+            return "exists", _STRONG
+        case syntax.ArrayOf() | syntax.ArrayRows():
+            return "array", _STRONG
+        case syntax.Row():
+            return "row", _STRONG
+        case syntax.ScalarExpr(query):
+            return _query_name(query)
+        case _:
+            return None, _NONE
+
+
+def _query_name(query: syntax.ParsedQuery) -> tuple[str | None, int]:
+    """The name of a subquery's one column: that of its first SELECT."""
+    body = query.body
+    while isinstance(body, syntax.ParsedQuery | syntax.CombinedQuery):
+        body = body.body if isinstance(body, syntax.ParsedQuery) else body.left
+    if not isinstance(body, syntax.Select) or not body.items:
+        return "column1", _STRONG
+    item = body.items[0]
+    return (item.alias, _STRONG) if item.alias is not None else _figured(item.expr)

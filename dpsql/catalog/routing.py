@@ -4,6 +4,7 @@ A query over no relation needs it for its functions, and for arrays, JSON and by
 queries has no expressions of.
 """
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
@@ -12,13 +13,14 @@ from typing import Final
 
 from dpsql.catalog.functions import functions
 from dpsql.catalog.kinds import OID_TYPES
-from dpsql.catalog.parser import parse_catalog_query
 from dpsql.catalog.queries import system_relation
+from dpsql.catalog.reading import read_query
 from dpsql.catalog.relations import INFORMATION_SCHEMA, PG_CATALOG, system_relations
 from dpsql.catalog.rowfunctions import RELATION_FUNCTIONS, empty_functions
-from dpsql.catalog.syntax import ArrayOf, ArrayRows, Call, Cast, Quantified, Query, Subscript, TableSource
-from dpsql.compiler.functions import CALLS
-from dpsql.errors import Error, UnsupportedQuery
+from dpsql.catalog.syntax import ArrayOf, ArrayRows, CallExpr, CastExpr, ParsedQuery, Quantified, Subscript, TableSource
+from dpsql.compiler.ir.functions import CALLS
+from dpsql.compiler.sql.parse import tokenize
+from dpsql.errors import Error, QueryTooComplex, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -47,7 +49,7 @@ def _telling_words() -> frozenset[str]:
     return _own_functions() | relations | {PG_CATALOG, INFORMATION_SCHEMA, "array"} | _TYPES
 
 
-def catalog_query(sql: str, own: frozenset[str], types: Sequence[SqlType | None] = ()) -> Query | None:
+def catalog_query(sql: str, own: frozenset[str], types: Sequence[SqlType | None] = ()) -> ParsedQuery | None:
     """The tree of a query if it is the catalog's.
 
     Args:
@@ -56,6 +58,8 @@ def catalog_query(sql: str, own: frozenset[str], types: Sequence[SqlType | None]
         types: The types that the client has declared for placeholders.
 
     Raises:
+        Error: It reads the catalog, and cannot be read itself.
+        QueryTooComplex: It is too long or nests too deep, whoever reads it.
         UnsupportedQuery: It mixes relations of the catalog with others.
     """
     words = {word.lower() for word in _WORD.findall(sql)}
@@ -63,8 +67,12 @@ def catalog_query(sql: str, own: frozenset[str], types: Sequence[SqlType | None]
     if not (declared or "[" in sql or words & _telling_words() or any(word.startswith("pg_") for word in words)):
         return None
     try:
-        query = parse_catalog_query(sql)
+        query = read_query(sql)
+    except QueryTooComplex:
+        raise  # it is so to every reader
     except Error:
+        if _reads_catalog(sql):
+            raise
         return None
     named = list(_relations(query, frozenset()))
     known = [parts for parts in named if system_relation(parts) is not None or _is_system(parts)]
@@ -78,6 +86,15 @@ def catalog_query(sql: str, own: frozenset[str], types: Sequence[SqlType | None]
     if known:
         return query
     return query if not named and (declared or _uses_catalog(query)) else None
+
+
+def _reads_catalog(sql: str) -> bool:
+    """Whether a text that cannot be read names a relation of the catalog after FROM or JOIN."""
+    try:
+        words = [token.text.lower() for token in tokenize(sql)]
+    except Error:
+        return False
+    return any(first in ("from", "join") and _is_system((second,)) for first, second in itertools.pairwise(words))
 
 
 def _is_system(parts: tuple[str, ...]) -> bool:
@@ -98,19 +115,19 @@ def _relations(node: object, ctes: frozenset[str]) -> Iterator[tuple[str, ...]]:
         if len(node.parts) > 1 or node.parts[0] not in ctes:
             yield node.parts
         return
-    if isinstance(node, Query):
+    if isinstance(node, ParsedQuery):
         ctes = ctes | {cte.name for cte in node.ctes}
     for child in _children(node):
         yield from _relations(child, ctes)
 
 
 def _uses_catalog(node: object) -> bool:
-    if isinstance(node, Call) and (node.name in _own_functions() or PG_CATALOG in node.parts[:-1]):
+    if isinstance(node, CallExpr) and (node.name in _own_functions() or PG_CATALOG in node.parts[:-1]):
         return True
-    if isinstance(node, Cast) and (node.to.array or node.to.parts[-1] in _TYPES or node.to.parts[0] == PG_CATALOG):
+    if isinstance(node, CastExpr) and (node.to.array or node.to.parts[-1] in _TYPES or node.to.parts[0] == PG_CATALOG):
         return True
     if isinstance(node, ArrayOf | ArrayRows | Subscript):
         return True
-    if isinstance(node, Quantified) and not isinstance(node.over, Query):
+    if isinstance(node, Quantified) and not isinstance(node.over, ParsedQuery):
         return _uses_catalog(node.expr)  # the compiler knows arrays after ANY and ALL
     return any(_uses_catalog(child) for child in _children(node))

@@ -8,7 +8,7 @@ from dpsql.catalog.kinds import Kind, kind_of
 from dpsql.catalog.literals import quote
 from dpsql.catalog.objects import DATABASE_TABLESPACE, OWNER_OID
 from dpsql.catalog.relations import Relation, Row
-from dpsql.catalog.typed import Statement, quote_name
+from dpsql.catalog.typed import TranslationContext, quote_name
 from dpsql.catalog.visitor import Visitor
 
 _UTF8 = 6
@@ -87,7 +87,7 @@ def _setting(name: str, value: str) -> Row:
     }
 
 
-def rowset(statement: Statement, relation: Relation, rows: Sequence[Row]) -> str:
+def rowset(statement: TranslationContext, relation: Relation, rows: Sequence[Row]) -> str:
     """Rows as a query; what a row leaves out has its default."""
     columns = ", ".join(quote_name(one.name) for one in relation.attributes)
     shown = [_row(relation, row) for row in rows]

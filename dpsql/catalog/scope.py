@@ -44,7 +44,7 @@ class Binding:
 
 
 @dataclass
-class Scope:
+class NameScope:
     """The names that a query may use.
 
     Attributes:
@@ -55,7 +55,7 @@ class Scope:
         windows: The windows of WINDOW.
     """
 
-    outer: "Scope | None" = None
+    outer: "NameScope | None" = None
     bindings: list[Binding] = field(default_factory=list)
     merged: list[Out] = field(default_factory=list)
     ctes: dict[str, Rendered] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Scope:
 
     def cte(self, name: str) -> Rendered | None:
         """The query of WITH of a name, here or outside."""
-        scope: Scope | None = self
+        scope: NameScope | None = self
         while scope is not None:
             if name in scope.ctes:
                 return scope.ctes[name]
@@ -78,7 +78,7 @@ class Scope:
             UndefinedTable: Its qualifier means nothing.
             AmbiguousColumn: There are several.
         """
-        scope: Scope | None = self
+        scope: NameScope | None = self
         while scope is not None:
             found = scope._own(node)
             if len(found) > 1:
@@ -107,7 +107,7 @@ class Scope:
         shown = ".".join(node.parts)
         if len(node.parts) == 1:
             return UndefinedColumn(f'column "{shown}" does not exist', position=node.at + 1)
-        scope: Scope | None = self
+        scope: NameScope | None = self
         while scope is not None:
             if scope._qualified(node.parts[:-1]):
                 return UndefinedColumn(f"column {shown} does not exist", position=node.at + 1)
@@ -133,7 +133,7 @@ class Scope:
 
     def entry(self, qualifier: tuple[str, ...]) -> Sequence[Out] | None:
         """The columns of an entry of FROM, here or outside; None where there is none of the name."""
-        scope: Scope | None = self
+        scope: NameScope | None = self
         while scope is not None:
             found = scope._qualified(qualifier)
             if found:

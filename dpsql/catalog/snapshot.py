@@ -331,6 +331,22 @@ class Snapshot:
         return f"CREATE {unique}INDEX {name} ON {on} USING btree ({self._column_list(relation, listed)})"
 
     @cached_property
+    def _views(self) -> frozenset[int]:
+        return frozenset(_oid(row) for row in self.rows["pg_class"] if row["relkind"] == "v")
+
+    def view_definition(self, oid: int | None, path: str) -> str | None:
+        """pg_get_viewdef: columns and types, and no row; the views of dpsql are no queries of tables."""
+        if oid not in self._views:
+            return None
+        columns = [row for row in self.rows["pg_attribute"] if row["attrelid"] == oid]
+        listed = (
+            f"NULL::{self.format_type(_int(row['atttypid']), _int(row['atttypmod']), path)} "
+            f"AS {quote_identifier(str(row['attname']))}"
+            for row in columns
+        )
+        return f" SELECT {', '.join(listed)}\n  WHERE false;"
+
+    @cached_property
     def _descriptions(self) -> Mapping[tuple[int, int], tuple[int, str]]:
         return {
             (_int(row["objoid"]), _int(row["objsubid"])): (_int(row["classoid"]), str(row["description"]))

@@ -1,6 +1,6 @@
 """syntax: the tree of a query as PostgreSQL's grammar has it; nothing is looked up yet."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Union
 
 
@@ -23,9 +23,10 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """$1 is index 0."""
+    """$1 is index 0; `at` is where it stands."""
 
     index: int
+    at: int = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Star:
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class CastExpr:
     """expr::type."""
 
     expr: "Expr"
@@ -53,7 +54,7 @@ class Cast:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SortKey:
     """One key of ORDER BY."""
 
     expr: "Expr"
@@ -62,17 +63,17 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class WindowDefinition:
     """What stands behind OVER; `base` is the name of another window."""
 
     base: str | None
     partition: tuple["Expr", ...]
-    order: tuple[Order, ...]
+    order: tuple[SortKey, ...]
     frame: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallExpr:
     """A function call, with what may stand in it and behind it."""
 
     parts: tuple[str, ...]
@@ -80,9 +81,9 @@ class Call:
     at: int
     star: bool = False
     distinct: bool = False
-    order: tuple[Order, ...] = ()
+    order: tuple[SortKey, ...] = ()
     filter: Union["Expr", None] = None
-    over: Window | None = None
+    over: WindowDefinition | None = None
 
     @property
     def name(self) -> str:
@@ -92,7 +93,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operator with one operand or two."""
+    """An operator with one operand or two; LIKE, which is ~~, may have a third, its ESCAPE.
+
+    IS DISTINCT FROM is an operator too.
+    """
 
     operator: str
     operands: tuple["Expr", ...]
@@ -109,59 +113,35 @@ class Logic:
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """IS [NOT] null, true, false or unknown."""
+    """IS null, true, false or unknown."""
 
     expr: "Expr"
     what: str
-    negated: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Distinctness:
-    """IS [NOT] DISTINCT FROM."""
-
-    left: "Expr"
-    right: "Expr"
-    negated: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """[NOT] BETWEEN."""
+    """BETWEEN."""
 
     expr: "Expr"
     low: "Expr"
     high: "Expr"
-    negated: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Like:
-    """[NOT] LIKE or ILIKE; `escape` is None for a backslash."""
-
-    expr: "Expr"
-    pattern: "Expr"
-    escape: Union["Expr", None]
-    ignore_case: bool
-    negated: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Among:
-    """[NOT] IN (list)."""
+    """IN (list)."""
 
     expr: "Expr"
     items: tuple["Expr", ...]
-    negated: bool
 
 
 @dataclass(frozen=True, slots=True)
 class AmongRows:
-    """[NOT] IN (query)."""
+    """IN (query)."""
 
     expr: "Expr"
-    query: "Query"
-    negated: bool
+    query: "ParsedQuery"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +150,13 @@ class Quantified:
 
     operator: str
     expr: "Expr"
-    over: Union["Expr", "Query"]
+    over: Union["Expr", "ParsedQuery"]
     every: bool
     at: int
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class CaseExpr:
     """CASE."""
 
     operand: Union["Expr", None]
@@ -195,7 +175,7 @@ class ArrayOf:
 class ArrayRows:
     """ARRAY(query)."""
 
-    query: "Query"
+    query: "ParsedQuery"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,17 +186,17 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Exists:
+class ExistsExpr:
     """EXISTS (query)."""
 
-    query: "Query"
+    query: "ParsedQuery"
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
+class ScalarExpr:
     """A query that stands for one value."""
 
-    query: "Query"
+    query: "ParsedQuery"
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +210,7 @@ class Subscript:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FieldExpr:
     """(expr).name."""
 
     expr: "Expr"
@@ -250,31 +230,29 @@ Expr = (
     | Parameter
     | Name
     | Star
-    | Cast
-    | Call
+    | CastExpr
+    | CallExpr
     | Operation
     | Logic
     | Test
-    | Distinctness
     | Between
-    | Like
     | Among
     | AmongRows
     | Quantified
-    | Case
+    | CaseExpr
     | ArrayOf
     | ArrayRows
     | Row
-    | Exists
-    | Scalar
+    | ExistsExpr
+    | ScalarExpr
     | Subscript
-    | Field
+    | FieldExpr
     | Collate
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class SelectItem:
     """One entry of SELECT's list."""
 
     expr: Expr
@@ -302,7 +280,7 @@ class TableSource:
 class QuerySource:
     """A query in FROM."""
 
-    query: "Query"
+    query: "ParsedQuery"
     alias: Alias
     lateral: bool
 
@@ -311,7 +289,7 @@ class QuerySource:
 class CallSource:
     """A function in FROM."""
 
-    call: Call
+    call: CallExpr
     alias: Alias
     ordinality: bool
 
@@ -336,23 +314,23 @@ class Select:
     """SELECT; `distinct` is None, () for DISTINCT, or the keys of DISTINCT ON."""
 
     distinct: tuple[Expr, ...] | None
-    items: tuple[Item, ...]
+    items: tuple[SelectItem, ...]
     sources: tuple[Source, ...]
     where: Expr | None
     group: tuple[Expr, ...]
     having: Expr | None
-    windows: tuple[tuple[str, Window], ...]
+    windows: tuple[tuple[str, WindowDefinition], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class ValuesList:
     """VALUES."""
 
     rows: tuple[tuple[Expr, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class SetOperation:
+class CombinedQuery:
     """UNION, INTERSECT or EXCEPT."""
 
     word: str
@@ -367,19 +345,19 @@ class Cte:
 
     name: str
     columns: tuple[str, ...]
-    query: "Query"
+    query: "ParsedQuery"
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class ParsedQuery:
     """A query with what stands around its body."""
 
     body: "Body"
     ctes: tuple[Cte, ...] = ()
     recursive: bool = False
-    order: tuple[Order, ...] = ()
+    order: tuple[SortKey, ...] = ()
     limit: Expr | None = None
     offset: Expr | None = None
 
 
-Body = Select | Values | SetOperation | Query
+Body = Select | ValuesList | CombinedQuery | ParsedQuery

@@ -21,9 +21,9 @@ from dpsql.catalog.kinds import (
 )
 from dpsql.catalog.literals import null, quote
 from dpsql.catalog.snapshot import Snapshot
-from dpsql.catalog.syntax import Constant
+from dpsql.catalog.syntax import Constant, Parameter
 from dpsql.catalog.visitor import Visitor
-from dpsql.errors import DatatypeMismatch, QueryTooComplex
+from dpsql.errors import DatatypeMismatch, QueryTooComplex, UndefinedParameter
 
 MAX_WRITTEN: Final = 10_000_000
 """Characters of SQL that are written for one query: what stands in several places makes much of a short query."""
@@ -47,7 +47,7 @@ class Typed:
 
 
 @dataclass
-class Statement:
+class TranslationContext:
     """What the translation of one statement is about.
 
     Attributes:
@@ -67,6 +67,15 @@ class Statement:
     values: Sequence[object] | None = None
     count: int = 0
     written: int = 0
+
+    def check_given(self, parameter: Parameter) -> None:
+        """Refuse a placeholder that is to be executed without a value.
+
+        Raises:
+            UndefinedParameter: There are fewer values.
+        """
+        if self.values is not None and parameter.index >= len(self.values):
+            raise UndefinedParameter(f"there is no parameter ${parameter.index + 1}", position=parameter.at + 1)
 
     def fresh(self, letter: str) -> str:
         """A name that nothing else has."""
@@ -105,13 +114,13 @@ def placeholder(index: int, kind: Kind) -> str:
     return f"CAST($p{index + 1} AS {kind.storage})"
 
 
-def settled(statement: Statement, typed: Typed) -> Typed:
+def settled(statement: TranslationContext, typed: Typed) -> Typed:
     """The expression with a type: text where its place says nothing, but an array where the client has declared one."""
     declared = TEXT if typed.parameter is None else statement.arrays.get(typed.parameter, TEXT)
     return coerced(statement, typed, declared) if typed.kind == UNKNOWN else typed
 
 
-def coerced(statement: Statement, typed: Typed, kind: Kind, *, modifier: int = -1) -> Typed:
+def coerced(statement: TranslationContext, typed: Typed, kind: Kind, *, modifier: int = -1) -> Typed:
     """The expression cast to a type.
 
     Raises:
@@ -130,10 +139,12 @@ def coerced(statement: Statement, typed: Typed, kind: Kind, *, modifier: int = -
 
 
 def _cut(sql: str, kind: Kind, modifier: int) -> str:
+    if kind.name == "bit":  # of a number, the last bits
+        return f"right({sql}, {modifier})" if modifier >= 0 else sql
     return f"left({sql}, {modifier})" if modifier >= 0 and kind.name in ("varchar", "bpchar") else sql
 
 
-def _cast(statement: Statement, typed: Typed, kind: Kind) -> str:
+def _cast(statement: TranslationContext, typed: Typed, kind: Kind) -> str:
     source = typed.kind
     if source == kind or (source.storage == kind.storage and not _prints_otherwise(source, kind)):
         return typed.sql
@@ -141,6 +152,10 @@ def _cast(statement: Statement, typed: Typed, kind: Kind) -> str:
         return _cast_to_array(typed, kind)
     if source.fields or kind.fields:
         raise DatatypeMismatch(f"cannot cast type {source.name} to {kind.name}")
+    if kind.name == "bit":
+        return f"CAST(CAST(CAST({typed.sql} AS BIGINT) AS BIT) AS VARCHAR)"
+    if source.name == "bit" and kind.name in ("int4", "int8"):
+        return f"CAST(CAST(CAST(lpad({typed.sql}, 64, '0') AS BIT) AS BIGINT) AS {kind.storage})"
     if is_text(kind):
         return f"left({as_text(statement, typed)}, 1)" if kind.name == "char" else as_text(statement, typed)
     if kind.name in REG_TYPES and is_text(source):
@@ -161,7 +176,7 @@ def _cast_to_array(typed: Typed, kind: Kind) -> str:
     return f"CAST({typed.sql} AS {kind.storage})"
 
 
-def as_text(statement: Statement, typed: Typed) -> str:
+def as_text(statement: TranslationContext, typed: Typed) -> str:
     """The text that PostgreSQL prints for a value."""
     kind, sql = typed.kind, typed.sql
     if is_text(kind):
@@ -179,7 +194,7 @@ def as_text(statement: Statement, typed: Typed) -> str:
     return f"CAST({sql} AS VARCHAR)"
 
 
-def element_texts(statement: Statement, typed: Typed) -> str:
+def element_texts(statement: TranslationContext, typed: Typed) -> str:
     """The elements of an array as texts; a boolean is t or f there."""
     element = kind_of(typed.kind.element)
     shown = "CASE e WHEN TRUE THEN 't' WHEN FALSE THEN 'f' END"
@@ -187,12 +202,12 @@ def element_texts(statement: Statement, typed: Typed) -> str:
     return typed.sql if texts == "e" else f"list_transform({typed.sql}, lambda e: {texts})"
 
 
-def path(statement: Statement) -> str:
+def path(statement: TranslationContext) -> str:
     """The schemas that names are looked for in, as a constant."""
     return quote(",".join(statement.visitor.path(statement.snapshot)))
 
 
-def literal(statement: Statement, text: str, kind: Kind) -> str:
+def literal(statement: TranslationContext, text: str, kind: Kind) -> str:
     """A constant of a type.
 
     Raises:

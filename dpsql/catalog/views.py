@@ -5,10 +5,11 @@ that the user sees.
 """
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Final
 
-from dpsql.catalog.parser import parse_catalog_query
-from dpsql.catalog.syntax import Query
+from dpsql.catalog.reading import read_query
+from dpsql.catalog.syntax import ParsedQuery
 
 _SHOWN: Final = "c.relkind IN ('r', 'v', 'f', 'p')"
 _OWN: Final = "n.nspname NOT IN ('pg_catalog', 'information_schema')"
@@ -181,12 +182,15 @@ _INFORMATION_SCHEMA: Final = {
 _SAME: Final = {"role_table_grants": "table_privileges", "role_column_grants": "column_privileges"}
 
 
-def _parsed() -> Mapping[str, Query]:
-    texts = {f"pg_catalog.{name}": sql for name, sql in _PG_CATALOG.items()}
-    texts |= {f"information_schema.{name}": sql for name, sql in _INFORMATION_SCHEMA.items()}
-    texts |= {f"information_schema.{name}": _INFORMATION_SCHEMA[other] for name, other in _SAME.items()}
-    return {key: parse_catalog_query(sql) for key, sql in texts.items()}
-
-
-VIEWS: Final = _parsed()
+VIEWS: Final[Mapping[str, str]] = {
+    **{f"pg_catalog.{name}": sql for name, sql in _PG_CATALOG.items()},
+    **{f"information_schema.{name}": sql for name, sql in _INFORMATION_SCHEMA.items()},
+    **{f"information_schema.{name}": _INFORMATION_SCHEMA[other] for name, other in _SAME.items()},
+}
 """The views by schema and name."""
+
+
+@cache
+def view_query(key: str) -> ParsedQuery:
+    """The query of a view."""
+    return read_query(VIEWS[key])

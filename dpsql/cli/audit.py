@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,28 +12,36 @@ from dpsql.auditing import Extent, Finding, Report
 from dpsql.auditing import audit as audited
 from dpsql.cli.command import Command
 from dpsql.cli.options import policy_argument
+from dpsql.gateway.text_table import table_lines
 from dpsql.policy import load_policy
-from dpsql.table import table_lines
 
 
 @click.command(cls=Command)
 @policy_argument
-@click.option("--units", type=click.IntRange(10, 10_000), default=1000, show_default=True, help="Pairs of neighbours.")
-@click.option("--runs", type=click.IntRange(2, 10_000), default=8, show_default=True, help="Of a query with groups.")
+@click.option("--units", type=click.IntRange(10, 10_000), default=400, show_default=True, help="Pairs of neighbours.")
+@click.option("--runs", type=click.IntRange(3, 10_000), default=24, show_default=True, help="Of a query with groups.")
 @click.option(
-    "--single-runs", type=click.IntRange(2, 1_000_000), default=400, show_default=True, help="Of one without groups."
+    "--single-runs", type=click.IntRange(3, 1_000_000), default=400, show_default=True, help="Of one without groups."
+)
+@click.option(
+    "--draws",
+    type=click.IntRange(0, 10_000_000),
+    default=200_000,
+    show_default=True,
+    help="Trials whose noise alone is drawn anew.",
 )
 @click.option(
     "--confidence",
     type=click.FloatRange(0.5, 1, max_open=True),
-    default=0.999,
+    default=0.999999,
     show_default=True,
     help="With which all bounds hold together.",
 )
 @click.option("--with-rows", is_flag=True, help="On a copy of the database's own rows (DuckDB), not of made-up ones.")
+@click.option("--server", metavar="URL", help="Of a PostgreSQL server: the databases are made there, then dropped.")
 @click.option("--only", multiple=True, metavar="NAME", help="Classes whose names begin so, such as COUNT or join.")
-@click.option("--format", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def audit(policy: Path, format: str, confidence: float, only: tuple[str, ...], **runs: Any) -> None:
+@click.option("--format", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True)
+def audit(policy: Path, format: str, confidence: float, server: str | None, only: tuple[str, ...], **runs: Any) -> None:
     """Try to refute the privacy that is claimed, on databases made up in the shape of the policy's.
 
     Query classes are asked many times, through everything from parsing to the ledger, on databases that differ by the
@@ -46,11 +55,13 @@ def audit(policy: Path, format: str, confidence: float, only: tuple[str, ...], *
       dpsql audit clinic.toml --only COUNT --only join
     """
     extent = Extent(confidence=confidence, only=only, **runs)
-    report = audited(load_policy(policy), extent, lambda finding: _progress(finding, format))
+    report = audited(load_policy(policy), extent, lambda finding: _progress(finding, format), server)
     if not report.findings:
         raise click.UsageError("no class of that name: without --only, all that the policy allows are audited")
     if format == "json":
         click.echo(json.dumps(_json(report), ensure_ascii=False))
+    elif format == "markdown":
+        click.echo("\n".join(_markdown(report)))
     else:
         click.echo("\n".join(_lines(report)))
     if not report.holds:
@@ -58,19 +69,20 @@ def audit(policy: Path, format: str, confidence: float, only: tuple[str, ...], *
 
 
 def _progress(finding: Finding, format: str) -> None:
-    if format == "table":
+    if format != "json":
         click.echo(f"{finding.name}, {finding.mechanism}", err=True)
 
 
 def _lines(report: Report) -> list[str]:
-    names = ["class", "mechanism", "claimed ε", "claimed δ", "ε at least", "trials", "verdict"]
+    names = ["class", "noise, accountant", "claimed ε", "claimed δ", "at least", "of the claim", "trials", "verdict"]
     rows = [
         [
             finding.name,
             finding.mechanism,
             f"{finding.epsilon:.3g}",
             f"{finding.delta:.3g}",
-            f"{_down(finding.bound.epsilon)}",
+            _bound(finding),
+            f"{finding.share:.0%}",
             f"{finding.bound.trials}",
             "; ".join(finding.faults) or "not refuted",
         ]
@@ -79,10 +91,24 @@ def _lines(report: Report) -> list[str]:
     refuted = sum(not finding.holds for finding in report.findings)
     verdict = f"{refuted} refuted" if refuted else "none refuted"
     return [
-        *table_lines(names, rows, right=range(2, 6)),
+        *table_lines(names, rows, right=range(2, 7)),
         f"{len(rows)} claims about {report.dataset}, {verdict}; all bounds hold together with confidence "
         f"{report.confidence:.10g}",
     ]
+
+
+def _markdown(report: Report) -> Iterator[str]:
+    """The table of the documentation."""
+    yield "| class | noise, accountant | claimed ε, δ | at least | of the claim | trials |"
+    yield "|---|---|---|---|---|---|"
+    for each in report.findings:
+        claimed = f"{each.epsilon:.3g}, {each.delta:.3g}"
+        cells = [each.name, each.mechanism, claimed, _bound(each), f"{each.share:.0%}", str(each.bound.trials)]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _bound(finding: Finding) -> str:
+    return f"{'δ' if finding.of_delta else 'ε'} {_down(finding.bound.least)}"
 
 
 def _down(epsilon: float) -> float:
@@ -100,7 +126,7 @@ def _json(report: Report) -> dict[str, Any]:
                 "class": finding.name,
                 "mechanism": finding.mechanism,
                 "claimed": {"epsilon": finding.epsilon, "delta": finding.delta},
-                "epsilon_at_least": finding.bound.epsilon,
+                f"{'delta' if finding.of_delta else 'epsilon'}_at_least": finding.bound.least,
                 "trials": finding.bound.trials,
                 "runs": finding.runs,
                 "holds": finding.holds,

@@ -13,12 +13,12 @@ from dpsql.cli.exact import exact_lines
 from dpsql.cli.options import existing_ledger, finding_ledger, ledger_option
 from dpsql.cli.owner import freeze, grant, lower, reset, unfreeze
 from dpsql.errors import InvalidParameter
-from dpsql.ledger import BudgetStatus, ChargeRecord, Holder, Ledger, OwnerRecord, Scope
+from dpsql.gateway.system_relations import RESETS_ADD_UP, WINDOWS_ADD_UP, decimal_text
+from dpsql.gateway.text_table import table_lines
+from dpsql.ledger import BudgetScope, BudgetStatus, ChargeRecord, Holder, Ledger, OwnerRecord
 from dpsql.policy import Policy, load_policy
 from dpsql.privacy.accounting import Spent, group_privacy
 from dpsql.privacy.cost import Event
-from dpsql.system import RESETS_ADD_UP, WINDOWS_ADD_UP, decimal_text
-from dpsql.table import table_lines
 
 _COLUMNS = (
     *("budget of", "accountant", "epsilon", "spent", "left", "delta", "for keys, left", "queries", "renews"),
@@ -69,6 +69,7 @@ def show(
     with existing_ledger(ledger, policy) as opened:
         statuses = _statuses(opened, loaded, user, user_group)
         exact = list(exact_lines(opened, loaded.dataset.name))
+        held = opened.clock_status().held
         report = list(compared(opened, statuses, Comparison(compare, delta, group, plot)))
     rows = [_row(name, status, group) for name, status in statuses]
     names = _COLUMNS + (() if group is None else tuple(name.format(k=group) for name in _GROUP_COLUMNS))
@@ -77,6 +78,8 @@ def show(
         click.echo(f"A budget that renews bounds one window: {WINDOWS_ADD_UP}. The cap never renews.")
     if any(status.resets for _, status in statuses):
         click.echo(f"A budget that was reset bounds what came after: {RESETS_ADD_UP}. The cap counts both.")
+    if held:
+        click.echo("warning: this machine's clock is not believed, so no budget renews; see: dpsql ledger clock")
     for line in (*exact, *report):
         click.echo(line)
 
@@ -144,7 +147,7 @@ def history(user: str | None, ledger: str | None, policy: Path | None) -> None:
 
 def _concerns(record: OwnerRecord, user: str | None) -> bool:
     """Whether a change is of this user: by name, or as one of all."""
-    return user is None or record.holder in (Holder(Scope.ALL), Holder(Scope.USER, user))
+    return user is None or record.holder in (Holder(BudgetScope.ALL), Holder(BudgetScope.USER, user))
 
 
 def _charge(record: ChargeRecord) -> list[str | None]:
@@ -159,7 +162,7 @@ def _prices(events: Iterable[Event]) -> list[str | None]:
 
 def _change(record: OwnerRecord) -> list[str | None]:
     holder = record.holder
-    who = holder.name if holder.scope is Scope.USER else str(holder)
+    who = holder.name if holder.scope is BudgetScope.USER else str(holder)
     prices = _prices(record.price) if record.price else [None, None, None]
     by = "" if record.epsilon is None else f"by epsilon {decimal_text(record.epsilon)}, "
     by += "" if not record.delta else f"delta {decimal_text(record.delta)}, "

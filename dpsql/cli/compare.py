@@ -13,12 +13,12 @@ import click
 
 from dpsql.cli.plot import Curve, Drawing, check_plot, draw
 from dpsql.errors import InvalidParameter, LedgerUnavailable
+from dpsql.gateway.text_table import table_lines
 from dpsql.ledger import BudgetStatus, Ledger
 from dpsql.ledger.spending import spending
 from dpsql.privacy.cost import Event
 from dpsql.privacy.reports import ANALYSES, Dash, epsilon_of_group, gate, history
 from dpsql.privacy.totals import Spent
-from dpsql.table import table_lines
 
 _GATES_NOTHING = "Reports, which gate nothing: what the same queries would amount to under other analyses, rounded up."
 _CAVEAT = "Reports hold for prices fixed beforehand. Where answers decided what was asked next, the gate alone does."

@@ -18,16 +18,14 @@ from dpsql.cli.options import ledger_option, ledger_url, policy_argument
 from dpsql.cli.passwords import password_file_option, read_password
 from dpsql.cli.policy import copy_states
 from dpsql.cli.serve import is_loopback, listen
-from dpsql.console.asking import ask_gateway
 from dpsql.console.background import Background
 from dpsql.console.facts import Gatherer
-from dpsql.console.health import EngineHealth, LedgerHealth
+from dpsql.console.health import EngineHealth, LedgerHealth, ask_gateway
 from dpsql.console.login import Password
-from dpsql.console.server import ConsoleServer
-from dpsql.console.site import Site, Sources
 from dpsql.errors import Error, InvalidParameter
 from dpsql.ledger import is_file, ledger_file, open_ledger
 from dpsql.policy import load_policy
+from dpsql.wire.http import HttpServer
 from dpsql.wire.tls import ServerTls, load_tls
 
 _LOG: Final = logging.getLogger("dpsql.console")
@@ -72,6 +70,13 @@ def console(
     """
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key belong together")
+    try:
+        from dpsql.console.site import Site, Sources
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        raise InvalidParameter(
+            f"the console needs {package}, which is not installed", hint='pip install "dpsql[console]"'
+        ) from None
     tls = load_tls(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
     if tls is None and not is_loopback(host):
         raise InvalidParameter(
@@ -93,13 +98,12 @@ def console(
     sources.ledger.latest()
     sources.engine.latest()
     known = _HERE | {_bracketed(host.lower()), *(name.lower() for name in names)}
-    server = ConsoleServer(
-        Site(sources, password, known, secure=tls is not None), host, port, None if tls is None else tls.context
-    )
+    site = Site(sources, password, known, secure=tls is not None)
+    server = site.server(host, port, None if tls is None else tls.context)
     asyncio.run(_run(server, tls, f"http{'' if tls is None else 's'}://{names[0] if names else _bracketed(host)}"))
 
 
-async def _run(server: ConsoleServer, tls: ServerTls | None, url: str) -> None:
+async def _run(server: HttpServer, tls: ServerTls | None, url: str) -> None:
     told_to_stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told_to_stop.set)
@@ -111,7 +115,7 @@ async def _run(server: ConsoleServer, tls: ServerTls | None, url: str) -> None:
     await server.close()
 
 
-def _renew(server: ConsoleServer, tls: ServerTls | None) -> None:
+def _renew(server: HttpServer, tls: ServerTls | None) -> None:
     """Read the certificate again, if there is one; the policy is read for each view anyhow."""
     if tls is not None:
         try:

@@ -11,11 +11,10 @@ from typing import Final
 import click
 
 from dpsql.cli.clinic import generate_clinic
-from dpsql.cli.clinic_server import ClinicServer
+from dpsql.cli.clinic_server import ClinicServer, embedded_server
 from dpsql.cli.command import Command
-from dpsql.cli.embedded import embedded_server
 from dpsql.cli.logs import log_to_stderr
-from dpsql.cli.serve import Operation, serve_gateway
+from dpsql.cli.serve import ServeOptions, serve_gateway
 from dpsql.errors import InvalidParameter
 from dpsql.ledger import Ledger, open_ledger
 from dpsql.policy import load_policy
@@ -72,6 +71,8 @@ def demo(directory: Path, port: int, patients: int, no_serve: bool, engine: str,
     url = f"sqlite:///{(directory / 'ledger.sqlite').resolve()}"
     clinic = _CLINICS[engine](directory, patients) if server is None else _clinic_on(server, directory, patients)
     with clinic as policy, closing(open_ledger(url)) as ledger:
+        if ledger.head().records == 0:
+            click.echo(f"{directory / 'ledger.sqlite'} is new: nothing is spent in it")
         passwords = _make_users(ledger, directory / "credentials.txt")
         click.echo(f"users, with their passwords (also in {directory / 'credentials.txt'}):")
         for user, password in passwords.items():
@@ -85,7 +86,7 @@ def demo(directory: Path, port: int, patients: int, no_serve: bool, engine: str,
         serve_gateway(
             [load_policy(policy)],
             ledger,
-            Operation(_HOST, port),
+            ServeOptions(_HOST, port),
             announce=lambda chosen: click.echo(_welcome(_ANALYSTS[0], passwords[_ANALYSTS[0]], chosen)),
         )
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from dpsql.ledger import Ledger
-from dpsql.ledger.looks import EXACT_VALUES
+from dpsql.ledger.owner_reads import EXACT_VALUES
 
 
 def exact_lines(ledger: Ledger, dataset: str | None = None) -> Iterator[str]:

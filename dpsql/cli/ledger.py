@@ -11,7 +11,7 @@ import click
 from dpsql.cli.command import Group
 from dpsql.cli.exact import exact_lines
 from dpsql.cli.options import existing_file, existing_ledger, finding_ledger, named_ledger, opened_ledger
-from dpsql.ledger import Noted, VerifyReport, copy_ledger
+from dpsql.ledger import Noted, VerifyReport, copy_ledger, is_file, migrate_database
 from dpsql.ledger import backup as back_up
 from dpsql.ledger import migrate as migrate_file
 
@@ -38,7 +38,7 @@ def ledger() -> None:
 def init(ledger: str | None, policy: Path | None) -> None:
     """Make the ledger if there is none, and say what is in it.
 
-    `serve` makes one too where it may: in PostgreSQL a role other than the gateway's had better own the tables.
+    `serve --init-ledger` makes one too where it may: in PostgreSQL another role than the gateway's should own them.
 
     Example:
       dpsql ledger init --ledger postgresql://ledger_owner@host/ledger
@@ -97,6 +97,29 @@ def export(format: str, ledger: str | None, policy: Path | None) -> None:
 
 
 @ledger.command()
+@finding_ledger
+@click.option("--reason", metavar="TEXT", help="Confirm this machine's clock, and say why it may be so far ahead.")
+def clock(reason: str | None, ledger: str | None, policy: Path | None) -> None:
+    """Show the ledger's time and this machine's; with --reason, have the ledger believe the machine's clock.
+
+    A clock more than 31 days ahead of the last record is not believed: no budget renews until it is confirmed. See to
+    it that the clock is right first: the ledger's time never goes back.
+
+    Example:
+      dpsql ledger clock --policy clinic.toml
+      dpsql ledger clock --reason "nobody asked during the summer" --policy clinic.toml
+    """
+    with existing_ledger(ledger, policy) as opened:
+        status = opened.clock_status() if reason is None else opened.confirm_clock(reason)
+    click.echo(f"this machine's clock: {status.machine:%Y-%m-%d %H:%M:%S%z}")
+    click.echo(f"the ledger's time:    {status.ledger:%Y-%m-%d %H:%M:%S%z}")
+    if status.held:
+        click.echo("The clock is not believed, so no budget renews. If it is right: dpsql ledger clock --reason TEXT")
+    elif status.ledger > status.machine:
+        click.echo("The ledger's time stands still, so no budget renews, until the clock is past it.")
+
+
+@ledger.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @finding_ledger
 def backup(file: Path, ledger: str | None, policy: Path | None) -> None:
@@ -130,11 +153,16 @@ def copy(target: str, ledger: str | None, policy: Path | None) -> None:
 def migrate(ledger: str | None, policy: Path | None) -> None:
     """Bring a ledger that an older dpsql wrote to this version; nothing else may have it open.
 
-    The records stay as they are. A copy of the ledger as it was stays beside it.
+    The records stay as they are. A copy of a file as it was stays beside it; of a database, take a dump before.
 
     Example:
       dpsql ledger migrate --ledger sqlite:///dpsql-ledger.sqlite
     """
+    url = named_ledger(ledger, policy)
+    if not is_file(url):
+        migrated = migrate_database(url)
+        click.echo("it has the layout of this version" if migrated is None else _told(migrated[1]))
+        return
     path = existing_file(ledger, policy)
     done = migrate_file(path)
     if done is None:

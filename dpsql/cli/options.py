@@ -58,9 +58,11 @@ def ledger_url(ledger: str | None, policies: Sequence[Policy]) -> str:
 
 @contextmanager
 def opened_ledger(ledger: str | None, policy: Path | None, *, make: bool = True) -> Iterator[Ledger]:
-    """Open the ledger that the options name, made if there is none yet."""
+    """Open the ledger that the options name, made if there is none yet: then it says so."""
     opened = open_ledger(named_ledger(ledger, policy), make=make)
     try:
+        if make and opened.head().records == 0:
+            click.echo("the ledger is new: nothing is spent in it", err=True)
         yield opened
     finally:
         opened.close()

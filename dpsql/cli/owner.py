@@ -8,9 +8,9 @@ import click
 
 from dpsql.cli.command import Command
 from dpsql.cli.options import exact_number, existing_ledger, finding_ledger, ledger_option
-from dpsql.ledger import BudgetStatus, Holder, Scope
+from dpsql.gateway.system_relations import decimal_text, times
+from dpsql.ledger import BudgetScope, BudgetStatus, Holder
 from dpsql.policy import Policy, load_policy
-from dpsql.system import decimal_text, times
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -126,9 +126,9 @@ def unfreeze(reason: str, ledger: str | None, policy: Path | None, **whose: Any)
 
 
 def _holder(user: str | None, user_group: str | None, all_users: bool) -> Holder:
-    named = [Holder(Scope.USER, user)] if user is not None else []
-    named += [Holder(Scope.GROUP, user_group)] if user_group is not None else []
-    named += [Holder(Scope.ALL)] if all_users else []
+    named = [Holder(BudgetScope.USER, user)] if user is not None else []
+    named += [Holder(BudgetScope.GROUP, user_group)] if user_group is not None else []
+    named += [Holder(BudgetScope.ALL)] if all_users else []
     if len(named) != 1:
         raise click.UsageError("who is meant? Give one of --user NAME and --user-group NAME.")
     return named[0]

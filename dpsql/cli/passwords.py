@@ -7,6 +7,9 @@ import click
 
 from dpsql.errors import InvalidParameter
 
+MOST_BYTES = 1_000
+"""So long may a password be: libpq's own tools ask for no longer one."""
+
 password_file_option = click.option(
     "--password-file",
     metavar="FILE",
@@ -23,7 +26,7 @@ def read_password(password_file: Path | None, *, confirm: bool = True) -> str:
         confirm: Whether it is to be typed twice.
 
     Raises:
-        InvalidParameter: It is empty.
+        InvalidParameter: It is empty, or longer than clients can send.
     """
     if password_file is not None:
         password = password_file.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
@@ -33,4 +36,8 @@ def read_password(password_file: Path | None, *, confirm: bool = True) -> str:
         password = sys.stdin.readline().rstrip("\r\n")
     if not password:
         raise InvalidParameter("the password is empty", hint="Its first line is the password: FILE, or standard input.")
+    if len(password.encode()) > MOST_BYTES:
+        raise InvalidParameter(
+            f"the password is longer than {MOST_BYTES:,} bytes", hint="Some clients cut it off there."
+        )
     return password

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from warnings import catch_warnings
 
 from dpsql.errors import InvalidParameter
-from dpsql.plots import COLOURS, need_matplotlib
+from dpsql.notebook.plots import COLOURS, need_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

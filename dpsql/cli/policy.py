@@ -11,11 +11,11 @@ from dpsql.cli.draft import draft_policy
 from dpsql.cli.options import policy_argument
 from dpsql.cli.suggest import suggest
 from dpsql.cli.survey import TableSurvey, survey
-from dpsql.compiler.schema import EngineSchema
-from dpsql.policy import Policy, Role, Table, load_policy
-from dpsql.policytext import budget_text, keys_text, limits_text
-from dpsql.system import decimal_text
-from dpsql.table import table_lines
+from dpsql.compiler.ir.schema import EngineSchema
+from dpsql.gateway.policy_summary import budget_text, keys_text, limits_text
+from dpsql.gateway.system_relations import decimal_text
+from dpsql.gateway.text_table import table_lines
+from dpsql.policy import Dataset, Policy, Role, Table, load_policy
 
 
 @click.group(cls=Group, commands=[suggest])
@@ -88,16 +88,16 @@ def _copies(loaded: Policy, schema: EngineSchema, path: Path) -> Iterator[str]:
 def copy_states(schema: EngineSchema) -> Iterator[tuple[str, str]]:
     """Yield each table that has a prepared copy, and what may be read of it."""
     for table, copy in schema.copies.items():
-        yield table, copy if isinstance(copy, str) else f"fresh, with {copy.max_rows} rows of one unit at the most"
+        yield table, copy if isinstance(copy, str) else f"fresh, with {copy.rows_per_unit} rows of one unit at the most"
 
 
 def _surveyed(found: TableSurvey, unit: str) -> Iterator[str]:
     table = found.table
     key = f"PRIMARY KEY or UNIQUE NOT NULL ({table.unit_key})"
-    bounds = f"max_rows = {table.max_rows} is enforced in SQL"
+    bounds = f"max_rows = {table.rows_per_unit} is enforced in SQL"
     if found.one_row:
         bounds = f"{key} allows one row each, so bounding is left out"
-    elif table.max_rows == 1 and table.unit_key is not None:
+    elif table.rows_per_unit == 1 and table.unit_key is not None:
         bounds += f"; {key} would let it be left out"
     yield f"\n{table.name}: {found.rows:,} rows, {found.units:,} units ({unit}); {bounds}"
     for finding in found.findings:
@@ -121,6 +121,7 @@ def _lines(policy: Policy) -> Iterator[str]:
     changes = "is there or not" if dataset.adjacency.value == "add_remove" else "has these data or any other"
     yield f'dataset "{dataset.name}", schema {dataset.schema}, data version {dataset.data_version}, {dataset.timezone}'
     yield f"protects: whether one {unit} {changes} ({dataset.adjacency.value}), in all protected tables together"
+    yield ", ".join(_settings(dataset))
     yield f'all users together, under cap "{dataset.cap}": {budget_text(dataset.budget)}'
     for role in policy.roles:
         yield from ("", *_role(role, policy))
@@ -131,12 +132,26 @@ def _lines(policy: Policy) -> Iterator[str]:
         yield from ("", *_table(table, unit))
 
 
+def _settings(dataset: Dataset) -> Iterator[str]:
+    yield f"reply_quantum {dataset.reply_quantum} ms"
+    yield f"preview {dataset.preview}"
+    yield f"max_error_ratio {decimal_text(dataset.max_error_ratio)}"
+    for name, value in (
+        ("prepared_schema", dataset.prepared_schema),
+        ("memory", dataset.memory and f"{dataset.memory // 10**6} MB"),
+        ("threads", dataset.threads),
+    ):
+        if value is not None:
+            yield f"{name} {value}"
+
+
 def _role(role: Role, policy: Policy) -> Iterator[str]:
     query = role.query
     yield f'role "{role.name}": {budget_text(role.budget)}'
     yield (
         f"  one query: epsilon {decimal_text(query.epsilon)}, {decimal_text(query.max_epsilon)} at the most; "
         f"delta {decimal_text(query.delta)} with private keys; {query.mechanism} noise"
+        + (f"; {decimal_text(query.wide_share)} of it for wide totals" if query.wide_share else "")
     )
     yield "  tables: " + ", ".join(table.name for table in policy.tables if table.name in role.tables)
 
@@ -148,8 +163,9 @@ def _table(table: Table, unit: str) -> Iterator[str]:
         via = table.unit_via
         way = table.unit_key or (f"by way of {via.table}" if via is not None else "")
         yield (
-            f'table "{table.name}", rows of one {unit} ({way}) that count: {table.max_rows}; '
-            f"in GROUP BY: {table.max_rows_per_group} in each of {table.max_groups} groups"
+            f'table "{table.name}", rows of one {unit} ({way}) that count: {table.rows_per_unit}; '
+            f"in GROUP BY: {table.rows_per_group} in each group, "
+            f"and {table.groups_per_unit} groups where {unit}s are counted"
         )
     rows = [(column.name, column.type.value, limits_text(column), keys_text(column, table)) for column in table.columns]
     yield from (f"  {line}" for line in table_lines(("column", "type", "limits", "as a group key"), rows) if rows)

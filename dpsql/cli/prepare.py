@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from dpsql.backends import prepare_copies
+from dpsql.backends import prepare_tables
 from dpsql.cli.command import Command
 from dpsql.cli.options import policy_argument
 from dpsql.policy import load_policy
@@ -31,7 +31,7 @@ def prepare(policy: Path, url: str | None) -> None:
       dpsql prepare clinic.toml
       dpsql prepare clinic.toml --url postgresql://owner@host/clinic
     """
-    where, rows = prepare_copies(load_policy(policy), url)
+    where, rows = prepare_tables(load_policy(policy), url)
     for table, count in rows.items():
         click.echo(f"{table}: {count:,} rows")
     click.echo(f"written to {where}" if rows else "no table needs a copy: the database allows each unit one row")

@@ -3,9 +3,10 @@
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from decimal import Decimal
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ import click
 from dpsql.cli.command import Command
 from dpsql.cli.options import ledger_option, policy_argument
 from dpsql.dbapi import Connection, connect
-from dpsql.engine import Explanation
 from dpsql.errors import InvalidSyntax
-from dpsql.explain import (
+from dpsql.gateway.engine import Explanation
+from dpsql.gateway.explain import (
     cost_json,
     explanation_json,
     explanation_lines,
@@ -25,37 +26,38 @@ from dpsql.explain import (
     joint_lines,
     remaining_json,
 )
-from dpsql.prices import Quotation
-from dpsql.results import Result
-from dpsql.session import Statement
+from dpsql.gateway.prices import Quotation
+from dpsql.gateway.results import Result
+from dpsql.gateway.session import Statement
+from dpsql.gateway.text_table import table_lines
 from dpsql.sqltypes import SqlType
-from dpsql.table import table_lines
 from dpsql.wire.pgtypes import text_of
 
-_user = click.option("--user", required=True, metavar="NAME", help="Who asks, and whose budget pays.")
-_role = click.option("--role", metavar="ROLE", help="The role of a user that the ledger does not know yet.")
-_epsilon = click.option("--epsilon", metavar="E", help="The query's price, instead of the role's.")
-_delta = click.option("--delta", metavar="D", help="δ for private group keys, instead of the role's.")
-_mechanism = click.option("--mechanism", metavar="M", help="auto, laplace or gaussian.")
-_target_error = click.option(
-    "--target-error", metavar="T", help="How exact, as in '5 %' or 50: asks the least price that gives it."
+_of_a_query = (
+    policy_argument,
+    click.argument("sql"),
+    click.option("--user", required=True, metavar="NAME", help="Who asks, and whose budget pays."),
+    click.option("--role", metavar="ROLE", help="The role of a user that the ledger does not know yet."),
+    click.option("--epsilon", metavar="E", help="The query's price, instead of the role's."),
+    click.option("--delta", metavar="D", help="δ for private group keys, instead of the role's."),
+    click.option("--mechanism", metavar="M", help="auto, laplace or gaussian."),
+    click.option(
+        "--target-error", metavar="T", help="How exact, as in '5 %' or 50: asks the least price that gives it."
+    ),
+    click.option(
+        "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Another setting, as in dpsql.intervals=on."
+    ),
+    ledger_option,
 )
-_settings = click.option(
-    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Another setting, as in dpsql.intervals=on."
-)
+
+
+def _asking(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say who asks what, and under which settings."""
+    return reduce(lambda made, option: option(made), reversed(_of_a_query), command)
 
 
 @click.command(cls=Command)
-@policy_argument
-@click.argument("sql")
-@_user
-@_role
-@_epsilon
-@_delta
-@_mechanism
-@_target_error
-@_settings
-@ledger_option
+@_asking
 @click.option("--format", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
 def query(sql: str, format: str, **options: Any) -> None:
     """Answer one query, and charge it to a user's budget.
@@ -78,16 +80,7 @@ def query(sql: str, format: str, **options: Any) -> None:
 
 
 @click.command(cls=Command)
-@policy_argument
-@click.argument("sql")
-@_user
-@_role
-@_epsilon
-@_delta
-@_mechanism
-@_target_error
-@_settings
-@ledger_option
+@_asking
 @click.option("--format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def explain(sql: str, format: str, **options: Any) -> None:
     """Tell what a query would cost, how exact it would be and what it would run; nothing is read or spent.
@@ -107,30 +100,11 @@ def explain(sql: str, format: str, **options: Any) -> None:
             click.echo("\n".join(_explained_lines(explanations, joint)))
 
 
-def _connect(
-    policy: Path,
-    user: str,
-    role: str | None,
-    epsilon: str | None,
-    delta: str | None,
-    mechanism: str | None,
-    target_error: str | None,
-    settings: tuple[str, ...],
-    ledger: str | None,
-) -> Connection:
+def _connect(policy: Path, settings: tuple[str, ...], **options: str | None) -> Connection:
     pairs = [setting.partition("=") for setting in settings]
     if not all(equals for _, equals, _ in pairs):
         raise click.UsageError("--set takes NAME=VALUE")
-    connection = connect(
-        policy,
-        user=user,
-        role=role,
-        ledger=ledger,
-        epsilon=epsilon,
-        delta=delta,
-        mechanism=mechanism,
-        target_error=target_error,
-    )
+    connection = connect(policy, **options)  # type: ignore[arg-type]  # --user is required
     try:
         connection.configure({name.strip(): value for name, _, value in pairs})
     except BaseException:
@@ -203,7 +177,7 @@ def _result_json(connection: Connection, result: Result) -> dict[str, Any]:
         "remaining": remaining_json(left),
         **group_json(shared),
         "reused": answer.reused if answer is not None else False,
-        "notices": [notice.message for notice in result.notices],
+        "notices": [notice.text for notice in result.notices],
     }
 
 

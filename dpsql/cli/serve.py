@@ -4,11 +4,15 @@ Rule: policies are loaded again all together; a mistake in one leaves all as the
 """
 
 import asyncio
+import atexit
+import ctypes
 import hashlib
 import ipaddress
 import logging
+import os
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,27 +25,33 @@ from dpsql.backends import open_backend
 from dpsql.cli.command import Command
 from dpsql.cli.logs import log_to_stderr
 from dpsql.cli.options import ledger_option, ledger_url
-from dpsql.engine import Engine
-from dpsql.errors import Error, InvalidParameter, InvalidPolicy
-from dpsql.ledger import Ledger, open_ledger
+from dpsql.compiler.sql.parse import start_trial
+from dpsql.errors import Error, InvalidParameter, InvalidPolicy, LedgerUnavailable
+from dpsql.gateway.engine import Engine
+from dpsql.ledger import Ledger, check_anchor, open_ledger
 from dpsql.policy import Policy, load_policy
-from dpsql.wire.databases import Databases
+from dpsql.wire.databases import MAINTENANCE, Databases
 from dpsql.wire.gateway import Gateway
 from dpsql.wire.metrics import Metrics
-from dpsql.wire.monitor import Monitor
-from dpsql.wire.rates import Rates
+from dpsql.wire.monitor import Readiness, monitor
+from dpsql.wire.rate_limit import RateLimit
 from dpsql.wire.report import log_bug
-from dpsql.wire.server import GatewayServer, Limits
+from dpsql.wire.server import LEAST_GRACE, ClientLimits, GatewayServer, Network
 from dpsql.wire.tls import ServerTls, load_tls
 
 _LOG: Final = logging.getLogger("dpsql.serve")
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-_READY_SECONDS: Final = 2.0
-_DEFAULTS: Final = Limits()
+_ANCHOR_SECONDS: Final = 60.0
+"""How often the ledger's last record is noted."""
+_DEFAULTS: Final = ClientLimits()
+_LAST_SECONDS: Final = 0.5
+_LOOK_SECONDS: Final = 2.0
+_TRIM_SECONDS: Final = 5.0
+"""How often freed memory is given back to the system."""
 
 
 @dataclass(frozen=True)
-class Operation:
+class ServeOptions:
     """How the operator wants a gateway run.
 
     Attributes:
@@ -50,19 +60,36 @@ class Operation:
         tls: The TLS that clients must use; None for none.
         limits: What clients may take.
         user_rate: Queries a minute of one user; None for no limit.
-        grace: Seconds that running statements have to end when the gateway stops.
+        grace: Seconds in which the gateway ends when it is stopped, with the statements that run.
         log_text: The log has the text of statements.
         metrics: Address and port of /metrics, /healthz and /readyz; None for none.
+        anchor: Where the ledger's last record is noted; None for nowhere.
+        trusted_proxies: Networks of proxies, which begin each connection with a PROXY header.
     """
 
     host: str
     port: int
     tls: ServerTls | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: ClientLimits = field(default_factory=ClientLimits)
     user_rate: int | None = None
     grace: float = 10.0
     log_text: bool = False
     metrics: tuple[str, int] | None = None
+    anchor: Path | None = None
+    trusted_proxies: tuple[Network, ...] = ()
+
+
+class NetworkType(click.ParamType[Network]):
+    """An address, or a network in CIDR notation."""
+
+    name = "network"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Network:
+        """Read it."""
+        try:
+            return ipaddress.ip_network(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 @click.command(cls=Command)
@@ -70,6 +97,13 @@ class Operation:
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=6543, show_default=True, help="0: any that is free.")
 @ledger_option
+@click.option("--init-ledger", is_flag=True, help="Make the ledger, and the anchor, if there is none.")
+@click.option(
+    "--anchor",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Note the ledger's last record in FILE, on another disk, and start with no ledger that lacks it.",
+)
 @click.option("--tls-cert", metavar="FILE", type=click.Path(path_type=Path), help="PEM chain; TLS is then required.")
 @click.option("--tls-key", metavar="FILE", type=click.Path(path_type=Path), help="The certificate's PEM key.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -82,6 +116,14 @@ class Operation:
     "--user-rate", type=click.IntRange(1), metavar="N", help="Queries a minute of one user; no limit by default."
 )
 @click.option(
+    "--trusted-proxy",
+    "trusted_proxies",
+    type=NetworkType(),
+    multiple=True,
+    metavar="NETWORK",
+    help="Proxies, which must send a PROXY header; may be given again.",
+)
+@click.option(
     "--grace", type=click.FloatRange(0), default=10.0, show_default=True, help="Seconds to end in when stopped."
 )
 def serve(
@@ -89,6 +131,8 @@ def serve(
     host: str,
     port: int,
     ledger: str | None,
+    init_ledger: bool,
+    anchor: Path | None,
     tls_cert: Path | None,
     tls_key: Path | None,
     log_format: str,
@@ -98,34 +142,41 @@ def serve(
     max_connections: int,
     user_connections: int,
     user_rate: int | None,
+    trusted_proxies: tuple[Network, ...],
     grace: float,
 ) -> None:
     """Serve the databases of one or more policies to PostgreSQL clients.
 
-    Users and their budgets are in the ledger, which all the policies share. SIGTERM and Ctrl-C stop the gateway:
+    Users and their budgets are in the ledger, which all the policies share; it must be there already, unless
+    --init-ledger makes a new one, in which nothing is spent. SIGTERM and Ctrl-C stop the gateway:
     it lets running queries end for some seconds, and cancels the others. SIGHUP loads the policies
     and the certificate again.
 
     Example:
       dpsql user add ana --role analyst --policy clinic.toml
       dpsql serve clinic.toml --port 6543
+      dpsql serve clinic.toml --init-ledger --anchor /mnt/elsewhere/clinic.anchor
     """
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key belong together")
     loaded = [load_policy(path) for path in policies]
-    operation = Operation(
+    operation = ServeOptions(
         host,
         port,
         load_tls(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None,
-        Limits(connections=max_connections, user_connections=user_connections),
+        ClientLimits(connections=max_connections, user_connections=user_connections),
         user_rate,
         grace,
         log_queries,
         None if metrics_port is None else (metrics_host, metrics_port),
+        anchor,
+        trusted_proxies,
     )
-    opened = open_ledger(ledger_url(ledger, loaded))
+    opened = open_ledger(ledger_url(ledger, loaded), make=init_ledger)
     try:
         log_to_stderr(log_format)
+        if anchor is not None:
+            check_anchor(anchor, opened, make=init_ledger)
         serve_gateway(loaded, opened, operation)
     finally:
         opened.close()
@@ -134,7 +185,7 @@ def serve(
 def serve_gateway(
     policies: Sequence[Policy],
     ledger: Ledger,
-    operation: Operation,
+    operation: ServeOptions,
     announce: Callable[[int], None] = lambda port: None,
 ) -> None:
     """Serve until SIGTERM or SIGINT.
@@ -152,6 +203,7 @@ def serve_gateway(
     host = operation.host
     if operation.tls is None and not is_loopback(host):
         _LOG.warning("without TLS on %s: whoever sits between can read answers and alter them; see --tls-cert", host)
+    ledger.probe()  # what is wrong with the ledger or the clock is told now, not with the first query
     if not any(account.verifier for account in ledger.accounts()):
         _LOG.warning("nobody can connect yet: no user has a password; see dpsql user add --help")
     databases = Databases(_open_engines(policies, ledger))
@@ -179,11 +231,14 @@ async def _run(
     databases: Databases,
     paths: Sequence[Path],
     ledger: Ledger,
-    operation: Operation,
+    operation: ServeOptions,
     announce: Callable[[int], None],
 ) -> None:
-    gateway = Gateway(databases, Rates(operation.user_rate), log_text=operation.log_text)
+    gateway = Gateway(databases, RateLimit(operation.user_rate), log_text=operation.log_text)
     server = _make_server(gateway, ledger, operation)
+    gateway.metrics.gauge(
+        "dpsql_ledger_clock_held", "1 while the clock is not believed and no budget renews.", lambda: ledger.clock_held
+    )
     told_to_stop, told_to_load = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_unhandled)
@@ -192,23 +247,58 @@ async def _run(
     loop.add_signal_handler(signal.SIGHUP, told_to_load.set)
     async with AsyncExitStack() as stack:
         if operation.metrics is not None:
-            monitor = Monitor(gateway.metrics, lambda: _is_ready(server, ledger), *operation.metrics)
-            await listen(monitor.start, *operation.metrics)
-            stack.push_async_callback(monitor.close)
+            readiness = Readiness({"ledger": ledger.probe} | _engine_probes(databases))
+            probe = partial(_failures, server, readiness, gateway.metrics, databases.names)
+            probes = monitor(gateway.metrics, probe, *operation.metrics)
+            await listen(probes.start, *operation.metrics)
+            _LOG.info("metrics on http://%s:%d/metrics", probes.host, probes.port)
+            stack.push_async_callback(probes.close)
+        await asyncio.to_thread(start_trial)
+        last, _ = ledger.ended_sessions(None)  # before there is a session that could be missed
         await listen(server.start, operation.host, operation.port)
         announce(server.port)
         load = partial(_reload, databases, paths, ledger, server, operation.tls)
         reloads = asyncio.create_task(_reload_when_told(told_to_load, load, gateway.metrics))
         stack.callback(reloads.cancel)
+        watch = asyncio.create_task(server.watch())
+        stack.callback(watch.cancel)
+        if operation.anchor is not None:
+            stack.callback(_anchor, operation.anchor, ledger)  # what was charged until the end is noted as well
+            anchoring = asyncio.create_task(_anchor_again_and_again(operation.anchor, ledger))
+            stack.callback(anchoring.cancel)
+        endings = asyncio.create_task(_end_sessions(server, ledger, last))
+        stack.callback(endings.cancel)
+        trimming = asyncio.create_task(_return_memory_again_and_again())
+        stack.callback(trimming.cancel)
         await told_to_stop.wait()
         for number in _SIGNALS:  # a second one ends the program at once
             loop.remove_signal_handler(number)
         _LOG.info("stopping")
+        _end_after(max(operation.grace, LEAST_GRACE) + _LAST_SECONDS)
         await server.close(operation.grace)
     _LOG.info("stopped")
 
 
-def _make_server(gateway: Gateway, ledger: Ledger, operation: Operation) -> GatewayServer:
+def _end_after(seconds: float) -> None:
+    """End the program whatever still runs: who waits for it would kill it. What was charged is durable."""
+
+    def end() -> None:
+        _LOG.error("something did not end in time; the gateway ends without it")
+        os._exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+
+    def dismiss() -> None:
+        timer.cancel()
+        timer.join()  # a thread that runs when the interpreter ends keeps alive what it refers to
+
+    # Called once the threads of workers have ended, for which the alarm is set.
+    atexit.register(dismiss)
+
+
+def _make_server(gateway: Gateway, ledger: Ledger, operation: ServeOptions) -> GatewayServer:
     def lookup(user: str) -> str | None:
         account = ledger.account(user)
         return account.verifier if account is not None else None
@@ -216,13 +306,14 @@ def _make_server(gateway: Gateway, ledger: Ledger, operation: Operation) -> Gate
     return GatewayServer(
         lookup=lookup,
         open_session=gateway.session,
-        databases=gateway.databases.names,
+        databases=gateway.databases.names | {MAINTENANCE},
         host=operation.host,
         port=operation.port,
         tls=operation.tls,
         require_tls=operation.tls is not None,
         limits=operation.limits,
         metrics=gateway.metrics,
+        trusted_proxies=operation.trusted_proxies,
         decoy_secret=_decoy_secret(ledger),
     )
 
@@ -242,21 +333,66 @@ async def listen(start: Callable[[], Awaitable[None]], host: str, port: int) -> 
         ) from None
 
 
-async def _is_ready(server: GatewayServer, ledger: Ledger) -> bool:
-    """True while new clients are let in and the ledger can be read."""
+def _engine_probes(databases: Databases) -> dict[str, Callable[[], None]]:
+    return {_engine_name(name): partial(databases.probe, name) for name in databases.names}
+
+
+def _engine_name(database: str) -> str:
+    return f"database {database}"
+
+
+async def _failures(
+    server: GatewayServer, readiness: Readiness, metrics: Metrics, databases: Collection[str]
+) -> frozenset[str]:
+    """Name what clients need and cannot have now, and show it in the metrics."""
+    failing = await readiness.failures()
+    metrics.ledger_up.set("ledger" not in failing)
+    for name in databases:
+        metrics.engine_up.labels(name).set(_engine_name(name) not in failing)
+        metrics.engine_failures.labels(name)  # shown from 0 on: Prometheus sees no increase from nothing to 1
+    return failing if server.accepting else failing | {"accepting clients"}
+
+
+async def _end_sessions(server: GatewayServer, ledger: Ledger, last: int) -> None:
+    """End the sessions of users whose password was changed, who were removed or who are to be sent away."""
+    while True:
+        await asyncio.sleep(_LOOK_SECONDS)
+        try:
+            last, users = await asyncio.to_thread(ledger.ended_sessions, last)
+            server.end_sessions(users)
+        except LedgerUnavailable:  # queries fail too, and tell; what was recorded meanwhile is still to be read
+            continue
+        except Exception as error:
+            log_bug(error)
+
+
+async def _return_memory_again_and_again() -> None:
+    """Give back what was freed: glibc keeps it for each thread that allocated it. Other C libraries do not say how."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    while trim is not None:
+        await asyncio.sleep(_TRIM_SECONDS)
+        await asyncio.to_thread(trim, 0)
+
+
+async def _anchor_again_and_again(anchor: Path, ledger: Ledger) -> None:
+    while True:
+        await asyncio.sleep(_ANCHOR_SECONDS)
+        await asyncio.to_thread(_anchor, anchor, ledger)
+
+
+def _anchor(anchor: Path, ledger: Ledger) -> None:
+    """Note the last record, unless the ledger has lost the one that was noted: the anchor is to tell that."""
     try:
-        async with asyncio.timeout(_READY_SECONDS):
-            await asyncio.to_thread(ledger.account, "")
-    except (Error, TimeoutError):
-        return False
-    return server.accepting
+        check_anchor(anchor, ledger, make=False)
+    except (Error, OSError) as error:
+        _LOG.error("the anchor stays as it was: %s", error)
 
 
 async def _reload_when_told(told: asyncio.Event, load: Callable[[], str], metrics: Metrics) -> None:
     while True:
         await told.wait()
         told.clear()
-        metrics.reloads.add(await asyncio.to_thread(load))
+        metrics.reloads.labels(await asyncio.to_thread(load)).inc()
 
 
 def _reload(

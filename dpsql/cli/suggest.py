@@ -15,14 +15,14 @@ from dpsql.backends import open_backend
 from dpsql.cli.command import Command
 from dpsql.cli.options import exact_number, ledger_option, opened_ledger, policy_argument
 from dpsql.cli.toml_text import key_text, limit_text, quoted_text, type_text
-from dpsql.compiler.suggestion import Wanted, searchable
+from dpsql.compiler.plan.suggestion import Wanted, searchable
 from dpsql.errors import InvalidParameter
-from dpsql.explain import cost_json, remaining_json
-from dpsql.policy import Bound, Column, Policy, Table, load_policy
-from dpsql.suggesting import Suggested, Suggester, Suggestion
-from dpsql.system import decimal_text
+from dpsql.gateway.bounds_search import Suggested, Suggester, Suggestion
+from dpsql.gateway.explain import cost_json, remaining_json
+from dpsql.gateway.system_relations import decimal_text
+from dpsql.policy import Bound, Policy, PolicyColumn, Table, load_policy
+from dpsql.policy.model import CONTRIBUTION_BOUNDS
 
-_COUNTS = ("max_rows", "max_groups", "max_rows_per_group")
 _QUANTILE = "0.95"
 _LOUD = """\
 WARNING: these limits are EXACT. They were taken from the data without noise, and they tell of the people in it.
@@ -177,7 +177,7 @@ def _of_table(table: Table, suggestions: Sequence[Suggestion]) -> _Found:
         if low.value is not None and high.value is not None and _least(low.value, high.value) != low.value:
             low, high = replace(low, value=high.value), replace(high, value=low.value)
         columns[column.name] = (low, high)
-    return _Found(table, {name: counts[name] for name in _COUNTS if name in counts}, columns)
+    return _Found(table, {name: counts[name] for name in CONTRIBUTION_BOUNDS if name in counts}, columns)
 
 
 def _least(one: Bound | None, other: Bound | None) -> Bound | None:
@@ -201,7 +201,7 @@ def _lines(found: _Found, part: Decimal) -> Iterator[str]:
     yield f"\n[tables.{key_text(found.table.name)}]"
     for name, each in found.counts.items():
         if each.value is not None:
-            now = getattr(found.table, name)
+            now = getattr(found.table, CONTRIBUTION_BOUNDS[name])
             yield f"{name} = {limit_text(each.value)}    # now {now}{_count_remark(each, part)}"
     if found.columns:
         yield f"[tables.{key_text(found.table.name)}.columns]"
@@ -225,13 +225,13 @@ def _column_remark(low: Suggestion, high: Suggestion) -> str:
     return f"; at 95 %, {low.ranks} people at the most have values below, and {high.ranks} above"
 
 
-def _now(column: Column) -> str:
+def _now(column: PolicyColumn) -> str:
     if column.lower is None or column.upper is None:
         return "now without limits"
     return f"now {limit_text(column.lower)} to {limit_text(column.upper)}"
 
 
-def _column_line(column: Column, low: Bound, high: Bound) -> str:
+def _column_line(column: PolicyColumn, low: Bound, high: Bound) -> str:
     parts = [f"type = {quoted_text(type_text(column.type))}", f"lower = {limit_text(low)}, upper = {limit_text(high)}"]
     parts += [f"step = {limit_text(column.step)}"] if column.step is not None else []
     parts += ["nullable = false"] if not column.nullable else []
@@ -269,7 +269,8 @@ def _all(found: _Found) -> Iterator[Suggestion]:
 
 def _current(each: Suggestion) -> Bound | None:
     limit = each.limit
-    now = getattr(limit.column if limit.column is not None else limit.table, limit.setting)
+    setting = CONTRIBUTION_BOUNDS.get(limit.setting, limit.setting)
+    now = getattr(limit.column if limit.column is not None else limit.table, setting)
     return Fraction(now) if isinstance(now, int) else now
 
 

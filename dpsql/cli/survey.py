@@ -9,21 +9,31 @@ from decimal import Decimal
 from fractions import Fraction
 
 from dpsql.backends import Backend
-from dpsql.compiler.catalog import Catalog
-from dpsql.compiler.engines import DIALECTS
-from dpsql.compiler.ir import Aggregate, AggregateCall, Call, Expr, Literal, Project, Relation, Scan, UnitScan
-from dpsql.compiler.ir import Column as FieldColumn
-from dpsql.compiler.ir import InRelation as In
-from dpsql.compiler.lowering import Fields
-from dpsql.compiler.render import Renderer
-from dpsql.compiler.sources import Lister, is_null, negated
-from dpsql.compiler.tables import Tables
-from dpsql.policy import Bound, Column, Policy, Table
+from dpsql.compiler.dialects import DIALECTS
+from dpsql.compiler.dialects.render import Renderer
+from dpsql.compiler.ir.nodes import (
+    Aggregate,
+    AggregateCall,
+    Call,
+    Column,
+    Expr,
+    Literal,
+    Project,
+    Relation,
+    Scan,
+    UnitScan,
+)
+from dpsql.compiler.ir.nodes import InRelation as In
+from dpsql.compiler.scope.catalog import Catalog
+from dpsql.compiler.scope.lowering import Fields
+from dpsql.compiler.scope.tables import Tables
+from dpsql.compiler.values.sources import Lister, is_null, negated
+from dpsql.policy import Bound, Policy, PolicyColumn, Table
 from dpsql.sqltypes import SqlType
 
 
 @dataclass(frozen=True)
-class Finding:
+class SurveyFinding:
     """Something that a table's rows show about the policy.
 
     Attributes:
@@ -53,7 +63,7 @@ class TableSurvey:
     rows: int
     units: int
     one_row: bool
-    findings: tuple[Finding, ...]
+    findings: tuple[SurveyFinding, ...]
 
 
 def survey(policy: Policy, backend: Backend) -> Iterator[TableSurvey]:
@@ -85,12 +95,12 @@ class _Surveyor:
         units, above = self._units(scan, table)
         tests, scan = self._tests(scan, table)
         reached, *counts = self._counted(scan, [condition for _, _, condition in tests])
-        findings = [Finding(name, count, what) for (name, what, _), count in zip(tests, counts, strict=True)]
+        findings = [SurveyFinding(name, count, what) for (name, what, _), count in zip(tests, counts, strict=True)]
         unit = self.policy.dataset.privacy_unit
         whole = [
-            Finding(None, max(rows - reached, 0), f"rows lead to no {unit}: they never count"),
-            Finding(None, max(reached - rows, 0), f"rows count again, for they lead to more than one {unit}"),
-            Finding(None, above, f"units have more rows than {table.max_rows}: of each, only so many count"),
+            SurveyFinding(None, max(rows - reached, 0), f"rows lead to no {unit}: they never count"),
+            SurveyFinding(None, max(reached - rows, 0), f"rows count again, for they lead to more than one {unit}"),
+            SurveyFinding(None, above, f"units have more rows than {table.rows_per_unit}: of each, only so many count"),
         ]
         unique = table.unit_key is not None and self.catalog.schema.tables[table.name].is_unique(
             frozenset({table.unit_key})
@@ -100,9 +110,9 @@ class _Surveyor:
     def _units(self, scan: UnitScan, table: Table) -> Sequence[int]:
         """The units, and those of them that have more rows than count."""
         key, number = self.fields.new(scan.unit_field.type), self.fields.new(SqlType.BIGINT)
-        by_unit = Aggregate(scan, (key,), (FieldColumn(scan.unit_field),), (number,), (_count(None),))
-        most = Literal(table.max_rows, SqlType.BIGINT)
-        return self._counted(by_unit, [Call("gt", (FieldColumn(number), most), SqlType.BOOLEAN)])
+        by_unit = Aggregate(scan, (key,), (Column(scan.unit_field),), (number,), (_count(None),))
+        most = Literal(table.rows_per_unit, SqlType.BIGINT)
+        return self._counted(by_unit, [Call("gt", (Column(number), most), SqlType.BOOLEAN)])
 
     def _tests(self, scan: UnitScan, table: Table) -> tuple[list[tuple[str, str, Expr]], UnitScan]:
         """Conditions that rows should not fulfil, each with its column and what it says; and the rows they are over."""
@@ -115,13 +125,13 @@ class _Surveyor:
             # The same column as a text, which it is whatever its value.
             columns.append(replace(column, type=SqlType.TEXT))
             fields.append(self.fields.new(SqlType.TEXT))
-            value, text = FieldColumn(field), FieldColumn(fields[-1])
+            value, text = Column(field), Column(fields[-1])
             lost = _both(negated(is_null(text)), is_null(value))
             tests.append((column.name, "values are no finite value of their type: they count as NULL", lost))
             tests += [(column.name, what, condition) for what, condition in self._of_column(table, column, value)]
         return tests, replace(scan, columns=tuple(columns), column_fields=tuple(fields))
 
-    def _of_column(self, table: Table, column: Column, value: FieldColumn) -> Iterator[tuple[str, Expr]]:
+    def _of_column(self, table: Table, column: PolicyColumn, value: Column) -> Iterator[tuple[str, Expr]]:
         if not column.nullable:
             yield "rows have no value, in spite of nullable = false", is_null(value)
         if column.lower is not None and column.upper is not None:
@@ -146,7 +156,7 @@ class _Surveyor:
         """The number of rows, and of those that fulfil each condition."""
         flags = tuple(self.fields.new(SqlType.BOOLEAN) for _ in conditions)
         tested = Project(relation, flags, tuple(conditions))
-        calls = (_count(None), *(_count(FieldColumn(flag)) for flag in flags))
+        calls = (_count(None), *(_count(Column(flag)) for flag in flags))
         numbers = tuple(self.fields.new(SqlType.BIGINT) for _ in calls)
         counts = Aggregate(tested, (), (), numbers, calls)
         renderer = Renderer(DIALECTS[self.catalog.schema.engine], self.catalog.schema, self.policy)

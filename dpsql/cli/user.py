@@ -8,9 +8,9 @@ from dpsql.cli.command import Group
 from dpsql.cli.options import existing_ledger, finding_ledger, opened_ledger
 from dpsql.cli.passwords import password_file_option, read_password
 from dpsql.errors import InvalidParameter
-from dpsql.ledger import Holder, Scope
+from dpsql.gateway.text_table import table_lines
+from dpsql.ledger import BudgetScope, Holder
 from dpsql.policy import load_policy
-from dpsql.table import table_lines
 from dpsql.wire.scram import make_verifier
 
 
@@ -60,7 +60,7 @@ def add(
 @password_file_option
 @finding_ledger
 def passwd(name: str, password_file: Path | None, ledger: str | None, policy: Path | None) -> None:
-    """Change a user's password.
+    """Change a user's password; gateways end the user's sessions within two seconds.
 
     Example:
       dpsql user passwd ana --policy clinic.toml
@@ -120,7 +120,7 @@ def group(name: str, user_group: str | None, none: bool, ledger: str | None, pol
 @click.argument("name")
 @finding_ledger
 def remove(name: str, ledger: str | None, policy: Path | None) -> None:
-    """Remove a user; history and what was spent stay in the ledger.
+    """Remove a user; sessions end, history and what was spent stay in the ledger.
 
     Example:
       dpsql user remove ana --policy clinic.toml
@@ -128,6 +128,22 @@ def remove(name: str, ledger: str | None, policy: Path | None) -> None:
     with existing_ledger(ledger, policy) as opened:
         opened.remove_account(name)
     click.echo(f'user "{name}" is removed')
+
+
+@user.command()
+@click.argument("name")
+@finding_ledger
+def disconnect(name: str, ledger: str | None, policy: Path | None) -> None:
+    """End a user's sessions on all gateways of the ledger, within two seconds; the user may connect again.
+
+    To keep the user out, freeze the user, change the password, or remove the user.
+
+    Example:
+      dpsql user disconnect ana --policy clinic.toml
+    """
+    with existing_ledger(ledger, policy) as opened:
+        opened.end_sessions(name)
+    click.echo(f'the sessions of user "{name}" end')
 
 
 @user.command()
@@ -144,7 +160,7 @@ def unfreeze(name: str, reason: str, ledger: str | None, policy: Path | None) ->
       dpsql user unfreeze ana --reason "disk was full" --policy clinic.toml
     """
     with existing_ledger(ledger, policy) as opened:
-        opened.unfreeze(Holder(Scope.USER, name), reason)
+        opened.unfreeze(Holder(BudgetScope.USER, name), reason)
     click.echo(f'user "{name}" may ask again')
 
 

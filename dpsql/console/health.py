@@ -1,16 +1,23 @@
-"""health: how ledger, engine and gateway are, as values; and the gateway's counters, read from its metrics."""
+"""health: how ledger, engine and gateway are, as values; and the gateway's counters, asked over HTTP.
 
+They are asked of the port that `dpsql serve --metrics-port` names.
+"""
+
+import asyncio
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 from typing import Final
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from dpsql.ledger import VerifyReport
 
-_SAMPLE: Final = re.compile(r'([a-z_]{1,60})(?:\{((?:[a-z]+="(?:[^"\\\n]|\\.)*",?)+)\})? ([0-9]{1,18})')
-_LABEL: Final = re.compile(r'([a-z]+)="((?:[^"\\\n]|\\.)*)"')
-_ESCAPES: Final = {"\\n": "\n", '\\"': '"', "\\\\": "\\"}
+_SECONDS: Final = 3.0
+_MOST_BYTES: Final = 1 << 20
+_REQUEST: Final = b"GET /metrics HTTP/1.0\r\nHost: gateway\r\n\r\n"
 _SQLSTATE: Final = re.compile("[0-9A-Z]{5}")
 
 
@@ -69,32 +76,52 @@ class GatewayHealth:
     refusals: Mapping[str, int]
 
 
+async def ask_gateway(host: str, port: int, dataset: str) -> GatewayHealth:
+    """Return what a gateway says of a dataset; one that does not answer soon is not ready."""
+    place = f"{host}:{port}"
+    try:
+        async with asyncio.timeout(_SECONDS):
+            answer = await _answer(host, port)
+    except (OSError, TimeoutError):
+        answer = b""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    if not head.startswith((b"HTTP/1.1 200 ", b"HTTP/1.0 200 ")):
+        return GatewayHealth(place, None, 0, 0, {})
+    return read_metrics(place, dataset, body.decode("utf-8", "replace"))
+
+
+async def _answer(host: str, port: int) -> bytes:
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        writer.write(_REQUEST)
+        answer = b""
+        while len(answer) <= _MOST_BYTES and (more := await reader.read(1 << 16)):
+            answer += more
+        return answer
+    finally:
+        writer.close()
+
+
 def read_metrics(place: str, dataset: str, text: str) -> GatewayHealth:
-    """Return what a gateway's metrics say of a dataset; lines that are not its own are passed over."""
+    """Return what a gateway's metrics say of a dataset; what are no metrics are no gateway's."""
     statements, sessions, accepting = 0, 0, False
     refusals: dict[str, int] = {}
-    for name, labels, value in _samples(text):
-        state = labels.get("sqlstate", "")
-        if name == "dpsql_sessions":
-            sessions = value
-        elif name == "dpsql_accepting":
-            accepting = value == 1
-        elif labels.get("database") != dataset:
+    try:
+        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    except ValueError:
+        return GatewayHealth(place, None, 0, 0, {})
+    for sample in samples:
+        if not 0 < sample.value < inf:
             continue
-        elif name == "dpsql_statements_total":
+        value, state = int(sample.value), sample.labels.get("sqlstate", "")
+        if sample.name == "dpsql_sessions":
+            sessions = value
+        elif sample.name == "dpsql_accepting":
+            accepting = value == 1
+        elif sample.labels.get("database") != dataset:
+            continue
+        elif sample.name == "dpsql_statements_total":
             statements += value
-        elif name == "dpsql_refusals_total" and _SQLSTATE.fullmatch(state):
+        elif sample.name == "dpsql_refusals_total" and _SQLSTATE.fullmatch(state):
             refusals[state] = value
     return GatewayHealth(place, accepting, sessions, statements, refusals)
-
-
-def _samples(text: str) -> Iterator[tuple[str, Mapping[str, str], int]]:
-    for line in text.split("\n"):
-        found = _SAMPLE.fullmatch(line)
-        if found is not None:
-            labels = {name: _unescaped(value) for name, value in _LABEL.findall(found[2] or "")}
-            yield found[1], labels, int(found[3])
-
-
-def _unescaped(value: str) -> str:
-    return re.sub(r"\\.", lambda escape: _ESCAPES.get(escape[0], escape[0]), value)

@@ -1,28 +1,32 @@
-"""journal: what was charged to each cap on each day, kept up with the ledger record by record.
+"""journal: what each budget paid on each day, and for which queries, kept up with the ledger record by record.
 
 Rule: a ledger that is not the one that was read before (a backup was put back, say) is read from its beginning.
 """
 
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from dpsql.console.view import LedgerView
-from dpsql.ledger.chain import ORIGIN
+from dpsql.ledger.chain import ORIGIN, canonical
+from dpsql.ledger.projection import load_events
 from dpsql.ledger.spending import parts
 from dpsql.ledger.windows import moment
 from dpsql.privacy.accounting import Spent
 from dpsql.privacy.cost import Event
 
+OWNER: Final = ""
+"""Stands for the data owner, whose looks are charged to the cap alone, among the users of a day."""
+
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """What was charged to a cap on one day, by the calendar of UTC.
+    """What was charged to a budget on one day, by the calendar of UTC.
 
     Attributes:
         charges: For how many queries.
@@ -32,36 +36,113 @@ class Day:
     charges: int
     spent: Spent
 
+    def merge(self, more: "Day") -> "Day":
+        """Both together."""
+        return Day(self.charges + more.charges, self.spent.merge(more.spent))
 
-_NOTHING = Day(0, Spent.zero())
+
+NOTHING: Final = Day(0, Spent.zero())
+
+
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """A charge to a user.
+
+    Attributes:
+        number: Number of its record.
+        at: When.
+        user: Who was charged.
+        dataset: For which dataset.
+        sql: The query.
+        spent: What the user's budget paid.
+        fresh: What the cap paid: the part that was made for this charge, and is not another user's release.
+        releases: Numbers of its releases.
+    """
+
+    number: int
+    at: datetime
+    user: str
+    dataset: str
+    sql: str
+    spent: Spent
+    fresh: Spent
+    releases: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class JournalReading:
+    """What a journal holds at a moment.
+
+    Attributes:
+        days: What each budget paid, by its number, on each day, for each user.
+        paid: The newest charges, oldest first, each with how often the user had its answer again, free.
+        is_all: Whether this is all until now; of a large ledger, the first reading is not.
+        older: How many older charges there are that are not among these.
+    """
+
+    days: Mapping[int, Mapping[tuple[date, str], Day]]
+    paid: tuple[tuple[Paid, int], ...]
+    is_all: bool
+    older: int
+
+    def by_day(self, budgets: Iterable[int]) -> dict[date, Day]:
+        """What budgets paid together on each day."""
+        return self._grouped(budgets, lambda day, user: day)
+
+    def by_user(self, budgets: Iterable[int], since: date) -> dict[str, Day]:
+        """What budgets paid together for each user from a day on."""
+        return self._grouped(budgets, lambda day, user: user if day >= since else None)
+
+    def _grouped(self, budgets: Iterable[int], group: Callable[[date, str], Any]) -> dict[Any, Day]:
+        found: dict[Any, Day] = {}
+        for budget in budgets:
+            for key, paid in self.days.get(budget, {}).items():
+                place = group(*key)
+                if place is not None:
+                    found[place] = found.get(place, NOTHING).merge(paid)
+        return found
 
 
 class Journal:
-    """The days of all caps, by their numbers in the ledger.
+    """The days of all budgets, by their numbers in the ledger, and the newest charges.
 
     Args:
         seconds: So long it reads on at a time; of a large ledger, the rest when it is asked again.
         clock: Seconds from some moment on.
+        most: So many charges it keeps.
+        characters: So many characters of queries it keeps; of the last charge, all.
     """
 
-    def __init__(self, seconds: float = 5.0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        seconds: float = 5.0,
+        clock: Callable[[], float] = time.monotonic,
+        most: int = 20_000,
+        characters: int = 2**25,
+    ) -> None:
         self._seconds = seconds
         self._clock = clock
+        self._most = most
+        self._most_characters = characters
         self._lock = threading.Lock()
         self._forget()
 
     def _forget(self) -> None:
         self._last, self._head = 0, ORIGIN
-        self._days: defaultdict[int, dict[date, Day]] = defaultdict(dict)
+        self._days: defaultdict[int, dict[tuple[date, str], Day]] = defaultdict(dict)
+        self._paid: dict[int, Paid] = {}
+        self._payer: dict[int, int] = {}
+        self._again: Counter[int] = Counter()
+        self._older = 0
+        self._characters = 0
 
-    def days(self, ledger: LedgerView, caps: Iterable[int]) -> tuple[dict[date, Day], bool]:
-        """Return what was charged to caps together on each day, and whether that is all until now."""
+    def read(self, ledger: LedgerView) -> JournalReading:
+        """Read the records that came since, and return all that is known."""
         with self._lock:
             is_all = self._follow(ledger)
-            total: dict[date, Day] = {}
-            for cap in caps:
-                _merge(total, self._days.get(cap, {}))
-        return total, is_all
+            days = {budget: dict(paid) for budget, paid in self._days.items()}
+            paid = tuple((each, self._again[number]) for number, each in self._paid.items())
+            return JournalReading(days, paid, is_all, self._older)
 
     def _follow(self, ledger: LedgerView) -> bool:
         """Read the records that came since; return whether these were all."""
@@ -78,19 +159,53 @@ class Journal:
         return True
 
     def _read(self, record: Mapping[str, Any]) -> None:
-        body = record["body"]
-        if record["kind"] == "cap.merged":
+        kind, body = record["kind"], record["body"]
+        if kind == "cap.merged":
             _merge(self._days[body["into"]], self._days.pop(body["budget"], {}))
-        for cap, events in _charged(record["kind"], body):
-            _merge(self._days[cap], {moment(record["at"]).date(): Day(1, _cost(events))})
+        for budget, events in _charged(kind, body):
+            day = moment(record["at"]).date(), body.get("user", OWNER)
+            _merge(self._days[budget], {day: Day(1, _cost(events))})
+        if kind in ("charge", "reuse"):
+            self._again.update({self._payer[each] for each in body["reused"] if each in self._payer})
+        if kind == "charge":
+            self._keep(_paid(record))
+
+    def _keep(self, paid: Paid) -> None:
+        """Keep a charge, and forget the oldest where there is too much."""
+        self._paid[paid.number] = paid
+        self._payer |= dict.fromkeys(paid.releases, paid.number)
+        self._characters += len(paid.sql)
+        while len(self._paid) > self._most or (len(self._paid) > 1 and self._characters > self._most_characters):
+            oldest = self._paid.pop(next(iter(self._paid)))
+            self._again.pop(oldest.number, None)
+            for release in oldest.releases:
+                del self._payer[release]
+            self._older += 1
+            self._characters -= len(oldest.sql)
 
 
 def _charged(kind: str, body: Mapping[str, Any]) -> Iterator[tuple[int, tuple[Event, ...]]]:
-    """Yield what a record charged to a cap."""
+    """Yield what a record charged to each budget."""
     if kind == "charge":
-        yield from ((budget, events) for budget, events in parts(dict(body)) if budget == body["cap"])
+        yield from parts(dict(body))
     elif kind == "cap.charged":
         yield body["budget"], tuple(map(Event.from_json, body["events"]))
+
+
+def _paid(record: Mapping[str, Any]) -> Paid:
+    body = record["body"]
+    events = {each["id"]: load_events(canonical(each["events"])) for each in body["releases"]}
+    made = [each["id"] for each in body["releases"] if each["origin"] == each["id"]]
+    return Paid(
+        record["seq"],
+        moment(record["at"]),
+        body["user"],
+        body["dataset"],
+        body["sql"],
+        _cost(tuple(event for each in events.values() for event in each)),
+        _cost(tuple(event for each in made for event in events[each])),
+        tuple(events),
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -98,7 +213,6 @@ def _cost(events: tuple[Event, ...]) -> Spent:
     return Spent.zero().add(events)
 
 
-def _merge(into: dict[date, Day], days: Mapping[date, Day]) -> None:
+def _merge(into: dict[tuple[date, str], Day], days: Mapping[tuple[date, str], Day]) -> None:
     for day, more in days.items():
-        known = into.get(day, _NOTHING)
-        into[day] = Day(known.charges + more.charges, known.spent.merge(more.spent))
+        into[day] = into.get(day, NOTHING).merge(more)

@@ -1,372 +1,217 @@
-"""pages: the form that asks for the password, and the page: values in, HTML out."""
+"""pages: the form that asks for the password, and the page: values in, HTML out.
 
-from collections.abc import Iterator, Sequence
+Structure is in the templates, the words that take thought are here.
+
+Rule: whatever a user, a query or a policy says is shown and never obeyed: templates escape every value, and a
+    character that would not be seen, or would turn others around, is spelt out.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from fractions import Fraction
-from typing import Final
+from math import inf
+from typing import Any, Final
 
-from dpsql.console.facts import Facts, Health, Holding
-from dpsql.console.figures import Bar, columns, gauge
-from dpsql.console.health import EngineHealth, GatewayHealth, LedgerHealth
-from dpsql.console.journal import Day
-from dpsql.console.markup import Content, Html, document, element, joined
-from dpsql.console.tables import Column, table
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from dpsql.console.facts import DAYS, Health, Holding, PageFacts
+from dpsql.console.health import GatewayHealth
+from dpsql.console.journal import OWNER, Day, Paid
+from dpsql.console.pace import WEEK, Pace
+from dpsql.console.search import SORTS, Search, part
 from dpsql.errors import reasons
-from dpsql.ledger import BudgetStatus, OwnerRecord, PaidRelease
+from dpsql.gateway.policy_summary import budget_text, keys_text, limits_text
+from dpsql.gateway.system_relations import budget_note, decimal_text, times
+from dpsql.ledger.refusals import asked_epsilon
 from dpsql.policy import Policy, Role, Table
-from dpsql.policytext import budget_text, keys_text, limits_text
 from dpsql.privacy.accounting import Limit, Spent
-from dpsql.system import budget_note, decimal_text, times
 
-_DAYS: Final = 30
-_QUERY_CHARACTERS: Final = 2000
-_SECTIONS: Final = ("Budgets", "Spending", "Releases", "Refusals", "Policy", "Changes", "Health")
+_QUERY_CHARACTERS: Final = 20_000
+_BEGINNING: Final = 160
+_LINES: Final = 4
+_SOON: Final = 7
+_SECTIONS: Final = ("Overview", "Budgets", "Spending", "Queries", "Refusals", "Policy", "Changes", "Health")
 _SIZES: Final = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_UNUSUAL: Final = re.compile("[^\n -~]")
+
+_REASONS: Final = {kind.sqlstate: (kind.__name__, (kind.__doc__ or "").partition("\n\n")[0]) for kind in reasons()}
+_UNKNOWN: Final = ("", "")
+_HELP: Final = {
+    "42501": "The policy forbids it, or the account is frozen: see Policy, Changes.",
+    "53400": "A larger budget (dpsql budget grant), a smaller dpsql.epsilon, or its renewal: see Budgets.",
+    "58030": "The ledger fails: see Health, and the gateway's log.",
+    "58000": "The database fails: see Health, and the gateway's log.",
+    "57P03": "The database fails: see Health, and the gateway's log.",
+    "F0000": "The policy file does not fit the database: dpsql policy check.",
+    "0A000": "dpsql does not answer this kind of query; its error names one that works.",
+}
 
 
 def login_page(trouble: str | None) -> bytes:
     """The form that asks for the password, and why it asks again."""
-    form = element(
-        "form",
-        element("h1", "dpsql console"),
-        # Password managers file the password under it.
-        element("input", name="username", value="owner", autocomplete="username", hidden="hidden"),
-        element("label", "The data owner's password", for_="password"),
-        element(
-            "input",
-            id="password",
-            name="password",
-            type="password",
-            required="required",
-            autofocus="autofocus",
-            autocomplete="current-password",
-        ),
-        None if trouble is None else element("p", trouble, class_="trouble", role="alert"),
-        element("button", "Log in", type="submit"),
-        method="post",
-        action="/login",
-        class_="login",
-    )
-    return document("dpsql console: log in", element("body", element("main", form)))
+    return _rendered("login.html", trouble=trouble)
 
 
 def trouble_page(message: str, hint: str | None) -> bytes:
     """What the owner is told where the facts cannot be gathered."""
-    told = joined(element("p", message, class_="trouble", role="alert"), None if hint is None else element("p", hint))
-    return document("dpsql console", element("body", _header(None), element("main", element("section", told))))
+    return _rendered("trouble.html", message=message, hint=hint)
 
 
-def overview(facts: Facts, health: Health) -> bytes:
+def overview(facts: PageFacts, health: Health) -> bytes:
     """The page."""
-    bodies = (
-        _budgets(facts),
-        _spending(facts),
-        _releases(facts),
-        _refusals(health.gateway),
-        _policy(facts.policy),
-        _changes(facts.changes),
-        _health(facts, health),
-    )
-    links = (element("a", name, href=f"#{name.lower()}") for name in _SECTIONS)
-    sections = (
-        element("section", element("h2", name), body, id=name.lower())
-        for name, body in zip(_SECTIONS, bodies, strict=True)
-    )
-    main = element("main", *_warnings(facts, health), *sections)
-    body = element("body", _header(facts), element("nav", *links, aria_label="Sections"), main)
-    return document(f"dpsql console: {facts.policy.dataset.name}", body)
+    return _rendered("overview.html", sections=_SECTIONS, facts=facts, health=health)
 
 
-def _header(facts: Facts | None) -> Html:
-    about = None
-    if facts is not None:
-        about = element("p", f"{facts.policy.dataset.name}, as of {_moment(facts.at)} UTC")
-    leave = element("form", element("button", "Log out", type="submit"), method="post", action="/logout")
-    return element("header", element("div", element("h1", "dpsql console"), about), leave)
+def _rendered(name: str, **values: object) -> bytes:
+    return _UNUSUAL.sub(_seen, TEMPLATES.get_template(name).render(values)).encode()
 
 
-def _warnings(facts: Facts, health: Health) -> Iterator[Html]:
+def _seen(found: re.Match[str]) -> str:
+    return found[0] if found[0].isprintable() else found[0].encode("unicode_escape").decode()
+
+
+def _warnings(facts: PageFacts, health: Health) -> Iterator[str]:
     """What the owner should not have to look for."""
-    told = []
     if facts.trouble is not None:
-        told.append(f"The policy file cannot be read; what follows is by its last reading. {facts.trouble}")
+        yield f"The policy file cannot be read; what follows is by its last reading. {facts.trouble}"
     if health.ledger is not None and health.ledger.report is not None and not health.ledger.report.ok:
-        told.append("The ledger is NOT whole: see Health.")
+        yield "The ledger is NOT whole: see Health."
     if health.engine is not None and health.engine.trouble is not None:
-        told.append("The database cannot be opened: see Health.")
+        yield "The database cannot be opened: see Health."
     if health.gateway is not None and not health.gateway.ready:
-        told.append("The gateway lets no clients in: see Health.")
+        yield "The gateway lets no clients in: see Health."
     if facts.exact:
-        told.append(f"Exact values were taken from the data {times(facts.exact)}. No budget covers what they tell.")
-    yield from (element("p", text, class_="trouble", role="alert") for text in told)
+        yield f"Exact values were taken from the data {times(facts.exact)}. No budget covers what they tell."
 
 
-def _budgets(facts: Facts) -> Html:
-    notes = element(
-        "p",
-        "ε (epsilon) bounds what is lost of one ",
-        facts.policy.dataset.privacy_unit,
-        "; δ (delta) is the chance of more. Users never see what is left of the cap.",
-        class_="note",
-    )
-    return joined(notes, element("div", *map(_holding, facts.holdings), class_="holdings"))
+def _gone_first(holdings: Sequence[Holding]) -> str:
+    dated = [(each.pace.gone, each) for each in holdings if each.pace is not None and each.pace.days > 0]
+    soon = sorted((gone, f"{each.kind} {each.name}") for gone, each in dated if gone is not None)
+    if not soon:
+        return f"no budget, at the pace of the last {WEEK} days"
+    return "; ".join(f"{whose} on {gone}" for gone, whose in soon[:3])
 
 
-def _holding(holding: Holding) -> Html:
-    badges = [element("span", holding.about, class_="badge")]
-    badges += [] if holding.group is None else [element("span", f"group {holding.group}", class_="badge")]
-    badges += [element("span", "frozen", class_="badge alarm")] if holding.frozen else []
-    head = element("h3", f"{holding.kind} ", element("bdi", holding.name), " ", *badges)
-    if isinstance(holding.status, str):
-        return element("article", head, element("p", holding.status, class_="trouble"))
-    return element("article", head, *_status(holding.status, f"{holding.kind} {holding.name}"))
+def _chief_refusals(gateway: GatewayHealth | None) -> str:
+    if gateway is None or gateway.ready is None:
+        return "not known: see Refusals"
+    chief = [f"{state} {_REASONS.get(state, _UNKNOWN)[0]} {many}" for state, many in _refusals(gateway)[:3]]
+    told = f"{sum(gateway.refusals.values())} of {gateway.statements} statements"
+    return told + (f": {', '.join(chief)}" if chief else "")
 
 
-def _status(status: BudgetStatus, whose: str) -> Iterator[Html]:
-    limit, left = status.limit, status.remaining
-    spent = limit.epsilon - left.epsilon
-    told = f"ε {_number(spent)} of {_number(limit.epsilon)} spent, {_number(left.epsilon)} left"
-    yield gauge(spent / limit.epsilon, f"{whose}: {told}")
-    yield element("p", told, class_="figure")
-    if limit.delta_selection:
-        used = limit.delta_selection - left.delta
-        keys = f"δ for private keys: {_number(used)} of {_number(limit.delta_selection)} spent"
-        yield gauge(used / limit.delta_selection, f"{whose}: {keys}")
-        yield element("p", keys, class_="figure")
-    queries = f"{status.charges} {'query' if status.charges == 1 else 'queries'}"
-    whole = f"δ {_number(limit.delta)} in all"
-    yield element("p", f"{queries}; {limit.accountant.value}; {whole}; {budget_note(status)}", class_="note")
+def _refusals(gateway: GatewayHealth) -> list[tuple[str, int]]:
+    return sorted(gateway.refusals.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _spending(facts: Facts) -> Html:
-    limit, today = facts.cap.limit, facts.at.date()
-    shown = [today - timedelta(days=back) for back in reversed(range(_DAYS))]
-    bars = [Bar(_share(limit, facts.days.get(day)), _day_text(limit, day, facts.days.get(day))) for day in shown]
-    highest = max(bar.value for bar in bars)
-    about = element(
-        "p",
-        "What each day took of the cap over all users, by the calendar of UTC. ",
-        f"The highest column is {_percent(highest)} of the cap." if highest else "Nothing in these days.",
-        class_="note",
-    )
-    if not facts.is_all:
-        about = joined(about, element("p", "The ledger is still being added up: look again.", class_="trouble"))
-    chart = columns(bars, f"Share of the cap spent on each of the last {_DAYS} days")
-    axis = element("p", element("span", shown[0].isoformat()), element("span", shown[-1].isoformat()), class_="axis")
-    rows = [
-        (
-            day.isoformat(),
-            str(facts.days[day].charges),
-            _number(facts.days[day].spent.pure_epsilon),
-            _number(facts.days[day].spent.rho),
-            _number(facts.days[day].spent.delta),
-            _percent(_share(limit, facts.days[day])),
-        )
-        for day in sorted(facts.days, reverse=True)
-    ]
-    heads = (
-        Column("day"),
-        Column("charges", number=True),
-        Column("Σε", "the sum of epsilon, where all noise of the day was pure", number=True),
-        Column("Σρ", "the sum of rho, zero-concentrated differential privacy's own unit", number=True),
-        Column("Σδ", "the sum of delta for private keys", number=True),
-        Column("of the cap", number=True),
-    )
-    every = table("Every day with a charge to the cap", heads, rows)
-    return joined(about, chart, axis, element("details", element("summary", "Every day as numbers"), every))
+def _reason(state: str) -> tuple[str, str, str]:
+    """The name of an SQLSTATE, what it means, and what helps."""
+    name, about = _REASONS.get(state, _UNKNOWN)
+    helps = _HELP.get(state, "The query itself is at fault: its error says what would work.")
+    return name, about, helps if name else ""
+
+
+def _lasting(pace: Pace) -> tuple[str, bool]:
+    """How long a budget lasts, and whether that is alarming."""
+    if pace.days == 0:
+        return "Nothing is left.", True
+    so = f"At the pace of {'today' if pace.span == 1 else f'the last {pace.span} days'} it "
+    if pace.renews:
+        return f"{so}lasts until it renews.", False
+    if pace.gone is None:
+        return f"{so}lasts." if pace.days < inf else f"Nothing was spent in the last {WEEK} days.", False
+    days = int(pace.days)
+    about = f"in about {_counted(days, 'day', 'days')}" if days else "in less than a day"
+    return f"{so}is gone {about}: {pace.gone}.", days < _SOON
+
+
+def _drawn(facts: PageFacts) -> list[tuple[date, Day | None, Fraction]]:
+    """The last DAYS, what each paid, and the part of the cap that this is."""
+    today = facts.at.date()
+    shown = [today - timedelta(days=back) for back in reversed(range(DAYS))]
+    return [(day, facts.days.get(day), _share(facts.cap.limit, facts.days.get(day))) for day in shown]
 
 
 def _share(limit: Limit, day: Day | None) -> Fraction:
-    """The part of a limit that a day took; 0 where it has no price in the limit's currency."""
-    return Fraction(0) if day is None else (limit.total(day.spent) or Fraction(0)) / limit.capacity
+    """The part of a limit that a day took."""
+    return Fraction(0) if day is None else part(limit, day.spent)
 
 
-def _day_text(limit: Limit, day: date, paid: Day | None) -> str:
+def _day_text(day: date, paid: Day | None, share: Fraction) -> str:
     if paid is None:
         return f"{day}: nothing"
-    charges = f"{paid.charges} {'charge' if paid.charges == 1 else 'charges'}"
-    return f"{day}: {charges}, ρ {_number(paid.spent.rho)}, {_percent(_share(limit, paid))} of the cap"
+    charges = _counted(paid.charges, "charge", "charges")
+    return f"{day}: {charges}, ρ {_number(paid.spent.rho)}, {_percent(share)} of the cap"
 
 
-def _releases(facts: Facts) -> Html:
-    about = element(
-        "p",
-        "Answers that were paid for, newest first; whoever has one has it again for nothing. Queries are shown as they "
-        "were asked, with the constants in them.",
-        class_="note",
-    )
-    heads = (
-        Column("№", "the release's number in the ledger", number=True),
-        Column("first asked, UTC"),
-        Column("user"),
-        Column("ε", "epsilon, where the noise is pure", number=True),
-        Column("ρ", "rho, zero-concentrated differential privacy's own unit", number=True),
-        Column("δ", "delta for private keys", number=True),
-        Column("again", "how often the same user had it again, free", number=True),
-        Column("state"),
-        Column("query"),
-    )
-    pages = [] if facts.newest else [element("a", "Newest", href="/#releases")]
-    if facts.older is not None:
-        pages.append(element("a", "Older", href=f"/?before={facts.older}#releases", rel="next"))
-    rows = [_release(paid) for paid in facts.releases]
-    return joined(about, table("Releases", heads, rows), element("p", *pages, class_="pages") if pages else None)
+def _askers(facts: PageFacts) -> list[str]:
+    """Whose queries may be asked for."""
+    names = {each.name for each in facts.holdings if each.kind == "user"} | {each.user for each in facts.spenders}
+    return sorted((names | {facts.search.user or OWNER}) - {OWNER})
 
 
-def _release(paid: PaidRelease) -> Sequence[Content]:
-    record, spent = paid.record, Spent.zero().add(paid.record.price)
-    query = record.sql
-    if len(query) > _QUERY_CHARACTERS:
-        query = f"{query[:_QUERY_CHARACTERS]} … ({len(query)} characters; dpsql budget history has all)"
-    state = ("made" if paid.made else "another user's") + ("" if record.kept else ", dropped")
-    return (
-        str(record.release_id),
-        _moment(record.created),
-        element("bdi", paid.user),
-        *(_number(value) for value in (spent.pure_epsilon, spent.rho, spent.delta)),
-        str(record.reused),
-        state,
-        element("code", query),
-    )
+def _begun(sql: str) -> str:
+    """The beginning of a query, with a sign where it goes on."""
+    begun = "\n".join(sql[:_BEGINNING].split("\n")[:_LINES])
+    return sql if begun == sql else f"{begun} …"
 
 
-def _refusals(gateway: GatewayHealth | None) -> Html:
-    if gateway is None:
-        return element(
-            "p",
-            "The ledger does not hold refusals: nothing was charged. The gateway counts them by reason: "
-            "dpsql serve --metrics-port N, and dpsql console --metrics-port N.",
-            class_="note",
-        )
-    if gateway.ready is None:
-        return element("p", f"The gateway does not answer at {gateway.place}.", class_="trouble")
-    about = f"Statements refused without reading a row, of {gateway.statements} begun since the gateway's start."
-    heads = (Column("SQLSTATE"), Column("reason"), Column("refused", number=True))
-    by_number = sorted(gateway.refusals.items(), key=lambda item: (-item[1], item[0]))
-    rows = [(state, _REASONS.get(state, ""), str(count)) for state, count in by_number]
-    return joined(element("p", about, class_="note"), table("Refusals", heads, rows))
+def _whole(sql: str) -> str:
+    """A query, as far as a page shows it."""
+    if len(sql) <= _QUERY_CHARACTERS:
+        return sql
+    return f"{sql[:_QUERY_CHARACTERS]} … ({len(sql)} characters; dpsql budget history has all)"
 
 
-_REASONS: Final = {kind.sqlstate: f"{kind.__name__}: {kind.__doc__ or ''}" for kind in reasons()}
+def _charge(paid: Paid, limit: Limit) -> str:
+    """A charge, with what it is called in the ledger."""
+    prices = [
+        ("ε", asked_epsilon(limit, paid.spent)),
+        ("ρ", paid.spent.rho),
+        ("δ for private keys", paid.spent.delta),
+    ]
+    costs = ", ".join(f"{name} {_number(value)}" for name, value in prices if value)
+    releases = f"release {', '.join(map(str, paid.releases))}"
+    made = "" if paid.fresh != Spent.zero() else "; another user's answer, handed out"
+    return f"{_moment(paid.at)}: {costs}; record {paid.number}, {releases}{made}"
 
 
-def _policy(policy: Policy) -> Html:
+def _policy(policy: Policy) -> Mapping[str, str]:
+    """What the policy says but for its tables."""
     dataset = policy.dataset
     changes = "is there or not" if dataset.adjacency.value == "add_remove" else "has these data or any other"
-    facts = (
-        (
-            "dataset",
-            f"{dataset.name}; data version {dataset.data_version}; schema {dataset.schema}; {dataset.timezone}",
-        ),
-        ("protects", f"whether one {dataset.privacy_unit} {changes}, in all protected tables together"),
-        ("cap", f"{dataset.cap}: {budget_text(dataset.budget)}"),
-        *((f"role {role.name}", _role(role, policy)) for role in policy.roles),
-        *((f"group {group.name}", f"shared by its members: {budget_text(group.budget)}") for group in policy.groups),
-    )
-    listed = element("dl", *(joined(element("dt", name), element("dd", text)) for name, text in facts))
-    return joined(listed, *(_table(each, dataset.privacy_unit) for each in policy.tables))
+    place = f"{dataset.name}; data version {dataset.data_version}; schema {dataset.schema}; {dataset.timezone}"
+    return {
+        "dataset": place,
+        "protects": f"whether one {dataset.privacy_unit} {changes}, in all protected tables together",
+        "cap": f"{dataset.cap}: {budget_text(dataset.budget)}",
+        **{f"role {role.name}": _role(role, policy) for role in policy.roles},
+        **{f"group {each.name}": f"shared by its members: {budget_text(each.budget)}" for each in policy.groups},
+    }
 
 
 def _role(role: Role, policy: Policy) -> str:
     query = role.query
+    cut = "Its answers do not tell how many rows bounds drop; with wide_share in its query they would."
+    if query.wide_share:
+        cut = f"A part of each price, {_percent(query.wide_share)}, has the answer tell how many rows bounds drop."
     tables = ", ".join(each.name for each in policy.tables if each.name in role.tables)
     return (
         f"{budget_text(role.budget)}. One query: epsilon {_number(query.epsilon)}, {_number(query.max_epsilon)} at the "
-        f"most; delta {_number(query.delta)} with private keys; {query.mechanism} noise. Tables: {tables}"
+        f"most; delta {_number(query.delta)} with private keys; {query.mechanism} noise. {cut} Tables: {tables}"
     )
 
 
-def _table(each: Table, unit: str) -> Html:
-    about = "public: its rows belong to nobody"
-    if not each.public:
-        way = each.unit_key or (f"by way of {each.unit_via.table}" if each.unit_via is not None else "")
-        about = (
-            f"rows of one {unit} ({way}) that count: {each.max_rows}; in GROUP BY {each.max_rows_per_group} in each of "
-            f"{each.max_groups} groups"
-        )
-    heads = (Column("column"), Column("type"), Column("bounds"), Column("as a group key"), Column("description"))
-    rows = [
-        (column.name, column.type.value, limits_text(column), keys_text(column, each), column.description)
-        for column in each.columns
-    ]
-    described = None if each.description is None else element("p", each.description)
-    return element(
-        "details",
-        element("summary", element("code", each.name), f" {about}"),
-        described,
-        table(f"Columns of {each.name}", heads, rows),
+def _table(each: Table, unit: str) -> str:
+    if each.public:
+        return "public: its rows belong to nobody"
+    way = each.unit_key or (f"by way of {each.unit_via.table}" if each.unit_via is not None else "")
+    return (
+        f"rows of one {unit} ({way}) that count: {each.rows_per_unit}; "
+        f"in GROUP BY {each.rows_per_group} in each of {each.groups_per_unit} groups"
     )
-
-
-def _changes(changes: Sequence[OwnerRecord]) -> Html:
-    if not changes:
-        return element("p", "Nothing was granted, lowered, reset or frozen.", class_="note")
-    heads = (
-        Column("record", number=True),
-        Column("at, UTC"),
-        Column("what"),
-        Column("whose"),
-        Column("ε", "by how much epsilon was raised or lowered", number=True),
-        Column("δ", "by how much delta was raised or lowered", number=True),
-        Column("reason"),
-    )
-    rows = [
-        (
-            *(str(record.id), _moment(record.at), record.kind, element("bdi", str(record.holder))),
-            *(_number(record.epsilon), _number(record.delta), record.reason),
-        )
-        for record in changes
-    ]
-    return table("What was changed, newest first", heads, rows)
-
-
-def _health(facts: Facts, health: Health) -> Html:
-    told: list[tuple[str, Content]] = [
-        ("ledger", _ledger(health.ledger)),
-        ("database", _engine(health.engine, facts.policy)),
-        ("gateway", _gateway(health.gateway)),
-    ]
-    return element("dl", *(joined(element("dt", name), element("dd", text)) for name, text in told))
-
-
-def _ledger(ledger: LedgerHealth | None) -> Content:
-    if ledger is None:
-        return "is being checked; look again in a moment"
-    size = "" if ledger.size is None else f", {_size(ledger.size)}"
-    place = element("p", element("code", ledger.place), size)
-    if ledger.report is None:
-        return joined(place, element("p", ledger.trouble, class_="trouble"))
-    report = ledger.report
-    state = element("strong", "whole" if report.ok else "NOT whole", class_="good" if report.ok else "trouble")
-    checked = element("p", state, f": {report.records} records, checked {_moment(ledger.checked)} UTC")
-    problems = element("ul", *(element("li", problem) for problem in report.problems[:20])) if report.problems else None
-    noted = element("code", f"dpsql ledger verify --head {report.head} --records {report.records}")
-    kept = element("p", "Noted elsewhere, this proves later that no record was cut off: ", noted)
-    return joined(place, checked, problems, kept if report.ok else None)
-
-
-def _engine(engine: EngineHealth | None, policy: Policy) -> Content:
-    if engine is None:
-        return "is being looked at; look again in a moment"
-    if engine.trouble is not None:
-        return element("p", engine.trouble, class_="trouble")
-    version = f", data version {policy.dataset.data_version}, looked at {_moment(engine.checked)} UTC"
-    lines = [f"prepared copy of {name}: {state}" for name, state in engine.copies] or ["no prepared copies"]
-    lines += [f"warning: {warning}" for warning in engine.warnings]
-    return joined(
-        element("p", element("strong", "can be opened", class_="good"), version),
-        element("ul", *(element("li", line) for line in lines)),
-    )
-
-
-def _gateway(gateway: GatewayHealth | None) -> Content:
-    if gateway is None:
-        return "not asked; dpsql console --metrics-port N names the port of its metrics"
-    if gateway.ready is None:
-        return element("p", f"does not answer at {gateway.place}", class_="trouble")
-    state = ("lets clients in", "good") if gateway.ready else ("lets no clients in", "trouble")
-    sessions = f"; {gateway.sessions} logged in; {gateway.statements} statements on this dataset since its start"
-    return element("p", element("strong", state[0], class_=state[1]), sessions)
 
 
 def _number(value: Fraction | None) -> str | None:
@@ -375,6 +220,10 @@ def _number(value: Fraction | None) -> str | None:
 
 def _percent(share: Fraction) -> str:
     return f"{float(share * 100):.3g} %"
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
 
 
 def _moment(moment: datetime | None) -> str:
@@ -386,3 +235,35 @@ def _size(size: int) -> str:
         if size >= unit:
             return f"{size / unit:.1f} {name}"
     return f"{size} bytes"
+
+
+def _address(search: Search | None = None, **changes: Any) -> str:
+    return replace(search or Search(), **changes).address()
+
+
+TEMPLATES: Final = Environment(
+    loader=PackageLoader("dpsql.console"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    finalize=lambda value: "" if value is None else value,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+"""The templates of the page, with what they may call."""
+
+TEMPLATES.filters |= {
+    "number": _number,
+    "percent": _percent,
+    "counted": _counted,
+    "moment": _moment,
+    "size": _size,
+    "begun": _begun,
+    "whole": _whole,
+}
+TEMPLATES.globals |= {
+    **{"DAYS": DAYS, "OWNER": OWNER, "SORTS": SORTS, "everything": Search(), "address": _address, "part": part},
+    **{"warnings": _warnings, "gone_first": _gone_first, "chief_refusals": _chief_refusals, "refusals": _refusals},
+    **{"reason": _reason, "budget_note": budget_note, "lasting": _lasting, "drawn": _drawn, "share": _share},
+    **{"day_text": _day_text, "askers": _askers, "charge_text": _charge, "policy_text": _policy, "table_text": _table},
+    **{"limits_text": limits_text, "keys_text": keys_text, "fraction": Fraction},
+}

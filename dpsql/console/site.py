@@ -4,33 +4,54 @@ Rule 1: a request that names another host is refused, so that no page of elsewhe
     its own (DNS rebinding); one that sends a form must come from the console's own page.
 Rule 2: without a session there is the form that asks for the password, its style and its icon, and nothing else.
 Rule 3: GET changes nothing, and no request changes ledger or policy.
+Rule 4: every answer carries the same headers: no script, nothing from elsewhere, in no frame, kept by nobody.
+
+Reference: RFC 6265 (cookies), https://www.w3.org/TR/CSP3/.
 """
 
 import asyncio
 import logging
 import re
+import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Final
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route, Router
 
 from dpsql.console.background import Background
 from dpsql.console.facts import Gatherer, Health
 from dpsql.console.health import EngineHealth, GatewayHealth, LedgerHealth
 from dpsql.console.login import Password, Sessions
-from dpsql.console.messages import HTML, Request, Response, redirect, sentence
 from dpsql.console.pages import login_page, overview, trouble_page
-from dpsql.errors import Error
-from dpsql.wire.guesses import Guesses
+from dpsql.console.search import read_search
+from dpsql.errors import Error, InvalidParameter, TooManyConnections
+from dpsql.wire.http import AsgiMessage, HttpBounds, HttpServer, Receive, Send
+from dpsql.wire.login_throttle import LoginThrottle
 
 _LOG: Final = logging.getLogger("dpsql.console")
 _FIRST_FAILURE: Final = 0.5
-_NUMBER: Final = re.compile("[0-9]{1,18}")
-_STATIC: Final = {
-    path: Response(HTTPStatus.OK, files("dpsql.console").joinpath(path[1:]).read_bytes(), kind)
-    for path, kind in (("/style.css", "text/css; charset=utf-8"), ("/icon.svg", "image/svg+xml"))
-}
+_FORM: Final = "application/x-www-form-urlencoded"
+_STATIC: Final = (("/style.css", "text/css"), ("/icon.svg", "image/svg+xml"))
+
+_POLICY: Final = (
+    b"default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+HEADERS: Final = (
+    (b"Content-Security-Policy", _POLICY),
+    (b"X-Content-Type-Options", b"nosniff"),
+    (b"X-Frame-Options", b"DENY"),
+    # "no-referrer" would have browsers send `Origin: null` with the console's own forms. Nothing is told elsewhere.
+    (b"Referrer-Policy", b"same-origin"),
+    (b"Cross-Origin-Opener-Policy", b"same-origin"),
+    (b"Cross-Origin-Resource-Policy", b"same-origin"),
+    (b"Cache-Control", b"no-store"),
+)
 
 
 @dataclass(frozen=True)
@@ -51,14 +72,14 @@ class Sources:
 
 
 class Site:
-    """The console's answers.
+    """The console's answers: an ASGI application.
 
     Args:
         sources: Where the page's contents come from.
         password: The owner's.
         names: The hosts that requests may name.
         secure: Whether browsers reach it by TLS.
-        guesses: How long a wrong password waits.
+        throttle: How long a wrong password waits.
     """
 
     def __init__(
@@ -68,79 +89,116 @@ class Site:
         names: frozenset[str],
         *,
         secure: bool,
-        guesses: Guesses | None = None,
+        throttle: LoginThrottle | None = None,
     ) -> None:
         self._sources = sources
         self._password = password
         self._names = names
         self._scheme = "https" if secure else "http"
         self._cookie = "__Host-dpsql" if secure else "dpsql"
-        self._flags = "; Path=/; HttpOnly; SameSite=Strict" + ("; Secure" if secure else "")
-        self._guesses = guesses if guesses is not None else Guesses(_FIRST_FAILURE)
+        self._throttle = throttle if throttle is not None else LoginThrottle(_FIRST_FAILURE)
         self._sessions = Sessions()
+        self._routes = Router(
+            [
+                Route("/", self._overview),
+                Route("/login", self._form),
+                Route("/login", self._log_in, methods=["POST"]),
+                Route("/logout", self._log_out, methods=["POST"]),
+                *(Route(path, _static(path, kind), methods=["GET"]) for path, kind in _STATIC),
+            ],
+            redirect_slashes=False,
+        )
 
-    async def answer(self, request: Request, address: str) -> Response:
-        """Answer a request that came from an address.
+    def server(
+        self, host: str, port: int, tls: ssl.SSLContext | None = None, bounds: HttpBounds | None = None
+    ) -> HttpServer:
+        """The console as a server; the arguments are those of `HttpServer`."""
+        return HttpServer(self, host, port, tls=tls, bounds=bounds, headers=HEADERS)
 
-        Raises:
-            TooManyConnections: Too many wrong passwords from the address are still to be told.
-        """
-        if _host(request.headers.get("host", "")) not in self._names:
-            return sentence(
+    async def __call__(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        request = Request(scope, receive)
+        answer = self._refusal(request) or self._routes
+        await answer(scope, receive, send)
+
+    def _refusal(self, request: Request) -> Response | None:
+        """Return what a request is told that is not the console's own, by rule 1."""
+        named = request.headers.get("host", "")
+        if _host(named) not in self._names:
+            return _sentence(
                 HTTPStatus.MISDIRECTED_REQUEST, "this is not the name of the console; see dpsql console --name"
             )
-        if request.method in ("GET", "HEAD"):
-            return await self._get(request)
-        if request.method != "POST" or request.path not in ("/login", "/logout"):
-            return sentence(HTTPStatus.METHOD_NOT_ALLOWED, "only GET")
-        if request.headers.get("origin") != f"{self._scheme}://{request.headers['host']}":
-            return sentence(HTTPStatus.FORBIDDEN, "the form is not the console's own")
-        if request.path == "/logout":
-            self._sessions.end(request.cookie(self._cookie))
-            return redirect("/login", ("Set-Cookie", f"{self._cookie}={self._flags}; Max-Age=0"))
-        return await self._log_in(request, address)
+        if request.method == "POST" and request.headers.get("origin") != f"{self._scheme}://{named}":
+            return _sentence(HTTPStatus.FORBIDDEN, "the form is not the console's own")
+        return None
 
-    async def _get(self, request: Request) -> Response:
-        if request.path in _STATIC:
-            return _STATIC[request.path]
-        if request.path == "/login":
-            return _page(HTTPStatus.OK, login_page(None))
-        if request.path != "/":
-            return sentence(HTTPStatus.NOT_FOUND, "there is one page: /")
-        if not self._sessions.is_open(request.cookie(self._cookie)):
-            return redirect("/login")
-        return await self._overview(request.field("before"))
+    async def _form(self, request: Request) -> Response:
+        return HTMLResponse(login_page(None))
 
-    async def _log_in(self, request: Request, address: str) -> Response:
-        self._guesses.check(address)
-        # Judged at once, on this thread: of guesses that come together only so many are judged before one is told.
-        if self._password.is_it(request.form_field("password") or ""):
-            _LOG.info("login from %s", address, extra={"fields": {"event": "login", "peer": address}})
-            return redirect("/", ("Set-Cookie", f"{self._cookie}={self._sessions.begin()}{self._flags}"))
-        with self._guesses.failed("", address) as seconds:
-            _LOG.warning("wrong password from %s", address, extra={"fields": {"event": "login", "peer": address}})
-            await asyncio.sleep(seconds)
-        return _page(HTTPStatus.FORBIDDEN, login_page("This is not the password."))
-
-    async def _overview(self, before: str | None) -> Response:
-        if before is not None and not _NUMBER.fullmatch(before):
-            return sentence(HTTPStatus.BAD_REQUEST, "before: the number of a release")
-        number = None if before is None else int(before)
+    async def _log_in(self, request: Request) -> Response:
+        address = "" if request.client is None else request.client.host
+        guess = await _field(request, "password")
         try:
-            facts = await asyncio.to_thread(self._sources.gatherer.gather, number)
+            self._throttle.check("", address)
+            # Judged at once, on this thread: of guesses that come together only so many are judged before one is told.
+            if self._password.is_it(guess):
+                _LOG.info("login from %s", address, extra={"fields": {"event": "login", "peer": address}})
+                return self._with_cookie("/", self._sessions.begin())
+            with self._throttle.failed("", address) as seconds:
+                _LOG.warning("wrong password from %s", address, extra={"fields": {"event": "login", "peer": address}})
+                await asyncio.sleep(seconds)
+        except TooManyConnections as error:
+            return _sentence(HTTPStatus.TOO_MANY_REQUESTS, error.message)
+        return HTMLResponse(login_page("This is not the password."), HTTPStatus.FORBIDDEN)
+
+    async def _log_out(self, request: Request) -> Response:
+        self._sessions.end(request.cookies.get(self._cookie))
+        return self._with_cookie("/login", "", max_age=0)
+
+    def _with_cookie(self, path: str, token: str, max_age: int | None = None) -> Response:
+        """Send the client to a path by GET, with a token to keep until the browser is closed."""
+        answer, secure = RedirectResponse(path, HTTPStatus.SEE_OTHER), self._scheme == "https"
+        answer.set_cookie(self._cookie, token, max_age, secure=secure, httponly=True, samesite="strict")
+        return answer
+
+    async def _overview(self, request: Request) -> Response:
+        if not self._sessions.is_open(request.cookies.get(self._cookie)):
+            return RedirectResponse("/login", HTTPStatus.SEE_OTHER)
+        try:
+            search = read_search(request.scope["query_string"].decode())
+        except InvalidParameter as error:
+            return HTMLResponse(trouble_page(error.message, error.hint), HTTPStatus.BAD_REQUEST)
+        try:
+            facts = await asyncio.to_thread(self._sources.gatherer.gather, search)
         except Error as error:
-            return _page(HTTPStatus.SERVICE_UNAVAILABLE, trouble_page(error.message, error.hint))
+            return HTMLResponse(trouble_page(error.message, error.hint), HTTPStatus.SERVICE_UNAVAILABLE)
         asked = self._sources.gateway
         gateway = None if asked is None else await asked(facts.policy.dataset.name)
         health = Health(self._sources.ledger.latest(), self._sources.engine.latest(), gateway)
-        return _page(HTTPStatus.OK, await asyncio.to_thread(overview, facts, health))
+        return HTMLResponse(await asyncio.to_thread(overview, facts, health))
 
 
-def _page(status: HTTPStatus, body: bytes) -> Response:
-    return Response(status, body, HTML)
+def _static(path: str, kind: str) -> Response:
+    return Response(files("dpsql.console").joinpath(path[1:]).read_bytes(), media_type=kind)
+
+
+def _sentence(status: HTTPStatus, text: str) -> Response:
+    return PlainTextResponse(f"{text}\n", status)
 
 
 def _host(named: str) -> str | None:
     """The host of a Host header without its port, which may be another one where a container's is mapped."""
     found = re.fullmatch(r"(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(?::[0-9]{1,5})?", named.lower())
     return None if found is None else found[1]
+
+
+async def _field(request: Request, name: str) -> str:
+    """A field of the form that was sent, nothing if it is not there once; Starlette needs a further package for it."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
+        return ""
+    try:
+        fields = parse_qsl((await request.body()).decode("ascii", "replace"), errors="strict", max_num_fields=10)
+    except ValueError:  # not UTF-8, or too many
+        return ""
+    found = [value for key, value in fields if key == name]
+    return found[0] if len(found) == 1 else ""

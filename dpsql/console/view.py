@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from dpsql.ledger import Account, BudgetStatus, OwnerRecord, PaidRelease, VerifyReport
+from dpsql.ledger import Account, BudgetStatus, Holder, OwnerRecord, VerifyReport
 from dpsql.policy import Policy
 
 
@@ -22,8 +22,8 @@ class LedgerView(Protocol):
     def cap(self, policy: Policy) -> BudgetStatus:
         """Return the dataset's cap over all users."""
 
-    def paid(self, dataset: str, most: int, before: int | None = None) -> list[PaidRelease]:
-        """Return so many releases that anybody has paid for, newest first."""
+    def frozen(self) -> frozenset[Holder]:
+        """Return who is frozen: users, groups, or everybody."""
 
     def owner_history(self) -> list[OwnerRecord]:
         """Return all that the owner changed, oldest first."""

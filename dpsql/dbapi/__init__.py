@@ -2,7 +2,7 @@
 
 from dpsql.dbapi.connection import Connection, Cursor
 from dpsql.dbapi.opening import connect, default_ledger
-from dpsql.dbapi.releases import Column, Estimate, Release
+from dpsql.dbapi.releases import ColumnReport, PriceEstimate, ReleaseReport
 from dpsql.dbapi.types import (
     BINARY,
     DATETIME,
@@ -41,7 +41,7 @@ __all__ = [
     "ROWID",
     "STRING",
     "Binary",
-    "Column",
+    "ColumnReport",
     "Connection",
     "Cursor",
     "DataError",
@@ -49,14 +49,14 @@ __all__ = [
     "Date",
     "DateFromTicks",
     "Error",
-    "Estimate",
     "IntegrityError",
     "InterfaceError",
     "InternalError",
     "NotSupportedError",
     "OperationalError",
+    "PriceEstimate",
     "ProgrammingError",
-    "Release",
+    "ReleaseReport",
     "Time",
     "TimeFromTicks",
     "Timestamp",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from dpsql import errors
 from dpsql.catalog.catalog import Catalogs
-from dpsql.compiler.statements import (
+from dpsql.compiler.sql.statements import (
     CharacteristicsStatement,
     CloseStatement,
     DeallocateStatement,
@@ -32,8 +32,7 @@ from dpsql.compiler.statements import (
 from dpsql.dbapi.binding import Values, bind
 from dpsql.dbapi.fetching import Fetching
 from dpsql.dbapi.frames import arrow_table, data_frame, masked_arrays
-from dpsql.dbapi.releases import Estimate, Release, estimate_of, release_of
-from dpsql.engine import Engine, Explanation
+from dpsql.dbapi.releases import PriceEstimate, ReleaseReport, estimate_of, release_of
 from dpsql.errors import (
     Error,
     InterfaceError,
@@ -43,9 +42,10 @@ from dpsql.errors import (
     QueryTooComplex,
     UnsupportedQuery,
 )
-from dpsql.padding import held_back
-from dpsql.results import Result
-from dpsql.session import Session, Statement
+from dpsql.gateway.engine import Engine, Explanation
+from dpsql.gateway.response_padding import held_back
+from dpsql.gateway.results import Result
+from dpsql.gateway.session import Session, Statement
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +81,7 @@ class Connection:
         self._engine = engine
         database = engine.policy.dataset.name
         self._catalogs = Catalogs({database: engine})
-        self._session = Session(engine, user, self._catalogs.browser(database, user))
+        self._session = Session(engine, user, self._catalogs.provider(database, user))
         self._lock = threading.Lock()
         self._busy: int | None = None
         self._closed = False
@@ -285,11 +285,11 @@ class Cursor(Fetching):
 
     @property
     def notices(self) -> list[str]:
-        """What the last statement told beside its rows: price, what is left, how exact it is."""
-        return [notice.message for notice in self._result.notices] if self._result is not None else []
+        """What the last statement told with its rows: bias, price, what is left, how exact it is, and the bounds."""
+        return [notice.text for notice in self._result.notices] if self._result is not None else []
 
     @property
-    def release(self) -> Release | None:
+    def release(self) -> ReleaseReport | None:
         """What the last statement released; None where nothing was."""
         answer = self._result.answer if self._result is not None else None
         return release_of(answer) if answer is not None else None
@@ -313,7 +313,7 @@ class Cursor(Fetching):
         for parameters in seq_of_parameters:
             self._run(operation, parameters, many=True)
 
-    def explain(self, operation: str, parameters: Values | None = None) -> Estimate:
+    def explain(self, operation: str, parameters: Values | None = None) -> PriceEstimate:
         """Tell what a query would cost and how exact it would be; nothing is read and nothing is spent.
 
         The cursor keeps the result it has.
@@ -380,7 +380,7 @@ class Cursor(Fetching):
         self.messages.clear()
         result = self.connection.run(*bind(operation, parameters), many=many)
         self._keep(result)
-        self.messages += [(errors.Warning, errors.Warning(notice.message)) for notice in result.notices]
+        self.messages += [(errors.Warning, errors.Warning(notice.text)) for notice in result.notices]
 
     def _check_open(self) -> None:
         if self._closed:

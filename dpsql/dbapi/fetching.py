@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar
 
 from dpsql.dbapi.types import Described, described
 from dpsql.errors import InterfaceError, RowOutOfRange
-from dpsql.results import Result, ResultColumn
+from dpsql.gateway.results import Result, ResultColumn
 
 Row = tuple[Any, ...]
 Made = TypeVar("Made")

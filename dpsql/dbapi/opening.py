@@ -5,8 +5,8 @@ from pathlib import Path
 
 from dpsql.backends import open_backend
 from dpsql.dbapi.connection import Connection
-from dpsql.engine import Engine
 from dpsql.errors import InvalidParameter, PolicyViolation
+from dpsql.gateway.engine import Engine
 from dpsql.ledger import Ledger, open_ledger
 from dpsql.ledger.accounts import check_name
 from dpsql.policy import Policy, load_policy

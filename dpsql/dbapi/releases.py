@@ -4,16 +4,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpsql.compiler.planned import OutputColumn
-from dpsql.engine import Answer, Explanation
-from dpsql.explain import cost_json, explanation_lines, group_json, remaining_json
+from dpsql.compiler.plan.query_plan import OutputColumn
+from dpsql.gateway.engine import Answer, Explanation
+from dpsql.gateway.explain import cost_json, explanation_lines, group_json, remaining_json
+from dpsql.gateway.notices import bounding_notice
 
 Limits = tuple[float, float] | None
 """Lower and upper limit of a value at 95 %; None beside NULL, and where either end is missing."""
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnReport:
     """A column of a result, and its noise.
 
     Attributes:
@@ -34,7 +35,7 @@ class Column:
 class _Columns:
     """What is told of columns by name; of several columns of one name the last."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[ColumnReport, ...]
 
     @property
     def error(self) -> dict[str, float | None]:
@@ -48,7 +49,7 @@ class _Columns:
 
 
 @dataclass(frozen=True)
-class Release(_Columns):
+class ReleaseReport(_Columns):
     """What the last statement of a cursor released.
 
     Attributes:
@@ -59,6 +60,9 @@ class Release(_Columns):
         rounds: How many releases there were until the target was met; 1 without a target.
         columns: The columns, in order.
         intervals: Under dpsql.intervals: of each noisy column, by name, the interval of each row.
+        bounding: What contribution bounding and clamping may cut, in words; None where they cut nothing.
+        dropped: How much of the rows, or of a sum, bounds dropped, and half its 95 % interval; none where no wide total
+            tells.
         answer: The released rows, and the plan that they came from.
     """
 
@@ -67,13 +71,15 @@ class Release(_Columns):
     group: dict[str, Any] | None
     reused: bool
     rounds: int
-    columns: tuple[Column, ...]
+    columns: tuple[ColumnReport, ...]
     intervals: dict[str, tuple[Limits, ...]]
+    bounding: str | None
+    dropped: tuple[tuple[float, float], ...]
     answer: Answer = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True)
-class Estimate(_Columns):
+class PriceEstimate(_Columns):
     """What a query would cost and how exact it would be; nothing was read and nothing spent.
 
     Attributes:
@@ -94,7 +100,7 @@ class Estimate(_Columns):
     group: dict[str, Any] | None
     fits: bool
     reused: bool
-    columns: tuple[Column, ...]
+    columns: tuple[ColumnReport, ...]
     plan: tuple[str, ...]
 
     @property
@@ -106,12 +112,12 @@ class Estimate(_Columns):
         return "\n".join(self.plan)
 
 
-def release_of(answer: Answer) -> Release | None:
+def release_of(answer: Answer) -> ReleaseReport | None:
     """What an answer released; None where it released nothing."""
     charge = answer.charge
     if charge is None:
         return None
-    return Release(
+    return ReleaseReport(
         cost=cost_json(answer.cost),
         remaining=remaining_json(charge.remaining),
         group=group_json(charge.shared).get("group"),
@@ -119,29 +125,31 @@ def release_of(answer: Answer) -> Release | None:
         rounds=len(answer.earlier) + 1,
         columns=_columns(answer.columns),
         intervals=_intervals(answer),
+        bounding=bounding_notice(answer.query, answer.rows.dropped),
+        dropped=tuple((each.share, each.margin) for each in answer.rows.dropped),
         answer=answer,
     )
 
 
-def estimate_of(explanation: Explanation) -> Estimate:
+def estimate_of(explanation: Explanation) -> PriceEstimate:
     """What an explained query would cost."""
-    return Estimate(
+    return PriceEstimate(
         price=cost_json(explanation.cost),
         most=cost_json(explanation.dearest),
         remaining=remaining_json(explanation.status.remaining),
         group=group_json(explanation.quotation.shared).get("group"),
-        fits=explanation.most.refused is None,
+        fits=explanation.most.fits,
         reused=explanation.reused,
         columns=_columns(explanation.query.columns),
         plan=tuple(explanation_lines(explanation)),
     )
 
 
-def _columns(columns: Iterable[OutputColumn]) -> tuple[Column, ...]:
+def _columns(columns: Iterable[OutputColumn]) -> tuple[ColumnReport, ...]:
     return tuple(
-        Column(column.name, column.type.value, None, None, None)
+        ColumnReport(column.name, column.type.value, None, None, None)
         if column.error is None
-        else Column(
+        else ColumnReport(
             column.name, column.type.value, column.error.mechanism, column.error.stderr, column.error.plus_minus_95
         )
         for column in columns

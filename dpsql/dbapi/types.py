@@ -3,7 +3,7 @@
 from datetime import date, datetime, time
 
 from dpsql.errors import NumberOutOfRange
-from dpsql.results import ResultColumn
+from dpsql.gateway.results import ResultColumn
 from dpsql.sqltypes import SqlType
 
 Described = tuple[str, str, int | None, int | None, int | None, int | None, bool | None]
@@ -43,12 +43,6 @@ Time = time
 Timestamp = datetime
 Binary = bytes
 
-_BYTES = {
-    **{SqlType.BOOLEAN: 1, SqlType.SMALLINT: 2, SqlType.INTEGER: 4, SqlType.BIGINT: 8, SqlType.REAL: 4},
-    **{SqlType.DOUBLE: 8, SqlType.DATE: 4, SqlType.TIME: 8, SqlType.TIMESTAMP: 8, SqlType.TIMESTAMPTZ: 8},
-    **{SqlType.INTERVAL: 16, SqlType.UUID: 16},
-}
-"""Bytes of a value, as in pg_type, of types whose values all have one size."""
 _DIGITS = {SqlType.SMALLINT: 5, SqlType.INTEGER: 10, SqlType.BIGINT: 19}
 
 
@@ -56,7 +50,8 @@ def described(column: ResultColumn) -> Described:
     """What `Cursor.description` says of a column; precision and scale are known of integers alone."""
     digits = _DIGITS.get(column.type)
     scale = None if digits is None else 0
-    return column.name, column.type.value, None, _BYTES.get(column.type), digits, scale, None
+    size = column.type.size if column.type.size > 0 else None
+    return column.name, column.type.value, None, size, digits, scale, None
 
 
 def DateFromTicks(ticks: float) -> date:

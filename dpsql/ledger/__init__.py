@@ -1,38 +1,44 @@
 """The ledger: who may ask, what was spent, and what was released."""
 
+import os
+import re
 from contextlib import closing
 from pathlib import Path
 
 from dpsql.errors import InvalidParameter, LedgerUnavailable
 from dpsql.ledger.backup import backup
+from dpsql.ledger.file import no_ledger
 from dpsql.ledger.ledger import (
     Account,
+    BudgetScope,
     BudgetStatus,
     Charge,
     ChargeRecord,
+    ClockStatus,
     GrantedRelease,
     GroupBalance,
     Holder,
     Ledger,
     Noted,
     OwnerRecord,
-    PaidRelease,
+    Reading,
     ReleaseRecord,
     ReleaseRequest,
-    Scope,
     UserBudgets,
     VerifyReport,
 )
 from dpsql.ledger.migration import Migration, migrate
-from dpsql.ledger.postgres import PostgresLedger
+from dpsql.ledger.postgres import PostgresLedger, migrate_database
 from dpsql.ledger.sqlite import SqliteLedger
 from dpsql.ledger.stored import StoredLedger
 
 __all__ = [
     "Account",
+    "BudgetScope",
     "BudgetStatus",
     "Charge",
     "ChargeRecord",
+    "ClockStatus",
     "GrantedRelease",
     "GroupBalance",
     "Holder",
@@ -40,19 +46,20 @@ __all__ = [
     "Migration",
     "Noted",
     "OwnerRecord",
-    "PaidRelease",
     "PostgresLedger",
+    "Reading",
     "ReleaseRecord",
     "ReleaseRequest",
-    "Scope",
     "SqliteLedger",
     "UserBudgets",
     "VerifyReport",
     "backup",
+    "check_anchor",
     "copy_ledger",
     "is_file",
     "ledger_file",
     "migrate",
+    "migrate_database",
     "open_ledger",
 ]
 
@@ -77,7 +84,7 @@ def open_ledger(url: str, *, make: bool = True) -> StoredLedger:
     """
     if not is_file(url):
         return PostgresLedger(url, make=make)
-    return SqliteLedger(ledger_file(url, make=make))
+    return SqliteLedger(ledger_file(url), make=make)
 
 
 def copy_ledger(source: str, target: str) -> VerifyReport:
@@ -114,5 +121,50 @@ def ledger_file(url: str, *, make: bool = True) -> Path:
         raise InvalidParameter("the ledger's URL names no ledger", hint=_HINT)
     file = Path(path)
     if not make and not file.exists():
-        raise LedgerUnavailable(f'there is no ledger "{file}"', hint="Name the one that `dpsql serve` was given.")
+        raise no_ledger(file)
     return file
+
+
+def check_anchor(path: Path, ledger: Ledger, *, make: bool) -> None:
+    """Refuse a ledger that lacks the record that an anchor names, and note its last record in the anchor.
+
+    An anchor is a file in another place that names the ledger's last record, as `verify` prints it. A ledger without
+    that record is an older copy, a new one, or was cut short: what it forgot could be spent again.
+
+    Args:
+        path: The anchor.
+        ledger: The ledger.
+        make: Whether the anchor is made if there is none.
+
+    Raises:
+        LedgerUnavailable: The record is not there, or there is no anchor, or it names no record.
+        OSError: The anchor cannot be read or written.
+    """
+    if path.exists():
+        ledger.check(_read(path))
+    elif not make:
+        raise LedgerUnavailable(
+            f'there is no anchor "{path}"',
+            hint="Put it back. If there never was one, start once with --init-ledger, which makes it.",
+        )
+    _write(path, ledger)
+
+
+def _write(path: Path, ledger: Ledger) -> None:
+    head = ledger.head()
+    draft = path.with_name(f".{path.name}.partial")
+    with draft.open("w", encoding="ascii") as file:
+        file.write(f"{head.records} {head.head}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def _read(path: Path) -> Noted:
+    found = re.fullmatch(rb"(\d{1,18}) ([0-9a-f]{64})\n", path.read_bytes())
+    if found is None:
+        raise LedgerUnavailable(
+            f'"{path}" is no anchor: it does not hold a number of records and a hash',
+            hint="Write what `dpsql ledger verify` printed last: 1204 9d3f…e1f0",
+        )
+    return Noted(found[2].decode(), int(found[1]))

@@ -1,9 +1,10 @@
 """Who may ask: accounts, the groups they are in, and freezes of one, of a group or of all."""
 
 from dpsql.errors import InvalidParameter, PolicyViolation
-from dpsql.ledger.ledger import Holder, Scope
+from dpsql.ledger.ledger import BudgetScope, Holder
 from dpsql.ledger.store import Store
 from dpsql.ledger.transaction import Transaction
+from dpsql.ledger.windows import moment, stamp
 
 MAX_NAME = 63
 """Characters of a name, as in Postgres."""
@@ -11,7 +12,7 @@ MAX_NAME = 63
 _FAILURES = "failures"
 """The cause of a freeze that the gateway made."""
 
-_RECORDS = {Scope.USER: "account", Scope.GROUP: "group", Scope.ALL: "all"}
+_RECORDS = {BudgetScope.USER: "account", BudgetScope.GROUP: "group", BudgetScope.ALL: "all"}
 """What the records call the subject of a freeze."""
 
 
@@ -38,11 +39,11 @@ def unknown(name: str) -> InvalidParameter:
 
 def check_holder(connection: Store, holder: Holder) -> None:
     """Refuse a user or a group that the ledger does not know."""
-    if holder.scope is Scope.USER:
+    if holder.scope is BudgetScope.USER:
         query = "SELECT 1 FROM accounts WHERE name = ? AND removed = 0"
         if connection.execute(query, (holder.name,)).fetchone() is None:
             raise unknown(holder.name)
-    if holder.scope is Scope.GROUP:
+    if holder.scope is BudgetScope.GROUP:
         query = (
             "SELECT 1 FROM accounts WHERE user_group = ? "
             "UNION SELECT 1 FROM budgets WHERE scope = 'group' AND holder = ?"
@@ -61,7 +62,9 @@ def active_account(transaction: Transaction, user: str) -> tuple[str, str | None
             f'the ledger has no account "{user}"', hint="the data owner adds it: dpsql user add NAME --role ROLE"
         )
     role, group = row
-    holders = [Holder(Scope.ALL), Holder(Scope.USER, user)] + ([] if group is None else [Holder(Scope.GROUP, group)])
+    holders = [Holder(BudgetScope.ALL), Holder(BudgetScope.USER, user)] + (
+        [] if group is None else [Holder(BudgetScope.GROUP, group)]
+    )
     for holder in holders:
         cause = frozen_by(transaction.connection, holder)
         if cause is not None:
@@ -71,9 +74,9 @@ def active_account(transaction: Transaction, user: str) -> tuple[str, str | None
 
 def _frozen(holder: Holder, cause: str) -> PolicyViolation:
     who = {
-        Scope.USER: f'the account "{holder.name}" is frozen',
-        Scope.GROUP: f'the group "{holder.name}" is frozen',
-        Scope.ALL: "all accounts are frozen",
+        BudgetScope.USER: f'the account "{holder.name}" is frozen',
+        BudgetScope.GROUP: f'the group "{holder.name}" is frozen',
+        BudgetScope.ALL: "all accounts are frozen",
     }[holder.scope]
     why = ": too many of its queries failed while they read private data"
     return PolicyViolation(
@@ -99,7 +102,7 @@ def freeze(transaction: Transaction, holder: Holder, reason: str) -> None:
 def unfreeze(transaction: Transaction, holder: Holder, reason: str) -> None:
     """Let them ask again."""
     _check_freeze(transaction, holder, reason)
-    if frozen_by(transaction.connection, holder) is None:
+    if frozen_by(transaction.connection, holder) is None and not _has_failed(transaction.connection, holder):
         raise InvalidParameter(f"{holder} is not frozen", hint="dpsql budget history shows who is")
     transaction.append(f"{_RECORDS[holder.scope]}.unfrozen", {"name": holder.name, "reason": reason})
 
@@ -112,8 +115,15 @@ def _check_freeze(transaction: Transaction, holder: Holder, reason: str) -> None
 def freeze_after_failures(transaction: Transaction, user: str, most: int) -> None:
     """Freeze a user of whom so many queries have failed on private data."""
     row = transaction.one("SELECT failures FROM accounts WHERE name = ?", user)
-    if row is not None and row[0] >= most and frozen_by(transaction.connection, Holder(Scope.USER, user)) is None:
+    if row is not None and row[0] >= most and frozen_by(transaction.connection, Holder(BudgetScope.USER, user)) is None:
         transaction.append("account.frozen", {"name": user})
+
+
+def _has_failed(connection: Store, holder: Holder) -> bool:
+    """Return whether a user's reads have failed, or may have: that narrows what the user may ask."""
+    query = "SELECT failures FROM accounts WHERE name = ? UNION ALL SELECT 1 FROM reads WHERE reader = ?"
+    rows = connection.execute(query, (holder.name, holder.name)).fetchall()
+    return holder.scope is BudgetScope.USER and any(count > 0 for (count,) in rows)
 
 
 def set_group(transaction: Transaction, name: str, group: str | None) -> None:
@@ -126,3 +136,30 @@ def set_group(transaction: Transaction, name: str, group: str | None) -> None:
     if row[0] == group:
         raise InvalidParameter(f'user "{name}" is in ' + ("no group" if group is None else f'group "{group}"'))
     transaction.append("account.group", {"name": name, "group": group})
+
+
+CLOCK_CONFIRMED = "clock.confirmed"
+"""Kind of the record."""
+
+
+def confirm_clock(transaction: Transaction, reason: str) -> None:
+    """Let the ledger's time go on from what the machine's clock says, far ahead of the ledger's last record.
+
+    A read that is open keeps at least the time that it had left: it has not ended because the time jumped.
+
+    Raises:
+        InvalidParameter: No reason, or the clock is believed already.
+    """
+    check_reason(reason)
+    if not transaction.held:
+        raise InvalidParameter(
+            "the clock is not far ahead of the ledger's last record: there is nothing to confirm",
+            hint="`dpsql ledger clock` shows both",
+        )
+    before = transaction.now
+    (until,) = transaction.one("SELECT max(until) FROM reads")
+    transaction.believe_clock()
+    body = {"scope": BudgetScope.ALL.value, "name": "", "reason": reason}
+    if until is not None:
+        body["reads_until"] = stamp(transaction.now + (moment(until) - before))
+    transaction.append(CLOCK_CONFIRMED, body)

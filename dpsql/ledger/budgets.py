@@ -14,12 +14,12 @@ from typing import Any
 
 from dpsql.errors import InvalidPolicy, PolicyViolation
 from dpsql.ledger.chain import canonical
-from dpsql.ledger.ledger import BudgetStatus, Holder, Scope
+from dpsql.ledger.ledger import BudgetScope, BudgetStatus, Holder
 from dpsql.ledger.projection import load_spent, read
 from dpsql.ledger.store import Store
 from dpsql.ledger.transaction import Transaction
 from dpsql.ledger.windows import moment, stamp, window_end, window_start
-from dpsql.policy import Budget, Dataset, Policy, Window
+from dpsql.policy import Budget, Dataset, Policy, RenewalWindow
 from dpsql.policy.budgets import changed
 from dpsql.privacy.accounting import Limit, Spent, create_limit
 from dpsql.privacy.cost import ZERO
@@ -165,7 +165,7 @@ def cap_status(connection: Store, dataset: Dataset) -> BudgetStatus:
 
 def last_charge(connection: Store, user: str, dataset: Dataset) -> int | None:
     """Return the number of the record that charged a user last for a dataset; None if none did."""
-    state = _find_budget(connection, Holder(Scope.USER, user), dataset.name)
+    state = _find_budget(connection, Holder(BudgetScope.USER, user), dataset.name)
     return None if state is None else state.last_charge
 
 
@@ -284,9 +284,9 @@ def write_terms(budget: Budget, timezone: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _window(terms: str | None) -> tuple[Window | None, str]:
+def _window(terms: str | None) -> tuple[RenewalWindow | None, str]:
     window = None if terms is None else read(lambda known: json.loads(known)["window"], terms)
-    return (None, "UTC") if window is None else (Window(window["days"]), window["timezone"])
+    return (None, "UTC") if window is None else (RenewalWindow(window["days"]), window["timezone"])
 
 
 @lru_cache(maxsize=256)

@@ -18,15 +18,16 @@ from dpsql.errors import LedgerUnavailable, PolicyViolation
 from dpsql.ledger.accounts import active_account
 from dpsql.ledger.budgets import BudgetState, group_budget, open_budget, open_cap, renews, role_budget
 from dpsql.ledger.chain import canonical, sha256
-from dpsql.ledger.ledger import Charge, GrantedRelease, GroupBalance, Holder, ReleaseRequest, Scope
+from dpsql.ledger.ledger import BudgetScope, Charge, GrantedRelease, GroupBalance, Holder, ReleaseRequest
 from dpsql.ledger.memory import Memory, Total
 from dpsql.ledger.projection import charged, joined, price, read_total
-from dpsql.ledger.receipt import GroupShare, Item, Receipt, price_digest, write_events
+from dpsql.ledger.reads import Admission
+from dpsql.ledger.receipt import GroupShare, Receipt, ReceiptItem, price_digest, write_events
 from dpsql.ledger.refusals import budget_exhausted, cap_exhausted, group_exhausted
 from dpsql.ledger.transaction import Transaction
 from dpsql.ledger.windows import stamp
 from dpsql.policy import Policy
-from dpsql.privacy.accounting import admits
+from dpsql.privacy.accounting import Limit, Spent, admits
 
 _MOST_PAYLOAD = 16 * 2**10
 """Bytes of releases up to which they are remembered, to be had again at once."""
@@ -67,7 +68,7 @@ class _Grant:
     """A release, and what the record of the charge says of it."""
 
     release: GrantedRelease
-    item: Item
+    item: ReceiptItem
 
     @property
     def fresh(self) -> bool:
@@ -83,9 +84,25 @@ class _Owned:
 
 
 def charge(
-    transaction: Transaction, user: str, policy: Policy, requests: Sequence[ReleaseRequest], sql: str, reuse: bool
+    transaction: Transaction,
+    user: str,
+    policy: Policy,
+    requests: Sequence[ReleaseRequest],
+    sql: str,
+    reuse: bool,
+    admission: Admission,
 ) -> Charge:
-    """Charge what is not free to the user and to the user's group, and what is fresh to the dataset's cap."""
+    """Charge what is not free to the user and to the user's group, and what is fresh to the dataset's cap.
+
+    Args:
+        transaction: Where it is written.
+        user: Who asks.
+        policy: Whose budgets are charged.
+        requests: The releases that the query needs.
+        sql: The query.
+        reuse: Whether earlier releases may answer.
+        admission: Decides whether what is fresh may be read.
+    """
     payers = _payers(transaction, user, policy)
     _check_quarantine(transaction, requests)
     own, shared, cap = payers.own, payers.shared, payers.cap
@@ -101,8 +118,15 @@ def charge(
     if shared is not None and not _fits(transaction, shared, new):
         left = _total(transaction, shared).spent
         raise group_exhausted(str(payers.group), shared.limit, left, own.limit, price(asked))
-    if not _fits(transaction, cap, [grant for grant in paid if grant.fresh]):
+    fresh = [grant for grant in paid if grant.fresh]
+    if not _fits(transaction, cap, fresh):
         raise cap_exhausted(dataset, own.limit, price(asked))
+    read = None
+    # A release that costs nothing reads no private row.
+    private = [grant for grant in paid if price(grant.item.events) != Spent.zero()]
+    if private:
+        reads = any(grant.fresh for grant in private)
+        read = admission.begin(transaction, user, own.limit, _prices(own.limit, private), price(asked), fresh=reads)
 
     if not paid and sum(len(grant.release.payload or b"") for grant in distinct) <= _MOST_PAYLOAD:
         transaction.memory.learnt[_asked(user, policy, requests)] = _Owned(payers, grants)
@@ -111,7 +135,7 @@ def charge(
     if shared is not None and new:
         group = GroupShare(str(payers.group), shared.id, tuple(grant.item.id for grant in new))
     reused = tuple(grant.item.id for grant in distinct if grant.release.reused)
-    receipt = Receipt(user, dataset, sql, own.id, cap.id, tuple(grant.item for grant in paid), reused, group)
+    receipt = Receipt(user, dataset, sql, own.id, cap.id, tuple(grant.item for grant in paid), reused, group, read)
     number = transaction.append("charge" if paid else "reuse", receipt)
     if paid:
         transaction.memory.facts[_LAST_RELEASE] = paid[-1].item.id
@@ -167,10 +191,10 @@ def _payers(transaction: Transaction, user: str, policy: Policy) -> _Payers:
     if known is not None and known.holds(policy, transaction.at):
         return known
     role, group = active_account(transaction, user)
-    own = open_budget(transaction, Holder(Scope.USER, user), dataset, role_budget(policy, role))
+    own = open_budget(transaction, Holder(BudgetScope.USER, user), dataset, role_budget(policy, role))
     shared = None
     if group is not None:
-        shared = open_budget(transaction, Holder(Scope.GROUP, group), dataset, group_budget(policy, group))
+        shared = open_budget(transaction, Holder(BudgetScope.GROUP, group), dataset, group_budget(policy, group))
     cap = open_cap(transaction, dataset)
     ends = [end for end in map(renews, [own] if shared is None else [own, shared]) if end is not None]
     found = _Payers(policy, role, own, group, shared, cap, min(map(stamp, ends), default=None))
@@ -194,6 +218,11 @@ def _fits(transaction: Transaction, budget: BudgetState, grants: Sequence[_Grant
         return True
     after = charged(_total(transaction, budget), joined([grant.item.events for grant in grants]))
     return admits(budget.limit, after.spent)
+
+
+def _prices(limit: Limit, grants: Sequence[_Grant]) -> list[Spent]:
+    """Return what each of these releases costs, at the order of a limit if it has one."""
+    return [price(grant.item.events, (limit.order,) if limit.order else ()) for grant in grants]
 
 
 def _is_shared(transaction: Transaction, shared: BudgetState, grant: _Grant) -> bool:
@@ -242,7 +271,7 @@ def _grants(
         identifier = number if held is None else held
         origins[request.key] = origin or identifier
         release = GrantedRelease(request.key, identifier, payload, held is not None)
-        grants[what] = _Grant(release, Item(identifier, key, origins[request.key], events))
+        grants[what] = _Grant(release, ReceiptItem(identifier, key, origins[request.key], events))
     return [grants[what] for what in asked]
 
 

@@ -1,13 +1,27 @@
-"""What can be told to be wrong with a ledger's file before anything in it is believed."""
+"""What can be told to be wrong with a ledger before anything in it is believed, and when something in it is read."""
 
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import lru_cache
 
+from dpsql.errors import InvalidParameter, LedgerUnavailable
 from dpsql.ledger.schema import TABLES
 from dpsql.ledger.store import Store
 
 _OBJECTS = "SELECT type, name, sql FROM sqlite_master"
+
+
+@contextmanager
+def legible() -> Iterator[None]:
+    """Raise LedgerUnavailable where a text of the ledger is not what this dpsql writes."""
+    try:
+        yield
+    except (InvalidParameter, LookupError, RecursionError, StopIteration, TypeError, ValueError):
+        raise LedgerUnavailable(
+            "the ledger holds what this dpsql never writes",
+            hint="`dpsql ledger verify` tells where; restore the ledger from a backup",
+        ) from None
 
 
 def flaws(store: Store) -> list[str]:

@@ -25,6 +25,9 @@ _MENDS = {
     "SQLITE_IOERR": "check the disk: the operating system refused to read or write",
     "SQLITE_NOTADB": _FOREIGN,
 }
+FAILURES = (sqlite3.Error, OSError, UnicodeDecodeError)
+"""What may be raised; the last where SQLite tells of an error in bytes of a damaged file."""
+
 _LEAST = 512
 """Bytes of the smallest SQLite file."""
 
@@ -40,7 +43,7 @@ def translated(path: Path) -> Iterator[None]:
     """Raise LedgerUnavailable for whatever SQLite or the file system refuses."""
     try:
         yield
-    except (sqlite3.Error, OSError) as error:
+    except FAILURES as error:
         raise unavailable(path, error) from error
 
 
@@ -48,6 +51,8 @@ def unavailable(path: Path, error: Exception) -> LedgerUnavailable:
     """Return what a refusal of SQLite or of the file system means for the ledger."""
     if isinstance(error, OSError):
         return LedgerUnavailable(f'ledger "{path}" failed: {error.strerror}', hint=_WRITABLE)
+    if isinstance(error, UnicodeDecodeError):
+        return LedgerUnavailable(f'ledger "{path}" is not whole: it holds bytes that are no text', hint=_DAMAGED)
     if isinstance(error, sqlite3.ProgrammingError):
         return LedgerUnavailable(f'ledger "{path}" is closed', hint="open it again")
     name = getattr(error, "sqlite_errorname", "")
@@ -55,13 +60,15 @@ def unavailable(path: Path, error: Exception) -> LedgerUnavailable:
     return LedgerUnavailable(f'ledger "{path}" failed: {error}', hint=mend)
 
 
-def open_file(path: Path) -> tuple[sqlite3.Connection, Files]:
-    """Return a durable read-write connection to the ledger at `path`, which is made if nothing is there.
+def open_file(path: Path, *, make: bool) -> tuple[sqlite3.Connection, Files]:
+    """Return a durable read-write connection to the ledger at `path`; if `make`, it is made where nothing is there.
 
     With it come the files that the connection writes; none of them is another as long as it is open.
     """
     with translated(path):
-        if not path.exists():
+        left = [name for suffix in ("-wal", "-shm") if os.path.exists(name := f"{path}{suffix}")]
+        if not path.exists():  # asked second: whoever makes a ledger has it there before anything is beside it
+            _check_absent(path, left, make=make)
             _create(path)
         check_file(path)
         before = _file(path)
@@ -152,6 +159,26 @@ def made_whole(path: Path) -> Iterator[str]:
     finally:
         os.unlink(name)
     _sync(path.parent)  # the new name survives a power cut
+
+
+def _check_absent(path: Path, left: list[str], *, make: bool) -> None:
+    """Refuse to make a ledger that nobody asked for, or in the place of one that was lost."""
+    if left:
+        raise LedgerUnavailable(
+            f'ledger "{path}" is gone, but "{left[0]}" is still there: a new one would forget what was spent',
+            hint="put the file back, or restore the ledger from a backup; to begin a ledger in which nothing is spent, "
+            f'move "{left[0]}" away first',
+        )
+    if not make:
+        raise no_ledger(path)
+
+
+def no_ledger(place: object) -> LedgerUnavailable:
+    """Return that there is no ledger where one is expected."""
+    return LedgerUnavailable(
+        f'there is no ledger "{place}"',
+        hint="Name the one that `dpsql serve` was given; or `dpsql ledger init` makes one in which nothing is spent.",
+    )
 
 
 def _create(path: Path) -> None:

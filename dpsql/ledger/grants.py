@@ -9,7 +9,7 @@ from fractions import Fraction
 from dpsql.errors import InvalidParameter
 from dpsql.ledger.accounts import check_holder, check_reason
 from dpsql.ledger.budgets import BudgetState, group_budget, open_budget, role_budget
-from dpsql.ledger.ledger import Holder, Scope
+from dpsql.ledger.ledger import BudgetScope, Holder
 from dpsql.ledger.projection import load_spent
 from dpsql.ledger.transaction import Transaction
 from dpsql.policy import Budget, Policy
@@ -69,12 +69,12 @@ def _change(
 
 def _policy_budget(transaction: Transaction, holder: Holder, policy: Policy) -> Budget:
     """Return what a policy gives a holder whom the ledger knows."""
-    if holder.scope is Scope.ALL:
+    if holder.scope is BudgetScope.ALL:
         raise InvalidParameter(
             "the cap over all users is not changed by a command",
             hint="change [dataset] budget in the policy: the next charge makes a record of it",
         )
-    if holder.scope is Scope.GROUP:
+    if holder.scope is BudgetScope.GROUP:
         if policy.group(holder.name) is None:
             names = ", ".join(group.name for group in policy.groups)
             raise InvalidParameter(

@@ -14,7 +14,7 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any, Protocol
 
-from dpsql.policy import Policy, Window
+from dpsql.policy import Policy, RenewalWindow
 from dpsql.privacy.accounting import Limit, Remaining, Spent, remaining
 from dpsql.privacy.cost import Event
 
@@ -40,7 +40,7 @@ class Account:
     group: str | None = None
 
 
-class Scope(enum.StrEnum):
+class BudgetScope(enum.StrEnum):
     """Whose budget or freeze is meant."""
 
     USER = "user"
@@ -52,11 +52,11 @@ class Scope(enum.StrEnum):
 class Holder:
     """A user, a group of users, or all users, who have no name."""
 
-    scope: Scope
+    scope: BudgetScope
     name: str = ""
 
     def __str__(self) -> str:
-        return "everybody" if self.scope is Scope.ALL else f'{self.scope} "{self.name}"'
+        return "everybody" if self.scope is BudgetScope.ALL else f'{self.scope} "{self.name}"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,19 @@ class ReleaseRequest:
     key: str
     events: tuple[Event, ...]
     inputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How private rows are read for a charge.
+
+    Attributes:
+        seconds: After which the reads are stopped, if they have not ended.
+        check: Called again and again while the query waits; raises when it is to wait no longer.
+    """
+
+    seconds: float
+    check: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +153,11 @@ class Charge:
         return self.price == Spent.zero()
 
     @property
+    def reads(self) -> bool:
+        """Whether a release is to be made, of private rows that are read: none of those is free."""
+        return not self.free and any(release.payload is None for release in self.releases)
+
+    @property
     def remaining(self) -> Remaining:
         """What the user has left, computed when it is asked for."""
         return remaining(self.limit, self.spent)
@@ -165,7 +183,7 @@ class BudgetStatus:
     window_start: datetime | None
     window_end: datetime | None
     charges: int
-    window: Window | None
+    window: RenewalWindow | None
     resets: int
     numbers: tuple[int, ...] = ()
 
@@ -199,21 +217,6 @@ class ReleaseRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class PaidRelease:
-    """A release with the user who has paid for it.
-
-    Attributes:
-        user: Who it was.
-        made: True where it was made for this user; False where it is another user's, which was handed out again.
-        record: The release.
-    """
-
-    user: str
-    made: bool
-    record: ReleaseRecord
-
-
-@dataclass(frozen=True, slots=True)
 class ChargeRecord:
     """A charge in the history.
 
@@ -243,12 +246,14 @@ class UserBudgets:
         group: Name of the user's group; None if there is none.
         shared: The group's budget; None without a group.
         last: The last charge of this user and dataset; None before the first.
+        failures: How many reads of the user failed since the owner looked at them last.
     """
 
     own: BudgetStatus
     group: str | None
     shared: BudgetStatus | None
     last: ChargeRecord | None
+    failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +281,21 @@ class OwnerRecord:
     delta: Fraction | None
     reason: str
     price: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClockStatus:
+    """The time of the ledger and of this machine.
+
+    Attributes:
+        ledger: How a record that is written now is dated.
+        machine: What the machine's clock says.
+        held: The clock is so far ahead that it is not believed: the ledger's time is that of its last record.
+    """
+
+    ledger: datetime
+    machine: datetime
+    held: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,9 +338,19 @@ class Ledger(Protocol):
     """
 
     def charge(
-        self, user: str, policy: Policy, requests: Sequence[ReleaseRequest], *, sql: str, reuse: bool = True
+        self,
+        user: str,
+        policy: Policy,
+        requests: Sequence[ReleaseRequest],
+        *,
+        sql: str,
+        reuse: bool = True,
+        reading: Reading,
     ) -> Charge:
         """Charge a query durably, or raise and write nothing.
+
+        Where private rows are to be read, it waits until few enough of the user's reads are open. The read that the
+        charge begins is open until `store`, `record_failure` or `end` is told its number.
 
         Args:
             user: Who asks.
@@ -328,10 +358,14 @@ class Ledger(Protocol):
             requests: The releases that the query needs; one key asked twice is charged once.
             sql: The query, for the history.
             reuse: Whether earlier releases may answer; otherwise each request is a fresh, paid release.
+            reading: How what is fresh is read. Nobody reads private rows without: only then is the read counted.
 
         Raises:
             BudgetExhausted: The user's budget, that of the user's group, or the dataset's cap does not cover it.
-            PolicyViolation: No such account, role or group, a frozen one, or a quarantined query.
+            PolicyViolation: No such account, role or group, a frozen one, a quarantined query, or one that costs less
+                than a part of the budget that it has to.
+            TooManyStatements: It has waited too long.
+            Error: What `reading.check` raises.
         """
 
     def again(
@@ -376,17 +410,47 @@ class Ledger(Protocol):
     def held(self, user: str, policy: Policy, requests: Sequence[ReleaseRequest]) -> tuple[bool, ...]:
         """Tell which of the requests this user has already and would not be charged for; nothing is written."""
 
-    def store(self, release_id: int, payload: bytes) -> None:
-        """Keep a release durably, so that it may answer again; the first one stored for a key stays."""
+    def store(self, release_id: int, payload: bytes, *, ends: int | None = None) -> None:
+        """Keep a release durably, so that it may answer again; the first one stored for a key stays.
 
-    def record_failure(self, user: str, keys: Sequence[str]) -> None:
-        """Quarantine what failed on private data, and freeze the user at the third failure."""
+        Args:
+            release_id: The release.
+            payload: Its cells.
+            ends: Number of the charge whose read has ended with it, well.
+
+        Raises:
+            LedgerUnavailable: The read counts as lost already; the release is not kept, and nobody may be told of it.
+        """
+
+    def end(self, charge: int) -> None:
+        """Let it be known soon that the read of a charge has ended, and did not fail; nothing if that is known."""
+
+    def record_failure(self, user: str, keys: Sequence[str], charge: int | None = None) -> None:
+        """Quarantine what failed on private data, end its read, and freeze the user at the third failure.
+
+        Raises:
+            LedgerUnavailable: The read counts as lost already, which nobody may tell from one that ended well.
+        """
 
     def add_account(self, name: str, role: str, verifier: str | None = None, group: str | None = None) -> None:
         """Add a user; a name used before comes back with its history and its spent budgets, but not in its group."""
 
     def set_verifier(self, name: str, verifier: str | None) -> None:
         """Change a user's SCRAM verifier."""
+
+    def end_sessions(self, name: str) -> None:
+        """Have gateways end a user's sessions, as a change of the verifier does; the verifier stays."""
+
+    def ended_sessions(self, after: int | None) -> tuple[int, frozenset[str]]:
+        """Tell whose sessions are to end.
+
+        Args:
+            after: The number of a record; None to be told no user, and where the records end now.
+
+        Returns:
+            The number of the last record, and the users who were removed, got a verifier or were to be sent away in
+            records after that one.
+        """
 
     def set_role(self, name: str, role: str) -> None:
         """Change a user's role; what was spent stays spent."""
@@ -437,26 +501,43 @@ class Ledger(Protocol):
     def releases(self, user: str, dataset: str) -> list[ReleaseRecord]:
         """Return the releases of a dataset that a user has paid for, oldest first."""
 
-    def paid(self, dataset: str, most: int, before: int | None = None) -> list[PaidRelease]:
-        """Return so many releases of a dataset that anybody has paid for, newest first: for the data owner.
-
-        Args:
-            dataset: Of which dataset.
-            most: How many.
-            before: The number of one of them, to go on with the next older one; None to begin with the newest.
-        """
-
     def history(self, user: str | None = None) -> list[ChargeRecord]:
         """Return the charges of a user, or of all, oldest first."""
+
+    def frozen(self) -> frozenset[Holder]:
+        """Return who is frozen: users, groups, or everybody; a freeze of a group names the group alone."""
 
     def owner_history(self) -> list[OwnerRecord]:
         """Return all grants, resets, freezes and changes of group, oldest first."""
 
+    @property
+    def clock_held(self) -> bool:
+        """Whether the clock was not believed when this process last wrote; nothing is read for it."""
+
+    def clock_status(self) -> ClockStatus:
+        """Tell the ledger's time, beside that of this machine."""
+
+    def confirm_clock(self, reason: str) -> ClockStatus:
+        """Have the ledger believe this machine's clock, though it is far ahead; the reason is recorded.
+
+        Raises:
+            InvalidParameter: No reason, or the clock is believed already.
+        """
+
     def verify(self, noted: Noted | None = None) -> VerifyReport:
         """Recompute the hash chain, and every balance from the records; look for what was noted elsewhere."""
 
+    def head(self) -> Noted:
+        """Return the last record, to be noted elsewhere."""
+
+    def check(self, noted: Noted) -> None:
+        """Raise LedgerUnavailable where the record is not there that was noted elsewhere as the last."""
+
     def export(self, after: int | None = None) -> Iterator[dict[str, Any]]:
         """Yield every record, oldest first, with its hash; or those after one of them, by its number."""
+
+    def probe(self) -> None:
+        """Commit durably what changes nothing: where this raises nothing, a charge would be durable too."""
 
     def close(self) -> None:
         """Close the ledger."""

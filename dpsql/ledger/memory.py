@@ -13,7 +13,7 @@ from typing import Any
 
 from dpsql.privacy.totals import Spent
 
-CARRIED = frozenset({"charge", "reuse", "release.stored", "release.dropped"})
+CARRIED = frozenset({"charge", "reuse", "release.stored", "release.dropped", "read.ended"})
 """The kinds of records after which what is remembered still holds."""
 
 MOST = 4096

@@ -1,20 +1,26 @@
 """The shared ledger: a schema in a PostgreSQL database, for gateways on several machines."""
 
+import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from dpsql.errors import LedgerUnavailable
+from dpsql.ledger.file import no_ledger
+from dpsql.ledger.ledger import VerifyReport
 from dpsql.ledger.postgres_connection import READ, SCHEMA, SNAPSHOT, WRITE, PostgresConnection
-from dpsql.ledger.postgres_schema import LOCK, LOOK, altered, missing_rights, tables
+from dpsql.ledger.postgres_schema import LOCK, LOOK, altered, migration, missing_rights, tables
 from dpsql.ledger.schema import APPLICATION_ID, VERSION
 from dpsql.ledger.store import Store
 from dpsql.ledger.stored import MAX_STORED_BYTES, StoredLedger, now
+from dpsql.ledger.transaction import CLOCK_LIMIT
+from dpsql.ledger.verification import verify
 
 _NAMED: Final = "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = ?"
 _STATE: Final = (
@@ -25,6 +31,9 @@ _STATE: Final = (
 
 _BUSY: Final = "another gateway holds the ledger: end it, or try again"
 _RIGHTS: Final = "docs/operations.md has the GRANTs that a gateway needs, and how its owner makes the ledger"
+_OLDER: Final = (
+    "stop the gateways, then as its owner: dpsql ledger migrate --ledger postgresql://ledger_owner@host/ledger"
+)
 _MENDS: Final = {
     "55P03": ("a lock was not to be had in time", _BUSY),
     "57014": ("a statement was cancelled or took too long", _BUSY),
@@ -33,6 +42,8 @@ _MENDS: Final = {
     "42501": ("the role lacks a right", _RIGHTS),
 }
 """What a SQLSTATE means, and its mend."""
+_LOCK_NAME: Final = re.compile(r"lock (\d{1,18}|[1-8]\d{18})$")
+"""In the name of a gateway, the number of its advisory lock: a bigint."""
 _UNREACHABLE: Final = (
     "the server cannot be reached with this URL, or went away before anything was written",
     "it must run, be the primary, and let the role in; try the same URL with psql, which tells more",
@@ -55,7 +66,8 @@ class PostgresStorage:
 
     def __init__(self, url: str, *, make: bool) -> None:
         self._url = url
-        self.writer = PostgresConnection(url)
+        self._lock = time.time_ns()
+        self.writer = PostgresConnection(url, lock=self._lock)
         self._reader = PostgresConnection(url)
         self._reader_lock = threading.Lock()
         target = conninfo_to_dict(url)
@@ -76,6 +88,18 @@ class PostgresStorage:
 
     def head(self) -> None:
         """Tell nothing: to ask the server takes as long as to ask it for more."""
+
+    def gateway(self) -> str:
+        """Return the number of the lock that this process holds, if it holds one."""
+        return f"lock {self._lock}" if self.writer.is_locked else f"{self._lock}"
+
+    def is_dead(self, gateway: str) -> bool:
+        """Return whether another process holds its lock no longer; it is free again after this transaction."""
+        found = _LOCK_NAME.search(gateway)
+        if found is None or int(found[1]) == self._lock:
+            return False
+        row = self.writer.execute("SELECT pg_try_advisory_xact_lock(?)", [int(found[1])]).fetchone()
+        return row == (True,)
 
     @contextmanager
     def reading(self) -> Iterator[Store]:
@@ -125,8 +149,7 @@ class PostgresStorage:
         self.writer.begin(WRITE)
         if not self._is_there():
             if not wanted:
-                hint = "Name the one that `dpsql serve` was given."
-                raise LedgerUnavailable(f'there is no ledger in "{self._name}"', hint=hint)
+                raise no_ledger(self._name)
             self.writer.execute("SELECT pg_advisory_xact_lock(?)", [APPLICATION_ID])
             if not self._is_there():
                 if self.writer.execute("SELECT 1 FROM pg_namespace WHERE nspname = ?", [SCHEMA]).fetchone() is None:
@@ -172,7 +195,7 @@ class PostgresStorage:
         if version != VERSION:
             raise LedgerUnavailable(
                 f'ledger "{self._name}" has layout {version}, this dpsql has layout {VERSION}',
-                hint="upgrade dpsql on every gateway" if version > VERSION else "restore the ledger from a backup",
+                hint="upgrade dpsql on every gateway" if version > VERSION else _OLDER,
             )
         if fsync != "on":
             raise LedgerUnavailable(
@@ -188,6 +211,7 @@ class PostgresLedger(StoredLedger):
         url: Of the database, as libpq reads it.
         make: Whether a ledger is made if there is none.
         clock: Returns the time, aware of its zone.
+        clock_limit: How far ahead of the last record the clock is believed.
         max_stored_bytes: Bound on the stored releases together.
     """
 
@@ -199,6 +223,45 @@ class PostgresLedger(StoredLedger):
         *,
         make: bool = True,
         clock: Callable[[], datetime] = now,
+        clock_limit: timedelta = CLOCK_LIMIT,
         max_stored_bytes: int = MAX_STORED_BYTES,
     ) -> None:
-        super().__init__(PostgresStorage(url, make=make), clock=clock, max_stored_bytes=max_stored_bytes)
+        super().__init__(
+            PostgresStorage(url, make=make), clock=clock, clock_limit=clock_limit, max_stored_bytes=max_stored_bytes
+        )
+
+
+def migrate_database(url: str) -> tuple[int, VerifyReport] | None:
+    """Bring the ledger of a database to this dpsql's layout, in one transaction; the records stay as they are.
+
+    Returns:
+        The layout that it had, and what `verify` says of it now; None if it has this one.
+
+    Raises:
+        InvalidParameter: libpq cannot read the URL.
+        LedgerUnavailable: There is no ledger of a layout that is known, it is not whole, or it cannot be written.
+    """
+    connection = PostgresConnection(url)
+    try:
+        version = (connection.begin(f"{WRITE}; {LOCK}") or (0,))[0]
+        if version == VERSION:
+            return None
+        statements = migration(version)
+        if statements is None:
+            raise LedgerUnavailable(f"no ledger of layout {version} is known", hint="upgrade dpsql")
+        connection.execute(statements)
+        report = verify(connection, altered(connection))
+        if not report.ok:
+            raise LedgerUnavailable(
+                f"the ledger is not whole, and was left as it is: {report.problems[0]}",
+                hint="restore it from a backup, then migrate that",
+            )
+        connection.commit()
+        return version, report
+    except psycopg.Error as error:
+        raise LedgerUnavailable(
+            f"the ledger cannot be migrated: {type(error).__name__} ({error.sqlstate})",
+            hint="the URL must name its database, and its owner as the role",
+        ) from error
+    finally:
+        connection.close()

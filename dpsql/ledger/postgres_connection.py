@@ -6,6 +6,9 @@ Rule 2: nothing waits for ever for another gateway: not for its lock, not for a 
 Rule 3: a commit of which the server did not say that it is durable, where every standby that it waits for has it, is
     told to be in doubt; whoever gets that error answers nothing.
 Rule 4: no message holds the URL or what libpq says of it, for either may hold a password.
+
+psycopg_pool replaces nothing here: a thread keeps one connection, and what this file does is to tell a lost commit from
+a refused one, which a pool leaves to its user.
 """
 
 from collections.abc import Iterable, Sequence
@@ -62,6 +65,12 @@ READ: Final = (
 SNAPSHOT: Final = f"{READ}; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0"
 """The same for as long as it takes."""
 
+_TAKE_LOCK: Final = b"SELECT pg_advisory_lock_shared($1) WHERE pg_backend_pid() = $2"
+"""Takes a lock that lasts as long as the connection, but not from a pooler, whose connections outlive their users.
+
+It is a shared one: the server may not know yet that the connection before it is gone.
+"""
+
 _HINT_URL: Final = "postgresql://dpsql_gateway@host/ledger?sslmode=verify-full, and the password in a password file"
 
 
@@ -70,12 +79,16 @@ class PostgresConnection:
 
     Args:
         url: Of the database, as libpq reads it.
+        lock: Number of an advisory lock that tells others that this process lives.
 
     Raises:
         InvalidParameter: libpq cannot read the URL.
+
+    Attributes:
+        is_locked: Whether the last connection that was made got the lock.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, lock: int | None = None) -> None:
         try:
             parameters = _DEFAULTS | conninfo_to_dict(url) | _FIXED
             self._target = make_conninfo("", **parameters)
@@ -84,6 +97,8 @@ class PostgresConnection:
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._warnings: list[str | None] = []
         self._is_closed = False
+        self._lock = lock
+        self.is_locked = False
 
     @property
     def in_transaction(self) -> bool:
@@ -171,6 +186,9 @@ class PostgresConnection:
             cursor_factory=psycopg.RawCursor,
         )
         connection.add_notice_handler(self._note)
+        if self._lock is not None:
+            taken = connection.execute(_TAKE_LOCK, [self._lock, connection.info.backend_pid])
+            self.is_locked = taken.fetchone() is not None
         return connection
 
     def _note(self, notice: Diagnostic) -> None:

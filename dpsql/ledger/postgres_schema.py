@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from dpsql.ledger.postgres_connection import SCHEMA
-from dpsql.ledger.schema import CONTENT, DERIVED, RECORDS, VERSION
+from dpsql.ledger.schema import CONTENT, DERIVED, READS, RECORDS, VERSION
 from dpsql.ledger.store import Store
 
 LOCK: Final = "SELECT version, current_setting('fsync') FROM layout FOR UPDATE"
@@ -21,6 +21,9 @@ LOCK: Final = "SELECT version, current_setting('fsync') FROM layout FOR UPDATE"
 
 LOOK: Final = "SELECT version, current_setting('fsync') FROM layout"
 """The same without waiting, for who only reads."""
+
+_FIRST: Final = 2
+"""The first layout that PostgreSQL had."""
 
 _TYPES: Final = {"INTEGER": "bigint", "TEXT": "text", "BLOB": "bytea"}
 
@@ -37,6 +40,8 @@ CREATE FUNCTION records_follow() RETURNS trigger LANGUAGE plpgsql AS $${_FOLLOW}
 CREATE TRIGGER records_follow BEFORE INSERT ON records FOR EACH ROW EXECUTE FUNCTION records_follow();
 """
 _LAYOUT: Final = f"CREATE TABLE layout (version INTEGER NOT NULL); INSERT INTO layout VALUES ({VERSION});"  # noqa: S608
+
+_BROUGHT: Final = f"UPDATE layout SET version = {VERSION}"  # noqa: S608 - a constant
 
 _KEEP_TYPE, _FOLLOW_TYPE = 2 + 8 + 16 + 32, 1 + 2 + 4
 """pg_trigger.tgtype: row 1, before 2, insert 4, delete 8, update 16, truncate 32."""
@@ -87,6 +92,11 @@ Fact = tuple[str, str, str, str]
 def tables() -> str:
     """Return the statements that make a new ledger in an empty schema."""
     return "".join(_in_postgres(statement) for statement in (*_table_statements(), _LAYOUT)) + _TRIGGERS
+
+
+def migration(version: int) -> str | None:
+    """Return the statements that bring the tables of an older layout to this one; None if that is not known."""
+    return _in_postgres(READS) + _BROUGHT if version == _FIRST else None
 
 
 def altered(store: Store) -> list[str]:

@@ -11,8 +11,9 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from dpsql.errors import InvalidParameter, LedgerUnavailable
+from dpsql.errors import LedgerUnavailable
 from dpsql.ledger.chain import Record, canonical
+from dpsql.ledger.damage import legible
 from dpsql.ledger.memory import CARRIED, Memory, Total
 from dpsql.ledger.receipt import Receipt, price_digest
 from dpsql.ledger.store import Store
@@ -51,13 +52,8 @@ def read(make: Callable[[str], T], text: str) -> T:
     Raises:
         LedgerUnavailable: It is not what this dpsql writes.
     """
-    try:
+    with legible():
         return make(text)
-    except (InvalidParameter, LookupError, RecursionError, TypeError, ValueError):
-        raise LedgerUnavailable(
-            "the ledger holds what this dpsql never writes",
-            hint="`dpsql ledger verify` tells where; restore the ledger from a backup",
-        ) from None
 
 
 @lru_cache(maxsize=256)
@@ -140,6 +136,7 @@ def _account_frozen(connection: Store, record: Record, body: Body) -> None:
 def _account_unfrozen(connection: Store, record: Record, body: Body) -> None:
     _unfreeze(connection, "user", body["name"])
     connection.execute("UPDATE accounts SET failures = 0 WHERE name = ?", (body["name"],))
+    connection.execute("DELETE FROM reads WHERE reader = ?", (body["name"],))
 
 
 def _group_frozen(connection: Store, record: Record, body: Body) -> None:
@@ -167,8 +164,27 @@ def _unfreeze(connection: Store, scope: str, holder: str) -> None:
 
 
 def _failure(connection: Store, record: Record, body: Body) -> None:
-    connection.execute("UPDATE accounts SET failures = failures + 1 WHERE name = ?", (body["user"],))
+    _count_failure(connection, body["user"])
     connection.executemany("INSERT INTO quarantine VALUES (?) ON CONFLICT DO NOTHING", [(key,) for key in body["keys"]])
+    _end_reads(connection, [body["charge"]] if "charge" in body else [])
+
+
+def _read_lost(connection: Store, record: Record, body: Body) -> None:
+    # What ended them is one event, the end of their gateway, however many there were.
+    _count_failure(connection, body["user"])
+    _end_reads(connection, body["charges"])
+
+
+def _count_failure(connection: Store, user: str) -> None:
+    connection.execute("UPDATE accounts SET failures = failures + 1 WHERE name = ?", (user,))
+
+
+def _read_ended(connection: Store, record: Record, body: Body) -> None:
+    _end_reads(connection, body["charges"])
+
+
+def _end_reads(connection: Store, charges: Sequence[int]) -> None:
+    connection.executemany("DELETE FROM reads WHERE charge = ?", [(charge,) for charge in charges])
 
 
 def _budget_created(connection: Store, record: Record, body: Body) -> None:
@@ -265,6 +281,11 @@ def _exact_values(connection: Store, record: Record, body: Body) -> None:
     """Change nothing: the record itself says that exact values were taken, and of what."""
 
 
+def _clock_confirmed(connection: Store, record: Record, body: Body) -> None:
+    if "reads_until" in body:
+        connection.execute("UPDATE reads SET until = ?", (body["reads_until"],))
+
+
 def _dataset_joined(connection: Store, record: Record, body: Body) -> None:
     connection.execute(
         "INSERT INTO datasets VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET cap = excluded.cap",
@@ -290,6 +311,11 @@ def _charge(connection: Store, record: Record, receipt: Receipt, memory: Memory)
         connection.executemany(
             "INSERT INTO shared SELECT ?, origin FROM releases WHERE id = ?",
             [(receipt.group.budget, number) for number in receipt.group.releases],
+        )
+    if receipt.opens is not None:
+        connection.execute(
+            "INSERT INTO reads VALUES (?, ?, ?, ?)",
+            (record.seq, receipt.user, receipt.opens.gateway, receipt.opens.until),
         )
     _reuse(connection, record, receipt, memory)
 
@@ -325,6 +351,7 @@ def _release_stored(connection: Store, record: Record, body: Body) -> None:
         (body["digest"], body["size"], body["release"]),
     )
     connection.execute("UPDATE totals SET stored_bytes = stored_bytes + ?", (body["size"],))
+    _end_reads(connection, [body["ends"]] if "ends" in body else [])
 
 
 def _release_dropped(connection: Store, record: Record, body: Body) -> None:
@@ -345,6 +372,8 @@ _PROJECTIONS: dict[str, Callable[[Store, Record, Body], None]] = {
     "all.frozen": _all_frozen,
     "all.unfrozen": _all_unfrozen,
     "failure": _failure,
+    "read.ended": _read_ended,
+    "read.lost": _read_lost,
     "budget.created": _budget_created,
     "budget.terms": _budget_terms,
     "budget.renewed": _budget_renewed,
@@ -355,6 +384,7 @@ _PROJECTIONS: dict[str, Callable[[Store, Record, Body], None]] = {
     "cap.merged": _cap_merged,
     "cap.charged": _cap_charged,
     "values.exact": _exact_values,
+    "clock.confirmed": _clock_confirmed,
     "dataset.joined": _dataset_joined,
     "release.stored": _release_stored,
     "release.dropped": _release_dropped,

@@ -10,7 +10,7 @@ from dpsql.privacy.cost import Event
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ReceiptItem:
     """A release that was paid for; a fresh one is its own origin.
 
     Attributes:
@@ -50,6 +50,23 @@ class GroupShare:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenRead:
+    """A read of private rows that a charge begins, until the ledger says that it has ended.
+
+    Attributes:
+        gateway: The process that reads.
+        until: Stamp of the moment after which it counts as lost.
+    """
+
+    gateway: str
+    until: str
+
+    def text(self) -> str:
+        """Return its canonical JSON."""
+        return f'{{"gateway":{canonical(self.gateway)},"until":{canonical(self.until)}}}'
+
+
+@dataclass(frozen=True, slots=True)
 class Receipt:
     """Who paid for what.
 
@@ -62,6 +79,7 @@ class Receipt:
         paid: The releases that the user paid for.
         reused: Numbers of those that the user has paid for before.
         group: What the user's group paid; None without one, and where it paid nothing.
+        opens: The read that begins; None where nothing is read.
     """
 
     user: str
@@ -69,15 +87,17 @@ class Receipt:
     sql: str
     budget: int
     cap: int
-    paid: tuple[Item, ...]
+    paid: tuple[ReceiptItem, ...]
     reused: tuple[int, ...]
     group: GroupShare | None
+    opens: OpenRead | None = None
 
     def text(self) -> str:
         """Return its canonical JSON: `read` of it is the receipt again."""
         group = "" if self.group is None else f'"group":{self.group.text()},'
+        read = "" if self.opens is None else f'"read":{self.opens.text()},'
         return (
-            f'{{"budget":{self.budget},"cap":{self.cap},"dataset":{canonical(self.dataset)},{group}'
+            f'{{"budget":{self.budget},"cap":{self.cap},"dataset":{canonical(self.dataset)},{group}{read}'
             f'"releases":[{",".join(item.text() for item in self.paid)}],"reused":{_numbers(self.reused)},'
             f'"sql":{canonical(self.sql)},"user":{canonical(self.user)}}}'
         )
@@ -85,8 +105,10 @@ class Receipt:
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> "Receipt":
         """Return the receipt that a record's body is."""
-        paid = (Item(each["id"], each["key"], each["origin"], canonical(each["events"])) for each in body["releases"])
-        group = body.get("group")
+        paid = (
+            ReceiptItem(each["id"], each["key"], each["origin"], canonical(each["events"])) for each in body["releases"]
+        )
+        group, read = body.get("group"), body.get("read")
         return cls(
             body["user"],
             body["dataset"],
@@ -96,6 +118,7 @@ class Receipt:
             tuple(paid),
             tuple(body["reused"]),
             None if group is None else GroupShare(group["name"], group["budget"], tuple(group["releases"])),
+            None if read is None else OpenRead(read["gateway"], read["until"]),
         )
 
 

@@ -1,10 +1,10 @@
 """What a user is told when a charge does not fit: the price, what is left of the own budget, what would fit."""
 
-from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
 from math import isqrt
 
-from dpsql.errors import BudgetExhausted
+from dpsql.errors import BudgetExhausted, PolicyViolation
 from dpsql.privacy.accounting import Accountant, Limit, Spent, affordable_epsilon, remaining
 
 _LEAST = Fraction(1, 10**6)
@@ -59,21 +59,22 @@ def _exhausted(
 ) -> BudgetExhausted:
     delta, left = _asked_delta(limit, asked), remaining(limit, spent).delta
     if delta > left:
-        message = f"asks delta {_rounded(delta)} for private keys, and {_down(left)} is left"
+        message = f"costs delta {_rounded(delta)} for private keys; {_down(left)} is left"
         hint = "group by columns with a declared domain: they need no delta"
         if left > 0:
             hint = f"SET dpsql.delta = {_down(left)}; or {hint}"
     elif affordable is None:
-        message = f"asks epsilon {_rounded(epsilon)}, and what is left, counted as {limit.accountant.value}, is less"
-        hint = "a smaller dpsql.epsilon may fit: SELECT * FROM dpsql.budget tells what is left"
+        counts = f"as the {limit.accountant.value} accountant counts"
+        message = f"costs epsilon {_rounded(epsilon)}; less than that is left, {counts}"
+        hint = "try a smaller dpsql.epsilon; SELECT * FROM dpsql.budget shows what is left"
     else:
-        message = f"asks epsilon {_rounded(epsilon)}, and {_down(affordable)} would still fit"
+        message = f"costs epsilon {_rounded(epsilon)}; at most {_down(affordable)} is left for one query"
         hint = "ask the data owner for a larger budget, or wait until it renews: SELECT * FROM dpsql.budget"
         pure = _pure_left(limit, spent)
         if affordable >= _LEAST:
             hint = f"SET dpsql.epsilon = {_down(affordable)};"
         elif asked.pure_epsilon is None and pure >= _LEAST:
-            hint = f"SET dpsql.mechanism = 'laplace'; as all noise was so far, epsilon {_down(pure)} of it still fits"
+            hint = f"SET dpsql.mechanism = 'laplace'; epsilon {_down(pure)} is left for Laplace noise"
     return BudgetExhausted(
         f"{whose} does not cover this query: it {message}",
         requested=epsilon,
@@ -110,11 +111,44 @@ def owner_exhausted(dataset: str, limit: Limit, spent: Spent, asked: Spent) -> B
     """
     epsilon, left = asked_epsilon(limit, asked), _affordable(limit, spent, asked)
     return BudgetExhausted(
-        f'the cap of "{dataset}" does not cover this: it asks epsilon {_rounded(epsilon)}, and {_down(left)} would fit',
+        f'the cap of "{dataset}" does not cover this: '
+        f"it costs epsilon {_rounded(epsilon)}; at most {_down(left)} is left",
         requested=epsilon,
         remaining=left,
         hint=f"--epsilon {_down(left)}" if left >= _LEAST else "the cap never renews: [dataset] budget in the policy",
     )
+
+
+def too_cheap(limit: Limit, asked: Spent, price: Spent, most: int, *, failed: bool) -> PolicyViolation:
+    """Return the refusal of a release that is a smaller part of the user's budget than it has to be.
+
+    Args:
+        limit: Of the user's budget.
+        asked: What the query costs.
+        price: What the release costs.
+        most: How many such releases the whole budget may pay.
+        failed: Whether that is because a query of the user has failed.
+    """
+    epsilon = asked_epsilon(limit, asked) * _scale(limit, price, most + 1)
+    why, mend = (
+        ("after a query that failed, ", ", or ask the data owner to look at the failure") if failed else ("", "")
+    )
+    return PolicyViolation(
+        f"{why}each noisy relation of a query costs at least 1/{most} of the whole budget; nothing was charged",
+        detail="A failure may depend on the data, so the number of queries is limited.",
+        hint=f"SET dpsql.epsilon = {_up(epsilon)};{mend}",
+    )
+
+
+def _scale(limit: Limit, price: Spent, times: int) -> Fraction:
+    """Return what ε is to be multiplied by so that a limit of which nothing is spent does not cover so many of it."""
+    total, pure = limit.total(price), price.pure_epsilon
+    scale = limit.capacity / (times * total) if total else Fraction(0)
+    if limit.accountant not in (Accountant.PURE, Accountant.BASIC):
+        scale = Fraction(isqrt(int(scale * _ROOT_GRID**2)) + 1, _ROOT_GRID)
+    if limit.accountant is Accountant.ZCDP and pure:
+        scale = max(scale, limit.epsilon / (times * pure))
+    return scale * (1 + Fraction(1, _ROOT_GRID))
 
 
 def asked_epsilon(limit: Limit, asked: Spent) -> Fraction:
@@ -132,6 +166,10 @@ def _asked_delta(limit: Limit, asked: Spent) -> Fraction:
 
 def _down(value: Fraction) -> str:
     return _written(value, Context(prec=3, rounding=ROUND_FLOOR))
+
+
+def _up(value: Fraction) -> str:
+    return _written(value, Context(prec=3, rounding=ROUND_CEILING))
 
 
 def _rounded(value: Fraction) -> str:

@@ -8,7 +8,7 @@ content the records know by its digest.
 APPLICATION_ID = 0x6470736C
 """Marks a SQLite file as a dpsql ledger ("dpsl")."""
 
-VERSION = 2
+VERSION = 3
 """Layout of the tables; an older file is migrated (migration.py), a newer one is refused."""
 
 RECORDS = """
@@ -29,7 +29,19 @@ CREATE TRIGGER records_keep_replaces BEFORE INSERT ON records
     BEGIN SELECT RAISE(ABORT, 'records are append-only'); END;
 """
 
-DERIVED = """
+READS = """
+CREATE TABLE reads (
+    charge INTEGER PRIMARY KEY,
+    reader TEXT NOT NULL,
+    gateway TEXT NOT NULL,
+    until TEXT NOT NULL
+);
+"""
+"""What layout 3 has and layout 2 had not: the records of layout 2 say nothing of it."""
+
+DERIVED = (
+    READS
+    + """
 CREATE TABLE accounts (
     name TEXT PRIMARY KEY,
     role TEXT NOT NULL,
@@ -110,6 +122,7 @@ CREATE TABLE totals (
 );
 INSERT INTO totals VALUES (0);
 """
+)
 
 CONTENT = """
 CREATE TABLE verifiers (
@@ -139,6 +152,7 @@ DERIVED_TABLES = (
     "releases",
     "stored",
     "quarantine",
+    "reads",
     "totals",
 )
 """What `verify` rebuilds from the records and compares."""

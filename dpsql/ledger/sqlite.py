@@ -1,36 +1,39 @@
 """The embedded ledger: one SQLite file, shared by threads and by gateways on one machine."""
 
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from dpsql.errors import LedgerUnavailable
 from dpsql.ledger.chain import ORIGIN
 from dpsql.ledger.damage import flaws
-from dpsql.ledger.file import check_files, open_file, open_reader, open_snapshot, unavailable
+from dpsql.ledger.file import FAILURES, check_files, open_file, open_reader, open_snapshot, unavailable
+from dpsql.ledger.gateway_lock import GatewayLock
 from dpsql.ledger.store import Store
 from dpsql.ledger.stored import MAX_STORED_BYTES, StoredLedger, now
+from dpsql.ledger.transaction import CLOCK_LIMIT
 
 
 class SqliteStorage:
     """A SQLite file: threads share one connection that writes and one that reads.
 
     Args:
-        path: The file; it is made if nothing is there.
+        path: The file.
+        make: Whether it is made if nothing is there.
     """
 
-    errors = (sqlite3.Error, OSError)
+    errors = FAILURES
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, make: bool) -> None:
         self._path = path.absolute()
-        self.writer, self._files = open_file(self._path)
+        self.writer, self._files = open_file(self._path, make=make)
         self._reader = open_reader(self._path)
         self._reader_lock = threading.Lock()
         self._watcher = open_reader(self._path, patience=0)
         self._watcher_lock = threading.Lock()
+        self._gateway_lock = GatewayLock(self._path)
         self._seen: tuple[int, tuple[int, str]] | None = None
 
     def begin(self) -> None:
@@ -49,9 +52,17 @@ class SqliteStorage:
                 if self._seen is None or self._seen[0] != version:
                     row = self._watcher.execute("SELECT seq, hash FROM records ORDER BY seq DESC LIMIT 1").fetchone()
                     self._seen = version, row or (0, ORIGIN)
-            except sqlite3.Error:
+            except FAILURES:
                 self._seen = None
         return None if self._seen is None else self._seen[1]
+
+    def gateway(self) -> str:
+        """Return where others find the lock that this process holds."""
+        return self._gateway_lock.name()
+
+    def is_dead(self, gateway: str) -> bool:
+        """Return whether another process holds its lock no longer."""
+        return self._gateway_lock.is_free(gateway)
 
     @contextmanager
     def reading(self) -> Iterator[Store]:
@@ -79,25 +90,36 @@ class SqliteStorage:
         return unavailable(self._path, error)
 
     def close(self) -> None:
-        """Close the connections that read."""
+        """Close the connections that read, and let go of the gateway's lock."""
         with self._reader_lock:
             self._reader.close()
         with self._watcher_lock:
             self._watcher.close()
+        self._gateway_lock.close()
 
 
 class SqliteLedger(StoredLedger):
     """A Ledger in a SQLite file.
 
     Args:
-        path: The file; it is made if nothing is there.
+        path: The file.
+        make: Whether it is made if nothing is there.
         clock: Returns the time, aware of its zone.
+        clock_limit: How far ahead of the last record the clock is believed.
         max_stored_bytes: Bound on the stored releases together.
     """
 
     _storage: SqliteStorage
 
     def __init__(
-        self, path: Path, *, clock: Callable[[], datetime] = now, max_stored_bytes: int = MAX_STORED_BYTES
+        self,
+        path: Path,
+        *,
+        make: bool = True,
+        clock: Callable[[], datetime] = now,
+        clock_limit: timedelta = CLOCK_LIMIT,
+        max_stored_bytes: int = MAX_STORED_BYTES,
     ) -> None:
-        super().__init__(SqliteStorage(path), clock=clock, max_stored_bytes=max_stored_bytes)
+        super().__init__(
+            SqliteStorage(path, make=make), clock=clock, clock_limit=clock_limit, max_stored_bytes=max_stored_bytes
+        )

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from dpsql.errors import LedgerUnavailable
 
 
-class Rows(Protocol):
+class ResultRows(Protocol):
     """What a statement gives."""
 
     @property
@@ -37,7 +37,7 @@ class Store(Protocol):
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
 
-    def execute(self, sql: str, values: Sequence[Any] = (), /) -> Rows:
+    def execute(self, sql: str, values: Sequence[Any] = (), /) -> ResultRows:
         """Run a statement."""
 
     def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> object:
@@ -69,6 +69,12 @@ class Storage(Protocol):
 
     def head(self) -> tuple[int, str] | None:
         """Return number and hash of the last record that is durable; None where that cannot be told at once."""
+
+    def gateway(self) -> str:
+        """Return a name of this process by which others find whether it lives."""
+
+    def is_dead(self, gateway: str) -> bool:
+        """Return whether another process has ended for sure; asked while a transaction of the writer's is open."""
 
     def reading(self) -> AbstractContextManager[Store]:
         """Read one state of the ledger, without waiting for a commit."""

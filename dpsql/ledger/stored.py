@@ -1,52 +1,75 @@
 """The ledger over a database: what each of its methods reads and writes, whichever database that is."""
 
 import json
+import logging
+import os
+import platform
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from functools import partial
 from typing import Any, TypeVar
 
 from dpsql.errors import InvalidParameter, LedgerUnavailable
-from dpsql.ledger.accounts import check_name, freeze, freeze_after_failures, set_group, unfreeze, unknown
+from dpsql.ledger.accounts import (
+    CLOCK_CONFIRMED,
+    check_name,
+    confirm_clock,
+    freeze,
+    freeze_after_failures,
+    set_group,
+    unfreeze,
+    unknown,
+)
 from dpsql.ledger.budgets import budget_status, cap_status, group_budget, last_charge, role_budget
-from dpsql.ledger.chain import Record, sha256
+from dpsql.ledger.chain import ORIGIN, Record, canonical, sha256
 from dpsql.ledger.charging import again, charge, held
 from dpsql.ledger.commits import GroupCommit
-from dpsql.ledger.copying import fill
+from dpsql.ledger.damage import legible
 from dpsql.ledger.grants import grant, lower, reset
-from dpsql.ledger.history import OWNER_KINDS, charge_record, owner_record, release_record
 from dpsql.ledger.ledger import (
     Account,
+    BudgetScope,
     BudgetStatus,
     Charge,
     ChargeRecord,
+    ClockStatus,
     GrantedRelease,
     Holder,
     Noted,
     OwnerRecord,
-    PaidRelease,
+    Reading,
     ReleaseRecord,
     ReleaseRequest,
-    Scope,
     UserBudgets,
     VerifyReport,
 )
-from dpsql.ledger.looks import charge_cap, record_exact
 from dpsql.ledger.memory import MOST, Memory
+from dpsql.ledger.owner_reads import CAP_CHARGED, EXACT_VALUES, charge_cap, record_exact
+from dpsql.ledger.projection import Body, load_events, read
+from dpsql.ledger.reads import (
+    MAX_FAILURES,
+    Admission,
+    Lines,
+    NoPlace,
+    ReadsLost,
+    is_lost,
+    record_lost,
+    told_as_lost,
+)
 from dpsql.ledger.reuses import Reuses
 from dpsql.ledger.store import Storage, Store
-from dpsql.ledger.transaction import Transaction, latest
-from dpsql.ledger.verification import records, verify
+from dpsql.ledger.transaction import CLOCK_LIMIT, LedgerClock, Transaction
+from dpsql.ledger.verification import cut_off, fill, records, verify
 from dpsql.ledger.windows import moment, stamp
 from dpsql.policy import Policy
 from dpsql.privacy.cost import Event
 
 T = TypeVar("T")
 
-MAX_FAILURES = 3
-"""So many queries of a user may fail on private data before the account is frozen."""
+_LOG = logging.getLogger("dpsql.ledger")
 
 _LOOKS = 2
 """So often it is looked whether the ledger is as the memory has it, before more than a look is needed."""
@@ -67,9 +90,6 @@ _RELEASE = (
     "FROM releases r JOIN records c ON c.seq = r.charge"
 )
 
-MAX_NUMBER = 2**63 - 1
-"""No release has a higher number."""
-
 
 def now() -> datetime:
     """Return the time by this machine's clock."""
@@ -84,25 +104,69 @@ class StoredLedger:
     Args:
         storage: The database; the ledger closes it.
         clock: Returns the time, aware of its zone.
+        clock_limit: How far ahead of the last record the clock is believed.
         max_stored_bytes: Bound on the stored releases together.
     """
 
     def __init__(
-        self, storage: Storage, *, clock: Callable[[], datetime] = now, max_stored_bytes: int = MAX_STORED_BYTES
+        self,
+        storage: Storage,
+        *,
+        clock: Callable[[], datetime] = now,
+        clock_limit: timedelta = CLOCK_LIMIT,
+        max_stored_bytes: int = MAX_STORED_BYTES,
     ) -> None:
         self._storage = storage
-        self._clock = clock
+        self._clock = LedgerClock(clock, clock_limit)
+        self._clock_held = False
         self._max_stored_bytes = max_stored_bytes
         self._memory = Memory()
         self._commits = GroupCommit(storage.writer, self._begin)
         self._noted = Reuses(self._commits)
         self._accounts: dict[str, tuple[int, Account]] = {}
+        self._process = f"{platform.node()} {os.getpid()}"
+        self._lines = Lines()
+        self._open: set[int] = set()
+        self._over: set[int] = set()
 
     def charge(
-        self, user: str, policy: Policy, requests: Sequence[ReleaseRequest], *, sql: str, reuse: bool = True
+        self,
+        user: str,
+        policy: Policy,
+        requests: Sequence[ReleaseRequest],
+        *,
+        sql: str,
+        reuse: bool = True,
+        reading: Reading,
     ) -> Charge:
-        """Charge a query durably, or raise and write nothing."""
-        return self._grouped(lambda transaction: charge(transaction, user, policy, requests, sql, reuse))
+        """Charge a query durably, or raise and write nothing; what is to be read waits for the user's other reads."""
+        self._record_over()
+        is_dead = self._storage.is_dead
+        with self._translated():
+            gateway = f"{self._process} {self._storage.gateway()}"
+        with self._lines.ticket(user) as ticket:
+            while True:
+                admission = Admission(gateway, reading.seconds, ticket.is_first, is_dead)
+                try:
+                    charged = self._grouped(
+                        partial(
+                            charge,
+                            user=user,
+                            policy=policy,
+                            requests=requests,
+                            sql=sql,
+                            reuse=reuse,
+                            admission=admission,
+                        )
+                    )
+                except NoPlace:
+                    ticket.wait(reading.check)
+                except ReadsLost:
+                    self._grouped(lambda transaction: record_lost(transaction, user, is_dead))
+                else:
+                    if charged.reads and charged.id is not None:
+                        self._open.add(charged.id)
+                    return charged
 
     def again(
         self,
@@ -117,7 +181,7 @@ class StoredLedger:
         """Hand out what this user has already, free, and wait for nothing; None where `charge` must be asked."""
         if self._era() is None:
             return None
-        found = again(self._memory, stamp(self._clock()), user, role, policy, requests, sql)
+        found = again(self._memory, stamp(self._clock.read()), user, role, policy, requests, sql)
         if found is None or not wanted(found[0].releases) or not self._noted.add(found[1]):
             return None
         return found[0]
@@ -145,20 +209,28 @@ class StoredLedger:
         with self._reading() as connection:
             return held(Transaction(connection, self._clock, Memory()), user, policy, requests)
 
-    def store(self, release_id: int, payload: bytes) -> None:
+    def store(self, release_id: int, payload: bytes, *, ends: int | None = None) -> None:
         """Keep a release durably; the first one stored for a key stays, one beyond the bound is not kept at all."""
-        self._grouped(lambda transaction: self._store(transaction, release_id, payload))
+        self._grouped(lambda transaction: self._store(transaction, release_id, payload, ends))
+        if ends is not None:
+            self._open.discard(ends)
+            self._lines.stir()
 
-    def _store(self, transaction: Transaction, release_id: int, payload: bytes) -> None:
+    def _store(self, transaction: Transaction, release_id: int, payload: bytes, ends: int | None) -> None:
         row = transaction.one("SELECT dataset, key, price FROM releases WHERE id = ? AND origin = id", release_id)
         if row is None:
             raise InvalidParameter(f"no release {release_id} was charged to be made")
+        if ends is not None and is_lost(transaction, ends):
+            raise told_as_lost()
         taken = transaction.one("SELECT 1 FROM stored WHERE dataset = ? AND key = ? AND price = ?", *row)
         if taken is not None or len(payload) > self._max_stored_bytes:
+            if ends is not None:
+                transaction.append("read.ended", {"charges": [ends]})
             return
         self._make_room(transaction, len(payload))
         transaction.connection.execute("INSERT INTO payloads VALUES (?, ?)", (release_id, payload))
-        transaction.append("release.stored", {"release": release_id, "digest": sha256(payload), "size": len(payload)})
+        body = {"release": release_id, "digest": sha256(payload), "size": len(payload)}
+        transaction.append("release.stored", body if ends is None else body | {"ends": ends})
 
     def _make_room(self, transaction: Transaction, size: int) -> None:
         while transaction.one("SELECT stored_bytes FROM totals")[0] + size > self._max_stored_bytes:
@@ -166,11 +238,33 @@ class StoredLedger:
             transaction.connection.execute("DELETE FROM payloads WHERE release = ?", (release,))
             transaction.append("release.dropped", {"release": release, "size": freed})
 
-    def record_failure(self, user: str, keys: Sequence[str]) -> None:
-        """Quarantine what failed on private data, and freeze the user at the third failure."""
+    def end(self, charge: int) -> None:
+        """Let it be known soon that the read of a charge has ended, and did not fail; nothing if that is known."""
+        if charge in self._open:
+            self._open.discard(charge)
+            self._over.add(charge)
+            with suppress(LedgerUnavailable):  # then with the next charge
+                self._record_over()
+
+    def _record_over(self) -> None:
+        over = sorted(self._over)
+        if over:
+            self._grouped(lambda transaction: transaction.append("read.ended", {"charges": over}))
+            self._over.difference_update(over)
+            self._lines.stir()
+
+    def record_failure(self, user: str, keys: Sequence[str], charge: int | None = None) -> None:
+        """Quarantine what failed on private data, end its read, and freeze the user at the third failure."""
+        if charge is not None:
+            self._open.discard(charge)  # whatever happens now, it did not end well
+        body = {"user": user, "keys": list(keys)}
         with self._writing() as transaction:
-            transaction.append("failure", {"user": user, "keys": list(keys)})
+            lost = charge is not None and is_lost(transaction, charge)
+            transaction.append("failure", body if charge is None else body | {"charge": charge})
             freeze_after_failures(transaction, user, MAX_FAILURES)
+        self._lines.stir()
+        if lost:
+            raise told_as_lost()
 
     def add_account(self, name: str, role: str, verifier: str | None = None, group: str | None = None) -> None:
         """Add a user; a name used before comes back with its history and its spent budgets, but not in its group."""
@@ -190,6 +284,21 @@ class StoredLedger:
             _require(transaction, name)
             transaction.append("account.verifier", {"name": name, "verifier": _digest(verifier)})
             _put_verifier(transaction, name, verifier)
+
+    def end_sessions(self, name: str) -> None:
+        """Have gateways end a user's sessions: the verifier is recorded once more."""
+        with self._writing() as transaction:
+            _require(transaction, name)
+            (digest,) = transaction.one("SELECT verifier_digest FROM accounts WHERE name = ?", name)
+            transaction.append("account.verifier", {"name": name, "verifier": digest})
+
+    def ended_sessions(self, after: int | None) -> tuple[int, frozenset[str]]:
+        """Tell whose sessions are to end."""
+        with self._reading() as connection:
+            (last,) = connection.execute("SELECT coalesce(max(seq), 0) FROM records").fetchone()
+            query = "SELECT body FROM records WHERE seq > ? AND kind IN ('account.verifier', 'account.removed')"
+            rows = connection.execute(query, (last if after is None else after,)).fetchall()
+        return last, frozenset(json.loads(body)["name"] for (body,) in rows)
 
     def set_role(self, name: str, role: str) -> None:
         """Change a user's role; what was spent stays spent."""
@@ -239,7 +348,7 @@ class StoredLedger:
         return self._status(holder, policy)
 
     def _status(self, holder: Holder, policy: Policy) -> BudgetStatus:
-        if holder.scope is Scope.GROUP:
+        if holder.scope is BudgetScope.GROUP:
             return self.group_budget(holder.name, policy)
         return self.budget(holder.name, policy)
 
@@ -269,28 +378,31 @@ class StoredLedger:
 
     def budgets(self, user: str, policy: Policy) -> UserBudgets:
         """Return all that a user may know of budgets: the own, the group's, and the last charge."""
-        query = "SELECT role, user_group FROM accounts WHERE name = ? AND removed = 0"
+        query = "SELECT role, user_group, failures FROM accounts WHERE name = ? AND removed = 0"
         with self._reading() as connection:
             row = connection.execute(query, (user,)).fetchone()
             if row is None:
                 raise unknown(user)
-            role, group = row
-            now = self._latest(connection)
-            holder, budget = Holder(Scope.USER, user), role_budget(policy, role)
+            role, group, failures = row
+            now = self._now(connection)
+            holder, budget = Holder(BudgetScope.USER, user), role_budget(policy, role)
             own = budget_status(connection, holder, policy.dataset, budget, now)
             shared = None if group is None else _group_status(connection, group, policy, now)
             charge = last_charge(connection, user, policy.dataset)
             record = connection.execute("SELECT seq, at, body FROM records WHERE seq = ?", (charge,)).fetchone()
-        return UserBudgets(own, group, shared, None if record is None else charge_record(*record))
+        return UserBudgets(own, group, shared, None if record is None else charge_record(*record), failures)
 
     def group_budget(self, group: str, policy: Policy) -> BudgetStatus:
         """Return a group's budget as it stands now."""
         with self._reading() as connection:
-            return _group_status(connection, group, policy, self._latest(connection))
+            return _group_status(connection, group, policy, self._now(connection))
 
-    def _latest(self, connection: Store) -> datetime:
+    def _now(self, connection: Store) -> datetime:
+        return moment(self._date(connection)[0])
+
+    def _date(self, connection: Store) -> tuple[str, bool]:
         row = connection.execute("SELECT at FROM records ORDER BY seq DESC LIMIT 1").fetchone()
-        return moment(latest(self._clock, None if row is None else row[0]))
+        return self._clock.date(None if row is None else row[0])
 
     def cap(self, policy: Policy) -> BudgetStatus:
         """Return the dataset's cap over all users: for the data owner, never for users."""
@@ -307,14 +419,6 @@ class StoredLedger:
             ).fetchall()
         return [release_record(*row) for row in rows]
 
-    def paid(self, dataset: str, most: int, before: int | None = None) -> list[PaidRelease]:
-        """Return so many releases of a dataset that anybody has paid for, newest first: for the data owner."""
-        self._catch_up()
-        query = f"SELECT r.user, r.origin, {_RELEASE} WHERE r.dataset = ? AND r.id < ? ORDER BY r.id DESC LIMIT ?"
-        with self._reading() as connection:
-            rows = connection.execute(query, (dataset, MAX_NUMBER if before is None else before, most)).fetchall()
-        return [PaidRelease(user, origin == row[0], release_record(*row)) for user, origin, *row in rows]
-
     def history(self, user: str | None = None) -> list[ChargeRecord]:
         """Return the charges of a user, or of all, oldest first."""
         with self._reading() as connection:
@@ -326,6 +430,12 @@ class StoredLedger:
             rows = [connection.execute(query, charge).fetchone() for charge in sorted(charges)]
         return [charge_record(*row) for row in rows]
 
+    def frozen(self) -> frozenset[Holder]:
+        """Return who is frozen, by a freeze of their own."""
+        with self._reading() as connection:
+            rows = connection.execute("SELECT scope, holder FROM freezes").fetchall()
+        return frozenset(Holder(BudgetScope(scope), name) for scope, name in rows)
+
     def owner_history(self) -> list[OwnerRecord]:
         """Return all grants, resets, freezes and changes of group, oldest first."""
         places = ", ".join("?" * len(OWNER_KINDS))
@@ -334,11 +444,44 @@ class StoredLedger:
             rows = connection.execute(query, OWNER_KINDS).fetchall()
         return [owner_record(*row) for row in rows]
 
+    @property
+    def clock_held(self) -> bool:
+        """Whether the clock was not believed when this process last wrote; nothing is read for it."""
+        return self._clock_held
+
+    def clock_status(self) -> ClockStatus:
+        """Tell the ledger's time, beside that of this machine."""
+        with self._reading() as connection:
+            at, held = self._date(connection)
+        return ClockStatus(moment(at), self._clock.told(), held)
+
+    def confirm_clock(self, reason: str) -> ClockStatus:
+        """Have the ledger believe this machine's clock, though it is far ahead; the reason is recorded."""
+        with self._writing() as transaction:
+            confirm_clock(transaction, reason)
+        return self.clock_status()
+
     def verify(self, noted: Noted | None = None) -> VerifyReport:
         """Recompute the hash chain, and every balance from the records, while charges go on."""
         self._catch_up()
         with self._translated(), self._storage.snapshot() as store:
             return verify(store, self._storage.flaws(store), noted)
+
+    def head(self) -> Noted:
+        """Return the last record, to be noted elsewhere."""
+        with self._reading() as connection:
+            row = connection.execute("SELECT hash, seq FROM records ORDER BY seq DESC LIMIT 1").fetchone()
+        return Noted(*(row or (ORIGIN, 0)))
+
+    def check(self, noted: Noted) -> None:
+        """Refuse to go on where the record is not there that was noted elsewhere as the last."""
+        with self._reading() as connection:
+            problems = cut_off(connection, noted)
+        if problems:
+            raise LedgerUnavailable(
+                f"{problems[0]}: record {noted.records} with hash {noted.head}",
+                hint="the ledger is an old copy, a new one, or was cut short: put the right one back",
+            )
 
     def fill(self, source: "StoredLedger") -> VerifyReport:
         """Copy one state of another ledger into this one, which is empty, durably and as a whole."""
@@ -353,7 +496,11 @@ class StoredLedger:
         self._catch_up()
         with self._translated(), self._storage.snapshot() as store:
             for record in records(store, after):
-                yield {name: getattr(record, name) for name in _FIELDS} | {"body": json.loads(record.body)}
+                yield {name: getattr(record, name) for name in _FIELDS} | {"body": read(json.loads, record.body)}
+
+    def probe(self) -> None:
+        """Commit durably what changes nothing, together with what other threads write."""
+        self._grouped(_rewrite)
 
     def close(self) -> None:
         """Close the ledger; what waits to be written fails."""
@@ -366,7 +513,19 @@ class StoredLedger:
         except BaseException:
             self._memory.disown()  # what cannot be recorded is not handed out again
             raise
-        return Transaction(self._storage.writer, self._clock, self._memory)
+        transaction = Transaction(self._storage.writer, self._clock, self._memory)
+        self._tell_held(transaction.held)
+        return transaction
+
+    def _tell_held(self, held: bool) -> None:
+        """Log once that the clock is not believed."""
+        if held and not self._clock_held:
+            _LOG.warning(
+                "the clock of this machine is more than %d days ahead of the ledger's last record, and is not "
+                "believed: no budget renews until the data owner runs: dpsql ledger clock --reason TEXT",
+                self._clock.limit.days,
+            )
+        self._clock_held = held
 
     def _grouped(self, act: Callable[[Transaction], T]) -> T:
         """Write together with what other threads ask for; it is on the disk when this ends, or never was."""
@@ -399,13 +558,19 @@ class StoredLedger:
             raise self._storage.unavailable(error) from error
 
 
+def _rewrite(transaction: Transaction) -> None:
+    """Change a page, and change it back: SQLite writes no page that a statement leaves as it was."""
+    transaction.connection.execute("UPDATE totals SET stored_bytes = stored_bytes + 1")
+    transaction.connection.execute("UPDATE totals SET stored_bytes = stored_bytes - 1")
+
+
 def _require(transaction: Transaction, name: str) -> None:
     if transaction.one("SELECT 1 FROM accounts WHERE name = ? AND removed = 0", name) is None:
         raise unknown(name)
 
 
 def _group_status(connection: Store, group: str, policy: Policy, now: datetime) -> BudgetStatus:
-    return budget_status(connection, Holder(Scope.GROUP, group), policy.dataset, group_budget(policy, group), now)
+    return budget_status(connection, Holder(BudgetScope.GROUP, group), policy.dataset, group_budget(policy, group), now)
 
 
 def _digest(verifier: str | None) -> str | None:
@@ -422,3 +587,46 @@ def _put_verifier(transaction: Transaction, name: str, verifier: str | None) -> 
 def _account(row: tuple[str, str, str | None, int, str, str | None]) -> Account:
     name, role, verifier, frozen, created, group = row
     return Account(name, role, verifier, bool(frozen), moment(created), group)
+
+
+_FROZEN = {"account": BudgetScope.USER, "group": BudgetScope.GROUP, "all": BudgetScope.ALL}
+"""Whom the first word of a kind is about, where the record itself says no scope."""
+
+OWNER_KINDS = (
+    *("budget.granted", "budget.lowered", "budget.reset", "account.group", CAP_CHARGED, EXACT_VALUES, CLOCK_CONFIRMED),
+    *(f"{whose}.{what}" for whose in _FROZEN for what in ("frozen", "unfrozen")),
+)
+"""The kinds of records that tell what the owner changed."""
+
+
+@legible()
+def release_record(number: int, key: str, reused: int, kept: int, at: str, body: str) -> ReleaseRecord:
+    """Return a release from its number, key and use, and from the record of the charge that paid for it."""
+    said: Body = json.loads(body)
+    entry = next(entry for entry in said["releases"] if entry["id"] == number)
+    price = load_events(canonical(entry["events"]))
+    return ReleaseRecord(number, key, said["sql"], moment(at), price, reused, bool(kept))
+
+
+@legible()
+def charge_record(seq: int, at: str, body: str) -> ChargeRecord:
+    """Return a charge from its record."""
+    said: Body = json.loads(body)
+    events = tuple(event for entry in said["releases"] for event in load_events(canonical(entry["events"])))
+    return ChargeRecord(seq, said["user"], said["dataset"], said["sql"], moment(at), events)
+
+
+@legible()
+def owner_record(seq: int, at: str, kind: str, body: str) -> OwnerRecord:
+    """Return what the owner changed from the record of it."""
+    said: Body = json.loads(body)
+    holder = Holder(BudgetScope(said["scope"]) if "scope" in said else _FROZEN[kind.partition(".")[0]], said["name"])
+    epsilon, delta = (Fraction(said[name]) if name in said else None for name in ("epsilon", "delta"))
+    price = load_events(canonical(said.get("events", [])))
+    return OwnerRecord(seq, moment(at), kind, holder, said.get("dataset"), epsilon, delta, _reason(kind, said), price)
+
+
+def _reason(kind: str, said: Body) -> str:
+    if kind == "account.group":
+        return "now in no group" if said["group"] is None else f'now in group "{said["group"]}"'
+    return str(said.get("reason", "too many queries failed while they read private data"))

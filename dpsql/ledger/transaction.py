@@ -1,8 +1,9 @@
 """One write transaction: it holds the ledger alone, and appends records with their effects."""
 
 from collections.abc import Callable
-from datetime import datetime
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from dpsql.errors import LedgerUnavailable
 from dpsql.ledger.chain import ORIGIN, canonical, link
@@ -12,19 +13,49 @@ from dpsql.ledger.receipt import Receipt
 from dpsql.ledger.store import Store
 from dpsql.ledger.windows import moment, stamp
 
-LAST_YEAR = 2200
+LAST_YEAR: Final = 2200
 """A clock beyond it is wrong: what it dates would be the ledger's time for ever, and windows could not end."""
 
+CLOCK_LIMIT: Final = timedelta(days=31)
+"""Longer than a holiday in which nobody asks, and so short that a jump within it renews a window of a month once."""
 
-def latest(clock: Callable[[], datetime], last: str | None) -> str:
-    """Return the time's stamp, never before that of the last record: a clock that moved back renews nothing."""
-    told = clock()
-    if told.year > LAST_YEAR:
-        raise LedgerUnavailable(
-            f"the clock says year {told.year}", hint="set the clock of this machine, then ask again"
-        )
-    now = stamp(told)
-    return now if last is None else max(now, last)
+
+@dataclass(frozen=True, slots=True)
+class LedgerClock:
+    """Dates what is written to a ledger.
+
+    Rule 1: nothing is dated before the last record: a clock that moved back renews nothing.
+    Rule 2: a clock further ahead of the last record than the limit is not believed. All is dated as that record, so no
+        window renews and the ledger does not get into that time, until the data owner confirms the clock.
+
+    Attributes:
+        read: Returns the time of this machine, aware of its zone.
+        limit: How far ahead of the last record it is believed.
+    """
+
+    read: Callable[[], datetime]
+    limit: timedelta
+
+    def told(self) -> datetime:
+        """Return what the machine's clock says.
+
+        Raises:
+            LedgerUnavailable: It cannot be right.
+        """
+        told = self.read()
+        if told.year > LAST_YEAR:
+            raise LedgerUnavailable(
+                f"the clock says year {told.year}", hint="set the clock of this machine, then ask again"
+            )
+        return told
+
+    def date(self, last: str | None) -> tuple[str, bool]:
+        """Return the stamp of what follows the record of stamp `last`, and whether the clock is not believed."""
+        told = self.told()
+        if last is None:
+            return stamp(told), False
+        held = stamp(told - self.limit) > last
+        return last if held else max(stamp(told), last), held
 
 
 class Transaction:
@@ -34,16 +65,18 @@ class Transaction:
         connection: For reading.
         memory: What need not be read.
         at: The stamp of all that is written.
+        held: Whether it is that of the last record because the clock is not believed.
     """
 
-    def __init__(self, connection: Store, clock: Callable[[], datetime], memory: Memory) -> None:
+    def __init__(self, connection: Store, clock: LedgerClock, memory: Memory) -> None:
         self.connection = connection
         self.memory = memory
+        self._clock = clock
         row = connection.execute("SELECT seq, hash, at FROM records ORDER BY seq DESC LIMIT 1").fetchone()
         self._seq: int
         self._head: str
         self._seq, self._head, last = row or (0, ORIGIN, None)
-        self.at = latest(clock, last)
+        self.at, self.held = clock.date(last)
         memory.meet(self._head)
         self._check_durable()
 
@@ -51,6 +84,10 @@ class Transaction:
     def now(self) -> datetime:
         """The time of all that is written."""
         return moment(self.at)
+
+    def believe_clock(self) -> None:
+        """Date what is written from here on by the machine's clock."""
+        self.at, self.held = stamp(self._clock.told()), False
 
     def one(self, sql: str, *values: object) -> Any:
         """Return the first row of a query, or None."""

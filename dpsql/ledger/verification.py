@@ -4,8 +4,9 @@ import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import astuple
 
-from dpsql.errors import Error
+from dpsql.errors import Error, InvalidParameter, LedgerUnavailable
 from dpsql.ledger.chain import ORIGIN, Record, flaw, sha256
 from dpsql.ledger.ledger import Noted, VerifyReport
 from dpsql.ledger.memory import Memory
@@ -37,7 +38,7 @@ def verify(connection: Store, flaws: Sequence[str], noted: Noted | None = None) 
             problems += _differences(connection, fresh, table)
     problems += _altered_content(connection)
     if noted is not None:
-        problems += _cut_off(connection, noted)
+        problems += cut_off(connection, noted)
     return VerifyReport(count, head, tuple(problems))
 
 
@@ -87,8 +88,8 @@ def _differences(connection: Store, fresh: Store, table: str) -> list[str]:
     ]
 
 
-def _cut_off(connection: Store, noted: Noted) -> list[str]:
-    """Look for the record that was once the last."""
+def cut_off(connection: Store, noted: Noted) -> list[str]:
+    """Return what is wrong where the record is not there that was once the last."""
     if noted.records is None:
         found = connection.execute("SELECT 1 FROM records WHERE hash = ?", (noted.head,)).fetchone()
         there = found is not None or noted.head == ORIGIN
@@ -115,3 +116,35 @@ def _altered_content(connection: Store) -> list[str]:
         if row is None or digest != sha256(row[0]):
             problems.append(f"release {release} is not what was stored")
     return problems
+
+
+def fill(target: Store, source: Store) -> VerifyReport:
+    """Write into the empty tables of `target` what `source` holds, of whichever kind each is, and verify it.
+
+    Rule 1: records, verifiers and released answers stay as they are; the rest is derived from the records anew.
+    Rule 2: it is done in one transaction, and kept only if the copy is whole.
+
+    Raises:
+        InvalidParameter: The tables are not empty.
+        LedgerUnavailable: The source is not whole.
+    """
+    if target.execute("SELECT 1 FROM records LIMIT 1").fetchone() is not None:
+        raise InvalidParameter(
+            "the ledger that is to be written has records", hint="name a new file or an empty database"
+        )
+    for record in records(source):
+        target.execute("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?)", astuple(record))
+    target.executemany(
+        "INSERT INTO verifiers VALUES (?, ?)", source.execute("SELECT name, verifier FROM verifiers").fetchall()
+    )
+    for number in source.execute("SELECT release FROM payloads ORDER BY release").fetchall():
+        row = source.execute("SELECT release, payload FROM payloads WHERE release = ?", number).fetchone()
+        target.execute("INSERT INTO payloads VALUES (?, ?)", row)
+    _, _, broken = replay(target, target)
+    report = verify(target, ())
+    if broken is not None or not report.ok:
+        raise LedgerUnavailable(
+            f"the ledger is not whole: {broken or report.problems[0]}",
+            hint="restore it from a backup; `dpsql ledger verify` tells all",
+        )
+    return report

@@ -6,7 +6,8 @@ Windows are fixed, not sliding: w of them add up, and a span as long as one may 
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from dpsql.policy import Window
+from dpsql.ledger.damage import legible
+from dpsql.policy import RenewalWindow
 
 
 def stamp(moment: datetime) -> str:
@@ -15,11 +16,16 @@ def stamp(moment: datetime) -> str:
 
 
 def moment(text: str) -> datetime:
-    """Return the moment that `stamp` wrote."""
-    return datetime.fromisoformat(text)
+    """Return the moment that `stamp` wrote.
+
+    Raises:
+        LedgerUnavailable: `stamp` wrote something else.
+    """
+    with legible():
+        return datetime.fromisoformat(text)
 
 
-def window_start(window: Window, anchor: datetime, now: datetime, timezone: str) -> datetime:
+def window_start(window: RenewalWindow, anchor: datetime, now: datetime, timezone: str) -> datetime:
     """Return when the window that contains `now` began.
 
     Args:
@@ -35,7 +41,7 @@ def window_start(window: Window, anchor: datetime, now: datetime, timezone: str)
     return local.replace(day=1, hour=0, minute=0, second=0, microsecond=0, fold=0).astimezone(UTC)
 
 
-def window_end(window: Window, start: datetime, timezone: str) -> datetime:
+def window_end(window: RenewalWindow, start: datetime, timezone: str) -> datetime:
     """Return when the window that began at `start` ends: the first moment of the next one."""
     if window.days is not None:
         return start + timedelta(days=window.days)

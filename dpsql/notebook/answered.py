@@ -7,14 +7,14 @@ import html
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpsql.dbapi import Release
+from dpsql.dbapi import ReleaseReport
 from dpsql.dbapi.frames import data_frame
 from dpsql.dbapi.releases import release_of
-from dpsql.explain import bounding_notice, charge_text, choice_texts
-from dpsql.noisyrows import AnswerColumn, Interval, NoisyRows, number_text
-from dpsql.plots import plot
-from dpsql.results import Result
-from dpsql.table import table_lines
+from dpsql.gateway.intervals import AnswerColumn, ConfidenceInterval, NoisyRows, number_text
+from dpsql.gateway.notices import bounding_notice, charge_text, choice_texts
+from dpsql.gateway.results import Result
+from dpsql.gateway.text_table import table_lines
+from dpsql.notebook.plots import plot
 from dpsql.wire.pgtypes import text_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Answered:
 
     def __init__(self, result: Result, zone: str) -> None:
         """Hold what a statement gave; moments are in a zone."""
-        self.release: Release | None = release_of(result.answer) if result.answer is not None else None
+        self.release: ReleaseReport | None = release_of(result.answer) if result.answer is not None else None
         self.noisy = NoisyRows.of(result)
         self._result = result
         self._zone = zone
@@ -69,14 +69,14 @@ class Answered:
         return plot(self, x=x, y=y, ax=ax)
 
     def _notes(self) -> list[str]:
-        """What is told below the rows, the price first."""
+        """What is told below the rows: what bounding cuts, the price, how exact it is."""
         notices = [f"{notice.severity}: {notice.message}" for notice in self._result.notices]
         if self.release is None:
             return notices
         answer = self.release.answer
         paid = charge_text(answer)
         exact = [_COVERS] if any(interval for row in self.noisy.intervals for interval in row) else []
-        cut = bounding_notice(answer.query, answer.rows.cuts)
+        cut = bounding_notice(answer.query, answer.rows.dropped)
         told = "; ".join([*exact, *choice_texts(answer.columns), *([f"bounding: {cut}"] if cut is not None else [])])
         return [*([paid] if paid is not None else []), *([told] if told else []), *notices]
 
@@ -104,7 +104,7 @@ def _cells(noisy: NoisyRows) -> Iterator[list[tuple[str, str | None]]]:
         yield [_cell(*of_cell) for of_cell in zip(noisy.columns, row, intervals, strict=True)]
 
 
-def _cell(column: AnswerColumn, value: Any, interval: Interval | None) -> tuple[str, str | None]:
+def _cell(column: AnswerColumn, value: Any, interval: ConfidenceInterval | None) -> tuple[str, str | None]:
     if interval is None:
         text = text_of(column.type, value)
         return "NULL" if text is None else text, None

@@ -11,12 +11,12 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 
-from dpsql.compiler.statements import QueryStatement
+from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.dbapi import Connection, connect
 from dpsql.errors import Error, InterfaceError
-from dpsql.explain import explanation_lines
+from dpsql.gateway.explain import explanation_lines
+from dpsql.gateway.system_relations import decimal_text
 from dpsql.notebook.answered import Answered
-from dpsql.system import decimal_text
 
 _BUDGET = (
     "SELECT scope, epsilon_limit, epsilon_spent, epsilon_remaining, delta_remaining, queries_that_fit, window_end "

@@ -1,18 +1,19 @@
 """`[roles.NAME]`, `[groups.NAME]` and `[dataset] budget`: what may be lost, and what one query costs."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
 from dpsql.policy.model import (
     Budget,
-    Column,
     MechanismChoice,
+    PolicyColumn,
     QueryDefaults,
+    RenewalWindow,
     Role,
     Table,
     UserGroup,
-    Window,
     can_be_key,
 )
 from dpsql.policy.node import Node, Shape, did_you_mean, spelled
@@ -23,7 +24,7 @@ from dpsql.sqltypes import SqlType
 LEAST_EPSILON, MOST_EPSILON = "1e-9", "1e4"
 LEAST_DELTA, MOST_DELTA = "1e-20", "0.1"
 LEAST_SHARE, MOST_SHARE = "0.01", "0.99"
-LEAST_BIAS_SHARE, MOST_BIAS_SHARE = "0.001", "0.5"
+LEAST_WIDE_SHARE, MOST_WIDE_SHARE = "0.001", "0.5"
 MAX_WINDOW_DAYS = 3660
 SMALL_DOMAIN = 1000
 """An integer column with at most so many values between its limits has all of them shown, like a declared domain."""
@@ -43,7 +44,8 @@ _QUERY: Shape = {
     "delta": "delta = 1e-9",
     "mechanism": 'mechanism = "auto"',
     "max_epsilon": "max_epsilon = 1.0",
-    "bias_share": "bias_share = 0.05",
+    "wide_share": "wide_share = 0.1",
+    "bias_share": "wide_share = 0.1",
 }
 _ROLE: Shape = {
     "budget": "budget = { epsilon = 5, delta = 1e-6 }",
@@ -185,15 +187,15 @@ def _selection_share(node: Node, accountant: Accountant) -> Fraction:
     return node.number_between(LEAST_SHARE, MOST_SHARE)
 
 
-def _window(node: Node) -> Window:
+def _window(node: Node) -> RenewalWindow:
     text = node.text()
     if text == "calendar month":
-        return Window(None)
+        return RenewalWindow(None)
     found = re.fullmatch(r"([1-9][0-9]{0,3}) days?", text)
     if found is None or int(found[1]) > MAX_WINDOW_DAYS:
         what = f'{quoted(text)} is neither "N days" (up to {MAX_WINDOW_DAYS}) nor "calendar month"'
         raise node.wrong(what, 'write: window = "30 days"')
-    return Window(int(found[1]))
+    return RenewalWindow(int(found[1]))
 
 
 def _query(node: Node, budget: Budget, tables: tuple[Table, ...]) -> QueryDefaults:
@@ -214,10 +216,15 @@ def _query(node: Node, budget: Budget, tables: tuple[Table, ...]) -> QueryDefaul
     mechanism = MechanismChoice.AUTO
     if "mechanism" in keys:
         mechanism = _mechanism(keys["mechanism"], budget.accountant, delta)
-    bias_share = Fraction(0)
-    if "bias_share" in keys:
-        bias_share = keys["bias_share"].number_between(LEAST_BIAS_SHARE, MOST_BIAS_SHARE)
-    return QueryDefaults(epsilon, delta, mechanism, most, bias_share)
+    return QueryDefaults(epsilon, delta, mechanism, most, _wide_share(keys))
+
+
+def _wide_share(keys: Mapping[str, Node]) -> Fraction:
+    """The share of wide totals; policies from before there were any call it bias_share."""
+    given = [keys[name] for name in ("wide_share", "bias_share") if name in keys]
+    if len(given) > 1:
+        raise given[1].wrong("wide_share and bias_share are one key", "leave bias_share out")
+    return given[0].number_between(LEAST_WIDE_SHARE, MOST_WIDE_SHARE) if given else Fraction(0)
 
 
 def _query_delta(node: Node, budget: Budget, tables: tuple[Table, ...]) -> Fraction:
@@ -267,7 +274,7 @@ def _has_private_keys(tables: tuple[Table, ...]) -> bool:
     )
 
 
-def _is_public_key(table: Table, column: Column) -> bool:
+def _is_public_key(table: Table, column: PolicyColumn) -> bool:
     if table.public or column.values is not None or column.values_from is not None:
         return can_be_key(column.type)
     if isinstance(column.lower, Fraction) and isinstance(column.upper, Fraction):

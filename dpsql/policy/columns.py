@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 from fractions import Fraction
 from zoneinfo import ZoneInfo
 
-from dpsql.policy.model import Bound, Column, RandomizedResponse, Value, can_be_key
+from dpsql.policy.model import Bound, PolicyColumn, RandomizedResponse, Value, can_be_key
 from dpsql.policy.node import Node, Shape, did_you_mean, spelled
 from dpsql.policy.source import quoted
 from dpsql.sqltypes import SqlType, parse_type
@@ -50,12 +50,12 @@ _DOMAIN_TYPES = frozenset(filter(can_be_key, SqlType)) - {
 }
 
 
-def read_columns(node: Node, timezone: ZoneInfo) -> tuple[Column, ...]:
+def read_columns(node: Node, timezone: ZoneInfo) -> tuple[PolicyColumn, ...]:
     """Return the columns of a table; whether values_from points somewhere is checked when all tables are known."""
     return tuple(_column(name, member, timezone) for name, member in node.members("column").items())
 
 
-def _column(name: str, node: Node, timezone: ZoneInfo) -> Column:
+def _column(name: str, node: Node, timezone: ZoneInfo) -> PolicyColumn:
     keys = node.fields(_COLUMN, required=("type",))
     sql_type = _type(keys["type"])
     if ("lower" in keys) != ("upper" in keys):
@@ -66,7 +66,7 @@ def _column(name: str, node: Node, timezone: ZoneInfo) -> Column:
     if "values" in keys and "values_from" in keys:
         raise keys["values_from"].wrong("values and values_from cannot both say the domain", "remove one of the two")
     values = _values(keys["values"], sql_type, lower, upper) if "values" in keys else None
-    return Column(
+    return PolicyColumn(
         name=name,
         type=sql_type,
         lower=lower,

@@ -10,6 +10,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from dpsql.policy.budgets import read_cap
+from dpsql.policy.engines import EngineKind, UnknownEngine, engine_of
 from dpsql.policy.environment import NotFilledIn, filled_in
 from dpsql.policy.model import Dataset, Table
 from dpsql.policy.node import Node, Shape
@@ -18,6 +19,8 @@ from dpsql.policy.tables import check_schema
 from dpsql.privacy.sensitivity import Adjacency
 
 MAX_QUANTUM_MS = 60_000
+MIN_MEMORY = 100_000_000
+MAX_THREADS = 1024
 PREVIEWS = ("refuse", "synthetic")
 
 _DATASET: Shape = {
@@ -34,9 +37,9 @@ _DATASET: Shape = {
     "preview": 'preview = "synthetic"',
     "prepared_schema": 'prepared_schema = "dpsql_copies"',
     "max_error_ratio": "max_error_ratio = 1.5",
+    "memory": 'memory = "8GB"',
+    "threads": "threads = 4",
 }
-_DUCKDB = "duckdb:///"
-_DEFAULT_SCHEMAS = {"duckdb": "main", "postgresql": "public", "postgres": "public"}
 _NOT_ZONES = {"localtime", "Factory"}
 """In the database of zones, but no names that another machine or engine would read alike."""
 
@@ -49,7 +52,7 @@ def dataset_fields(node: Node) -> dict[str, Node]:
 def read_schema(keys: Mapping[str, Node]) -> str:
     """Return the schema of tables that name none."""
     if "schema" not in keys:
-        return _DEFAULT_SCHEMAS[_scheme(keys["url"], _expanded(keys["url"]))]
+        return _engine(keys["url"]).default_schema
     return check_schema(keys["schema"], keys["schema"].name("schema"))
 
 
@@ -96,28 +99,48 @@ def read_dataset(keys: Mapping[str, Node], tables: tuple[Table, ...], folder: Pa
         max_error_ratio=keys["max_error_ratio"].number_between("0", "1000")
         if "max_error_ratio" in keys
         else Fraction(1),
+        memory=_memory(_of_file(keys, "memory")) if "memory" in keys else None,
+        threads=_of_file(keys, "threads").count(MAX_THREADS) if "threads" in keys else None,
     )
+
+
+def _of_file(keys: Mapping[str, Node], name: str) -> Node:
+    """Return a key that is for an engine in this process."""
+    if not _engine(keys["url"]).is_file:
+        raise keys[name].wrong("the server of the url has limits of its own", f"remove {name}")
+    return keys[name]
+
+
+def _memory(node: Node) -> int:
+    text = node.text()
+    found = re.fullmatch(r"([1-9][0-9]{0,5}) ?([MG]B)", text)
+    size = int(found[1]) * {"MB": 10**6, "GB": 10**9}[found[2]] if found is not None else 0
+    if size < MIN_MEMORY:
+        raise node.wrong(f'{quoted(text)} is not "N MB" or "N GB" of at least 100 MB', 'write: memory = "8GB"')
+    return size
 
 
 def _prepared_schema(keys: Mapping[str, Node]) -> str | None:
     if "prepared_schema" not in keys:
         return None
     node = keys["prepared_schema"]
-    if _scheme(keys["url"], _expanded(keys["url"])) == "duckdb":
-        raise node.wrong("the prepared copies of a DuckDB file are in a file beside it", "remove prepared_schema")
+    engine = _engine(keys["url"])
+    if engine.is_file:
+        what = f"the prepared copies of a {engine.name} file are in a file beside it"
+        raise node.wrong(what, "remove prepared_schema")
     return check_schema(node, node.name("schema"))
 
 
 def _url(node: Node, folder: Path) -> str:
-    url = _expanded(node)
-    if _scheme(node, url) != "duckdb":
+    url, engine = _expanded(node), _engine(node)
+    if not engine.is_file:
         return url
-    if not url.startswith(_DUCKDB) or url == _DUCKDB or "?" in url:
-        raise node.wrong("a DuckDB url is duckdb:/// and the path of a file, without parameters")
+    if not engine.has_location(url) or "?" in url:
+        raise node.wrong(f"a {engine.name} url is {engine.start} and the path of a file, without parameters")
     try:
-        return f"{_DUCKDB}{(folder / url.removeprefix(_DUCKDB)).resolve()}"
+        return f"{engine.start}{(folder / engine.location(url)).resolve()}"
     except (OSError, RuntimeError):
-        raise node.wrong("the path of the DuckDB file leads nowhere") from None
+        raise node.wrong(f"the path of the {engine.name} file leads nowhere") from None
 
 
 def _expanded(node: Node) -> str:
@@ -131,14 +154,11 @@ def _expanded(node: Node) -> str:
     return url
 
 
-def _scheme(node: Node, url: str) -> str:
-    scheme = url.partition("://")[0]
-    if scheme not in _DEFAULT_SCHEMAS or "://" not in url:
-        raise node.wrong(
-            "the url starts with neither duckdb:/// nor postgresql://",
-            'write: url = "duckdb:///clinic.duckdb" or "postgresql://reader@host/db"',
-        )
-    return scheme
+def _engine(node: Node) -> EngineKind:
+    try:
+        return engine_of(_expanded(node))
+    except UnknownEngine as error:
+        raise node.wrong(str(error), f"write: url = {error.mend}") from None
 
 
 def _milliseconds(node: Node) -> int:

@@ -44,7 +44,7 @@ class MechanismChoice(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class RenewalWindow:
     """How often a budget renews: every so many days, or with the calendar month.
 
     Attributes:
@@ -74,7 +74,7 @@ class Budget:
     epsilon: Fraction
     delta: Fraction
     accountant: Accountant
-    window: Window | None
+    window: RenewalWindow | None
     selection_share: Fraction
 
 
@@ -87,14 +87,14 @@ class QueryDefaults:
         delta: What a query with private keys pays on top; 0 where there is none to pay with.
         mechanism: The kind of noise.
         max_epsilon: The highest price that an analyst may set.
-        bias_share: The part of a query's price that a count of the units pays of whom bounding cut something.
+        wide_share: The part of a query's price that wide totals pay, which tell how much bounding drops.
     """
 
     epsilon: Fraction
     delta: Fraction
     mechanism: MechanismChoice
     max_epsilon: Fraction
-    bias_share: Fraction = Fraction(0)
+    wide_share: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class RandomizedResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PolicyColumn:
     """A column that analysts may name.
 
     Attributes:
@@ -177,6 +177,14 @@ class UnitVia:
     on: tuple[tuple[str, str], ...]
 
 
+CONTRIBUTION_BOUNDS = {
+    "max_rows": "rows_per_unit",
+    "max_groups": "groups_per_unit",
+    "max_rows_per_group": "rows_per_group",
+}
+"""Keys of a policy that bound what one unit contributes, and the fields of Table that hold them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table that analysts may name.
@@ -190,9 +198,9 @@ class Table:
         unit_key: The column that names the unit; it need not be among the columns.
         unit_via: The way to the unit where the table has no such column.
         description: A comment for clients.
-        max_rows: Rows of one unit that count.
-        max_groups: Groups that one unit may touch; at most max_rows.
-        max_rows_per_group: Rows of one unit that count within a group; at most max_rows.
+        rows_per_unit: Rows of one unit that count.
+        groups_per_unit: Groups that one unit may touch; at most max_rows.
+        rows_per_group: Rows of one unit that count within a group; at most max_rows.
         columns: The columns that exist for analysts, in the order of the policy.
     """
 
@@ -202,17 +210,17 @@ class Table:
     unit_key: str | None
     unit_via: UnitVia | None
     description: str | None
-    max_rows: int | None
-    max_groups: int | None
-    max_rows_per_group: int | None
-    columns: tuple[Column, ...]
+    rows_per_unit: int | None
+    groups_per_unit: int | None
+    rows_per_group: int | None
+    columns: tuple[PolicyColumn, ...]
 
     @property
     def relation(self) -> str:
         """The table's name within its schema."""
         return self.name if self.schema is None else self.name[len(self.schema) + 1 :]
 
-    def column(self, name: str) -> Column | None:
+    def column(self, name: str) -> PolicyColumn | None:
         """Return the column of exactly this name, or None."""
         return next((column for column in self.columns if column.name == name), None)
 
@@ -236,6 +244,8 @@ class Dataset:
         preview: What is shown where rows of a protected table are asked for: "refuse" or "synthetic".
         prepared_schema: Where PostgreSQL keeps prepared copies; None where there are none, and of a DuckDB file.
         max_error_ratio: How many times as large the error may be where rows are read from a prepared copy.
+        memory: Bytes that a DuckDB engine may take; None for half of the machine's.
+        threads: Threads that a DuckDB engine may use; None for all processors.
     """
 
     name: str
@@ -251,6 +261,8 @@ class Dataset:
     preview: str = "refuse"
     prepared_schema: str | None = None
     max_error_ratio: Fraction = Fraction(1)
+    memory: int | None = None
+    threads: int | None = None
 
 
 @dataclass(frozen=True)
@@ -294,12 +306,12 @@ class Policy:
 
 def _table_facts(table: Table) -> list[str]:
     via = table.unit_via and [table.unit_via.table, sorted(table.unit_via.on)]
-    bounds = [table.max_rows, table.max_groups, table.max_rows_per_group]
+    bounds = [table.rows_per_unit, table.groups_per_unit, table.rows_per_group]
     # The name comes first, so that sorting by these lists sorts by table.
     return [table.name, json.dumps([table.public, table.unit_key, via, bounds, [*map(_column_facts, table.columns)]])]
 
 
-def _column_facts(column: Column) -> list[object]:
+def _column_facts(column: PolicyColumn) -> list[object]:
     values = None if column.values is None else sorted(_exact(column.values))
     limits = [None if limit is None else str(limit) for limit in (column.lower, column.upper, column.step)]
     asked = [] if column.collected_by is None else [str(column.collected_by.truth)]

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from dpsql.errors import InvalidPolicy
 from dpsql.policy.lines import Key
-from dpsql.policy.source import Source, quoted
+from dpsql.policy.source import PolicySource, quoted
 
 MAX_NAME_BYTES = 63
 MAX_EXPONENT = 30
@@ -43,7 +43,7 @@ class Node:
         example: A line that would be right.
     """
 
-    source: Source
+    source: PolicySource
     key: Key
     value: object
     example: str

@@ -20,7 +20,7 @@ _SHOWN = 60
 
 
 @dataclass(frozen=True)
-class Source:
+class PolicySource:
     """A policy file that is TOML; whether it is a policy is for others to say."""
 
     path: Path
@@ -35,7 +35,7 @@ class Source:
         return InvalidPolicy(f"{self.path}{at}: {name}{what}", hint=mend)
 
 
-def read_source(path: Path) -> Source:
+def read_source(path: Path) -> PolicySource:
     """Return the file's data, and where it stands.
 
     Raises:
@@ -49,7 +49,7 @@ def read_source(path: Path) -> Source:
         raise InvalidPolicy(f"{path}:{error.line}: {error}", hint=error.mend) from None
     except tomllib.TOMLDecodeError as error:
         raise _syntax_error(path, text, str(error)) from None
-    return Source(path, data, key_lines(text))
+    return PolicySource(path, data, key_lines(text))
 
 
 def dotted(key: Key) -> str:

@@ -4,14 +4,13 @@ from dataclasses import replace
 from zoneinfo import ZoneInfo
 
 from dpsql.policy.columns import read_columns
-from dpsql.policy.model import Column, Table, UnitVia, can_be_key
+from dpsql.policy.model import PolicyColumn, Table, UnitVia, can_be_key
 from dpsql.policy.node import Node, Shape, did_you_mean
 from dpsql.policy.source import quoted
 from dpsql.sqltypes import SqlType
 
 MAX_COUNT = 10**9
 MAX_CHAIN = 16
-DEFAULT_MAX_GROUPS = 10
 
 _TABLE: Shape = {
     "public": "public = true",
@@ -20,7 +19,7 @@ _TABLE: Shape = {
     "description": 'description = "One row per patient"',
     "max_rows": "max_rows = 50",
     "max_groups": "max_groups = 10",
-    "max_rows_per_group": "max_rows_per_group = 5",
+    "max_rows_per_group": "max_rows_per_group = 50",
     "columns": 'columns = { age = { type = "integer", lower = 0, upper = 110 } }',
 }
 _UNIT_VIA: Shape = {"table": 'table = "visits"', "on": 'on = { visit_id = "visit_id" }'}
@@ -65,9 +64,9 @@ def _table(name: str, node: Node, timezone: ZoneInfo) -> Table:
         unit_key=keys["unit_key"].name("column") if "unit_key" in keys else None,
         unit_via=_unit_via(keys["unit_via"]) if "unit_via" in keys else None,
         description=keys["description"].text() if "description" in keys else None,
-        max_rows=counts.get("max_rows"),
-        max_groups=counts.get("max_groups"),
-        max_rows_per_group=counts.get("max_rows_per_group"),
+        rows_per_unit=counts.get("max_rows"),
+        groups_per_unit=counts.get("max_groups"),
+        rows_per_group=counts.get("max_rows_per_group"),
         columns=read_columns(keys["columns"], timezone) if "columns" in keys else (),
     )
 
@@ -112,7 +111,7 @@ def _check_key(node: Node, table: Table) -> None:
         raise _at(node, "unit_key").wrong(what, "name a column of integer, text or uuid type")
 
 
-def _listed(table: Table, name: str) -> Column | None:
+def _listed(table: Table, name: str) -> PolicyColumn | None:
     # As the database looks names up, so that a key does not slip through by its case.
     return next((column for column in table.columns if column.name.casefold() == name.casefold()), None)
 
@@ -123,7 +122,9 @@ def _check_domains(node: Node, table: Table, tables: dict[str, Table]) -> None:
             _check_domain(_at(node, "columns", column.name, "values_from"), table, column, column.values_from, tables)
 
 
-def _check_domain(node: Node, table: Table, column: Column, way: tuple[str, str], tables: dict[str, Table]) -> None:
+def _check_domain(
+    node: Node, table: Table, column: PolicyColumn, way: tuple[str, str], tables: dict[str, Table]
+) -> None:
     if table.public:
         raise node.wrong("the rows of a public table are its domain", "remove values_from")
     domain = tables.get(way[0])
@@ -150,14 +151,12 @@ def _with_bounds(node: Node, table: Table, tables: dict[str, Table]) -> Table:
     if table.public:
         return table
     chain = _chain(node, table, tables)
-    max_rows = next(link.max_rows for link in chain if link.max_rows is not None)
-    max_groups = min(table.max_groups or DEFAULT_MAX_GROUPS, max_rows)
-    fair_share = -(-max_rows // max_groups)
+    max_rows = next(link.rows_per_unit for link in chain if link.rows_per_unit is not None)
     return replace(
         table,
-        max_rows=max_rows,
-        max_groups=max_groups,
-        max_rows_per_group=min(table.max_rows_per_group or fair_share, max_rows),
+        rows_per_unit=max_rows,
+        groups_per_unit=min(table.groups_per_unit or max_rows, max_rows),
+        rows_per_group=min(table.rows_per_group or max_rows, max_rows),
     )
 
 
@@ -185,7 +184,7 @@ def _chain(node: Node, table: Table, tables: dict[str, Table]) -> list[Table]:
 def _check_join(node: Node, table: Table, parent: Table, via: UnitVia) -> None:
     for here, there in via.on:
         ends = [column.type for column in (_listed(table, here), _listed(parent, there)) if column]
-        if ends and not _comparable(ends[0], ends[-1]):
+        if ends and not (can_be_key(ends[0]) and can_be_key(ends[-1]) and ends[0].is_alike(ends[-1])):
             what = f"{quoted(here)} and {quoted(there)} are {' and '.join(end.value for end in ends)}"
             raise _at(node, "on", here).wrong(what, "join on columns of one type: integer, text or uuid")
 

@@ -43,6 +43,7 @@ __all__ = [
     "epsilon_to_rho",
     "group_privacy",
     "remaining",
+    "repeats",
     "rho_to_epsilon",
     "standalone",
 ]
@@ -203,10 +204,19 @@ def admits(limit: Limit, spent: Spent) -> bool:
     Reference: Rogers et al. 2016 (pure, basic); Whitehouse et al. 2023, theorem 1 (advanced), and its section on
         approximate zCDP; Feldman & Zrnic 2021, theorem 4.5 (rdp).
     """
-    affordable = _within(limit.total(spent), limit.capacity)
-    if limit.accountant is Accountant.ZCDP:
-        affordable = affordable or _within(spent.pure_epsilon, limit.epsilon)
-    return affordable and limit.total_delta(spent) <= limit.delta_selection
+    return repeats(limit, spent, 1) and limit.total_delta(spent) <= limit.delta_selection
+
+
+def repeats(limit: Limit, spent: Spent, times: int) -> bool:
+    """Tell whether a limit of which nothing is spent covers so many charges that cost this, whatever their δ.
+
+    Guarantee: if it covers no n + 1 of any of a user's charges, the gate admits at most n of them together. Each clause
+        of the gate is a bound on a sum; each charge takes more than the (n + 1)th part of it.
+    """
+    total, pure = limit.total(spent), spent.pure_epsilon
+    if total is not None and times * total <= limit.capacity:
+        return True
+    return limit.accountant is Accountant.ZCDP and pure is not None and times * pure <= limit.epsilon
 
 
 def affordable_epsilon(
@@ -292,10 +302,6 @@ def grown_delta(epsilon: Fraction, delta: Fraction, k: int) -> Fraction:
     for _ in range(k):
         total, power = UP.add(total, power), UP.multiply(power, step)
     return min(Fraction(1), up(delta * Fraction(total)))
-
-
-def _within(total: Fraction | None, limit: Fraction) -> bool:
-    return total is not None and total <= limit
 
 
 def _left(total: Fraction | None, limit: Fraction) -> Fraction:

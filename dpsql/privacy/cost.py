@@ -1,4 +1,4 @@
-"""What a query asks for, how its parts share it, and what each noisy primitive costs.
+"""What a query asks for, how its primitives share it, and what each noisy primitive costs.
 
 Rule 1: privacy numbers are exact fractions; a cost that is irrational is rounded up.
 Rule 2: an event documents its primitive completely, and the meaning of its fields never changes: any accountant,
@@ -6,6 +6,7 @@ today's or a tighter one to come, prices it from the fields alone.
 """
 
 import enum
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -49,7 +50,7 @@ class Accountant(enum.Enum):
 
 
 class Mechanism(enum.Enum):
-    """The kinds of noisy primitive. THRESHOLD is the δ that cutting off an already released part costs.
+    """The kinds of noisy primitive. THRESHOLD is the δ that cutting off an already released primitive costs.
 
     EXPONENTIAL and PERMUTE_AND_FLIP choose one of several candidates in each group, by losses that are their vector.
     """
@@ -241,3 +242,43 @@ def loss(event: Event) -> Loss:
         return Loss(None, rho, ZERO, converted, event.conversion_delta)
     epsilon = sensitivity.l0 * event.scale
     return Loss(epsilon, epsilon * event.scale / 2, event.delta, epsilon, event.delta)
+
+
+_BITS = 16
+
+
+def proportions(accountant: Accountant, weights: Sequence[Fraction]) -> tuple[Fraction, ...]:
+    """Return positive parts for which Σ wᵢ·vᵢ is least, to within 2⁻¹⁶ of a part, where vᵢ is the variance of a share.
+
+    Whatever the proportions are, shares add up to the price. They are exact, and follow from the plan alone.
+
+    Guarantee: noise of variance vᵢ = c/sᵢ (zcdp, rdp: a share sᵢ of ρ) is shared out by √wᵢ, noise of variance c/sᵢ²
+        (pure, basic, advanced: a share of ε) by ∛wᵢ. For Σsᵢ = 1, Cauchy-Schwarz gives Σ wᵢ/sᵢ ≥ (Σ√wᵢ)², and
+        Hölder's inequality Σ wᵢ/sᵢ² ≥ (Σ∛wᵢ)³; both are equalities there, and nowhere else.
+    Assumes: nothing of privacy: the guarantee is that of the shares, whatever they are.
+    Reference: Li, Hay, Rastogi, Miklau & McGregor 2010, on budgets for sets of queries; the proof is the line above.
+
+    Args:
+        accountant: The currency.
+        weights: How much the variance of each primitive matters, for noise that is scaled to a sensitivity of 1.
+    """
+    check_exact(*weights)
+    if not weights or min(weights) <= 0:
+        raise InvalidParameter("weights are positive", hint="leave out what has no noise")
+    root = _square_root if accountant.shares_rho else _cube_root
+    return tuple(Fraction(max(1, root(weight)), 1 << _BITS) for weight in weights)
+
+
+def _square_root(value: Fraction) -> int:
+    """√value in units of 2⁻¹⁶, rounded down."""
+    return math.isqrt((value.numerator << 2 * _BITS) // value.denominator)
+
+
+def _cube_root(value: Fraction) -> int:
+    """∛value in units of 2⁻¹⁶, rounded down, by bisection."""
+    cube = (value.numerator << 3 * _BITS) // value.denominator
+    low, high = 0, 1 << (cube.bit_length() // 3 + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if middle**3 <= cube else (low, middle)
+    return low

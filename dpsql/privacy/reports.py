@@ -4,6 +4,9 @@ Rule 1: no number of this file admits or refuses a charge. Its theorems take the
 prices were chosen by earlier answers, only the limit that a filter keeps (accounting.py) is guaranteed.
 Rule 2: a number is rounded up. What a method cannot express, or not in its range, is a Dash that says why.
 
+What dp_accounting computes as well, losses.py takes from it. Its Rényi accountant has continuous Laplace noise alone,
+which loses less than the discrete noise of counts: a report by it would say too little. Closed forms are a line each.
+
 No analysis depends on the order of a history. Everywhere the δ of selections and thresholds adds up beside the rest,
 and what it leaves of the whole δ, the slack δ′, is spent on the analysis.
 """
@@ -14,18 +17,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
+from typing import assert_never
 
 from dpsql.errors import InvalidParameter
 from dpsql.privacy.accounting import Limit, grown_delta
 from dpsql.privacy.conversion import DOWN, MIN_DELTA, UP, decimal, exp, ln, order_offset, rho_to_epsilon, root_up
 from dpsql.privacy.cost import ZERO, Accountant, Event, Mechanism, loss
-from dpsql.privacy.divergence import laplace_divergence
-from dpsql.privacy.kairouz import heterogeneous, homogeneous
 from dpsql.privacy.losses import MAX_RHO, composed
 from dpsql.privacy.sensitivity import Sensitivity
 from dpsql.privacy.totals import Spent, up
 
 _LARGE = 100
+_ONE_CELL = Sensitivity(1, 1, 1, 1)
 _ORDERS = tuple(1 + Fraction(Decimal(f"{10 ** (place / 40):.2e}")) for place in range(-200, 401))
 
 
@@ -74,14 +78,18 @@ def gate(limit: Limit, spent: Spent) -> Fraction | Dash:
     total = limit.total(spent)
     if total is None:
         return Dash(f"some of it has no price under {limit.accountant.value}")
-    if limit.accountant is Accountant.ADVANCED:
-        return root_up(2 * _log_inverse(limit.delta_conversion) * total) + total / 2
-    if limit.accountant is Accountant.ZCDP:
-        converted = rho_to_epsilon(total, limit.delta_conversion)
-        return converted if spent.pure_epsilon is None else min(converted, spent.pure_epsilon)
-    if limit.accountant is Accountant.RDP and total > 0:
-        return total + order_offset(limit.order, limit.delta_conversion)
-    return total
+    match limit.accountant:
+        case Accountant.PURE | Accountant.BASIC:
+            return total
+        case Accountant.ADVANCED:
+            return root_up(2 * _log_inverse(limit.delta_conversion) * total) + total / 2
+        case Accountant.ZCDP:
+            converted = rho_to_epsilon(total, limit.delta_conversion)
+            return converted if spent.pure_epsilon is None else min(converted, spent.pure_epsilon)
+        case Accountant.RDP:
+            return total + order_offset(limit.order, limit.delta_conversion) if total > 0 else total
+        case _:
+            assert_never(limit.accountant)
 
 
 def history(events: Iterable[Event] | Mapping[Event, int], units: int = 1) -> History:
@@ -218,18 +226,19 @@ def whitehouse(history: History, delta: Fraction) -> Fraction | Dash:
 
 
 def kairouz_oh_viswanath(history: History, delta: Fraction) -> Fraction | Dash:
-    """Return the least ε of every composition of (ε, δ)-DP mechanisms if they are alike, else a bound.
+    """Return the least ε with which ε-DP mechanisms of these ε, whatever else they are, are together (ε, δ)-DP.
 
-    Guarantee: those of `homogeneous` and `heterogeneous`.
+    Guarantee: that of `composed` for randomized response of each ε, the worst of all ε-DP mechanisms, which is
+        discrete Laplace noise that moves by 1; and Σε.
     Assumes: the prices are fixed beforehand. δ′ + Σδ is a little more than the theorem's 1 − (1 − δ′)·Π(1 − δ).
-    Reference: Kairouz, Oh & Viswanath 2015, theorems 3.3 and 3.5.
+    Reference: Kairouz, Oh & Viswanath 2015, theorems 2.4 and 3.3.
     """
     pairs = _pairs(history, delta)
     if isinstance(pairs, Dash):
         return pairs
-    if len(pairs.epsilons) > 1:
-        return heterogeneous(pairs.epsilons, pairs.slack)
-    return sum((homogeneous(*alike, pairs.slack) for alike in pairs.epsilons.items()), ZERO)
+    responses = {Event(Mechanism.LAPLACE, _ONE_CELL, 1 / epsilon): times for epsilon, times in pairs.epsilons.items()}
+    together = pld(History(responses, ZERO), pairs.slack)
+    return together if isinstance(together, Dash) else min(together, pairs.total)
 
 
 def zcdp(history: History, delta: Fraction) -> Fraction | Dash:
@@ -377,3 +386,32 @@ def _divergence(event: Event, order: Fraction) -> Fraction:
         return by_rho
     cells = Fraction(event.sensitivity.l1, event.sensitivity.linf)
     return min(by_rho, cells * laplace_divergence(event.sensitivity.linf, event.scale, order))
+
+
+@lru_cache(maxsize=4096)
+def laplace_divergence(steps: int, scale: Fraction, order: Fraction) -> Fraction:
+    """Return D_α of the laws with P ∝ exp(−|z|/b) and P ∝ exp(−|z − s|/b).
+
+    Guarantee: with q = e^(−1/b) and u = s/b, ΣP^α·Q^(1−α) over the integers is A·e^((α−1)u) + (1 − A)·e^(−αu), where
+        A = (1 − q^(2α))/((1 + q)(1 − q^(2α−1))); the divergence is its logarithm over α − 1. For s = 1 that is
+        randomized response; for fine grids A → α/(2α − 1), which is continuous Laplace noise.
+        It is convex in s and 0 at s = 0, so that cells of L∞ each are the worst that L1 allows.
+    Assumes: s ≥ 1, order α > 1.
+    Reference: geometric sums over z ≤ 0, 0 < z < s and z ≥ s; Mironov 2017, proposition 6, for the continuous limit.
+    """
+    loss = steps / scale
+    q = _power(scale, Fraction(1))
+    weight = UP.divide(
+        UP.subtract(1, _power(scale, 2 * order)[0]),
+        DOWN.multiply(DOWN.add(1, q[0]), DOWN.subtract(1, _power(scale, 2 * order - 1)[1])),
+    )
+    other = _power(scale, (2 * order - 1) * steps)[1]
+    # A·e^((α−1)u) + (1 − A)·e^(−αu) = e^((α−1)u)·(o + A·(1 − o)) with o = e^(−(2α−1)u); it grows with A and with o.
+    inner = UP.add(other, UP.multiply(min(weight, Decimal(1)), UP.subtract(1, other)))
+    return min(loss, max(ZERO, loss + Fraction(ln(inner, UP)) / (order - 1)))
+
+
+def _power(scale: Fraction, exponent: Fraction) -> tuple[Decimal, Decimal]:
+    """Return bounds from below and above on e^(−exponent/scale)."""
+    rate = exponent / scale
+    return exp(DOWN.minus(decimal(rate, UP)), DOWN), exp(UP.minus(decimal(rate, DOWN)), UP)

@@ -6,7 +6,20 @@ from dataclasses import dataclass, fields
 from typing import ClassVar, Final, Self
 
 from dpsql.errors import ProtocolViolation
-from dpsql.wire.fields import Message, Reader, cstring, int32, sized, uint16, uint32
+from dpsql.wire.fields import (
+    REST,
+    SIZED,
+    TEXT,
+    UINT32,
+    Message,
+    Reader,
+    counted,
+    cstring,
+    int32,
+    sized,
+    uint16,
+    uint32,
+)
 
 FATAL: Final = "FATAL"
 _SMALL: Final = 256
@@ -94,15 +107,9 @@ class NegotiateProtocolVersion(BackendMessage):
     """Names the version that is served (3.minor, as one number) and the protocol options that are not."""
 
     code: ClassVar[bytes] = b"v"
+    formats: ClassVar = (UINT32, counted(TEXT, UINT32))
     version: int
     unrecognized: tuple[str, ...]
-
-    def _body(self) -> bytes:
-        return uint32(self.version) + uint32(len(self.unrecognized)) + b"".join(map(cstring, self.unrecognized))
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(reader.uint32(), tuple(reader.text() for _ in range(reader.uint32())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +117,9 @@ class BackendKeyData(BackendMessage):
     """What a CancelRequest for this connection has to show."""
 
     code: ClassVar[bytes] = b"K"
+    formats: ClassVar = (UINT32, REST)
     process_id: int
     secret_key: bytes
-
-    def _body(self) -> bytes:
-        return uint32(self.process_id) + self.secret_key
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(reader.uint32(), reader.rest())
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +127,9 @@ class ParameterStatus(BackendMessage):
     """Tells the value of a setting that drivers go by."""
 
     code: ClassVar[bytes] = b"S"
+    formats: ClassVar = (TEXT, TEXT)
     name: str
     value: str
-
-    def _body(self) -> bytes:
-        return cstring(self.name) + cstring(self.value)
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(reader.text(), reader.text())
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +148,7 @@ class ReadyForQuery(BackendMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FieldDescription:
     """One column of a RowDescription; a column of no table has table 0 and number 0."""
 
     name: str
@@ -170,7 +165,7 @@ class RowDescription(BackendMessage):
     """Describes the columns of the rows that follow."""
 
     code: ClassVar[bytes] = b"T"
-    fields: tuple[Field, ...]
+    fields: tuple[FieldDescription, ...]
 
     def _body(self) -> bytes:
         return uint16(len(self.fields)) + b"".join(
@@ -188,11 +183,11 @@ class RowDescription(BackendMessage):
         return cls(tuple(_read_field(reader) for _ in range(reader.uint16())))
 
 
-def _read_field(reader: Reader) -> Field:
+def _read_field(reader: Reader) -> FieldDescription:
     name, table_oid, number, type_oid = reader.text(), reader.uint32(), reader.uint16(), reader.uint32()
     size = reader.uint16()
     signed = size - 0x10000 if size & 0x8000 else size
-    return Field(
+    return FieldDescription(
         name, type_oid, signed, modifier=reader.int32(), format=reader.uint16(), table_oid=table_oid, number=number
     )
 
@@ -228,14 +223,8 @@ class DataRow(BackendMessage):
     """One row; None is NULL."""
 
     code: ClassVar[bytes] = b"D"
+    formats: ClassVar = (counted(SIZED),)
     values: tuple[bytes | None, ...]
-
-    def _body(self) -> bytes:
-        return _row(self.values)
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(tuple(reader.sized() for _ in range(reader.uint16())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,14 +232,8 @@ class CommandComplete(BackendMessage):
     """A statement is done; the tag names it and, for SELECT, the number of rows."""
 
     code: ClassVar[bytes] = b"C"
+    formats: ClassVar = (TEXT,)
     tag: str
-
-    def _body(self) -> bytes:
-        return cstring(self.tag)
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(reader.text())
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,14 +241,8 @@ class ParameterDescription(BackendMessage):
     """The types of a prepared statement's parameters."""
 
     code: ClassVar[bytes] = b"t"
+    formats: ClassVar = (counted(UINT32),)
     oids: tuple[int, ...]
-
-    def _body(self) -> bytes:
-        return uint16(len(self.oids)) + b"".join(map(uint32, self.oids))
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(tuple(reader.uint32() for _ in range(reader.uint16())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,14 +312,8 @@ class CopyRow(BackendMessage):
     """CopyData from the server: one row."""
 
     code: ClassVar[bytes] = b"d"
+    formats: ClassVar = (REST,)
     data: bytes
-
-    def _body(self) -> bytes:
-        return self.data
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(reader.rest())
 
 
 @dataclass(frozen=True, slots=True)

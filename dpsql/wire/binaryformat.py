@@ -1,4 +1,8 @@
-"""Values in PostgreSQL's binary format: network byte order, dates and times counted from 2000-01-01."""
+"""Values in PostgreSQL's binary format: network byte order, dates and times counted from 2000-01-01.
+
+psycopg's adapters are not used: they are for what a server sends, make an int4 of three bytes by reading one beyond
+them, or of six, and 30 days of a month. They take a type from a value too (1 is an int2), where a column has its own.
+"""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -8,8 +12,8 @@ from typing import Final
 from uuid import UUID
 
 from dpsql.errors import InvalidText, NumberOutOfRange
-from dpsql.sqltypes import Span
-from dpsql.textformat import element_text, json_text, read_text, whole
+from dpsql.sqltypes import Span, SqlType
+from dpsql.textformat import element_text, infinite, json_text, read_text, whole
 from dpsql.wire.fields import int32, sized, uint32
 
 _EPOCH_DAY: Final = date(2000, 1, 1)
@@ -157,8 +161,9 @@ def day(value: date) -> bytes:
 
 def read_date(raw: bytes) -> date:
     """Return a date of the years 1 to 9999."""
+    days = _finite(read_integer("!i")(raw), 31, SqlType.DATE)
     try:
-        return _EPOCH_DAY + timedelta(days=read_integer("!i")(raw))
+        return _EPOCH_DAY + timedelta(days=days)
     except OverflowError:
         raise NumberOutOfRange("date out of range") from None
 
@@ -173,17 +178,18 @@ def timestamptz(value: datetime) -> bytes:
     return timestamp(value.astimezone(UTC) if value.tzinfo else value)
 
 
-def read_timestamp(raw: bytes) -> datetime:
+def read_timestamp(raw: bytes, kind: SqlType = SqlType.TIMESTAMP) -> datetime:
     """Return a timestamp of the years 1 to 9999."""
+    micros = _finite(read_integer("!q")(raw), 63, kind)
     try:
-        return _EPOCH + timedelta(microseconds=read_integer("!q")(raw))
+        return _EPOCH + timedelta(microseconds=micros)
     except OverflowError:
         raise NumberOutOfRange("timestamp out of range") from None
 
 
 def read_timestamptz(raw: bytes) -> datetime:
     """Return a timestamp in UTC."""
-    return read_timestamp(raw).replace(tzinfo=UTC)
+    return read_timestamp(raw, SqlType.TIMESTAMPTZ).replace(tzinfo=UTC)
 
 
 def time_of_day(value: time) -> bytes:
@@ -212,10 +218,16 @@ def interval(value: timedelta | Span) -> bytes:
 def read_interval(raw: bytes) -> timedelta | Span:
     """Return an interval: a span of fixed length, or one with months."""
     micros, days, months = _unpack("!qii", raw)
-    if months:
-        return Span(months, days, micros)
+    _finite(months, 31, SqlType.INTERVAL)
+    return fixed(Span(months, days, micros))
+
+
+def fixed(span: Span) -> timedelta | Span:
+    """Return a span without months as what Python has for it."""
+    if span.months:
+        return span
     try:
-        return timedelta(days=days, microseconds=micros)
+        return timedelta(days=span.days, microseconds=span.microseconds)
     except OverflowError:
         raise NumberOutOfRange("interval out of range") from None
 
@@ -262,6 +274,17 @@ def flattened(value: Sequence[object]) -> tuple[list[int], list[object]]:
     if any(sizes != parts[0][0] for sizes, _ in parts):
         raise InvalidText("multidimensional arrays must have sub-arrays with matching dimensions")
     return [len(value), *parts[0][0]], [element for _, elements in parts for element in elements]
+
+
+def _finite(number: int, bits: int, kind: SqlType) -> int:
+    """Return a number that is neither the least nor the greatest of its bits, which stand for the infinities.
+
+    Raises:
+        InvalidParameter: It is one of them.
+    """
+    if number in (-(2**bits), 2**bits - 1):
+        raise infinite(kind)
+    return number
 
 
 def _unpack(layout: str, raw: bytes) -> tuple[int, ...]:

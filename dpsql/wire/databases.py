@@ -8,10 +8,14 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
-from dpsql.catalog.catalog import Catalog, Catalogs
-from dpsql.engine import Engine
-from dpsql.errors import InvalidPolicy
+from dpsql.catalog.catalog import Catalogs, PolicyCatalogProvider
+from dpsql.errors import InvalidPolicy, UnknownDatabase
+from dpsql.gateway.engine import Engine
+
+MAINTENANCE: Final = "postgres"
+"""The database that every PostgreSQL server has."""
 
 
 @dataclass
@@ -30,13 +34,13 @@ class Generation:
     catalogs: Catalogs
     users: int = 1
 
-    def open(self, database: str, user: str) -> tuple[Engine, Catalog]:
+    def open(self, database: str, user: str) -> tuple[Engine, PolicyCatalogProvider]:
         """What a session of a user needs.
 
         Raises:
             PolicyViolation: The user has no role in the policy.
         """
-        return self.engines[database], self.catalogs.browser(database, user)
+        return self.engines[database], self.catalogs.provider(database, user)
 
 
 class Databases:
@@ -70,6 +74,30 @@ class Databases:
             yield used
         finally:
             self._leave(used)
+
+    def chosen(self, database: str, user: str) -> str:
+        """The database that a user gets who asks for one: for "postgres", the first that the user may open.
+
+        Clients that know no name yet begin there, to list the databases; a policy may have the name itself.
+
+        Raises:
+            UnknownDatabase: The user may open none.
+        """
+        if database != MAINTENANCE or database in self.names:
+            return database
+        with self.current() as generation:
+            for name in generation.catalogs.databases(user):
+                return name
+        raise UnknownDatabase(f'database "{database}" does not exist')
+
+    def probe(self, database: str) -> None:
+        """See whether a database answers.
+
+        Raises:
+            DatabaseUnavailable: It does not.
+        """
+        with self.current() as generation:
+            generation.engines[database].probe()
 
     def replace(self, engines: Mapping[str, Engine]) -> None:
         """Have statements from now on run on other engines.

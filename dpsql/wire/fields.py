@@ -1,7 +1,9 @@
 """What messages are made of: a frame around integers, strings and byte runs; every length is checked before use."""
 
 import struct
-from typing import ClassVar, Self
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Final, Self
 
 from dpsql.errors import ProtocolViolation
 
@@ -95,13 +97,40 @@ class Reader:
             raise ProtocolViolation("invalid message format: bytes are left over")
 
 
+@dataclass(frozen=True, slots=True)
+class FieldFormat:
+    """How one field of a message stands in its body."""
+
+    write: Callable[[Any], bytes]
+    read: Callable[[Reader], Any]
+
+
+UINT16: Final = FieldFormat(uint16, Reader.uint16)
+INT32: Final = FieldFormat(int32, Reader.int32)
+UINT32: Final = FieldFormat(uint32, Reader.uint32)
+TEXT: Final = FieldFormat(cstring, Reader.text)
+RAW_TEXT: Final = FieldFormat(cstring, Reader.cstring)
+SIZED: Final = FieldFormat(sized, Reader.sized)
+REST: Final = FieldFormat(bytes, Reader.rest)
+
+
+def counted(item: FieldFormat, count: FieldFormat = UINT16) -> FieldFormat:
+    """Return the format of a tuple behind the number of its items."""
+    return FieldFormat(
+        lambda items: count.write(len(items)) + b"".join(map(item.write, items)),
+        lambda reader: tuple(item.read(reader) for _ in range(count.read(reader))),
+    )
+
+
 class Message:
     """One message: a code byte, a length that counts itself, a body.
 
-    A message that has fields says in `_body` and `_read` how they are written and read.
+    A message has a format for each of its fields, in their order; or it says in `_body` and `_read` how its body is
+    written and read.
     """
 
     code: ClassVar[bytes] = b""
+    formats: ClassVar[tuple[FieldFormat, ...]] = ()
 
     def encode(self) -> bytes:
         """Return the message as it goes over the wire."""
@@ -117,8 +146,9 @@ class Message:
         return message
 
     def _body(self) -> bytes:
-        return b""
+        values = [getattr(self, field.name) for field in fields(self)]  # type: ignore[arg-type]  # each is a dataclass
+        return b"".join(one.write(value) for one, value in zip(self.formats, values, strict=True))
 
     @classmethod
     def _read(cls, reader: Reader) -> Self:
-        return cls()
+        return cls(*(one.read(reader) for one in cls.formats))

@@ -8,7 +8,22 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
 from dpsql.errors import ProtocolViolation
-from dpsql.wire.fields import Message, Reader, cstring, int32, sized, uint16, uint32
+from dpsql.wire.fields import (
+    INT32,
+    RAW_TEXT,
+    REST,
+    SIZED,
+    TEXT,
+    UINT16,
+    UINT32,
+    FieldFormat,
+    Message,
+    Reader,
+    counted,
+    cstring,
+    uint16,
+    uint32,
+)
 
 SSL_REQUEST_CODE: Final = 80877103
 GSSENC_REQUEST_CODE: Final = 80877104
@@ -91,15 +106,9 @@ class SASLInitialResponse(FrontendMessage):
     """Chooses a SASL mechanism and may carry its first message."""
 
     code: ClassVar[bytes] = b"p"
+    formats: ClassVar = (TEXT, SIZED)
     mechanism: str
     data: bytes | None
-
-    def _body(self) -> bytes:
-        return cstring(self.mechanism) + sized(self.data)
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(reader.text(), reader.sized())
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +116,8 @@ class SASLResponse(FrontendMessage):
     """Carries a further message of the SASL mechanism."""
 
     code: ClassVar[bytes] = b"p"
+    formats: ClassVar = (REST,)
     data: bytes
-
-    def _body(self) -> bytes:
-        return self.data
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(reader.rest())
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +125,8 @@ class Query(FrontendMessage):
     """Runs one or more statements (the simple protocol)."""
 
     code: ClassVar[bytes] = b"Q"
+    formats: ClassVar = (RAW_TEXT,)
     sql: bytes
-
-    def _body(self) -> bytes:
-        return cstring(self.sql)
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(reader.cstring())
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,18 +134,10 @@ class Parse(FrontendMessage):
     """Prepares a statement."""
 
     code: ClassVar[bytes] = b"P"
+    formats: ClassVar = (RAW_TEXT, RAW_TEXT, counted(UINT32))
     statement: bytes
     sql: bytes
     parameter_oids: tuple[int, ...] = ()
-
-    def _body(self) -> bytes:
-        oids = b"".join(map(uint32, self.parameter_oids))
-        return cstring(self.statement) + cstring(self.sql) + uint16(len(self.parameter_oids)) + oids
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        statement, sql = reader.cstring(), reader.cstring()
-        return cls(statement, sql, tuple(reader.uint32() for _ in range(reader.uint16())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,30 +145,12 @@ class Bind(FrontendMessage):
     """Makes a portal from a prepared statement and the values of its parameters."""
 
     code: ClassVar[bytes] = b"B"
+    formats: ClassVar = (RAW_TEXT, RAW_TEXT, counted(UINT16), counted(SIZED), counted(UINT16))
     portal: bytes
     statement: bytes
     parameter_formats: tuple[int, ...] = ()
     parameters: tuple[bytes | None, ...] = ()
     result_formats: tuple[int, ...] = ()
-
-    def _body(self) -> bytes:
-        return b"".join(
-            (
-                cstring(self.portal) + cstring(self.statement),
-                uint16(len(self.parameter_formats)) + b"".join(map(uint16, self.parameter_formats)),
-                uint16(len(self.parameters)) + b"".join(map(sized, self.parameters)),
-                uint16(len(self.result_formats)) + b"".join(map(uint16, self.result_formats)),
-            )
-        )
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        portal, statement = reader.cstring(), reader.cstring()
-        parameter_formats = tuple(reader.uint16() for _ in range(reader.uint16()))
-        parameters = tuple(reader.sized() for _ in range(reader.uint16()))
-        return cls(
-            portal, statement, parameter_formats, parameters, tuple(reader.uint16() for _ in range(reader.uint16()))
-        )
 
 
 def _read_kind(reader: Reader) -> bytes:
@@ -189,20 +160,17 @@ def _read_kind(reader: Reader) -> bytes:
     return kind
 
 
+_KIND: Final = FieldFormat(bytes, _read_kind)
+
+
 @dataclass(frozen=True, slots=True)
 class Describe(FrontendMessage):
     """Asks for the shape of a prepared statement (kind S) or a portal (kind P)."""
 
     code: ClassVar[bytes] = b"D"
+    formats: ClassVar = (_KIND, RAW_TEXT)
     kind: bytes
     name: bytes
-
-    def _body(self) -> bytes:
-        return self.kind + cstring(self.name)
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(_read_kind(reader), reader.cstring())
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,15 +178,9 @@ class Close(FrontendMessage):
     """Forgets a prepared statement (kind S) or a portal (kind P)."""
 
     code: ClassVar[bytes] = b"C"
+    formats: ClassVar = (_KIND, RAW_TEXT)
     kind: bytes
     name: bytes
-
-    def _body(self) -> bytes:
-        return self.kind + cstring(self.name)
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(_read_kind(reader), reader.cstring())
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,15 +188,9 @@ class Execute(FrontendMessage):
     """Runs a portal; at most `max_rows` rows, or all if it is 0 or less."""
 
     code: ClassVar[bytes] = b"E"
+    formats: ClassVar = (RAW_TEXT, INT32)
     portal: bytes
     max_rows: int = 0
-
-    def _body(self) -> bytes:
-        return cstring(self.portal) + int32(self.max_rows)
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(reader.cstring(), reader.int32())
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,18 +218,12 @@ class Terminate(FrontendMessage):
 class Opaque(FrontendMessage):
     """A message whose body is of no interest to a read-only server."""
 
+    formats: ClassVar = (REST,)
     data: bytes = b""
-
-    def _body(self) -> bytes:
-        return self.data
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(reader.rest())
 
 
 class FunctionCall(Opaque):
-    """Calls a function by its OID; never answered."""
+    """Calls a function by its OID; an error answers it, for functions are called in SELECT."""
 
     code = b"F"
 

@@ -10,20 +10,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from dpsql.compiler.statements import (
+from dpsql.compiler.sql.statements import (
     CopyStatement,
     DeclareStatement,
     ExecuteStatement,
     ExplainStatement,
     QueryStatement,
 )
-from dpsql.errors import BackendFailure, Error, QueryCanceled
-from dpsql.results import Description, Result
-from dpsql.session import Session, Statement
+from dpsql.errors import BackendFailure, DatabaseUnavailable, Error, LedgerUnavailable, QueryCanceled
+from dpsql.gateway.results import Description, Result
+from dpsql.gateway.session import Session, Statement
 from dpsql.sqltypes import SqlType
 from dpsql.wire.databases import Databases
 from dpsql.wire.metrics import Metrics
-from dpsql.wire.rates import Rates
+from dpsql.wire.rate_limit import RateLimit
 
 _LOG: Final = logging.getLogger("dpsql.statement")
 _LIMITED: Final = (QueryStatement, ExplainStatement, ExecuteStatement, DeclareStatement, CopyStatement)
@@ -35,13 +35,13 @@ class Gateway:
 
     Attributes:
         databases: What they are over.
-        rates: How many statements a user may send.
+        rate_limit: How many statements a user may send.
         metrics: Where statements are counted.
         log_text: The log has the statements' text too.
     """
 
     databases: Databases
-    rates: Rates = field(default_factory=lambda: Rates(None))
+    rate_limit: RateLimit = field(default_factory=lambda: RateLimit(None))
     metrics: Metrics = field(default_factory=Metrics)
     log_text: bool = False
 
@@ -50,8 +50,9 @@ class Gateway:
 
         Raises:
             PolicyViolation: The user has no role in the policy.
+            UnknownDatabase: The user asked for no policy, and may open none.
         """
-        return _GatewaySession(self, user, database)
+        return _GatewaySession(self, user, self.databases.chosen(database, user))
 
 
 class _GatewaySession(Session):
@@ -59,8 +60,8 @@ class _GatewaySession(Session):
         self._gateway = gateway
         self._database = database
         with gateway.databases.current() as generation:
-            engine, browser = generation.open(database, user)
-            super().__init__(engine, user, browser)
+            engine, provider = generation.open(database, user)
+            super().__init__(engine, user, provider)
             self._number = generation.number
 
     @property
@@ -75,11 +76,11 @@ class _GatewaySession(Session):
         self, statement: Statement, parameters: Sequence[object] = (), types: Sequence[SqlType | None] = ()
     ) -> Result:
         kind = _kind(statement)
-        self._gateway.metrics.statements.add(self._database, kind)
+        self._gateway.metrics.statements.labels(self._database, kind).inc()
         begun = time.monotonic()
         try:
             if isinstance(statement.parsed, _LIMITED):
-                self._gateway.rates.take(self.user)
+                self._gateway.rate_limit.take(self.user)
             with self._current():
                 result = super().execute(statement, parameters, types)
         except Error as error:
@@ -98,9 +99,9 @@ class _GatewaySession(Session):
         if result is None:
             return None
         kind = _kind(statement)
-        self._gateway.metrics.statements.add(self._database, kind)
+        self._gateway.metrics.statements.labels(self._database, kind).inc()
         try:
-            self._gateway.rates.take(self.user)
+            self._gateway.rate_limit.take(self.user)
         except Error as error:
             self._refused(statement, kind, error, begun)
             raise
@@ -117,8 +118,13 @@ class _GatewaySession(Session):
             yield
 
     def _refused(self, statement: Statement, kind: str, error: Error, begun: float) -> None:
+        metrics = self._gateway.metrics
         if not isinstance(error, BackendFailure | QueryCanceled):
-            self._gateway.metrics.refusals.add(self._database, error.sqlstate)
+            metrics.refusals.labels(self._database, error.sqlstate).inc()
+        if isinstance(error, LedgerUnavailable):
+            metrics.ledger_failures.inc()
+        elif isinstance(error, BackendFailure | DatabaseUnavailable):
+            metrics.engine_failures.labels(self._database).inc()
         self._log(statement, kind, error.sqlstate, begun)
 
     def _log(self, statement: Statement, kind: str, sqlstate: str, begun: float) -> None:

@@ -6,11 +6,12 @@ Rule 2: nothing about databases is said before authentication.
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from dpsql.errors import AuthenticationFailed, InvalidParameter, UnsupportedQuery
+from dpsql.errors import AuthenticationFailed, InvalidParameter, TooManyConnections, UnsupportedQuery
 from dpsql.wire.backend import (
     AuthenticationOk,
     AuthenticationSASL,
@@ -18,7 +19,7 @@ from dpsql.wire.backend import (
     AuthenticationSASLFinal,
     NegotiateProtocolVersion,
 )
-from dpsql.wire.connection import Connection
+from dpsql.wire.connection import ClientConnection
 from dpsql.wire.frontend import (
     CancelRequest,
     GSSENCRequest,
@@ -27,7 +28,7 @@ from dpsql.wire.frontend import (
     SSLRequest,
     StartupMessage,
 )
-from dpsql.wire.guesses import Guesses
+from dpsql.wire.login_throttle import LoginThrottle
 from dpsql.wire.scram import ScramServer, Verifier, make_decoy
 from dpsql.wire.tls import ServerTls
 
@@ -47,14 +48,14 @@ class Gate:
         tls: The TLS to offer, or None.
         require_tls: Refuse users who come in the clear.
         decoy_secret: What the decoys of unknown users are derived from.
-        guesses: How long a failure waits before it is told.
+        throttle: How long a failure waits before it is told.
     """
 
     lookup: Callable[[str], Awaitable[str | None]]
     tls: ServerTls | None
     require_tls: bool
     decoy_secret: bytes
-    guesses: Guesses
+    throttle: LoginThrottle
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,39 +66,46 @@ class Login:
         user: The user.
         database: The database; the user's name if none was given, as in PostgreSQL.
         settings: Settings of the startup packet, those of `options` first.
+        verifier: What the proof was judged by.
     """
 
     user: str
     database: str
     settings: tuple[tuple[str, str], ...]
+    verifier: str | None = field(default=None, repr=False)
 
 
-async def log_in(connection: Connection, gate: Gate) -> Login | CancelRequest:
+async def log_in(connection: ClientConnection, gate: Gate) -> Login | CancelRequest:
     """Return who has logged in, or the cancel request that came instead.
 
     Raises:
         AuthenticationFailed: If the password is wrong, the user unknown, or TLS missing where it is required.
-        TooManyConnections: If too many failures from the client's address are still to be told.
+        TooManyConnections: If too many failures of this user from this address are still to be told.
         ProtocolViolation: If the client's messages are not a login.
         InvalidParameter: If the client asks for another encoding than UTF-8, or for options that are not settings.
         UnsupportedQuery: If the client asks for another protocol, or for replication.
     """
-    message = await connection.next_event()
-    while isinstance(message, SSLRequest | GSSENCRequest):
-        wanted = gate.tls if isinstance(message, SSLRequest) else None
-        await connection.answer_encryption(wanted)
-        message = await connection.next_event()
+    message = await greet(connection, gate.tls)
     if isinstance(message, CancelRequest):
         return message
-    assert isinstance(message, StartupMessage)  # noqa: S101  (the protocol lets nothing else through)
     login = await _read_startup(connection, message)
     if gate.require_tls and not connection.encrypted:
         raise AuthenticationFailed("this gateway requires TLS", hint="Connect with sslmode=require.")
-    await _authenticate(connection, gate, login.user)
-    return login
+    gate.throttle.check(login.user, connection.address)
+    return replace(login, verifier=await _authenticate(connection, gate, login.user))
 
 
-async def _read_startup(connection: Connection, startup: StartupMessage) -> Login:
+async def greet(connection: ClientConnection, tls: ServerTls | None) -> StartupMessage | CancelRequest:
+    """Return the first message after encryption was agreed on: before it, clients believe no error."""
+    message = await connection.next_event()
+    while isinstance(message, SSLRequest | GSSENCRequest):
+        await connection.answer_encryption(tls if isinstance(message, SSLRequest) else None)
+        message = await connection.next_event()
+    assert isinstance(message, StartupMessage | CancelRequest)  # noqa: S101  (the protocol lets nothing else through)
+    return message
+
+
+async def _read_startup(connection: ClientConnection, startup: StartupMessage) -> Login:
     if startup.major != 3:
         raise UnsupportedQuery(
             f"unsupported frontend protocol {startup.major}.{startup.minor}: server supports 3.0 to 3.0"
@@ -120,7 +128,7 @@ async def _read_startup(connection: Connection, startup: StartupMessage) -> Logi
     return Login(user, database, tuple(kept))
 
 
-async def _authenticate(connection: Connection, gate: Gate, user: str) -> None:
+async def _authenticate(connection: ClientConnection, gate: Gate, user: str) -> str | None:
     text = await gate.lookup(user)
     verifier = make_decoy(user, gate.decoy_secret) if text is None else Verifier.parse(text)
     scram = ScramServer(verifier, genuine=text is not None, channel_binding=connection.channel_binding)
@@ -131,13 +139,17 @@ async def _authenticate(connection: Connection, gate: Gate, user: str) -> None:
         await connection.send(AuthenticationSASLContinue(scram.challenge(initial.mechanism, initial.data or b"")))
         response = await connection.next_event()
         assert isinstance(response, SASLResponse)  # noqa: S101
-        gate.guesses.check(connection.address)  # of many that wait with their proofs, too, only so many are judged
+        gate.throttle.check(
+            user, connection.address
+        )  # of many that wait with their proofs, too, only so many are judged
         proof = scram.verify(response.data)
     except AuthenticationFailed as failure:
-        with gate.guesses.failed(user, connection.address) as seconds:
+        connection.held = True
+        with gate.throttle.failed(user, connection.address) as seconds:
             await asyncio.sleep(seconds)
         raise AuthenticationFailed(f'{failure.message} for user "{user}"', detail=failure.detail) from None
     await connection.send(AuthenticationSASLFinal(proof), AuthenticationOk())
+    return text
 
 
 def check_encoding(name: str) -> None:
@@ -172,3 +184,55 @@ def parse_options(options: str) -> tuple[tuple[str, str], ...]:
         # Both spellings of a name reach PostgreSQL with underscores.
         settings.append((name.replace("-", "_"), value))
     return tuple(settings)
+
+
+_HINT = "Try again in a moment."
+
+
+class Lobby:
+    """Places for clients that log in: a bounded number, half of it from one address.
+
+    Rule 1: a newcomer takes the place of the client that has been silent longest, so that who holds places without
+        logging in keeps nobody out.
+    Rule 2: a failed login keeps its place until it is answered: to come again does not shorten the wait.
+
+    Args:
+        places: How many there are.
+    """
+
+    def __init__(self, places: int) -> None:
+        self._places = places
+        self._inside: dict[ClientConnection, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._inside)
+
+    @contextmanager
+    def place(self, connection: ClientConnection) -> Iterator[None]:
+        """Hold a place.
+
+        Raises:
+            TooManyConnections: All places are taken by failed logins that wait for their answer.
+        """
+        self._make_room(connection.address)
+        self._inside[connection] = None
+        try:
+            yield
+        finally:
+            self._inside.pop(connection, None)
+
+    def _make_room(self, address: str) -> None:
+        neighbours = [other for other in self._inside if other.address == address]
+        if len(neighbours) >= max(self._places // 2, 1):
+            self._displace(neighbours, "too many logins from this address")
+        elif len(self._inside) >= self._places:
+            self._displace(list(self._inside), "sorry, too many clients already")
+
+    def _displace(self, others: list[ClientConnection], message: str) -> None:
+        """Send one of these away, the eldest of those that have said least."""
+        waiting = [other for other in others if not other.held]
+        if not waiting:
+            raise TooManyConnections(message, hint=_HINT)
+        displaced = min(waiting, key=lambda other: not other.is_silent)
+        del self._inside[displaced]
+        displaced.drop()

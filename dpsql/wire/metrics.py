@@ -1,75 +1,52 @@
-"""metrics: what the operator's Prometheus may count.
+"""metrics: what the operator's Prometheus counts.
 
-Rule: nothing here depends on private rows: statements are counted when they begin, refusals where no row was read;
-    failures and times of queries are in the log alone. No label is made of what a client sends.
-
-Reference: https://prometheus.io/docs/instrumenting/exposition_formats/ (text format 0.0.4).
+Rule: what is counted here tells no more of private rows than the replies do. Statements are counted when they begin,
+    refusals where no row was read, and failures where the client is told of one; times are in the log alone. No label
+    is made of what a client sends. What the system says of the process depends on rows: the page is the operator's.
 """
 
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from importlib.metadata import version
 from typing import Final
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector, disable_created_metrics
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
-class Counter:
-    """A number that only grows, for each combination of labels."""
-
-    def __init__(self, name: str, about: str, labels: Sequence[str] = ()) -> None:
-        self.name, self.about, self.labels = name, about, tuple(labels)
-        self._counts: dict[tuple[str, ...], int] = {} if labels else {(): 0}
-        self._lock = threading.Lock()
-
-    def add(self, *values: str) -> None:
-        """Count one."""
-        with self._lock:
-            self._counts[values] = self._counts.get(values, 0) + 1
-
-    def lines(self) -> list[str]:
-        """The counter in the text format."""
-        with self._lock:
-            counts = sorted(self._counts.items())
-        return _lines(self.name, self.about, "counter", self.labels, counts)
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """The gateway's counters, and gauges that are read when they are asked for."""
+    """The gateway's counters and gauges, and what the system knows of its process."""
 
     def __init__(self) -> None:
-        self.logins = Counter("dpsql_logins_total", "Logins, by the SQLSTATE they ended with.", ["sqlstate"])
-        self.statements = Counter("dpsql_statements_total", "Statements begun, by kind.", ["database", "kind"])
-        self.refusals = Counter(
-            "dpsql_refusals_total", "Statements refused without reading a row.", ["database", "sqlstate"]
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        self.logins = self._counter("dpsql_logins_total", "Logins, by the SQLSTATE they ended with.", "sqlstate")
+        self.statements = self._counter("dpsql_statements_total", "Statements begun, by kind.", "database", "kind")
+        self.refusals = self._counter(
+            "dpsql_refusals_total", "Statements refused without reading a row.", "database", "sqlstate"
         )
-        self.reloads = Counter("dpsql_policy_reloads_total", "Loads of the policies on SIGHUP.", ["outcome"])
-        self._gauges: dict[str, tuple[str, Callable[[], int]]] = {}
+        self.reloads = self._counter("dpsql_policy_reloads_total", "Loads of the policies on SIGHUP.", "outcome")
+        self.ledger_failures = self._counter("dpsql_ledger_failures_total", "Statements that the ledger failed.")
+        self.engine_failures = self._counter(
+            "dpsql_engine_failures_total", "Statements that the database failed.", "database"
+        )
+        self.ledger_up = Gauge("dpsql_ledger_up", "1 while the ledger can be written.", registry=self._registry)
+        self.engine_up = Gauge(
+            "dpsql_engine_up", "1 while the database answers.", ["database"], registry=self._registry
+        )
+        build = Gauge("dpsql_build_info", "The version of dpsql.", ["version"], registry=self._registry)
+        build.labels(version("dpsql")).set(1)
 
-    def gauge(self, name: str, about: str, read: Callable[[], int]) -> None:
-        """Show a number that goes up and down."""
-        self._gauges[name] = (about, read)
+    def gauge(self, name: str, about: str, read: Callable[[], float]) -> None:
+        """Show a number that goes up and down, read when it is asked for."""
+        Gauge(name, about, registry=self._registry).set_function(read)
 
     def text(self) -> str:
         """Everything in the text format."""
-        lines = [
-            line for counter in (self.logins, self.statements, self.refusals, self.reloads) for line in counter.lines()
-        ]
-        for name, (about, read) in self._gauges.items():
-            lines += _lines(name, about, "gauge", (), [((), read())])
-        return "\n".join((*lines, ""))
+        return generate_latest(self._registry).decode()
 
-
-def _lines(
-    name: str, about: str, kind: str, labels: tuple[str, ...], values: Sequence[tuple[tuple[str, ...], int]]
-) -> list[str]:
-    head = [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
-    return head + [f"{name}{_labelled(dict(zip(labels, given, strict=True)))} {value}" for given, value in values]
-
-
-def _labelled(pairs: Mapping[str, str]) -> str:
-    if not pairs:
-        return ""
-    escaped = {
-        name: value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") for name, value in pairs.items()
-    }
-    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped.items()) + "}"
+    def _counter(self, name: str, about: str, *labels: str) -> Counter:
+        return Counter(name, about, labels, registry=self._registry)

@@ -1,99 +1,129 @@
-"""monitor: a small HTTP server for the operator: /metrics, /healthz and /readyz.
+"""monitor: the operator's probes over HTTP: /metrics, /healthz and /readyz; and whether clients can be served now.
 
-Rule: a request changes nothing, and is answered from counters and yes or no alone.
+Rule 1: a request changes nothing, and is answered from counters and the names of what fails alone.
+Rule 2: a check that does not return is a failure, and is not begun a second time.
+Rule 3: a cause is logged when something fails and when it works again, not at each probe.
+
+It needs no framework, so it runs wherever dpsql is installed: three paths are a plain ASGI application.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Set
+from concurrent.futures import Future
+from http import HTTPStatus
 from typing import Final
 
+from dpsql.errors import Error
+from dpsql.wire.http import PLAIN, AsgiMessage, HttpAnswer, HttpBounds, HttpServer, Receive, Send, sentence
 from dpsql.wire.metrics import CONTENT_TYPE, Metrics
 from dpsql.wire.report import logger
 
-_HEAD_BYTES: Final = 8 << 10
-_SECONDS: Final = 5.0
-_CLIENTS: Final = 20
-_PLAIN: Final = "text/plain; charset=utf-8"
-_REASONS: Final = {
-    200: "OK",
-    400: "Bad Request",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    503: "Service Unavailable",
-}
+BOUNDS: Final = HttpBounds(places=20, address_places=20, head_bytes=8 << 10, request_seconds=5.0, answer_seconds=5.0)
+
+_CHECK_SECONDS: Final = 2.0
 
 
-class Monitor:
-    """Answers the operator's probes.
+def monitor(
+    metrics: Metrics, failures: Callable[[], Awaitable[Set[str]]], host: str, port: int, bounds: HttpBounds = BOUNDS
+) -> HttpServer:
+    """A server of the operator's probes.
 
     Args:
         metrics: What /metrics shows.
-        ready: Tells whether clients can be served now; /readyz says 503 if not, or if it takes too long to tell.
+        failures: Names what clients need and cannot have now. /readyz answers 503 if there is anything; /metrics asks
+            it first, so that its gauges are of now.
         host: The address to listen on.
         port: The port to listen on; 0 for any that is free.
+        bounds: What it bears.
     """
 
-    def __init__(self, metrics: Metrics, ready: Callable[[], Awaitable[bool]], host: str, port: int) -> None:
-        self._metrics = metrics
-        self._ready = ready
-        self._host, self._port = host, port
-        self._server: asyncio.Server | None = None
-        self._clients = 0
+    async def application(scope: AsgiMessage, receive: Receive, send: Send) -> None:
+        answer = await _answer(scope["method"], scope["path"], metrics, failures)
+        await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
+        await send({"type": "http.response.body", "body": answer.body})
 
-    @property
-    def port(self) -> int:
-        """The port that is listened on; where 0 was asked for, known once started."""
-        return self._port
+    return HttpServer(application, host, port, bounds=bounds)
 
-    async def start(self) -> None:
-        """Listen."""
-        self._server = await asyncio.start_server(self._answer, self._host, self._port, limit=_HEAD_BYTES)
-        self._port = self._server.sockets[0].getsockname()[1]
-        logger.info("metrics on http://%s:%d/metrics", self._host, self._port)
 
-    async def close(self) -> None:
-        """Stop listening."""
-        if self._server is not None:
-            self._server.close()
+async def _answer(method: str, path: str, metrics: Metrics, failures: Callable[[], Awaitable[Set[str]]]) -> HttpAnswer:
+    if method not in ("GET", "HEAD"):
+        return sentence(HTTPStatus.METHOD_NOT_ALLOWED, "only GET")
+    match path:
+        case "/metrics":
+            await failures()
+            return HttpAnswer(HTTPStatus.OK, [(PLAIN[0], CONTENT_TYPE.encode())], metrics.text().encode())
+        case "/healthz":
+            return sentence(HTTPStatus.OK, "ok")
+        case "/readyz":
+            failing = ", ".join(sorted(await failures()))
+            status, text = (
+                (HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {failing}") if failing else (HTTPStatus.OK, "ready")
+            )
+            return sentence(status, text)
+        case _:
+            return sentence(HTTPStatus.NOT_FOUND, "/metrics, /healthz, /readyz")
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._clients += 1
+
+class Readiness:
+    """Checks what clients need; to be used from one event loop.
+
+    Args:
+        checks: By name, what raises an error if something cannot be used now. May block.
+        seconds: How long a check may take.
+    """
+
+    def __init__(self, checks: Mapping[str, Callable[[], object]], seconds: float = _CHECK_SECONDS) -> None:
+        self._checks = checks
+        self._seconds = seconds
+        self._running: dict[str, Future[Exception | None]] = {}
+        self._failing: set[str] = set()
+
+    async def failures(self) -> frozenset[str]:
+        """Return the names of the checks that fail."""
+        for name, check in self._checks.items():
+            if name not in self._running:
+                self._running[name] = _begin(check)
+        running = dict(self._running)
+        if running:
+            await asyncio.wait([asyncio.wrap_future(future) for future in running.values()], timeout=self._seconds)
+        return frozenset(name for name, future in running.items() if not self._holds(name, future))
+
+    def _holds(self, name: str, future: Future[Exception | None]) -> bool:
+        """Judge one check, and log it if it changed."""
+        if not future.done():
+            cause: str | None = f"no answer within {self._seconds:g} seconds"
+        else:
+            if self._running.get(name) is future:
+                del self._running[name]
+            cause = _cause(future.result())
+        if cause is not None and name not in self._failing:
+            self._failing.add(name)
+            logger.error("not ready: %s: %s", name, cause, extra={"fields": {"event": "readiness", "failing": name}})
+        elif cause is None and name in self._failing:
+            self._failing.remove(name)
+            logger.info("%s works again", name, extra={"fields": {"event": "readiness"}})
+        return cause is None
+
+
+def _begin(check: Callable[[], object]) -> Future[Exception | None]:
+    """Run a check in a thread that holds up neither the event loop nor the end of the program."""
+    future: Future[Exception | None] = Future()
+
+    def run() -> None:
         try:
-            if self._clients <= _CLIENTS:
-                async with asyncio.timeout(_SECONDS):
-                    head = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(_response(head, *await self._page(head)))
-                    await writer.drain()
-        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            return
-        finally:
-            self._clients -= 1
-            writer.close()
+            check()
+        except Exception as error:
+            future.set_result(error)
+        else:
+            future.set_result(None)
 
-    async def _page(self, head: bytes) -> tuple[int, str, str]:
-        words = head.partition(b"\r\n")[0].split(b" ")
-        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
-            return 400, _PLAIN, "not a request\n"
-        if words[0] not in (b"GET", b"HEAD"):
-            return 405, _PLAIN, "only GET\n"
-        match words[1].partition(b"?")[0]:
-            case b"/metrics":
-                return 200, CONTENT_TYPE, self._metrics.text()
-            case b"/healthz":
-                return 200, _PLAIN, "ok\n"
-            case b"/readyz":
-                return (200, _PLAIN, "ready\n") if await self._ready() else (503, _PLAIN, "not ready\n")
-            case _:
-                return 404, _PLAIN, "/metrics, /healthz, /readyz\n"
+    threading.Thread(target=run, name="dpsql-readiness", daemon=True).start()
+    return future
 
 
-def _response(head: bytes, status: int, kind: str, text: str) -> bytes:
-    body = text.encode()
-    lines = (
-        f"HTTP/1.1 {status} {_REASONS[status]}",
-        f"Content-Type: {kind}",
-        f"Content-Length: {len(body)}",
-        "Connection: close",
-    )
-    shown = b"" if head.startswith(b"HEAD ") else body
-    return "\r\n".join((*lines, "", "")).encode() + shown
+def _cause(error: Exception | None) -> str | None:
+    """What the log says of a failure: of a bug its type alone, whose text may quote anything."""
+    if error is None:
+        return None
+    return error.message if isinstance(error, Error) else type(error).__qualname__

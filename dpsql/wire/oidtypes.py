@@ -6,46 +6,36 @@ from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any, Final
 
+from dpsql.catalog.kinds import REG_TYPES, kind_of
 from dpsql.errors import InvalidText, UnsupportedQuery
-from dpsql.results import ObjectName, ResultColumn
+from dpsql.gateway.results import ObjectName, ResultColumn
 from dpsql.sqltypes import SqlType
-from dpsql.textformat import read_text, text
+from dpsql.textformat import array_elements, read_text, text
 from dpsql.wire.binaryformat import flattened
 from dpsql.wire.fields import int32, sized, uint32
 from dpsql.wire.pgtypes import BINARY, TEXT, PgType, by_oid, of_parameter, of_type
 from dpsql.wire.styles import PLAIN, Style, styled
 
-_ELEMENTS: Final = {
-    **{1000: 16, 1001: 17, 1002: 18, 1003: 19, 1005: 21, 1007: 23, 1008: 24, 1009: 25, 1014: 1042, 1015: 1043},
-    **{1016: 20, 1021: 700, 1022: 701, 1028: 26, 1034: 1033, 1115: 1114, 1182: 1082, 1183: 1083, 1185: 1184},
-    **{1187: 1186, 1231: 1700, 2210: 2205, 2211: 2206, 2951: 2950, 199: 114, 3807: 3802},
-}
-_VECTORS: Final = {22: 21, 30: 26}
-_REG_TYPES: Final = frozenset({24, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191})
 _MAX_ELEMENTS: Final = 100_000
 _BARE: Final = re.compile(r'[^\s{}",\\]+')
-_ELEMENT: Final = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,{}"\\]+))\s*(,|$)', re.S)
 
 
 @lru_cache(maxsize=4096)
 def of_oid(oid: int, style: Style = PLAIN) -> PgType:
     """Return how results of a type go over the wire; a type that is not known goes as the text it is."""
-    known = by_oid(oid)
-    if known is not None and oid not in _ELEMENTS:
+    kind, known = kind_of(oid), by_oid(oid)
+    if kind.is_vector:
+        return _vector(oid, of_oid(kind.element))
+    if kind.is_array:
+        return _array(oid, of_oid(kind.element, style))
+    if known is not None:
         return styled(known, style)
-    if oid in _ELEMENTS:
-        return _array(oid, of_oid(_ELEMENTS[oid], style))
-    if oid in _VECTORS:
-        return _vector(oid, of_oid(_VECTORS[oid]))
-    return _reg_type(oid) if oid in _REG_TYPES else _as_text(oid)
+    return _reg_type(oid) if kind.name in REG_TYPES else _as_text(oid)
 
 
 def of_sql_type(kind: SqlType, style: Style = PLAIN) -> PgType:
     """Return how values of a type go over the wire."""
-    if kind.element is None:
-        return styled(of_type(kind), style)
-    element = of_type(kind.element).oid
-    return next(of_oid(oid, style) for oid, of in _ELEMENTS.items() if of == element)
+    return styled(of_type(kind), style) if kind.element is None else of_oid(kind.oid, style)
 
 
 def of_column(column: ResultColumn, style: Style = PLAIN) -> PgType:
@@ -59,9 +49,8 @@ def of_declared(oid: int) -> PgType | None:
     Raises:
         UnsupportedQuery: If dpsql has no such type.
     """
-    if oid in _ELEMENTS or oid in _VECTORS or oid in _REG_TYPES:
-        return of_oid(oid)
-    return of_parameter(oid)
+    kind = kind_of(oid)
+    return of_oid(oid) if kind.is_array or kind.name in REG_TYPES else of_parameter(oid)
 
 
 def _as_text(oid: int) -> PgType:
@@ -131,22 +120,8 @@ def _write_binary(element: PgType, lower_bound: int, value: Sequence[Any]) -> by
 
 
 def _read_text(element: PgType, raw: bytes) -> list[object]:
-    shown = read_text(raw).strip()
-    if not (shown.startswith("{") and shown.endswith("}")):
-        raise InvalidText(f'malformed array literal: "{shown[:64]}"')
-    inner, found, at = shown[1:-1], list[object](), 0
-    while inner.strip():
-        match = _ELEMENT.match(inner, at)
-        if match is None:
-            raise InvalidText(f'malformed array literal: "{shown[:64]}"')
-        plain = None if match[2] is None else match[2].strip()
-        part = re.sub(r"\\(.)", r"\1", match[1]) if plain is None else plain
-        null = plain is not None and plain.upper() == "NULL"
-        found.append(None if null else element.read[TEXT](part.encode()))
-        at = match.end()
-        if not match[3]:
-            break
-    return found
+    texts = array_elements(read_text(raw))
+    return [None if text is None else element.read[TEXT](text.encode()) for text in texts]
 
 
 def _read_binary(element: PgType, raw: bytes) -> list[object]:

@@ -1,12 +1,12 @@
 """The table of types: PostgreSQL's OIDs and sizes, and how each type's values are written and read in both formats."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any, Final
 
 from dpsql import textformat
-from dpsql.errors import InvalidParameter, NumberOutOfRange, UnsupportedQuery
+from dpsql.errors import InvalidParameter, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 from dpsql.wire import binaryformat
 
@@ -32,7 +32,7 @@ class PgType:
         size: Bytes of a value, or -1 where values differ in size.
         type: What dpsql takes it for.
         write: Writers of a value by format: text, binary.
-        read: Readers of a parameter by format: text, binary; they raise InvalidText or NumberOutOfRange.
+        read: Readers of a parameter by format: text, binary; they raise DataErrors.
         at_once: By the Python type that all values of a column have: what writes them as text faster than the writer
             of a value does, and the same.
     """
@@ -83,175 +83,106 @@ def _days_at_once(values: Sequence[date]) -> list[bytes]:
     return [_YEARS[value.year] + _MONTHS_AND_DAYS[value.month << 5 | value.day] for value in values]
 
 
-def _ranged(reader: Callable[[bytes], int], low: int, high: int) -> Reader:
-    def read(raw: bytes) -> int:
-        number = reader(raw)
-        if not low <= number <= high:
-            raise NumberOutOfRange(f'value "{number}" is out of range')
-        return number
+def _type(
+    kind: SqlType,
+    show: Callable[[Any], str],
+    write: Writer,
+    read: Reader,
+    at_once: ColumnWriters | None = None,
+) -> PgType:
+    """A type whose text is read as constants are."""
 
-    return read
+    def read_shown(raw: bytes) -> object:
+        return textformat.read(kind, textformat.read_text(raw))
 
-
-def _integer(oid: int, size: int, kind: SqlType, layout: str) -> PgType:
-    low, high = (0, 2 ** (8 * size) - 1) if layout.isupper() else (-(2 ** (8 * size - 1)), 2 ** (8 * size - 1) - 1)
-    return PgType(
-        oid,
-        size,
-        kind,
-        (_texts(textformat.integer), binaryformat.integer(f"!{layout}")),
-        (_ranged(textformat.read_integer, low, high), binaryformat.read_integer(f"!{layout}")),
-        {int: _integers_at_once},
-    )
+    return PgType(kind.oid, kind.size, kind, (_texts(show), write), (read_shown, read), at_once or {})
 
 
-def _string(oid: int, kind: SqlType, size: int = -1) -> PgType:
-    return PgType(
-        oid,
-        size,
-        kind,
-        (_texts(textformat.text), binaryformat.text),
-        (textformat.read_text, textformat.read_text),
-        {str: _strings_at_once},
-    )
+def _integer(kind: SqlType, layout: str) -> PgType:
+    binary = binaryformat.integer(f"!{layout}"), binaryformat.read_integer(f"!{layout}")
+    return _type(kind, textformat.integer, *binary, {int: _integers_at_once})
 
 
-_WRITE_FLOAT4: Final = binaryformat.floating("!f")
-_READ_FLOAT4: Final = binaryformat.read_floating("!f")
+def _string(kind: SqlType) -> PgType:
+    return _type(kind, textformat.text, binaryformat.text, textformat.read_text, {str: _strings_at_once})
 
 
-def _read_real(raw: bytes) -> float:
-    # Through four bytes, so that the value is the float4 that PostgreSQL would take it for.
-    return _READ_FLOAT4(_WRITE_FLOAT4(textformat.read_float(raw)))
+def _real() -> PgType:
+    write, read = binaryformat.floating("!f"), binaryformat.read_floating("!f")
+    real = _type(SqlType.REAL, textformat.real, write, read)
+
+    def read_rounded(raw: bytes) -> object:
+        number: Any = real.read[TEXT](raw)
+        # Through four bytes, so that the value is the float4 that PostgreSQL would take it for.
+        return read(write(number))
+
+    return replace(real, read=(read_rounded, read))
+
+
+def _interval() -> PgType:
+    found = _type(SqlType.INTERVAL, textformat.interval, binaryformat.interval, binaryformat.read_interval)
+
+    def read(raw: bytes) -> object:
+        span: Any = found.read[TEXT](raw)
+        return binaryformat.fixed(span)
+
+    return replace(found, read=(read, binaryformat.read_interval))
+
+
+def _read_oid(raw: bytes) -> int:
+    return textformat.read_whole("oid", 0, 2**32 - 1, textformat.read_text(raw))
 
 
 def _no_array(raw: bytes) -> object:
     raise UnsupportedQuery("parameters of array types are not supported", hint="Pass one parameter for each element.")
 
 
-# The first row of an SqlType is the one that results use; the others are types that clients declare for parameters.
-_TYPES: Final = (
-    PgType(
-        16,
-        1,
+_RESULTS: Final = (
+    _type(
         SqlType.BOOLEAN,
-        (_texts(textformat.boolean), binaryformat.boolean),
-        (textformat.read_boolean, binaryformat.read_boolean),
+        textformat.boolean,
+        binaryformat.boolean,
+        binaryformat.read_boolean,
         {bool: _booleans_at_once},
     ),
-    _integer(21, 2, SqlType.SMALLINT, "h"),
-    _integer(23, 4, SqlType.INTEGER, "i"),
-    _integer(20, 8, SqlType.BIGINT, "q"),
-    _integer(26, 4, SqlType.BIGINT, "I"),  # oid
-    PgType(
-        1700,
-        -1,
-        SqlType.NUMERIC,
-        (_texts(textformat.numeric), binaryformat.numeric),
-        (textformat.read_numeric, binaryformat.read_numeric),
-    ),
-    PgType(
-        700,
-        4,
-        SqlType.REAL,
-        (_texts(textformat.real), _WRITE_FLOAT4),
-        (_read_real, _READ_FLOAT4),
-    ),
-    PgType(
-        701,
-        8,
+    _integer(SqlType.SMALLINT, "h"),
+    _integer(SqlType.INTEGER, "i"),
+    _integer(SqlType.BIGINT, "q"),
+    _type(SqlType.NUMERIC, textformat.numeric, binaryformat.numeric, binaryformat.read_numeric),
+    _real(),
+    _type(
         SqlType.DOUBLE,
-        (_texts(textformat.double), binaryformat.floating("!d")),
-        (textformat.read_float, binaryformat.read_floating("!d")),
+        textformat.double,
+        binaryformat.floating("!d"),
+        binaryformat.read_floating("!d"),
         {float: _doubles_at_once},
     ),
-    _string(25, SqlType.TEXT),
-    _string(19, SqlType.TEXT, 64),  # name
-    PgType(
-        18,  # "char"
-        1,
-        SqlType.TEXT,
-        (_texts(textformat.text), binaryformat.letter),
-        (textformat.read_text, binaryformat.read_letter),
-    ),
-    _string(1043, SqlType.VARCHAR),
-    _string(1042, SqlType.CHAR),
-    # A result of unknown type is text, as in PostgreSQL; 705 is what clients declare.
-    _string(25, SqlType.UNKNOWN),
-    PgType(
-        1082,
-        4,
-        SqlType.DATE,
-        (_texts(textformat.day), binaryformat.day),
-        (textformat.read_date, binaryformat.read_date),
-        {date: _days_at_once},
-    ),
-    PgType(
-        1083,
-        8,
-        SqlType.TIME,
-        (_texts(textformat.time_of_day), binaryformat.time_of_day),
-        (textformat.read_time, binaryformat.read_time),
-    ),
-    PgType(
-        1114,
-        8,
-        SqlType.TIMESTAMP,
-        (_texts(textformat.timestamp), binaryformat.timestamp),
-        (textformat.read_timestamp, binaryformat.read_timestamp),
-    ),
-    PgType(
-        1184,
-        8,
-        SqlType.TIMESTAMPTZ,
-        (_texts(textformat.timestamptz), binaryformat.timestamptz),
-        (textformat.read_timestamptz, binaryformat.read_timestamptz),
-    ),
-    PgType(
-        1186,
-        16,
-        SqlType.INTERVAL,
-        (_texts(textformat.interval), binaryformat.interval),
-        (textformat.read_interval, binaryformat.read_interval),
-    ),
-    PgType(
-        2950,
-        16,
-        SqlType.UUID,
-        (_texts(textformat.text), binaryformat.uuid),
-        (textformat.read_uuid, binaryformat.read_uuid),
-    ),
-    PgType(
-        114,
-        -1,
-        SqlType.JSON,
-        (_texts(textformat.json_text), binaryformat.json),
-        (textformat.read_text, textformat.read_text),
-    ),
-    PgType(
-        3802,  # jsonb
-        -1,
-        SqlType.JSON,
-        (_texts(textformat.json_text), binaryformat.json),
-        (textformat.read_text, binaryformat.read_jsonb),
-    ),
-    PgType(
-        17,
-        -1,
-        SqlType.BYTEA,
-        (_texts(textformat.bytea), binaryformat.bytea),
-        (textformat.read_bytea, bytes),
-    ),
-    PgType(
-        1009,  # text[]: the element type is not known here, and every element has a text
-        -1,
-        SqlType.ARRAY,
-        (_texts(textformat.array), binaryformat.array),
-        (_no_array, _no_array),
+    *map(_string, (SqlType.TEXT, SqlType.VARCHAR, SqlType.CHAR, SqlType.UNKNOWN)),
+    _type(SqlType.DATE, textformat.day, binaryformat.day, binaryformat.read_date, {date: _days_at_once}),
+    _type(SqlType.TIME, textformat.time_of_day, binaryformat.time_of_day, binaryformat.read_time),
+    _type(SqlType.TIMESTAMP, textformat.timestamp, binaryformat.timestamp, binaryformat.read_timestamp),
+    _type(SqlType.TIMESTAMPTZ, textformat.timestamptz, binaryformat.timestamptz, binaryformat.read_timestamptz),
+    _interval(),
+    _type(SqlType.UUID, textformat.text, binaryformat.uuid, binaryformat.read_uuid),
+    _type(SqlType.JSON, textformat.json_text, binaryformat.json, textformat.read_text),
+    _type(SqlType.BYTEA, textformat.bytea, binaryformat.bytea, bytes),
+    # The type of its elements is not known here, and every element has a text.
+    replace(
+        _type(SqlType.ARRAY, textformat.array, binaryformat.array, _no_array),
+        read=(_no_array, _no_array),
     ),
 )
-_BY_TYPE: Final = {row.type: row for row in reversed(_TYPES)}
-_BY_OID: Final = {row.oid: row for row in reversed(_TYPES)}
+_BY_TYPE: Final = {row.type: row for row in _RESULTS}
+_OTHERS: Final = (
+    replace(_integer(SqlType.BIGINT, "I"), oid=26, size=4, read=(_read_oid, binaryformat.read_integer("!I"))),  # oid
+    replace(_string(SqlType.TEXT), oid=19, size=64),  # name
+    replace(
+        _type(SqlType.TEXT, textformat.text, binaryformat.letter, binaryformat.read_letter), oid=18, size=1
+    ),  # "char"
+    replace(_type(SqlType.JSON, textformat.json_text, binaryformat.json, binaryformat.read_jsonb), oid=3802),  # jsonb
+)
+"""Types that the catalog's columns have, and that clients declare for parameters."""
+_BY_OID: Final = {row.oid: row for row in reversed(_RESULTS + _OTHERS)}
 _UNDECLARED: Final = (0, 705)
 
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from dpsql.errors import Error, ProtocolViolation, QueryTooComplex, UnknownPortal, UnknownStatement
-from dpsql.results import Description, Result, ResultColumn
-from dpsql.session import Statement
-from dpsql.wire.backend import Field
+from dpsql.gateway.results import Description, Result, ResultColumn
+from dpsql.gateway.session import Statement
+from dpsql.wire.backend import FieldDescription
 from dpsql.wire.oidtypes import of_column
 from dpsql.wire.pgtypes import PgType
 
@@ -109,9 +109,9 @@ def portal_register(limit: int) -> Register[Portal]:
     return Register("portal", UnknownPortal, limit)
 
 
-def row_fields(columns: Sequence[ResultColumn], formats: Sequence[int]) -> tuple[Field, ...]:
+def row_fields(columns: Sequence[ResultColumn], formats: Sequence[int]) -> tuple[FieldDescription, ...]:
     """Return the fields of a RowDescription."""
     return tuple(
-        Field(column.name, of_column(column).oid, of_column(column).size, code)
+        FieldDescription(column.name, of_column(column).oid, of_column(column).size, code)
         for column, code in zip(columns, formats, strict=True)
     )

@@ -16,57 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dpsql.errors import ProtocolViolation
-from dpsql.wire.backend import (
-    FATAL,
-    AuthenticationOk,
-    AuthenticationSASL,
-    AuthenticationSASLContinue,
-    AuthenticationSASLFinal,
-    BackendKeyData,
-    BackendMessage,
-    BindComplete,
-    CloseComplete,
-    CommandComplete,
-    CopyEnd,
-    CopyOutResponse,
-    CopyRow,
-    DataRow,
-    EmptyQueryResponse,
-    ErrorResponse,
-    NegotiateProtocolVersion,
-    NoData,
-    NoticeResponse,
-    ParameterDescription,
-    ParameterStatus,
-    ParseComplete,
-    PortalSuspended,
-    ReadyForQuery,
-    RowDescription,
-    data_rows,
-)
-from dpsql.wire.frontend import (
-    Bind,
-    CancelRequest,
-    Close,
-    CopyData,
-    CopyDone,
-    CopyFail,
-    Describe,
-    Execute,
-    Flush,
-    FrontendMessage,
-    FunctionCall,
-    GSSENCRequest,
-    Parse,
-    Query,
-    SASLInitialResponse,
-    SASLResponse,
-    SSLRequest,
-    StartupMessage,
-    Sync,
-    Terminate,
-    decode_startup,
-)
+from dpsql.wire import backend, frontend
 
 
 class IllegalReply(Exception):
@@ -101,71 +51,88 @@ class Encryption(enum.Enum):
     REFUSED = b"N"
 
 
-_EXTENDED: Final[dict[type[FrontendMessage], State]] = {
-    Parse: State.EXTENDED,
-    Bind: State.EXTENDED,
-    Describe: State.EXTENDED,
-    Execute: State.EXTENDED,
-    Close: State.EXTENDED,
-    Flush: State.EXTENDED,
-    Sync: State.SYNCING,
-    Query: State.SIMPLE,
-    FunctionCall: State.SIMPLE,
-    Terminate: State.CLOSED,
+_EXTENDED: Final[dict[type[frontend.FrontendMessage], State]] = {
+    frontend.Parse: State.EXTENDED,
+    frontend.Bind: State.EXTENDED,
+    frontend.Describe: State.EXTENDED,
+    frontend.Execute: State.EXTENDED,
+    frontend.Close: State.EXTENDED,
+    frontend.Flush: State.EXTENDED,
+    frontend.Sync: State.SYNCING,
+    frontend.Query: State.SIMPLE,
+    frontend.FunctionCall: State.SIMPLE,
+    frontend.Terminate: State.CLOSED,
 }
 
-RECEIVED: Final[dict[State, dict[type[FrontendMessage], State]]] = {
+RECEIVED: Final[dict[State, dict[type[frontend.FrontendMessage], State]]] = {
     State.STARTUP: {
-        SSLRequest: State.ENCRYPTION,
-        GSSENCRequest: State.ENCRYPTION,
-        StartupMessage: State.STARTED,
-        CancelRequest: State.CLOSED,
+        frontend.SSLRequest: State.ENCRYPTION,
+        frontend.GSSENCRequest: State.ENCRYPTION,
+        frontend.StartupMessage: State.STARTED,
+        frontend.CancelRequest: State.CLOSED,
     },
-    State.SASL_OFFERED: {SASLInitialResponse: State.SASL_FIRST},
-    State.SASL_CHALLENGED: {SASLResponse: State.SASL_PROOF},
+    State.SASL_OFFERED: {frontend.SASLInitialResponse: State.SASL_FIRST},
+    State.SASL_CHALLENGED: {frontend.SASLResponse: State.SASL_PROOF},
     # A failed COPY FROM leaves the client's CopyData under way; PostgreSQL throws them away, and so do we.
-    State.READY: {**_EXTENDED, CopyData: State.READY, CopyDone: State.READY, CopyFail: State.READY},
-    State.EXTENDED: {**_EXTENDED, CopyData: State.EXTENDED, CopyDone: State.EXTENDED, CopyFail: State.EXTENDED},
+    State.READY: {
+        **_EXTENDED,
+        frontend.CopyData: State.READY,
+        frontend.CopyDone: State.READY,
+        frontend.CopyFail: State.READY,
+    },
+    State.EXTENDED: {
+        **_EXTENDED,
+        frontend.CopyData: State.EXTENDED,
+        frontend.CopyDone: State.EXTENDED,
+        frontend.CopyFail: State.EXTENDED,
+    },
     State.SKIPPING: {
-        **dict.fromkeys((*_EXTENDED, CopyData, CopyDone, CopyFail), State.SKIPPING),
-        Sync: State.SYNCING,
-        Terminate: State.CLOSED,
+        **dict.fromkeys((*_EXTENDED, frontend.CopyData, frontend.CopyDone, frontend.CopyFail), State.SKIPPING),
+        frontend.Sync: State.SYNCING,
+        frontend.Terminate: State.CLOSED,
     },
 }
 
-_ANY_TIME: Final = (NoticeResponse, ParameterStatus)
-_COPY: Final = (CopyOutResponse, CopyRow, CopyEnd)
-_RESULTS: Final = (RowDescription, DataRow, CommandComplete, EmptyQueryResponse, *_COPY)
-_REPLIES: Final = (ParseComplete, BindComplete, CloseComplete, NoData, ParameterDescription, PortalSuspended)
+_ANY_TIME: Final = (backend.NoticeResponse, backend.ParameterStatus)
+_COPY: Final = (backend.CopyOutResponse, backend.CopyRow, backend.CopyEnd)
+_RESULTS: Final = (backend.RowDescription, backend.DataRow, backend.CommandComplete, backend.EmptyQueryResponse, *_COPY)
+_REPLIES: Final = (
+    backend.ParseComplete,
+    backend.BindComplete,
+    backend.CloseComplete,
+    backend.NoData,
+    backend.ParameterDescription,
+    backend.PortalSuspended,
+)
 
-SENT: Final[dict[State, dict[type[BackendMessage], State]]] = {
+SENT: Final[dict[State, dict[type[backend.BackendMessage], State]]] = {
     State.STARTED: {
-        NegotiateProtocolVersion: State.STARTED,
-        AuthenticationSASL: State.SASL_OFFERED,
+        backend.NegotiateProtocolVersion: State.STARTED,
+        backend.AuthenticationSASL: State.SASL_OFFERED,
     },
-    State.SASL_FIRST: {AuthenticationSASLContinue: State.SASL_CHALLENGED},
-    State.SASL_PROOF: {AuthenticationSASLFinal: State.SASL_PROVED},
-    State.SASL_PROVED: {AuthenticationOk: State.OPENING},
+    State.SASL_FIRST: {backend.AuthenticationSASLContinue: State.SASL_CHALLENGED},
+    State.SASL_PROOF: {backend.AuthenticationSASLFinal: State.SASL_PROVED},
+    State.SASL_PROVED: {backend.AuthenticationOk: State.OPENING},
     State.OPENING: {
-        **dict.fromkeys((*_ANY_TIME, BackendKeyData), State.OPENING),
-        ReadyForQuery: State.READY,
+        **dict.fromkeys((*_ANY_TIME, backend.BackendKeyData), State.OPENING),
+        backend.ReadyForQuery: State.READY,
     },
     State.READY: dict.fromkeys(_ANY_TIME, State.READY),
     State.SIMPLE: {
-        **dict.fromkeys((*_ANY_TIME, *_RESULTS, ErrorResponse), State.SIMPLE),
-        ReadyForQuery: State.READY,
+        **dict.fromkeys((*_ANY_TIME, *_RESULTS, backend.ErrorResponse), State.SIMPLE),
+        backend.ReadyForQuery: State.READY,
     },
     State.EXTENDED: {
         **dict.fromkeys((*_ANY_TIME, *_RESULTS, *_REPLIES), State.EXTENDED),
-        ErrorResponse: State.SKIPPING,
+        backend.ErrorResponse: State.SKIPPING,
     },
     State.SYNCING: {
         **dict.fromkeys(_ANY_TIME, State.SYNCING),
-        ReadyForQuery: State.READY,
+        backend.ReadyForQuery: State.READY,
     },
 }
 
-_IGNORED: Final = (CopyData, CopyDone, CopyFail)
+_IGNORED: Final = (frontend.CopyData, frontend.CopyDone, frontend.CopyFail)
 _READ_AHEAD: Final = 64 << 10
 _ADMITTED: Final = frozenset({State.READY, State.SIMPLE, State.EXTENDED, State.SKIPPING, State.SYNCING})
 _ENDED: Final = frozenset({State.REFUSED, State.CLOSED})
@@ -187,11 +154,23 @@ class MessageLimits:
     query: int = 4 << 20
     other: int = 10_000
 
-    def of(self, message: type[FrontendMessage]) -> int:
+    def of(self, message: type[frontend.FrontendMessage]) -> int:
         """Return the limit of one type of message."""
-        if message in (SASLInitialResponse, SASLResponse):
+        if message in (frontend.SASLInitialResponse, frontend.SASLResponse):
             return self.login
-        return self.query if message in (Query, Parse, Bind, FunctionCall, CopyData, CopyFail) else self.other
+        return (
+            self.query
+            if message
+            in (
+                frontend.Query,
+                frontend.Parse,
+                frontend.Bind,
+                frontend.FunctionCall,
+                frontend.CopyData,
+                frontend.CopyFail,
+            )
+            else self.other
+        )
 
 
 class ServerProtocol:
@@ -203,8 +182,10 @@ class ServerProtocol:
     def __init__(self, limits: MessageLimits | None = None) -> None:
         self.state = State.STARTUP
         self._limits = limits or MessageLimits()
+        self.unread = 0
+        """Bytes still to come of a message that was refused for its length; they are thrown away."""
         self._buffer = bytearray()
-        self._requested: set[type[FrontendMessage]] = set()
+        self._requested: set[type[frontend.FrontendMessage]] = set()
 
     @property
     def room(self) -> int:
@@ -222,13 +203,14 @@ class ServerProtocol:
             ProtocolViolation: If they are more than there is `room` for.
         """
         if self.state in _ENDED:
+            self.unread = max(self.unread - len(data), 0)
             return
         if len(data) > self.room:
             self.state = State.REFUSED
             raise ProtocolViolation("more was sent ahead than the gateway keeps")
         self._buffer += data
 
-    def next_event(self) -> FrontendMessage | None:
+    def next_event(self) -> frontend.FrontendMessage | None:
         """Return the client's next message, or None while more bytes, or our own reply, are awaited.
 
         What is to be thrown away (after an error, up to Sync; stray CopyData) is thrown away here.
@@ -247,13 +229,17 @@ class ServerProtocol:
             raise
         return None
 
-    def send(self, message: BackendMessage) -> bytes:
+    def send(self, message: backend.BackendMessage) -> bytes:
         """Return a reply's bytes and go where it leads.
 
         Raises:
             IllegalReply: If the reply may not stand here.
         """
-        if isinstance(message, ErrorResponse) and message.severity == FATAL and self.state is not State.CLOSED:
+        if (
+            isinstance(message, backend.ErrorResponse)
+            and message.severity == backend.FATAL
+            and self.state is not State.CLOSED
+        ):
             self.state = State.CLOSED
             return message.encode()
         try:
@@ -272,10 +258,10 @@ class ServerProtocol:
         Raises:
             IllegalReply: If rows may not stand here.
         """
-        leads_to = SENT.get(self.state, {}).get(DataRow)
+        leads_to = SENT.get(self.state, {}).get(backend.DataRow)
         if leads_to is not self.state:  # what holds for one holds for all
             raise IllegalReply(f"rows in state {self.state.name}")
-        return data_rows(columns, count)
+        return backend.data_rows(columns, count)
 
     def answer_encryption(self, answer: Encryption) -> bytes:
         """Return the byte that answers SSLRequest or GSSENCRequest.
@@ -292,10 +278,10 @@ class ServerProtocol:
         self.state = State.STARTUP
         return answer.value
 
-    def _take(self, expected: Mapping[type[FrontendMessage], State]) -> FrontendMessage | None:
+    def _take(self, expected: Mapping[type[frontend.FrontendMessage], State]) -> frontend.FrontendMessage | None:
         if self.state is State.STARTUP:
             body = self._take_body(0, self._limits.startup)
-            return None if body is None else self._first(decode_startup(body))
+            return None if body is None else self._first(frontend.decode_startup(body))
         if not self._buffer:
             return None
         kind = _coded(self._buffer[0], expected)
@@ -307,25 +293,27 @@ class ServerProtocol:
         if len(self._buffer) < start + 4:
             return None
         length = int.from_bytes(self._buffer[start : start + 4], "big")
-        if not 4 <= length <= limit:
-            raise ProtocolViolation("invalid message length", detail=f"The limit here is {limit} bytes.")
         end = start + length
+        if not 4 <= length <= limit:
+            if self.state in _ADMITTED:
+                self.unread = max(end - len(self._buffer), 0)
+            raise ProtocolViolation("invalid message length", detail=f"The limit here is {limit} bytes.")
         if len(self._buffer) < end:
             return None
         body = bytes(self._buffer[start + 4 : end])
         del self._buffer[:end]
         return body
 
-    def _first(self, message: FrontendMessage) -> FrontendMessage:
+    def _first(self, message: frontend.FrontendMessage) -> frontend.FrontendMessage:
         """Return a startup packet; each kind of encryption may be asked for once."""
-        if isinstance(message, SSLRequest | GSSENCRequest):
+        if isinstance(message, frontend.SSLRequest | frontend.GSSENCRequest):
             if type(message) in self._requested:
                 raise ProtocolViolation("encryption was requested twice")
             self._requested.add(type(message))
         return message
 
 
-def _coded(code: int, expected: Mapping[type[FrontendMessage], State]) -> type[FrontendMessage]:
+def _coded(code: int, expected: Mapping[type[frontend.FrontendMessage], State]) -> type[frontend.FrontendMessage]:
     """Return the type that a code byte has where `expected` may come; a byte that may not stand there is refused."""
     for kind in expected:
         if kind.code[0] == code:

@@ -1,26 +1,37 @@
 """How errors, notices and our own bugs are told: to the client on the wire, to the operator in the log.
 
-Rule 1: what is not one of dpsql's errors reaches the client as one fixed sentence.
+Rule 1: what is not one of dpsql's errors reaches the client as one fixed sentence; so does a failure of the ledger,
+    whose cause and place are for the operator alone.
 Rule 2: the log has the type and the place of a bug, never its message: an exception's text may quote data.
 """
 
+import asyncio
 import logging
 import traceback
+from collections import Counter
 from typing import Final
 
-from dpsql.errors import Error
-from dpsql.results import Notice
+from dpsql.errors import Error, LedgerUnavailable
+from dpsql.gateway.results import Notice
 from dpsql.wire.backend import ErrorResponse, NoticeResponse
 
 ERROR: Final = "ERROR"
 BUG_SENTENCE: Final = "the gateway failed in answering this; the operator's log says where"
+LEDGER_SENTENCE: Final = "the ledger cannot be used now, and nothing is answered without it"
+_LEDGER_HINT: Final = (
+    "Try again later; the operator's log has the cause. SELECT * FROM dpsql.budget tells what was charged."
+)
 _BUG_STATE: Final = "XX000"
 
 logger: Final = logging.getLogger("dpsql.wire")
 
 
 def error_response(error: Exception, severity: str = ERROR) -> ErrorResponse:
-    """Return what the client is told of an error; a bug is also logged."""
+    """Return what the client is told of an error; a bug and a failure of the ledger are also logged."""
+    if isinstance(error, LedgerUnavailable):
+        fields = {"event": "ledger", "sqlstate": error.sqlstate, "hint": error.hint}
+        logger.error("the ledger failed: %s", error.message, extra={"fields": fields})
+        return ErrorResponse(severity, error.sqlstate, LEDGER_SENTENCE, None, _LEDGER_HINT)
     if isinstance(error, Error):
         return ErrorResponse(severity, error.sqlstate, error.message, error.detail, error.hint, error.position)
     log_bug(error)
@@ -37,3 +48,54 @@ def log_bug(error: Exception) -> None:
     frames = traceback.extract_tb(error.__traceback__)
     places = "; ".join(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
     logger.error("unexpected %s at %s", type(error).__qualname__, places)
+
+
+_ADDRESSES: Final = 1000
+
+
+class Endings:
+    """Logs how connections end: a few lines, then one that sums up the rest; to be used from one event loop.
+
+    Rule: whoever connects and is refused, however often, cannot fill the log.
+
+    Args:
+        lines: Connections that have a line of their own, in each span of time.
+        seconds: The span.
+    """
+
+    def __init__(self, lines: int = 20, seconds: float = 60.0) -> None:
+        self._lines = lines
+        self._seconds = seconds
+        self._timer: asyncio.TimerHandle | None = None
+        self._count = 0
+        self._states: Counter[str] = Counter()
+        self._addresses: Counter[str] = Counter()
+
+    def add(self, peer: str, address: str, error: Error) -> None:
+        """Log the end of a connection, or count it."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._seconds, self.sum_up)
+        self._count += 1
+        if self._count <= self._lines:
+            told = {"event": "disconnect", "peer": peer, "sqlstate": error.sqlstate}
+            message = "connection from %s ended: %s %a"
+            logger.info(message, peer, error.sqlstate, error.message, extra={"fields": told})
+            return
+        self._states[error.sqlstate] += 1
+        if address in self._addresses or len(self._addresses) < _ADDRESSES:
+            self._addresses[address] += 1
+
+    def sum_up(self) -> None:
+        """Log what was counted, and begin anew."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        if self._states:
+            count, ((most, times),) = self._states.total(), self._addresses.most_common(1)
+            states = ", ".join(f"{state} {number}" for state, number in self._states.most_common())
+            told = {"event": "disconnects", "count": count, "sqlstates": dict(self._states), "peer": most}
+            message = "%d more connections ended within %g s: %s; %d of them from %s"
+            logger.warning(message, count, self._seconds, states, times, most, extra={"fields": told})
+        self._count = 0
+        self._states.clear()
+        self._addresses.clear()

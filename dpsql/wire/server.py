@@ -16,27 +16,34 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Final, TypeVar
 
-from dpsql.errors import Error, QueryCanceled, ServerShutdown, TooManyConnections, UnknownDatabase
-from dpsql.session import Session
+from dpsql.errors import AuthenticationFailed, Error, QueryCanceled, ServerShutdown, TooManyConnections, UnknownDatabase
+from dpsql.gateway.session import Session
 from dpsql.wire.backend import FATAL, BackendKeyData, ParameterStatus, ReadyForQuery
 from dpsql.wire.client import Disconnected
-from dpsql.wire.connection import Connection
-from dpsql.wire.fair import FairPool
-from dpsql.wire.frontend import CancelRequest, Terminate
-from dpsql.wire.guesses import Guesses
-from dpsql.wire.login import Gate, Login, log_in
+from dpsql.wire.connection import ClientConnection
+from dpsql.wire.fair_pool import FairPool
+from dpsql.wire.frontend import CancelRequest, StartupMessage, Terminate
+from dpsql.wire.login import Gate, Lobby, Login, greet, log_in
+from dpsql.wire.login_throttle import LoginThrottle
 from dpsql.wire.metrics import Metrics
 from dpsql.wire.protocol import MessageLimits, ServerProtocol, State
-from dpsql.wire.report import error_response, logger
+from dpsql.wire.report import Endings, error_response, logger
 from dpsql.wire.session import WireSession
 from dpsql.wire.tls import ServerTls
+from dpsql.wire.watchdog import Watchdog
 
 T = TypeVar("T")
 
+Network = IPv4Network | IPv6Network
+
 _SERVICE_THREADS: Final = 2
-_CANCEL_SECONDS: Final = 5.0
+_CANCEL_SECONDS: Final = 2.0
+LEAST_GRACE: Final = 1.0
+_REFUSED_SECONDS: Final = 2.0
+_REFUSED_AT_ONCE: Final = 50
 _KEY_BYTES: Final = 4
 # Drivers parse the leading number, and go by it: what they then ask for is what PostgreSQL 15 has.
 _FIXED_PARAMETERS: Final = {
@@ -56,17 +63,18 @@ _FIXED_PARAMETERS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ClientLimits:
     """What a client may take.
 
     Attributes:
         connections: Clients logged in at a time.
         user_connections: Clients of one user among them.
-        logins: Clients logging in at a time, half of them from one address; cancel requests count among them.
+        logins: Clients logging in at a time, half of them from one address; cancel requests count among them. A
+            further one takes the place of the one that has been silent longest.
         login_seconds: From connecting to being logged in.
         idle_seconds: Between two messages.
         write_seconds: For reading a reply.
-        failure_delay: Seconds that a first failed login waits; see `dpsql.wire.guesses`.
+        failure_delay: Seconds that a first failed login waits; see `dpsql.wire.login_throttle`.
         names: Prepared statements, and portals, of a client.
         messages: Bytes of a message.
     """
@@ -89,7 +97,7 @@ class _Guest:
         self,
         process_id: int,
         user: str,
-        connection: Connection,
+        connection: ClientConnection,
         session: Session,
         statements: FairPool,
         service: ThreadPoolExecutor,
@@ -122,6 +130,11 @@ class _Guest:
             self._cancelled = True
             self._service.submit(self.session.cancel)
 
+    def end(self) -> None:
+        """Cancel what runs, and send the client away."""
+        self.cancel()
+        self._connection.stop()
+
     def _unless_cancelled(self, function: Callable[[], T]) -> T:
         """Call a function, but not if it was cancelled while it waited for a thread: it would be charged for nobody."""
         if self._cancelled:
@@ -143,6 +156,7 @@ class GatewayServer:
         limits: What clients may take.
         workers: Statements that run at a time.
         metrics: What is counted here.
+        trusted_proxies: Networks of proxies, which begin each connection with a PROXY header.
         decoy_secret: Keeps the salts of unknown users the same over restarts and over several gateways; random if
             None, which shows who exists to whoever compares salts before and after a restart.
     """
@@ -157,9 +171,10 @@ class GatewayServer:
         port: int = 6543,
         tls: ServerTls | None = None,
         require_tls: bool = False,
-        limits: Limits | None = None,
+        limits: ClientLimits | None = None,
         workers: int = 8,
         metrics: Metrics | None = None,
+        trusted_proxies: Collection[Network] = (),
         decoy_secret: bytes | None = None,
     ) -> None:
         if require_tls and tls is None:
@@ -167,23 +182,26 @@ class GatewayServer:
         self._open_session = open_session
         self._databases = frozenset(databases)
         self._host, self._port = host, port
-        self._limits = limits or Limits()
+        self._limits = limits or ClientLimits()
         self._statements = FairPool(workers)
         self._service = ThreadPoolExecutor(_SERVICE_THREADS, thread_name_prefix="dpsql-service")
-        self._guesses = Guesses(self._limits.failure_delay)
+        self._throttle = LoginThrottle(self._limits.failure_delay)
         self._gate = Gate(
             lambda user: self._serve_call(partial(lookup, user)),
             tls,
             require_tls,
             decoy_secret or secrets.token_bytes(32),
-            self._guesses,
+            self._throttle,
         )
+        self._trusted_proxies = tuple(trusted_proxies)
         self._server: asyncio.Server | None = None
-        self._clients: dict[Connection, asyncio.Task[None]] = {}
+        self._clients: dict[ClientConnection, asyncio.Task[None]] = {}
         self._guests: dict[int, _Guest] = {}
         self._process_ids = itertools.count(1)
         self._seated: Counter[str] = Counter()
-        self._knocking: Counter[str] = Counter()
+        self._lobby = Lobby(self._limits.logins)
+        self._endings = Endings()
+        self._refused = 0
         self._closing = False
         self._closed = asyncio.Event()
         self._metrics = metrics or Metrics()
@@ -214,18 +232,33 @@ class GatewayServer:
         self._port = self._server.sockets[0].getsockname()[1]
         logger.info("listening on %s:%d", self._host, self._port)
 
+    async def watch(self) -> None:
+        """End the process where it stands still; runs until cancelled, in the main thread."""
+        await Watchdog(lambda: self._statements.waiting, lambda: self._statements.ended).run()
+
     async def serve_forever(self) -> None:
         """Return once the gateway is closed."""
         await self._closed.wait()
 
+    def end_sessions(self, users: Collection[str]) -> None:
+        """End the sessions of users, and cancel what they run."""
+        for guest in self._guests.values():
+            if guest.user in users:
+                guest.end()
+
     async def close(self, grace: float = 10.0) -> None:
-        """Stop: accept nobody, let running statements end for `grace` seconds, cancel the others, say goodbye."""
+        """Stop within `grace` seconds, but at least one: accept nobody, let statements end, cancel those that are left.
+
+        A statement that ignores its cancel is left to its thread.
+        """
+        grace = max(grace, LEAST_GRACE)
+        cancels = min(_CANCEL_SECONDS, grace / 2)
         self._closing = True
         if self._server is not None:
             self._server.close()
         for connection in self._clients:
             connection.stop()
-        for seconds in (grace, _CANCEL_SECONDS):
+        for seconds in (grace - cancels, cancels):
             if self._clients:
                 await asyncio.wait(self._clients.values(), timeout=seconds)
             for guest in self._guests.values():
@@ -234,14 +267,23 @@ class GatewayServer:
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
+        self._endings.sum_up()
         self._statements.shutdown()
         self._service.shutdown(wait=False)
         self._closed.set()
 
-    def _new_connection(self) -> Connection:
-        return Connection(ServerProtocol(self._limits.messages), self._limits.write_seconds, self._welcome)
+    def _new_connection(self) -> ClientConnection:
+        protocol = ServerProtocol(self._limits.messages)
+        return ClientConnection(protocol, self._limits.write_seconds, self._welcome, self._is_proxy)
 
-    def _welcome(self, connection: Connection) -> None:
+    def _is_proxy(self, address: str) -> bool:
+        if not self._trusted_proxies:
+            return False
+        found = ip_address(address)
+        plain = getattr(found, "ipv4_mapped", None) or found  # as a socket for both families names one of IPv4
+        return any(plain in network for network in self._trusted_proxies)
+
+    def _welcome(self, connection: ClientConnection) -> None:
         if self._closing:  # it came in when nobody was to come any more
             connection.stop()
         self._clients[connection] = asyncio.get_running_loop().create_task(self._serve(connection))
@@ -249,7 +291,7 @@ class GatewayServer:
     async def _serve_call(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._service, function)
 
-    async def _serve(self, connection: Connection) -> None:
+    async def _serve(self, connection: ClientConnection) -> None:
         """Serve one client from its first byte to its last."""
         try:
             await self._log_in_and_answer(connection)
@@ -261,34 +303,46 @@ class GatewayServer:
             connection.close()
             del self._clients[connection]
 
-    async def _say_goodbye(self, connection: Connection, error: Exception) -> None:
+    async def _say_goodbye(self, connection: ClientConnection, error: Exception) -> None:
         if isinstance(error, Error):
-            told = {"event": "disconnect", "peer": connection.peer, "sqlstate": error.sqlstate}
-            message = "connection from %s ended: %s %a"
-            logger.info(message, connection.peer, error.sqlstate, error.message, extra={"fields": told})
+            self._endings.add(connection.peer, connection.address, error)
+        if connection.protocol.state is State.STARTUP and not await self._hear_out(connection):
+            return
         if connection.protocol.state is not State.CLOSED:
             try:
                 await connection.send(error_response(error, FATAL))
+                await connection.throw_away()
             except Disconnected:
                 return
 
-    async def _log_in_and_answer(self, connection: Connection) -> None:
-        if len(self._clients) - len(self._guests) > self._limits.logins:
-            raise TooManyConnections("sorry, too many clients already", hint="Try again in a moment.")
-        self._guesses.check(connection.address)
+    async def _hear_out(self, connection: ClientConnection) -> bool:
+        """Agree on encryption with a client that is sent away, for it believes no error before; tell whether it did."""
+        if self._refused >= _REFUSED_AT_ONCE:
+            return False
+        self._refused += 1
         try:
-            with self._turn(connection.address):
+            async with asyncio.timeout(_REFUSED_SECONDS):
+                return isinstance(await greet(connection, self._gate.tls), StartupMessage)
+        except (Disconnected, TimeoutError, Error):
+            return False
+        finally:
+            self._refused -= 1
+
+    async def _log_in_and_answer(self, connection: ClientConnection) -> None:
+        try:
+            with self._lobby.place(connection):
                 login = await self._log_in(connection)
         except Error as error:
-            self._metrics.logins.add(error.sqlstate)
+            self._metrics.logins.labels(error.sqlstate).inc()
             raise
         if isinstance(login, CancelRequest):
             await self._cancel(login, connection.address)
             return
-        self._metrics.logins.add("00000")
+        self._metrics.logins.labels("00000").inc()
         with self._seat(login.user):
             guest = await self._admit(connection, login)
             try:
+                await self._check_again(login)
                 await self._open(connection, guest, login)
                 await self._answer(connection, guest)
             finally:
@@ -296,20 +350,7 @@ class GatewayServer:
                 self._service.submit(guest.session.close)
                 self._log("logout", "session of %a on %a from %s ended", connection, login)
 
-    @contextmanager
-    def _turn(self, address: str) -> Iterator[None]:
-        """Hold one of the places for clients that log in; one address has half of them, so that others get in."""
-        if self._knocking[address] >= max(self._limits.logins // 2, 1):
-            raise TooManyConnections("too many logins from this address", hint="Try again in a moment.")
-        self._knocking[address] += 1
-        try:
-            yield
-        finally:
-            self._knocking[address] -= 1
-            if not self._knocking[address]:
-                del self._knocking[address]
-
-    async def _log_in(self, connection: Connection) -> Login | CancelRequest:
+    async def _log_in(self, connection: ClientConnection) -> Login | CancelRequest:
         try:
             async with asyncio.timeout(self._limits.login_seconds):
                 return await log_in(connection, self._gate)
@@ -331,7 +372,7 @@ class GatewayServer:
             if not self._seated[user]:
                 del self._seated[user]
 
-    async def _admit(self, connection: Connection, login: Login) -> _Guest:
+    async def _admit(self, connection: ClientConnection, login: Login) -> _Guest:
         if login.database not in self._databases:
             raise UnknownDatabase(f'database "{login.database}" does not exist')
         session = await self._serve_call(partial(self._make_session, login))
@@ -340,6 +381,11 @@ class GatewayServer:
         self._guests[guest.process_id] = guest
         self._log("login", "session of %a on %a from %s", connection, login)
         return guest
+
+    async def _check_again(self, login: Login) -> None:
+        """Refuse a password that was changed while it was judged: `end_sessions` may have come before the session."""
+        if await self._gate.lookup(login.user) != login.verifier:
+            raise AuthenticationFailed(f'the password of user "{login.user}" was changed')
 
     def _make_session(self, login: Login) -> Session:
         session = self._open_session(login.user, login.database)
@@ -351,7 +397,7 @@ class GatewayServer:
             raise
         return session
 
-    async def _open(self, connection: Connection, guest: _Guest, login: Login) -> None:
+    async def _open(self, connection: ClientConnection, guest: _Guest, login: Login) -> None:
         parameters = _FIXED_PARAMETERS | {"session_authorization": login.user} | dict(guest.session.parameters)
         await connection.send(
             *(ParameterStatus(name, value) for name, value in parameters.items()),
@@ -359,7 +405,7 @@ class GatewayServer:
             ReadyForQuery(guest.session.transaction),
         )
 
-    async def _answer(self, connection: Connection, guest: _Guest) -> None:
+    async def _answer(self, connection: ClientConnection, guest: _Guest) -> None:
         session = WireSession(connection.protocol, guest.session, guest, self._limits.names)
         while True:
             try:
@@ -371,7 +417,7 @@ class GatewayServer:
                 return
             await session.handle(message)
 
-    def _log(self, event: str, message: str, connection: Connection, login: Login) -> None:
+    def _log(self, event: str, message: str, connection: ClientConnection, login: Login) -> None:
         told = {"event": event, "user": login.user, "database": login.database, "peer": connection.peer}
         logger.info(message, login.user, login.database, connection.peer, extra={"fields": told})
 
@@ -381,14 +427,22 @@ class GatewayServer:
         metrics.gauge("dpsql_calls_running", "Calls that have a worker.", lambda: self._statements.running)
         metrics.gauge("dpsql_calls_waiting", "Calls that wait for a worker.", lambda: self._statements.waiting)
         metrics.gauge("dpsql_accepting", "1 while new clients are let in.", lambda: int(self.accepting))
+        if self._gate.tls is not None:
+            metrics.gauge(
+                "dpsql_certificate_expiry_timestamp_seconds", "When the certificate ends.", self._certificate_ends
+            )
+
+    def _certificate_ends(self) -> float:
+        return 0.0 if self._gate.tls is None else self._gate.tls.expires.timestamp()
 
     async def _cancel(self, request: CancelRequest, address: str) -> None:
         """Cancel a guest's statement; a wrong key waits like a wrong password, so that few can be tried."""
         guest = self._guests.get(request.process_id)
         if guest is None:
             return
+        self._throttle.check(guest.user, address)
         if hmac.compare_digest(guest.secret_key, request.secret_key):
             guest.cancel()
             return
-        with self._guesses.failed(guest.user, address) as seconds:
+        with self._throttle.failed(guest.user, address) as seconds:
             await asyncio.sleep(seconds)

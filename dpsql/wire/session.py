@@ -11,39 +11,22 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from dpsql.compiler.statements import CloseStatement, CopyOptions, DeallocateStatement, FetchStatement
-from dpsql.cursors import Place
+from dpsql.compiler.sql.statements import CloseStatement, CopyOptions, DeallocateStatement, FetchStatement
 from dpsql.errors import (
     InvalidSyntax,
     ProtocolViolation,
     UnknownPortal,
     UnsupportedQuery,
 )
-from dpsql.padding import held_back
-from dpsql.results import Description, Result, ResultColumn
-from dpsql.session import Session, Statement
+from dpsql.gateway.cursors import Place
+from dpsql.gateway.response_padding import held_back
+from dpsql.gateway.results import Description, Result, ResultColumn
+from dpsql.gateway.session import Session, Statement
 from dpsql.sqltypes import SqlType
 from dpsql.textformat import read_text
-from dpsql.wire.backend import (
-    BackendMessage,
-    BindComplete,
-    CloseComplete,
-    CommandComplete,
-    CopyEnd,
-    CopyOutResponse,
-    CopyRow,
-    EmptyQueryResponse,
-    NoData,
-    ParameterDescription,
-    ParameterStatus,
-    ParseComplete,
-    PortalSuspended,
-    ReadyForQuery,
-    RowDescription,
-)
+from dpsql.wire import backend, frontend
 from dpsql.wire.client import Client, Disconnected
 from dpsql.wire.copyformat import copy_rows, format_code
-from dpsql.wire.frontend import Bind, Close, Describe, Execute, Flush, FrontendMessage, FunctionCall, Parse, Query, Sync
 from dpsql.wire.oidtypes import of_column, of_declared, of_oid, of_sql_type
 from dpsql.wire.pgtypes import PgType, of_type, spread_formats
 from dpsql.wire.portals import (
@@ -59,7 +42,9 @@ from dpsql.wire.styles import Style
 
 _CHUNK: Final = 64 << 10
 _BATCH: Final = 2560
-"""So many values are written at once; other clients wait for them, and the memory of a reply is bounded by them."""
+"""So many values are written at once at most; other clients wait for them."""
+_FIRST_ROWS: Final = 64
+"""So many rows are written first; the next batches have as many as fit a chunk, going by the bytes of the last."""
 _FORGETS_STATEMENTS: Final = ("DEALLOCATE ALL", "DISCARD ALL")
 
 
@@ -82,7 +67,7 @@ class WireSession:
         self._pending = bytearray()
         self._in_exchange = False
 
-    async def handle(self, message: FrontendMessage) -> None:
+    async def handle(self, message: frontend.FrontendMessage) -> None:
         """Reply to one message.
 
         Raises:
@@ -97,37 +82,37 @@ class WireSession:
             self._session.fail()
             self._send(error_response(error))
             await self._flush()
-        if isinstance(message, Query | FunctionCall | Sync):
+        if isinstance(message, frontend.Query | frontend.FunctionCall | frontend.Sync):
             await self._ready()
 
-    async def _dispatch(self, message: FrontendMessage) -> None:
+    async def _dispatch(self, message: frontend.FrontendMessage) -> None:
         match message:
-            case Query():
+            case frontend.Query():
                 await self._query(message)
-            case Parse():
+            case frontend.Parse():
                 await self._parse(message)
-            case Bind():
+            case frontend.Bind():
                 await self._bind(message)
-            case Describe():
+            case frontend.Describe():
                 self._describe(message)
-            case Execute():
+            case frontend.Execute():
                 await self._execute(message)
-            case Close():
+            case frontend.Close():
                 (self._statements if message.kind == b"S" else self._portals).discard(message.name)
-                self._send(CloseComplete())
-            case Flush():
+                self._send(backend.CloseComplete())
+            case frontend.Flush():
                 await self._flush()
-            case FunctionCall():
+            case frontend.FunctionCall():
                 raise UnsupportedQuery("function calls by OID are not supported", hint="Use SELECT.")
 
-    async def _query(self, message: Query) -> None:
+    async def _query(self, message: frontend.Query) -> None:
         """Run the statements of a simple query up to the first that fails."""
         self._statements.discard(b"")
         self._portals.discard(b"")
         sql = read_text(message.sql)
         statements = await self._client.call(partial(self._session.parse, sql))
         if not statements:
-            self._send(EmptyQueryResponse())
+            self._send(backend.EmptyQueryResponse())
         self._begin(several=len(statements) > 1)
         for statement in statements:
             result = await self._run(statement, ())
@@ -135,11 +120,11 @@ class WireSession:
                 await self._send_copy(result, result.copy)
             elif result.columns is not None:
                 formats = spread_formats((), len(result.columns))
-                self._send(RowDescription(row_fields(result.columns, formats)))
+                self._send(backend.RowDescription(row_fields(result.columns, formats)))
                 await self._send_rows(result.columns, formats, result.rows)
             self._complete(result.tag)
 
-    async def _parse(self, message: Parse) -> None:
+    async def _parse(self, message: frontend.Parse) -> None:
         self._statements.check_free(message.statement)
         declared = tuple(map(of_declared, message.parameter_oids))
         sql = read_text(message.sql)
@@ -148,7 +133,7 @@ class WireSession:
         parameters = _parameter_types(declared, description)
         prepared = PreparedStatement(statement, parameters, description, age)
         self._statements.add(message.statement, prepared)
-        self._send(ParseComplete())
+        self._send(backend.ParseComplete())
 
     def _prepare(self, sql: str, declared: Sequence[PgType | None]) -> tuple[Statement | None, Description]:
         """Return the one statement of a text and its description; pure, but for the time it takes."""
@@ -160,7 +145,7 @@ class WireSession:
         types = tuple(None if kind is None else kind.type for kind in declared)
         return statements[0], self._session.describe(statements[0], types)
 
-    async def _bind(self, message: Bind) -> None:
+    async def _bind(self, message: frontend.Bind) -> None:
         prepared = self._statements[message.statement]
         self._portals.check_free(message.portal)
         if len(message.parameters) != len(prepared.parameters):
@@ -177,13 +162,13 @@ class WireSession:
         results = spread_formats(message.result_formats, len(columns or ()))
         used = values[: len(prepared.description.parameters)]
         self._portals.add(message.portal, Portal(prepared, used, results))
-        self._send(BindComplete())
+        self._send(backend.BindComplete())
 
-    def _describe(self, message: Describe) -> None:
+    def _describe(self, message: frontend.Describe) -> None:
         """Say the shape of a result as it was when the statement was prepared: it cannot have another."""
         if message.kind == b"S":
             prepared = self._statements[message.name]
-            self._send(ParameterDescription(tuple(kind.oid for kind in prepared.parameters)))
+            self._send(backend.ParameterDescription(tuple(kind.oid for kind in prepared.parameters)))
             columns = prepared.description.columns
             formats = spread_formats((), len(columns or ()))
         elif message.name in self._portals:
@@ -192,14 +177,14 @@ class WireSession:
         else:  # a cursor that SQL has declared is a portal too
             columns = self._session.describe_cursor(read_text(message.name))
             formats = spread_formats((), len(columns))
-        self._send(NoData() if columns is None else RowDescription(row_fields(columns, formats)))
+        self._send(backend.NoData() if columns is None else backend.RowDescription(row_fields(columns, formats)))
 
-    async def _execute(self, message: Execute) -> None:
+    async def _execute(self, message: frontend.Execute) -> None:
         self._begin()
         portal = self._portals[message.portal]
         statement = portal.prepared.statement
         if statement is None:
-            self._send(EmptyQueryResponse())
+            self._send(backend.EmptyQueryResponse())
             return
         if portal.result is not None and _row_columns(portal.result) is None:
             raise UnknownPortal("portal has already been run", hint="Bind the statement again.")
@@ -230,7 +215,7 @@ class WireSession:
         await self._send_rows(result.columns, portal.formats, batch)
         if max_rows > 0 and len(batch) == max_rows:
             # As PostgreSQL: that this was the last row shows only when one more is asked for.
-            self._send(PortalSuspended())
+            self._send(backend.PortalSuspended())
         else:
             self._complete(_counted(result.tag, len(batch)))
 
@@ -257,7 +242,7 @@ class WireSession:
         for notice in result.notices:
             self._send(notice_response(notice))
         for name, value in result.parameters:
-            self._send(ParameterStatus(name, value))
+            self._send(backend.ParameterStatus(name, value))
         if result.tag in _FORGETS_STATEMENTS:
             self._statements.clear()
         return result
@@ -316,11 +301,11 @@ class WireSession:
 
     async def _send_copy(self, result: Result, options: CopyOptions) -> None:
         columns = result.columns or ()
-        self._send(CopyOutResponse(format_code(options), len(columns)))
+        self._send(backend.CopyOutResponse(format_code(options), len(columns)))
         for data in copy_rows(options, columns, result.rows, Style.of(self._session.output_settings)):
-            self._send(CopyRow(data))
+            self._send(backend.CopyRow(data))
             await self._breathe()
-        self._send(CopyEnd())
+        self._send(backend.CopyEnd())
 
     async def _breathe(self) -> None:
         """Send on what has piled up; writing may not have to wait at all, and others get their turn all the same."""
@@ -333,16 +318,20 @@ class WireSession:
     ) -> None:
         style = Style.of(self._session.output_settings)
         kinds = [of_column(column, style) for column in columns]
-        size = max(_BATCH // max(len(columns), 1), 1)
-        for start in range(0, len(rows), size):
+        most = max(_BATCH // max(len(columns), 1), 1)
+        start, size = 0, min(_FIRST_ROWS, most)
+        while start < len(rows):
             batch = rows[start : start + size]
             by_column = zip(kinds, formats, zip(*batch, strict=True), strict=True) if kinds else ()
             written = [kind.column(code, values) for kind, code, values in by_column]
-            self._pending += self._protocol.send_rows(written, len(batch))
+            data = self._protocol.send_rows(written, len(batch))
+            self._pending += data
+            start += size
+            size = min(max(_CHUNK * len(batch) // len(data), 1), most)
             await self._breathe()
 
     def _complete(self, tag: str) -> None:
-        self._send(CommandComplete(tag) if tag else EmptyQueryResponse())
+        self._send(backend.CommandComplete(tag) if tag else backend.EmptyQueryResponse())
 
     def _begin(self, *, several: bool = False) -> None:
         """From here to ReadyForQuery everything is one transaction, as in PostgreSQL."""
@@ -354,15 +343,15 @@ class WireSession:
         if self._in_exchange:
             self._in_exchange = False
             for name, value in self._session.end_implicit():
-                self._send(ParameterStatus(name, value))
+                self._send(backend.ParameterStatus(name, value))
         status = self._session.transaction
         if status == "I":
             # No portal outlives its transaction.
             self._portals.clear()
-        self._send(ReadyForQuery(status))
+        self._send(backend.ReadyForQuery(status))
         await self._flush()
 
-    def _send(self, message: BackendMessage) -> None:
+    def _send(self, message: backend.BackendMessage) -> None:
         self._pending += self._protocol.send(message)
 
     async def _flush(self) -> None:

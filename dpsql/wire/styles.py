@@ -7,14 +7,14 @@ settings; `EncodeDateTime` and `EncodeInterval` in its source.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, Final
-from zoneinfo import ZoneInfo
 
 import numpy
 
 from dpsql import textformat
 from dpsql.sqltypes import Span, SqlType
+from dpsql.textformat import zone
 from dpsql.wire.pgtypes import PgType, Writer
 
 _ZONE_LETTERS: Final = 10
@@ -93,7 +93,7 @@ class Style:
     def timestamptz(self, value: datetime) -> str:
         """A moment, with its offset or the name of its time zone."""
         aware = value if value.tzinfo else value.replace(tzinfo=UTC)
-        local = aware if self.zone is None else aware.astimezone(_zone(self.zone))
+        local = aware if self.zone is None else aware.astimezone(zone(self.zone))
         if self.dates == "ISO":
             return textformat.timestamptz(local)
         return f"{self.timestamp(local)} {(local.tzname() or '')[:_ZONE_LETTERS]}"
@@ -175,11 +175,6 @@ def styled(kind: PgType, style: Style) -> PgType:
 
     text: Writer = write
     return replace(kind, write=(text, kind.write[1]), at_once={})
-
-
-@cache
-def _zone(name: str) -> ZoneInfo:
-    return ZoneInfo(name)
 
 
 def _rounded(value: float, digits: int) -> str:

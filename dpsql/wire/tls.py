@@ -3,6 +3,7 @@
 import hashlib
 import ssl
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,9 @@ _SIGNATURE_HASHES: Final = {
     "1.2.840.10045.4.3.4": "sha512",
 }
 
+_VERSION_TAG: Final = 0xA0
+_UTC_TIME_TAG: Final = 0x17
+
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
@@ -29,12 +33,14 @@ class ServerTls:
     Attributes:
         context: What handshakes are made with.
         channel_binding: The tls-server-end-point value; None (no SCRAM-SHA-256-PLUS) where RFC 5929 defines none.
+        expires: When the certificate ends.
         certificate: The file of the certificate.
         key: The file of its key.
     """
 
     context: ssl.SSLContext
     channel_binding: bytes | None
+    expires: datetime
     certificate: Path
     key: Path
 
@@ -67,13 +73,28 @@ def load_tls(certificate: Path, key: Path) -> ServerTls:
             detail=str(error),
             hint="Both are PEM files; the key must be the certificate's own, without a passphrase.",
         ) from error
-    return ServerTls(context, end_point_hash(leaf), certificate, key)
+    return ServerTls(context, end_point_hash(leaf), expiry(leaf), certificate, key)
 
 
 def end_point_hash(certificate: bytes) -> bytes | None:
     """Return the tls-server-end-point value of a DER certificate, or None where its signature names no single hash."""
     algorithm = _SIGNATURE_HASHES.get(_signature_algorithm(certificate))
     return None if algorithm is None else hashlib.new(algorithm, certificate).digest()
+
+
+def expiry(certificate: bytes) -> datetime:
+    """Return when a DER certificate ends: notAfter, in Validity, the fifth field of tbsCertificate (RFC 5280)."""
+    outer, _ = _element(certificate)
+    fields, _ = _element(outer)
+    if fields[0] == _VERSION_TAG:
+        _, fields = _element(fields)
+    for _ in ("serialNumber", "signature", "issuer"):
+        _, fields = _element(fields)
+    validity, _ = _element(fields)
+    _, after = _element(validity)
+    text, _ = _element(after)
+    form = "%y%m%d%H%M%SZ" if after[0] == _UTC_TIME_TAG else "%Y%m%d%H%M%SZ"
+    return datetime.strptime(text.decode("ascii"), form).replace(tzinfo=UTC)
 
 
 def _signature_algorithm(certificate: bytes) -> str:

@@ -8,22 +8,26 @@ that has broken the promise. A game is long enough for that to show beyond doubt
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import duckdb
 
 from dpsql.backends import open_backend
-from dpsql.engine import Engine
 from dpsql.errors import Error
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.session import Session
 from dpsql.ledger import open_ledger
 from dpsql.policy import load_policy
-from dpsql.session import Session
 from tests.attacks.naive import Ask, NaiveGateway, Refused, Rows
+from tests.engines import HOSTS
 from tests.faults.forks import Forks
+from tests.postgres import Server
+
+T = TypeVar("T")
 
 OTHERS: Final = 1000
 TARGET: Final = "age = 108 AND city = 'Nowhere'"
@@ -60,7 +64,8 @@ _POLICY: Final = """
 version = 1
 [dataset]
 name = "arena"
-url = "duckdb:///{file}"
+url = "{url}"
+schema = "main"
 privacy_unit = "person"
 data_version = "1"
 reply_quantum = "{quantum} ms"
@@ -92,9 +97,13 @@ met = {{ type = "timestamp", lower = 2024-01-01T00:00:00, upper = 2024-12-31T00:
 """
 _TERMS: Final = {
     **{"epsilon": EPSILON, "delta": 1e-6, "query": EPSILON, "query_delta": 1e-9, "accountant": "basic"},
-    **{"quantum": 0, "data": ""},
+    **{"quantum": 0, "data": "", "engine": "duckdb"},
 }
-"""What a policy says, unless an attack needs it otherwise; `data` names databases that `Arena.add` has made."""
+"""What a policy says, unless an attack needs it otherwise; `data` names databases that `Arena.add` has made, and
+`engine` says where they are held."""
+
+
+StartServer = Callable[[], AbstractContextManager[Server]]
 
 
 @dataclass(frozen=True)
@@ -103,6 +112,12 @@ class Verdict:
 
     text: str
     succeeded: bool
+
+
+def together(verdicts: Mapping[str, Verdict]) -> Verdict:
+    """An attack on dpsql over several engines: it succeeds where it does over one."""
+    told = (f"{engine}: {verdict.text}" for engine, verdict in verdicts.items())
+    return Verdict("; ".join(told), any(verdict.succeeded for verdict in verdicts.values()))
 
 
 @dataclass(frozen=True)
@@ -134,16 +149,19 @@ class Arena:
 
     Args:
         folder: Where their files are made.
+        start: Starts a PostgreSQL server, which runs as long as there are attacks on it.
         rounds: How many rounds a game has.
         thorough: Whether attacks may take their time.
     """
 
-    def __init__(self, folder: Path, *, rounds: int = ROUNDS, thorough: bool = False) -> None:
+    def __init__(self, folder: Path, start: StartServer, *, rounds: int = ROUNDS, thorough: bool = False) -> None:
         self.rounds, self.thorough = rounds, thorough
+        self._start = start
         self.folder = folder
         self._engines: dict[tuple[object, ...], Engine] = {}
         self._users = 0
         self._held = ExitStack()
+        self.hosts = {name: make(lambda: self.server) for name, make in HOSTS.items()}
         self.add("", "")
 
     def close(self) -> None:
@@ -161,6 +179,15 @@ class Arena:
     def forks(self) -> Forks:
         """Where gateways are forked from that are to die."""
         return self._held.enter_context(Forks())
+
+    @cached_property
+    def server(self) -> Server:
+        """A PostgreSQL server."""
+        return self.held(self._start())
+
+    def held(self, context: AbstractContextManager[T]) -> T:
+        """What a context gives; it is left when the arena is closed."""
+        return self._held.enter_context(context)
 
     def naive(self, present: bool, data: str = "", /, **options: int) -> NaiveGateway:
         """A new naive gateway."""
@@ -209,7 +236,8 @@ class Arena:
         name = f"arena{len(self._engines)}"
         policy = self.folder / f"{name}.toml"
         values = {**_TERMS, **terms}
-        values["file"] = self.file("dpsql", present, values["data"]).name
+        file = self.file("dpsql", present, values["data"])
+        values["url"] = self.held(self.hosts[str(values["engine"])].serve(file))
         policy.write_text(_POLICY.format_map(values), encoding="utf-8")
         loaded = load_policy(policy)
         ledger = open_ledger(f"sqlite:///{self.folder / name}.sqlite")
@@ -250,9 +278,9 @@ def number(ask: Ask, sql: str) -> float:
 
 
 @contextmanager
-def open_arena(folder: Path, *, rounds: int = ROUNDS, thorough: bool = False) -> Iterator[Arena]:
+def open_arena(folder: Path, start: StartServer, *, rounds: int = ROUNDS, thorough: bool = False) -> Iterator[Arena]:
     """An arena, closed at the end."""
-    arena = Arena(folder, rounds=rounds, thorough=thorough)
+    arena = Arena(folder, start, rounds=rounds, thorough=thorough)
     try:
         yield arena
     finally:

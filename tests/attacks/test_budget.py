@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from dpsql.session import Session
+from dpsql.gateway.session import Session
 from tests.attacks.arena import EPSILON, Arena, Comparison, Verdict, asking
 from tests.attacks.naive import Ask, Refused
 

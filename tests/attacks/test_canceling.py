@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from dpsql.backends import duckdb as duckdb_module
-from dpsql.session import Session
+from dpsql.gateway.session import Session
 from tests.attacks.arena import EPSILON, Arena, Comparison, Verdict, asking
 from tests.attacks.naive import Ask, Refused, Rows
 from tests.wire.conftest import RunningServer

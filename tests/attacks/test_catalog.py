@@ -3,7 +3,7 @@
 from contextlib import ExitStack, closing
 
 from dpsql.catalog.catalog import Catalogs
-from dpsql.session import Session
+from dpsql.gateway.session import Session
 from tests.attacks.arena import Arena, Comparison, Verdict, asking
 from tests.attacks.naive import Ask, Refused
 
@@ -51,7 +51,7 @@ def compare(arena: Arena) -> Comparison:
         for present in (True, False):
             user = arena.session(present).user
             catalogs = held.enter_context(closing(Catalogs({"arena": arena.engine(present)})))
-            asks.append(asking(Session(arena.engine(present), user, catalogs.browser("arena", user))))
+            asks.append(asking(Session(arena.engine(present), user, catalogs.provider("arena", user))))
         return Comparison("catalog, EXPLAIN", verdict(arena.naive(True).ask, arena.naive(False).ask), verdict(*asks))
 
 

@@ -4,6 +4,7 @@ The client does not verify certificates, as by default. What the two ends agreed
 who changes bytes on the way: RFC 5802, section 6, says how SCRAM notices.
 """
 
+import select
 import socket
 import ssl
 import threading
@@ -18,9 +19,10 @@ from dpsql.wire.frontend import SSLRequest
 from dpsql.wire.scram import PLAIN, PLUS
 from tests.attacks.arena import Arena, Comparison, Verdict
 from tests.attacks.test_login import naive_server
+from tests.waiting import HANG_SECONDS
 from tests.wire.conftest import HERE, RunningServer
 
-SECONDS = 10
+SECONDS = HANG_SECONDS
 ASKS_FOR_TLS = SSLRequest().encode()
 OFFERED = AuthenticationSASL((PLUS, PLAIN)).encode()
 """What the gateway offers under TLS."""
@@ -61,10 +63,7 @@ class Middle:
                 assert server.recv(1) == b"S"
                 server = _any_tls().wrap_socket(server)
         with client, server:
-            back = threading.Thread(target=_pass, args=(server, client, self.down))
-            back.start()
-            _pass(client, server, self.up)
-            back.join()
+            _pass_on({client: (server, self.up), server: (client, self.down)})
 
 
 WAYS = {
@@ -91,13 +90,27 @@ def _any_tls() -> ssl.SSLContext:
     return context
 
 
-def _pass(source: socket.socket, target: socket.socket, edit: Edit) -> None:
+def _pass_on(ends: dict[socket.socket, tuple[socket.socket, Edit]]) -> None:
+    """Pass on what each end sends. One thread does both ways: a TLS connection must not be read and written at once."""
     with suppress(OSError):
-        while data := source.recv(65536):
-            target.sendall(edit(data))
-    for end in (source, target):
-        with suppress(OSError):
-            end.shutdown(socket.SHUT_RDWR)
+        while ready := select.select(ends, (), (), SECONDS)[0]:
+            for source in ready:
+                target, edit = ends[source]
+                while (data := _received(source)) is not None:
+                    if not data:
+                        return
+                    target.sendall(edit(data))
+
+
+def _received(source: socket.socket) -> bytes | None:
+    """What has come, empty at the end; None if nothing is left, as after a TLS record that carries no data."""
+    source.setblocking(False)
+    try:
+        return source.recv(65536)
+    except (BlockingIOError, ssl.SSLWantReadError):
+        return None
+    finally:
+        source.settimeout(SECONDS)
 
 
 @contextmanager

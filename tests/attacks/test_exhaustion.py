@@ -11,12 +11,12 @@ from multiprocessing.synchronize import Barrier
 
 import psycopg
 
-from dpsql.wire.server import Limits
+from dpsql.wire.server import ClientLimits
 from tests.attacks.arena import Arena, Comparison, Verdict, asking
 from tests.attacks.naive import Ask, Refused
 from tests.attacks.test_login import STARTUP, naive_server
+from tests.waiting import wait_for
 from tests.wire.conftest import RunningServer
-from tests.wire.test_server import eventually
 
 ENDLESS = (
     "SELECT a.n + 100000 * b.n AS k, COUNT(*) FROM people, generate_series(1, 100000) AS a (n), "
@@ -30,7 +30,7 @@ LARGE = 100_000_000
 MANY, PROCESSES = 10_000, 4
 SECONDS = 300
 """Longer than all processes take together."""
-LOGINS = Limits().logins // 2
+LOGINS = ClientLimits().logins // 2
 """So many places there are for those of one address."""
 MOST = 10_000_000
 """So many bytes the kernel may have taken before anybody looks at them."""
@@ -143,7 +143,7 @@ def compare(arena: Arena) -> Comparison:
     server = RunningServer()
     try:
         dpsql = verdict(endless(asking(session), session.cancel), server.port, clients)
-        assert eventually(lambda: is_served(server.dsn)), "the gateway does not come back"
+        wait_for(lambda: is_served(server.dsn))
     finally:
         server.close()
     return Comparison("exhaustion", naive, dpsql)

@@ -32,7 +32,7 @@ from dpsql.wire.frontend import (
     Sync,
 )
 from dpsql.wire.scram import PLAIN
-from dpsql.wire.server import Limits
+from dpsql.wire.server import ClientLimits
 from tests.attacks.arena import Arena, Comparison, Verdict
 from tests.wire.conftest import CERTIFICATE, KEY, RunningServer
 
@@ -112,8 +112,8 @@ def naive_server() -> Iterator[int]:
 @contextmanager
 def gateway() -> Iterator[int]:
     """Failed logins are told after so long that all guesses come meanwhile, on however slow a machine."""
-    server = RunningServer(limits=Limits(failure_delay=2))
-    server.server._guesses._most = 2
+    server = RunningServer(limits=ClientLimits(failure_delay=2))
+    server.server._throttle._most = 2
     try:
         yield server.port
     finally:

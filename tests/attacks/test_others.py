@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from dpsql.errors import Error
-from dpsql.session import Session
+from dpsql.gateway.session import Session
 from tests.attacks.arena import Arena, Comparison, Verdict
 from tests.attacks.naive import Refused
 

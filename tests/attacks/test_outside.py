@@ -137,14 +137,15 @@ def test_every_engine_is_locked_down(arena: Arena) -> None:
     backend = engine._backend
     assert isinstance(backend, DuckDBBackend)
     with closing(Catalogs({"arena": engine})) as catalogs:
-        catalog = catalogs.browser("arena", arena.session(True).user)._role.engine._database
+        catalog = catalogs.provider("arena", arena.session(True).user)._role.engine._database
         for database in (backend._database, backend._shadow, engine._post._database, catalog):
             assert settings(database).items() >= LOCKED.items()
         for database in (backend._shadow, engine._post._database, catalog):
             assert settings(database).items() >= FEW.items()
             assert memory(database) <= MOST_BYTES
     found = settings(backend._database)
-    assert found["access_mode"] == "read_only"
+    attached = backend._database.execute("SELECT DISTINCT readonly FROM duckdb_databases() WHERE NOT internal")
+    assert attached.fetchall() == [(True,)]
     assert found["disabled_optimizers"].split(",") == ["statistics_propagation", "compressed_materialization"]
     with duckdb.connect() as free:  # which takes 80 % of the machine's memory
         assert memory(backend._database) == pytest.approx(memory(free) * 5 / 8, rel=0.1)

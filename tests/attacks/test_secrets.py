@@ -20,9 +20,9 @@ from dpsql.ledger import SqliteLedger
 from dpsql.wire.scram import make_verifier
 from tests.attacks.arena import SECRET, Arena, Comparison, Verdict
 from tests.attacks.test_login import EARLY, FIRST, STARTUP
-from tests.wire.test_server import eventually
+from tests.waiting import HANG_SECONDS, wait_for
 
-SECONDS = 30
+SECONDS = HANG_SECONDS
 PASSWORD, WRONG, CONSTANT = "canary_password", "canary_guess", "canary_constant"
 QUESTIONS = (
     f"SELECT COUNT(*) FROM people WHERE city = '{CONSTANT}'",
@@ -104,7 +104,7 @@ def dpsql(arena: Arena) -> dict[str, str]:
     ledger.close()
     words = ("-m", "dpsql", "serve", str(policy), "--port", "0", "--ledger", f"sqlite:///{path}")
     with running(arena.folder, path, *words) as program:
-        assert eventually(lambda: "listening on" in program.log.read_text(encoding="utf-8"), SECONDS)
+        wait_for(lambda: "listening on" in program.log.read_text(encoding="utf-8"))
         port = re.findall(r"listening on .*:(\d+)", program.log.read_text(encoding="utf-8"))[0]
 
         def told(password: str, sql: str) -> str:

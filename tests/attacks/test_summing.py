@@ -10,7 +10,7 @@ import pytest
 
 from dpsql.backends import Cancellation, DuckDBBackend
 from dpsql.backends import duckdb as duckdb_module
-from dpsql.compiler.statements import QueryStatement
+from dpsql.compiler.sql.statements import QueryStatement
 from tests.attacks.arena import Arena, Comparison, Verdict, number
 from tests.attacks.naive import Ask
 

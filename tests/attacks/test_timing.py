@@ -76,6 +76,6 @@ def compare(arena: Arena) -> Comparison:
 
 
 def test_nothing_is_told_by_replies_that_come_at_one_time() -> None:
-    """No clock here: what the attack measures is `make attack`'s, how replies are padded is tests/test_padding.py's."""
+    """No clock here: what the attack measures is `make attack`'s, padding that of tests/test_response_padding.py."""
     assert area([0.4, 0.4], [0.4, 0.4]) == 0.5
     assert area([0.2, 0.3], [0.01, 0.1]) == 1

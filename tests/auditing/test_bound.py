@@ -2,9 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
 
-from dpsql.auditing.bound import Event, Outcomes, epsilon_bound, lower_limit, upper_limit
+from dpsql.auditing.bound import Bound, Outcomes, OutcomeSet, lower_limit, upper_limit
+from dpsql.auditing.bound import bound_of as bounded
+from dpsql.auditing.claims import Claim
 
 
 @pytest.mark.parametrize("trials", [1, 10, 400, 5000])
@@ -34,26 +37,30 @@ def test_a_limit_has_the_tail_it_promises(hits: int) -> None:
     assert tail <= 1e-3
 
 
-def outcomes(*values: int | str | None) -> Outcomes:
-    return Outcomes(len(values), {"x": values})
+def outcomes(*values: float | None) -> Outcomes:
+    return Outcomes(len(values), {"x": np.array(values, dtype=np.float64)})
+
+
+def epsilon_bound(
+    chosen_on: tuple[Outcomes, Outcomes], counted_on: tuple[Outcomes, Outcomes], delta: float, error: float
+) -> Bound:
+    return bounded(chosen_on, counted_on, Claim(1.0, delta).least, error)
 
 
 def test_a_bound_is_the_ratio_of_the_limits() -> None:
     one, other = outcomes(*[1] * 500, *[0] * 500), outcomes(*[1] * 50, *[0] * 950)
     bound = epsilon_bound((one, other), (one, other), 0.0, 0.002)
     expected = math.log(lower_limit(500, 1000, 1e-3) / upper_limit(50, 1000, 1e-3))
-    assert bound.epsilon == pytest.approx(expected)
+    assert bound.least == pytest.approx(expected)
     assert bound.trials == 1000
     claimed = epsilon_bound((one, other), (one, other), 0.3, 0.002)
-    assert claimed.epsilon == pytest.approx(
-        math.log((lower_limit(500, 1000, 1e-3) - 0.3) / upper_limit(50, 1000, 1e-3))
-    )
+    assert claimed.least == pytest.approx(math.log((lower_limit(500, 1000, 1e-3) - 0.3) / upper_limit(50, 1000, 1e-3)))
 
 
 def test_either_side_may_be_the_likelier() -> None:
     one, other = outcomes(*[0] * 400), outcomes(*[0] * 200, *[3] * 200)
     for sides in ((one, other), (other, one)):
-        assert epsilon_bound(sides, sides, 0.0, 1e-3).epsilon > 2
+        assert epsilon_bound(sides, sides, 0.0, 1e-3).least > 2
 
 
 def test_an_event_that_is_chosen_proves_nothing_if_it_does_not_come_again() -> None:
@@ -61,19 +68,19 @@ def test_an_event_that_is_chosen_proves_nothing_if_it_does_not_come_again() -> N
     chance = outcomes(*[9] * 50, *[0] * 50)
     nothing = outcomes(*[0] * 100)
     bound = epsilon_bound((chance, nothing), (nothing, nothing), 0.0, 1e-3)
-    assert bound.event == Event("x", "=", 9, False) or bound.event == Event("x", ">=", 9, False)
-    assert bound.epsilon == 0
+    assert bound.event == OutcomeSet("x", "=", 9, False) or bound.event == OutcomeSet("x", ">=", 9, False)
+    assert bound.least == 0
 
 
 def test_delta_takes_away_what_it_may() -> None:
     one, other = outcomes(*[1] * 30, *[0] * 970), outcomes(*[0] * 1000)
-    assert epsilon_bound((one, other), (one, other), 0.0, 1e-3).epsilon > 0
-    assert epsilon_bound((one, other), (one, other), 0.03, 1e-3).epsilon == 0
+    assert epsilon_bound((one, other), (one, other), 0.0, 1e-3).least > 0
+    assert epsilon_bound((one, other), (one, other), 0.03, 1e-3).least == 0
 
 
-def test_texts_and_what_is_missing_are_told_apart() -> None:
-    one, other = outcomes(*["b"] * 300), outcomes(*["a"] * 150, *[None] * 150)
-    assert epsilon_bound((one, other), (one, other), 0.0, 1e-3).epsilon > 3
+def test_values_and_what_is_missing_are_told_apart() -> None:
+    one, other = outcomes(*[2] * 300), outcomes(*[1] * 150, *[None] * 150)
+    assert epsilon_bound((one, other), (one, other), 0.0, 1e-3).least > 3
     bare = Outcomes(300, {})
-    assert epsilon_bound((one, bare), (one, bare), 0.0, 1e-3).epsilon > 3
+    assert epsilon_bound((one, bare), (one, bare), 0.0, 1e-3).least > 3
     assert epsilon_bound((bare, bare), (bare, bare), 0.0, 1e-3).event is None

@@ -7,6 +7,7 @@ the audit is given. Noise is the system's own and is not seeded.
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,20 +16,26 @@ from numpy.typing import NDArray
 
 from dpsql.auditing import Extent, audit
 from dpsql.backends import Cancellation
-from dpsql.compiler import joins, pricing, rewrite, verify
-from dpsql.compiler.engines.duckdb import DuckDB
-from dpsql.compiler.kept_groups import by_ranking_all, by_ranking_few
-from dpsql.compiler.planned import CompiledQuery
-from dpsql.compiler.render import Renderer
-from dpsql.engine import Answer, Engine
-from dpsql.policy import Policy
+from dpsql.compiler.bounding import printer
+from dpsql.compiler.bounding.group_sampling import by_ranking_all, by_ranking_few
+from dpsql.compiler.dialects.duckdb import DuckDB
+from dpsql.compiler.dialects.render import Renderer
+from dpsql.compiler.ir import primitives
+from dpsql.compiler.plan import verify
+from dpsql.compiler.plan.query_plan import CompiledQuery
+from dpsql.compiler.relations import joins
+from dpsql.gateway.engine import Answer, Engine
+from dpsql.policy import Policy, load_policy
 from dpsql.privacy import selection
+from dpsql.privacy.exponential_mechanism import RankChoice
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
 from dpsql.privacy.selection import GaussianThreshold, TruncatedGeometric
 from dpsql.privacy.sensitivity import Sensitivity, cell_sensitivity
+from dpsql.privacy.top_k import Picking
+from tests.auditing.conftest import write
 
 CONFIDENCE = 1 - 1e-7
-EXTENT = Extent(units=150, runs=4, single_runs=50, confidence=CONFIDENCE, mechanisms=("laplace",))
+EXTENT = Extent(units=200, runs=6, single_runs=60, draws=2_000, confidence=CONFIDENCE, mechanisms=("laplace",))
 
 Patch = pytest.MonkeyPatch
 
@@ -40,33 +47,45 @@ def sensitivity_of_a_quarter(patch: Patch) -> None:
         whole = cell_sensitivity(*arguments, **named)
         return Sensitivity(whole.l0, -(-whole.linf // 4), -(-whole.l1 // 4), -(-whole.l2_squared // 16))
 
-    patch.setattr(pricing, "cell_sensitivity", quarter)
+    patch.setattr(primitives, "cell_sensitivity", quarter)
     patch.setattr(verify, "_check_noise", lambda *_: None)
 
 
-def scale_of_a_quarter(patch: Patch) -> None:
+def _scales(patch: Patch, times: int) -> None:
     for law, power in ((DiscreteLaplace, 1), (DiscreteGaussian, 2)):
         drawn, name = law.sample, "scale" if power == 1 else "variance"
 
         def less(self: Any, size: int, drawn: Any = drawn, name: str = name, power: int = power) -> NDArray[np.int64]:
-            found: NDArray[np.int64] = drawn(replace(self, **{name: getattr(self, name) / 4**power}), size)
+            found: NDArray[np.int64] = drawn(replace(self, **{name: getattr(self, name) / times**power}), size)
             return found
 
         patch.setattr(law, "sample", less)
 
 
+def scale_of_a_quarter(patch: Patch) -> None:
+    _scales(patch, 4)
+
+
+def scale_of_a_half(patch: Patch) -> None:
+    """Of all noise there is: sums, choices by ranks, picks, and the selection of groups."""
+    _scales(patch, 2)
+    for law, name in ((RankChoice, "choose"), (Picking, "pick")):
+        drawn = getattr(law, name)
+        patch.setattr(law, name, lambda self, *of, drawn=drawn: drawn(replace(self, scale=self.scale / 2), *of))
+    table = selection._table
+    patch.setattr(selection, "_table", lambda epsilon, delta: table(2 * epsilon, delta))
+
+
 def groups_without_a_cap(patch: Patch) -> None:
-    patch.setattr(rewrite, "by_ranking_few", lambda most, same: by_ranking_few(10**6, same))
-    patch.setattr(rewrite, "by_ranking_all", lambda most, keys, **lists: by_ranking_all(10**6, keys, **lists))
-    ranked = rewrite._Rewrite._ranked_rows
-    patch.setattr(rewrite._Rewrite, "_ranked_rows", lambda self: ranked(self).replace("r <=", "r >= 1 OR r <="))
+    patch.setattr(printer, "by_ranking_few", lambda most, same: by_ranking_few(10**6, same))
+    patch.setattr(printer, "by_ranking_all", lambda most, keys, **lists: by_ranking_all(10**6, keys, **lists))
+    ranked = printer._Printer._ranked_rows
+    patch.setattr(printer._Printer, "_ranked_rows", lambda self, step: ranked(self, replace(step, groups=10**6)))
 
 
 def rows_without_a_cap(patch: Patch) -> None:
-    bounded = rewrite._Rewrite._bounded
-    patch.setattr(
-        rewrite._Rewrite, "_bounded", lambda self, part, inner: bounded(self, replace(part, cap=10**6), inner)
-    )
+    bounded = printer._Printer._amount
+    patch.setattr(printer._Printer, "_amount", lambda self, amount: bounded(self, replace(amount, rows=10**6)))
 
 
 def clamp_to_the_largest_value_there_is(patch: Patch) -> None:
@@ -103,7 +122,7 @@ def rows_of_nobody_kept(patch: Patch) -> None:
 def join_that_multiplies_rows_uncounted(patch: Patch) -> None:
     of_units = joins.Joiner._of_units
     patch.setattr(
-        joins.Joiner, "_of_units", lambda self, *sides: replace(of_units(self, *sides), one_row=True, max_rows=1)
+        joins.Joiner, "_of_units", lambda self, *sides: replace(of_units(self, *sides), one_row=True, rows_per_unit=1)
     )
 
 
@@ -156,8 +175,8 @@ MUTANTS = [
     Mutant(groups_without_a_cap, "groups visits, 1 kept", replace(EXTENT, units=600)),
     Mutant(rows_without_a_cap, "COUNT visits"),
     Mutant(clamp_to_the_largest_value_there_is, "SUM people"),
-    Mutant(delta_spent_twice, "selection", replace(EXTENT, units=600, runs=8)),
-    Mutant(selection_without_noise, "selection"),
+    Mutant(delta_spent_twice, "delta", replace(EXTENT, units=600, runs=8)),
+    Mutant(selection_without_noise, "delta"),
     Mutant(noise_in_floating_point, "COUNT people", replace(EXTENT, units=600)),
     Mutant(rows_of_nobody_kept, "rows of nobody visits", replace(EXTENT, single_runs=80)),
     Mutant(join_that_multiplies_rows_uncounted, "join people visits"),
@@ -174,6 +193,48 @@ def test_a_planted_fault_is_refuted(small: Policy, monkeypatch: Patch, mutant: M
     report = audit(small, replace(mutant.extent, only=(mutant.shown_by,)))
     assert report.findings
     assert not report.holds
+
+
+FEW_UNITS = replace(EXTENT, units=50, runs=3, single_runs=6, draws=60_000)
+"""Worlds that are small, and noise that is drawn often: a trial of either kind tells as much."""
+
+HALVED = (
+    *("COUNT people", "SUM people", "AVG people", "regression", "groups visits, 1 kept"),
+    *("selection", "threshold", "noisy max", "join people", "COUNT of all"),
+)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+def test_half_of_the_noise_is_refuted(small: Policy, monkeypatch: Patch, mechanism: str) -> None:
+    """In two to six audits each bound lay eight standard deviations above its claim: a miss has < 10⁻⁶."""
+    scale_of_a_half(monkeypatch)
+    findings = audit(small, replace(FEW_UNITS, mechanisms=(mechanism,), only=HALVED)).findings
+    assert {finding.name.split(" visits")[0] for finding in findings} >= {"threshold", "threshold of units"}
+    assert [finding.name for finding in findings if finding.holds] == []
+
+
+NEAR = {
+    ("add_remove", "laplace"): {"COUNT people": 0.8, "SUM people": 0.8, "COUNT of all": 0.8, "regression": 0.6},
+    ("add_remove", "gaussian"): dict.fromkeys(("COUNT people", "SUM people", "COUNT of all", "regression"), 0.6),
+    ("substitute", "laplace"): dict.fromkeys(("quantile people", "selection", "threshold visits"), 0.6),
+    ("substitute", "gaussian"): dict.fromkeys(("quantile people", "selection", "threshold of units"), 0.6),
+}
+"""How much of its claim a bound reaches at the least."""
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+@pytest.mark.parametrize(("adjacency", "mechanism"), NEAR)
+def test_bounds_come_near_their_claims(tmp_path: Path, adjacency: str, mechanism: str) -> None:
+    """In three audits each bound lay five standard deviations or more above these: one is below with < 10⁻⁶."""
+    policy, near = load_policy(write(tmp_path, adjacency)), NEAR[adjacency, mechanism]
+    extent = replace(FEW_UNITS, draws=200_000, mechanisms=(mechanism,), only=tuple(near))
+    findings = audit(policy, extent).findings
+    assert len(findings) == len(near)
+    for finding in findings:
+        least = next(share for name, share in near.items() if finding.name.startswith(name))
+        assert least < finding.share <= 1, finding
 
 
 @pytest.mark.statistical

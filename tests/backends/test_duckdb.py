@@ -1,15 +1,23 @@
 """DuckDB as the engine: one zone, bounded in rows and in time; typed failures that tell nothing of a row."""
 
-from collections.abc import Iterator
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from dpsql.backends import DuckDBBackend
+from dpsql.backends import Cancellation, DuckDBBackend
 from dpsql.backends import duckdb as duckdb_module
-from dpsql.errors import BackendFailure, InvalidPolicy, QueryCanceled, QueryTooComplex
+from dpsql.compiler.ir.nodes import Values
+from dpsql.compiler.plan.query_plan import PublicRead
+from dpsql.errors import BackendFailure, DatabaseUnavailable, InvalidPolicy, QueryCanceled, QueryTooComplex
 from dpsql.policy import load_policy
+from tests.backends.test_fetching import CutAfterFirst
 from tests.backends.test_postgres import read
 
 POLICY = """
@@ -45,12 +53,48 @@ def backend(tmp_path: Path) -> Iterator[DuckDBBackend]:
     made.close()
 
 
+def test_the_engine_takes_what_the_policy_says(backend: DuckDBBackend, tmp_path: Path) -> None:
+    asked = "SELECT current_setting('threads')::VARCHAR, current_setting('memory_limit')"
+    policy = tmp_path / "people.toml"
+    backend.close()
+    text = POLICY.format(zone="UTC").replace("timezone =", 'memory = "150 MB"\nthreads = 3\ntimezone =')
+    policy.write_text(text, encoding="utf-8")
+    limited = DuckDBBackend(str(tmp_path / "people.duckdb"), load_policy(policy))
+    try:
+        assert limited._database.execute(asked).fetchall() == [("3", "143.0 MiB")]
+        with pytest.raises(QueryTooComplex, match="take too much memory"):
+            read(limited, "SELECT string_agg(repeat('x', 10000) || i, '') AS v0 FROM range(100000) r (i)")
+    finally:
+        limited.close()
+
+
+def test_public_rows_are_bounded_in_bytes(backend: DuckDBBackend) -> None:
+    with pytest.raises(QueryTooComplex, match="reads takes more than 256 MiB"):
+        read(backend, "SELECT repeat('x', 10000) AS v0 FROM range(100000)")
+
+
 def test_a_failure_tells_nothing_of_its_row(backend: DuckDBBackend, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(BackendFailure) as failed:
         read(backend, "SELECT CAST(CAST(note AS INTEGER) AS VARCHAR) AS v0 FROM people")
     assert caplog.messages == ["engine query failed: ConversionException"]
     assert "4711" not in f"{failed.value!r} {failed.value.detail} {failed.value.hint}"
     assert failed.value.__cause__ is None and failed.value.__suppress_context__
+
+
+def test_a_database_that_is_closed_is_a_failure_of_every_query(backend: DuckDBBackend) -> None:
+    """It is in this process: another query over the same rows may have ended it."""
+    reads = tuple(PublicRead(name, Values((), ((),)), f"SELECT '{name}' AS v0", 1) for name in ("q0", "q1"))
+    with pytest.raises(BackendFailure):
+        backend.fetch({}, reads, CutAfterFirst(backend._database.close))
+    with pytest.raises(BackendFailure):
+        backend.fetch({}, reads, Cancellation())
+
+
+def test_a_database_that_fails_says_so_when_it_is_probed(backend: DuckDBBackend) -> None:
+    backend.probe()
+    backend.close()
+    with pytest.raises(DatabaseUnavailable, match="fails: ConnectionException"):
+        backend.probe()
 
 
 def test_too_many_public_rows(backend: DuckDBBackend, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,8 +112,87 @@ def test_statements_are_limited_in_time(backend: DuckDBBackend, monkeypatch: pyt
         read(backend, ENDLESS)
 
 
-def test_a_file_is_read_in_one_zone(backend: DuckDBBackend, tmp_path: Path) -> None:
-    """Its configuration is that of the process, which is locked."""
+def test_each_policy_reads_a_file_in_its_own_zone(backend: DuckDBBackend, tmp_path: Path) -> None:
+    """Its settings are locked, and those of one database: policies of one zone share it, others have another."""
+    sql = "SELECT current_setting('TimeZone') AS v0 FROM people LIMIT 1"
+    with closing(opened(tmp_path, "Europe/Berlin")) as other, closing(opened(tmp_path)) as same:
+        assert [read(each, sql).columns[0][0] for each in (backend, other, same)] == ["UTC", "Europe/Berlin", "UTC"]
+
+
+def test_a_file_that_was_replaced_is_read_beside_the_old_one(backend: DuckDBBackend, tmp_path: Path) -> None:
+    people = "SELECT CAST(COUNT(*) AS VARCHAR) AS v0 FROM people"
+    with duckdb.connect(str(tmp_path / "new.duckdb")) as database:
+        database.execute("CREATE TABLE people AS SELECT i AS id, '' AS note FROM range(12) r (i)")
+    (tmp_path / "new.duckdb").replace(tmp_path / "people.duckdb")
+    with closing(opened(tmp_path)) as new:
+        assert [read(each, people).columns[0][0] for each in (backend, new)] == ["30", "12"]
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"not a database" * 99, "is not a DuckDB file"),
+        (b"", "is not a DuckDB file"),
+        (None, "is open in another process"),
+    ],
+)
+def test_what_cannot_be_opened_is_told(
+    backend: DuckDBBackend, tmp_path: Path, content: bytes | None, what: str
+) -> None:
+    file = tmp_path / "people.duckdb"
+    backend.close()
+    if content is not None:
+        file.write_bytes(content)
+        with pytest.raises(InvalidPolicy, match=what):
+            opened(tmp_path)
+        return
+    code = f"import duckdb; c = duckdb.connect({str(file)!r}); print('open', flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None and other.stdout.readline() == b"open\n"
+        with pytest.raises(InvalidPolicy, match=what) as refused:
+            opened(tmp_path)
+        assert refused.value.hint == "End that process, or name a copy."
+        other.communicate(b"\n")
     opened(tmp_path).close()
-    with pytest.raises(InvalidPolicy, match="open in this process already, in UTC"):
-        opened(tmp_path, "Europe/Berlin")
+
+
+def test_a_file_that_is_replaced_while_it_is_opened_is_refused(
+    tmp_path: Path, backend: DuckDBBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, other = tmp_path / "people.duckdb", tmp_path / "other.duckdb"
+    for copy in (other, tmp_path / "third.duckdb"):
+        shutil.copy(file, copy)
+    (tmp_path / "third.duckdb").replace(file)  # nobody has it open yet
+    lock = duckdb_module.lock
+
+    def replaced(database: duckdb.DuckDBPyConnection, timezone: str, *limits: Mapping[str, str]) -> None:
+        lock(database, timezone, *limits)
+        if other.exists():
+            other.replace(file)
+
+    monkeypatch.setattr(duckdb_module, "lock", replaced)
+    with pytest.raises(InvalidPolicy, match="was replaced or written while it was opened"):
+        opened(tmp_path)
+    opened(tmp_path).close()
+
+
+def test_a_file_that_is_written_while_it_is_read_is_not_answered_from(
+    backend: DuckDBBackend, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    os.utime(tmp_path / "people.duckdb", (0, 0))
+    with pytest.raises(BackendFailure):
+        read(backend, "SELECT note AS v0 FROM people")
+    assert caplog.messages == ["the database file was written while a query read it"]
+    with pytest.raises(DatabaseUnavailable, match="nothing was charged") as refused:
+        backend.check((), (), Cancellation())
+    assert "data_version" in str(refused.value.hint)
+
+
+def test_a_view_may_say_the_name_of_its_database(tmp_path: Path) -> None:
+    for name in ("people", "memory"):
+        with duckdb.connect(str(tmp_path / f"{name}.duckdb")) as database:
+            database.execute("CREATE TABLE rows AS SELECT i AS id, 'a' AS note FROM range(5) r (i)")
+            database.execute(f"CREATE VIEW people AS SELECT * FROM {name}.main.rows")
+        (tmp_path / f"{name}.toml").write_text(POLICY.format(zone="UTC"), encoding="utf-8")
+        with closing(DuckDBBackend(str(tmp_path / f"{name}.duckdb"), load_policy(tmp_path / f"{name}.toml"))) as made:
+            assert read(made, "SELECT note AS v0 FROM people").count == 5

@@ -5,16 +5,29 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dpsql.backends import Backend, Cancellation, ExactCells, PostgresBackend, PublicRows, open_backend, postgres
+from dpsql.backends import (
+    POSTGRES,
+    Backend,
+    Cancellation,
+    ExactCells,
+    PostgresBackend,
+    PublicRows,
+    open_backend,
+    postgres,
+)
+from dpsql.backends import backend as backend_module
 from dpsql.backends.connections import MAX_CONNECTIONS
-from dpsql.compiler.parts import UNITS
-from dpsql.compiler.planned import PlannedInput, PlannedRelease, PublicRead
-from dpsql.compiler.pricing import PlannedPart
-from dpsql.compiler.schema import Engine
+from dpsql.compiler.bounding.steps import BoundedQuery, PrintedQuery
+from dpsql.compiler.ir.nodes import Grid, Values
+from dpsql.compiler.ir.primitives import UNITS, Primitive, PrimitiveKind
+from dpsql.compiler.plan.pricing import PlannedPrimitive
+from dpsql.compiler.plan.query_plan import PlannedInput, PlannedRelease, PublicRead
 from dpsql.errors import (
     BackendFailure,
     CardinalityViolation,
@@ -24,10 +37,15 @@ from dpsql.errors import (
     QueryTooComplex,
     UnsupportedQuery,
 )
+from dpsql.limits.result_memory import HELD
 from dpsql.policy import load_policy
+from dpsql.privacy.exponential_mechanism import Rank
 from dpsql.sqltypes import SqlType
+from tests.backends.test_fetching import CutAfterFirst
+from tests.compiler.trees import with_sql
 from tests.postgres import PASSWORD as SECRET
-from tests.postgres import OwnServer, Server, role_of, url_of, wait_for
+from tests.postgres import OwnServer, Server, role_of, url_of
+from tests.waiting import HANG_SECONDS, wait_for
 
 TABLES = (
     """
@@ -111,12 +129,13 @@ def backend(url: str, tmp_path: Path) -> Iterator[PostgresBackend]:
 
 def release(sql: str, *, keys: int = 0, inputs: tuple[PlannedInput, ...] = ()) -> PlannedRelease:
     """A release of two cells with SQL of the test's own, in which tables stand by their names in engine SQL."""
-    part = PlannedPart(UNITS, None)  # type: ignore[arg-type]
-    return PlannedRelease(sql, inputs, keys, (part,), None, None, None, False, sql)  # type: ignore[arg-type]
+    primitive = PlannedPrimitive(UNITS, None)  # type: ignore[arg-type]
+    query = PrintedQuery(BoundedQuery(None, None, ()), sql)
+    return PlannedRelease(query, inputs, keys, (primitive,), None, None, None, False, sql)  # type: ignore[arg-type]
 
 
 def public(sql: str, width: int = 1) -> PublicRead:
-    return PublicRead("q0", sql, width)
+    return PublicRead("q0", Values((), ((),)), sql, width)
 
 
 def fetched(backend: Backend, planned: PlannedRelease, *inputs: PublicRows) -> ExactCells:
@@ -127,6 +146,7 @@ def read(backend: Backend, sql: str, width: int = 1) -> PublicRows:
     return backend.fetch({}, (public(sql, width),), Cancellation()).public[sql]
 
 
+RANK = Primitive(PrimitiveKind.RANK, None, None, 1, Grid(Fraction(1), 0, 9), rank=Rank.least())
 COUNT = release('SELECT count(*) AS units, coalesce(sum("id"), 0) AS p0 FROM "2.people"')
 
 
@@ -141,7 +161,7 @@ def sessions(server: Server, url: str) -> list[str]:
 
 
 def test_the_schema_is_that_of_the_tables_needed(backend: PostgresBackend) -> None:
-    assert backend.schema.engine is Engine.POSTGRES
+    assert backend.schema.engine is POSTGRES
     people = backend.schema.tables["people"]
     assert set(people.columns) == {"id", "born", "city"}
     assert people.is_unique(frozenset({"id"}))
@@ -192,6 +212,45 @@ def test_a_hundred_thousand_groups(backend: PostgresBackend) -> None:
     assert cells.cells[0].sum() == -5_000_050_000
 
 
+@pytest.mark.parametrize("primitives", [(UNITS,), (UNITS, RANK)])
+def test_private_groups_and_ranks_come_in_blocks(
+    backend: PostgresBackend, primitives: tuple[Primitive, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One array of all would fail at a gigabyte, to which a single person's keys may add the last byte."""
+    monkeypatch.setattr("dpsql.backends.backend.BLOCK_BYTES", 80_000)
+    cells = "i AS p0" if len(primitives) == 1 else "i AS p0, i || ':1' AS p1"
+    sql = f"SELECT nullif('k' || i, 'k3') AS k0, i AS units, {cells} FROM generate_series(7::bigint, 1, -1) AS i"
+    planned = replace(
+        release(sql, keys=1),
+        primitives=tuple(PlannedPrimitive(primitive, None) for primitive in primitives),  # type: ignore[arg-type]
+        private_keys=True,
+    )
+    read: list[int] = []
+    run = postgres._run
+
+    def counted(*given: Any) -> Iterator[tuple[Any, ...]]:
+        for row in run(*given):
+            read.append(row[0])
+            yield row
+
+    monkeypatch.setattr(postgres, "_run", counted)
+    found = fetched(backend, planned)
+    assert read == ([2, 2, 2, 1] if len(primitives) == 1 else [1] * 7)
+    assert found.keys[0].tolist() == ["k7", "k6", "k5", "k4", None, "k2", "k1"]
+    assert found.units.tolist() == found.cells[0].tolist() == [7, 6, 5, 4, 3, 2, 1]
+    assert [cell.tolist()[:2] for cell in found.cells[1:]] == [["7:1", "6:1"]] * (len(primitives) - 1)
+    backend.check((planned,), (), Cancellation())
+    assert fetched(backend, with_sql(planned, f"SELECT * FROM ({sql}) AS a WHERE false")).units.tolist() == []
+
+
+def test_the_server_holds_one_block_at_a_time(postgres_server: Server, backend: PostgresBackend) -> None:
+    sql = "SELECT 'k' || i AS k0, i AS units FROM generate_series(1::bigint, 100000) AS i"
+    statement = backend._statement(sql, ["k0", "units"], size=1000).decode()
+    plan = "\n".join(row[0] for row in postgres_server.run(f"EXPLAIN {statement}"))
+    assert "GroupAggregate" in plan
+    assert "HashAggregate" not in plan
+
+
 def test_no_groups_and_no_rows(backend: PostgresBackend) -> None:
     cells = fetched(backend, release("SELECT 'a' AS k0, 1::bigint AS units, 1::bigint AS p0 WHERE false", keys=1))
     assert [len(column) for column in (*cells.keys, cells.units, *cells.cells)] == [0, 0, 0]
@@ -218,6 +277,14 @@ def test_inputs_are_parameters(backend: PostgresBackend) -> None:
     assert cells.keys[0].tolist() == ['a"b\\', None, "%s $1 é"]
     assert cells.units.tolist() == [7, 0, 8]
     assert cells.cells[0].tolist() == [3, 3, 3]
+
+
+def test_inputs_that_public_groups_do_not_read(backend: PostgresBackend) -> None:
+    """The server must be told the type of a parameter that stands nowhere."""
+    made = PlannedInput("input.0", "", (SqlType.TEXT, SqlType.INTEGER), False, (), ())
+    planned = release("SELECT 'a' AS k0, 0::bigint AS units, 1::bigint AS p0", keys=1, inputs=(made,))
+    backend.check((planned,), (), Cancellation())
+    assert fetched(backend, planned, PublicRows.empty(2)).keys[0].tolist() == ["a"]
 
 
 def test_what_sql_means_does_not_hang_on_the_defaults_of_a_role(
@@ -352,6 +419,18 @@ def test_too_many_public_rows(backend: PostgresBackend, monkeypatch: pytest.Monk
         read(backend, sql.format(11))
 
 
+def test_too_many_public_bytes(backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are arrays, which engines write out as one text each."""
+    monkeypatch.setattr(backend_module, "MAX_PUBLIC_BYTES", 1 << 20)
+    sql = "SELECT array_to_json(array_fill(i, ARRAY[1000]))::text AS v0 FROM generate_series(1, {}) AS i"
+    assert read(backend, sql.format(100)).count == 100
+    before = HELD.bytes
+    with pytest.raises(QueryTooComplex, match="what the query reads takes more than 1 MiB"):
+        read(backend, sql.format(2000))
+    assert HELD.bytes == before
+    assert read(backend, "SELECT FROM generate_series(1, 3)", width=0).count == 3
+
+
 # Time
 
 
@@ -363,7 +442,7 @@ def test_a_cancel_reaches_the_server(postgres_server: Server, url: str, backend:
         wait_for(lambda: any("pg_sleep" in query for query in sessions(postgres_server, url)))
         cancellation.cancel()
         with pytest.raises(QueryCanceled):
-            running.result(20)
+            running.result(HANG_SECONDS)
     wait_for(lambda: not sessions(postgres_server, url))
     assert fetched(backend, COUNT).units.tolist() == [30]
     with pytest.raises(QueryCanceled):
@@ -389,7 +468,7 @@ def test_connections_are_shared_by_more_threads_than_there_are(
     with ThreadPoolExecutor(3 * MAX_CONNECTIONS) as pool:
         results = [pool.submit(fetched, backend, napping) for _ in range(3 * MAX_CONNECTIONS)]
         most.append(len(sessions(postgres_server, url)))
-        assert {result.result(60).cells[0].tolist()[0] for result in results} == {30}
+        assert {result.result(HANG_SECONDS).cells[0].tolist()[0] for result in results} == {30}
     assert max(most) <= MAX_CONNECTIONS
     role = role_of(url)
     (count,) = postgres_server.run(f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{role}'")[0]
@@ -408,12 +487,12 @@ def test_who_waits_for_a_connection_can_be_cancelled(backend: PostgresBackend) -
         late = pool.submit(backend.fetch, {0: COUNT}, (), waiting, {0: ()})
         waiting.cancel()
         with pytest.raises(QueryCanceled):
-            late.result(20)
+            late.result(HANG_SECONDS)
         for held in busy:
             held.cancel()
         for result in results:
             with pytest.raises(QueryCanceled):
-                result.result(20)
+                result.result(HANG_SECONDS)
 
 
 # Servers that go and come
@@ -437,9 +516,26 @@ def test_a_session_that_is_ended_while_it_reads_is_a_failure(
         wait_for(lambda: any("pg_sleep" in query for query in sessions(postgres_server, url)))
         postgres_server.run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'")
         with pytest.raises(BackendFailure):
-            running.result(20)
+            running.result(HANG_SECONDS)
     assert caplog.messages == ["engine query failed: AdminShutdown"]
     assert fetched(backend, COUNT).units.tolist() == [30]
+
+
+def test_a_server_that_is_gone_before_the_second_query_is_a_failure(postgres_server: Server, tmp_path: Path) -> None:
+    with people(postgres_server) as url:
+        backend = open_backend(load_policy(write_policy(tmp_path, url)))
+        role = role_of(url)
+        cut = CutAfterFirst(
+            lambda: postgres_server.run(
+                f"ALTER ROLE {role} NOLOGIN",
+                f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = '{role}'",
+            )
+        )
+        with pytest.raises(BackendFailure):
+            backend.fetch({0: COUNT, 1: COUNT}, (), cut)
+        with pytest.raises(DatabaseUnavailable):
+            backend.fetch({0: COUNT}, (), Cancellation())
+        backend.close()
 
 
 def test_a_server_that_goes_and_comes_back(
@@ -456,7 +552,7 @@ def test_a_server_that_goes_and_comes_back(
             with pytest.raises(DatabaseUnavailable) as refused:
                 backend.check((COUNT,), (), Cancellation())
             assert "nothing was charged" in str(refused.value)
-            with pytest.raises(BackendFailure):
+            with pytest.raises(DatabaseUnavailable):  # to the user it is a failure like others
                 fetched(backend, COUNT)
             with pytest.raises(InvalidPolicy) as caught:
                 open_backend(policy)
@@ -501,7 +597,7 @@ def test_a_fact_that_is_gone_is_noticed_before_anything_leaves(postgres_server: 
         # What was never tried is looked at before a charge.
         postgres_server.run("ALTER TABLE people DROP CONSTRAINT people_pkey", database=name)
         with pytest.raises(DatabaseUnavailable, match="have changed"):
-            backend.check((replace(COUNT, sql=COUNT.sql + " WHERE true"),), (), Cancellation())
+            backend.check((with_sql(COUNT, COUNT.sql + " WHERE true"),), (), Cancellation())
         backend.close()
 
 
@@ -583,9 +679,7 @@ def test_a_unit_must_have_one_spelling(postgres_server: Server, tmp_path: Path) 
     changes = {before: '[tables.members]\nunit_key = "name"\nmax_rows = 1\n'}
     with postgres_server.database(*TABLES, *loose) as name:
         policy = load_policy(write_policy(tmp_path, url_of(postgres_server.url, dbname=name), **changes))
-        with pytest.raises(
-            InvalidPolicy, match=r"tables\.members\.unit_key: two spellings in \"name\" may be one unit"
-        ):
+        with pytest.raises(InvalidPolicy, match=r'tables\.members\.unit_key: "name" of "members" is text: by'):
             open_backend(policy)
 
 

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from dpsql.cli import main
 from dpsql.cli.clinic import generate_clinic
+from tests.waiting import HANG_SECONDS
 
 Run = Callable[..., Result]
 
@@ -87,7 +88,7 @@ class Program:
     def wait_for(self, lines: list[str], part: str) -> str:
         """Return the first line that has the part."""
         with self._changed:
-            found = self._changed.wait_for(lambda: any(part in line for line in lines), timeout=90)
+            found = self._changed.wait_for(lambda: any(part in line for line in lines), timeout=HANG_SECONDS)
             assert found, (part, self.out, self.err)
             return next(line for line in lines if part in line)
 
@@ -101,7 +102,7 @@ class Program:
         return self.end()
 
     def end(self) -> int:
-        status = self.process.wait(90)
+        status = self.process.wait(HANG_SECONDS)
         for reader in self._readers:
             reader.join()
         for stream in (self.process.stdout, self.process.stderr):

@@ -9,7 +9,7 @@ from dpsql.privacy.mechanisms import DiscreteLaplace
 from tests.auditing.conftest import write
 from tests.cli.conftest import Run
 
-FEW = ("--units", "30", "--runs", "2", "--single-runs", "2", "--only", "COUNT people")
+FEW = ("--units", "30", "--runs", "6", "--single-runs", "3", "--only", "COUNT people")
 
 
 def test_claims_that_are_not_refuted(run: Run, tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_claims_that_are_not_refuted(run: Run, tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == before
     heads, _, one, other, told = result.stdout.splitlines()
     assert heads.split(" | ")[0].strip() == "class"
-    assert one.split("|")[:3] == ["COUNT people ", " laplace   ", "         1 "]
+    assert [cell.strip() for cell in one.split("|")[:3]] == ["COUNT people", "laplace, basic", "1"]
     assert other.split("|")[0].strip() == "COUNT people"
     assert one.endswith("not refuted")
     assert told.startswith("2 claims about small, none refuted")
@@ -31,11 +31,18 @@ def test_a_claim_that_is_refuted(run: Run, tmp_path: Path, monkeypatch: pytest.M
     report = json.loads(result.stdout)
     assert report["holds"] is False
     refuted, other = report["classes"]
-    assert (refuted["class"], refuted["mechanism"], refuted["holds"]) == ("COUNT people", "laplace", False)
+    assert (refuted["class"], refuted["mechanism"], refuted["holds"]) == ("COUNT people", "laplace, basic", False)
     assert refuted["claimed"] == {"epsilon": 1.0, "delta": 0.0}
     assert refuted["epsilon_at_least"] > 1
     assert len(refuted["faults"]) == 1
-    assert (other["mechanism"], other["holds"]) == ("gaussian", True)
+    assert (other["mechanism"], other["holds"]) == ("gaussian, zcdp", True)
+
+
+def test_the_table_of_the_documentation(run: Run, tmp_path: Path) -> None:
+    told = run("audit", write(tmp_path), *FEW, "--only", "delta", "--format", "markdown").stdout.splitlines()
+    assert told[0].startswith("| class | noise, accountant |")
+    assert [line.split(" | ")[0] for line in told[2:]] == ["| COUNT people", "| delta of visits"] * 2
+    assert [line.split(" | ")[3][0] for line in told[2:]] == ["ε", "δ"] * 2
 
 
 def test_a_class_that_is_not_there(run: Run, tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ import shutil
 import signal
 import socket
 import ssl
+import subprocess
+import sys
 import urllib.parse
 from collections.abc import Callable
 from contextlib import closing
@@ -15,7 +17,7 @@ import pytest
 from dpsql.cli.console import check_ledger, look_at_engine
 from dpsql.ledger import open_ledger
 from tests.cli.conftest import Program, Run
-from tests.wire.test_server import eventually
+from tests.waiting import HANG_SECONDS, wait_for
 
 CERTIFICATES = Path(__file__).parent.parent / "wire"
 
@@ -30,6 +32,15 @@ def ledger(run: Run, policy: Path) -> str:
 
 def refused(run: Run, *arguments: object, stdin: str = "secret\n") -> str:
     return run("console", *arguments, status=1, stdin=stdin).stderr
+
+
+def test_without_the_extra_it_says_what_installs_it_and_all_else_runs(policy: Path) -> None:
+    bare = "import sys; sys.modules |= {'starlette': None, 'jinja2': None}; from dpsql.cli import main; main()"
+    console = subprocess.run([sys.executable, "-c", bare, "console", policy], capture_output=True, text=True)
+    assert console.returncode == 1 and 'pip install "dpsql[console]"' in console.stderr
+    assert "the console needs starlette, which is not installed" in console.stderr
+    # `serve` has the probes.
+    subprocess.run([sys.executable, "-c", bare, "serve", "--help"], capture_output=True, check=True)
 
 
 def test_without_tls_it_listens_on_this_machine_alone(run: Run, policy: Path, ledger: str) -> None:
@@ -86,14 +97,14 @@ def test_it_shows_what_there_is_and_writes_nothing(policy: Path, ledger: str, st
     for new, old in (("renewed.crt", certificate), ("renewed.key", key)):
         shutil.copy(CERTIFICATES / new, old)
     program.process.send_signal(signal.SIGHUP)
-    assert eventually(lambda: presented(port) != former, 60)
+    wait_for(lambda: presented(port) != former)
     assert "secret" not in "\n".join([*program.out, *program.err])
     assert program.stop() == 0 and "Traceback" not in "\n".join(program.err)
 
 
 def presented(port: int) -> str:
     """The certificate that a client who comes now is shown."""
-    return ssl.get_server_certificate(("127.0.0.1", port), timeout=60)
+    return ssl.get_server_certificate(("127.0.0.1", port), timeout=HANG_SECONDS)
 
 
 def posted(port: int, name: str, password: str) -> http.client.HTTPResponse:
@@ -106,7 +117,7 @@ def asked(
 ) -> http.client.HTTPResponse:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    client = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=context)
+    client = http.client.HTTPSConnection("127.0.0.1", port, timeout=HANG_SECONDS, context=context)
     client.request(method, path, body, headers)
     response = client.getresponse()
     return response

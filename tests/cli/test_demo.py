@@ -15,9 +15,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from dpsql.cli.clinic_server import embedded_server
 from dpsql.cli.demo import _QUERIES
-from dpsql.cli.embedded import embedded_server
 from tests.cli.conftest import Program, Run
+from tests.waiting import HANG_SECONDS
 
 Start = Callable[..., Program]
 FILES = {"clinic.duckdb", "clinic.toml", "credentials.txt", "ledger.sqlite"}
@@ -93,13 +94,17 @@ def test_psql_answers_what_the_demo_proposes(start: Start, engine: str, director
     assert all(query in shown for query in _QUERIES)
     commands = [part for query in _QUERIES for part in ("-c", query)]
     environment = {**os.environ, "PGCONNECT_TIMEOUT": "10"}
-    asked = subprocess.run([psql(), "-X", url, *commands], capture_output=True, text=True, env=environment, timeout=30)
+    asked = subprocess.run(
+        [psql(), "-X", url, *commands], capture_output=True, text=True, env=environment, timeout=HANG_SECONDS
+    )
     assert asked.returncode == 0, asked.stderr
     assert "(4 rows)" in asked.stdout
     assert "QUERY PLAN" in asked.stdout
     assert asked.stderr.count("NOTICE:  price: ") == 2
     snippet = textwrap.dedent(shown.partition("or from Python:\n")[2].partition("\nCtrl-C")[0])
-    printed = subprocess.run([sys.executable, "-c", snippet], capture_output=True, text=True, timeout=30, check=True)
+    printed = subprocess.run(
+        [sys.executable, "-c", snippet], capture_output=True, text=True, timeout=HANG_SECONDS, check=True
+    )
     assert re.fullmatch(r"\[\(-?\d+,\)\]\n", printed.stdout)
     assert program.stop(signal.SIGINT) == 0
 

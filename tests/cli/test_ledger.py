@@ -5,10 +5,12 @@ import io
 import json
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from dpsql.ledger import SqliteLedger
 from tests.cli.conftest import Run
 
 BY_SEX = "SELECT sex,\n COUNT(*) FROM patients GROUP BY sex"
@@ -84,3 +86,26 @@ def test_an_older_ledger_is_migrated_as_its_refusal_says(run: Run, tmp_path: Pat
     assert f'as it was, with layout 1: "{path}.layout-1"' in told
     assert "97 records, whole" in run("ledger", "verify", "--ledger", url).stdout
     assert "has the layout of this version" in run("ledger", "migrate", "--ledger", url).stdout
+
+
+def test_the_clock_is_shown_and_confirmed_where_it_is_far_ahead(run: Run, policy: Path) -> None:
+    place = policy.parent / "dpsql-ledger.sqlite"
+    url = ("--ledger", f"sqlite:///{place}")
+    then = datetime.now(UTC) - timedelta(days=32)
+    with closing(SqliteLedger(place, clock=lambda: then)) as ledger:
+        ledger.add_account("ana", "analyst")
+    shown = run("ledger", "clock", *url).stdout
+    assert f"{then:%Y-%m-%d %H:%M:%S%z}" in shown
+    assert "not believed" in shown
+    assert "dpsql ledger clock" in run("budget", "show", "--policy", policy).stdout
+    told = run("ledger", "clock", "--reason", "a long holiday", *url).stdout
+    assert f"{then:%Y-%m-%d}" not in told
+    assert "not believed" not in told
+    assert "nothing to confirm" in run("ledger", "clock", "--reason", "again", *url, status=1).stderr
+    assert "dpsql ledger clock" not in run("budget", "show", "--policy", policy).stdout
+    assert "clock.confirmed" in run("budget", "history", "--policy", policy).stdout
+    ahead = datetime.now(UTC) + timedelta(days=7)
+    with closing(SqliteLedger(place, clock=lambda: ahead)) as ledger:
+        ledger.set_role("ana", "analyst")
+    assert "until the clock is past it" in run("ledger", "clock", *url).stdout
+    assert run("ledger", "verify", *url)

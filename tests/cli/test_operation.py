@@ -1,24 +1,28 @@
 """What the operator does to a running gateway: signals, probes, limits, the log."""
 
-import asyncio
 import json
 import signal
 import socket
 import ssl
+import tempfile
 import urllib.error
 import urllib.request
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg import conninfo
 
-from dpsql.cli import serve as serve_module
-from dpsql.ledger import open_ledger
-from dpsql.session import Session
+import dpsql
+from dpsql.cli.clinic_server import embedded_server
+from dpsql.ledger import SqliteLedger
 from dpsql.wire.frontend import SSLRequest
-from dpsql.wire.server import GatewayServer
+from dpsql.wire.scram import make_verifier
 from tests.cli.conftest import Program, Run
 from tests.cli.test_serve import Start, connect
+from tests.waiting import HANG_SECONDS
 
 CERTIFICATES = Path(__file__).parent.parent / "wire"
 COUNT = "SELECT COUNT(*) FROM patients"
@@ -44,14 +48,16 @@ def reload(program: Program) -> str:
     program.process.send_signal(signal.SIGHUP)
     with program._changed:
         said = ("policies were loaded", "policies stay")
-        assert program._changed.wait_for(lambda: any(part in line for line in program.err[known:] for part in said), 20)
+        assert program._changed.wait_for(
+            lambda: any(part in line for line in program.err[known:] for part in said), HANG_SECONDS
+        )
     return next(line for line in program.err[known:] if "policies" in line)
 
 
 def probe(program: Program, page: str) -> tuple[int, str]:
     base = program.wait_for(program.err, "metrics on").partition("metrics on ")[2].removesuffix("metrics")
     try:
-        with urllib.request.urlopen(base + page, timeout=10) as answer:
+        with urllib.request.urlopen(base + page, timeout=HANG_SECONDS) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -91,15 +97,15 @@ def test_policies_are_loaded_again_under_open_sessions(policy: Path, ledger: str
         assert "the policies stay as they were: the databases are not those of the start" in reload(program)
         assert connection.execute("SELECT 1").fetchone() == (1,)
     metrics = probe(program, "metrics")[1]
-    assert 'dpsql_policy_reloads_total{outcome="00000"} 1\n' in metrics
-    assert 'dpsql_policy_reloads_total{outcome="F0000"} 2\n' in metrics
+    assert 'dpsql_policy_reloads_total{outcome="00000"} 1.0\n' in metrics
+    assert 'dpsql_policy_reloads_total{outcome="F0000"} 2.0\n' in metrics
     assert program.stop() == 0
 
 
 def presented(program: Program) -> bytes:
     """The certificate that a client who comes now is shown; it must be the one that the channel is bound to."""
     port = program.port
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as plain:
+    with socket.create_connection(("127.0.0.1", port), timeout=HANG_SECONDS) as plain:
         plain.sendall(SSLRequest().encode())
         assert plain.recv(1) == b"S"
         context = ssl.create_default_context()
@@ -196,37 +202,97 @@ def test_metrics_tell_counts_and_nothing_of_queries(policy: Path, ledger: str, s
     assert "canary" not in text
     lines = text.splitlines()
     for line in (
-        "dpsql_sessions 1",
-        "dpsql_accepting 1",
-        'dpsql_logins_total{sqlstate="00000"} 1',
-        'dpsql_logins_total{sqlstate="28P01"} 1',
-        'dpsql_statements_total{database="clinic",kind="query"} 5',
-        'dpsql_refusals_total{database="clinic",sqlstate="42P01"} 1',
-        'dpsql_refusals_total{database="clinic",sqlstate="53000"} 1',
+        "dpsql_sessions 1.0",
+        "dpsql_accepting 1.0",
+        'dpsql_logins_total{sqlstate="00000"} 1.0',
+        'dpsql_logins_total{sqlstate="28P01"} 1.0',
+        'dpsql_statements_total{database="clinic",kind="query"} 5.0',
+        'dpsql_refusals_total{database="clinic",sqlstate="42P01"} 1.0',
+        'dpsql_refusals_total{database="clinic",sqlstate="53000"} 1.0',
     ):
         assert line in lines
     assert program.stop() == 0
 
 
-def test_not_ready_before_it_listens_while_it_stops_and_without_its_ledger(ledger: str) -> None:
-    opened = open_ledger(ledger)
+@pytest.mark.parametrize("act", ["disconnect", "passwd", "remove"])
+def test_sessions_end_with_a_new_password_on_demand_and_with_the_user(
+    policy: Path, ledger: str, run: Run, start: Start, act: str
+) -> None:
+    run("user", "add", "ben", "--role", "analyst", "--ledger", ledger, stdin="secret\n")
+    program = start("serve", policy, "--port", 0, "--ledger", ledger)
+    with connect(program) as connection, connect(program, user="ben") as other:
+        connection.execute("SELECT 1")
+        run("user", act, "ana", "--ledger", ledger, stdin="other\n" if act == "passwd" else None)
+        program.wait_for(program.err, "session of 'ana' on 'clinic' from")
+        program.wait_for(program.err, "57P01")
+        with pytest.raises(psycopg.errors.AdminShutdown):
+            connection.execute("SELECT 1")
+        assert other.execute("SELECT 1").fetchone() == (1,)
+    if act == "disconnect":
+        with connect(program) as again:
+            assert again.execute("SELECT 1").fetchone() == (1,)
+    else:
+        with pytest.raises(psycopg.OperationalError):
+            connect(program)
+    assert run("ledger", "verify", "--ledger", ledger)
+    assert program.stop() == 0
 
-    async def scenario() -> list[bool]:
-        server = GatewayServer(
-            lookup=lambda user: None, open_session=lambda user, _: Session.__new__(Session), databases=[], port=0
-        )
-        told = [await serve_module._is_ready(server, opened)]
-        await server.start()
-        told.append(await serve_module._is_ready(server, opened))
-        opened.close()
-        told.append(await serve_module._is_ready(server, opened))
-        again = open_ledger(ledger)
-        await server.close()
-        told.append(await serve_module._is_ready(server, again))
-        again.close()
-        return told
 
-    assert asyncio.run(scenario()) == [False, True, False, False]
+def test_a_failing_ledger_is_told_to_the_operator_and_its_place_to_nobody_else(
+    policy: Path, ledger: str, start: Start
+) -> None:
+    program = start("serve", policy, "--port", 0, "--ledger", ledger, "--metrics-port", 0)
+    file = Path(ledger.removeprefix("sqlite:///"))
+    with connect(program) as connection:
+        assert probe(program, "readyz") == (200, "ready\n")
+        file.rename(file.with_suffix(".away"))
+        with pytest.raises(psycopg.errors.IoError) as failed:
+            connection.execute(COUNT)
+        told = str(failed.value) + str(failed.value.diag.message_detail)
+        assert "the ledger cannot be used now" in told
+        assert str(policy.parent) not in told
+        assert file.name not in told
+        assert probe(program, "readyz") == (503, "not ready: ledger\n")
+        metrics = probe(program, "metrics")[1].splitlines()
+        for line in (
+            "dpsql_ledger_up 0.0",
+            "dpsql_ledger_failures_total 1.0",
+            'dpsql_engine_up{database="clinic"} 1.0',
+        ):
+            assert line in metrics
+        for cause in ("ERROR the ledger failed: ", "ERROR not ready: ledger: "):
+            assert str(file) in program.wait_for(program.err, cause)
+        file.with_suffix(".away").rename(file)
+        assert probe(program, "readyz") == (200, "ready\n")
+        program.wait_for(program.err, "INFO ledger works again")
+    assert sum("not ready" in line for line in program.err) == 1, "once, however often it is asked"
+    assert not any("unexpected" in line for line in program.err)
+    assert program.stop() == 0
+
+
+def test_a_failing_database_is_told_to_the_operator(
+    ledger: str, run: Run, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("READER_PASSWORD", "s3cret")
+    # Not under pytest's directory, which locks the server's user out.
+    with tempfile.TemporaryDirectory(prefix="dpsql-") as name, embedded_server(Path(name) / "postgres") as server:
+        run("demo", "--dir", name, "--patients", 50, "--no-serve", "--server", server)
+        url = conninfo.make_conninfo(server, dbname="clinic")
+        served = Path(name) / "clinic-postgres.toml"
+        program = start("serve", served, "--port", 0, "--ledger", ledger, "--metrics-port", 0)
+        with connect(program) as connection:
+            assert probe(program, "readyz") == (200, "ready\n")
+            with psycopg.connect(url, autocommit=True) as owner:
+                owner.execute("ALTER TABLE doctors RENAME TO physicians")
+                assert probe(program, "readyz") == (503, "not ready: database clinic\n")
+                assert 'dpsql_engine_up{database="clinic"} 0.0' in probe(program, "metrics")[1]
+                with pytest.raises(psycopg.errors.CannotConnectNow):
+                    connection.execute(COUNT)
+                assert 'dpsql_engine_failures_total{database="clinic"} 1.0' in probe(program, "metrics")[1]
+                program.wait_for(program.err, "ERROR the database's tables have changed")
+                owner.execute("ALTER TABLE physicians RENAME TO doctors")
+            assert probe(program, "readyz") == (200, "ready\n")
+        assert program.stop() == 0
 
 
 def test_the_text_of_queries_is_logged_where_it_is_asked_for(policy: Path, ledger: str, start: Start) -> None:
@@ -246,3 +312,26 @@ def test_wrong_limits_are_wrong_usage(run: Run, policy: Path) -> None:
     for option in ("--max-connections", "--user-connections", "--user-rate"):
         run("serve", policy, option, 0, status=2)
     run("serve", policy, "--grace", -1, status=2)
+
+
+def test_a_clock_that_is_not_believed_is_told_while_queries_go_on(
+    policy: Path, run: Run, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = policy.parent / "ledger.sqlite"
+    url = f"sqlite:///{place}"
+    then = datetime.now(UTC) - timedelta(days=32)
+    with closing(SqliteLedger(place, clock=lambda: then)) as ledger:
+        ledger.add_account("ana", "analyst", make_verifier("secret"))
+    program = start("serve", policy, "--port", 0, "--ledger", url, "--metrics-port", 0)
+    program.wait_for(program.err, "WARNING the clock of this machine is more than 31 days ahead")
+    with connect(program) as connection:
+        assert connection.execute(COUNT).fetchone()
+    assert probe(program, "readyz")[0] == 200
+    assert "dpsql_ledger_clock_held 1.0" in probe(program, "metrics")[1]
+    with closing(dpsql.connect(policy, user="ana", ledger=url)) as embedded:
+        embedded.cursor().execute(COUNT)
+    assert [record.name for record in caplog.records if "not believed" in record.getMessage()] == ["dpsql.ledger"]
+    run("ledger", "clock", "--reason", "a long holiday", "--ledger", url)
+    assert "dpsql_ledger_clock_held 0.0" in probe(program, "metrics")[1]
+    assert sum("not believed" in line for line in program.err) == 1, "once, however often it is asked"
+    assert program.stop() == 0

@@ -206,13 +206,26 @@ def test_groups_of_users_are_shown(run: Run, policy: Path) -> None:
     assert f'group "lab", shared by its members: epsilon 2, {terms}; never renews: The lab' in shown
 
 
+def test_show_tells_what_is_set(run: Run, policy: Path) -> None:
+    text = policy.read_text()
+    for line in ("max_error_ratio = 1.5", 'memory = "8GB"', "threads = 4", 'preview = "synthetic"'):
+        assert f"\n# {line} " in text
+        text = text.replace(f"# {line} ", f"{line} ")
+    policy.write_text(text.replace("max_epsilon = 1.0 }", "max_epsilon = 1.0, wide_share = 0.05 }"))
+    shown = run("policy", "show", policy).stdout
+    assert "\nreply_quantum 0 ms, preview synthetic, max_error_ratio 1.5, memory 8000 MB, threads 4\n" in shown
+    assert "auto noise; 0.05 of it for wide totals\n" in shown
+
+
 def test_show_fills_in_the_defaults(run: Run, policy: Path) -> None:
     shown = run("policy", "show", policy).stdout
     assert "epsilon 20, delta 1e-06, 5e-07 of it for private keys; zcdp; never renews" in shown
     assert "rows of one patient (by way of visits) that count: 40" in shown
+    assert "\nreply_quantum 0 ms, preview refuse, max_error_ratio 1\n" in shown
     prescriptions = load_policy(policy).table("prescriptions")
     assert prescriptions is not None
-    assert f"{prescriptions.max_rows_per_group} in each of {prescriptions.max_groups} groups" in shown
+    limits = f"{prescriptions.rows_per_group} in each group, and {prescriptions.groups_per_unit} groups where"
+    assert limits in shown
     for line in (
         ("age", "integer", "0 to 110", "public: each within the limits"),
         ("city", "text", "", "private: costs delta"),

@@ -75,7 +75,7 @@ def test_a_refusal_has_message_detail_and_hint(run: Run, policy: Path) -> None:
     assert refused.stderr.splitlines() == [
         "error: rows of protected tables are not shown (42501, at character 8)",
         'detail: Each row of "patients" belongs to one patient.',
-        "hint: Aggregate them: SELECT COUNT(*) FROM patients",
+        "hint: Aggregate them. Write: SELECT COUNT(*) FROM patients",
     ]
 
 

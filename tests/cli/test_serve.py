@@ -1,6 +1,7 @@
 import asyncio
 import json
 import logging
+import os
 import re
 import shutil
 import signal
@@ -8,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psycopg
@@ -15,8 +17,10 @@ import pytest
 
 from dpsql.cli import serve as serve_module
 from dpsql.cli.logs import JsonLines, TextLines
+from dpsql.ledger import check_anchor, open_ledger
 from tests.cli.conftest import Program, Run
 from tests.cli.test_demo import psql
+from tests.waiting import HANG_SECONDS
 
 WIRE = Path(__file__).parent.parent / "wire"
 Start = Callable[..., Program]
@@ -31,9 +35,9 @@ def ledger(run: Run, policy: Path) -> str:
 
 
 def connect(
-    program: Program, database: str = "clinic", sslmode: str = "prefer"
+    program: Program, database: str = "clinic", sslmode: str = "prefer", user: str = "ana"
 ) -> "psycopg.Connection[tuple[object, ...]]":
-    url = f"postgresql://ana:secret@127.0.0.1:{program.port}/{database}?sslmode={sslmode}"
+    url = f"postgresql://{user}:secret@127.0.0.1:{program.port}/{database}?sslmode={sslmode}"
     return psycopg.connect(url, autocommit=True)
 
 
@@ -48,12 +52,18 @@ def second_policy(policy: Path, directory: Path) -> Path:
 
 def test_two_policies_are_served_from_one_ledger_until_told_to_stop(policy: Path, ledger: str, start: Start) -> None:
     program = start("serve", policy, second_policy(policy, policy.parent), "--port", 0, "--ledger", ledger)
-    for database in ("clinic", "other"):
+    for database in ("clinic", "other", "postgres"):  # the last is the first that ana may open
         with connect(program, database) as connection:
             (count,) = connection.execute("SELECT COUNT(*) FROM patients").fetchone() or ()
             assert isinstance(count, int)
     with pytest.raises(psycopg.OperationalError, match="does not exist"):
         connect(program, "third")
+    environment = {**os.environ, "PGPASSWORD": "secret"}
+    options = ["-X", "-A", "-t", "-l", "-h", "127.0.0.1", "-p", str(program.port), "-U", "ana"]
+    listed = subprocess.run(
+        [psql(), *options], capture_output=True, text=True, timeout=HANG_SECONDS, check=False, env=environment
+    )
+    assert ([line.split("|")[0] for line in listed.stdout.splitlines()], listed.stderr) == (["clinic", "other"], "")
     assert program.stop() == 0
     assert program.out == []
     assert program.err[-1].endswith("INFO stopped")
@@ -103,7 +113,7 @@ def test_a_target_over_the_network(policy: Path, ledger: str, start: Start) -> N
             connection.execute(sql)
         connection.execute("SET dpsql.target_error = '1 %'")
         connection.execute(f"{sql} HAVING COUNT(*) > 1000000")
-        assert notices[-1] == "target 1 % of the median size missed: count without a value"
+        assert str(notices[-1]).startswith("target 1 % of the median size missed: count without a value; price: ")
         connection.execute("RESET dpsql.target_error")
         (plan,) = connection.execute(f"EXPLAIN (FORMAT JSON) {sql}").fetchone() or ()
         assert isinstance(plan, dict) and plan["price"]["rho"] == 0.005
@@ -126,11 +136,49 @@ def test_with_a_certificate_tls_is_required(policy: Path, ledger: str, start: St
 
 
 def test_a_gateway_that_others_can_reach_without_tls_says_so(policy: Path, start: Start) -> None:
-    program = start("serve", policy, "--port", 0, "--host", "0.0.0.0")
+    program = start("serve", policy, "--port", 0, "--host", "0.0.0.0", "--init-ledger")
     program.wait_for(program.err, "WARNING without TLS on 0.0.0.0")
     program.wait_for(program.err, "WARNING nobody can connect yet")
     program.wait_for(program.err, "listening on")
     assert program.stop() == 0
+
+
+def test_a_ledger_is_made_only_where_that_is_asked_for(policy: Path, run: Run, start: Start) -> None:
+    ledger, anchor = policy.with_name("dpsql-ledger.sqlite"), policy.with_name("ledger.anchor")
+    said = run("serve", policy, "--port", 0, status=1).stderr
+    assert f'there is no ledger "{ledger}"' in said
+    assert "dpsql ledger init" in said
+    assert not ledger.exists()
+    served = ("serve", policy, "--port", 0, "--anchor", anchor)
+    program = start(*served, "--init-ledger")
+    program.wait_for(program.err, "listening on")
+    for name in ("ana", "ben"):
+        added = run("user", "add", name, "--role", "analyst", "--policy", policy, stdin="secret\n")
+    assert "is new" not in added.stderr
+    assert program.stop() == 0
+    printed = run("ledger", "verify", "--policy", policy).stdout
+    records, head = anchor.read_text().split()
+    assert int(records) > 0
+    assert f"{records} records, whole; the last has hash {head}" in printed
+
+    ledger.unlink()
+    made = run("user", "add", "ana", "--role", "analyst", "--policy", policy, stdin="secret\n")
+    assert made.stderr.endswith("the ledger is new: nothing is spent in it\n")
+    for more in ((), ("--init-ledger",)):
+        assert "records were cut off or replaced" in run(*served, *more, status=1).stderr
+
+
+def test_an_anchor_stays_where_the_ledger_has_lost_its_record(
+    ledger: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    anchor = tmp_path / "ledger.anchor"
+    with closing(open_ledger(ledger)) as opened:
+        check_anchor(anchor, opened, make=True)
+        anchor.write_text(f"7{anchor.read_text()}")
+        before = anchor.read_text()
+        serve_module._anchor(anchor, opened)
+    assert anchor.read_text() == before
+    assert "the anchor stays as it was: the record that was noted" in caplog.text
 
 
 def test_a_port_in_use_is_told(policy: Path, ledger: str, start: Start) -> None:
@@ -168,7 +216,7 @@ def test_an_idle_client_does_not_hold_up_the_end(policy: Path, ledger: str, star
     program = start("serve", policy, "--port", 0, "--ledger", ledger)
     with connect(program) as connection:
         program.process.send_signal(signal.SIGTERM)
-        assert program.process.wait(5) == 0
+        assert program.process.wait(HANG_SECONDS) == 0
         with pytest.raises(psycopg.OperationalError):
             connection.execute("SELECT 1")
     program.end()
@@ -181,7 +229,7 @@ def test_a_second_signal_ends_at_once(policy: Path, ledger: str, start: Start) -
         program.wait_for(program.err, "stopping")
         program.process.send_signal(signal.SIGTERM)
         try:
-            program.process.wait(5)
+            program.process.wait(HANG_SECONDS)
         except subprocess.TimeoutExpired:
             pytest.fail("the second signal did not end the program")
     assert program.end() in (-signal.SIGTERM, 0)
@@ -218,3 +266,71 @@ def test_past_releases_are_shown_to_psycopg_and_psql(policy: Path, ledger: str, 
         printed.stdout,
     )
     assert program.stop() == 0
+
+
+FREEZES = ["SELECT 1 FROM patients" + " JOIN patients" * 40, "SELECT 1 FROM patients" + " JOIN patients AS on" * 40]
+
+
+@pytest.mark.parametrize("sql", FREEZES)
+def test_a_statement_that_would_parse_for_ever_is_refused(policy: Path, ledger: str, start: Start, sql: str) -> None:
+    program = start("serve", policy, "--port", 0, "--ledger", ledger)
+    with connect(program) as connection, connect(program) as other:
+        with pytest.raises(psycopg.errors.StatementTooComplex):
+            connection.execute(sql)
+        with pytest.raises(psycopg.errors.StatementTooComplex):
+            connection.execute(f"PREPARE p AS {sql}")
+        assert other.execute("SELECT COUNT(*) FROM doctors").fetchone()
+    assert program.stop() == 0
+
+
+def test_the_process_of_trials_is_there_before_the_first_query(policy: Path, ledger: str, start: Start) -> None:
+    program = start("serve", policy, "--port", 0, "--ledger", ledger)
+    with connect(program) as connection:
+        started = trials(program.process.pid)
+        assert len(started) == 1
+        ages = " AND ".join(f"age <> {number}" for number in range(1000, 1050))
+        assert connection.execute(f"SELECT COUNT(*) FROM patients WHERE {ages}").fetchone()
+        assert trials(program.process.pid) == started
+    assert program.stop() == 0
+
+
+def trials(parent: int) -> list[int]:
+    """The processes of trials that a process has started."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            mine = f"PPid:\t{parent}\n" in (folder / "status").read_text()
+            if mine and b"dpsql.limits.trial" in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+    return found
+
+
+FROZEN = """
+import signal, sys, sqlglot
+from dpsql.cli import main
+from dpsql.wire.watchdog import Watchdog
+Watchdog.__init__.__defaults__ = (3.0, 900.0)
+put_off = Watchdog._put_off
+def put_off_and_tell(self):
+    put_off(self)
+    signal.signal(signal.SIGUSR1, lambda *_: sqlglot.parse_one("SELECT 1 FROM a" + " JOIN a" * 60))
+    print("armed", file=sys.stderr, flush=True)
+    Watchdog._put_off = put_off
+Watchdog._put_off = put_off_and_tell
+main(sys.argv[1:])
+"""
+
+
+def test_a_gateway_that_stands_still_ends_itself(policy: Path, ledger: str) -> None:
+    arguments = ["serve", str(policy), "--port", "0", "--ledger", ledger]
+    process = subprocess.Popen([sys.executable, "-c", FROZEN, *arguments], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    try:
+        while "armed" not in (line := process.stderr.readline()):
+            assert line
+        process.send_signal(signal.SIGUSR1)
+        _, err = process.communicate(timeout=HANG_SECONDS)
+    finally:
+        process.kill()
+    assert process.returncode == 1
+    assert "in parse_one" in err

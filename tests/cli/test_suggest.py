@@ -77,7 +77,7 @@ def test_the_lines_go_into_the_policy(run: Run, bare: Path) -> None:
     cost = visits.column("cost")
     assert cost is not None
     assert cost.upper is not None
-    assert visits.max_rows == found["visits"]["max_rows"]
+    assert visits.rows_per_unit == found["visits"]["max_rows"]
 
 
 def test_json(run: Run, policy: Path) -> None:

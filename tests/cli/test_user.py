@@ -138,3 +138,10 @@ def test_a_policy_without_groups_says_so(run: Run, policy: Path) -> None:
     run("user", "group", "ana", "--user-group", "team", "--ledger", ledger)  # which has no policy to check
     refused = run("query", policy, "SELECT COUNT(*) FROM patients", "--user", "ana", status=1)
     assert 'has no group "team"' in refused.stderr
+
+
+def test_a_password_is_not_longer_than_clients_send(run: Run, policy: Path) -> None:
+    asked = ("user", "add", "ana", "--role", "analyst", "--policy", policy)
+    told = run(*asked, status=1, stdin="ö" * 501 + "\n").stderr
+    assert "the password is longer than 1,000 bytes" in told
+    run(*asked, stdin="ö" * 500 + "\n")

@@ -1,9 +1,9 @@
 // Asks a gateway by the package pg and prints what it was answered as one line of JSON.
-// Arguments: the modules' folder, the connection string, and the queries as JSON.
+// Arguments: the modules' folder, the connection string, and the queries as JSON, or "sequelize".
 const [modules, dsn, queries] = process.argv.slice(2);
 const pg = require(`${modules}/pg`);
 const Cursor = require(`${modules}/pg-cursor`);
-const { values, counts, elders, codes, rows } = JSON.parse(queries);
+const { values, counts, elders, codes, rows } = queries === "sequelize" ? {} : JSON.parse(queries);
 
 async function main() {
   const client = new pg.Client({ connectionString: dsn });
@@ -39,7 +39,25 @@ async function main() {
   console.log(JSON.stringify(found));
 }
 
-main().catch((error) => {
+async function model() {
+  const { Sequelize, DataTypes } = require(`${modules}/sequelize`);
+  const sequelize = new Sequelize(dsn, { logging: false });
+  await sequelize.authenticate();
+  const interface_ = sequelize.getQueryInterface();
+  const found = { tables: (await interface_.showAllTables()).map((table) => table.tableName ?? table) };
+  found.columns = Object.keys(await interface_.describeTable("patients"));
+  const [foreign] = await interface_.getForeignKeyReferencesForTable("visits");
+  found.foreign = [foreign.columnName, foreign.referencedTableName, foreign.referencedColumnName];
+  const columns = { patient_id: { type: DataTypes.BIGINT, primaryKey: true }, sex: DataTypes.TEXT };
+  const patients = sequelize.define("patients", columns, { timestamps: false });
+  found.count = await patients.count({ where: { sex: "F" } });
+  found.inside = await sequelize.transaction((t) => sequelize.query("SELECT 1 AS a", { transaction: t, plain: true }));
+  found.refused = await patients.findAll().catch((error) => error.parent.code);
+  await sequelize.close();
+  console.log(JSON.stringify(found));
+}
+
+(queries === "sequelize" ? model : main)().catch((error) => {
   console.error(error);
   process.exit(1);
 });

@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 
 from dpsql.catalog.catalog import Catalogs
-from dpsql.engine import Engine
-from dpsql.session import Session
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.session import Session
 from tests.clients.machine import missing
 from tests.conftest import open_engine
 from tests.wire.conftest import RunningServer
@@ -21,7 +21,7 @@ collect_ignore = sorted(missing())
 COUNTS = "SELECT sex, COUNT(*) AS n FROM patients GROUP BY sex ORDER BY sex"
 ELDERS = "SELECT COUNT(*) AS n FROM patients WHERE age > 60 AND sex = 'F'"
 ROWS = "SELECT * FROM patients"
-HINT = "Aggregate them: SELECT COUNT(*) FROM patients"
+HINT = "Aggregate them. Write: SELECT COUNT(*) FROM patients"
 CODES = "SELECT code FROM icd10 ORDER BY code"
 VALUES = """
     SELECT true AS bool, 1::smallint AS int2, 42 AS int4, 5000000000 AS int8, 1.50 AS numeric, 0.5::real AS float4,
@@ -70,7 +70,7 @@ def clinic(clinic_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def gateway(clinic: Engine) -> Iterator[RunningServer]:
     """A running gateway: user ana, password secret, database clinic."""
     catalogs = Catalogs({"clinic": clinic})
-    server = RunningServer(open_session=lambda user, database: Session(clinic, user, catalogs.browser(database, user)))
+    server = RunningServer(open_session=lambda user, database: Session(clinic, user, catalogs.provider(database, user)))
     yield server
     server.close()
     catalogs.close()

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pyodbc
 
+from tests.pgbouncer import INSTALLED
+
 HERE = Path(__file__).parent
 _MAVEN = ".m2/repository/org/postgresql/postgresql"
 
@@ -19,6 +21,12 @@ def psqls() -> tuple[str, ...]:
     return tuple(
         sorted({str(path) for path in (own, shutil.which("psql")) if path is not None and Path(path).exists()})
     )
+
+
+def pg_dumps() -> tuple[str, ...]:
+    """The pg_dump beside each psql."""
+    beside = (Path(psql).with_name("pg_dump") for psql in psqls())
+    return tuple(str(path) for path in beside if path.exists())
 
 
 @cache
@@ -42,6 +50,12 @@ def node() -> str | None:
 
 
 @cache
+def sequelize() -> bool:
+    """Whether Node finds Sequelize beside pg."""
+    return (Path(node() or "nowhere") / "sequelize").exists()
+
+
+@cache
 def odbc() -> str | None:
     """The Unicode driver of psqlODBC."""
     return next((name for name in pyodbc.drivers() if name.startswith("PostgreSQL Unicode")), None)
@@ -56,10 +70,12 @@ def r() -> str | None:
 
 def missing() -> dict[str, str]:
     """The test files that cannot be collected here, and what each of them lacks."""
-    needs = {
+    needs: dict[str, tuple[str | bool | None, str]] = {
         "test_jdbc.py": (jdbc(), "JDBC (javac and libpostgresql-jdbc-java)"),
         "test_node.py": (node(), "Node (node, and npm install in tests/clients)"),
+        "test_sequelize.py": (sequelize() or None, "Sequelize (npm install in tests/clients)"),
         "test_odbc.py": (odbc(), "ODBC (odbc-postgresql)"),
         "test_r.py": (r(), "R (r-cran-rpostgresql)"),
+        "test_pgbouncer.py": (INSTALLED, "pgbouncer"),
     }
     return {file: what for file, (there, what) in needs.items() if there is None}

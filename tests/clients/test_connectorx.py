@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from tests.clients.conftest import CODES, COUNTS, ROWS
+from tests.waiting import HANG_SECONDS
 from tests.wire.conftest import RunningServer
 
 SCRIPT = """
@@ -35,7 +36,10 @@ print(json.dumps(told))
 
 def test_reads(gateway: RunningServer, counts: list[Any], codes: list[str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, gateway.dsn, COUNTS, CODES, ROWS], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", SCRIPT, gateway.dsn, COUNTS, CODES, ROWS],
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

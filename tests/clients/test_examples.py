@@ -8,10 +8,11 @@ import sys
 
 import pytest
 
-from dpsql.engine import Engine
+from dpsql.gateway.engine import Engine
 from tests.clients.conftest import HINT, released
 from tests.clients.machine import jdbc, node, psqls, r
 from tests.conftest import ROOT
+from tests.waiting import HANG_SECONDS
 from tests.wire.conftest import RunningServer
 
 ELDERS = "SELECT sex, COUNT(*) AS patients FROM patients WHERE age > 60 GROUP BY sex ORDER BY sex"
@@ -43,7 +44,7 @@ def run(command: str, clinic: Engine, gateway: RunningServer, password: str) -> 
         env=os.environ | environment,
         capture_output=True,
         encoding="utf-8",
-        timeout=120,
+        timeout=HANG_SECONDS,
         check=False,
     )
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.clients.conftest import CODES, COUNTS, HINT, ROWS, VALUES
 from tests.clients.machine import HERE, jdbc
+from tests.waiting import HANG_SECONDS
 from tests.wire.conftest import RunningServer
 
 
@@ -17,7 +18,7 @@ def answers(gateway: RunningServer) -> dict[str, list[str]]:
     address = f"jdbc:postgresql://127.0.0.1:{gateway.port}/clinic"
     command = ["java", "-Duser.timezone=UTC", "-Dfile.encoding=UTF-8", "-cp", str(jdbc()), str(HERE / "Client.java")]
     arguments = [*command, address, VALUES, COUNTS, CODES, ROWS]
-    done = subprocess.run(arguments, capture_output=True, encoding="utf-8", timeout=120, check=False)
+    done = subprocess.run(arguments, capture_output=True, encoding="utf-8", timeout=HANG_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     found = defaultdict(list)
     for line in done.stdout.splitlines():

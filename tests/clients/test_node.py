@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.clients.conftest import CODES, COUNTS, HINT, ROWS, VALUES
 from tests.clients.machine import HERE, node
+from tests.waiting import HANG_SECONDS
 from tests.wire.conftest import RunningServer
 
 
@@ -14,7 +15,7 @@ def test_pg(gateway: RunningServer, counts: list[Any], elders: int, codes: list[
     queries = {"values": VALUES, "counts": COUNTS, "codes": CODES, "rows": ROWS}
     queries["elders"] = "SELECT COUNT(*) AS n FROM patients WHERE age > $1 AND sex = $2"
     command = ["node", str(HERE / "client.js"), str(node()), gateway.dsn, json.dumps(queries)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=_utc())
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False, env=_utc())
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     # JavaScript has one kind of number: bigint and numeric stay text.

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy
 
 import dpsql
-from dpsql.engine import Engine
+from dpsql.gateway.engine import Engine
 from tests.clients.conftest import CODES, COUNTS, HINT, ROWS
 from tests.wire.conftest import RunningServer
 

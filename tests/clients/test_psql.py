@@ -8,6 +8,7 @@ import pytest
 
 from tests.clients.conftest import CODES, COUNTS, HINT, ROWS
 from tests.clients.machine import psqls
+from tests.waiting import HANG_SECONDS
 from tests.wire.conftest import RunningServer
 
 
@@ -15,7 +16,7 @@ def psql(program: str, gateway: RunningServer, script: str) -> subprocess.Comple
     options = [program, "-X", "-q", "-A", "-t", "-F", "|", "-d", gateway.dsn]
     environment = {**os.environ, "PGCLIENTENCODING": "UTF8"}
     return subprocess.run(
-        options, input=script, capture_output=True, encoding="utf-8", timeout=60, check=False, env=environment
+        options, input=script, capture_output=True, encoding="utf-8", timeout=HANG_SECONDS, check=False, env=environment
     )
 
 

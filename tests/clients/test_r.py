@@ -8,6 +8,7 @@ import pytest
 
 from tests.clients.conftest import CODES, COUNTS, HINT, ROWS, VALUES
 from tests.clients.machine import HERE, r
+from tests.waiting import HANG_SECONDS
 from tests.wire.conftest import RunningServer
 
 
@@ -20,7 +21,7 @@ def answers(gateway: RunningServer) -> dict[str, str]:
         env=os.environ | named | {"PGUSER": "ana", "PGPASSWORD": "secret", "LC_ALL": "C.UTF-8", "TZ": "UTC"},
         capture_output=True,
         encoding="utf-8",
-        timeout=60,
+        timeout=HANG_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr

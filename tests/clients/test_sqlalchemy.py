@@ -13,7 +13,7 @@ from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from dpsql.engine import Engine
+from dpsql.gateway.engine import Engine
 from dpsql.sqltypes import Span
 from tests.clients.conftest import CODES, COUNTS, ELDERS, ROW, ROWS, VALUES
 from tests.wire.conftest import RunningServer

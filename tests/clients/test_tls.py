@@ -12,9 +12,10 @@ import psycopg
 import psycopg2
 import pytest
 
-from dpsql.engine import Engine
-from dpsql.session import Session
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.session import Session
 from tests.clients.machine import psqls
+from tests.waiting import HANG_SECONDS
 from tests.wire.conftest import CERTIFICATE, RunningServer
 
 HINT = "Connect with sslmode=require."
@@ -68,7 +69,7 @@ def test_asyncpg_comes_by_tls(guarded: RunningServer) -> None:
 @pytest.mark.parametrize("program", psqls())
 def test_psql_without_tls_is_told_what_to_do(guarded: RunningServer, program: str) -> None:
     command = [program, "-XAtc", "SELECT 1", f"{guarded.dsn}?sslmode=disable"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
     assert done.returncode == 2
     assert "FATAL:  this gateway requires TLS" in done.stderr and HINT in done.stderr
 

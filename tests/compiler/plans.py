@@ -6,16 +6,17 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dpsql.backends import open_backend
-from dpsql.compiler.catalog import Catalog
-from dpsql.compiler.compile import Described, compile_query, describe_query
-from dpsql.compiler.lowering import Constants
-from dpsql.compiler.planned import CompiledQuery
-from dpsql.compiler.schema import Engine, EngineColumn, EngineSchema
-from dpsql.compiler.settings import QuerySettings
-from dpsql.compiler.statements import QueryStatement
+from dpsql.backends import DUCKDB, POSTGRES, open_backend
+from dpsql.compiler.ir.schema import EngineColumn, EngineSchema
+from dpsql.compiler.plan.compile import Described, compile_query, describe_query
+from dpsql.compiler.plan.query_plan import CompiledQuery
+from dpsql.compiler.scope.catalog import Catalog
+from dpsql.compiler.scope.lowering import Constants
+from dpsql.compiler.scope.settings import QuerySettings
+from dpsql.compiler.sql.statements import QueryStatement
+from dpsql.gateway.settings import Settings
 from dpsql.policy import Policy
-from dpsql.settings import Settings
+from dpsql.policy.engines import EngineKind
 from dpsql.sqltypes import SqlType
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -24,10 +25,10 @@ NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 class Planner:
     """Compiles under one policy."""
 
-    def __init__(self, policy: Policy, engine: Engine = Engine.DUCKDB) -> None:
+    def __init__(self, policy: Policy, engine: EngineKind = DUCKDB) -> None:
         self.policy = policy
         backend = open_backend(policy)
-        schema = backend.schema if engine is Engine.DUCKDB else _in_postgres(backend.schema)
+        schema = backend.schema if engine is DUCKDB else _in_postgres(backend.schema)
         self.catalog = Catalog(policy, schema, policy.roles[0])
         backend.close()
 
@@ -68,7 +69,11 @@ def _in_postgres(schema: EngineSchema) -> EngineSchema:
         name: replace(table, columns={each: column(found) for each, found in table.columns.items()})
         for name, table in schema.tables.items()
     }
-    return EngineSchema(Engine.POSTGRES, tables)
+    return EngineSchema(POSTGRES, tables)
+
+
+FIVE_IN_EACH = {"max_groups = 10 ": "max_rows_per_group = 5\nmax_groups = 10 "}
+"""The clinic's policy with at most five visits of a patient in a group: ten groups are full then."""
 
 
 @contextmanager

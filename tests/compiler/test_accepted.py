@@ -13,10 +13,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from dpsql.engine import Engine
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.results import Result
+from dpsql.gateway.session import Session
 from dpsql.privacy.accounting import Spent
-from dpsql.results import Result
-from dpsql.session import Session
+from tests.conftest import OpenedWides
+from tests.engines import HOSTS
 from tests.fixtures.load import HERE, Case, load
 from tests.postgres import Server
 from tests.world import postgres_oracle
@@ -43,8 +45,9 @@ def analyst(wide_engine: Engine) -> Session:
 
 
 @pytest.fixture
-def postgres_analyst(wide_postgres_engine: Engine) -> Session:
-    return Session(wide_postgres_engine, "ana")
+def others(opened_wides: OpenedWides, no_noise: None) -> list[Session]:
+    """The analyst on every other engine."""
+    return [Session(opened_wides(name), "ana") for name in HOSTS if name != "duckdb"]
 
 
 def test_the_fixture_is_as_long_as_it_should_be() -> None:
@@ -56,7 +59,7 @@ def test_the_fixture_is_as_long_as_it_should_be() -> None:
 def test_accepted(
     case: Case,
     analyst: Session,
-    postgres_analyst: Session,
+    others: list[Session],
     oracle: psycopg.Connection[tuple[Any, ...]],
     updates: dict[int, str],
 ) -> None:
@@ -77,9 +80,10 @@ def test_accepted(
     else:
         assert case.marks["price"] == price(result)
     # The engines add up the same integers.
-    again = postgres_analyst.execute(statement, values)
-    assert (again.columns, price(again)) == (result.columns, price(result))
-    assert_same(list(again.rows), list(result.rows), 1e-14, "ordered" in case.marks)
+    for other in others:
+        again = other.execute(statement, values)
+        assert (again.columns, price(again)) == (result.columns, price(result))
+        assert_same(list(again.rows), list(result.rows), 1e-14, "ordered" in case.marks)
     # Describe tells what executing gives.
     if not values:
         assert analyst.describe(statement).columns == result.columns

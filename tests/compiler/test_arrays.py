@@ -4,10 +4,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from dpsql.compiler.arrays import MAX_ITEMS
-from dpsql.engine import Engine
+from dpsql.compiler.expressions.arrays import MAX_ITEMS
 from dpsql.errors import DatatypeMismatch, Error, InvalidText, QueryTooComplex, UndefinedParameter, UnsupportedQuery
-from dpsql.session import Session
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.session import Session
 from dpsql.sqltypes import SqlType
 
 WORDS = "SELECT COUNT(*) FROM (VALUES ('a'), ('b c'), (''), ('NULL'), ('q\"'), (NULL)) t (x) WHERE "

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.compiler import plan as planning
-from dpsql.compiler.canonical import Canonical
-from dpsql.compiler.ir import Release
-from dpsql.compiler.lowering import Fields
-from dpsql.compiler.planned import CompiledQuery
+from dpsql.compiler.canonical.releases import Canonical
+from dpsql.compiler.ir.nodes import Release
+from dpsql.compiler.plan import build as planning
+from dpsql.compiler.plan.query_plan import CompiledQuery
+from dpsql.compiler.scope.lowering import Fields
 from dpsql.errors import Error
 from dpsql.policy import load_policy
 from dpsql.sqltypes import SqlType
@@ -170,17 +170,23 @@ def test_the_form_is_its_own_form_and_costs_no_more(wide: Planner, planner: Plan
 
 
 def assert_no_worse(formed: CompiledQuery, written: CompiledQuery) -> None:
-    """No more noisy parts, groups or private keys; and no part that is wider than as written."""
+    """No more noisy primitives, groups or private keys; and no primitive that is wider than as written."""
     assert len(formed.releases) <= len(written.releases), written.sql
-    parts = [[part for release in query.releases for part in release.parts] for query in (formed, written)]
-    assert len(parts[0]) <= len(parts[1]), written.sql
-    if len(formed.releases) == len(written.releases) and len(parts[0]) == len(parts[1]):
+    primitives = [
+        [primitive for release in query.releases for primitive in release.primitives] for query in (formed, written)
+    ]
+    assert len(primitives[0]) <= len(primitives[1]), written.sql
+    if len(formed.releases) == len(written.releases) and len(primitives[0]) == len(primitives[1]):
         for mine, theirs in zip(formed.releases, written.releases, strict=True):
             assert mine.private_keys <= theirs.private_keys, written.sql
-            assert mine.contribution.max_groups <= theirs.contribution.max_groups, written.sql
+            assert mine.contribution.groups_per_unit <= theirs.contribution.groups_per_unit, written.sql
         widths = [
-            sorted(planned.part.grid.step * planned.noise.sensitivity.linf for planned in each if planned.part.grid)
-            for each in parts
+            sorted(
+                planned.primitive.grid.step * planned.noise.sensitivity.linf
+                for planned in each
+                if planned.primitive.grid
+            )
+            for each in primitives
         ]
         assert all(mine <= theirs for mine, theirs in zip(*widths, strict=True)), written.sql
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dpsql.compiler.parse import parse
-from dpsql.compiler.statements import (
+from dpsql.compiler.sql.parse import parse
+from dpsql.compiler.sql.statements import (
     CloseStatement,
     CopyOptions,
     CopyStatement,
@@ -11,7 +11,9 @@ from dpsql.compiler.statements import (
     ExecuteStatement,
     FetchStatement,
     ListenStatement,
+    LockStatement,
     PrepareStatement,
+    SetStatement,
 )
 from dpsql.errors import Error, InvalidParameter, InvalidSyntax, PolicyViolation, UnsupportedQuery
 from dpsql.sqltypes import SqlType
@@ -146,12 +148,12 @@ def test_copy_of_a_table_selects_from_it() -> None:
         ("EXECUTE p (1) x", InvalidSyntax, 'at or near "x"'),
         ("LISTEN", InvalidSyntax, "at end of input"),
         ("UNLISTEN a b", InvalidSyntax, 'at or near "b"'),
-        ("COPY t FROM STDIN", PolicyViolation, "only reads"),
+        ("COPY t FROM STDIN", PolicyViolation, "read-only"),
         ("COPY t TO '/etc/passwd'", PolicyViolation, "file or program"),
         ("COPY t TO PROGRAM 'sh'", PolicyViolation, "file or program"),
         ("COPY (DELETE FROM t) TO STDOUT", InvalidSyntax, 'at or near "DELETE"'),
         ("COPY t TO STDOUT (FORMAT xml)", InvalidParameter, '"xml" not recognized'),
-        ("COPY t TO STDOUT (FORMAT csv, FORMAT csv)", InvalidParameter, "given twice"),
+        ("COPY t TO STDOUT (FORMAT csv, FORMAT csv)", InvalidParameter, "specified more than once"),
         ("COPY t TO STDOUT (FREEZE)", InvalidParameter, 'no option "freeze"'),
         ("COPY t TO STDOUT (HEADER maybe)", InvalidSyntax, 'at or near "maybe"'),
         ("COPY t TO STDOUT (DELIMITER x)", InvalidSyntax, 'at or near "x"'),
@@ -177,3 +179,26 @@ def test_what_is_wrong_is_said(sql: str, error: type[Error], says: str) -> None:
         assert refusal.value.position is not None
         assert 1 <= refusal.value.position <= len(sql) + 1
         assert refusal.value.hint or sql.startswith(("LISTEN", "UNLISTEN"))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "LOCK t IN ACCESS SHARE MODE",
+        "lock table only a, s.b in access share mode nowait",
+        "LOCK a IN ACCESS SHARE MODE",
+    ],
+)
+def test_a_lock_that_readers_share(sql: str) -> None:
+    assert parse(sql) == (LockStatement(sql),)
+
+
+def test_other_locks_are_refused() -> None:
+    with pytest.raises(InvalidSyntax):
+        parse("LOCK TABLE t IN EXCLUSIVE MODE")
+
+
+def test_time_zones_that_are_set_in_the_words_of_the_standard() -> None:
+    assert parse("SET TIME ZONE LOCAL") == (SetStatement("timezone", None, "SET TIME ZONE LOCAL"),)
+    sql = "SET TIME ZONE INTERVAL '+05:30' HOUR TO MINUTE"
+    assert parse(sql) == (SetStatement("timezone", "INTERVAL '+05:30' HOUR TO MINUTE", sql),)

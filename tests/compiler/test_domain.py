@@ -9,9 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from dpsql.compiler.domain import enumerate_keys
-from dpsql.compiler.equal import MAX_CONDITIONS, MAX_EQUATIONS, propagated
-from dpsql.compiler.ir import (
+from dpsql.compiler.ir.nodes import (
     Call,
     Cast,
     Column,
@@ -26,10 +24,12 @@ from dpsql.compiler.ir import (
     Sort,
     UnitScan,
 )
-from dpsql.compiler.lowering import Fields
-from dpsql.engine import Engine
+from dpsql.compiler.scope.lowering import Fields
+from dpsql.compiler.values.domain import enumerate_keys
+from dpsql.compiler.values.equalities import MAX_CONDITIONS, MAX_EQUATIONS, propagated
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.session import Session
 from dpsql.policy import load_policy
-from dpsql.session import Session
 from dpsql.sqltypes import SqlType
 from tests.compiler.plans import Planner, changed_policy
 from tests.conftest import open_engine, silence_noise
@@ -340,7 +340,7 @@ def keys_of(session: Session, sql: str) -> tuple[list[tuple[object, ...]], int]:
     assert result.answer is not None
     release = result.answer.query.releases[-1]
     assert not release.private_keys
-    return [row[:-1] for row in result.rows], release.contribution.max_groups
+    return [row[:-1] for row in result.rows], release.contribution.groups_per_unit
 
 
 def rows_of(session: Session, sql: str) -> list[tuple[object, ...]]:
@@ -505,13 +505,13 @@ SIZES = [
     ("SELECT duration_min::text, COUNT(*) FROM visits WHERE duration_min IN (7, 8, 9) GROUP BY 1", 3),
     ("SELECT duration_min::text, COUNT(*) FROM visits WHERE duration_min < 4 GROUP BY 1", 4),
     ("SELECT duration_min::text, COUNT(*) FROM visits WHERE duration_min > 478 GROUP BY 1", 2),
-    ("SELECT duration_min::text, COUNT(*) FROM visits WHERE COALESCE(duration_min, 1) > 478 GROUP BY 1", 10),
+    ("SELECT duration_min::text, COUNT(*) FROM visits WHERE COALESCE(duration_min, 1) > 478 GROUP BY 1", 50),
     ("SELECT duration_min / 200, COUNT(*) FROM visits GROUP BY 1", 4),
     ("SELECT icd, COUNT(*) FROM visits WHERE icd = 'A09' GROUP BY 1", 1),
-    ("SELECT icd, COUNT(*) FROM visits WHERE icd > 'R' GROUP BY 1", 10),
+    ("SELECT icd, COUNT(*) FROM visits WHERE icd > 'R' GROUP BY 1", 50),
     ("SELECT icd > 'R', cost > 5, COUNT(*) FROM visits GROUP BY 1, 2", 9),
     ("SELECT d.doctor_id, COUNT(*) FROM visits AS v JOIN doctors AS d USING (doctor_id) WHERE doctor_id < 4 GROUP BY 1",
-     10),
+     50),
     ("SELECT d.doctor_id, COUNT(*) FROM visits AS v JOIN doctors AS d USING (doctor_id) WHERE doctor_id IN (2, 3) "
      "GROUP BY 1", 2),
     ("SELECT t.name, COUNT(*) FROM visits AS v LEFT JOIN (VALUES ('a', 'A09'), ('b', 'C50')) AS t(name, code) "
@@ -533,7 +533,7 @@ SIZES = [
 def test_a_unit_touches_no_more_groups_than_there_are(clinician: Session, sql: str, most: int) -> None:
     found, touched = keys_of(clinician, sql)
     assert touched == most
-    assert most == 10 or len(found) <= most
+    assert most == 50 or len(found) <= most
 
 
 def test_a_long_time_is_listed_by_the_parts_asked_for(wide_policy: Path) -> None:

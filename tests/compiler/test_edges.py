@@ -10,10 +10,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from dpsql.compiler.engines import DIALECTS
-from dpsql.compiler.functions import MAX_SCANNED
-from dpsql.compiler.schema import Engine
-from dpsql.session import Session
+from dpsql.backends import DUCKDB
+from dpsql.compiler.dialects import DIALECTS
+from dpsql.compiler.ir.functions import MAX_SCANNED
+from dpsql.gateway.session import Session
 from tests.compiler.test_expressions import EXPRESSIONS
 from tests.conftest import silent_engine
 from tests.copies import copied
@@ -132,6 +132,13 @@ _OF_ANGLES = words("sin cos tan cot asin acos atan sinh cosh tanh asinh acosh at
 _MOMENTS = ("day", "moment", "zoned")
 _PARTS = words("year decade century millennium week isoyear dow doy quarter month day epoch")
 _UNITS = words("millennium century decade year quarter month week day hour minute second milliseconds")
+_SPANS = (
+    *("INTERVAL '59 minutes'", "INTERVAL '59.999999 seconds'", "INTERVAL '1 microsecond'", "INTERVAL '0'"),
+    *("INTERVAL '20000 years'", "INTERVAL '8000000 days'", "INTERVAL '-200000000 hours'", "AGE(moment)"),
+)
+_FACTORS = tuple(
+    f"(CASE WHEN n > 0 THEN CAST('{each}' AS float8) ELSE 1 END)" for each in ("1e12", "6e-13", "5e-324", "1e308")
+)
 _TYPES = words("smallint integer bigint numeric(20,3) float8 text")
 ALIKE = [
     *(str(each.ours) for each in EXPRESSIONS),
@@ -176,6 +183,9 @@ TOTAL = [
             ),
         )
     ),
+    *(f"{a} {sign} {b}" for a, sign, b in product(_SPANS, "*/", (*_NUMBERS, "big", *_FACTORS))),
+    *(f"{a} {sign} {b}" for a, b, sign in product(_SPANS, _SPANS, "+-")),
+    *("-(INTERVAL '59 minutes' * x)", "AGE(moment) * x / price", "clock + INTERVAL '59 minutes' * x"),
     *("(INTERVAL '1 day' * n + INTERVAL '2000000000 days') IS NULL", "moment AT TIME ZONE 'Asia/Kolkata'"),
     *("extract(year FROM INTERVAL '1 month' * n)", "extract(epoch FROM INTERVAL '1 hour' * x)"),
     *("day - moment", "age(zoned, moment)", "zoned AT TIME ZONE 'America/New_York'", "to_char(day, 'YYYY IYYY DDD')"),
@@ -280,7 +290,7 @@ def test_no_function_sees_all_of_a_text_without_end(function: str, postgres: Con
     for engine, dialect in DIALECTS.items():
         value = dialect.functions[function].template.format(f"({LONG})", *constants)
         asked = f"SELECT {value} {SEEN[function]}"
-        told = (duckdb if engine is Engine.DUCKDB else postgres).execute(asked)
+        told = (duckdb if engine is DUCKDB else postgres).execute(asked)
         assert told.fetchall() == [(True,)], engine
 
 

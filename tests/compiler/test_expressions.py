@@ -10,10 +10,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from dpsql.compiler.patterns import read_pattern
-from dpsql.engine import Engine
+from dpsql.compiler.expressions.patterns import read_pattern
 from dpsql.errors import QueryTooComplex
-from dpsql.session import Session
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.session import Session
 from dpsql.sqltypes import SqlType
 from tests.compiler.test_accepted import is_same
 from tests.fixtures.load import HERE
@@ -61,9 +61,9 @@ def oracle(
         yield connection
 
 
-@pytest.fixture(params=["wide_engine", "wide_postgres_engine"])
-def analyst(request: pytest.FixtureRequest) -> Session:
-    return Session(request.getfixturevalue(request.param), "ana")
+@pytest.fixture
+def analyst(each_wide_engine: Engine) -> Session:
+    return Session(each_wide_engine, "ana")
 
 
 def test_there_are_as_many_as_there_should_be() -> None:
@@ -117,15 +117,14 @@ def test_a_format_may_have_any_mark_and_text_of_it_is_read(analyst: Session, for
 @pytest.mark.parametrize(
     "repeated", ["(?:[^a]?){{{0}}}", "(?:[^a]*){{{0}}}", "(?:(?:[^a]|b|[^c])?){{{0}}}", "[^a]{{0,{0}}}"]
 )
-def test_what_is_let_through_as_a_pattern_can_be_run(wide_postgres_engine: Engine, repeated: str) -> None:
+def test_what_is_let_through_as_a_pattern_can_be_run(analyst: Session, repeated: str) -> None:
     """At the limit of its ways, with few letters and many; beyond it PostgreSQL fails, where a row gets so far."""
-    session = Session(wide_postgres_engine, "ana")
     for letters in (string.ascii_lowercase, "".join(map(chr, range(0x100, 0x1C0)))):
         known = [count for count in range(1, 250) if is_pattern(repeated.format(count) + letters)]
-        (statement,) = session.parse(
+        (statement,) = analyst.parse(
             f"SELECT COUNT(*) FROM samples WHERE word ~ '{repeated.format(max(known))}{letters}'"
         )
-        assert session.execute(statement).rows == ((0,),)
+        assert analyst.execute(statement).rows == ((0,),)
 
 
 def is_pattern(text: str) -> bool:

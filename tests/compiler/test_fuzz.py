@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.engine import Engine
 from dpsql.errors import BackendFailure, Error, GuaranteeMismatch, InternalError
-from dpsql.session import Session
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.session import Session
 from tests.conftest import open_engine
 from tests.examples import LONG
 from tests.fixtures.load import load

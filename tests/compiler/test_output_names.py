@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.session import Session
+from dpsql.gateway.session import Session
 
 NAMES = {
     "age": "age",

@@ -8,7 +8,7 @@ import pytest
 
 from dpsql.errors import DatatypeMismatch, InvalidParameter, InvalidText, NumberOutOfRange
 from dpsql.policy import load_policy
-from dpsql.privacy.choice import Rank
+from dpsql.privacy.exponential_mechanism import Rank
 from dpsql.sqltypes import SqlType
 from tests.compiler.plans import Planner
 
@@ -63,13 +63,20 @@ def test_values_that_are_not_of_the_declared_type(planner: Planner) -> None:
         planner.bind("SELECT $1", [5], [SqlType.TEXT])
 
 
+def test_limits_of_a_histogram_that_are_not_known_yet_are_described(planner: Planner) -> None:
+    sql = "SELECT HISTOGRAM(age, $1, $2, $3) AS h FROM patients"
+    described, bound = planner.describe(sql), planner.bind(sql, [0, 100, 10], [None] * 3)
+    assert described.parameters == (SqlType.DOUBLE, SqlType.DOUBLE, SqlType.INTEGER)
+    assert described.columns == (("h", SqlType.BIGINT.array),) == tuple((c.name, c.type) for c in bound.columns)
+
+
 def test_a_fraction_that_is_not_known_yet_is_described(planner: Planner) -> None:
     sql = "SELECT PERCENTILE_DISC($1) WITHIN GROUP (ORDER BY age) FROM patients"
     described = planner.describe(sql)
     bound = planner.bind(sql, ["0.25"], [None])
     assert described.parameters == (SqlType.DOUBLE,)
     assert described.columns == tuple((column.name, column.type) for column in bound.columns)
-    assert bound.releases[0].parts[0].part.rank == Rank.quantile(Fraction(1, 4))
+    assert bound.releases[0].primitives[0].primitive.rank == Rank.quantile(Fraction(1, 4))
 
 
 def test_several_fractions_are_an_array_by_their_type_or_value(planner: Planner) -> None:
@@ -77,7 +84,7 @@ def test_several_fractions_are_an_array_by_their_type_or_value(planner: Planner)
         sql = f"SELECT PERCENTILE_DISC({written}) WITHIN GROUP (ORDER BY age) FROM patients"
         bound = planner.bind(sql, [[0.75, 0.25, 0.75]], types)
         assert [column.type for column in bound.columns] == [SqlType.INTEGER_ARRAY]
-        ranks = [planned.part.rank for planned in bound.releases[0].parts]
+        ranks = [planned.primitive.rank for planned in bound.releases[0].primitives]
         assert ranks == [Rank.quantile(Fraction(3, 4)), Rank.quantile(Fraction(1, 4))]
     assert planner.describe(sql).columns == (("percentile_disc", SqlType.INTEGER_ARRAY),)
     scalar = planner.bind(sql.replace("::float8[]", ""), [0.75], [None])
@@ -86,7 +93,7 @@ def test_several_fractions_are_an_array_by_their_type_or_value(planner: Planner)
 
 @pytest.mark.parametrize("value", ["NaN", "-1", 2])
 def test_a_fraction_lies_between_0_and_1(planner: Planner, value: object) -> None:
-    with pytest.raises((InvalidParameter, InvalidText), match=r"between 0 and 1|invalid input"):
+    with pytest.raises((InvalidParameter, NumberOutOfRange), match=r"between 0 and 1|a finite number"):
         planner.bind("SELECT PERCENTILE_CONT($1) WITHIN GROUP (ORDER BY age) FROM patients", [value], [None])
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.compiler.cuts import cuts, made_first
-from dpsql.compiler.ir import (
+from dpsql.compiler.aggregates.provenance import origins
+from dpsql.compiler.ir.nodes import (
     Aggregate,
     AggregateCall,
     Call,
@@ -28,9 +28,9 @@ from dpsql.compiler.ir import (
     SystemScan,
     UnitScan,
 )
-from dpsql.compiler.planned import CompiledQuery, PlannedRelease
-from dpsql.compiler.provenance import origins
-from dpsql.errors import UnsupportedQuery
+from dpsql.compiler.plan.query_plan import CompiledQuery, PlannedRelease
+from dpsql.compiler.plan.release_boundaries import cuts, made_first
+from dpsql.errors import QueryTooComplex, UnsupportedQuery
 from dpsql.policy import load_policy
 from dpsql.privacy.accounting import Spent
 from dpsql.sqltypes import SqlType
@@ -213,7 +213,7 @@ def test_the_key_does_not_depend_on_where_the_release_stands(planner: Planner) -
 def test_what_the_gateway_knows_does_not_enter_a_query_over_protected_tables(planner: Planner, relation: str) -> None:
     with pytest.raises(UnsupportedQuery) as caught:
         planner.compile(f"SELECT COUNT(*) FROM patients WHERE age > (SELECT COUNT(*) FROM dpsql.{relation})")
-    assert caught.value.message == f"dpsql.{relation} cannot stand inside a query over protected tables"
+    assert caught.value.message == f"dpsql.{relation} cannot be used in a query over protected tables"
     # Beside a result it may stand.
     assert planner.compile(f"SELECT COUNT(*), (SELECT COUNT(*) FROM dpsql.{relation}) FROM patients").system_reads
 
@@ -288,7 +288,7 @@ def test_a_release_for_each_row_is_refused(tables: tuple[UnitScan, Scan]) -> Non
     unit, doctors = tables
     release = count(unit, 20, equal(unit.unit_field, doctors.fields[0]))
     post = Project(doctors, (Field(9, SqlType.BIGINT),), (Scalar(release, SqlType.BIGINT),))
-    with pytest.raises(UnsupportedQuery, match="one release a row") as caught:
+    with pytest.raises(UnsupportedQuery, match="must not refer to a row outside its subquery") as caught:
         cuts(post)
     assert caught.value.hint
     outer = count(
@@ -296,7 +296,7 @@ def test_a_release_for_each_row_is_refused(tables: tuple[UnitScan, Scan]) -> Non
         30,
         InRelation(Column(unit.unit_field), count(unit, 20, equal(unit.unit_field, Field(7, SqlType.INTEGER)))),
     )
-    with pytest.raises(UnsupportedQuery, match="one release a row"):
+    with pytest.raises(UnsupportedQuery, match="must not refer to a row outside its subquery"):
         made_first(outer.aggregate, None)
 
 
@@ -420,3 +420,20 @@ def test_a_field_of_the_row_outside_has_no_origin(tables: tuple[UnitScan, Scan])
     assert origins(joined, Field(9, SqlType.BIGINT)) == ()
     assert origins(SetOperation("intersect", False, release, other, release.fields), release.fields[0]) == ()
     assert origins(replace(release), release.limits[0][0]) == ()
+
+
+def test_a_query_that_is_too_long_once_it_is_written_out_is_refused(
+    planner: Planner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sql = "SELECT COUNT(*) FROM patients WHERE age + age + age + age + age > 3"
+    assert planner.compile(sql).releases
+    monkeypatch.setattr("dpsql.compiler.dialects.render.MAX_CALLS", 3)
+    with pytest.raises(QueryTooComplex, match="after expansion"):
+        planner.compile(sql)
+
+
+@pytest.mark.parametrize("call", ["MEDIAN(age)", "PERCENTILE_DISC(ARRAY[0.1, 0.9]) WITHIN GROUP (ORDER BY age)"])
+def test_the_error_of_a_quantile_is_told_in_ranks(planner: Planner, call: str) -> None:
+    (column,) = planner.compile(f"SELECT {call} FROM patients").columns
+    assert column.error is not None
+    assert "ranks of the one asked for, at 95 %" in column.error.explained

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpsql.errors import UnsupportedQuery
-from dpsql.session import Session
+from dpsql.gateway.session import Session
 from dpsql.sqltypes import Span
 from tests.conftest import silent_engine
 from tests.postgres import Server, url_of

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.engine import Engine
 from dpsql.errors import Error
-from dpsql.session import Session
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.session import Session
 from tests.conftest import open_engine
 from tests.fixtures.load import Case, load
 

@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.compiler.planned import CompiledQuery
-from dpsql.compiler.schema import Engine
+from dpsql.backends import DUCKDB, POSTGRES
+from dpsql.compiler.plan.query_plan import CompiledQuery
 from dpsql.policy import load_policy
+from dpsql.policy.engines import EngineKind
 from tests.compiler.plans import Planner
 from tests.fixtures.load import HERE, Case, load, parse
 
-FIXTURES = {Engine.DUCKDB: "rewrite.sql", Engine.POSTGRES: "rewrite_postgres.sql"}
+FIXTURES = {DUCKDB: "rewrite.sql", POSTGRES: "rewrite_postgres.sql"}
 CASES = [(engine, case) for engine, fixture in FIXTURES.items() for case in load(fixture)]
-Planners = dict[Engine, Planner]
-Updates = dict[tuple[Engine, str], str]
+Planners = dict[EngineKind, Planner]
+Updates = dict[tuple[EngineKind, str], str]
 _CLAUSE = re.compile(r"(?<=\)), (?=\w+ AS (?:NOT MATERIALIZED )?\()|(?<=\)) (?=SELECT )")
 
 
@@ -35,10 +36,10 @@ def written(query: CompiledQuery) -> str:
     for release in query.releases:
         bounds = release.contribution
         kept = "all groups" if not release.private_keys else "groups that enough units are in"
-        noised = ", ".join(f"p{i} [{p.part.lower}, {p.part.upper}]" for i, p in enumerate(release.parts))
+        noised = ", ".join(f"p{i} [{p.primitive.lower}, {p.primitive.upper}]" for i, p in enumerate(release.primitives))
         texts.append(_CLAUSE.sub(lambda match: match.group(0).rstrip() + "\n", release.sql))
         texts.append(
-            f"{bounds.max_groups} x {bounds.max_rows}{' by schema' if bounds.one_row else ''}; "
+            f"{bounds.groups_per_unit} x {bounds.rows_per_group}{' by schema' if bounds.one_row else ''}; "
             f"{kept if bounds.grouped else 'one group'}; {noised or 'no cells'}"
         )
     return "\n".join(texts)
@@ -67,7 +68,7 @@ def _updated(block: str, found: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize(("engine", "case"), CASES, ids=str)
-def test_rewrite(engine: Engine, case: Case, planners: Planners, updates: Updates) -> None:
+def test_rewrite(engine: EngineKind, case: Case, planners: Planners, updates: Updates) -> None:
     text = written(planners[engine].compile(case.sql, **settings(case)))
     if "DPSQL_UPDATE_FIXTURES" in os.environ:
         updates[engine, case.sql] = text

@@ -1,27 +1,25 @@
-"""Cells of the search grid: each value lies within the limits of its own cell, on both engines."""
+"""Cells of the search grid: each value lies within the limits of its own cell, on each engine."""
 
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-import duckdb
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.compiler.engines import DIALECTS
-from dpsql.compiler.ir import Cast, Column, Expr, Field, Literal, Project, Values
-from dpsql.compiler.render import Renderer
-from dpsql.compiler.schema import Engine, EngineSchema
-from dpsql.compiler.search_grid import Magnitudes, Months, search_grid
+from dpsql.compiler.dialects import DIALECTS
+from dpsql.compiler.dialects.render import Renderer
+from dpsql.compiler.ir.nodes import Cast, Column, Expr, Field, Literal, Project, Values
+from dpsql.compiler.ir.schema import EngineSchema
+from dpsql.compiler.plan.search_grid import Magnitudes, Months, search_grid
 from dpsql.policy import Bound, load_policy
+from dpsql.policy.engines import ENGINES, EngineKind
 from dpsql.sqltypes import SqlType
+from tests.engines import HOSTS, Host, Run
 from tests.examples import profile
-from tests.postgres import Connection
-
-Run = Callable[[str], list[tuple[Any, ...]]]
 
 NUMBERS: dict[SqlType, list[Any]] = {
     SqlType.SMALLINT: [0, 1, 2, 3, 7, 8, 9, -1, -2, 1023, 1024, 1025, 32767, -32768],
@@ -33,7 +31,7 @@ NUMBERS: dict[SqlType, list[Any]] = {
 DAYS = [date(1, 1, 1), date(1, 12, 31), date(1970, 1, 1), date(2024, 2, 29), date(9998, 12, 31), date(9999, 12, 31)]
 
 
-def cells_of(policy: Any, engine: Engine, sql_type: SqlType, values: list[Any], run: Run) -> list[int | None]:
+def cells_of(policy: Any, engine: EngineKind, sql_type: SqlType, values: list[Any], run: Run) -> list[int | None]:
     """The cells that an engine computes of some values."""
     grid = search_grid(sql_type, "UTC")
     assert grid is not None
@@ -51,18 +49,14 @@ def _column(field: Field) -> Expr:
     return Column(field)
 
 
-@pytest.fixture(params=["duckdb", "postgres"])
-def engine(request: pytest.FixtureRequest) -> tuple[Engine, Run]:
-    if request.param == "duckdb":
-        database = duckdb.connect(":memory:")
-        request.addfinalizer(database.close)
-        return Engine.DUCKDB, lambda sql: database.execute(sql).fetchall()
-    connection: Connection = request.getfixturevalue("postgres")
-    return Engine.POSTGRES, lambda sql: connection.execute(sql.encode()).fetchall()
+@pytest.fixture(params=HOSTS)
+def engine(request: pytest.FixtureRequest, hosts: Mapping[str, Host]) -> Iterator[tuple[EngineKind, Run]]:
+    with hosts[request.param].session() as run:
+        yield ENGINES[request.param], run
 
 
 @pytest.mark.parametrize("sql_type", NUMBERS)
-def test_numbers_lie_within_their_cells(engine: tuple[Engine, Run], sql_type: SqlType, clinic_policy: Any) -> None:
+def test_numbers_lie_within_their_cells(engine: tuple[EngineKind, Run], sql_type: SqlType, clinic_policy: Any) -> None:
     values = NUMBERS[sql_type]
     grid = Magnitudes(sql_type)
     cells = cells_of(load_policy(clinic_policy), engine[0], sql_type, values, engine[1])
@@ -75,13 +69,13 @@ def test_numbers_lie_within_their_cells(engine: tuple[Engine, Run], sql_type: Sq
     )
 
 
-def test_null_has_no_cell(engine: tuple[Engine, Run], clinic_policy: Any) -> None:
+def test_null_has_no_cell(engine: tuple[EngineKind, Run], clinic_policy: Any) -> None:
     policy = load_policy(clinic_policy)
     for sql_type in (*NUMBERS, SqlType.DATE, SqlType.TIMESTAMP):
         assert cells_of(policy, engine[0], sql_type, [None], engine[1]) == [None]
 
 
-def test_days_lie_within_their_months(engine: tuple[Engine, Run], clinic_policy: Any) -> None:
+def test_days_lie_within_their_months(engine: tuple[EngineKind, Run], clinic_policy: Any) -> None:
     grid = Months(SqlType.DATE, "UTC")
     cells = cells_of(load_policy(clinic_policy), engine[0], SqlType.DATE, DAYS, engine[1])
     for day, cell in zip(DAYS, cells, strict=True):

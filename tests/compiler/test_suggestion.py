@@ -8,9 +8,17 @@ from fractions import Fraction
 
 import pytest
 
-from dpsql.compiler.catalog import Catalog
-from dpsql.compiler.search_grid import Magnitudes
-from dpsql.compiler.suggestion import NO_VALUE, Limit, Wanted, exact_searches, plan_search, positive, searchable
+from dpsql.compiler.plan.search_grid import Magnitudes
+from dpsql.compiler.plan.suggestion import (
+    NO_VALUE,
+    SearchedLimit,
+    Wanted,
+    exact_searches,
+    plan_search,
+    positive,
+    searchable,
+)
+from dpsql.compiler.scope.catalog import Catalog
 from dpsql.policy import Policy, RandomizedResponse, Table
 from dpsql.sqltypes import SqlType
 from tests.strategies.world import SETTINGS, Survey, open_survey
@@ -77,7 +85,7 @@ def test_each_part_alone(catalog: Catalog, part: str) -> None:
 def test_limits_are_those_of_the_cell(catalog: Catalog) -> None:
     visits = table(catalog.policy, "visits")
     grid = Magnitudes(SqlType.INTEGER)
-    lower, upper = (Limit(visits, None, setting, grid) for setting in ("lower", "upper"))
+    lower, upper = (SearchedLimit(visits, None, setting, grid) for setting in ("lower", "upper"))
     assert lower.value(-28) == -grid.upper(28)
     assert (lower.value(28), upper.value(28)) == (grid.lower(28), grid.upper(28))
 

@@ -3,14 +3,16 @@
 import struct
 from collections.abc import Iterator
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from dpsql import textformat
-from dpsql.errors import Error, NumberOutOfRange
-from dpsql.session import Session
+from dpsql.compiler.sql.formats import MAX_FORMAT, pieces
+from dpsql.errors import Error, NumberOutOfRange, QueryTooComplex
+from dpsql.gateway.session import Session
 from dpsql.sqltypes import Span, SqlType
 from dpsql.wire import binaryformat
 from tests.conftest import open_engine
@@ -138,6 +140,12 @@ def test_a_numeric_over_an_integer_column_is_summed(analyst: Session) -> None:
     assert abs(float(str(total)) - 700) < 5000
 
 
+def test_a_whole_constant_is_numeric_if_that_is_said(analyst: Session) -> None:
+    ((one, other, large),) = run(analyst, "SELECT 5000::numeric, CAST(7 AS numeric), 5000000000::numeric")
+    assert [one, other, large] == [Decimal(5000), Decimal(7), Decimal(5_000_000_000)]
+    assert all(isinstance(each, Decimal) for each in (one, other, large))
+
+
 @pytest.mark.parametrize("column", ["blob", "js", "span", "items"])
 def test_public_rows_are_shown_or_refused(analyst: Session, column: str) -> None:
     try:
@@ -179,3 +187,9 @@ def test_a_text_that_is_an_interval_by_its_place(analyst: Session) -> None:
     assert [column.type for column in analyst.describe(statement).columns or ()] == [SqlType.INTERVAL]
     ((found,),) = analyst.execute(statement, ["2 mons"]).rows
     assert found == Span(2, 1, 0)
+
+
+def test_a_format_has_a_limit() -> None:
+    assert len(pieces("YYYY" * (MAX_FORMAT // 4))) == MAX_FORMAT // 4
+    with pytest.raises(QueryTooComplex, match="characters"):
+        pieces("Y" * (MAX_FORMAT + 1))

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from dpsql.backends import open_backend
 from dpsql.cli.clinic import generate_clinic
-from dpsql.engine import Engine
 from dpsql.errors import BudgetExhausted
-from dpsql.ledger import Holder, Scope, SqliteLedger
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.session import Session
+from dpsql.ledger import BudgetScope, Holder, SqliteLedger
 from dpsql.policy import load_policy
-from dpsql.session import Session
 from tests.console.browser import Browser, opened
 from tests.console.world import PASSWORD, Place, RunningConsole, site
 from tests.ledger.world import Clock
@@ -30,6 +30,10 @@ QUERIES = (
     "SELECT icd, SUM(cost) FROM visits GROUP BY icd",
     "SELECT MEDIAN(age) FROM patients WHERE sex = 'F'",
     "SELECT drug, COUNT(*) FROM prescriptions GROUP BY drug",
+    "SELECT p.city, p.sex, COUNT(*) AS visits, AVG(v.cost) AS mean_cost, SUM(v.cost) AS total_cost\n"
+    "FROM patients p JOIN visits v ON v.patient_id = p.patient_id\n"
+    "WHERE v.visited_on BETWEEN '2023-01-01' AND '2024-12-31' AND p.age BETWEEN 18 AND 80\n"
+    "GROUP BY p.city, p.sex\nHAVING COUNT(*) > 10\nORDER BY total_cost DESC",
 )
 
 
@@ -52,10 +56,10 @@ def month(folder: Path) -> Place:
                         _ask(engine, user, lots, day)
                 if day == 12:
                     ledger.grant(
-                        Holder(Scope.USER, "ana"), policy, Fraction(1), Fraction(0), "asked for one more table"
+                        Holder(BudgetScope.USER, "ana"), policy, Fraction(1), Fraction(0), "asked for one more table"
                     )
                 if day == 25:
-                    ledger.freeze(Holder(Scope.USER, "kim"), "left the project")
+                    ledger.freeze(Holder(BudgetScope.USER, "kim"), "left the project")
                 clock.move(days=1)
     return place
 
@@ -87,9 +91,10 @@ def main() -> int:
                 browser.type("#password", PASSWORD)
                 browser.leave("button")
                 browser.devtools("Emulation.setScrollbarsHidden", {"hidden": True})
-                shoot(browser, "budgets", "budgets", 1100, 900, "light")
-                shoot(browser, "releases", "releases", 1100, 600, "dark")
-                shoot(browser, "narrow", "budgets", 400, 760, "light")
+                shoot(browser, "budgets", "overview", 1100, 900, "light")
+                shoot(browser, "spending", "spending", 1100, 800, "light")
+                shoot(browser, "queries", "queries", 1100, 900, "dark")
+                shoot(browser, "narrow", "overview", 400, 760, "light")
         finally:
             console.close()
     return 0

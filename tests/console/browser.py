@@ -15,9 +15,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.wire.test_server import eventually
+from tests.waiting import HANG_SECONDS, wait_for
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 
 
 @cache
@@ -66,7 +77,7 @@ class Browser:
         """Click on what leads to another page, and wait until that is there."""
         self.script("window.former = true")
         self.click(css)
-        assert eventually(self._is_elsewhere, 60)
+        wait_for(self._is_elsewhere)
 
     def _is_elsewhere(self) -> bool:
         try:
@@ -104,7 +115,7 @@ class Browser:
 def call(method: str, url: str, body: dict[str, Any] | None = None) -> Any:
     data = json.dumps(body or {}).encode() if method == "POST" else None
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
-    with urllib.request.urlopen(request, timeout=120) as answer:
+    with urllib.request.urlopen(request, timeout=HANG_SECONDS) as answer:
         return json.load(answer)["value"]
 
 
@@ -121,7 +132,7 @@ def opened(profile: Path) -> Iterator[Browser]:
         base = f"http://127.0.0.1:{said.rstrip().rstrip('.').rpartition(' ')[2]}"
         options = {
             "binary": browser,
-            "args": ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", f"--user-data-dir={profile}"],
+            "args": [*FLAGS, f"--user-data-dir={profile}"],
         }
         wanted = {
             "goog:chromeOptions": options,
@@ -136,4 +147,4 @@ def opened(profile: Path) -> Iterator[Browser]:
     finally:
         process.terminate()
         process.stdout.close()
-        process.wait(20)
+        process.wait(HANG_SECONDS)

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from dpsql.console.background import Background
-from dpsql.console.journal import Journal
+from dpsql.console.journal import OWNER, Journal
 from dpsql.ledger.stored import StoredLedger
 from dpsql.privacy.accounting import Spent
-from tests.ledger.world import SQL, Clock, gaussian, laplace, opened, peopled, policy, request
-from tests.wire.test_server import eventually
+from tests.ledger.world import SQL, Clock, charge_only, gaussian, laplace, opened, peopled, policy, request
+from tests.waiting import wait_for
 
 POLICY = policy()
 TENTH = Fraction(1, 10)
@@ -33,49 +33,86 @@ def ledger(tmp_path: Path, clock: Clock) -> Iterator[StoredLedger]:
 
 
 def spent(journal: Journal, ledger: StoredLedger) -> list[tuple[str, int, Fraction | None]]:
-    days, is_all = journal.days(ledger, ledger.cap(POLICY).numbers)
-    assert is_all
+    reading = journal.read(ledger)
+    assert reading.is_all
+    days = reading.by_day(ledger.cap(POLICY).numbers)
     return [(str(day), paid.charges, paid.spent.pure_epsilon) for day, paid in sorted(days.items())]
 
 
 def test_each_day_has_what_was_charged_to_the_cap(ledger: StoredLedger, clock: Clock) -> None:
     journal = Journal()
     assert spent(journal, ledger) == []
-    (made,) = ledger.charge("ana", POLICY, [request("a")], sql=SQL).releases
+    (made,) = charge_only(ledger, "ana", POLICY, [request("a")], sql=SQL).releases
     ledger.store(made.release_id, b"cells")
-    ledger.charge("ben", POLICY, [request("a")], sql=SQL)  # ben's budget pays, the cap does not
+    charge_only(ledger, "ben", POLICY, [request("a")], sql=SQL)  # ben's budget pays, the cap does not
     assert spent(journal, ledger) == [("2026-01-15", 1, TENTH)]
     clock.move(days=2)
-    ledger.charge("ana", POLICY, [request("a")], sql=SQL)  # free
-    ledger.charge("ana", POLICY, [request("b"), request("c")], sql=SQL)
+    charge_only(ledger, "ana", POLICY, [request("a")], sql=SQL)  # free
+    charge_only(ledger, "ana", POLICY, [request("b"), request("c")], sql=SQL)
     ledger.charge_cap(POLICY, [laplace(TENTH)], "limits")
     told = [("2026-01-15", 1, TENTH), ("2026-01-17", 2, 3 * TENTH)]
     assert spent(journal, ledger) == told == spent(Journal(), ledger)
     total = Spent.zero()
-    for day in journal.days(ledger, ledger.cap(POLICY).numbers)[0].values():
+    reading = journal.read(ledger)
+    for day in reading.by_day(ledger.cap(POLICY).numbers).values():
         total = total.merge(day.spent)
     assert total == ledger.cap(POLICY).spent
-    assert journal.days(ledger, [99]) == ({}, True)
+    assert reading.by_day([99]) == {}
+    users = reading.by_user(ledger.cap(POLICY).numbers, date(2026, 1, 17))
+    assert {user: (paid.charges, paid.spent.pure_epsilon) for user, paid in users.items()} == {
+        "ana": (1, 2 * TENTH),
+        OWNER: (1, TENTH),
+    }
+    ben = reading.by_day(ledger.budget("ben", POLICY).numbers)
+    assert [(str(day), paid.charges, paid.spent.pure_epsilon) for day, paid in ben.items()] == [
+        ("2026-01-15", 1, TENTH)
+    ]
+
+
+def test_charges_have_their_texts_and_how_often_they_were_had_again(ledger: StoredLedger) -> None:
+    journal = Journal(most=3)
+    for user, keys, sql in (
+        ("ana", "a", "1"),
+        ("ana", "bc", "2"),
+        ("ben", "a", "3"),
+        ("ana", "abc", "4"),
+        ("ana", "a", "5"),
+    ):
+        for release in charge_only(ledger, user, POLICY, [request(key) for key in keys], sql=sql).releases:
+            if release.payload is None:
+                ledger.store(release.release_id, b"cells")
+    reading = journal.read(ledger)
+    told = [(paid.user, paid.sql, paid.spent.pure_epsilon, paid.fresh.pure_epsilon, n) for paid, n in reading.paid]
+    assert told == [("ana", "1", TENTH, TENTH, 2), ("ana", "2", 2 * TENTH, 2 * TENTH, 1), ("ben", "3", TENTH, 0, 0)]
+    assert [paid.releases for paid, _ in reading.paid] == [(1,), (2, 3), (4,)]
+    assert (reading.older, reading.paid) == (0, Journal().read(ledger).paid)
+    short = Journal(characters=2).read(ledger)
+    assert ([paid.sql for paid, _ in short.paid], short.older) == (["2", "3"], 1)
+    assert [paid.sql for paid, _ in Journal(characters=0).read(ledger).paid] == ["3"]
+    charge_only(ledger, "ben", POLICY, [request("z")], sql="6")
+    charge_only(ledger, "ana", POLICY, [request("a")], sql="7")  # of a charge that is not kept any more
+    later = journal.read(ledger)
+    assert ([paid.sql for paid, _ in later.paid], later.older) == (["2", "3", "6"], 1)
 
 
 def test_a_day_without_a_pure_price_has_none(ledger: StoredLedger) -> None:
     wide = policy(cap=None)
-    ledger.charge("ana", wide, [request("a", laplace(TENTH))], sql=SQL)
+    charge_only(ledger, "ana", wide, [request("a", laplace(TENTH))], sql=SQL)
     journal = Journal()
-    (day,) = journal.days(ledger, ledger.cap(wide).numbers)[0].values()
+    (day,) = journal.read(ledger).by_day(ledger.cap(wide).numbers).values()
     assert day.spent.merge(Spent.zero().add([gaussian(TENTH)])).pure_epsilon is None
 
 
 def test_a_large_ledger_is_read_on_when_it_is_asked_again(ledger: StoredLedger) -> None:
     for key in "abcde":
-        ledger.charge("ana", POLICY, [request(key)], sql=SQL)
+        charge_only(ledger, "ana", POLICY, [request(key)], sql=SQL)
     ticks = itertools.count()
     journal = Journal(4, lambda: float(next(ticks)))
     seen = []
     while True:
-        days, is_all = journal.days(ledger, ledger.cap(POLICY).numbers)
-        seen.append(sum(day.charges for day in days.values()))
-        if is_all:
+        reading = journal.read(ledger)
+        seen.append(sum(day.charges for day in reading.by_day(ledger.cap(POLICY).numbers).values()))
+        if reading.is_all:
             break
     assert len(seen) > 2 and seen == sorted(seen) and seen[-1] == 5
     assert spent(journal, ledger) == spent(Journal(), ledger)
@@ -84,27 +121,27 @@ def test_a_large_ledger_is_read_on_when_it_is_asked_again(ledger: StoredLedger) 
 def test_caps_that_become_one_have_their_days_together(ledger: StoredLedger) -> None:
     other = policy(name="trials", cap_name="others")
     for each in (POLICY, other):
-        ledger.charge("ana", each, [request("a")], sql=SQL)
+        charge_only(ledger, "ana", each, [request("a")], sql=SQL)
     journal = Journal()
     assert spent(journal, ledger) == [("2026-01-15", 1, TENTH)]
-    ledger.charge("ana", policy(name="trials"), [request("b")], sql=SQL)
+    charge_only(ledger, "ana", policy(name="trials"), [request("b")], sql=SQL)
     assert spent(journal, ledger) == [("2026-01-15", 3, 3 * TENTH)] == spent(Journal(), ledger)
 
 
 def test_a_ledger_that_was_put_back_is_read_anew(tmp_path: Path, clock: Clock) -> None:
     path, journal = tmp_path / "other.sqlite", Journal()
     with closing(peopled(opened(path, clock))) as ledger:
-        ledger.charge("ana", POLICY, [request("a")], sql=SQL)
+        charge_only(ledger, "ana", POLICY, [request("a")], sql=SQL)
     shutil.copy(path, tmp_path / "old.sqlite")
     for key in "bc":
         with closing(opened(path, clock)) as ledger:
-            ledger.charge("ana", POLICY, [request(key)], sql=SQL)
+            charge_only(ledger, "ana", POLICY, [request(key)], sql=SQL)
             assert spent(journal, ledger) == spent(Journal(), ledger)
     with closing(opened(tmp_path / "old.sqlite", clock)) as ledger:
         assert spent(journal, ledger) == [("2026-01-15", 1, TENTH)]
         clock.move(days=1)
         for key in "xyz":  # as many records as before, and others
-            ledger.charge("ana", POLICY, [request(key)], sql=SQL)
+            charge_only(ledger, "ana", POLICY, [request(key)], sql=SQL)
         assert [day for day, *_ in spent(journal, ledger)] == [str(date(2026, 1, 15)), str(date(2026, 1, 16))]
 
 
@@ -119,13 +156,13 @@ def test_what_takes_long_is_asked_once_at_a_time_and_again_when_it_is_old() -> N
 
     background = Background(ask, 10, lambda: now[0])
     assert background.latest() is None
-    assert eventually(lambda: background.latest() is not None)
+    wait_for(lambda: background.latest() is not None)
     now[0] = 10
     assert (background.latest(), asked) == (0, [0])
     now[0], fails[0] = 10.5, True
     assert background.latest() == 0
-    assert eventually(lambda: not background._running)
+    wait_for(lambda: not background._running)
     fails[0] = False
     now[0] = 30
-    assert eventually(lambda: background.latest() == 30)
+    wait_for(lambda: background.latest() == 30)
     assert asked == [0, 10.5, 30]

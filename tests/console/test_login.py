@@ -3,7 +3,7 @@
 import pytest
 
 from dpsql.console.login import Password, Sessions
-from tests.wire.test_guesses import Clock
+from tests.wire.test_login_throttle import Clock
 
 
 def test_the_password_and_nothing_else_is_it() -> None:

@@ -8,11 +8,10 @@ from urllib.parse import quote
 
 import pytest
 
-from dpsql.console.messages import read_head
 from dpsql.ledger import SqliteLedger
-from dpsql.wire.guesses import Guesses
+from dpsql.wire.login_throttle import LoginThrottle
 from tests.console.world import EVIL, PASSWORD, Answer, Place, RunningConsole, ask, logged_in, site, words
-from tests.wire.test_server import eventually
+from tests.waiting import wait_for
 
 STATIC = ("/style.css", "/icon.svg")
 
@@ -21,7 +20,7 @@ def test_before_the_password_there_is_only_the_form(console: RunningConsole) -> 
     form = ask(console, "GET", "/login")
     assert form.status == 200 and 'type="password"' in form.text
     told = form.body
-    for path in ("/", "/?before=3", "/?before=x"):
+    for path in ("/", "/?user=ana", "/?day=x"):
         answer = ask(console, "GET", path)
         assert (answer.status, answer.headers["location"], answer.body) == (303, "/login", b"")
         assert ask(console, "GET", path, Cookie="dpsql=guessed").status == 303
@@ -48,14 +47,15 @@ def test_the_owner_sees_the_page_and_leaves_it(console: RunningConsole) -> None:
 def test_the_cookie_is_for_this_page_alone(console: RunningConsole, place: Place) -> None:
     answer = ask(console, "POST", "/login", f"password={quote(PASSWORD)}")
     name, *flags = answer.headers["set-cookie"].split("; ")
-    assert (len(name) > 40, flags) == (True, ["Path=/", "HttpOnly", "SameSite=Strict"])
+    assert (len(name) > 40, sorted(flags)) == (True, ["HttpOnly", "Path=/", "SameSite=strict"])
     assert logged_in(console) != answer.cookie
     secure = RunningConsole(site(place, secure=True))
     try:
         headers = {"Origin": f"https://127.0.0.1:{secure.port}"}
         answer = ask(secure, "POST", "/login", "password=the+%C3%B6wner%27s+%26+secret", **headers)
         assert answer.headers["set-cookie"].startswith("__Host-dpsql=")
-        assert answer.headers["set-cookie"].endswith("; Path=/; HttpOnly; SameSite=Strict; Secure")
+        flags = answer.headers["set-cookie"].split("; ")[1:]
+        assert sorted(flags) == ["HttpOnly", "Path=/", "SameSite=strict", "Secure"]
     finally:
         secure.close()
 
@@ -84,7 +84,7 @@ def test_a_wrong_password_is_told_after_a_while_and_logged(
 @pytest.fixture
 def slow(place: Place) -> Iterator[RunningConsole]:
     """A console at which a failure waits for long."""
-    running = RunningConsole(site(place, guesses=Guesses(60, most=60, at_once=3)))
+    running = RunningConsole(site(place, throttle=LoginThrottle(60, most=60, at_once=3)))
     yield running
     running.close()
 
@@ -99,7 +99,7 @@ def test_only_so_many_guesses_are_judged_at_once(slow: RunningConsole, monkeypat
     monkeypatch.setattr("dpsql.console.site.asyncio.sleep", wait)
     with ThreadPoolExecutor(8) as pool:
         guesses = [pool.submit(ask, slow, "POST", "/login", f"password={number}") for number in range(8)]
-        assert eventually(lambda: sum(guess.done() for guess in guesses) == 5, 30)
+        wait_for(lambda: sum(guess.done() for guess in guesses) == 5)
         assert ask(slow, "POST", "/login", "password=the+%C3%B6wner%27s+%26+secret").status == 429
         slow.run(_set(told))
     answers = sorted(guess.result().status for guess in guesses)
@@ -111,8 +111,8 @@ async def _set(event: asyncio.Event) -> None:
     event.set()
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:80", "", "[::1", "a b", "127.0.0.1:x", None])
-def test_another_name_is_refused(console: RunningConsole, cookie: str, host: str | None) -> None:
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:80", "", "[::1", "a b", "127.0.0.1:x"])
+def test_another_name_is_refused(console: RunningConsole, cookie: str, host: str) -> None:
     for path in ("/", "/login", *STATIC):
         answer = ask(console, "GET", path, Cookie=cookie, Host=host)
         assert answer.status == 421 and len(answer.body) < 100
@@ -121,9 +121,12 @@ def test_another_name_is_refused(console: RunningConsole, cookie: str, host: str
 
 
 def test_no_name_is_none_even_where_it_was_given(place: Place) -> None:
-    answers = site(place, names=frozenset({"", "here"}))
-    request = read_head(b"GET /login HTTP/1.1\r\n\r\n")
-    assert asyncio.run(answers.answer(request, "127.0.0.1")).status == 421
+    running = RunningConsole(site(place, names=frozenset({"", "here"})))
+    try:
+        assert ask(running, "GET", "/login", Host="").status == 421
+        assert ask(running, "GET", "/login", Host=None).status == 400
+    finally:
+        running.close()
 
 
 def test_a_name_of_this_host_is_taken_by_any_port(console: RunningConsole) -> None:
@@ -144,16 +147,16 @@ def test_a_form_of_another_page_is_refused(console: RunningConsole, cookie: str,
 
 def asked(console: RunningConsole, cookie: str) -> Iterator[tuple[int, Answer]]:
     """One of each kind of answer, with the status that it is to have."""
-    for path, status in (("/", 200), ("/login", 200), ("/style.css", 200), ("/nothing", 404), ("/?before=x", 400)):
+    for path, status in (("/", 200), ("/login", 200), ("/style.css", 200), ("/nothing", 404), ("/?day=x", 400)):
         yield status, ask(console, "GET", path, Cookie=cookie)
-    yield 400, ask(console, "GET", f"/?before={'9' * 30}", Cookie=cookie)
-    yield 200, ask(console, "GET", f"/?before={'9' * 18}", Cookie=cookie)
+    yield 400, ask(console, "GET", f"/?page={'9' * 30}", Cookie=cookie)
+    yield 200, ask(console, "GET", "/?user=ana&find=sex&sort=dearest&page=999999", Cookie=cookie)
     yield 303, ask(console, "GET", "/")
     for path in ("/../style.css", "/%2e%2e/style.css", "/style.css/", "//evil.example/"):
         yield 404, ask(console, "GET", path, Cookie=cookie)
     for method in ("PUT", "DELETE", "OPTIONS", "TRACE", "PROPFIND"):
         yield 405, ask(console, method, "/", Cookie=cookie)
-    for path in ("/", "/style.css", "/nothing"):
+    for path in ("/", "/style.css"):
         yield 405, ask(console, "POST", path, "x=1", Cookie=cookie)
     yield 413, ask(console, "POST", "/login", "x" * 5000)
     yield 403, ask(console, "POST", "/login", "password=x")
@@ -163,11 +166,22 @@ def asked(console: RunningConsole, cookie: str) -> Iterator[tuple[int, Answer]]:
 def test_every_answer_has_the_headers_and_is_short_where_it_refuses(console: RunningConsole, cookie: str) -> None:
     for status, answer in asked(console, cookie):
         assert answer.status == status
-        assert answer.headers["content-security-policy"].startswith("default-src 'none'; style-src 'self'; ")
-        assert answer.headers["x-content-type-options"] == "nosniff"
-        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["content-security-policy"] == (
+            "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none'; "
+            "base-uri 'none'"
+        )
+        assert (answer.headers["x-content-type-options"], answer.headers["cache-control"]) == ("nosniff", "no-store")
+        assert (answer.headers["referrer-policy"], answer.headers["x-frame-options"]) == ("same-origin", "DENY")
+        assert int(answer.headers["content-length"]) == len(answer.body)
         assert "server" not in answer.headers and "Traceback" not in answer.text
-        assert len(answer.body) < 200 or status == 200 or "This is not the password" in answer.text
+        assert len(answer.body) < 200 or status == 200 or 'role="alert"' in answer.text
+
+
+def test_an_address_that_is_no_search_says_what_one_is(console: RunningConsole, cookie: str) -> None:
+    answer = ask(console, "GET", "/?day=%3Cscript%3E", Cookie=cookie)
+    assert answer.status == 400 and "script" not in answer.text
+    assert "day is a day of the calendar, as 2026-01-31" in words(answer.text)
+    assert ask(console, "GET", "/?user=ana&day=2026-01-31", Cookie=cookie).status == 200
 
 
 def test_nothing_is_written(console: RunningConsole, cookie: str, place: Place) -> None:
@@ -202,5 +216,5 @@ def test_a_fault_of_the_console_is_one_sentence(
 
     monkeypatch.setattr("dpsql.console.site.overview", broken)
     answer = ask(console, "GET", "/", Cookie=cookie)
-    assert (answer.status, answer.body) == (500, b"the console failed; its log says where\n")
+    assert (answer.status, answer.body) == (500, b"the server failed; its log says where\n")
     assert "unexpected RuntimeError" in caplog.text and "secret" not in caplog.text

@@ -21,14 +21,15 @@ from dpsql.console.background import Background
 from dpsql.console.facts import Gatherer
 from dpsql.console.health import EngineHealth, GatewayHealth
 from dpsql.console.login import Password
-from dpsql.console.server import ConsoleServer
 from dpsql.console.site import Site, Sources
-from dpsql.engine import Engine
-from dpsql.ledger import Holder, Scope, SqliteLedger, open_ledger
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.session import Session
+from dpsql.ledger import BudgetScope, Holder, SqliteLedger, open_ledger
 from dpsql.policy import load_policy
-from dpsql.session import Session
-from dpsql.wire.guesses import Guesses
+from dpsql.wire.http import HttpBounds
+from dpsql.wire.login_throttle import LoginThrottle
 from tests.ledger.world import Clock
+from tests.waiting import HANG_SECONDS
 
 T = TypeVar("T")
 
@@ -73,8 +74,8 @@ def fill(folder: Path, clinic_policy: Path, backend: Callable[[Path], Backend]) 
                         for statement in session.parse(query):
                             session.execute(statement)
             clock.move(days=1)
-        ledger.grant(Holder(Scope.USER, "ana"), policy, Fraction(1), Fraction(0), f"asked {EVIL}")
-        ledger.freeze(Holder(Scope.USER, "ben"), "left")
+        ledger.grant(Holder(BudgetScope.USER, "ana"), policy, Fraction(1), Fraction(0), f"asked {EVIL}")
+        ledger.freeze(Holder(BudgetScope.USER, "ben"), "left")
     return place
 
 
@@ -86,7 +87,9 @@ async def busy_gateway(dataset: str) -> GatewayHealth:
     return GatewayHealth("127.0.0.1:9187", True, 2, 12, {"42501": 3, "42P01": 1})
 
 
-def site(place: Place, *, names: frozenset[str] = NAMES, secure: bool = False, guesses: Guesses | None = None) -> Site:
+def site(
+    place: Place, *, names: frozenset[str] = NAMES, secure: bool = False, throttle: LoginThrottle | None = None
+) -> Site:
     """The console's answers about a place, without the server around them."""
     policy = load_policy(place.policy)
     sources = Sources(
@@ -100,22 +103,22 @@ def site(place: Place, *, names: frozenset[str] = NAMES, secure: bool = False, g
         Password(PASSWORD),
         names,
         secure=secure,
-        guesses=Guesses(0.01, most=0.02) if guesses is None else guesses,
+        throttle=LoginThrottle(0.01, most=0.02) if throttle is None else throttle,
     )
 
 
 class RunningConsole:
     """A server on a loop of its own."""
 
-    def __init__(self, answers: Site, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, answers: Site, tls: ssl.SSLContext | None = None, bounds: HttpBounds | None = None) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
-        self.server = ConsoleServer(answers, "127.0.0.1", 0, tls)
+        self.server = answers.server("127.0.0.1", 0, tls, bounds)
         self.run(self.server.start())
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(HANG_SECONDS)
 
     @property
     def port(self) -> int:
@@ -161,7 +164,7 @@ def ask(console: RunningConsole, method: str, path: str, body: str | None = None
     if method == "POST":
         told |= {"Origin": console.origin, "Content-Type": "application/x-www-form-urlencoded"}
     told |= {name.replace("_", "-"): value for name, value in headers.items()}
-    client = http.client.HTTPConnection("127.0.0.1", console.port, timeout=30)
+    client = http.client.HTTPConnection("127.0.0.1", console.port, timeout=HANG_SECONDS)
     client.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
     data = None if body is None else body.encode()
     for name, value in told.items():

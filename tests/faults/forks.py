@@ -19,8 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.waiting import HANG_SECONDS
+
 ROOT = Path(__file__).parent.parent.parent
-SECONDS = 30
+SECONDS = HANG_SECONDS
 """Longer than anything takes; that it was reached is a failure."""
 
 

@@ -6,7 +6,7 @@ from functools import wraps
 from pathlib import Path
 
 from dpsql.backends import DuckDBBackend, ExactRows
-from dpsql.compiler.planned import PlannedRelease
+from dpsql.compiler.plan.query_plan import PlannedRelease
 
 Fetch = Callable[..., ExactRows]
 

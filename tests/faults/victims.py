@@ -3,26 +3,32 @@
 import os
 import signal
 import sqlite3
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
-import dpsql.engine
+import dpsql.gateway.engine
 from dpsql.backends import DuckDBBackend
 from dpsql.cli import main
+from dpsql.errors import BackendFailure
+from dpsql.gateway.session import Session
 from dpsql.ledger import SqliteLedger
 from dpsql.ledger.postgres_connection import PostgresConnection
-from dpsql.session import Session
-from dpsql.wire.connection import Connection
+from dpsql.wire.connection import ClientConnection
 from tests.faults.calls import DURABLE, WRITING, kill_at
 from tests.faults.forks import Fork
 from tests.faults.reads import Notes, noting
 from tests.faults.world import PASSWORD, new_ledger
 
 Change = Callable[..., object]
+
+GATHERING = 2
+"""Seconds for which reads wait for each other."""
 
 _ANSWERED = b"SELECT 1"
 """In the bytes of an answer, behind its row."""
@@ -49,6 +55,37 @@ def serve_and_die(policy: str, ledger: str, notes: str, point: str) -> None:
 def note_reads(notes: str) -> None:
     """Let this process note in a file what it is about to read of private rows."""
     DuckDBBackend.fetch = noting(DuckDBBackend.fetch, Notes(Path(notes)).add)  # type: ignore[method-assign]
+
+
+def serve_and_fail(policy: str, ledger: str, number: int) -> None:
+    """Be `dpsql serve` with an engine that fails on private rows."""
+    fail_together(number)
+    serve(policy, ledger)
+
+
+def fail_together(number: int) -> None:
+    """Let reads of private rows fail in this process, when so many are under way or none has come for a while."""
+    together = threading.Barrier(number)
+
+    def fetch(function: Callable[..., Any], backend: Any, releases: Any, *arguments: Any) -> Any:
+        if not releases:
+            return function(backend, releases, *arguments)
+        with suppress(threading.BrokenBarrierError):
+            together.wait(GATHERING)
+        raise BackendFailure
+
+    _change(DuckDBBackend, "fetch", fetch)
+
+
+def serve_and_hang(policy: str, ledger: str) -> None:
+    """Be `dpsql serve` with an engine that reads private rows for ever, and say so whenever it begins to."""
+
+    def fetch(function: Callable[..., Any], backend: Any, *arguments: Any) -> None:
+        print("reading", flush=True)
+        threading.Event().wait()
+
+    _change(DuckDBBackend, "fetch", fetch)
+    serve(policy, ledger)
 
 
 def port_of(gateway: Fork) -> int:
@@ -116,25 +153,25 @@ def act_at_commit(kind: str, act: Callable[[], object]) -> None:
 def _in_the_reply() -> None:
     """Die when half of the bytes of an answer are sent."""
 
-    async def write(function: Callable[..., Any], connection: Connection, data: bytes) -> None:
+    async def write(function: Callable[..., Any], connection: ClientConnection, data: bytes) -> None:
         if _ANSWERED not in data:
             await function(connection, data)
             return
         await function(connection, data[: len(data) // 2])
         die()
 
-    _change(Connection, "write", write)
+    _change(ClientConnection, "write", write)
 
 
 def _after_the_reply() -> None:
     """Die when the bytes of an answer are sent."""
 
-    async def write(function: Callable[..., Any], connection: Connection, data: bytes) -> None:
+    async def write(function: Callable[..., Any], connection: ClientConnection, data: bytes) -> None:
         await function(connection, data)
         if _ANSWERED in data:
             die()
 
-    _change(Connection, "write", write)
+    _change(ClientConnection, "write", write)
 
 
 POINTS: dict[str, Callable[[], None]] = {
@@ -145,7 +182,7 @@ POINTS: dict[str, Callable[[], None]] = {
     "charged": partial(_after, SqliteLedger, "charge"),
     "before the read": partial(_before, DuckDBBackend, "fetch"),
     "read": partial(_after, DuckDBBackend, "fetch"),
-    "released": partial(_after, dpsql.engine, "release"),
+    "released": partial(_after, dpsql.gateway.engine, "release"),
     "the release is to be stored": partial(act_at_commit, "release.stored", die),
     "stored": partial(_after, SqliteLedger, "store"),
     "answered": partial(_after, Session, "execute"),

@@ -31,8 +31,8 @@ from dpsql.wire.frontend import (
 from tests.fixtures.load import load
 from tests.policy.test_policy_load import GROUPS, SMALL
 from tests.strategies.world import POLICY
-from tests.test_bias import POLICY as CAPPED
 from tests.test_responses import POLICY as RESPONSES
+from tests.test_wide_totals import POLICY as CAPPED
 from tests.wire.catalog.shops import SHOP
 from tests.world import WIDE_POLICY
 
@@ -123,6 +123,19 @@ def sql_texts() -> Iterator[str]:
 
 def _sql_seeds() -> list[bytes]:
     return sorted({text.encode() for text in sql_texts()})
+
+
+_REPEATED: Final = (
+    *(("SELECT 1 FROM p", " JOIN p", ""), ("SELECT 1 FROM p", " JOIN p AS on", ""), ("SELECT x", "[1]", "")),
+    *(("SELECT ", "(", "1"), ("SELECT ", "ARRAY[", "1"), ("SELECT ", "CASE WHEN ", "1"), ("SELECT 1", "::int[]", "")),
+    *(("SELECT ", "NOT ", "1"), ("SELECT 1", " UNION SELECT 1", ""), ("SELECT ", "CAST(ARRAY[", "1")),
+)
+
+
+def _parse_seeds() -> list[bytes]:
+    """What people and clients write, and pieces in a row, with which a parser's time may grow too fast."""
+    rows = [f"{before}{piece * times}{after}" for before, piece, after in _REPEATED for times in (12, 40)]
+    return [*_sql_seeds(), *(row.encode() for row in rows)]
 
 
 # Policies
@@ -244,6 +257,7 @@ COPIES: Final = (
 
 FORMS: Final = {
     "compile": Form(_sql_seeds, _WORDS.findall),
+    "parse": Form(_parse_seeds, _WORDS.findall),
     "policy": Form(_policies, _lines),
     "login": Form(_openings, _startups, _right_startup),
     "session": Form(_conversations, frames, _right_length),

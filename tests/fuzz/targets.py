@@ -6,29 +6,30 @@ the gateway's sentence for its own bugs, a guarantee that does not match, an eng
 
 import asyncio
 import itertools
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from dpsql.compiler.compile import compile_query, describe_query
-from dpsql.compiler.parse import parse
-from dpsql.compiler.statements import (
+from dpsql.compiler.plan.compile import compile_query, describe_query
+from dpsql.compiler.sql.parse import parse, parse_catalog_query, parse_query
+from dpsql.compiler.sql.statements import (
     CopyStatement,
     DeclareStatement,
     ExplainStatement,
     PrepareStatement,
     QueryStatement,
 )
-from dpsql.compiler.statements import Statement as ParsedStatement
+from dpsql.compiler.sql.statements import Statement as ParsedStatement
 from dpsql.errors import BackendFailure, Error, GuaranteeMismatch, InvalidPolicy, ProtocolViolation
+from dpsql.gateway.session import Session
 from dpsql.policy import load_policy
-from dpsql.session import Session
 from dpsql.wire.backend import BackendMessage, ErrorResponse
 from dpsql.wire.client import Disconnected
-from dpsql.wire.connection import Connection
+from dpsql.wire.connection import ClientConnection
 from dpsql.wire.frontend import CancelRequest, Terminate
-from dpsql.wire.guesses import Guesses
 from dpsql.wire.login import Gate, log_in
+from dpsql.wire.login_throttle import LoginThrottle
 from dpsql.wire.protocol import ServerProtocol, State
 from dpsql.wire.report import BUG_SENTENCE
 from dpsql.wire.scram import make_verifier
@@ -42,7 +43,7 @@ Target = Callable[[bytes], None]
 
 FINDINGS: Final = (GuaranteeMismatch, BackendFailure)
 """Typed errors that no text of a client may lead to."""
-UNEXPECTED: Final = "the query is written in a way that is not understood"
+UNEXPECTED: Final = "this query shape is not supported"
 """What the compiler says of trees that none of its rules expected: closed, but a rule is missing."""
 _STATES: Final = frozenset(error.sqlstate for error in FINDINGS)
 _VERIFIER: Final = make_verifier("secret", b"0123456789abcdef")
@@ -90,6 +91,29 @@ def compiler(*planners: Planner) -> Target:
 def _check(error: Error) -> None:
     if isinstance(error, FINDINGS) or error.message == UNEXPECTED:
         raise Finding(str(error)) from error
+
+
+# Parse, within bounded time
+
+PARSE_SECONDS: Final = 5.0
+"""Processor time of one text in all ways of parsing; what people write takes some milliseconds."""
+
+
+def parsing() -> Target:
+    """Text of any kind, parsed as every way of the gateway parses it: the time is bounded, whatever the text."""
+
+    def parsed(data: bytes) -> None:
+        text = data.decode("utf-8", "surrogateescape")
+        begun = time.process_time()
+        for read in (parse, parse_catalog_query, lambda text: parse_query(QueryStatement(text))):
+            try:
+                read(text)
+            except Error as error:
+                _check(error)
+        if (taken := time.process_time() - begun) > PARSE_SECONDS:
+            raise Finding(f"parsing took {taken:.1f} s of processor time")
+
+    return parsed
 
 
 # The policy
@@ -140,8 +164,8 @@ def stranger() -> Target:
         return _VERIFIER if user == "ana" else None
 
     async def converse(data: bytes) -> None:
-        connection = Connection(ServerProtocol(), 5, lambda _: None)
-        gate = Gate(lookup, None, False, b"decoy", Guesses(0))
+        connection = ClientConnection(ServerProtocol(), 5, lambda _: None)
+        gate = Gate(lookup, None, False, b"decoy", LoginThrottle(0))
         connection.connection_made(_Socket())
         login = asyncio.create_task(log_in(connection, gate))
         while data and not login.done():

@@ -3,6 +3,7 @@
 `python -m tests.fuzz` goes on from here, guided by coverage.
 """
 
+import time
 from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -12,17 +13,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpsql.backends import DuckDBBackend
-from dpsql.compiler import compile as compile_module
-from dpsql.engine import Engine
+from dpsql.compiler.plan import compile as compile_module
 from dpsql.errors import BackendFailure, Error, GuaranteeMismatch
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.session import Session
 from dpsql.policy import load_policy
-from dpsql.session import Session
 from dpsql.wire.backend import ErrorResponse
 from dpsql.wire.frontend import Query
 from tests.compiler.plans import Planner
 from tests.fuzz import targets
 from tests.fuzz.inputs import CORPUS, FORMS, Mutator, found
-from tests.fuzz.targets import Finding, Target, analyst, check_replies, compiler, policy_loader, stranger
+from tests.fuzz.targets import Finding, Target, analyst, check_replies, compiler, parsing, policy_loader, stranger
 from tests.fuzz.worlds import WORLDS, wide_engine, wide_policy
 
 CHANGED = settings(
@@ -92,8 +93,22 @@ def test_a_failure_of_the_compiler_is_found(tmp_path: Path, monkeypatch: pytest.
             compiled(SQL)
     monkeypatch.undo()
     monkeypatch.setattr(compile_module, "plan", partial(_raise, KeyError("no")))
-    with pytest.raises(Finding, match="not understood"):
+    with pytest.raises(Finding, match="this query shape is not supported"):
         compiled(SQL)
+
+
+def test_a_text_that_takes_long_to_parse_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsing()(SQL)
+
+    def slow(_: str) -> None:
+        begun = time.process_time()
+        while time.process_time() - begun <= 0.1:
+            pass
+
+    monkeypatch.setattr(targets, "PARSE_SECONDS", 0.1)
+    monkeypatch.setattr(targets, "parse_catalog_query", slow)
+    with pytest.raises(Finding, match="of processor time"):
+        parsing()(SQL)
 
 
 def test_a_failure_of_the_engine_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,14 +5,14 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from dpsql.cli.clinic import generate_clinic
-from dpsql.compiler.schema import Engine as Dialects
-from dpsql.engine import Engine
+from dpsql.compiler.dialects import DIALECTS
+from dpsql.gateway.engine import Engine
 from dpsql.policy import Policy, load_policy
 from dpsql.wire.databases import Databases
 from dpsql.wire.gateway import Gateway
 from tests.compiler.plans import Planner
 from tests.conftest import open_engine
-from tests.fuzz.targets import Target, analyst, compiler, policy_loader, stranger
+from tests.fuzz.targets import Target, analyst, compiler, parsing, policy_loader, stranger
 from tests.world import WIDE_POLICY, add_events
 
 PATIENTS = 30
@@ -39,7 +39,12 @@ def wide_engine(folder: Path) -> Iterator[Engine]:
 @contextmanager
 def _compiler(folder: Path) -> Iterator[Target]:
     policy = wide_policy(folder)
-    yield compiler(*(Planner(policy, engine) for engine in Dialects))
+    yield compiler(*(Planner(policy, engine) for engine in DIALECTS))
+
+
+@contextmanager
+def _parse(_: Path) -> Iterator[Target]:
+    yield parsing()
 
 
 @contextmanager
@@ -61,6 +66,7 @@ def _session(folder: Path) -> Iterator[Target]:
 
 WORLDS: dict[str, Callable[[Path], AbstractContextManager[Target]]] = {
     "compile": _compiler,
+    "parse": _parse,
     "policy": _policy,
     "login": _login,
     "session": _session,

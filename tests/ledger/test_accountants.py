@@ -7,16 +7,16 @@ import pytest
 
 from dpsql.errors import BudgetExhausted, InvalidParameter
 from dpsql.ledger.stored import StoredLedger
-from dpsql.policy import Policy, Window
+from dpsql.policy import Policy, RenewalWindow
 from dpsql.privacy.accounting import Accountant
 from dpsql.privacy.cost import Event
-from tests.ledger.world import SQL, Clock, budget, gaussian, laplace, policy, request, selection
+from tests.ledger.world import SQL, Clock, budget, charge_only, gaussian, laplace, policy, request, selection
 
 MICRO = Fraction(1, 10**6)
 LAPLACE, GAUSSIAN = laplace(Fraction(1, 10)), gaussian(Fraction(1, 400))
 
 
-def rules(accountant: Accountant, epsilon: int = 8, window: Window | None = None, **more: Any) -> Policy:
+def rules(accountant: Accountant, epsilon: int = 8, window: RenewalWindow | None = None, **more: Any) -> Policy:
     return policy(budget(epsilon, accountant, MICRO, window), budget(100, Accountant.ZCDP, MICRO), **more)
 
 
@@ -24,7 +24,7 @@ def charge(ledger: StoredLedger, rules: Policy, event: Event, times: int) -> int
     """Return how many of so many charges fit."""
     for done in range(times):
         try:
-            ledger.charge("ana", rules, [request(object(), event)], sql=SQL)
+            charge_only(ledger, "ana", rules, [request(object(), event)], sql=SQL)
         except BudgetExhausted:
             return done
     return times
@@ -58,7 +58,7 @@ def test_selection_has_no_price_in_a_renyi_divergence(ledger: StoredLedger) -> N
 
 
 def test_a_renewed_budget_counts_at_its_order_again(ledger: StoredLedger, clock: Clock) -> None:
-    monthly = rules(Accountant.RDP, window=Window(30))
+    monthly = rules(Accountant.RDP, window=RenewalWindow(30))
     assert charge(ledger, monthly, LAPLACE, 500) == 215
     clock.move(days=30)
     assert charge(ledger, monthly, LAPLACE, 500) == 215
@@ -74,7 +74,7 @@ def test_the_order_stays_when_the_policy_changes(ledger: StoredLedger) -> None:
     assert charge(ledger, rules(Accountant.RDP, 9), LAPLACE, 1) == 1
     assert ledger.budget("ana", rules(Accountant.RDP, 9)).limit == raised.limit
     with pytest.raises(InvalidParameter, match="leaves nothing at the order"):
-        ledger.charge("ana", policy(budget(Fraction(1, 10), Accountant.RDP, MICRO)), [request("x")], sql=SQL)
+        charge_only(ledger, "ana", policy(budget(Fraction(1, 10), Accountant.RDP, MICRO)), [request("x")], sql=SQL)
 
 
 def test_what_was_spent_before_rdp_counts_by_a_bound(ledger: StoredLedger) -> None:
@@ -95,7 +95,7 @@ def test_a_cap_merged_of_two_keeps_its_order(ledger: StoredLedger) -> None:
     for name in ("north", "south"):
         assert charge(ledger, lab(name, name), LAPLACE, 100) == 100
     alone = ledger.cap(lab("north", "north"))
-    ledger.charge("ana", lab("south", "north"), [request("one", GAUSSIAN)], sql=SQL)
+    charge_only(ledger, "ana", lab("south", "north"), [request("one", GAUSSIAN)], sql=SQL)
     both = ledger.cap(lab("north", "north"))
     first, second = alone.spent.at(alone.limit.order), both.spent.at(both.limit.order)
     assert first is not None

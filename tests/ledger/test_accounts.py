@@ -6,9 +6,9 @@ from fractions import Fraction
 import pytest
 
 from dpsql.errors import InvalidParameter, PolicyViolation
-from dpsql.ledger import Account, Holder, Scope
+from dpsql.ledger import Account, BudgetScope, Holder
 from dpsql.ledger.stored import StoredLedger
-from tests.ledger.world import ANA, SQL, Clock, policy, requests
+from tests.ledger.world import ANA, SQL, Clock, charge_only, policy, requests
 
 POLICY = policy()
 VERIFIER = "SCRAM-SHA-256$4096:c2FsdA==$c3RvcmVk:c2VydmVy"
@@ -30,6 +30,24 @@ def test_a_verifier_is_changed_and_taken_away(ledger: StoredLedger) -> None:
     assert ledger.verify().ok
 
 
+def test_whose_sessions_end_is_told_once(ledger: StoredLedger) -> None:
+    ledger.set_verifier("ana", VERIFIER)
+    last, users = ledger.ended_sessions(None)
+    assert users == frozenset()
+    ledger.end_sessions("ana")
+    account = ledger.account("ana")
+    assert account is not None
+    assert account.verifier == VERIFIER, "it stays"
+    charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
+    ledger.remove_account("ben")
+    later, users = ledger.ended_sessions(last)
+    assert users == {"ana", "ben"}
+    assert ledger.ended_sessions(later) == (later, frozenset())
+    with pytest.raises(InvalidParameter):
+        ledger.end_sessions("ben")
+    assert ledger.verify().ok
+
+
 def test_the_records_hold_no_verifier(ledger: StoredLedger) -> None:
     ledger.add_account("eve", "analyst", VERIFIER)
     ledger.set_verifier("ana", VERIFIER)
@@ -41,11 +59,11 @@ def test_the_records_hold_no_verifier(ledger: StoredLedger) -> None:
 def test_a_removed_name_comes_back_with_its_spent_budget(ledger: StoredLedger, clock: Clock) -> None:
     begun = clock.now
     ledger.set_verifier("ana", VERIFIER)
-    ledger.charge("ana", POLICY, requests("a", "b"), sql=SQL)
+    charge_only(ledger, "ana", POLICY, requests("a", "b"), sql=SQL)
     ledger.remove_account("ana")
     assert ledger.account("ana") is None
     with pytest.raises(PolicyViolation, match="no account"):
-        ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+        charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     with pytest.raises(InvalidParameter, match="no account"):
         ledger.budget("ana", POLICY)
     clock.move(days=1)
@@ -62,11 +80,11 @@ def test_a_removed_name_comes_back_frozen(ledger: StoredLedger) -> None:
     ledger.remove_account("ana")
     ledger.add_account("ana", "analyst")
     with pytest.raises(PolicyViolation, match="frozen"):
-        ledger.charge("ana", POLICY, requests("d"), sql=SQL)
+        charge_only(ledger, "ana", POLICY, requests("d"), sql=SQL)
 
 
 def test_another_role_has_another_limit_on_the_same_spending(ledger: StoredLedger) -> None:
-    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     ledger.set_role("ana", "guest")
     status = ledger.budget("ana", POLICY)
     assert (status.limit.epsilon, status.spent.pure_epsilon) == (Fraction(1, 10), Fraction(1, 10))
@@ -99,7 +117,7 @@ def test_what_concerns_no_account_is_refused(ledger: StoredLedger) -> None:
         lambda: ledger.set_verifier("eve", VERIFIER),
         lambda: ledger.set_role("eve", "guest"),
         lambda: ledger.remove_account("eve"),
-        lambda: ledger.unfreeze(Holder(Scope.USER, "eve"), "why"),
+        lambda: ledger.unfreeze(Holder(BudgetScope.USER, "eve"), "why"),
     )
     for act in acts:
         with pytest.raises(InvalidParameter, match='no account "eve"'):

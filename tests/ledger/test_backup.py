@@ -13,7 +13,7 @@ from dpsql.errors import InvalidParameter, LedgerUnavailable
 from dpsql.ledger import Noted, SqliteLedger, backup
 from dpsql.ledger.chain import ORIGIN
 from tests.ledger.test_file import change, closed_ledger
-from tests.ledger.world import SQL, laplace, new_ledger, policy, request, requests
+from tests.ledger.world import SQL, charge_only, laplace, new_ledger, policy, request, requests
 
 POLICY = policy()
 SMALL = Fraction(1, 10**6)
@@ -23,14 +23,14 @@ def test_a_backup_is_the_ledger_again(tmp_path: Path) -> None:
     path, copy = tmp_path / "ledger.sqlite", tmp_path / "copy.sqlite"
     with closing(new_ledger(path)) as ledger:
         ledger.set_verifier("ana", "SCRAM-SHA-256$4096:salt$stored:server")
-        charge = ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+        charge = charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
         ledger.store(charge.releases[0].release_id, b"rows")
         report = backup(path, copy)
         assert report == ledger.verify()
         records, accounts = list(ledger.export()), ledger.accounts()
     with closing(SqliteLedger(copy)) as restored:
         assert (list(restored.export()), restored.accounts()) == (records, accounts)
-        assert restored.charge("ana", POLICY, requests("a"), sql=SQL).releases[0].payload == b"rows"
+        assert charge_only(restored, "ana", POLICY, requests("a"), sql=SQL).releases[0].payload == b"rows"
 
 
 def test_a_backup_is_private_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_backups_are_whole_while_threads_charge(tmp_path: Path) -> None:
         def charge(name: int) -> None:
             number = 0
             while not ended.is_set():
-                ledger.charge("ana", POLICY, [request(f"{name}-{number}", laplace(SMALL))], sql=SQL)
+                charge_only(ledger, "ana", POLICY, [request(f"{name}-{number}", laplace(SMALL))], sql=SQL)
                 number += 1
 
         threads = [threading.Thread(target=charge, args=(name,)) for name in range(8)]
@@ -105,7 +105,7 @@ def test_an_old_backup_put_back_is_found_by_the_noted_hash(tmp_path: Path) -> No
     path, copy = tmp_path / "ledger.sqlite", tmp_path / "copy.sqlite"
     with closing(new_ledger(path)) as ledger:
         backup(path, copy)
-        ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+        charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
         noted = ledger.verify()
     os.replace(copy, path)
     with closing(SqliteLedger(path)) as ledger:

@@ -15,6 +15,7 @@ from tests.ledger.world import (
     UNIT,
     Place,
     budget,
+    charge_only,
     gaussian,
     laplace,
     opened,
@@ -39,13 +40,13 @@ def cap_spent(ledger: StoredLedger) -> Fraction | None:
 
 def ask(ledger: StoredLedger, key: object, user: str = "ana") -> int:
     """Charge, make and store a release."""
-    (release,) = ledger.charge(user, POLICY, requests(key), sql=SQL).releases
+    (release,) = charge_only(ledger, user, POLICY, requests(key), sql=SQL).releases
     ledger.store(release.release_id, f"rows of {key} for {user}".encode())
     return release.release_id
 
 
 def test_a_charge_is_taken_from_the_user_and_from_the_cap(ledger: StoredLedger) -> None:
-    charge = ledger.charge("ana", POLICY, requests("a", "b"), sql=SQL)
+    charge = charge_only(ledger, "ana", POLICY, requests("a", "b"), sql=SQL)
     assert [(release.key, release.payload, release.reused) for release in charge.releases] == [
         ("a", None, False),
         ("b", None, False),
@@ -63,57 +64,57 @@ def test_a_charge_is_taken_from_the_user_and_from_the_cap(ledger: StoredLedger) 
 
 def test_a_charge_fits_to_the_last_and_a_refusal_writes_nothing(ledger: StoredLedger) -> None:
     for key in range(10):
-        ledger.charge("ana", POLICY, requests(key), sql=SQL)
+        charge_only(ledger, "ana", POLICY, requests(key), sql=SQL)
     before = list(ledger.export())
     with pytest.raises(BudgetExhausted) as refusal:
-        ledger.charge("ana", POLICY, [request("x", laplace(Fraction(1, 10**12)))], sql=SQL)
+        charge_only(ledger, "ana", POLICY, [request("x", laplace(Fraction(1, 10**12)))], sql=SQL)
     assert refusal.value.requested == Fraction(1, 10**12)
     assert refusal.value.remaining == 0
     assert "dpsql.budget" in str(refusal.value.hint)
     assert list(ledger.export()) == before
-    assert ledger.charge("ben", POLICY, requests("x"), sql=SQL).price.pure_epsilon == TENTH
+    assert charge_only(ledger, "ben", POLICY, requests("x"), sql=SQL).price.pure_epsilon == TENTH
 
 
 def test_a_refusal_says_what_is_asked_what_is_left_and_what_would_fit(ledger: StoredLedger) -> None:
-    ledger.charge("ana", POLICY, [request("a", laplace(Fraction(1, 3)))], sql=SQL)
+    charge_only(ledger, "ana", POLICY, [request("a", laplace(Fraction(1, 3)))], sql=SQL)
     with pytest.raises(BudgetExhausted) as refusal:
-        ledger.charge("ana", POLICY, [request("b", laplace(Fraction(3, 4)))], sql=SQL)
+        charge_only(ledger, "ana", POLICY, [request("b", laplace(Fraction(3, 4)))], sql=SQL)
     error = refusal.value
     assert (error.requested, error.sqlstate) == (Fraction(3, 4), "53400")
     assert error.remaining is not None
     assert Fraction(666, 1000) < error.remaining <= Fraction(2, 3)
     assert error.message == (
-        'the budget of "ana" does not cover this query: it asks epsilon 0.75, and 0.666 would still fit'
+        'the budget of "ana" does not cover this query: it costs epsilon 0.75; at most 0.666 is left for one query'
     )
     assert error.hint == "SET dpsql.epsilon = 0.666;"  # rounded down: 0.667 would not fit
-    assert ledger.charge("ana", POLICY, [request("b", laplace(Fraction("0.666")))], sql=SQL)
+    assert charge_only(ledger, "ana", POLICY, [request("b", laplace(Fraction("0.666")))], sql=SQL)
 
 
 def test_zcdp_admits_what_fits_the_sum_of_rho(ledger: StoredLedger) -> None:
     limit = create_limit(Accountant.ZCDP, Fraction(5), Fraction(1, 10**6), Fraction(1, 2))
     rules = policy(budget(5, Accountant.ZCDP, Fraction(1, 10**6)), budget(50, Accountant.ZCDP, Fraction(1, 10**6)))
-    ledger.charge("ana", rules, [request("a", gaussian(limit.capacity * 2 / 3))], sql=SQL)
+    charge_only(ledger, "ana", rules, [request("a", gaussian(limit.capacity * 2 / 3))], sql=SQL)
     with pytest.raises(BudgetExhausted) as refusal:
-        ledger.charge("ana", rules, [request("b", gaussian(limit.capacity / 2))], sql=SQL)
+        charge_only(ledger, "ana", rules, [request("b", gaussian(limit.capacity / 2))], sql=SQL)
     fitting = refusal.value.remaining
     assert fitting is not None
     assert refusal.value.requested > fitting > 0
     assert str(refusal.value.hint).startswith("SET dpsql.epsilon = 0.5")
-    ledger.charge("ana", rules, [request("b", gaussian(fitting**2 / 2))], sql=SQL)
+    charge_only(ledger, "ana", rules, [request("b", gaussian(fitting**2 / 2))], sql=SQL)
 
 
 def test_zcdp_admits_pure_charges_that_fit_the_sum_of_epsilon(ledger: StoredLedger) -> None:
     # Under rho*(0.1, 1e-6) this would not be admitted: it has more rho, but no more than epsilon.
     rules = policy(budget(TENTH, Accountant.ZCDP, Fraction(1, 10**6)), budget(50, Accountant.ZCDP, Fraction(1, 10**6)))
-    charge = ledger.charge("ana", rules, [request("a", laplace(TENTH * 9 / 10))], sql=SQL)
+    charge = charge_only(ledger, "ana", rules, [request("a", laplace(TENTH * 9 / 10))], sql=SQL)
     assert charge.price.rho > charge.limit.capacity
     with pytest.raises(BudgetExhausted) as refusal:
-        ledger.charge("ana", rules, [request("b", laplace(TENTH / 2))], sql=SQL)
+        charge_only(ledger, "ana", rules, [request("b", laplace(TENTH / 2))], sql=SQL)
     fitting = Fraction(str(refusal.value.hint).removeprefix("SET dpsql.epsilon = ").removesuffix(";"))
     assert Fraction("0.0099") < fitting <= TENTH / 10
-    ledger.charge("ana", rules, [request("b", laplace(fitting))], sql=SQL)
+    charge_only(ledger, "ana", rules, [request("b", laplace(fitting))], sql=SQL)
     with pytest.raises(BudgetExhausted):
-        ledger.charge("ana", rules, [request("c", gaussian(Fraction(1, 10**9)))], sql=SQL)
+        charge_only(ledger, "ana", rules, [request("c", gaussian(Fraction(1, 10**9)))], sql=SQL)
 
 
 @pytest.mark.parametrize(
@@ -129,23 +130,23 @@ def test_a_refusal_for_want_of_delta_says_so(
 ) -> None:
     rules = policy(budget(5, accountant, delta), budget(50, Accountant.ZCDP, Fraction(1, 10**5)))
     with pytest.raises(BudgetExhausted) as refusal:
-        ledger.charge("ana", rules, [request("a", selection(TENTH, Fraction(1, 10**5)))], sql=SQL)
-    assert "asks delta 0.00001 for private keys" in refusal.value.message
+        charge_only(ledger, "ana", rules, [request("a", selection(TENTH, Fraction(1, 10**5)))], sql=SQL)
+    assert "costs delta 0.00001 for private keys" in refusal.value.message
     assert str(refusal.value.hint).startswith(hint)
 
 
 def test_basic_counts_its_own_epsilon(ledger: StoredLedger) -> None:
     rules = policy(budget(1, Accountant.BASIC, Fraction(1, 10**6)), budget(50, Accountant.ZCDP, Fraction(1, 10**5)))
-    ledger.charge("ana", rules, [request("a", laplace(Fraction(3, 4)))], sql=SQL)
-    with pytest.raises(BudgetExhausted, match=r"asks epsilon 0\.5, and 0\.25 would still fit"):
-        ledger.charge("ana", rules, [request("b", laplace(Fraction(1, 2)))], sql=SQL)
+    charge_only(ledger, "ana", rules, [request("a", laplace(Fraction(3, 4)))], sql=SQL)
+    with pytest.raises(BudgetExhausted, match=r"costs epsilon 0\.5; at most 0\.25 is left for one query"):
+        charge_only(ledger, "ana", rules, [request("b", laplace(Fraction(1, 2)))], sql=SQL)
 
 
 def test_what_has_no_price_in_the_currency_is_refused(ledger: StoredLedger) -> None:
     for accountant in (Accountant.PURE, Accountant.BASIC):
         rules = policy(budget(1, accountant), name=accountant.value)
         with pytest.raises(BudgetExhausted) as refusal:
-            ledger.charge("ana", rules, [request("a", gaussian(Fraction(1, 10**9)))], sql=SQL)
+            charge_only(ledger, "ana", rules, [request("a", gaussian(Fraction(1, 10**9)))], sql=SQL)
         assert refusal.value.requested == 0
 
 
@@ -153,17 +154,17 @@ def test_a_charge_of_delta_alone_is_admitted_by_zcdp(ledger: StoredLedger) -> No
     zcdp = budget(1, Accountant.ZCDP, Fraction(1, 10**6))
     rules = policy(zcdp, zcdp)
     threshold = Event(Mechanism.THRESHOLD, UNIT, Fraction(0), Fraction(1, 10**9))
-    assert not ledger.charge("ana", rules, [request("a", threshold)], sql=SQL).free
+    assert not charge_only(ledger, "ana", rules, [request("a", threshold)], sql=SQL).free
 
 
 def test_the_cap_is_shared_and_its_refusal_shows_no_number(ledger: StoredLedger) -> None:
     rules = policy(cap=budget(Fraction(15, 10)))
     for key in range(10):
-        ledger.charge("ana", rules, requests(key), sql=SQL)
+        charge_only(ledger, "ana", rules, requests(key), sql=SQL)
     for key in range(10, 15):
-        ledger.charge("ben", rules, requests(key), sql=SQL)
+        charge_only(ledger, "ben", rules, requests(key), sql=SQL)
     with pytest.raises(BudgetExhausted) as refusal:
-        ledger.charge("ben", rules, requests(15), sql=SQL)
+        charge_only(ledger, "ben", rules, requests(15), sql=SQL)
     error = refusal.value
     assert error.remaining is None
     assert error.requested == TENTH
@@ -174,17 +175,17 @@ def test_the_cap_is_shared_and_its_refusal_shows_no_number(ledger: StoredLedger)
 def test_datasets_that_name_one_cap_share_it(ledger: StoredLedger) -> None:
     cap = budget(Fraction(3, 10))
     clinic, lab = policy(cap=cap), policy(cap=cap, name="lab")
-    ledger.charge("ana", clinic, requests("a", "b"), sql=SQL)
-    ledger.charge("ana", lab, requests("c"), sql=SQL)
+    charge_only(ledger, "ana", clinic, requests("a", "b"), sql=SQL)
+    charge_only(ledger, "ana", lab, requests("c"), sql=SQL)
     assert ledger.budget("ana", lab).spent.pure_epsilon == TENTH
     for rules in (clinic, lab):
         with pytest.raises(BudgetExhausted, match="over all users"):
-            ledger.charge("ben", rules, requests("d"), sql=SQL)
+            charge_only(ledger, "ben", rules, requests("d"), sql=SQL)
 
 
 def test_an_own_release_is_free_and_told_so(ledger: StoredLedger) -> None:
     number = ask(ledger, "a")
-    charge = ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    charge = charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     (release,) = charge.releases
     assert (release.release_id, release.payload, release.reused) == (number, b"rows of a for ana", True)
     assert charge.free
@@ -197,7 +198,7 @@ def test_an_own_release_is_free_and_told_so(ledger: StoredLedger) -> None:
 def test_releases_are_those_of_a_dataset(ledger: StoredLedger) -> None:
     other = policy(name="lab")
     ask(ledger, "a")
-    ledger.charge("ana", other, requests("b"), sql="SELECT 2")
+    charge_only(ledger, "ana", other, requests("b"), sql="SELECT 2")
     for rules, sql in ((POLICY, SQL), (other, "SELECT 2")):
         assert [record.sql for record in ledger.releases("ana", rules.dataset.name)] == [sql]
 
@@ -206,25 +207,25 @@ def test_an_own_release_stays_free_when_the_budget_is_spent(ledger: StoredLedger
     ask(ledger, "a")
     for key in range(9):
         ask(ledger, key)
-    assert ledger.charge("ana", POLICY, requests("a"), sql=SQL).free
+    assert charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL).free
 
 
 def test_a_release_is_reusable_only_once_it_is_stored(ledger: StoredLedger) -> None:
-    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
-    charge = ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
+    charge = charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     assert charge.releases[0].payload is None
     assert (spent(ledger), cap_spent(ledger)) == (2 * TENTH, 2 * TENTH)
 
 
 def test_a_release_of_another_user_is_charged_to_the_user_but_not_to_the_cap(ledger: StoredLedger) -> None:
     made = ask(ledger, "a")
-    charge = ledger.charge("ben", POLICY, requests("a"), sql="SELECT 1")
+    charge = charge_only(ledger, "ben", POLICY, requests("a"), sql="SELECT 1")
     (release,) = charge.releases
     assert (release.payload, release.reused) == (b"rows of a for ana", False)
     assert release.release_id > made  # an older number would tell that it is another's
     assert not charge.free
     assert (spent(ledger, "ben"), cap_spent(ledger)) == (TENTH, TENTH)
-    (again,) = ledger.charge("ben", POLICY, requests("a"), sql=SQL).releases
+    (again,) = charge_only(ledger, "ben", POLICY, requests("a"), sql=SQL).releases
     assert (again.release_id, again.payload, again.reused) == (release.release_id, b"rows of a for ana", True)
     assert spent(ledger, "ben") == TENTH
     (record,) = ledger.releases("ben", POLICY.dataset.name)
@@ -234,50 +235,50 @@ def test_a_release_of_another_user_is_charged_to_the_user_but_not_to_the_cap(led
 
 def test_a_release_of_another_user_needs_budget(ledger: StoredLedger) -> None:
     ask(ledger, "a")
-    ledger.charge("ben", POLICY, [request("b", laplace(Fraction(19, 20)))], sql=SQL)
+    charge_only(ledger, "ben", POLICY, [request("b", laplace(Fraction(19, 20)))], sql=SQL)
     with pytest.raises(BudgetExhausted):
-        ledger.charge("ben", POLICY, requests("a"), sql=SQL)
+        charge_only(ledger, "ben", POLICY, requests("a"), sql=SQL)
 
 
 def test_a_release_of_another_user_is_handed_out_when_the_cap_is_spent(ledger: StoredLedger) -> None:
     rules = policy(cap=budget(TENTH))
-    (release,) = ledger.charge("ana", rules, requests("a"), sql=SQL).releases
+    (release,) = charge_only(ledger, "ana", rules, requests("a"), sql=SQL).releases
     ledger.store(release.release_id, b"rows")
-    assert ledger.charge("ben", rules, requests("a"), sql=SQL).releases[0].payload == b"rows"
+    assert charge_only(ledger, "ben", rules, requests("a"), sql=SQL).releases[0].payload == b"rows"
 
 
 def test_a_release_at_another_price_is_another_release(ledger: StoredLedger) -> None:
     ask(ledger, "a")
-    (release,) = ledger.charge("ben", POLICY, [request("a", laplace(TENTH / 2))], sql=SQL).releases
+    (release,) = charge_only(ledger, "ben", POLICY, [request("a", laplace(TENTH / 2))], sql=SQL).releases
     assert release.payload is None
     ledger.store(release.release_id, b"noisier rows")
     assert cap_spent(ledger) == TENTH * 3 / 2
-    assert ledger.charge("ana", POLICY, requests("a"), sql=SQL).releases[0].payload == b"rows of a for ana"
+    assert charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL).releases[0].payload == b"rows of a for ana"
 
 
 def test_a_release_of_another_dataset_is_not_handed_out(ledger: StoredLedger) -> None:
     ask(ledger, "a")
-    assert ledger.charge("ana", policy(name="lab"), requests("a"), sql=SQL).releases[0].payload is None
+    assert charge_only(ledger, "ana", policy(name="lab"), requests("a"), sql=SQL).releases[0].payload is None
 
 
 def test_without_reuse_every_release_is_fresh_and_paid(ledger: StoredLedger) -> None:
     ask(ledger, "a")
-    charge = ledger.charge("ana", POLICY, requests("a"), sql=SQL, reuse=False)
+    charge = charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL, reuse=False)
     assert (charge.releases[0].payload, charge.releases[0].reused) == (None, False)
     assert (spent(ledger), cap_spent(ledger)) == (2 * TENTH, 2 * TENTH)
     ledger.store(charge.releases[0].release_id, b"second rows")
-    assert ledger.charge("ana", POLICY, requests("a"), sql=SQL).releases[0].payload == b"rows of a for ana"
+    assert charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL).releases[0].payload == b"rows of a for ana"
 
 
 def test_without_reuse_the_first_release_is_stored_all_the_same(ledger: StoredLedger) -> None:
-    (release,) = ledger.charge("ana", POLICY, requests("a"), sql=SQL, reuse=False).releases
+    (release,) = charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL, reuse=False).releases
     ledger.store(release.release_id, b"rows")
-    assert ledger.charge("ana", POLICY, requests("a"), sql=SQL).releases[0].payload == b"rows"
+    assert charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL).releases[0].payload == b"rows"
 
 
 @pytest.mark.parametrize("reuse", [True, False])
 def test_one_key_asked_twice_is_charged_once(ledger: StoredLedger, reuse: bool) -> None:
-    charge = ledger.charge("ana", POLICY, requests("a", "b", "a"), sql=SQL, reuse=reuse)
+    charge = charge_only(ledger, "ana", POLICY, requests("a", "b", "a"), sql=SQL, reuse=reuse)
     first, second, third = charge.releases
     assert first == third != second
     assert (spent(ledger), cap_spent(ledger)) == (2 * TENTH, 2 * TENTH)
@@ -286,7 +287,7 @@ def test_one_key_asked_twice_is_charged_once(ledger: StoredLedger, reuse: bool) 
 def test_one_charge_may_mix_free_paid_and_fresh(ledger: StoredLedger) -> None:
     ask(ledger, "own")
     ask(ledger, "other", "ben")
-    charge = ledger.charge("ana", POLICY, requests("own", "other", "new", "own"), sql=SQL)
+    charge = charge_only(ledger, "ana", POLICY, requests("own", "other", "new", "own"), sql=SQL)
     assert [(release.payload is None, release.reused) for release in charge.releases] == [
         (False, True),
         (False, False),
@@ -300,18 +301,20 @@ def test_one_charge_may_mix_free_paid_and_fresh(ledger: StoredLedger) -> None:
 
 
 def test_a_charge_of_nothing_is_free(ledger: StoredLedger) -> None:
-    assert ledger.charge("ana", POLICY, [], sql="SELECT 1").free
+    assert charge_only(ledger, "ana", POLICY, [], sql="SELECT 1").free
     assert ledger.history() == []
 
 
 def test_the_oldest_releases_are_dropped_beyond_the_bound(place: Place) -> None:
     small = peopled(opened(place, max_stored_bytes=10))
-    numbers = [small.charge("ana", POLICY, requests(key), sql=SQL).releases[0].release_id for key in range(5)]
+    numbers = [charge_only(small, "ana", POLICY, requests(key), sql=SQL).releases[0].release_id for key in range(5)]
     small.store(numbers[0], b"12345")
     small.store(numbers[1], b"12345")
     small.store(numbers[2], b"123456")
     small.store(numbers[3], b"x" * 11)  # it would not fit alone
-    payloads = [small.charge("ana", POLICY, requests(key), sql=SQL, reuse=True).releases[0].payload for key in range(4)]
+    payloads = [
+        charge_only(small, "ana", POLICY, requests(key), sql=SQL, reuse=True).releases[0].payload for key in range(4)
+    ]
     assert payloads == [None, None, b"123456", None]
     kept = [record.kept for record in small.releases("ana", POLICY.dataset.name)]
     assert kept == [False, False, True, False, False, False, False, False]
@@ -323,31 +326,31 @@ def test_the_oldest_releases_are_dropped_beyond_the_bound(place: Place) -> None:
 def test_storing_twice_keeps_the_first(ledger: StoredLedger) -> None:
     number = ask(ledger, "a")
     ledger.store(number, b"others")
-    assert ledger.charge("ana", POLICY, requests("a"), sql=SQL).releases[0].payload == b"rows of a for ana"
+    assert charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL).releases[0].payload == b"rows of a for ana"
 
 
 def test_only_what_was_charged_to_be_made_can_be_stored(ledger: StoredLedger) -> None:
     ask(ledger, "a")
-    handed = ledger.charge("ben", POLICY, requests("a"), sql=SQL).releases[0].release_id
+    handed = charge_only(ledger, "ben", POLICY, requests("a"), sql=SQL).releases[0].release_id
     for number in (handed, 99):
         with pytest.raises(InvalidParameter):
             ledger.store(number, b"rows")
 
 
 def test_a_failed_key_is_not_run_again_by_anyone(ledger: StoredLedger) -> None:
-    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     ledger.record_failure("ana", ["a", "b"])
     ledger.record_failure("ana", ["a"])
     for user, key in (("ana", "a"), ("ben", "b")):
         with pytest.raises(PolicyViolation, match="failed before"):
-            ledger.charge(user, POLICY, requests("new", key), sql=SQL)
+            charge_only(ledger, user, POLICY, requests("new", key), sql=SQL)
     assert (spent(ledger), cap_spent(ledger)) == (TENTH, TENTH)
 
 
 def test_three_failures_freeze_the_user_until_unfrozen(ledger: StoredLedger) -> None:
     for key in range(2):
         ledger.record_failure("ana", [f"{key}"])
-    assert ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    assert charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     ledger.record_failure("ana", ["2"])
     ledger.record_failure("ana", ["3"])
     assert [record["kind"] for record in ledger.export()].count("account.frozen") == 1
@@ -355,11 +358,11 @@ def test_three_failures_freeze_the_user_until_unfrozen(ledger: StoredLedger) -> 
     assert account is not None
     assert account.frozen
     with pytest.raises(PolicyViolation, match="frozen"):
-        ledger.charge("ana", POLICY, requests("a"), sql=SQL)
-    assert ledger.charge("ben", POLICY, requests("a"), sql=SQL)
+        charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
+    assert charge_only(ledger, "ben", POLICY, requests("a"), sql=SQL)
     ledger.unfreeze(ANA, "a cast in the view, mended")
     ledger.record_failure("ana", ["4"])
-    assert ledger.charge("ana", POLICY, requests("b"), sql=SQL)
+    assert charge_only(ledger, "ana", POLICY, requests("b"), sql=SQL)
     assert [record["body"]["reason"] for record in ledger.export() if record["kind"] == "account.unfrozen"] == [
         "a cast in the view, mended"
     ]
@@ -369,15 +372,15 @@ def test_three_failures_freeze_the_user_until_unfrozen(ledger: StoredLedger) -> 
 def test_a_failure_of_a_user_the_ledger_does_not_know_still_quarantines(ledger: StoredLedger) -> None:
     ledger.record_failure("nobody", ["a"])
     with pytest.raises(PolicyViolation, match="failed before"):
-        ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+        charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
 
 
 def test_a_charge_needs_an_account_with_a_role_of_the_policy(ledger: StoredLedger) -> None:
     with pytest.raises(PolicyViolation, match='no account "eve"'):
-        ledger.charge("eve", POLICY, requests("a"), sql=SQL)
+        charge_only(ledger, "eve", POLICY, requests("a"), sql=SQL)
     ledger.set_role("ana", "director")
     with pytest.raises(PolicyViolation, match='no role "director"'):
-        ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+        charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     assert not [record for record in ledger.export() if record["kind"] != "account.added"][1:]
 
 
@@ -389,7 +392,7 @@ def test_no_statement_of_a_charge_reads_more_as_the_ledger_grows(sqlite_ledger: 
     ledger._storage.writer.set_trace_callback(statements.append)
     ask(ledger, "b")
     ledger._memory.forget()
-    ledger.charge("ana", POLICY, requests("a", "other"), sql=SQL)
+    charge_only(ledger, "ana", POLICY, requests("a", "other"), sql=SQL)
     ledger._storage.writer.set_trace_callback(None)
     plans = [
         (statement, plan)
@@ -405,7 +408,7 @@ def test_no_statement_of_a_charge_reads_more_as_the_ledger_grows(sqlite_ledger: 
 def test_history_and_releases_tell_what_was_charged(ledger: StoredLedger) -> None:
     ask(ledger, "a")
     ask(ledger, "a")
-    ledger.charge("ben", POLICY, [request("b", laplace(TENTH), laplace(TENTH / 2))], sql="SELECT 2")
+    charge_only(ledger, "ben", POLICY, [request("b", laplace(TENTH), laplace(TENTH / 2))], sql="SELECT 2")
     first, second = ledger.history()
     assert (first.user, first.dataset, first.sql, first.price) == ("ana", "clinic", SQL, (laplace(TENTH),))
     assert first.at.isoformat() == "2026-01-15T12:00:00+00:00"
@@ -418,6 +421,6 @@ def test_history_and_releases_tell_what_was_charged(ledger: StoredLedger) -> Non
 
 def test_any_sql_text_can_be_recorded(ledger: StoredLedger) -> None:
     text = "SELECT '\ud800\x00é\n'"
-    ledger.charge("ana", POLICY, requests("a"), sql=text)
+    charge_only(ledger, "ana", POLICY, requests("a"), sql=text)
     assert ledger.history()[0].sql == text
     assert ledger.verify().ok

@@ -12,14 +12,16 @@ import pytest
 from dpsql.errors import BudgetExhausted
 from dpsql.ledger import SqliteLedger
 from dpsql.ledger.stored import StoredLedger
-from tests.ledger.world import ROOT, SQL, new_ledger, policy, request, requests
+from dpsql.ledger.transaction import LedgerClock
+from tests.ledger.world import ANY, ROOT, SQL, charge_only, new_ledger, policy, request, requests
+from tests.waiting import HANG_SECONDS
 
 POLICY = policy()
 
 CHILD = f"""
 import sys
 from pathlib import Path
-from tests.ledger.world import SQL, policy, request
+from tests.ledger.world import SQL, charge_only, policy, request
 from dpsql.errors import BudgetExhausted
 from dpsql.ledger import SqliteLedger
 from dpsql.ledger.stored import StoredLedger
@@ -29,7 +31,7 @@ sys.stdin.readline()
 granted = 0
 for number in range(int(sys.argv[3])):
     try:
-        ledger.charge("ana", policy(), [request(sys.argv[2] + str(number))], sql={SQL!r})
+        charge_only(ledger, "ana", policy(), [request(sys.argv[2] + str(number))], sql={SQL!r})
         granted += 1
     except BudgetExhausted:
         pass
@@ -67,7 +69,7 @@ def end(child: subprocess.Popen[str]) -> None:
 def test_threads_cannot_overspend(ledger: StoredLedger) -> None:
     def ask(number: int) -> bool:
         try:
-            ledger.charge("ana", POLICY, [request(number)], sql=SQL)
+            charge_only(ledger, "ana", POLICY, [request(number)], sql=SQL)
         except BudgetExhausted:
             return False
         return True
@@ -122,7 +124,7 @@ def test_a_charge_survives_kill_9_before_its_release_is_stored(tmp_path: Path) -
         go(child)
         assert told(child) == "3"
         os.kill(child.pid, signal.SIGKILL)
-        assert child.wait(10) == -signal.SIGKILL
+        assert child.wait(HANG_SECONDS) == -signal.SIGKILL
     finally:
         end(child)
     assert path.with_name("ledger.sqlite-wal").exists()  # nothing was tidied up
@@ -130,7 +132,7 @@ def test_a_charge_survives_kill_9_before_its_release_is_stored(tmp_path: Path) -
     assert [record.user for record in ledger.history()] == ["ana"] * 3
     status = ledger.budget("ana", POLICY)
     assert (status.charges, status.spent.pure_epsilon) == (3, ledger.cap(POLICY).spent.pure_epsilon)
-    again = ledger.charge("ana", POLICY, requests("key0"), sql=SQL)
+    again = charge_only(ledger, "ana", POLICY, requests("key0"), sql=SQL)
     assert again.releases[0].payload is None
     assert not again.free
     assert ledger.verify().ok
@@ -143,9 +145,9 @@ def test_an_interrupted_charge_leaves_nothing(ledger: StoredLedger) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    clock, ledger._clock = ledger._clock, interrupted  # type: ignore[assignment]
+    clock, ledger._clock = ledger._clock, LedgerClock(interrupted, ANY)  # type: ignore[arg-type]
     with pytest.raises(KeyboardInterrupt):
-        ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+        charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     ledger._clock = clock
     assert list(ledger.export()) == before
-    assert ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    assert charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)

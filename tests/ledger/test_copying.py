@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from dpsql.errors import InvalidParameter, LedgerUnavailable
-from dpsql.ledger import Holder, Scope, SqliteLedger, copy_ledger
+from dpsql.ledger import BudgetScope, Holder, SqliteLedger, copy_ledger
 from dpsql.ledger.stored import StoredLedger
-from tests.ledger.world import SQL, TEAM, Clock, new_ledger, opened, policy, requests, tamper
+from tests.ledger.world import SQL, TEAM, Clock, charge_only, new_ledger, opened, policy, requests, tamper
 
 POLICY = policy()
 
@@ -21,12 +21,12 @@ def source(tmp_path: Path) -> Path:
     with closing(new_ledger(path)) as ledger:
         ledger.set_verifier("ana", "SCRAM-SHA-256$4096:salt$stored:server")
         for user, key in (("ana", "a"), ("ben", "a"), ("ana", "b"), ("ana", "a")):
-            for release in ledger.charge(user, POLICY, requests(key), sql=SQL).releases:
+            for release in charge_only(ledger, user, POLICY, requests(key), sql=SQL).releases:
                 if release.payload is None:
                     ledger.store(release.release_id, f"\0cells of {key}\xff".encode("latin-1"))
         ledger.set_group("ben", "team")
-        ledger.charge("ben", POLICY, requests("b"), sql=SQL)
-        ledger.grant(Holder(Scope.USER, "ana"), POLICY, Fraction(1, 3), Fraction(0), "more")
+        charge_only(ledger, "ben", POLICY, requests("b"), sql=SQL)
+        ledger.grant(Holder(BudgetScope.USER, "ana"), POLICY, Fraction(1, 3), Fraction(0), "more")
         ledger.freeze(TEAM, "stop")
         ledger.record_failure("ana", ["c"])
     return path
@@ -49,7 +49,7 @@ def test_a_copy_is_the_same_ledger(source: Path, postgres_places: list[str], tmp
     for place in (shared, back):
         with closing(opened(place)) as copy:
             assert told(copy) == expected
-            (release,) = copy.charge("ana", POLICY, requests("a"), sql=SQL).releases
+            (release,) = charge_only(copy, "ana", POLICY, requests("a"), sql=SQL).releases
             assert (release.reused, release.payload) == (True, b"\0cells of a\xff")
             assert copy.verify().ok
 

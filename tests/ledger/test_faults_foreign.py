@@ -12,7 +12,7 @@ import pytest
 from dpsql.errors import LedgerUnavailable
 from dpsql.ledger import SqliteLedger
 from dpsql.ledger.chain import canonical, digest
-from tests.ledger.world import SQL, new_ledger, policy, requests
+from tests.ledger.world import SQL, charge_only, new_ledger, policy, requests
 
 Open = Callable[[], SqliteLedger]
 
@@ -28,7 +28,7 @@ def path(tmp_path: Path) -> Path:
     """A ledger in which ana was charged once."""
     path = tmp_path / "ledger.sqlite"
     ledger = new_ledger(path)
-    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     ledger.close()
     return path
 
@@ -117,7 +117,7 @@ def test_what_is_not_even_such_a_text_charges_nobody(
 def charges_nobody(ledger: SqliteLedger) -> None:
     before = list(ledger.export())
     acts: list[Callable[[], object]] = [
-        lambda: ledger.charge("ana", POLICY, requests("b"), sql=SQL),
+        lambda: charge_only(ledger, "ana", POLICY, requests("b"), sql=SQL),
         lambda: ledger.budget("ana", POLICY),
     ]
     for act in acts:

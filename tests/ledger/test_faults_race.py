@@ -12,7 +12,7 @@ from dpsql.ledger import SqliteLedger
 from dpsql.ledger.stored import StoredLedger
 from dpsql.policy import Policy
 from tests.faults.forks import SECONDS, Forks
-from tests.ledger.world import SQL, budget, new_ledger, policy, request
+from tests.ledger.world import SQL, Clock, budget, charge_only, new_ledger, policy, request
 
 PROCESSES = 8
 THREADS = 256
@@ -29,7 +29,7 @@ def race(ledger: StoredLedger, rules: Policy, name: object, threads: int) -> int
     def ask(number: int) -> bool:
         start.wait(SECONDS)
         try:
-            ledger.charge(_user(rules, number), rules, [request(f"{name} {number}")], sql=SQL)
+            charge_only(ledger, _user(rules, number), rules, [request(f"{name} {number}")], sql=SQL)
         except BudgetExhausted:
             return False
         return True
@@ -44,7 +44,7 @@ def _user(rules: Policy, number: int) -> str:
 
 
 def race_in_a_process(path: str, limit: str, name: int) -> int:
-    ledger = SqliteLedger(Path(path))
+    ledger = SqliteLedger(Path(path), clock=Clock())
     print("ready", flush=True)
     input()
     return race(ledger, LIMITS[limit], name, THREADS // PROCESSES)

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from dpsql.errors import InvalidParameter, LedgerUnavailable
-from dpsql.ledger import SqliteLedger, open_ledger
+from dpsql.ledger import BudgetScope, Holder, SqliteLedger, ledger_file, open_ledger
 from dpsql.ledger.schema import DERIVED_TABLES, VERSION
 from dpsql.ledger.stored import StoredLedger
-from tests.ledger.world import ROOT, SQL, new_ledger, policy, requests
+from tests.ledger.world import ROOT, SQL, charge_only, new_ledger, policy, requests
+from tests.waiting import HANG_SECONDS
 
 POLICY = policy()
 
@@ -32,7 +33,7 @@ def refusal(path: Path) -> str:
 
 def closed_ledger(path: Path) -> Path:
     ledger = new_ledger(path)
-    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     ledger.close()
     return path
 
@@ -141,6 +142,8 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "a schema of ones": lambda content: content[:100] + b"\xff" * 3996 + content[4096:],
     "a page of zeros": lambda content: content[: 2 * 4096] + bytes(4096) + content[3 * 4096 :],
     "a page of ones": lambda content: content[: 2 * 4096] + b"\xff" * 4096 + content[3 * 4096 :],
+    "a table that is no text": lambda content: content.replace(b"TABLE accounts", b"TABLE \xff\x84\xffounts"),
+    "a name that is no text": lambda content: content.replace(b"tableaccounts", b"table\xff\x84\xffounts"),
     "nothing but its header": lambda content: content[:4096] + b"\xff" * (len(content) - 4096),
 }
 
@@ -148,10 +151,78 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_a_damaged_file_is_refused_at_the_start(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     path = closed_ledger(tmp_path / "ledger.sqlite")
-    content = damage(path.read_bytes())
+    whole = path.read_bytes()
+    content = damage(whole)
+    assert content != whole
     path.write_bytes(content)
     assert "from a backup" in refusal(path)
     assert path.read_bytes() == content
+
+
+def test_a_ledger_that_is_gone_from_beside_its_log_is_not_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    for suffix in ("-wal", "-shm"):
+        left = path.with_name(f"ledger.sqlite{suffix}")
+        left.write_bytes(b"of another day")
+        said = refusal(path)
+        assert f'is gone, but "{left}" is still there' in said
+        assert "from a backup" in said
+        assert [file.name for file in tmp_path.iterdir()] == [left.name]
+        left.unlink()
+    SqliteLedger(path).close()
+
+
+def test_a_ledger_is_made_only_where_that_is_wanted(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    with pytest.raises(LedgerUnavailable, match="there is no ledger") as error:
+        open_ledger(f"sqlite:///{path}", make=False)
+    assert "dpsql ledger init" in str(error.value.hint)
+    with pytest.raises(LedgerUnavailable, match="there is no ledger"):
+        ledger_file(f"sqlite:///{path}", make=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_a_ledger_in_a_file_has_one(tmp_path: Path) -> None:
+    assert ledger_file(f"sqlite:///{tmp_path}/new.sqlite") == tmp_path / "new.sqlite"
+    with pytest.raises(InvalidParameter, match="this one is in PostgreSQL") as error:
+        ledger_file("postgresql://dpsql@host/ledger")
+    assert "pg_dump" in str(error.value.hint)
+
+
+READING: dict[str, Callable[[SqliteLedger], object]] = {
+    "export": lambda ledger: list(ledger.export()),
+    "history": lambda ledger: ledger.history(),
+    "releases": lambda ledger: ledger.releases("ana", POLICY.dataset.name),
+    "owner": lambda ledger: ledger.owner_history(),
+    "accounts": lambda ledger: ledger.accounts(),
+    "budgets": lambda ledger: ledger.budgets("ana", POLICY),
+    "charge": lambda ledger: charge_only(ledger, "ana", POLICY, requests("b"), sql=SQL),
+}
+TEXTS = {
+    "a body that is no JSON": (b'{"cap":', b'{"cap"!', {"export"}),
+    "a body that lacks what it had": (b'"releases":', b'"releasez":', {"history", "releases"}),
+    "a date that is none": (b"2026-01-15T12:00", b"2026-01-15T12!00", {"history", "owner", "accounts", "charge"}),
+    "bytes that are no text": (b"analyst", b"ana\xffyst", {"accounts", "charge"}),
+}
+
+
+@pytest.mark.parametrize(("before", "after", "met"), TEXTS.values(), ids=TEXTS)
+def test_a_damaged_text_is_told_as_damage_wherever_it_is_read(
+    tmp_path: Path, before: bytes, after: bytes, met: set[str]
+) -> None:
+    ledger = new_ledger(tmp_path / "ledger.sqlite")
+    charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
+    ledger.freeze(Holder(BudgetScope.USER, "ben"), "gone")
+    ledger.close()
+    path = tmp_path / "ledger.sqlite"
+    content = path.read_bytes()
+    assert before in content
+    path.write_bytes(content.replace(before, after))
+    with closing(SqliteLedger(path)) as damaged:
+        for name in sorted(met):
+            with pytest.raises(LedgerUnavailable) as error:
+                READING[name](damaged)
+            assert "verify" in str(error.value.hint)
 
 
 def test_every_page_is_looked_at(tmp_path: Path) -> None:
@@ -174,10 +245,10 @@ def test_the_log_of_another_ledger_is_refused_at_the_start(tmp_path: Path) -> No
     path, other = tmp_path / "ledger.sqlite", tmp_path / "other.sqlite"
     ledger = new_ledger(path)
     for key in range(60):
-        ledger.charge("ana", POLICY, requests(key)[:0], sql=SQL * 20)
+        charge_only(ledger, "ana", POLICY, requests(key)[:0], sql=SQL * 20)
     ledger._storage.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     for key in range(10):
-        ledger.charge("ana", POLICY, requests(key), sql=SQL * 20)
+        charge_only(ledger, "ana", POLICY, requests(key), sql=SQL * 20)
     log = path.with_name("ledger.sqlite-wal").read_bytes()
     ledger.close()
     closed_ledger(other)
@@ -206,7 +277,7 @@ def test_a_closed_ledger_says_so(tmp_path: Path) -> None:
     with pytest.raises(LedgerUnavailable, match="is closed"):
         ledger.accounts()
     with pytest.raises(LedgerUnavailable, match="is closed"):
-        ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+        charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
 
 
 def test_a_full_disk_grants_nothing(sqlite_ledger: SqliteLedger) -> None:
@@ -216,7 +287,7 @@ def test_a_full_disk_grants_nothing(sqlite_ledger: SqliteLedger) -> None:
     granted = 0
     with pytest.raises(LedgerUnavailable, match="full") as error:
         for key in range(1000):
-            ledger.charge("ana", policy(), requests(key)[:0], sql=SQL * 20)
+            charge_only(ledger, "ana", policy(), requests(key)[:0], sql=SQL * 20)
             granted += 1
     assert "make room" in str(error.value.hint)
     ledger._storage.writer.execute("PRAGMA max_page_count = 1000000")
@@ -231,10 +302,10 @@ def test_a_ledger_that_another_process_holds_is_unavailable(tmp_path: Path, monk
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerUnavailable, match="locked") as error:
-            ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+            charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
         assert "another process" in str(error.value.hint)
         assert "another process" in refusal(path)
-    assert ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    assert charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     ledger.close()
 
 
@@ -250,20 +321,20 @@ def in_child(path: Path, before: str) -> str:
     code = f"""
 import os, resource
 from pathlib import Path
-from tests.ledger.world import SQL, policy, requests
+from tests.ledger.world import SQL, Clock, charge_only, policy, requests
 from dpsql.errors import LedgerUnavailable
 from dpsql.ledger import SqliteLedger
 {before}
 try:
-    ledger = SqliteLedger(Path({str(path)!r}))
+    ledger = SqliteLedger(Path({str(path)!r}), clock=Clock())
     for key in range(9):
-        ledger.charge("ana", policy(), requests(key), sql=SQL * 20)
+        charge_only(ledger, "ana", policy(), requests(key), sql=SQL * 20)
         {"resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))" if "no room" in before else ""}
     print("granted", end="")
 except LedgerUnavailable as error:
     print(error.hint, end="")
 """
-    child = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    child = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=HANG_SECONDS)
     assert child.stderr == ""
     return child.stdout
 
@@ -283,20 +354,20 @@ def test_files_that_are_taken_away_under_it_grant_nothing(
     sqlite_ledger: SqliteLedger, tmp_path: Path, suffix: str, replaced: bool
 ) -> None:
     ledger = sqlite_ledger
-    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     path = tmp_path / f"ledger.sqlite{suffix}"
     kept = path.rename(path.with_name("kept"))
     if replaced:
         shutil.copy(kept, path)
     for act in (
-        lambda: ledger.charge("ana", POLICY, requests("b"), sql=SQL),
+        lambda: charge_only(ledger, "ana", POLICY, requests("b"), sql=SQL),
         lambda: ledger.add_account("eva", "analyst"),
     ):
         with pytest.raises(LedgerUnavailable, match="moved, deleted or replaced while it was open") as error:
             act()
         assert "put the very files back" in str(error.value.hint)
     kept.rename(path)
-    ledger.charge("ana", POLICY, requests("c"), sql=SQL)
+    charge_only(ledger, "ana", POLICY, requests("c"), sql=SQL)
     assert len(ledger.history()) == 2
     assert ledger.verify().ok
 
@@ -323,16 +394,29 @@ def test_a_relative_path_stays_the_same_file(tmp_path: Path, monkeypatch: pytest
     ledger = new_ledger(Path("ledger.sqlite"))
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    assert charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     assert ledger.verify().ok
     ledger.close()
 
 
+def test_a_probe_writes_as_a_charge_does_and_leaves_no_record(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    ledger = new_ledger(path)
+    before, log = ledger.verify(), path.with_name("ledger.sqlite-wal").read_bytes()
+    ledger.probe()
+    assert ledger.verify() == before
+    assert path.with_name("ledger.sqlite-wal").read_bytes() != log, "something goes to the disk"
+    path.rename(tmp_path / "away")
+    with pytest.raises(LedgerUnavailable, match="moved, deleted or replaced"):
+        ledger.probe()
+    ledger.close()
+
+
 def test_reading_does_not_wait_for_writing_elsewhere(ledger: StoredLedger) -> None:
-    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     export = ledger.export()
     first = next(export)
-    done = threading.Thread(target=ledger.charge, args=("ben", POLICY, requests("b")), kwargs={"sql": SQL})
+    done = threading.Thread(target=charge_only, args=(ledger, "ben", POLICY, requests("b")), kwargs={"sql": SQL})
     done.start()
     done.join()
     rest = list(export)

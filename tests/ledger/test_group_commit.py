@@ -22,8 +22,9 @@ from dpsql.ledger import Charge, SqliteLedger
 from dpsql.ledger.commits import GroupCommit
 from dpsql.ledger.projection import project
 from dpsql.ledger.stored import StoredLedger
-from dpsql.ledger.transaction import Transaction
-from tests.ledger.world import ROOT, SQL, Place, laplace, new_ledger, opened, policy, request, tamper
+from dpsql.ledger.transaction import LedgerClock, Transaction
+from tests.ledger.world import ANY, ROOT, SQL, Place, charge_only, laplace, new_ledger, opened, policy, request, tamper
+from tests.waiting import HANG_SECONDS
 
 POLICY = policy()
 Outcome = Charge | BaseException
@@ -32,7 +33,7 @@ Outcome = Charge | BaseException
 def asks(
     ledger: StoredLedger, key: object, price: Fraction = Fraction(1, 10), user: str = "ana"
 ) -> Callable[[], Charge]:
-    return lambda: ledger.charge(user, POLICY, [request(key, laplace(price))], sql=SQL)
+    return lambda: charge_only(ledger, user, POLICY, [request(key, laplace(price))], sql=SQL)
 
 
 def waits(ledger: StoredLedger, number: int) -> None:
@@ -42,7 +43,7 @@ def waits(ledger: StoredLedger, number: int) -> None:
 
 
 def outcome(future: Future[Charge]) -> Outcome:
-    error = future.exception(timeout=30)
+    error = future.exception(timeout=HANG_SECONDS)
     return future.result() if error is None else error
 
 
@@ -192,7 +193,7 @@ def test_where_the_commit_fails_everybody_fails_refusals_too(ledger: StoredLedge
     assert [type(each) for each in outcomes] == [LedgerUnavailable] * 3
     assert len({id(each) for each in outcomes}) == 3  # each thread raises its own
     assert list(ledger.export()) == before
-    assert ledger.charge("ana", POLICY, [request("b")], sql=SQL)  # "a" was not charged
+    assert charge_only(ledger, "ana", POLICY, [request("b")], sql=SQL)  # "a" was not charged
 
 
 def test_a_write_in_which_the_transaction_ended_fails_all_of_them(sqlite_ledger: SqliteLedger) -> None:
@@ -210,7 +211,7 @@ def test_a_write_in_which_the_transaction_ended_fails_all_of_them(sqlite_ledger:
 
 
 def test_each_thread_raises_an_error_of_its_own(ledger: StoredLedger) -> None:
-    clock, ledger._clock = ledger._clock, lambda: 1 / 0  # type: ignore[assignment, return-value]
+    clock, ledger._clock = ledger._clock, LedgerClock(lambda: 1 / 0, ANY)  # type: ignore[arg-type, return-value]
     outcomes = together(ledger, asks(ledger, "a"), asks(ledger, "b"))
     ledger._clock = clock
     assert [type(each) for each in outcomes] == [ZeroDivisionError] * 2
@@ -222,8 +223,9 @@ import resource, sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tests.ledger.test_group_commit import asks, outcome, waits
+from tests.ledger.world import Clock
 from dpsql.ledger import SqliteLedger
-ledger = SqliteLedger(Path(sys.argv[1]))
+ledger = SqliteLedger(Path(sys.argv[1]), clock=Clock())
 asks(ledger, "first")()
 size = Path(sys.argv[1] + "-wal").stat().st_size
 with ThreadPoolExecutor(8) as pool:
@@ -239,7 +241,7 @@ def test_a_disk_that_is_full_at_the_commit_grants_nothing(tmp_path: Path) -> Non
     path = tmp_path / "ledger.sqlite"
     new_ledger(path).close()
     child = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, path], cwd=ROOT, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", FULL_DISK, path], cwd=ROOT, capture_output=True, text=True, timeout=HANG_SECONDS
     )
     assert (child.stdout, child.stderr) == ("{'LedgerUnavailable'}", "")
     with closing(SqliteLedger(path)) as ledger:
@@ -251,7 +253,7 @@ def test_a_file_that_may_not_grow_grants_nothing_of_the_commit_in_which_it_ends(
     ledger = sqlite_ledger
     pages = ledger._storage.writer.execute("PRAGMA page_count").fetchone()[0]
     ledger._storage.writer.execute(f"PRAGMA max_page_count = {pages + 1}")
-    acts = [lambda key=key: ledger.charge("ana", POLICY, [], sql=f"{key}" * 3000) for key in range(1, 9)]
+    acts = [lambda key=key: charge_only(ledger, "ana", POLICY, [], sql=f"{key}" * 3000) for key in range(1, 9)]
     outcomes = together(ledger, *acts)
     granted = sum(isinstance(each, Charge) for each in outcomes)
     assert {type(each) for each in outcomes if not isinstance(each, Charge)} == {LedgerUnavailable}
@@ -358,12 +360,12 @@ def test_a_thread_interrupted_while_it_waits_takes_its_write_back(ledger: Stored
             holding.set()
             waits(ledger, 1)
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
-            gone.wait(30)
+            assert gone.wait(HANG_SECONDS)
 
     holding, gone = threading.Event(), threading.Event()
     other = threading.Thread(target=ring)
     other.start()
-    holding.wait(30)
+    assert holding.wait(HANG_SECONDS)
     with pytest.raises(Alarm):
         asks(ledger, "mine")()
     gone.set()
@@ -407,7 +409,7 @@ def test_interrupts_at_any_moment_lose_nothing_and_leave_nobody_waiting(ledger: 
     finally:
         ended.set()
         for thread in threads:
-            thread.join(30)
+            thread.join(HANG_SECONDS)
     assert not any(thread.is_alive() for thread in threads)
     assert interrupts > 0
     charges = {record["seq"] for record in ledger.export() if record["kind"] == "charge"}
@@ -427,13 +429,33 @@ def test_a_transaction_that_an_interrupted_leader_left_open_is_not_committed(led
     assert ledger.verify().ok
 
 
+class Told:
+    """A lock that tells when somebody has seen it locked, and so waits to be woken."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+        self.seen = threading.Event()
+
+    def locked(self) -> bool:
+        if locked := self._lock.locked():
+            self.seen.set()
+        return locked
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
 def test_who_waits_is_woken_when_the_owner_has_written(ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpsql.ledger.commits.PATIENCE", 600)
+    lock = Told(ledger._commits._lock)
+    monkeypatch.setattr(ledger._commits, "_lock", lock)
     with ThreadPoolExecutor(1) as pool:
         with ledger._writing():
             future = pool.submit(asks(ledger, "a"))
-            waits(ledger, 1)
-            time.sleep(0.05)  # until it sleeps, most likely
+            assert lock.seen.wait(HANG_SECONDS)
         assert isinstance(outcome(future), Charge)
 
 
@@ -512,7 +534,8 @@ from pathlib import Path
 from tests.ledger.test_group_commit import asks
 from dpsql.errors import BudgetExhausted
 from dpsql.ledger import SqliteLedger
-ledger = SqliteLedger(Path(sys.argv[1]))
+from tests.ledger.world import Clock
+ledger = SqliteLedger(Path(sys.argv[1]), clock=Clock())
 def ask(number):
     try:
         asks(ledger, sys.argv[2] + str(number))()
@@ -542,7 +565,7 @@ def test_processes_with_threads_cannot_overspend(tmp_path: Path) -> None:
     try:
         for child in children:
             assert child.stdout is not None and child.stdout.readline() == "ready\n"
-        granted = [child.communicate("\n", timeout=60)[0] for child in children]
+        granted = [child.communicate("\n", timeout=HANG_SECONDS)[0] for child in children]
     finally:
         for child in children:
             with child:

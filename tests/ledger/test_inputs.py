@@ -12,7 +12,7 @@ import pytest
 from dpsql.errors import PolicyViolation
 from dpsql.ledger import Charge, GrantedRelease, ReleaseRequest
 from dpsql.ledger.stored import StoredLedger
-from tests.ledger.world import SQL, Place, laplace, opened, peopled, policy, request
+from tests.ledger.world import SQL, Place, charge_only, laplace, opened, peopled, policy, request
 
 POLICY = policy()
 INNER = request("inner")
@@ -21,7 +21,7 @@ TOP = ReleaseRequest("top", (laplace(Fraction(1, 10)),), ("inner", "outer"))
 
 
 def charge(ledger: StoredLedger, user: str, requests: Sequence[ReleaseRequest], *, reuse: bool = True) -> Charge:
-    return ledger.charge(user, POLICY, requests, sql=SQL, reuse=reuse)
+    return charge_only(ledger, user, POLICY, requests, sql=SQL, reuse=reuse)
 
 
 def make(ledger: StoredLedger, releases: Sequence[GrantedRelease], name: str) -> None:

@@ -14,21 +14,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.errors import BudgetExhausted, Error, LedgerUnavailable, PolicyViolation
-from dpsql.ledger import Charge, Holder, Scope, SqliteLedger
+from dpsql.ledger import BudgetScope, Charge, Holder, SqliteLedger
 from dpsql.ledger.chain import canonical, digest, sha256
 from dpsql.ledger.memory import MOST, Memory, Total
 from dpsql.ledger.projection import charged, price, write_total
-from dpsql.ledger.receipt import GroupShare, Item, Receipt, write_events
+from dpsql.ledger.receipt import GroupShare, OpenRead, Receipt, ReceiptItem, write_events
 from dpsql.ledger.stored import StoredLedger
-from dpsql.policy import Window
+from dpsql.ledger.transaction import LedgerClock
+from dpsql.policy import RenewalWindow
 from dpsql.privacy.accounting import Accountant
 from dpsql.privacy.totals import Spent
 from tests.ledger.test_group_commit import no_commits
 from tests.ledger.world import (
+    ANY,
     SQL,
     Clock,
     Place,
     budget,
+    charge_only,
     gaussian,
     laplace,
     new_ledger,
@@ -44,12 +47,12 @@ POLICY = policy()
 DELTA = Fraction(1, 10**6)
 
 
-def zcdp(epsilon: Fraction | int, window: Window | None = None) -> Any:
+def zcdp(epsilon: Fraction | int, window: RenewalWindow | None = None) -> Any:
     return budget(epsilon, Accountant.ZCDP, DELTA, window)
 
 
 POLICIES = (
-    policy(zcdp(1, Window(20)), zcdp(3), team=zcdp(1, Window(None))),
+    policy(zcdp(1, RenewalWindow(20)), zcdp(3), team=zcdp(1, RenewalWindow(None))),
     policy(zcdp(Fraction(1, 2)), zcdp(3), team=zcdp(1)),
     policy(budget(2, Accountant.RDP, DELTA), zcdp(2), name="lab"),
 )
@@ -67,17 +70,17 @@ class Forgetful(SqliteLedger):
 Act = Callable[[StoredLedger], object]
 USERS = st.sampled_from(["ana", "ana", "ben", "eva"])
 HOLDERS = st.one_of(
-    st.builds(Holder, st.just(Scope.USER), USERS),
-    st.builds(Holder, st.just(Scope.GROUP), st.just("team")),
-    st.just(Holder(Scope.ALL)),
+    st.builds(Holder, st.just(BudgetScope.USER), USERS),
+    st.builds(Holder, st.just(BudgetScope.GROUP), st.just("team")),
+    st.just(Holder(BudgetScope.ALL)),
 )
-BUDGETED = HOLDERS.filter(lambda holder: holder.scope is not Scope.ALL)
+BUDGETED = HOLDERS.filter(lambda holder: holder.scope is not BudgetScope.ALL)
 
 
 def charging(user: str, number: int, keys: list[int], reuse: bool, store: bool) -> Act:
     def act(ledger: StoredLedger) -> Charge:
         asked = [request(key, EVENTS[key % len(EVENTS)]) for key in keys]
-        charge = ledger.charge(user, POLICIES[number], asked, sql=SQL, reuse=reuse)
+        charge = charge_only(ledger, user, POLICIES[number], asked, sql=SQL, reuse=reuse)
         for release in charge.releases:
             if store and release.payload is None:
                 ledger.store(release.release_id, b"rows")
@@ -128,8 +131,8 @@ def test_memory_changes_nothing(acts: list[tuple[Act, int, bool]]) -> None:
         path = Path(directory) / "remembering.sqlite"
         with (
             closing(new_ledger(path, clock)) as one,
-            closing(SqliteLedger(path, clock=clock)) as other,
-            closing(Forgetful(Path(directory) / "forgetful.sqlite", clock=clock)) as forgetful,
+            closing(SqliteLedger(path, clock=clock, clock_limit=ANY)) as other,
+            closing(Forgetful(Path(directory) / "forgetful.sqlite", clock=clock, clock_limit=ANY)) as forgetful,
         ):
             for name in ("ana", "ben"):
                 forgetful.add_account(name, "analyst")
@@ -144,10 +147,10 @@ def test_a_charge_that_is_like_the_last_reads_nothing_but_the_head_and_what_is_s
     sqlite_ledger: SqliteLedger,
 ) -> None:
     ledger = sqlite_ledger
-    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     statements: list[str] = []
     ledger._storage.writer.set_trace_callback(statements.append)
-    ledger.charge("ana", POLICY, requests("b"), sql=SQL)
+    charge_only(ledger, "ana", POLICY, requests("b"), sql=SQL)
     ledger._storage.writer.set_trace_callback(None)
     read = [text for text in statements if text.startswith("SELECT")]
     assert [text.partition(" FROM ")[2].split()[0] for text in read] == ["records", "stored"]
@@ -156,8 +159,8 @@ def test_a_charge_that_is_like_the_last_reads_nothing_but_the_head_and_what_is_s
 @pytest.mark.parametrize(
     "change",
     [
-        lambda ledger: ledger.freeze(Holder(Scope.USER, "ana"), "why"),
-        lambda ledger: ledger.freeze(Holder(Scope.ALL), "why"),
+        lambda ledger: ledger.freeze(Holder(BudgetScope.USER, "ana"), "why"),
+        lambda ledger: ledger.freeze(Holder(BudgetScope.ALL), "why"),
         lambda ledger: ledger.remove_account("ana"),
         lambda ledger: ledger.record_failure("ben", ["b"]),
         lambda ledger: ledger.set_role("ana", "nobody"),
@@ -168,20 +171,20 @@ def test_a_charge_that_is_like_the_last_reads_nothing_but_the_head_and_what_is_s
 def test_what_anybody_changes_is_known_at_the_next_charge(
     ledger: StoredLedger, place: Place, clock: Clock, change: Callable[[StoredLedger], None], elsewhere: bool
 ) -> None:
-    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     with closing(opened(place, clock)) as other:
         change(other if elsewhere else ledger)
     with pytest.raises(PolicyViolation):
-        ledger.charge("ana", POLICY, requests("b"), sql=SQL)
+        charge_only(ledger, "ana", POLICY, requests("b"), sql=SQL)
 
 
 def test_what_another_process_spent_is_known(ledger: StoredLedger, place: Place, clock: Clock) -> None:
     with closing(opened(place, clock)) as other:
         for number in range(10):
-            (other if number % 2 else ledger).charge("ana", POLICY, requests(number), sql=SQL)
+            charge_only(other if number % 2 else ledger, "ana", POLICY, requests(number), sql=SQL)
         for each in (ledger, other):
             with pytest.raises(BudgetExhausted):
-                each.charge("ana", POLICY, requests("one more"), sql=SQL)
+                charge_only(each, "ana", POLICY, requests("one more"), sql=SQL)
     assert ledger.verify().ok
 
 
@@ -189,65 +192,65 @@ def test_releases_are_numbered_on(ledger: StoredLedger) -> None:
     keys = iter("abcdefghi")
     numbers = []
     for count in (2, 1, 2, 1):
-        charge = ledger.charge("ana", POLICY, requests(*(next(keys) for _ in range(count))), sql=SQL)
+        charge = charge_only(ledger, "ana", POLICY, requests(*(next(keys) for _ in range(count))), sql=SQL)
         numbers += [release.release_id for release in charge.releases]
-        ledger.charge("ana", POLICY, [], sql=SQL)
+        charge_only(ledger, "ana", POLICY, [], sql=SQL)
     assert numbers == [1, 2, 3, 4, 5, 6]
 
 
 def test_another_policy_is_adopted_at_once(ledger: StoredLedger) -> None:
-    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     with pytest.raises(BudgetExhausted):
-        ledger.charge("ana", policy(budget(Fraction(1, 10))), requests("b"), sql=SQL)
-    assert ledger.charge("ana", POLICY, requests("b"), sql=SQL).limit.epsilon == 1
+        charge_only(ledger, "ana", policy(budget(Fraction(1, 10))), requests("b"), sql=SQL)
+    assert charge_only(ledger, "ana", POLICY, requests("b"), sql=SQL).limit.epsilon == 1
 
 
-@pytest.mark.parametrize("window", [Window(30), Window(None)])
-def test_a_window_ends_at_its_very_end(ledger: StoredLedger, clock: Clock, window: Window) -> None:
+@pytest.mark.parametrize("window", [RenewalWindow(30), RenewalWindow(None)])
+def test_a_window_ends_at_its_very_end(ledger: StoredLedger, clock: Clock, window: RenewalWindow) -> None:
     rules = policy(budget(Fraction(2, 10), window=window))
-    ledger.charge("ana", rules, requests("a"), sql=SQL)
+    charge_only(ledger, "ana", rules, requests("a"), sql=SQL)
     end = ledger.budget("ana", rules).window_end
     assert end is not None
     clock.now = end - timedelta(microseconds=1)
-    assert ledger.charge("ana", rules, requests("b"), sql=SQL).spent.pure_epsilon == Fraction(2, 10)
+    assert charge_only(ledger, "ana", rules, requests("b"), sql=SQL).spent.pure_epsilon == Fraction(2, 10)
     clock.now = end
-    assert ledger.charge("ana", rules, requests("c"), sql=SQL).spent.pure_epsilon == Fraction(1, 10)
+    assert charge_only(ledger, "ana", rules, requests("c"), sql=SQL).spent.pure_epsilon == Fraction(1, 10)
     assert ledger.verify().ok
 
 
 def test_the_window_of_a_group_ends_too(ledger: StoredLedger, clock: Clock) -> None:
-    rules = policy(team=budget(Fraction(2, 10), window=Window(30)))
+    rules = policy(team=budget(Fraction(2, 10), window=RenewalWindow(30)))
     ledger.set_group("ana", "team")
-    ledger.charge("ana", rules, requests("a"), sql=SQL)
+    charge_only(ledger, "ana", rules, requests("a"), sql=SQL)
     clock.move(days=29)
-    ledger.charge("ana", rules, requests("b"), sql=SQL)
+    charge_only(ledger, "ana", rules, requests("b"), sql=SQL)
     clock.move(days=1)
-    ledger.charge("ana", rules, requests("c"), sql=SQL)
+    charge_only(ledger, "ana", rules, requests("c"), sql=SQL)
     assert ledger.group_budget("team", rules).spent.pure_epsilon == Fraction(1, 10)
 
 
 def test_nothing_is_remembered_of_a_commit_that_failed(ledger: StoredLedger, place: Place) -> None:
-    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     with no_commits(ledger, place), pytest.raises(LedgerUnavailable):
-        ledger.charge("ana", POLICY, [request("b", laplace(Fraction(9, 10)))], sql=SQL)
-    charge = ledger.charge("ana", POLICY, [request("b", laplace(Fraction(9, 10)))], sql=SQL)
+        charge_only(ledger, "ana", POLICY, [request("b", laplace(Fraction(9, 10)))], sql=SQL)
+    charge = charge_only(ledger, "ana", POLICY, [request("b", laplace(Fraction(9, 10)))], sql=SQL)
     assert charge.spent.pure_epsilon == 1
     assert ledger.verify().ok
 
 
 def test_nothing_is_remembered_of_a_refusal(ledger: StoredLedger) -> None:
     with pytest.raises(BudgetExhausted):  # the budget was made, and taken back
-        ledger.charge("ana", POLICY, [request("a", laplace(2))], sql=SQL)
-    assert ledger.charge("ana", POLICY, requests("a"), sql=SQL).spent.pure_epsilon == Fraction(1, 10)
+        charge_only(ledger, "ana", POLICY, [request("a", laplace(2))], sql=SQL)
+    assert charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL).spent.pure_epsilon == Fraction(1, 10)
     assert ledger.verify().ok
 
 
 def test_a_balance_that_was_changed_without_a_record_is_not_charged(ledger: StoredLedger, place: Place) -> None:
-    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     before = list(ledger.export())
     tamper(place, "UPDATE budgets SET spent = replace(spent, '1/10', '1/100') WHERE holder = 'ana'")
     with pytest.raises(LedgerUnavailable, match="left no record") as error:
-        ledger.charge("ana", POLICY, requests("b"), sql=SQL)
+        charge_only(ledger, "ana", POLICY, requests("b"), sql=SQL)
     assert "dpsql ledger verify" in str(error.value.hint)
     assert list(ledger.export()) == before
     assert not ledger.verify().ok
@@ -261,7 +264,7 @@ def cut(place: Place, last: int) -> None:
 
 
 WRITES: list[Callable[[StoredLedger], object]] = [
-    lambda ledger: ledger.charge("ana", POLICY, requests("b"), sql=SQL),
+    lambda ledger: charge_only(ledger, "ana", POLICY, requests("b"), sql=SQL),
     lambda ledger: ledger.set_role("ana", "analyst"),
 ]
 
@@ -270,7 +273,7 @@ WRITES: list[Callable[[StoredLedger], object]] = [
 def test_a_record_that_was_written_must_stay(
     ledger: StoredLedger, place: Place, write: Callable[[StoredLedger], object]
 ) -> None:
-    first = ledger.charge("ana", POLICY, requests("a"), sql=SQL).id or 0
+    first = charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL).id or 0
     write(ledger)
     cut(place, first)
     for again in WRITES:
@@ -282,19 +285,19 @@ def test_a_record_that_was_written_must_stay(
 
 def test_a_record_of_another_gateway_that_was_met_must_stay(ledger: StoredLedger, place: Place, clock: Clock) -> None:
     with closing(opened(place, clock)) as other:
-        first = other.charge("ana", POLICY, requests("a"), sql=SQL).id or 0
-        other.charge("ana", POLICY, [], sql=SQL)
+        first = charge_only(other, "ana", POLICY, requests("a"), sql=SQL).id or 0
+        charge_only(other, "ana", POLICY, [], sql=SQL)
         with pytest.raises(BudgetExhausted):  # it met it, and wrote nothing
-            ledger.charge("ana", POLICY, [request("b", laplace(2))], sql=SQL)
+            charge_only(ledger, "ana", POLICY, [request("b", laplace(2))], sql=SQL)
         cut(place, first)
         with pytest.raises(LedgerUnavailable, match="not in the ledger any more"):
-            ledger.charge("ana", POLICY, requests("b"), sql=SQL)
+            charge_only(ledger, "ana", POLICY, requests("b"), sql=SQL)
 
 
 def test_what_was_only_in_doubt_need_not_stay(ledger: StoredLedger, place: Place) -> None:
     with no_commits(ledger, place), pytest.raises(LedgerUnavailable):
-        ledger.charge("ana", POLICY, requests("a"), sql=SQL)
-    assert ledger.charge("ana", POLICY, requests("b"), sql=SQL)
+        charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
+    assert charge_only(ledger, "ana", POLICY, requests("b"), sql=SQL)
 
 
 def test_so_much_is_remembered_and_no_more() -> None:
@@ -310,7 +313,7 @@ def test_so_much_is_remembered_and_no_more() -> None:
 
 
 ITEMS = st.builds(
-    Item,
+    ReceiptItem,
     st.integers(1, 10**9),
     st.text(max_size=5),
     st.integers(1, 10**9),
@@ -327,6 +330,7 @@ RECEIPTS = st.builds(
     st.lists(ITEMS, max_size=3).map(tuple),
     NUMBERS,
     st.none() | st.builds(GroupShare, st.text(max_size=5), st.integers(1, 99), NUMBERS),
+    st.none() | st.builds(OpenRead, st.text(max_size=5), st.text(max_size=5)),
 )
 
 
@@ -360,7 +364,7 @@ def test_a_total_grows_as_the_events_say(charges: list[list[Any]], orders: list[
 
 def test_the_clock_of_a_transaction_is_read_once(ledger: StoredLedger) -> None:
     moments = iter(datetime(2026, 2, day, tzinfo=UTC) for day in range(1, 9))
-    ledger._clock = lambda: next(moments)
-    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    ledger._clock = LedgerClock(lambda: next(moments), ANY)
+    charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     stamps = {record["at"][:10] for record in ledger.export() if not record["kind"].startswith("account")}
     assert stamps == {"2026-02-01"}

@@ -13,14 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.errors import BudgetExhausted, InvalidParameter
-from dpsql.ledger import Holder, Scope, SqliteLedger
-from dpsql.policy import Window
-from tests.ledger.world import SQL, Clock, budget, laplace, policy, request
+from dpsql.ledger import BudgetScope, Holder, SqliteLedger
+from dpsql.policy import RenewalWindow
+from tests.ledger.world import ANY, SQL, Clock, budget, charge_only, laplace, policy, request
 
 TENTH = Fraction(1, 10)
 USERS, GROUPS, KEYS = ("ana", "ben", "eva"), ("team", "lab"), "abcd"
 PRICES = {key: TENTH * (number + 1) for number, key in enumerate(KEYS)}
-RULES = policy(budget(10 * TENTH, window=Window(20)), budget(30 * TENTH), team=budget(8 * TENTH, window=Window(30)))
+RULES = policy(
+    budget(10 * TENTH, window=RenewalWindow(20)), budget(30 * TENTH), team=budget(8 * TENTH, window=RenewalWindow(30))
+)
 
 
 @dataclass
@@ -114,7 +116,7 @@ OPERATIONS = st.one_of(
 @contextmanager
 def opened(clock: Clock) -> Iterator[SqliteLedger]:
     with tempfile.TemporaryDirectory() as folder:
-        ledger = SqliteLedger(Path(folder, "ledger.sqlite"), clock=clock)
+        ledger = SqliteLedger(Path(folder, "ledger.sqlite"), clock=clock, clock_limit=ANY)
         for user in USERS:
             ledger.add_account(user, "analyst")
         yield ledger
@@ -124,7 +126,7 @@ def opened(clock: Clock) -> Iterator[SqliteLedger]:
 def charge(ledger: SqliteLedger, user: str, keys: list[str], reuse: bool) -> bool:
     asked = [request(key, laplace(PRICES[key])) for key in keys]
     try:
-        releases = ledger.charge(user, RULES, asked, sql=SQL, reuse=reuse).releases
+        releases = charge_only(ledger, user, RULES, asked, sql=SQL, reuse=reuse).releases
     except BudgetExhausted:
         return False
     for release in releases:
@@ -134,7 +136,7 @@ def charge(ledger: SqliteLedger, user: str, keys: list[str], reuse: bool) -> boo
 
 
 def holder(name: str) -> Holder:
-    return Holder(Scope.USER if name in USERS else Scope.GROUP, name)
+    return Holder(BudgetScope.USER if name in USERS else BudgetScope.GROUP, name)
 
 
 def change(ledger: SqliteLedger, model: Model, now: datetime, kind: str, name: str, tenths: int = 0) -> None:

@@ -7,23 +7,23 @@ from typing import Any
 import pytest
 
 from dpsql.errors import BudgetExhausted, InvalidParameter, PolicyViolation
-from dpsql.ledger import Account, Holder, Scope
+from dpsql.ledger import Account, BudgetScope, Holder
 from dpsql.ledger.stored import StoredLedger
-from dpsql.policy import Window
+from dpsql.policy import RenewalWindow
 from dpsql.privacy.accounting import Accountant, create_limit
-from tests.ledger.world import ANA, BEN, SQL, TEAM, Clock, budget, gaussian, policy, request, requests
+from tests.ledger.world import ANA, BEN, SQL, TEAM, Clock, budget, charge_only, gaussian, policy, request, requests
 
 TENTH = Fraction(1, 10)
 MICRO = Fraction(1, 10**6)
 ZERO = Fraction(0)
-ALL = Holder(Scope.ALL)
+ALL = Holder(BudgetScope.ALL)
 POLICY = policy(budget(2 * TENTH))
 
 
 def fits(ledger: StoredLedger, rules: Any = POLICY, user: str = "ana") -> bool:
     """Tell whether a fresh query of epsilon 0.1 fits, and charge it."""
     try:
-        ledger.charge(user, rules, requests(object()), sql=SQL)
+        charge_only(ledger, user, rules, requests(object()), sql=SQL)
     except BudgetExhausted:
         return False
     return True
@@ -113,10 +113,10 @@ def test_a_group_is_granted_lowered_and_reset(ledger: StoredLedger) -> None:
 def test_after_a_reset_copies_are_charged_to_the_group_again(ledger: StoredLedger) -> None:
     for name in ("ana", "ben"):
         ledger.set_group(name, "team")
-    (release,) = ledger.charge("ana", policy(), requests("a"), sql=SQL).releases
+    (release,) = charge_only(ledger, "ana", policy(), requests("a"), sql=SQL).releases
     ledger.store(release.release_id, b"rows")
     ledger.reset(TEAM, policy(), "a new study")
-    ledger.charge("ben", policy(), requests("a"), sql=SQL)
+    charge_only(ledger, "ben", policy(), requests("a"), sql=SQL)
     assert ledger.group_budget("team", policy()).spent.pure_epsilon == TENTH
     assert ledger.verify().ok
 
@@ -136,9 +136,9 @@ def test_a_reset_gives_back_one_budget_and_is_counted(ledger: StoredLedger, cloc
 
 
 def test_a_reset_keeps_the_window_and_the_order(ledger: StoredLedger, clock: Clock) -> None:
-    rdp = budget(5, Accountant.RDP, MICRO, Window(30))
+    rdp = budget(5, Accountant.RDP, MICRO, RenewalWindow(30))
     rules = policy(rdp, budget(20, Accountant.ZCDP, MICRO))
-    limit = ledger.charge("ana", rules, [request("a", gaussian(MICRO))], sql=SQL).limit
+    limit = charge_only(ledger, "ana", rules, [request("a", gaussian(MICRO))], sql=SQL).limit
     clock.move(days=7)
     ledger.grant(ANA, rules, Fraction(1), ZERO, "more")
     status = ledger.reset(ANA, rules, "a new study")
@@ -150,7 +150,7 @@ def test_a_reset_keeps_the_window_and_the_order(ledger: StoredLedger, clock: Clo
 
 
 def test_a_change_renews_what_is_due_first(ledger: StoredLedger, clock: Clock) -> None:
-    rules = policy(budget(2 * TENTH, window=Window(30)))
+    rules = policy(budget(2 * TENTH, window=RenewalWindow(30)))
     assert fits(ledger, rules)
     clock.move(days=31)
     with pytest.raises(InvalidParameter, match='nothing is spent of the budget of user "ana"'):
@@ -164,8 +164,8 @@ def test_a_change_renews_what_is_due_first(ledger: StoredLedger, clock: Clock) -
 @pytest.mark.parametrize(
     ("holder", "epsilon", "delta", "reason", "told"),
     [
-        (Holder(Scope.USER, "zoe"), TENTH, ZERO, "why", 'no account "zoe"'),
-        (Holder(Scope.GROUP, "staff"), TENTH, ZERO, "why", 'the policy has no group "staff"'),
+        (Holder(BudgetScope.USER, "zoe"), TENTH, ZERO, "why", 'no account "zoe"'),
+        (Holder(BudgetScope.GROUP, "staff"), TENTH, ZERO, "why", 'the policy has no group "staff"'),
         (ALL, TENTH, ZERO, "why", "the cap over all users is not changed by a command"),
         (ANA, ZERO, ZERO, "why", "epsilon must lie between"),
         (ANA, -TENTH, ZERO, "why", "epsilon must lie between"),
@@ -191,8 +191,8 @@ def test_nonsense_is_refused_and_writes_nothing(
 @pytest.mark.parametrize(
     ("holder", "reason", "told"),
     [
-        (Holder(Scope.USER, "zoe"), "why", 'no account "zoe"'),
-        (Holder(Scope.GROUP, "staff"), "why", "no group"),
+        (Holder(BudgetScope.USER, "zoe"), "why", 'no account "zoe"'),
+        (Holder(BudgetScope.GROUP, "staff"), "why", "no group"),
         (ALL, "why", "the cap over all users is not changed by a command"),
         (ANA, "", "needs a reason"),
         (ANA, "why", "nothing is spent"),
@@ -245,16 +245,16 @@ def test_nothing_is_granted_beyond_what_a_policy_could_say(ledger: StoredLedger)
 
 
 def test_a_frozen_user_is_refused_with_what_was_paid_for_too(ledger: StoredLedger) -> None:
-    (release,) = ledger.charge("ana", POLICY, requests("a"), sql=SQL).releases
+    (release,) = charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL).releases
     ledger.store(release.release_id, b"rows")
     ledger.freeze(ANA, "left")
     for key in ("a", "b"):
         with pytest.raises(PolicyViolation, match='the account "ana" is frozen by the data owner') as refusal:
-            ledger.charge("ana", POLICY, requests(key), sql=SQL)
+            charge_only(ledger, "ana", POLICY, requests(key), sql=SQL)
         assert (refusal.value.sqlstate, "data owner" in str(refusal.value.hint)) == ("42501", True)
     assert fits(ledger, user="ben")
     ledger.unfreeze(ANA, "came back")
-    assert ledger.charge("ana", POLICY, requests("a"), sql=SQL).free
+    assert charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL).free
     assert ledger.verify().ok
 
 
@@ -296,7 +296,7 @@ def test_a_freeze_after_failures_and_one_by_the_owner_are_one_state(ledger: Stor
 
 
 def test_freezes_of_nobody_are_refused_and_write_nothing(ledger: StoredLedger) -> None:
-    zoe, staff = Holder(Scope.USER, "zoe"), Holder(Scope.GROUP, "staff")
+    zoe, staff = Holder(BudgetScope.USER, "zoe"), Holder(BudgetScope.GROUP, "staff")
     before = list(ledger.export())
     refused: list[tuple[Callable[[Holder, str], None], Holder, str, str]] = [
         (ledger.freeze, zoe, "why", 'no account "zoe"'),

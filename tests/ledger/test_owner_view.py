@@ -1,4 +1,4 @@
-"""What the data owner's view reads: releases of everybody, newest first, and the records after one of them."""
+"""What the data owner's view reads: budgets, the owner's changes, and the records after one of them."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from dpsql.console.facts import Gatherer
-from dpsql.ledger import Holder, Scope, is_file
+from dpsql.console.search import Search
+from dpsql.ledger import BudgetScope, Holder, is_file
 from dpsql.ledger.stored import StoredLedger
-from tests.ledger.world import SQL, Clock, Place, opened, peopled, policy, requests, tamper
+from tests.ledger.world import SQL, Clock, Place, charge_only, opened, peopled, policy, requests, tamper
 
 POLICY, OTHER = policy(), policy(name="trials")
 
@@ -20,36 +21,14 @@ def ledger(place: Place, clock: Clock) -> Iterator[StoredLedger]:
         yield made
 
 
-def test_releases_of_everybody_are_told_newest_first(ledger: StoredLedger) -> None:
-    assert ledger.paid("clinic", 10) == []
-    for user, each, keys in (("ana", POLICY, "ab"), ("ana", OTHER, "a"), ("ben", POLICY, "bc"), ("ana", POLICY, "a")):
-        for release in ledger.charge(user, each, requests(*keys), sql=f"{SQL} -- {user}").releases:
-            if release.payload is None:
-                ledger.store(release.release_id, b"cells")
-    found = ledger.paid("clinic", 10)
-    assert [(paid.record.release_id, paid.user, paid.made) for paid in found] == [
-        *((5, "ben", True), (4, "ben", False), (2, "ana", True), (1, "ana", True)),
-    ]
-    assert [(paid.record.key, paid.record.reused, paid.record.kept) for paid in found] == [
-        *(("c", 0, True), ("b", 0, True), ("b", 0, True), ("a", 1, True)),
-    ]
-    assert {paid.user: paid.record.sql for paid in found} == {"ana": f"{SQL} -- ana", "ben": f"{SQL} -- ben"}
-    own = [paid.record for paid in reversed(found) if paid.user == "ana"]
-    assert own == ledger.releases("ana", "clinic")
-    assert [paid.record.release_id for paid in ledger.paid("trials", 10)] == [3]
-    assert ledger.paid("clinic", 2) == found[:2]
-    assert ledger.paid("clinic", 2, 4) == found[2:]
-    assert ledger.paid("clinic", 10, 1) == []
-
-
 def test_the_view_is_the_same_of_every_ledger(ledger: StoredLedger, place: Place, clock: Clock) -> None:
     ledger.set_group("ben", "team")
     for user, keys in (("ana", "ab"), ("ben", "bc")):
-        ledger.charge(user, POLICY, requests(*keys), sql=SQL)
+        charge_only(ledger, user, POLICY, requests(*keys), sql=SQL)
         clock.move(days=1)
-    ledger.freeze(Holder(Scope.USER, "ben"), "left")
+    ledger.freeze(Holder(BudgetScope.USER, "ben"), "left")
     records = list(ledger.export())
-    found = Gatherer(lambda: POLICY, POLICY, lambda: opened(place, clock)).gather(None)
+    found = Gatherer(lambda: POLICY, POLICY, lambda: opened(place, clock)).gather(Search())
     assert [(each.kind, each.name, each.group, each.frozen) for each in found.holdings] == [
         *(("cap", "people", None, False), ("user", "ana", None, False), ("user", "ben", "team", True)),
         *(("group", "team", None, False), ("group", "lab", None, False)),
@@ -59,12 +38,12 @@ def test_the_view_is_the_same_of_every_ledger(ledger: StoredLedger, place: Place
     assert [(record.kind, record.reason) for record in found.changes] == [
         *(("account.frozen", "left"), ("account.group", 'now in group "team"')),
     ]
-    assert len(found.releases) == 4 and found.exact == 0
+    assert found.found.count == 2 and found.exact == 0
     assert list(ledger.export()) == records
 
 
 def test_records_are_told_from_one_on(ledger: StoredLedger) -> None:
-    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     records = list(ledger.export())
     assert len(records) > 3
     for number in range(len(records) + 2):

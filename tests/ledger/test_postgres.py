@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpsql.errors import BudgetExhausted, InvalidParameter, LedgerUnavailable
-from dpsql.ledger import Charge, Noted, PostgresLedger, open_ledger
+from dpsql.ledger import Charge, Noted, PostgresLedger, migrate_database, open_ledger
 from dpsql.ledger.postgres_connection import WRITE, PostgresConnection
 from dpsql.ledger.postgres_schema import _expected, altered
 from dpsql.ledger.schema import DERIVED_TABLES, VERSION
@@ -28,8 +28,22 @@ from dpsql.ledger.transaction import Transaction
 from tests.faults.forks import SECONDS, Forks
 from tests.ledger.test_group_commit import asks, recorded, together
 from tests.ledger.test_memory import ACTS, Act, Forgetful, done
-from tests.ledger.world import ROOT, SQL, Clock, budget, laplace, opened, peopled, policy, request, requests, tamper
-from tests.postgres import OwnServer, Server, url_of, wait_for
+from tests.ledger.world import (
+    ROOT,
+    SQL,
+    Clock,
+    budget,
+    charge_only,
+    laplace,
+    opened,
+    peopled,
+    policy,
+    request,
+    requests,
+    tamper,
+)
+from tests.postgres import OwnServer, Server, url_of
+from tests.waiting import wait_for
 
 POLICY = policy()
 HUNDRED = policy(budget(1), budget(1))
@@ -64,7 +78,7 @@ def refusal(url: str, *, make: bool = True) -> str:
 
 
 def ask(ledger: StoredLedger, key: object, user: str = "ana") -> Charge:
-    return ledger.charge(user, POLICY, [request(key, laplace(CENT))], sql=SQL)
+    return charge_only(ledger, user, POLICY, [request(key, laplace(CENT))], sql=SQL)
 
 
 def sessions_in_a_process(url: str, name: int) -> None:
@@ -77,7 +91,7 @@ def sessions_in_a_process(url: str, name: int) -> None:
         for turn in range(10**6):
             key = f"{name}-{number}-{turn}"
             try:
-                ledger.charge("ana", HUNDRED, [request(key, laplace(CENT))], sql=SQL)
+                charge_only(ledger, "ana", HUNDRED, [request(key, laplace(CENT))], sql=SQL)
             except BudgetExhausted:
                 return
             sys.stdout.write(f"{key}\n")  # in one piece, as print does not
@@ -335,7 +349,9 @@ def test_a_server_that_crashes_loses_no_charge_and_is_found_again(each_postgres:
                 if ended.is_set():
                     return
                 try:
-                    ledger.charge("ana", policy(budget(10)), [request(f"{name}-{turn}", laplace(CENT / 100))], sql=SQL)
+                    charge_only(
+                        ledger, "ana", policy(budget(10)), [request(f"{name}-{turn}", laplace(CENT / 100))], sql=SQL
+                    )
                     told.append(f"{name}-{turn}")
                 except LedgerUnavailable:
                     ended.wait(0.01)
@@ -462,7 +478,7 @@ def test_a_schema_of_that_name_that_is_empty_is_taken_and_another_is_refused(bar
     PostgresLedger(bare).close()
 
 
-@pytest.mark.parametrize(("version", "mend"), [(VERSION - 1, "from a backup"), (VERSION + 1, "upgrade dpsql")])
+@pytest.mark.parametrize(("version", "mend"), [(VERSION - 1, "dpsql ledger migrate"), (VERSION + 1, "upgrade dpsql")])
 def test_another_layout_is_refused_at_the_start_and_in_use(
     ledger: PostgresLedger, url: str, version: int, mend: str
 ) -> None:
@@ -473,6 +489,41 @@ def test_another_layout_is_refused_at_the_start_and_in_use(
             act()
     tamper(url, "DELETE FROM layout")
     assert "has layout 0" in refusal(url)
+
+
+def test_a_ledger_of_layout_2_is_migrated_with_all_that_was_spent(
+    ledger: PostgresLedger, url: str, clock: Clock
+) -> None:
+    ask(ledger, "a")
+    ledger.record_failure("ben", ["x"])
+    before, spent = list(ledger.export()), ledger.cap(POLICY).spent
+    tamper(url, "DROP TABLE reads", "UPDATE layout SET version = 2")
+    assert "dpsql ledger migrate" in refusal(url)
+    done = migrate_database(url)
+    assert done is not None
+    assert (done[0], done[1].ok, done[1].records) == (2, True, len(before))
+    assert migrate_database(url) is None
+    with closing(PostgresLedger(url, clock=clock)) as after:
+        assert list(after.export()) == before
+        assert after.cap(POLICY).spent == spent
+        ask(after, "b")
+        assert after.verify().ok
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("UPDATE layout SET version = 1", "no ledger of layout 1"),
+        ("DELETE FROM layout", "no ledger of layout 0"),
+        ("UPDATE accounts SET failures = 7", "left as it is"),
+        ("DROP TABLE layout", "UndefinedTable"),
+    ],
+)
+def test_what_is_not_whole_is_not_migrated(bare: str, statement: str, told: str) -> None:
+    peopled(PostgresLedger(bare)).close()
+    tamper(bare, "DROP TABLE reads", "UPDATE layout SET version = 2", statement)
+    with pytest.raises(LedgerUnavailable, match=told):
+        migrate_database(bare)
 
 
 def test_a_database_of_another_encoding_is_refused(postgres_server: Server) -> None:
@@ -631,7 +682,7 @@ def test_a_role_that_lacks_a_right_is_refused_with_the_grant(gateway: str, bare:
 def test_texts_that_postgres_cannot_hold_are_refused(ledger: PostgresLedger) -> None:
     with pytest.raises(LedgerUnavailable):
         ledger.account("ana\0")
-    assert ledger.charge("ana", POLICY, requests("a"), sql="SELECT '\0\ud800'")
+    assert charge_only(ledger, "ana", POLICY, requests("a"), sql="SELECT '\0\ud800'")
     assert ledger.history()[0].sql == "SELECT '\0\ud800'"
     assert ledger.verify().ok
 

@@ -12,7 +12,7 @@ import pytest
 from dpsql.errors import BudgetExhausted, InvalidParameter, PolicyViolation
 from dpsql.ledger import Charge, GroupBalance, SqliteLedger
 from dpsql.ledger.stored import StoredLedger
-from dpsql.policy import Budget, Policy, Window
+from dpsql.policy import Budget, Policy, RenewalWindow
 from dpsql.privacy.accounting import Accountant, group_privacy
 from dpsql.privacy.cost import Event, Mechanism
 from dpsql.privacy.sensitivity import Adjacency
@@ -24,6 +24,7 @@ from tests.ledger.world import (
     UNIT,
     Clock,
     budget,
+    charge_only,
     gaussian,
     laplace,
     new_ledger,
@@ -36,7 +37,7 @@ from tests.ledger.world import (
 TENTH = Fraction(1, 10)
 MICRO = Fraction(1, 10**6)
 POLICY = policy()
-MONTHLY = policy(budget(20), team=budget(3 * TENTH, window=Window(30)))
+MONTHLY = policy(budget(20), team=budget(3 * TENTH, window=RenewalWindow(30)))
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def team(ledger: StoredLedger) -> StoredLedger:
 
 def ask(ledger: StoredLedger, user: str, key: str, rules: Policy = POLICY, **options: Any) -> Charge:
     """Charge, make and store one release."""
-    charge = ledger.charge(user, rules, requests(key), sql=SQL, **options)
+    charge = charge_only(ledger, user, rules, requests(key), sql=SQL, **options)
     (release,) = charge.releases
     if release.payload is None:
         ledger.store(release.release_id, b"rows")
@@ -86,7 +87,7 @@ def test_the_shared_budget_is_spent_by_all_members_together(team: StoredLedger) 
     error = refusal.value
     assert error.sqlstate == "53400"
     assert error.message == (
-        'the budget of group "team" does not cover this query: it asks epsilon 0.1, and 0 would still fit'
+        'the budget of group "team" does not cover this query: it costs epsilon 0.1; at most 0 is left for one query'
     )
     assert "SELECT * FROM dpsql.budget" in str(error.hint)
     assert (error.requested, error.remaining) == (TENTH, Fraction(0))
@@ -120,15 +121,15 @@ def test_what_is_free_for_a_group_is_answered_when_its_budget_is_spent(team: Sto
 def test_only_what_is_new_to_the_group_is_charged_to_it(team: StoredLedger) -> None:
     ask(team, "ana", "a")
     ask(team, "eva", "b")
-    team.charge("ben", POLICY, requests("a", "b", "c"), sql=SQL)
+    charge_only(team, "ben", POLICY, requests("a", "b", "c"), sql=SQL)
     assert spent(team) == [1, 3, 1, 3, 0, 3]
     assert team.group_budget("team", POLICY).charges == 2
     assert team.verify().ok
 
 
 def test_a_release_that_nobody_could_store_is_charged_again(team: StoredLedger) -> None:
-    team.charge("ana", POLICY, requests("a"), sql=SQL)
-    team.charge("ben", POLICY, requests("a"), sql=SQL)
+    charge_only(team, "ana", POLICY, requests("a"), sql=SQL)
+    charge_only(team, "ben", POLICY, requests("a"), sql=SQL)
     assert spent(team) == [1, 1, 0, 2, 0, 2]
 
 
@@ -161,7 +162,7 @@ def test_what_was_charged_stays_with_the_former_group(team: StoredLedger) -> Non
     assert spent(team) == [3, 1, 0, 2, 1, 3]
     team.set_group("ana", "team")
     with pytest.raises(BudgetExhausted, match='group "team"'):
-        team.charge("ana", POLICY, requests("d", "e"), sql=SQL)
+        charge_only(team, "ana", POLICY, requests("d", "e"), sql=SQL)
     assert team.verify().ok
 
 
@@ -191,7 +192,7 @@ def test_a_copy_is_charged_to_the_group_again_in_its_next_window(team: StoredLed
 
 
 def test_a_groups_window_is_its_own(team: StoredLedger, clock: Clock) -> None:
-    rules = policy(budget(TENTH, window=Window(7)), team=budget(3 * TENTH, window=Window(30)))
+    rules = policy(budget(TENTH, window=RenewalWindow(7)), team=budget(3 * TENTH, window=RenewalWindow(30)))
     for week in range(3):
         ask(team, "ana", f"{week}", rules)
         clock.move(days=7)
@@ -199,15 +200,19 @@ def test_a_groups_window_is_its_own(team: StoredLedger, clock: Clock) -> None:
         ask(team, "ana", "d", rules)
     clock.move(days=9)
     status = team.group_budget("team", rules)
-    assert (status.window_start, status.spent.pure_epsilon, status.window) == (clock.now, Fraction(0), Window(30))
+    assert (status.window_start, status.spent.pure_epsilon, status.window) == (
+        clock.now,
+        Fraction(0),
+        RenewalWindow(30),
+    )
     ask(team, "ana", "d", rules)
 
 
 def test_the_own_budget_is_refused_first_and_the_cap_tells_no_number(team: StoredLedger) -> None:
     with pytest.raises(BudgetExhausted, match='the budget of "ana"'):
-        team.charge("ana", policy(budget(TENTH), team=budget(TENTH)), requests("a", "b"), sql=SQL)
+        charge_only(team, "ana", policy(budget(TENTH), team=budget(TENTH)), requests("a", "b"), sql=SQL)
     with pytest.raises(BudgetExhausted, match="the cap of") as refusal:
-        team.charge("ana", policy(cap=budget(TENTH)), requests("a", "b"), sql=SQL)
+        charge_only(team, "ana", policy(cap=budget(TENTH)), requests("a", "b"), sql=SQL)
     assert refusal.value.remaining is None
 
 
@@ -266,32 +271,32 @@ def test_the_hint_of_a_groups_refusal_would_fit(
         return [event(epsilon / 4)] * 4 if event is laplace else [event(epsilon / 2)] * 4  # four parts share a price
 
     rules = policy(terms(5000, role), terms(9000, Accountant.ZCDP), team=terms(2, shared))
-    team.charge("ana", rules, [request("a", *events(Fraction(1, 5)))], sql=SQL)
+    charge_only(team, "ana", rules, [request("a", *events(Fraction(1, 5)))], sql=SQL)
     with pytest.raises(BudgetExhausted, match='group "team"') as refusal:
-        team.charge("ben", rules, [request("b", *events(Fraction(40)))], sql=SQL)
+        charge_only(team, "ben", rules, [request("b", *events(Fraction(40)))], sql=SQL)
     assert refusal.value.requested == 40
     assert str(refusal.value.hint).startswith("SET dpsql.epsilon = ")
     fitting = Fraction(str(refusal.value.hint).removeprefix("SET dpsql.epsilon = ").removesuffix(";"))
     if shared not in (Accountant.ADVANCED, Accountant.RDP):  # of which what surely fits is told, with room to spare
         with pytest.raises(BudgetExhausted):
-            team.charge("ben", rules, [request("b", *events(fitting * Fraction(51, 50)))], sql=SQL)
-    team.charge("ben", rules, [request("b", *events(fitting))], sql=SQL)
+            charge_only(team, "ben", rules, [request("b", *events(fitting * Fraction(51, 50)))], sql=SQL)
+    charge_only(team, "ben", rules, [request("b", *events(fitting))], sql=SQL)
     assert team.verify().ok
 
 
 def test_laplace_noise_is_named_only_while_nothing_else_was_asked(team: StoredLedger) -> None:
     rules = policy(budget(5, Accountant.ZCDP, MICRO), budget(50, Accountant.ZCDP, MICRO), team=budget(50))
     for noise in (laplace(3), laplace(1)):
-        team.charge("eva", rules, [request(noise, noise)], sql=SQL)
+        charge_only(team, "eva", rules, [request(noise, noise)], sql=SQL)
     with pytest.raises(BudgetExhausted) as refusal:
-        team.charge("eva", rules, [request("b", gaussian(TENTH))], sql=SQL)
-    assert str(refusal.value.hint).startswith("SET dpsql.mechanism = 'laplace'; as all noise was so far, epsilon 1 of")
+        charge_only(team, "eva", rules, [request("b", gaussian(TENTH))], sql=SQL)
+    assert str(refusal.value.hint).startswith("SET dpsql.mechanism = 'laplace'; epsilon 1 is left")
     with pytest.raises(BudgetExhausted) as refusal:  # Laplace noise itself is told its number
-        team.charge("eva", rules, [request("b", laplace(2))], sql=SQL)
+        charge_only(team, "eva", rules, [request("b", laplace(2))], sql=SQL)
     assert refusal.value.hint == "SET dpsql.epsilon = 1;"
-    team.charge("eva", rules, [request("b", laplace(1))], sql=SQL)
+    charge_only(team, "eva", rules, [request("b", laplace(1))], sql=SQL)
     with pytest.raises(BudgetExhausted) as refusal:
-        team.charge("eva", rules, [request("c", gaussian(TENTH))], sql=SQL)
+        charge_only(team, "eva", rules, [request("c", gaussian(TENTH))], sql=SQL)
     assert "ask the data owner" in str(refusal.value.hint)
 
 
@@ -303,8 +308,10 @@ def test_no_number_is_told_where_the_group_counts_gaussian_noise_otherwise(team:
         team=budget(Fraction(1, 100), Accountant.ZCDP, MICRO),
     )
     noise = Event(Mechanism.GAUSSIAN, UNIT, Fraction(800), conversion_delta=MICRO / 10)
-    with pytest.raises(BudgetExhausted, match=r"asks epsilon 0\.\d+, and what is left, counted as zcdp, is") as refusal:
-        team.charge("ana", rules, [request("a", noise)], sql=SQL)
+    with pytest.raises(
+        BudgetExhausted, match=r"costs epsilon 0\.\d+; less than that is left, as the zcdp accountant"
+    ) as refusal:
+        charge_only(team, "ana", rules, [request("a", noise)], sql=SQL)
     assert refusal.value.remaining is None
     assert "SELECT * FROM dpsql.budget" in str(refusal.value.hint)
 
@@ -312,15 +319,15 @@ def test_no_number_is_told_where_the_group_counts_gaussian_noise_otherwise(team:
 def test_a_group_without_delta_says_so(team: StoredLedger) -> None:
     zcdp, big = budget(5, Accountant.ZCDP, 10 * MICRO), budget(50, Accountant.ZCDP, 100 * MICRO)
     rules = policy(zcdp, big, team=budget(5, Accountant.ZCDP, 2 * MICRO))
-    with pytest.raises(BudgetExhausted, match=r"asks delta 0\.000002 for private keys") as refusal:
-        team.charge("ana", rules, [request("a", selection(TENTH, 2 * MICRO))], sql=SQL)
+    with pytest.raises(BudgetExhausted, match=r"costs delta 0\.000002 for private keys") as refusal:
+        charge_only(team, "ana", rules, [request("a", selection(TENTH, 2 * MICRO))], sql=SQL)
     assert str(refusal.value.hint).startswith("SET dpsql.delta = 0.000001")
 
 
 def test_what_has_no_price_for_the_group_is_refused(team: StoredLedger) -> None:
     rules = policy(budget(5, Accountant.ZCDP, MICRO), budget(50, Accountant.ZCDP, MICRO), team=budget(5))
-    with pytest.raises(BudgetExhausted, match=r'group "team" .* asks epsilon 0\.1, and 0 would'):
-        team.charge("ana", rules, [request("a", gaussian(TENTH**2 / 2))], sql=SQL)
+    with pytest.raises(BudgetExhausted, match=r'group "team" .* costs epsilon 0\.1; at most 0 is'):
+        charge_only(team, "ana", rules, [request("a", gaussian(TENTH**2 / 2))], sql=SQL)
 
 
 def test_a_user_is_told_of_both_budgets_and_of_the_last_charge(team: StoredLedger) -> None:
@@ -329,7 +336,7 @@ def test_a_user_is_told_of_both_budgets_and_of_the_last_charge(team: StoredLedge
     assert fresh.shared is not None
     assert (fresh.shared.limit.epsilon, fresh.shared.charges) == (3 * TENTH, 0)
     ask(team, "ben", "b")
-    first = team.charge("ana", POLICY, [request("a", laplace(TENTH / 2))], sql="SELECT 1")
+    first = charge_only(team, "ana", POLICY, [request("a", laplace(TENTH / 2))], sql="SELECT 1")
     ask(team, "ben", "c")
     found = team.budgets("ana", POLICY)
     assert found.last is not None
@@ -349,7 +356,7 @@ def test_a_user_is_told_of_both_budgets_and_of_the_last_charge(team: StoredLedge
 def test_neighbours_that_are_replaced_have_budgets_of_their_own(team: StoredLedger) -> None:
     zcdp = budget(5, Accountant.ZCDP, MICRO)
     rules = policy(zcdp, zcdp, team=zcdp, adjacency=Adjacency.SUBSTITUTE)
-    charge = team.charge("ana", rules, [request("a", gaussian(Fraction(1, 50)))], sql=SQL)
+    charge = charge_only(team, "ana", rules, [request("a", gaussian(Fraction(1, 50)))], sql=SQL)
     for status in (team.budget("ana", rules), team.group_budget("team", rules), team.cap(rules)):
         assert status.spent.rho == Fraction(1, 50)
         assert group_privacy(status.limit, 2) == group_privacy(charge.limit, 2)
@@ -376,7 +383,7 @@ def test_threads_cannot_overspend_a_shared_budget(team: StoredLedger) -> None:
 CHILD = f"""
 import sys
 from pathlib import Path
-from tests.ledger.world import policy, request
+from tests.ledger.world import charge_only, policy, request
 from dpsql.errors import BudgetExhausted
 from dpsql.ledger import SqliteLedger
 ledger = SqliteLedger(Path(sys.argv[1]))
@@ -385,7 +392,7 @@ sys.stdin.readline()
 granted = 0
 for number in range(5):
     try:
-        ledger.charge(sys.argv[2], policy(), [request(sys.argv[2] + str(number))], sql={SQL!r})
+        charge_only(ledger, sys.argv[2], policy(), [request(sys.argv[2] + str(number))], sql={SQL!r})
         granted += 1
     except BudgetExhausted:
         pass

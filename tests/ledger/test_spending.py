@@ -5,9 +5,9 @@ from fractions import Fraction
 from dpsql.ledger import BudgetStatus
 from dpsql.ledger.spending import spending
 from dpsql.ledger.stored import StoredLedger
-from dpsql.policy import Window
+from dpsql.policy import RenewalWindow
 from dpsql.privacy.accounting import Accountant, Spent
-from tests.ledger.world import ANA, SQL, Clock, budget, laplace, policy, request
+from tests.ledger.world import ANA, SQL, Clock, budget, charge_only, laplace, policy, request
 
 TENTH = Fraction(1, 10)
 
@@ -33,55 +33,55 @@ def test_a_budget_that_was_never_charged_has_no_number(ledger: StoredLedger) -> 
 
 def test_the_charges_of_a_user_are_in_their_order(ledger: StoredLedger) -> None:
     for part in (1, 2, 3):
-        ledger.charge("ana", policy(), [request(part, laplace(TENTH * part))], sql=SQL)
-        ledger.charge("ben", policy(), [request(("ben", part), laplace(TENTH))], sql=SQL)
+        charge_only(ledger, "ana", policy(), [request(part, laplace(TENTH * part))], sql=SQL)
+        charge_only(ledger, "ben", policy(), [request(("ben", part), laplace(TENTH))], sql=SQL)
     assert paid(ledger, ledger.budget("ana", policy())) == [TENTH, 2 * TENTH, 3 * TENTH]
     assert paid(ledger, ledger.budget("ben", policy())) == [TENTH] * 3
     assert len(paid(ledger, ledger.cap(policy()))) == 6
 
 
 def test_a_charge_has_all_releases_of_the_query(ledger: StoredLedger) -> None:
-    ledger.charge("ana", policy(), [request("a"), request("b", laplace(TENTH), laplace(TENTH))], sql=SQL)
+    charge_only(ledger, "ana", policy(), [request("a"), request("b", laplace(TENTH), laplace(TENTH))], sql=SQL)
     assert paid(ledger, ledger.budget("ana", policy())) == [3 * TENTH]
 
 
 def test_the_cap_pays_for_a_release_once(ledger: StoredLedger) -> None:
-    charge = ledger.charge("ana", policy(), [request("a")], sql=SQL)
+    charge = charge_only(ledger, "ana", policy(), [request("a")], sql=SQL)
     ledger.store(charge.releases[0].release_id, b"rows")
-    ledger.charge("ana", policy(), [request("a")], sql=SQL)  # free
-    ledger.charge("ben", policy(), [request("a")], sql=SQL)
-    ledger.charge("ben", policy(), [request("a"), request("b")], sql=SQL)
+    charge_only(ledger, "ana", policy(), [request("a")], sql=SQL)  # free
+    charge_only(ledger, "ben", policy(), [request("a")], sql=SQL)
+    charge_only(ledger, "ben", policy(), [request("a"), request("b")], sql=SQL)
     assert paid(ledger, ledger.budget("ana", policy())) == [TENTH]
     assert paid(ledger, ledger.budget("ben", policy())) == [TENTH] * 2
     assert paid(ledger, ledger.cap(policy())) == [TENTH] * 2
 
 
 def test_a_new_window_begins_with_nothing(ledger: StoredLedger, clock: Clock) -> None:
-    rules = policy(budget(window=Window(30)))
-    ledger.charge("ana", rules, [request("a", laplace(TENTH))], sql=SQL)
+    rules = policy(budget(window=RenewalWindow(30)))
+    charge_only(ledger, "ana", rules, [request("a", laplace(TENTH))], sql=SQL)
     clock.move(days=31)
-    ledger.charge("ana", rules, [request("b", laplace(2 * TENTH))], sql=SQL)
+    charge_only(ledger, "ana", rules, [request("b", laplace(2 * TENTH))], sql=SQL)
     assert paid(ledger, ledger.budget("ana", rules)) == [2 * TENTH]
     assert paid(ledger, ledger.cap(rules)) == [TENTH, 2 * TENTH]
 
 
 def test_a_reset_begins_with_nothing(ledger: StoredLedger) -> None:
-    ledger.charge("ana", policy(), [request("a")], sql=SQL)
+    charge_only(ledger, "ana", policy(), [request("a")], sql=SQL)
     ledger.reset(ANA, policy(), "a new study")
     assert paid(ledger, ledger.budget("ana", policy())) == []
-    ledger.charge("ana", policy(), [request("b", laplace(2 * TENTH))], sql=SQL)
+    charge_only(ledger, "ana", policy(), [request("b", laplace(2 * TENTH))], sql=SQL)
     assert paid(ledger, ledger.budget("ana", policy())) == [2 * TENTH]
     assert paid(ledger, ledger.cap(policy())) == [TENTH, 2 * TENTH]
 
 
 def test_a_group_pays_for_what_is_new_to_it(ledger: StoredLedger) -> None:
-    alone = ledger.charge("ana", policy(), [request("a")], sql=SQL)
+    alone = charge_only(ledger, "ana", policy(), [request("a")], sql=SQL)
     ledger.store(alone.releases[0].release_id, b"rows")
     for name in ("ana", "ben"):
         ledger.set_group(name, "team")
-    shared = ledger.charge("ana", policy(), [request("b")], sql=SQL)
+    shared = charge_only(ledger, "ana", policy(), [request("b")], sql=SQL)
     ledger.store(shared.releases[0].release_id, b"rows")
-    ledger.charge("ben", policy(), [request("a"), request("b")], sql=SQL)  # of these, the group has b
+    charge_only(ledger, "ben", policy(), [request("a"), request("b")], sql=SQL)  # of these, the group has b
     assert paid(ledger, ledger.group_budget("team", policy())) == [TENTH] * 2
     assert paid(ledger, ledger.budget("ben", policy())) == [2 * TENTH]
     assert paid(ledger, ledger.cap(policy())) == [TENTH] * 2
@@ -89,10 +89,10 @@ def test_a_group_pays_for_what_is_new_to_it(ledger: StoredLedger) -> None:
 
 def test_a_longer_window_keeps_what_was_spent(ledger: StoredLedger, clock: Clock) -> None:
     """The window begins anew, the total does not: dates alone would not tell which charges it has."""
-    ledger.charge("ana", policy(budget(window=Window(30))), [request("a")], sql=SQL)
+    charge_only(ledger, "ana", policy(budget(window=RenewalWindow(30))), [request("a")], sql=SQL)
     clock.move(days=3)
-    ledger.charge("ana", policy(budget(window=Window(60))), [request("b")], sql=SQL)
-    status = ledger.budget("ana", policy(budget(window=Window(60))))
+    charge_only(ledger, "ana", policy(budget(window=RenewalWindow(60))), [request("b")], sql=SQL)
+    status = ledger.budget("ana", policy(budget(window=RenewalWindow(60))))
     assert status.window_start == clock.now
     assert paid(ledger, status) == [TENTH] * 2
 
@@ -101,10 +101,10 @@ def test_caps_that_become_one_have_the_charges_of_both(ledger: StoredLedger) -> 
     cap = budget(20, Accountant.PURE)
     north, south = (policy(cap=cap, name=name, cap_name=name) for name in ("north", "south"))
     for part, rules in enumerate((north, south, north), start=1):
-        ledger.charge("ana", rules, [request(part, laplace(TENTH * part))], sql=SQL)
+        charge_only(ledger, "ana", rules, [request(part, laplace(TENTH * part))], sql=SQL)
     together = policy(cap=cap, name="south", cap_name="north")
     assert paid(ledger, ledger.cap(together)) == [TENTH * part for part in (1, 3, 2)]
-    ledger.charge("ana", together, [request(4, laplace(TENTH * 4))], sql=SQL)
+    charge_only(ledger, "ana", together, [request(4, laplace(TENTH * 4))], sql=SQL)
     assert paid(ledger, ledger.cap(together)) == [TENTH * part for part in (1, 2, 3, 4)]
     assert ledger.cap(north) == ledger.cap(together)
 
@@ -113,10 +113,10 @@ def test_the_number_of_a_cap_that_is_gone_is_given_to_another_budget(ledger: Sto
     cap = budget(20, Accountant.PURE)
     north, south = (policy(cap=cap, name=name, cap_name=name) for name in ("north", "south"))
     for rules in (north, south):
-        ledger.charge("ana", rules, [request(rules.dataset.name)], sql=SQL)
+        charge_only(ledger, "ana", rules, [request(rules.dataset.name)], sql=SQL)
     gone = ledger.cap(south).numbers
-    ledger.charge("ana", policy(cap=cap, name="south", cap_name="north"), [request("c")], sql=SQL)
-    ledger.charge("ben", north, [request("d", laplace(2 * TENTH))], sql=SQL)
+    charge_only(ledger, "ana", policy(cap=cap, name="south", cap_name="north"), [request("c")], sql=SQL)
+    charge_only(ledger, "ben", north, [request("d", laplace(2 * TENTH))], sql=SQL)
     assert ledger.budget("ben", north).numbers == gone
     assert paid(ledger, ledger.budget("ben", north)) == [2 * TENTH]
 
@@ -124,6 +124,6 @@ def test_the_number_of_a_cap_that_is_gone_is_given_to_another_budget(ledger: Sto
 def test_caps_that_become_one_before_a_charge(ledger: StoredLedger) -> None:
     cap = budget(20, Accountant.PURE)
     one, other = (policy(cap=cap, cap_name=name) for name in ("one", "other"))
-    ledger.charge("ana", one, [request("a")], sql=SQL)
-    ledger.charge("ana", other, [request("b")], sql=SQL)
+    charge_only(ledger, "ana", one, [request("a")], sql=SQL)
+    charge_only(ledger, "ana", other, [request("b")], sql=SQL)
     assert paid(ledger, ledger.cap(other)) == [TENTH] * 2

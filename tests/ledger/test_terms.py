@@ -9,24 +9,24 @@ import pytest
 from dpsql.errors import BudgetExhausted, InvalidPolicy
 from dpsql.ledger.stored import StoredLedger
 from dpsql.ledger.windows import window_end, window_start
-from dpsql.policy import Policy, Window
+from dpsql.policy import Policy, RenewalWindow
 from dpsql.privacy.accounting import Accountant
 from dpsql.privacy.sensitivity import Adjacency
-from tests.ledger.world import SQL, Clock, budget, gaussian, policy, request, requests
+from tests.ledger.world import SQL, Clock, budget, charge_only, gaussian, policy, request, requests
 
 TENTH = Fraction(1, 10)
 MICRO = Fraction(1, 10**6)
-MONTH = Window(None)
+MONTH = RenewalWindow(None)
 
 
-def windowed(window: Window | None, **dataset: Any) -> Policy:
+def windowed(window: RenewalWindow | None, **dataset: Any) -> Policy:
     return policy(budget(TENTH, window=window), **dataset)
 
 
 def fits(ledger: StoredLedger, rules: Policy, user: str = "ana") -> bool:
     """Tell whether a fresh query fits, and charge it."""
     try:
-        ledger.charge(user, rules, requests(object()), sql=SQL)
+        charge_only(ledger, user, rules, requests(object()), sql=SQL)
     except BudgetExhausted:
         return False
     return True
@@ -37,7 +37,7 @@ def kinds(ledger: StoredLedger) -> list[str]:
 
 
 def test_a_budget_renews_every_so_many_days_from_its_first_charge(ledger: StoredLedger, clock: Clock) -> None:
-    rules = windowed(Window(30))
+    rules = windowed(RenewalWindow(30))
     begun = clock.now
     status = ledger.budget("ana", rules)
     assert (status.window_start, status.window_end, status.charges) == (None, None, 0)
@@ -59,11 +59,11 @@ def test_a_budget_renews_every_so_many_days_from_its_first_charge(ledger: Stored
 
 
 def test_a_refused_charge_does_not_renew(ledger: StoredLedger, clock: Clock) -> None:
-    rules = windowed(Window(30))
+    rules = windowed(RenewalWindow(30))
     assert fits(ledger, rules)
     clock.move(days=31)
     with pytest.raises(BudgetExhausted) as refusal:
-        ledger.charge("ana", rules, requests("a", "b"), sql=SQL)
+        charge_only(ledger, "ana", rules, requests("a", "b"), sql=SQL)
     assert refusal.value.remaining == TENTH
     assert "budget.renewed" not in kinds(ledger)
 
@@ -99,7 +99,7 @@ def test_months_end_where_the_next_begins() -> None:
 
 
 def test_a_clock_that_moved_back_renews_nothing(ledger: StoredLedger, clock: Clock) -> None:
-    for rules in (windowed(Window(30)), windowed(MONTH, name="lab")):
+    for rules in (windowed(RenewalWindow(30)), windowed(MONTH, name="lab")):
         assert fits(ledger, rules)
         clock.move(days=40)
         assert fits(ledger, rules)
@@ -117,49 +117,49 @@ def test_a_clock_that_moved_back_renews_nothing(ledger: StoredLedger, clock: Clo
 
 
 def test_another_window_keeps_what_is_spent(ledger: StoredLedger, clock: Clock) -> None:
-    assert fits(ledger, windowed(Window(30)))
+    assert fits(ledger, windowed(RenewalWindow(30)))
     clock.move(days=20)
     # Windows of one day, counted from the first charge, would have begun anew; so would a calendar month.
-    for window in (Window(1), MONTH, Window(10), None, Window(7)):
+    for window in (RenewalWindow(1), MONTH, RenewalWindow(10), None, RenewalWindow(7)):
         assert not fits(ledger, windowed(window))
         assert ledger.budget("ana", windowed(window)).spent.pure_epsilon == TENTH
     # A refusal writes nothing; a charge adopts the window, which begins now.
-    ledger.charge("ana", windowed(Window(7)), [], sql="SELECT 1")
+    charge_only(ledger, "ana", windowed(RenewalWindow(7)), [], sql="SELECT 1")
     begun = clock.now
-    status = ledger.budget("ana", windowed(Window(7)))
+    status = ledger.budget("ana", windowed(RenewalWindow(7)))
     assert (status.window_start, status.spent.pure_epsilon) == (begun, TENTH)
     clock.move(days=7, microseconds=-1)
-    assert not fits(ledger, windowed(Window(7)))
+    assert not fits(ledger, windowed(RenewalWindow(7)))
     clock.move(microseconds=1)
-    assert fits(ledger, windowed(Window(7)))
+    assert fits(ledger, windowed(RenewalWindow(7)))
     assert ledger.verify().ok
 
 
 def test_the_status_under_another_window_begins_now(ledger: StoredLedger, clock: Clock) -> None:
     assert fits(ledger, windowed(None))
     clock.move(days=3)
-    assert ledger.budget("ana", windowed(Window(30))).window_start == clock.now
+    assert ledger.budget("ana", windowed(RenewalWindow(30))).window_start == clock.now
 
 
 def test_a_window_that_ended_renews_before_the_next_one_is_adopted(ledger: StoredLedger, clock: Clock) -> None:
-    assert fits(ledger, windowed(Window(30)))
+    assert fits(ledger, windowed(RenewalWindow(30)))
     clock.move(days=30)
-    assert fits(ledger, windowed(Window(60)))
+    assert fits(ledger, windowed(RenewalWindow(60)))
     assert kinds(ledger)[-3:] == ["budget.renewed", "budget.terms", "charge"]
     clock.move(days=59)
-    assert not fits(ledger, windowed(Window(60)))
+    assert not fits(ledger, windowed(RenewalWindow(60)))
 
 
 def test_the_time_zone_matters_to_months_only(ledger: StoredLedger) -> None:
-    assert fits(ledger, windowed(Window(30)))
+    assert fits(ledger, windowed(RenewalWindow(30)))
     before = len(kinds(ledger))
-    assert not fits(ledger, windowed(Window(30), timezone="Asia/Tokyo"))
-    ledger.charge("ana", windowed(Window(30), timezone="Asia/Tokyo"), [], sql="SELECT 1")
+    assert not fits(ledger, windowed(RenewalWindow(30), timezone="Asia/Tokyo"))
+    charge_only(ledger, "ana", windowed(RenewalWindow(30), timezone="Asia/Tokyo"), [], sql="SELECT 1")
     assert kinds(ledger)[before:] == ["reuse"]
 
 
 def test_another_limit_applies_to_what_is_spent(ledger: StoredLedger) -> None:
-    ledger.charge("ana", policy(), requests("a", "b", "c"), sql=SQL)
+    charge_only(ledger, "ana", policy(), requests("a", "b", "c"), sql=SQL)
     lower, higher = policy(budget(TENTH * 3)), policy(budget(TENTH * 4))
     status = ledger.budget("ana", lower)
     assert status.limit.epsilon == TENTH * 3
@@ -175,18 +175,18 @@ def test_another_limit_applies_to_what_is_spent(ledger: StoredLedger) -> None:
 def test_another_accountant_applies_to_what_is_spent(ledger: StoredLedger) -> None:
     zcdp = policy(budget(1, Accountant.ZCDP, MICRO), budget(20, Accountant.ZCDP, MICRO))
     pure = policy(budget(1), budget(20, Accountant.ZCDP, MICRO))
-    ledger.charge("ana", zcdp, requests("a"), sql=SQL)
-    assert ledger.charge("ana", pure, requests("b"), sql=SQL).spent.pure_epsilon == 2 * TENTH
-    assert ledger.charge("ana", zcdp, [request("c", gaussian(MICRO))], sql=SQL).spent.rho == TENTH**2 + MICRO
+    charge_only(ledger, "ana", zcdp, requests("a"), sql=SQL)
+    assert charge_only(ledger, "ana", pure, requests("b"), sql=SQL).spent.pure_epsilon == 2 * TENTH
+    assert charge_only(ledger, "ana", zcdp, [request("c", gaussian(MICRO))], sql=SQL).spent.rho == TENTH**2 + MICRO
     assert not fits(ledger, pure)  # what was spent on Gaussian noise has no pure price
     assert fits(ledger, zcdp)
 
 
 def test_the_limit_stays_as_it_was_fixed(ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch) -> None:
     zcdp = policy(budget(1, Accountant.ZCDP, MICRO), budget(20, Accountant.ZCDP, MICRO))
-    limit = ledger.charge("ana", zcdp, requests("a"), sql=SQL).limit
+    limit = charge_only(ledger, "ana", zcdp, requests("a"), sql=SQL).limit
     monkeypatch.setattr("dpsql.ledger.budgets._fix", None)  # a later release of dpsql may round otherwise
-    assert ledger.charge("ana", zcdp, requests("b"), sql=SQL).limit == limit
+    assert charge_only(ledger, "ana", zcdp, requests("b"), sql=SQL).limit == limit
     assert ledger.budget("ana", zcdp).limit == limit
     assert ledger.cap(zcdp).limit.epsilon == 20
 
@@ -216,7 +216,7 @@ def test_a_renamed_cap_is_no_fresh_cap(ledger: StoredLedger) -> None:
     for rules in (old, new, old):  # and back again: one cap under two names, charged once
         assert not fits(ledger, rules)
     assert ledger.cap(old).spent.pure_epsilon == 2 * TENTH
-    ledger.charge("ana", old, [], sql="SELECT 1")
+    charge_only(ledger, "ana", old, [], sql="SELECT 1")
     assert kinds(ledger)[-2:] == ["dataset.joined", "reuse"]
     assert ledger.verify().ok
 
@@ -244,5 +244,5 @@ def test_neighbours_of_another_kind_have_no_place_in_a_cap(ledger: StoredLedger)
         policy(**swapped, name="lab"),
     ):
         with pytest.raises(InvalidPolicy, match="do not add up"):
-            ledger.charge("ana", rules, requests("b"), sql=SQL)
-    assert ledger.charge("ana", policy(**swapped, name="lab", cap_name="lab"), requests("c"), sql=SQL)
+            charge_only(ledger, "ana", rules, requests("b"), sql=SQL)
+    assert charge_only(ledger, "ana", policy(**swapped, name="lab", cap_name="lab"), requests("c"), sql=SQL)

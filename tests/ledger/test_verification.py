@@ -15,14 +15,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpsql.errors import LedgerUnavailable
-from dpsql.ledger import Holder, Noted, Scope, SqliteLedger, VerifyReport
+from dpsql.ledger import BudgetScope, Holder, Noted, SqliteLedger, VerifyReport
 from dpsql.ledger.chain import ORIGIN, Record, flaw, link
 from dpsql.ledger.damage import flaws
 from dpsql.ledger.schema import TABLES
 from dpsql.ledger.store import Store
 from dpsql.ledger.stored import StoredLedger
 from dpsql.ledger.verification import replay, verify
-from tests.ledger.world import SQL, TEAM, Clock, new_ledger, policy, requests
+from tests.ledger.world import SQL, TEAM, Clock, charge_only, new_ledger, policy, requests
 
 POLICY = policy()
 TRIGGERS = ("records_keep_updates", "records_keep_deletes", "records_keep_replaces")
@@ -37,12 +37,12 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ledger.set_verifier("ana", "SCRAM-SHA-256$4096:salt$stored:server")
     for user, key in (("ana", "a"), ("ana", "b"), ("ben", "a"), ("ana", "a")):
         clock.move(minutes=1)
-        for release in ledger.charge(user, POLICY, requests(key), sql=SQL).releases:
+        for release in charge_only(ledger, user, POLICY, requests(key), sql=SQL).releases:
             if release.payload is None:
                 ledger.store(release.release_id, f"rows of {key}".encode())
-    eva = Holder(Scope.USER, "eva")
+    eva = Holder(BudgetScope.USER, "eva")
     ledger.add_account("eva", "analyst", None, "team")
-    ledger.charge("eva", POLICY, requests("d"), sql=SQL)
+    charge_only(ledger, "eva", POLICY, requests("d"), sql=SQL)
     ledger.grant(eva, POLICY, Fraction(1, 3), Fraction(0), "more")
     ledger.lower(eva, POLICY, Fraction(1, 4), Fraction(0), "less")
     ledger.reset(eva, POLICY, "anew")
@@ -380,10 +380,10 @@ def test_a_forged_record_without_its_effect_is_found(copy: sqlite3.Connection) -
 
 
 def test_charges_go_on_while_a_ledger_is_verified(ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger.charge("ana", POLICY, requests("a"), sql=SQL)
+    charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
 
     def charge(store: Store) -> list[str]:
-        ledger.charge("ana", POLICY, requests("b"), sql=SQL)
+        charge_only(ledger, "ana", POLICY, requests("b"), sql=SQL)
         return []
 
     monkeypatch.setattr(ledger._storage, "flaws", charge)
@@ -399,7 +399,7 @@ def test_a_damaged_answer_is_not_given_again(copy: sqlite3.Connection) -> None:
         before = list(ledger.export())
         for user in ("ana", "ben"):
             with pytest.raises(LedgerUnavailable, match="release 1 of the ledger is not what was stored"):
-                ledger.charge(user, POLICY, requests("a"), sql=SQL)
+                charge_only(ledger, user, POLICY, requests("a"), sql=SQL)
         assert list(ledger.export()) == before
 
 

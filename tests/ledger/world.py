@@ -11,9 +11,11 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from dpsql.ledger import Holder, PostgresLedger, ReleaseRequest, Scope, SqliteLedger
+from dpsql.ledger import BudgetScope, Charge, Holder, PostgresLedger, ReleaseRequest, SqliteLedger
+from dpsql.ledger.charging import charge
+from dpsql.ledger.reads import Admission
 from dpsql.ledger.stored import StoredLedger
-from dpsql.policy import Budget, Dataset, MechanismChoice, Policy, QueryDefaults, Role, UserGroup, Window
+from dpsql.policy import Budget, Dataset, MechanismChoice, Policy, QueryDefaults, RenewalWindow, Role, UserGroup
 from dpsql.privacy.accounting import Accountant
 from dpsql.privacy.cost import Event, Mechanism
 from dpsql.privacy.sensitivity import Adjacency, Sensitivity
@@ -23,9 +25,12 @@ Place = Path | str
 
 T = TypeVar("T", bound=StoredLedger)
 
+ANY = timedelta(days=365_000)
+"""How far the clock of a test is believed that is not about clocks: it may move by months."""
+
 ROOT = Path(__file__).parent.parent.parent
 SQL = "SELECT sex, COUNT(*) FROM patients GROUP BY sex"
-ANA, BEN, TEAM = Holder(Scope.USER, "ana"), Holder(Scope.USER, "ben"), Holder(Scope.GROUP, "team")
+ANA, BEN, TEAM = Holder(BudgetScope.USER, "ana"), Holder(BudgetScope.USER, "ben"), Holder(BudgetScope.GROUP, "team")
 UNIT = Sensitivity(l0=1, linf=1, l1=1, l2_squared=1)
 
 
@@ -46,7 +51,7 @@ def budget(
     epsilon: Fraction | int = 1,
     accountant: Accountant = Accountant.PURE,
     delta: Fraction | int = 0,
-    window: Window | None = None,
+    window: RenewalWindow | None = None,
 ) -> Budget:
     return Budget(Fraction(epsilon), Fraction(delta), accountant, window, Fraction(1, 2))
 
@@ -106,11 +111,27 @@ def requests(*keys: object) -> Sequence[ReleaseRequest]:
     return [request(key) for key in keys]
 
 
-def opened(place: Place, clock: Clock | None = None, **options: Any) -> StoredLedger:
+class Unread(Admission):
+    """Lets everything be charged; nothing is read."""
+
+    def begin(self, *_: object, **__: object) -> None:
+        """No read begins."""
+
+
+UNREAD = Unread("tests", 0, True, lambda _: False)
+
+
+def charge_only(
+    ledger: StoredLedger, user: str, policy: Policy, requests: Sequence[ReleaseRequest], *, sql: str, reuse: bool = True
+) -> Charge:
+    """Charge a query, of whatever price, for which nothing is read."""
+    return ledger._grouped(lambda transaction: charge(transaction, user, policy, requests, sql, reuse, UNREAD))
+
+
+def opened(place: Place, clock: Clock | None = None, *, clock_limit: timedelta = ANY, **options: Any) -> StoredLedger:
     """Return the ledger of a file or a URL."""
-    if isinstance(place, Path):
-        return SqliteLedger(place, clock=clock or Clock(), **options)
-    return PostgresLedger(place, clock=clock or Clock(), **options)
+    options |= {"clock": clock or Clock(), "clock_limit": clock_limit}
+    return SqliteLedger(place, **options) if isinstance(place, Path) else PostgresLedger(place, **options)
 
 
 def peopled(ledger: T) -> T:
@@ -132,6 +153,6 @@ def tamper(place: Place, *statements: str) -> None:
             connection.execute(statement.encode())
 
 
-def new_ledger(path: Path, clock: Clock | None = None, **options: Any) -> SqliteLedger:
+def new_ledger(path: Path, clock: Clock | None = None, *, clock_limit: timedelta = ANY, **options: Any) -> SqliteLedger:
     """Return a ledger in a file, with the users ana and ben."""
-    return peopled(SqliteLedger(path, clock=clock or Clock(), **options))
+    return peopled(SqliteLedger(path, clock=clock or Clock(), clock_limit=clock_limit, **options))

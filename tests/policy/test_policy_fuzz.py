@@ -40,7 +40,7 @@ PIECES = [
     *("nan", "-inf", "1e-400", "1e308", "1e999999999999999999", "0x" + "f" * 99, "-1", "0", "1_0", "2020-01-01"),
     *("0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "12:00:00", "true", '"a.b"', '"uuid"', "[[[[]]]]"),
 ]
-FUZZ = settings(deadline=5000, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def attempt(folder: Path, content: bytes) -> None:

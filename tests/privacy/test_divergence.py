@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.privacy.divergence import laplace_divergence
 from dpsql.privacy.renyi import randomized_response
+from dpsql.privacy.reports import laplace_divergence
 from tests.privacy.laws import laplace_loss
 
 ORDERS = (Fraction(101, 100), Fraction(3, 2), Fraction(4), Fraction(50))

@@ -10,7 +10,6 @@ from dp_accounting.pld import privacy_loss_distribution as google
 
 from dpsql.privacy import losses
 from dpsql.privacy.cost import Event, Mechanism
-from dpsql.privacy.kairouz import homogeneous
 from dpsql.privacy.losses import composed
 from dpsql.privacy.sensitivity import Adjacency, Sensitivity, cell_sensitivity
 from tests.privacy import laws
@@ -51,12 +50,6 @@ def test_it_is_that_of_the_exact_laws(
     found, exact = epsilon(noise, delta), laws.epsilon_of(law, float(delta))
     assert laws.delta_of(law, found) <= float(delta)
     assert exact <= found <= exact * 1.005 + 2e-6
-
-
-def test_counts_are_randomized_response() -> None:
-    for times, delta in ((100, MICRO), (1000, Fraction(1, 10**9))):
-        exact = float(homogeneous(Fraction(1, 10), times, delta))
-        assert exact <= epsilon({laplace(1, 10): times}, delta) <= exact * 1.0001
 
 
 @pytest.mark.parametrize(("steps", "scale"), [(257, 600), (1000, 10_000)])

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.backends import ExactCells
-from dpsql.compiler.planned import PlannedRelease
-from dpsql.privacy.choice import RankChoice
-from dpsql.privacy.picking import Picking
+from dpsql.compiler.plan.query_plan import PlannedRelease
+from dpsql.privacy.exponential_mechanism import RankChoice
 from dpsql.privacy.sensitivity import Adjacency, Sensitivity, cell_sensitivity
+from dpsql.privacy.top_k import Picking
 
 Vector = dict[tuple[str | None, ...], Any]
 
@@ -24,7 +24,7 @@ def _keys(cells: ExactCells) -> list[tuple[str | None, ...]]:
 
 
 def vectors(cells: ExactCells) -> list[Vector]:
-    """The number of units, then each part's cells, by key; of values that are ranked the text, as it is."""
+    """The number of units, then each primitive's cells, by key; of values that are ranked the text, as it is."""
     keys = _keys(cells)
     return [
         {key: value if isinstance(value, str) else int(value) for key, value in zip(keys, column, strict=True)}
@@ -98,19 +98,19 @@ def assert_neighbours(
     if not planned.private_keys and _keys(left) != _keys(right):
         raise TooFar("which public groups are there depends on the data")
     bounds = planned.contribution
-    unit = cell_sensitivity(adjacency, l0=bounds.max_groups, lower=0, upper=1, grouped=bounds.grouped)
+    unit = cell_sensitivity(adjacency, l0=bounds.groups_per_unit, lower=0, upper=1, grouped=bounds.grouped)
     (units, *ones), (other_units, *others) = vectors(left), vectors(right)
     if bounds.lists is None and planned.limits_groups:
         assert_within("units", units, other_units, unit)
-    for index, (part, one, other) in enumerate(zip(planned.parts, ones, others, strict=True)):
-        if isinstance(part.noise, RankChoice):
-            one, other = ranked(part.noise, one, other), {}
-        limit = part.noise.sensitivity
-        if isinstance(part.noise, Picking):
+    for index, (primitive, one, other) in enumerate(zip(planned.primitives, ones, others, strict=True)):
+        if isinstance(primitive.noise, RankChoice):
+            one, other = ranked(primitive.noise, one, other), {}
+        limit = primitive.noise.sensitivity
+        if isinstance(primitive.noise, Picking):
             # Every pick sees the same scores.
-            one, other, times = picked(planned, one, other), {}, part.noise.places.count
+            one, other, times = picked(planned, one, other), {}, primitive.noise.places.count
             limit = Sensitivity(limit.l0 // times, limit.linf, limit.l1 // times, limit.l2_squared // times)
-        assert_within(f"part {index} ({part.part.kind.value})", one, other, limit)
+        assert_within(f"primitive {index} ({primitive.primitive.kind.value})", one, other, limit)
 
 
 def assert_same(left: ExactCells, right: ExactCells) -> None:

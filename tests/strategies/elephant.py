@@ -1,6 +1,6 @@
 """The survey in PostgreSQL: the same tables, policy and rows, but for values that PostgreSQL has no place for."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -8,57 +8,49 @@ import duckdb
 import numpy as np
 import psycopg
 
-from dpsql.backends import Cancellation, ExactCells, PostgresBackend, PublicRows, prepare_copies
-from dpsql.compiler.catalog import Catalog
-from dpsql.compiler.compile import compile_query
-from dpsql.compiler.planned import CompiledQuery, PlannedRelease
-from dpsql.compiler.settings import QuerySettings
-from dpsql.compiler.statements import QueryStatement
+from dpsql.backends import PostgresBackend, PublicRows, prepare_tables
+from dpsql.compiler.plan.query_plan import PlannedInput, PlannedRelease
+from dpsql.compiler.scope.catalog import Catalog
 from dpsql.policy import load_policy
-from tests.postgres import Connection, Server, url_of
-from tests.strategies.world import CONSTANTS, POLICY, SETTINGS, TABLES, Rows, any_rows, create
+from tests.postgres import LOOSE, Connection, Server, url_of
+from tests.strategies.world import POLICY, TABLES, Survey, any_rows
 
-_TYPES = {"DOUBLE": "float8", "HUGEINT": "numeric(39)", "FLOAT": "float4", " COLLATE NOCASE": ""}
+_TYPES = {"DOUBLE": "float8", "HUGEINT": "numeric(39)", "FLOAT": "float4"}
 
 
-class Elephant:
-    """The policy over a database whose rows a test changes at will."""
+class Elephant(Survey):
+    """The policy over a PostgreSQL database that holds the rows of the database in memory."""
 
     def __init__(self, catalog: Catalog, backend: PostgresBackend, connection: Connection) -> None:
-        self.catalog = catalog
-        self.backend = backend
-        self._connection = connection
-        self._memory = duckdb.connect(":memory:")
-        self._memory.execute("SET TimeZone = 'Europe/Berlin'")
+        super().__init__(catalog, backend, duckdb.connect(":memory:"))
+        self.memory.execute("SET TimeZone = 'Europe/Berlin'")
+        self._backend, self._connection = backend, connection
 
-    def compile(self, sql: str, settings: QuerySettings = SETTINGS) -> CompiledQuery:
-        """Plan a query; raises the typed refusal."""
-        return compile_query(QueryStatement(sql), self.catalog, settings, CONSTANTS)
-
-    def fill(self, rows: Rows) -> None:
-        """Let the tables hold these rows and no others."""
-        create(self._memory, rows)
+    def prepare(self) -> None:
+        """Send the rows to the server, and have it make the bounded copies."""
         with self._connection.transaction(), self._connection.cursor() as cursor:
             for table in TABLES:
-                found = self._memory.execute(f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM {table}").fetchall()
+                found = self.memory.execute(f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM {table}").fetchall()
                 cursor.execute(f"TRUNCATE main.{table}".encode())
                 with cursor.copy(f"COPY main.{table} FROM STDIN".encode()) as copy:
                     for row in found:
                         copy.write_row([None if text is None else _storable(text) for text in row])
         if self.catalog.schema.copies:
-            self.backend.prepare(None)
+            self._backend.prepare(None)
 
     def run(self, sql: str) -> None:
         """Run a statement of the owner's."""
         self._connection.execute(sql.encode())
 
-    def fetch(self, releases: Iterable[PlannedRelease]) -> list[ExactCells]:
-        """The exact, bounded cells of releases, whatever the releases that they read gave."""
-        planned = dict(enumerate(releases))
-        inputs = {index: tuple(map(any_rows, release.inputs)) for index, release in planned.items()}
-        storable = {index: tuple(map(_storable_rows, given)) for index, given in inputs.items()}
-        exact = self.backend.fetch(planned, (), Cancellation(), storable)
-        return [exact.releases[index] for index in range(len(exact.releases))]
+    def reason(self, release: PlannedRelease) -> str:
+        """The SQL that fails."""
+        return release.sql
+
+    def rows_for(self, made: PlannedInput) -> PublicRows:
+        """Rows that a release may find where it reads another, as PostgreSQL can hold them."""
+        rows = any_rows(made)
+        columns = ([None if text is None else _storable(text) for text in column] for column in rows.columns)
+        return PublicRows(tuple(np.array(column, dtype=object) for column in columns), rows.count)
 
 
 def _storable(text: str) -> str:
@@ -69,17 +61,18 @@ def _storable(text: str) -> str:
     return "5874897-12-31" if text.startswith("5881580-") else text
 
 
-def _storable_rows(rows: PublicRows) -> PublicRows:
-    columns = ([None if text is None else _storable(text) for text in column] for column in rows.columns)
-    return PublicRows(tuple(np.array(column, dtype=object) for column in columns), rows.count)
-
-
 @contextmanager
 def open_elephant(server: Server, folder: Path, adjacency: str, *, prepared: bool = False) -> Iterator[Elephant]:
     """The survey in a database of its own, and with bounded copies if `prepared`."""
-    statements = ["CREATE SCHEMA main"]
+    statements, types = ["CREATE SCHEMA main"], _TYPES | {" COLLATE NOCASE": ""}
+    if server.has_icu:
+        statements.append(LOOSE.format("main.loose"))
+        types[" COLLATE NOCASE"] = " COLLATE main.loose"
+    if server.has_citext:
+        statements.append("CREATE EXTENSION citext SCHEMA public")
+        types["level VARCHAR"] = "level citext"
     for table, columns in TABLES.items():
-        for ours, theirs in _TYPES.items():
+        for ours, theirs in types.items():
             columns = columns.replace(ours, theirs)
         statements.append(f"CREATE TABLE main.{table} ({columns})")
     with server.database(*statements) as name:
@@ -90,9 +83,10 @@ def open_elephant(server: Server, folder: Path, adjacency: str, *, prepared: boo
         path.write_text(text, encoding="utf-8")
         policy = load_policy(path)
         if prepared:
-            prepare_copies(policy)
+            prepare_tables(policy)
         backend = PostgresBackend(url, policy)
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("SET TimeZone = 'Europe/Berlin'")
-            yield Elephant(Catalog(policy, backend.schema, policy.roles[0]), backend, connection)
-        backend.close()
+            connection.execute("SET TimeZone = 'Europe/Berlin'; SET search_path = copies")
+            survey = Elephant(Catalog(policy, backend.schema, policy.roles[0]), backend, connection)
+            yield survey
+            survey.close()

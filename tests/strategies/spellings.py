@@ -12,7 +12,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 
-from dpsql.compiler.dialect import PlainPostgres
+from dpsql.compiler.sql.postgres_syntax import PlainPostgres
 from tests.strategies.queries import COLUMNS
 
 _MIRRORED: dict[type[exp.Expr], type[exp.Binary]] = {

@@ -10,17 +10,17 @@ from pathlib import Path
 import duckdb
 import numpy as np
 
-from dpsql.backends import Cancellation, DuckDBBackend, ExactCells, PublicRows, prepare_copies
-from dpsql.backends.duckdb_copies import create_copies
-from dpsql.compiler.bounded_copies import CopyPlan, plan_copies
-from dpsql.compiler.catalog import Catalog
-from dpsql.compiler.compile import compile_query
-from dpsql.compiler.engines.dialect import quote_name
-from dpsql.compiler.lowering import Constants
-from dpsql.compiler.planned import CompiledQuery, PlannedInput, PlannedRelease
-from dpsql.compiler.schema import BoundedCopy
-from dpsql.compiler.settings import QuerySettings
-from dpsql.compiler.statements import QueryStatement
+from dpsql.backends import Backend, Cancellation, DuckDBBackend, ExactCells, PublicRows, prepare_tables
+from dpsql.backends.duckdb_prepared import create_prepared
+from dpsql.compiler.bounding.prepared_tables import PreparedTablePlan, plan_prepared
+from dpsql.compiler.dialects.duckdb import DuckDB
+from dpsql.compiler.ir.schema import PreparedTable
+from dpsql.compiler.plan.compile import compile_query
+from dpsql.compiler.plan.query_plan import CompiledQuery, PlannedInput, PlannedRelease
+from dpsql.compiler.scope.catalog import Catalog
+from dpsql.compiler.scope.lowering import Constants
+from dpsql.compiler.scope.settings import QuerySettings
+from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.policy import load_policy
 from dpsql.sqltypes import SqlType
 
@@ -191,9 +191,12 @@ def any_rows(made: PlannedInput) -> PublicRows:
 
 
 class Survey:
-    """The policy over an engine whose rows a test changes at will: only the schema is read from the file."""
+    """The policy over an engine whose rows a test changes at will, in a DuckDB database in memory.
 
-    def __init__(self, catalog: Catalog, backend: DuckDBBackend, memory: duckdb.DuckDBPyConnection) -> None:
+    Of the survey's file only the schema is read. Other engines override `prepare`, which lets them hold the same rows.
+    """
+
+    def __init__(self, catalog: Catalog, backend: Backend, memory: duckdb.DuckDBPyConnection) -> None:
         self.catalog = catalog
         self.backend = backend
         self.memory = memory
@@ -208,29 +211,51 @@ class Survey:
         self.memory.execute(f"SET threads = {threads}")
         self.prepare()
 
+    def change(self, sql: str) -> None:
+        """Run a statement of DuckDB's over the rows, whatever engine holds them."""
+        self.memory.execute(sql)
+        self.prepare()
+
+    def run(self, sql: str) -> None:
+        """Run a statement of the owner's on the engine that is asked."""
+        self.memory.execute(sql)
+
+    def reason(self, release: PlannedRelease) -> str:
+        """The engine's own words for why it fails, and its SQL."""
+        try:
+            self.memory.cursor().execute(release.sql).fetchnumpy()
+        except duckdb.Error as error:
+            return f"{error}\n{release.sql}"
+        return release.sql
+
     def prepare(self) -> None:
-        """Let the bounded copies be those of the rows, where the survey has copies."""
+        """Let the engine hold the rows in memory, and copies of them where the survey has bounded copies."""
         for copy, plan in self.copies:
-            name = ".".join(map(quote_name, copy.path))
+            name = ".".join(map(DuckDB.quote_name, copy.path))
             self.memory.execute(f"CREATE OR REPLACE TABLE {name} ({plan.columns}); INSERT INTO {name} {plan.rows}")
 
     @property
-    def copies(self) -> list[tuple[BoundedCopy, CopyPlan]]:
+    def copies(self) -> list[tuple[PreparedTable, PreparedTablePlan]]:
         """The bounded copies that queries may be answered from."""
-        plans = {plan.table: plan for plan in plan_copies(self.catalog.policy, self.catalog.schema)}
+        plans = {plan.table: plan for plan in plan_prepared(self.catalog.policy, self.catalog.schema)}
         found = self.catalog.schema.copies
-        return [(copy, plans[name]) for name, copy in found.items() if isinstance(copy, BoundedCopy)]
+        return [(copy, plans[name]) for name, copy in found.items() if isinstance(copy, PreparedTable)]
 
     def fetch(self, releases: Iterable[PlannedRelease]) -> list[ExactCells]:
         """The exact, bounded cells of releases, whatever the releases that they read gave."""
         planned = dict(enumerate(releases))
-        inputs = {index: tuple(map(any_rows, release.inputs)) for index, release in planned.items()}
+        inputs = {index: tuple(map(self.rows_for, release.inputs)) for index, release in planned.items()}
         exact = self.backend.fetch(planned, (), Cancellation(), inputs)
         return [exact.releases[index] for index in range(len(exact.releases))]
+
+    def rows_for(self, made: PlannedInput) -> PublicRows:
+        """Rows that a release may find where it reads another."""
+        return any_rows(made)
 
     def close(self) -> None:
         """Let go of the engine."""
         self.backend.close()
+        self.memory.close()
 
 
 def survey_file(folder: Path, rows: Rows) -> Path:
@@ -260,14 +285,14 @@ def open_survey(folder: Path, adjacency: str, most: int | None = None, *, prepar
         survey_file(folder, {})
     policy = load_policy(policy_file(folder, adjacency, most))
     if prepared:
-        prepare_copies(policy)
+        prepare_tables(policy)
     backend = DuckDBBackend(str(folder / "survey.duckdb"), policy)
     memory = duckdb.connect(":memory:")
     for name in _SETTINGS:
         found = backend._database.cursor().execute(f"SELECT current_setting('{name}')").fetchone()
         memory.execute(f"SET GLOBAL {name} = '{found[0] if found else ''}'")
     backend._database.close()
-    backend._database = memory
+    backend._database, backend._use = memory, "USE memory"
     if prepared:
-        create_copies(memory, policy, ())
+        create_prepared(memory, policy, ())
     return Survey(Catalog(policy, backend.schema, policy.roles[0]), backend, memory)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from dpsql.compiler.settings import QuerySettings
+from dpsql.compiler.scope.settings import QuerySettings
 from tests.strategies.queries import (
     BOOL,
     COLUMNS,

@@ -2,22 +2,23 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from dpsql.errors import PolicyViolation
-from dpsql.session import Session
+from dpsql.gateway.session import Session
 from dpsql.wire.scram import make_verifier
-from dpsql.wire.server import GatewayServer, Limits
+from dpsql.wire.server import ClientLimits, GatewayServer, Network
 from dpsql.wire.tls import load_tls
+from tests.waiting import HANG_SECONDS
 from tests.wire.scripted import ScriptedSession
 
 HERE = Path(__file__).parent
 # Test-only: the key is public.
 CERTIFICATE, KEY = HERE / "server.crt", HERE / "server.key"
-_VERIFIERS = {"ana": make_verifier("secret"), "barred": make_verifier("secret")}
+_VERIFIERS = {"ana": make_verifier("secret"), "ben": make_verifier("secret"), "barred": make_verifier("secret")}
 
 
 class RunningServer:
@@ -26,11 +27,12 @@ class RunningServer:
     def __init__(
         self,
         *,
-        limits: Limits | None = None,
+        limits: ClientLimits | None = None,
         tls: bool = False,
         require_tls: bool = False,
         workers: int = 4,
         decoy_secret: bytes | None = None,
+        trusted_proxies: Sequence[Network] = (),
         open_session: Callable[[str, str], Session] | None = None,
     ) -> None:
         self._open_session = open_session or self._open
@@ -40,17 +42,24 @@ class RunningServer:
         self._thread.start()
         self.server = self._run(
             self._make(
-                limits or Limits(failure_delay=0.01),
+                limits or ClientLimits(failure_delay=0.01, login_seconds=HANG_SECONDS),
                 load_tls(CERTIFICATE, KEY) if tls else None,
                 require_tls,
                 workers,
                 decoy_secret,
+                trusted_proxies,
             )
         )
         self._running = True
 
     async def _make(
-        self, limits: Limits, tls: object, require_tls: bool, workers: int, secret: bytes | None
+        self,
+        limits: ClientLimits,
+        tls: object,
+        require_tls: bool,
+        workers: int,
+        secret: bytes | None,
+        trusted_proxies: Sequence[Network],
     ) -> GatewayServer:
         server = GatewayServer(
             lookup=_VERIFIERS.get,
@@ -62,6 +71,7 @@ class RunningServer:
             limits=limits,
             workers=workers,
             decoy_secret=secret,
+            trusted_proxies=trusted_proxies,
         )
         await server.start()
         return server

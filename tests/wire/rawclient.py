@@ -19,11 +19,12 @@ from dpsql.wire.backend import (
 )
 from dpsql.wire.frontend import FrontendMessage, SASLInitialResponse, SASLResponse, StartupMessage
 from dpsql.wire.scram import PLAIN
+from tests.waiting import HANG_SECONDS
 from tests.wire.replies import split_reply
 
 
 class RawClient:
-    def __init__(self, port: int, timeout: float = 10) -> None:
+    def __init__(self, port: int, timeout: float = HANG_SECONDS) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout)
         self.key: BackendKeyData | None = None
         self._data = b""

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from uuid import UUID
 
-from dpsql.compiler.statements import DeallocateStatement, EmptyStatement
+from dpsql.compiler.sql.statements import DeallocateStatement, EmptyStatement
 from dpsql.errors import (
     FailedTransaction,
     InvalidParameter,
@@ -17,9 +17,10 @@ from dpsql.errors import (
     UnknownPortal,
     UnknownStatement,
 )
-from dpsql.results import Description, Notice, Result, ResultColumn
-from dpsql.session import Session, Statement
+from dpsql.gateway.results import Description, Notice, Result, ResultColumn
+from dpsql.gateway.session import Session, Statement
 from dpsql.sqltypes import SqlType
+from tests.waiting import HANG_SECONDS
 
 ROW: dict[SqlType, object] = {
     SqlType.BOOLEAN: True,
@@ -168,13 +169,13 @@ class ScriptedSession(Session):
                 return Result("SELECT 300", columns, (("x" * 100_000,),) * 300, (), ())
             case "WAIT":
                 self.started.set()
-                if self.cancelled.wait(10):
+                if self.cancelled.wait(HANG_SECONDS):
                     self.cancelled.clear()
                     raise QueryCanceled("canceling statement due to user request")
                 return Result("SELECT 0", columns, (), (), ())
             case "STUBBORN":
                 self.started.set()
-                self.released.wait(10)
+                assert self.released.wait(HANG_SECONDS)
             case "BROKEN":
                 raise RuntimeError("row data: secret")
             case "BADVALUE":

@@ -1,4 +1,4 @@
-"""Array columns of public tables, on both engines: every element type, as Python values and over the wire."""
+"""Array columns of public tables, on each engine: every element type, as Python values and over the wire."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, time
@@ -6,16 +6,15 @@ from decimal import Decimal
 from pathlib import Path
 from uuid import UUID
 
-import duckdb
 import psycopg
 import pytest
 
 from dpsql.errors import DatatypeMismatch, InvalidPolicy, InvalidText, PolicyViolation
-from dpsql.session import Session
+from dpsql.gateway.session import Session
 from dpsql.sqltypes import Span, SqlType
 from dpsql.wire.binaryformat import flattened
 from tests.conftest import MakeEngine
-from tests.postgres import Server
+from tests.engines import Host
 from tests.wire.conftest import RunningServer
 
 _ID = UUID("00000000-0000-0000-0000-00000000002a")
@@ -43,7 +42,6 @@ version = 1
 [dataset]
 name = "lists"
 url = "{url}"
-{schema}
 privacy_unit = "person"
 budget = {{ epsilon = 20, delta = 1e-6 }}
 [roles.analyst]
@@ -76,29 +74,22 @@ def statements() -> list[str]:
     ]
 
 
-def policy(folder: Path, url: str, schema: str = "", changes: tuple[str, str] = ("", "")) -> Path:
+def policy(folder: Path, url: str, changes: tuple[str, str] = ("", "")) -> Path:
     columns = "\n".join(f'{name} = {{ type = "{kind}[]" }}' for name, kind in zip(NAMES, COLUMNS, strict=True))
     path = folder / "lists.toml"
-    path.write_text(POLICY.format(url=url, schema=schema, columns=columns.replace(*changes)), encoding="utf-8")
+    path.write_text(POLICY.format(url=url, columns=columns.replace(*changes)), encoding="utf-8")
     return path
 
 
-def on_duckdb(folder: Path) -> str:
-    with duckdb.connect(str(folder / "lists.duckdb")) as connection:
-        for statement in statements():
-            connection.execute(statement.replace("bytea", "BLOB"))
-    return "duckdb:///lists.duckdb"
+@pytest.fixture
+def url(host: Host) -> Iterator[str]:
+    with host.make(*statements()) as url:
+        yield url
 
 
-@pytest.fixture(params=["duckdb", "postgres"])
-def lists(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    if request.param == "duckdb":
-        yield policy(tmp_path, on_duckdb(tmp_path))
-        return
-    server: Server = request.getfixturevalue("postgres_server")
-    grant = "GRANT SELECT ON ALL TABLES IN SCHEMA public TO {reader}"
-    with server.database(*statements()) as name, server.reader(name, grant) as url:
-        yield policy(tmp_path, url, 'schema = "public"')
+@pytest.fixture
+def lists(url: str, tmp_path: Path) -> Path:
+    return policy(tmp_path, url)
 
 
 def test_elements_keep_their_types(lists: Path, make_engine: MakeEngine, serve: Callable[..., RunningServer]) -> None:
@@ -130,9 +121,9 @@ def test_arrays_of_people_are_counted_only(lists: Path, make_engine: MakeEngine)
             session.execute(statement)
 
 
-def test_a_policy_names_the_elements_type(tmp_path: Path, make_engine: MakeEngine) -> None:
+def test_a_policy_names_the_elements_type(url: str, tmp_path: Path, make_engine: MakeEngine) -> None:
     with pytest.raises(InvalidPolicy, match=r"not smallint\[\]") as raised:
-        make_engine(policy(tmp_path, on_duckdb(tmp_path), changes=('"integer[]"', '"smallint[]"')))
+        make_engine(policy(tmp_path, url, changes=('"integer[]"', '"smallint[]"')))
     assert raised.value.hint == 'type = "integer[]"'
 
 

@@ -47,15 +47,15 @@ from dpsql.wire.frontend import (
     Terminate,
 )
 from dpsql.wire.protocol import Encryption, IllegalReply, MessageLimits, ServerProtocol, State
-from dpsql.wire.server import Limits
+from dpsql.wire.server import ClientLimits
 from dpsql.wire.session import WireSession
+from tests.waiting import HANG_SECONDS, wait_for
 from tests.wire.conftest import RunningServer
 from tests.wire.rawclient import RawClient
 from tests.wire.replies import read_replies
 from tests.wire.scripted import ScriptedSession
 from tests.wire.test_fuzz import SQL, SQLSTATE
 from tests.wire.test_messages import FRONTEND
-from tests.wire.test_server import eventually
 
 STREAMS: Final = int(os.environ.get("DPSQL_BAD_INPUT_STREAMS", "500"))
 LIMITS: Final = MessageLimits(startup=300, login=200, query=2_000, other=200)
@@ -303,7 +303,7 @@ def test_many_conversations(caplog: pytest.LogCaptureFixture) -> None:
     assert max(heard) > 10, "somebody gets far"
 
 
-SERVER: Final = Limits(login_seconds=5, write_seconds=5, failure_delay=0, messages=LIMITS)
+SERVER: Final = ClientLimits(login_seconds=5, write_seconds=5, failure_delay=0, messages=LIMITS)
 
 
 class Connections(RuleBasedStateMachine):
@@ -354,7 +354,7 @@ class Connections(RuleBasedStateMachine):
         self.another_is_answered()
         for client in (*self.bad, self.good):
             client.socket.close()
-        assert eventually(lambda: self.server.server.sessions == 0)
+        wait_for(lambda: self.server.server.sessions == 0)
 
 
 def test_a_running_gateway() -> None:
@@ -371,6 +371,6 @@ def test_a_running_gateway() -> None:
                 suppress_health_check=list(HealthCheck),
             ),
         )
-        assert all(session.closed.wait(5) for session in server.sessions)
+        assert all(session.closed.wait(HANG_SECONDS) for session in server.sessions)
     finally:
         server.close()

@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 
-from dpsql.compiler.parse import parse
-from dpsql.compiler.statements import CopyStatement
-from dpsql.engine import Engine
-from dpsql.results import ResultColumn
-from dpsql.session import Session
+from dpsql.compiler.sql.parse import parse
+from dpsql.compiler.sql.statements import CopyStatement
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.results import ResultColumn
+from dpsql.gateway.session import Session
 from dpsql.sqltypes import SqlType
 from dpsql.wire.backend import CommandComplete, DataRow, ErrorResponse, PortalSuspended
 from dpsql.wire.copyformat import copy_rows, format_code

@@ -10,7 +10,7 @@ from psycopg.pq import DiagnosticField, ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGconn, PGresult
 
 from dpsql.catalog.catalog import Catalogs
-from dpsql.session import Session
+from dpsql.gateway.session import Session
 from tests.conftest import silent_engine
 from tests.postgres import Connection, Server
 from tests.wire.conftest import RunningServer
@@ -61,7 +61,7 @@ PIPELINES = [
 def gateway(clinic_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     with silent_engine(clinic_policy, tmp_path_factory.mktemp("ledger")) as engine:
         catalogs = Catalogs({"clinic": engine})
-        server = RunningServer(open_session=lambda user, name: Session(engine, user, catalogs.browser(name, user)))
+        server = RunningServer(open_session=lambda user, name: Session(engine, user, catalogs.provider(name, user)))
         yield server
         server.close()
         catalogs.close()

@@ -31,7 +31,7 @@ reports = {
     "position": st.none() | st.integers(1, 10**6),
 }
 fields = st.builds(
-    backend.Field,
+    backend.FieldDescription,
     words,
     uint32s,
     st.integers(-1, 64),

@@ -2,35 +2,42 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from importlib.metadata import version
 
 import pytest
 
+from dpsql.wire.http import HttpServer
 from dpsql.wire.metrics import Metrics
-from dpsql.wire.monitor import Monitor
+from dpsql.wire.monitor import BOUNDS, monitor
+from tests.waiting import HANG_SECONDS
 
 
 async def ask(port: int, request: bytes, rest: bytes = b"") -> tuple[bytes, bytes]:
     """Return the status line and the body."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request + rest)
-    head, _, body = (await asyncio.wait_for(reader.read(), 10)).partition(b"\r\n\r\n")
+    head, _, body = (await asyncio.wait_for(reader.read(), HANG_SECONDS)).partition(b"\r\n\r\n")
     writer.close()
     return head.partition(b"\r\n")[0], body
 
 
-def with_monitor(scenario: Callable[[Monitor, Metrics, list[bool]], Awaitable[None]]) -> None:
+Scenario = Callable[[HttpServer, Metrics, set[str]], Awaitable[None]]
+
+
+def with_monitor(scenario: Scenario, seconds: float = BOUNDS.request_seconds) -> None:
     async def run() -> None:
-        metrics, ready = Metrics(), [True]
+        metrics, failing = Metrics(), set[str]()
 
-        async def is_ready() -> bool:
-            return ready[0]
+        async def failures() -> set[str]:
+            return failing
 
-        monitor = Monitor(metrics, is_ready, "127.0.0.1", 0)
-        await monitor.start()
+        server = monitor(metrics, failures, "127.0.0.1", 0, replace(BOUNDS, request_seconds=seconds))
+        await server.start()
         try:
-            await scenario(monitor, metrics, ready)
+            await scenario(server, metrics, failing)
         finally:
-            await monitor.close()
+            await server.close()
 
     asyncio.run(run())
 
@@ -40,39 +47,40 @@ def get(path: str, method: str = "GET") -> bytes:
 
 
 def test_metrics_are_in_the_text_format() -> None:
-    async def scenario(monitor: Monitor, metrics: Metrics, ready: list[bool]) -> None:
+    async def scenario(server: HttpServer, metrics: Metrics, failing: set[str]) -> None:
         metrics.gauge("dpsql_sessions", "Clients that are logged in.", lambda: 3)
-        metrics.statements._counts["clinic", "query"] = 2_000_000
-        metrics.statements.add("clinic", "query")
-        metrics.statements.add('a"b\\c\nd', "set")
-        status, body = await ask(monitor.port, get("/metrics?x=1"))
+        metrics.statements.labels("clinic", "query").inc(2_000_001)
+        metrics.statements.labels('a"b\\c\nd', "set").inc()
+        status, body = await ask(server.port, get("/metrics?x=1"))
         assert status == b"HTTP/1.1 200 OK"
-        assert body.decode() == (
-            "# HELP dpsql_logins_total Logins, by the SQLSTATE they ended with.\n"
-            "# TYPE dpsql_logins_total counter\n"
-            "# HELP dpsql_statements_total Statements begun, by kind.\n"
-            "# TYPE dpsql_statements_total counter\n"
-            'dpsql_statements_total{database="a\\"b\\\\c\\nd",kind="set"} 1\n'
-            'dpsql_statements_total{database="clinic",kind="query"} 2000001\n'
-            "# HELP dpsql_refusals_total Statements refused without reading a row.\n"
-            "# TYPE dpsql_refusals_total counter\n"
-            "# HELP dpsql_policy_reloads_total Loads of the policies on SIGHUP.\n"
-            "# TYPE dpsql_policy_reloads_total counter\n"
-            "# HELP dpsql_sessions Clients that are logged in.\n"
-            "# TYPE dpsql_sessions gauge\n"
-            "dpsql_sessions 3\n"
-        )
+        lines = body.decode().splitlines()
+        for line in (
+            "# HELP dpsql_statements_total Statements begun, by kind.",
+            "# TYPE dpsql_statements_total counter",
+            'dpsql_statements_total{database="a\\"b\\\\c\\nd",kind="set"} 1.0',
+            'dpsql_statements_total{database="clinic",kind="query"} 2.000001e+06',
+            "# TYPE dpsql_sessions gauge",
+            "dpsql_sessions 3.0",
+            f'dpsql_build_info{{version="{version("dpsql")}"}} 1.0',
+            "dpsql_ledger_failures_total 0.0",
+        ):
+            assert line in lines
+        told = {line.partition(" ")[0]: line.rpartition(" ")[2] for line in lines}
+        assert float(told["process_resident_memory_bytes"]) > 1 << 20
+        assert 0 < float(told["process_open_fds"]) <= float(told["process_max_fds"])
+        assert not any("_created" in line for line in lines)
 
     with_monitor(scenario)
 
 
 def test_health_and_readiness() -> None:
-    async def scenario(monitor: Monitor, metrics: Metrics, ready: list[bool]) -> None:
-        assert await ask(monitor.port, get("/healthz")) == (b"HTTP/1.1 200 OK", b"ok\n")
-        assert await ask(monitor.port, get("/readyz")) == (b"HTTP/1.1 200 OK", b"ready\n")
-        ready[0] = False
-        assert await ask(monitor.port, get("/readyz")) == (b"HTTP/1.1 503 Service Unavailable", b"not ready\n")
-        assert await ask(monitor.port, get("/healthz", "HEAD")) == (b"HTTP/1.1 200 OK", b"")
+    async def scenario(server: HttpServer, metrics: Metrics, failing: set[str]) -> None:
+        assert await ask(server.port, get("/healthz")) == (b"HTTP/1.1 200 OK", b"ok\n")
+        assert await ask(server.port, get("/readyz")) == (b"HTTP/1.1 200 OK", b"ready\n")
+        failing |= {"ledger", "database clinic"}
+        said = b"not ready: database clinic, ledger\n"
+        assert await ask(server.port, get("/readyz")) == (b"HTTP/1.1 503 Service Unavailable", said)
+        assert await ask(server.port, get("/healthz", "HEAD")) == (b"HTTP/1.1 200 OK", b"")
 
     with_monitor(scenario)
 
@@ -83,29 +91,24 @@ def test_health_and_readiness() -> None:
         (get("/"), b"HTTP/1.1 404 Not Found"),
         (get("/metrics", "POST"), b"HTTP/1.1 405 Method Not Allowed"),
         (b"\x00\x00\r\n\r\n", b"HTTP/1.1 400 Bad Request"),
-        (b"x" * 20_000, b""),
+        (b"x" * 20_000, b"HTTP/1.1 431 Request Header Fields Too Large"),
     ],
 )
 def test_anything_else_is_refused(request_: bytes, status: bytes) -> None:
-    async def scenario(monitor: Monitor, metrics: Metrics, ready: list[bool]) -> None:
-        try:
-            assert (await ask(monitor.port, request_))[0] == status
-        except ConnectionResetError:
-            assert status == b""
-        assert (await ask(monitor.port, get("/healthz")))[0] == b"HTTP/1.1 200 OK"
+    async def scenario(server: HttpServer, metrics: Metrics, failing: set[str]) -> None:
+        assert (await ask(server.port, request_))[0] == status
+        assert (await ask(server.port, get("/healthz")))[0] == b"HTTP/1.1 200 OK"
 
     with_monitor(scenario)
 
 
-def test_who_says_nothing_is_let_go_and_others_only_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpsql.wire.monitor._SECONDS", 0.3)
-
-    async def scenario(monitor: Monitor, metrics: Metrics, ready: list[bool]) -> None:
-        silent = [await asyncio.open_connection("127.0.0.1", monitor.port) for _ in range(20)]
-        assert await ask(monitor.port, b"") == (b"", b"")
-        assert [await asyncio.wait_for(reader.read(), 10) for reader, _ in silent] == [b""] * 20
+def test_who_says_nothing_is_let_go_and_others_only_so_many() -> None:
+    async def scenario(server: HttpServer, metrics: Metrics, failing: set[str]) -> None:
+        silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(20)]
+        assert await ask(server.port, b"") == (b"", b"")
+        assert [await asyncio.wait_for(reader.read(), HANG_SECONDS) for reader, _ in silent] == [b""] * 20
         for _, writer in silent:
             writer.close()
-        assert (await ask(monitor.port, get("/healthz")))[0] == b"HTTP/1.1 200 OK"
+        assert (await ask(server.port, get("/healthz")))[0] == b"HTTP/1.1 200 OK"
 
-    with_monitor(scenario)
+    with_monitor(scenario, 2)

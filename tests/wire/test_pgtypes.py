@@ -1,6 +1,7 @@
 """Values in both formats: written as PostgreSQL writes them, read as PostgreSQL reads them."""
 
 import random
+import re
 import struct
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta, timezone
@@ -178,7 +179,6 @@ def test_text_parameters(kind: SqlType, raw: bytes, value: object) -> None:
         (SqlType.NUMERIC, b"x" * 1000),
         (SqlType.DATE, b"2021-02-29"),
         (SqlType.DATE, b"2020-W01-1"),
-        (SqlType.DATE, b"infinity"),
         (SqlType.TIMESTAMP, b"2020-01-01 25:00"),
         (SqlType.TIME, b"24:61"),
         (SqlType.TIME, b"x"),
@@ -221,9 +221,9 @@ def test_what_does_not_fit_is_refused(kind: SqlType, raw: bytes) -> None:
 @pytest.mark.parametrize(
     ("kind", "raw"),
     [
-        (SqlType.DATE, struct.pack("!i", 2**31 - 1)),
-        (SqlType.TIMESTAMP, struct.pack("!q", 2**63 - 1)),
-        (SqlType.TIMESTAMPTZ, struct.pack("!q", -(2**63))),
+        (SqlType.DATE, struct.pack("!i", 2**31 - 2)),
+        (SqlType.TIMESTAMP, struct.pack("!q", 2**63 - 2)),
+        (SqlType.TIMESTAMPTZ, struct.pack("!q", 1 - 2**63)),
         (SqlType.TIME, struct.pack("!q", 86_400_000_000)),
         (SqlType.INTERVAL, struct.pack("!qii", 0, 2**31 - 1, 0)),
     ],
@@ -231,6 +231,27 @@ def test_what_does_not_fit_is_refused(kind: SqlType, raw: bytes) -> None:
 def test_binary_parameters_beyond_the_calendar_are_refused(kind: SqlType, raw: bytes) -> None:
     with pytest.raises(NumberOutOfRange):
         of_type(kind).read[BINARY](raw)
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize(
+    ("kind", "layout", "sizes"),
+    [
+        (SqlType.DATE, "!i", [31]),
+        (SqlType.TIMESTAMP, "!q", [63]),
+        (SqlType.TIMESTAMPTZ, "!q", [63]),
+        (SqlType.INTERVAL, "!qii", [63, 31, 31]),
+    ],
+)
+def test_infinite_moments_and_intervals_are_no_parameters(
+    kind: SqlType, layout: str, sizes: list[int], sign: int
+) -> None:
+    ends = (2**size - 1 if sign > 0 else -(2**size) for size in sizes)
+    with pytest.raises(InvalidParameter, match="parameter cannot be an infinite") as refused:
+        of_type(kind).read[BINARY](struct.pack(layout, *ends))
+    assert refused.value.hint
+    with pytest.raises(InvalidParameter, match=re.escape(refused.value.message)):
+        of_type(kind).read[TEXT](b" Infinity" if sign > 0 else b"-infinity")
 
 
 def test_months_are_no_number_of_days() -> None:
@@ -264,7 +285,7 @@ def test_any_bytes_are_read_or_refused(kind: SqlType, raw: bytes) -> None:
         try:
             of_sql_type(kind).read[code](raw)
         except Error as refused:
-            assert isinstance(refused, InvalidText | NumberOutOfRange | UnsupportedQuery)
+            assert isinstance(refused, InvalidText | InvalidParameter | NumberOutOfRange | UnsupportedQuery)
 
 
 def test_a_fraction_is_no_integer() -> None:

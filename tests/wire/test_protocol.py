@@ -252,6 +252,21 @@ def test_an_unknown_type_is_refused_at_its_first_byte() -> None:
         assert protocol.next_event() is None
 
 
+def test_what_is_left_of_a_message_that_is_too_long_is_counted_and_thrown_away() -> None:
+    protocol = logged_in(MessageLimits(query=60))
+    protocol.receive_data(b"Q" + (100).to_bytes(4, "big") + bytes(16))
+    with pytest.raises(ProtocolViolation, match="invalid message length"):
+        protocol.next_event()
+    for part, left in ((30, 50), (49, 1), (20, 0)):
+        protocol.receive_data(bytes(part))
+        assert protocol.unread == left
+    stranger = ServerProtocol(MessageLimits(startup=60))
+    stranger.receive_data((100).to_bytes(4, "big") + bytes(16))
+    with pytest.raises(ProtocolViolation, match="invalid message length"):
+        stranger.next_event()
+    assert stranger.unread == 0, "nothing more is read of who is not logged in"
+
+
 LIMITS = MessageLimits(startup=100, login=80, query=60, other=40)
 
 

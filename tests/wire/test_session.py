@@ -8,8 +8,8 @@ from typing import TypeVar
 import pytest
 
 from dpsql.errors import BackendFailure
-from dpsql.results import Result
-from dpsql.session import Statement
+from dpsql.gateway.results import Result
+from dpsql.gateway.session import Statement
 from dpsql.wire.backend import (
     BackendMessage,
     BindComplete,
@@ -18,7 +18,7 @@ from dpsql.wire.backend import (
     DataRow,
     EmptyQueryResponse,
     ErrorResponse,
-    Field,
+    FieldDescription,
     NoData,
     NoticeResponse,
     ParameterDescription,
@@ -44,11 +44,12 @@ from dpsql.wire.frontend import (
 from dpsql.wire.protocol import IllegalReply, ServerProtocol, State
 from dpsql.wire.report import BUG_SENTENCE
 from dpsql.wire.session import WireSession
+from tests.waiting import HANG_SECONDS
 from tests.wire.replies import names, read_replies
 from tests.wire.scripted import ScriptedSession
 
 T = TypeVar("T")
-NUMBER = RowDescription((Field("n", 20, 8),))
+NUMBER = RowDescription((FieldDescription("n", 20, 8),))
 NOTICE = NoticeResponse("NOTICE", "00000", "charged 0.1", "of 5", "EXPLAIN is free")
 IDLE, BUSY, FAILED = ReadyForQuery("I"), ReadyForQuery("T"), ReadyForQuery("E")
 
@@ -167,7 +168,7 @@ def test_parse_bind_and_describe_never_execute(dialogue: Dialogue) -> None:
         Describe(b"P", b"p"),
         Sync(),
     )
-    binary = RowDescription((Field("n", 20, 8, 1),))
+    binary = RowDescription((FieldDescription("n", 20, 8, 1),))
     assert replies == [ParseComplete(), ParameterDescription((23,)), NUMBER, BindComplete(), binary, IDLE]
     assert dialogue.session.executed == []
 
@@ -416,4 +417,4 @@ def test_who_is_gone_is_not_waited_for(dialogue: Dialogue, monkeypatch: pytest.M
     monkeypatch.setattr(dialogue, "call", called_off)
     parsed = dialogue.session.parse("select 1")[0]
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(asyncio.wait_for(dialogue._wire._run(parsed, ()), 30))
+        asyncio.run(asyncio.wait_for(dialogue._wire._run(parsed, ()), HANG_SECONDS))

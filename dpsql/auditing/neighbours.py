@@ -1,0 +1,362 @@
+"""neighbours: generated databases in a policy's own shape, that differ by the rows of units at their limits.
+
+Rule 1: of the policy's database the schema alone is read, unless the owner wants its rows copied beside those that are
+made up; nothing is written to it, and what goes wrong with its rows is not told.
+Rule 2: each unit that comes and goes has groups of its own, so each is a pair of neighbours as far as these go.
+Rule 3: such a unit exceeds every limit: more rows than count, more groups, values beyond the bounds.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+
+import duckdb
+
+from dpsql.auditing.values import beyond, constant, engine_type, null, number_as
+from dpsql.backends import DUCKDB
+from dpsql.compiler.dialects.duckdb import DuckDB
+from dpsql.compiler.ir.schema import EngineSchema, EngineTable
+from dpsql.errors import NotSupportedError
+from dpsql.policy import Budget, MechanismChoice, Policy, PolicyColumn, QueryDefaults, Role, Table, UnitVia
+from dpsql.policy.engines import engine_of
+from dpsql.privacy.cost import Accountant
+from dpsql.privacy.sensitivity import Adjacency
+from dpsql.sqltypes import SqlType
+
+PROBE, BLOCK, SECRET = "audit_probe", "audit_block", "audit_secret"
+CHOICE, CROWD, PLACE = "audit_choice", "audit_crowd", "audit_place"
+"""Columns that every protected table has besides its own: a unit's group, its many groups, a key that is not public,
+a public value that all its rows have, a group, and a number. Residents, who are on both sides, have the same SECRET and
+CROWD, and are numbered from 1 on by PLACE, where units that come and go have 0: so a query says how many of them count.
+A unit and the one in its place share their CROWD, and no other group."""
+RESIDENTS = 8
+SPREAD = 12
+"""Groups that the rows of one unit lie in, by BLOCK."""
+CHOICES = tuple("abcdefghijklmnop")
+ROLES = {accountant: f"audit_{accountant.value}" for accountant in Accountant}
+_MOST_DELTA = Fraction(1, 20)
+"""δ of a query with keys that are not public, so large that it can be measured."""
+MAX_EPSILON = Fraction(8)
+
+_PROBES, _BLOCKS, _OWNERS = "audit_probes", "audit_blocks", "audit_source"
+_OTHERS = 5
+"""Units that stay."""
+_PUBLIC_ROWS = 10
+_MOST_ROWS = 250_000
+"""Rows of all the units that come and go, in one table."""
+
+
+class NotAuditable(NotSupportedError, code="0A000"):
+    """No neighbours can be made up in the shape of the policy's tables."""
+
+
+@dataclass(frozen=True)
+class WorldRows:
+    """Which units' rows a database has.
+
+    Attributes:
+        name: What the database is called.
+        first: Number of the first unit that comes and goes; None where none is there.
+        high: Whether their values are beyond the upper bounds; else beyond the lower ones.
+        nobody: Whether there are rows that lead to no unit.
+    """
+
+    name: str
+    first: int | None
+    high: bool = True
+    nobody: bool = False
+
+
+@dataclass(frozen=True)
+class Worlds:
+    """What is audited.
+
+    Attributes:
+        policy: The owner's, with the columns, roles and budgets of the audit; its url is that of no database.
+        schema: What the owner's engine enforces.
+        units: How many units come and go, one pair of neighbours each.
+        source: The DuckDB file whose rows are on both sides; None for a few that are made up.
+    """
+
+    policy: Policy
+    schema: EngineSchema
+    units: int
+    source: Path | None = None
+
+    @property
+    def protected(self) -> tuple[Table, ...]:
+        """The protected tables."""
+        return tuple(table for table in self.policy.tables if not table.public)
+
+    @property
+    def substitutes(self) -> bool:
+        """Whether neighbours differ by a unit that is another."""
+        return self.policy.dataset.adjacency is Adjacency.SUBSTITUTE
+
+    def has_nobody(self, table: Table) -> bool:
+        """Whether there can be rows that lead to no unit."""
+        column = table.unit_key or (table.unit_via.on[0][0] if table.unit_via is not None else "")
+        return not self._engine(table).columns[column].not_null
+
+    def rows_of(self, table: Table) -> int:
+        """The rows of each unit that comes and goes: as many as there can be, and more than count."""
+        keys = frozenset({table.unit_key} if table.unit_key else {here for here, _ in _via(table).on})
+        if self._engine(table).is_unique(keys):
+            return 1 if table.unit_key else self.rows_of(self._parent(table))
+        return max(2 * (table.rows_per_unit or 1), 2 * SPREAD)
+
+    def path_of(self, table: Table) -> str:
+        """A table's schema and name, quoted."""
+        return f"{DuckDB.quote_name(table.schema or self.policy.dataset.schema)}.{DuckDB.quote_name(table.relation)}"
+
+    def definition(self, table: Table) -> Iterator[str]:
+        """Yield SQL that makes a table, in DuckDB and in PostgreSQL."""
+        known = self.schema.tables.get(table.name)
+        listed = []
+        for name, sql_type in self._columns(table).items():
+            not_null = known is not None and name in known.columns and known.columns[name].not_null
+            is_key = any(name in names for names in self._unique(table)) or name == table.unit_key
+            listed.append(
+                f"{DuckDB.quote_name(name)} {engine_type(sql_type)}{' NOT NULL' if not_null and is_key else ''}"
+            )
+        listed += [f"UNIQUE ({', '.join(map(DuckDB.quote_name, names))})" for names in self._unique(table)]
+        yield f"CREATE SCHEMA IF NOT EXISTS {DuckDB.quote_name(table.schema or self.policy.dataset.schema)}"
+        yield f"CREATE TABLE {self.path_of(table)} ({', '.join(listed)})"
+
+    def at(self, url: str, accountant: Accountant, version: str = "audit", delta: Fraction | None = None) -> Policy:
+        """The policy of one of the databases; the cap adds up as the audit's own budget does."""
+        budget = self.policy.roles[list(ROLES).index(accountant)].budget
+        dataset = replace(self.policy.dataset, url=url, data_version=version, budget=budget)
+        roles = [
+            replace(r, query=replace(r.query, delta=delta)) if delta and r.query.delta else r for r in self.policy.roles
+        ]
+        return replace(self.policy, dataset=dataset, roles=tuple(roles))
+
+    def write(self, folder: Path, rows: WorldRows) -> Path:
+        """Make a database, and return its file."""
+        path = folder / f"{rows.name}.duckdb"
+        with duckdb.connect(str(path)) as database:
+            database.execute("SET TimeZone = 'UTC'")
+            if self.source is not None:
+                database.execute(f"ATTACH {constant(str(self.source), SqlType.TEXT)} AS {_OWNERS} (READ_ONLY)")
+            for table in self.policy.tables:
+                try:
+                    for statement in self.definition(table):
+                        database.execute(statement)
+                    for select in self._selects(table, rows):
+                        database.execute(f"INSERT INTO {self.path_of(table)} BY NAME {select}")
+                except duckdb.Error as error:
+                    told = str(error).splitlines()[0] if self.source is None else type(error).__name__
+                    raise NotAuditable(f'rows for table "{table.name}" cannot be made up: {told}') from None
+        return path
+
+    def _selects(self, table: Table, rows: WorldRows) -> Iterator[str]:
+        """SQL for the rows of one table."""
+        if self.source is not None and table.name not in (_PROBES, _BLOCKS):
+            yield self._copied_rows(table)
+        elif table.public:
+            yield self._public_rows(table)
+        else:
+            yield self._unit_rows(table, -_OTHERS, 0, 1, high=True)
+        if table.public:
+            return
+        count = self.rows_of(table)
+        for place in range(1, RESIDENTS + 1):
+            first, groups = 2 * self.units * place, self.units * (1 + self.substitutes)
+            yield self._unit_rows(table, first, first + groups, min(count, table.rows_per_unit or 1), high=False)
+        if rows.first is not None:
+            yield self._unit_rows(table, rows.first, rows.first + self.units, count, high=rows.high)
+        if rows.nobody and self.has_nobody(table):
+            yield self._unit_rows(table, 0, 1, count, high=True, lost=True)
+
+    # Tables
+
+    def _engine(self, table: Table) -> EngineTable:
+        return self.schema.tables[table.name]
+
+    def _parent(self, table: Table) -> Table:
+        return next(each for each in self.policy.tables if each.name == _via(table).table)
+
+    def _columns(self, table: Table) -> dict[str, SqlType]:
+        """The columns that the audit's databases have: those of the policy, and those that keys need."""
+        columns = {column.name: column.type for column in table.columns}
+        known = self.schema.tables[table.name].columns if table.name in self.schema.tables else {}
+        needed = {name for names in self._unique(table) for name in names}
+        needed |= {table.unit_key} if table.unit_key else set()
+        needed |= {here for here, _ in table.unit_via.on} if table.unit_via is not None else set()
+        needed |= {
+            there
+            for child in self.policy.tables
+            if child.unit_via is not None and child.unit_via.table == table.name
+            for _, there in child.unit_via.on
+        }
+        return columns | {name: known[name].sql_type for name in sorted(needed) if name not in columns}
+
+    def _unique(self, table: Table) -> list[list[str]]:
+        known = self.schema.tables.get(table.name)
+        return sorted(sorted(names) for names in known.unique_keys) if known is not None else []
+
+    # Rows
+
+    def _public_rows(self, table: Table) -> str:
+        own = {_PROBES: 2 * self.units, _BLOCKS: 2 * self.units * SPREAD}
+        values = [
+            f"{number_as('r', sql_type)} AS {DuckDB.quote_name(name)}"
+            for name, sql_type in self._columns(table).items()
+        ]
+        return f"SELECT {', '.join(values)} FROM range({own.get(table.name, _PUBLIC_ROWS)}) AS rows (r)"
+
+    def _copied_rows(self, table: Table) -> str:
+        """The owner's rows; they have no value in the audit's own columns, but the first choice."""
+        own = dict.fromkeys((PROBE, BLOCK, SECRET, CROWD, PLACE), "NULL") | {CHOICE: f"'{CHOICES[0]}'"}
+        values = [
+            f"CAST({own.get(name, DuckDB.quote_name(name))} AS {engine_type(sql_type)}) AS {DuckDB.quote_name(name)}"
+            for name, sql_type in self._columns(table).items()
+        ]
+        return f"SELECT {', '.join(values)} FROM {_OWNERS}.{self.path_of(table)}"
+
+    @property
+    def _shift(self) -> int:
+        """What is added to the numbers of keys, so that those who come and go are nobody who is there."""
+        return 0 if self.source is None else 10**9
+
+    def _unit_rows(self, table: Table, first: int, end: int, rows: int, *, high: bool, lost: bool = False) -> str:
+        """Rows of the units numbered from `first` to before `end`, `rows` each."""
+        values = [
+            f"{self._value(table, name, sql_type, 'u', 'r', high, lost)} AS {DuckDB.quote_name(name)}"
+            for name, sql_type in self._columns(table).items()
+        ]
+        return f"SELECT {', '.join(values)} FROM range({first}, {end}) AS units (u), range({rows}) AS rows (r)"
+
+    def _value(self, table: Table, name: str, sql_type: SqlType, unit: str, row: str, high: bool, lost: bool) -> str:
+        """SQL for the value of one column in row `row` of unit `unit`."""
+        if name == table.unit_key:
+            return null(sql_type) if lost else number_as(f"({unit} + {self._shift})", sql_type)
+        if table.unit_via is not None and (there := dict(table.unit_via.on).get(name)) is not None:
+            parent = self._parent(table)
+            above = f"({row} % (CASE WHEN {unit} < 0 THEN 1 ELSE {self.rows_of(parent)} END))"
+            return null(sql_type) if lost else self._value(parent, there, sql_type, unit, above, high, lost)
+        column = table.column(name)
+        if column is not None and any(name in names for names in self._unique(table)):
+            column = None
+        if column is None:
+            rows = self.rows_of(table)
+            place = f"{unit if not lost else 4 * self.units} * {rows} + {row}"
+            return number_as(f"({place} + {self._shift})", sql_type)
+        return self._listed(column, unit, row, high)
+
+    def _listed(self, column: PolicyColumn, unit: str, row: str, high: bool) -> str:
+        """SQL for a column of the policy; units that stay have no value in the audit's own."""
+        stays = f"{unit} < 0 OR {unit} >= {2 * self.units}"
+        match column.name:
+            case "audit_probe":
+                return f"CASE WHEN NOT ({stays}) THEN {unit} END"
+            case "audit_block":
+                return f"CASE WHEN NOT ({stays}) THEN {unit} * {SPREAD} + {row} % {SPREAD} END"
+            case "audit_secret":
+                return f"CASE WHEN {unit} >= 0 THEN 's' || {unit} % {2 * self.units} END"
+            case "audit_crowd":
+                shared = f"{unit} >= 0 AND ({unit} < {2 * self.units} OR {unit} % {2 * self.units} < {self.units})"
+                return f"CASE WHEN {shared} THEN {unit} % {self.units} END"
+            case "audit_place":
+                return f"CASE WHEN {unit} >= 0 THEN {unit} // {2 * self.units} END"
+            case "audit_choice":
+                return f"CASE WHEN {unit} >= 0 AND {unit} < {self.units} THEN 'b' ELSE 'a' END"
+        if column.values:
+            listed = ", ".join(constant(value, column.type) for value in column.values)
+            return f"list_extract([{listed}], CAST({row} % {len(column.values)} AS BIGINT) + 1)"
+        if column.values_from is not None:
+            return number_as(f"({row} % {_PUBLIC_ROWS})", column.type)
+        return beyond(column, high)
+
+
+def worlds(policy: Policy, schema: EngineSchema, units: int, runs: int, *, with_rows: bool = False) -> Worlds:
+    """Return what is audited of a policy.
+
+    Args:
+        policy: The policy.
+        schema: What its engine enforces.
+        units: So many units come and go, or fewer where each has many rows.
+        runs: The budgets are for so many runs of each class.
+        with_rows: Whether the rows of the policy's database are beside them.
+
+    Raises:
+        NotAuditable: A table or column of the policy has a name that the audit needs, or rows are wanted of a server.
+    """
+    taken = {table.name for table in policy.tables} | {c.name for table in policy.tables for c in table.columns}
+    if clash := sorted(taken & {_PROBES, _BLOCKS, PROBE, BLOCK, SECRET, CHOICE, CROWD, PLACE}):
+        raise NotAuditable(f'the audit needs the name "{clash[0]}" for itself', hint="Audit a copy without it.")
+    public = tuple(
+        Table(
+            name,
+            None,
+            True,
+            None,
+            None,
+            None,
+            None,
+            None,
+            None,
+            (PolicyColumn(column, SqlType.INTEGER, nullable=False),),
+        )
+        for name, column in ((_PROBES, "probe"), (_BLOCKS, "block"))
+    )
+    own = (
+        PolicyColumn(PROBE, SqlType.INTEGER, values_from=(_PROBES, "probe")),
+        PolicyColumn(BLOCK, SqlType.INTEGER, values_from=(_BLOCKS, "block")),
+        PolicyColumn(SECRET, SqlType.TEXT),
+        PolicyColumn(CHOICE, SqlType.TEXT, values=CHOICES, nullable=False),
+        PolicyColumn(CROWD, SqlType.INTEGER, values_from=(_PROBES, "probe")),
+        PolicyColumn(PLACE, SqlType.INTEGER),
+    )
+    tables = tuple(t if t.public else replace(t, columns=(*t.columns, *own)) for t in policy.tables)
+    names = frozenset(table.name for table in (*tables, *public))
+    budgets = {accountant: _budget(accountant) for accountant in ROLES}
+    delta = min(_MOST_DELTA, Fraction(9, 10) / runs)
+    dataset = replace(
+        policy.dataset,
+        budget=budgets[Accountant.BASIC],
+        cap="audit",
+        reply_quantum=0,
+        preview="refuse",
+        prepared_schema=None,
+    )
+    audited = replace(
+        policy,
+        dataset=dataset,
+        roles=tuple(Role(name, budgets[each], _defaults(each, delta), names) for each, name in ROLES.items()),
+        tables=(*tables, *public),
+        groups=(),
+    )
+    if with_rows and engine_of(policy.dataset.url) is not DUCKDB:
+        raise NotAuditable("rows are copied of a DuckDB file alone", hint="Without --with-rows, rows are made up.")
+    made = Worlds(audited, schema, units, Path(DUCKDB.location(policy.dataset.url)) if with_rows else None)
+    most = max(made.rows_of(table) for table in made.protected)
+    return replace(made, units=max(2, min(units, _MOST_ROWS // most)))
+
+
+def _budget(accountant: Accountant) -> Budget:
+    """One that is not used up, with δ for as many selections as there are runs."""
+    delta = Fraction(0) if accountant is Accountant.PURE else Fraction(99, 100)
+    share = Fraction(99, 100) if accountant in (Accountant.ZCDP, Accountant.ADVANCED) else Fraction(0)
+    return Budget(Fraction(10**6), delta, accountant, None, share)
+
+
+def _defaults(accountant: Accountant, delta: Fraction) -> QueryDefaults:
+    without = accountant in (Accountant.PURE, Accountant.RDP)
+    return QueryDefaults(Fraction(1), Fraction(0) if without else delta, MechanismChoice.LAPLACE, MAX_EPSILON)
+
+
+def neighbours(worlds: Worlds) -> tuple[WorldRows, WorldRows]:
+    """The two sides: every unit is there, and none is; or every one is another."""
+    if worlds.substitutes:
+        # The values of both are at the limit that is farther from 0: either of their groups moves as far as it can.
+        return WorldRows("one", 0), WorldRows("other", worlds.units)
+    return WorldRows("present", 0), WorldRows("absent", None)
+
+
+def _via(table: Table) -> UnitVia:
+    if table.unit_via is None:
+        raise TypeError("a protected table has a unit key or a way to it")
+    return table.unit_via

@@ -1,0 +1,118 @@
+"""The registry of engines: one entry each says its dialect, its backend, and how its data are prepared and outlined."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dpsql.backends.backend import Backend
+from dpsql.backends.duckdb import DUCKDB, DuckDBBackend
+from dpsql.backends.duckdb_outline import outline_of_duckdb
+from dpsql.backends.duckdb_prepared import write_prepared
+from dpsql.backends.outline import Outline
+from dpsql.backends.postgres import POSTGRES, PostgresBackend
+from dpsql.backends.postgres_outline import outline_of_postgres
+from dpsql.compiler.bounding.prepared_tables import plan_prepared
+from dpsql.compiler.dialects import DIALECTS
+from dpsql.compiler.dialects.dialect import Dialect
+from dpsql.compiler.dialects.duckdb import DuckDB
+from dpsql.compiler.dialects.postgres import Postgres
+from dpsql.errors import InvalidParameter
+from dpsql.policy import Policy
+from dpsql.policy.engines import ENGINES, EngineKind, UnknownEngine, engine_of
+
+Prepared = tuple[str, dict[str, int]]
+"""Where bounded copies are, and how many rows each has."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """All that dpsql knows of an engine.
+
+    Attributes:
+        dialect: Its SQL.
+        backend: Opens a database, given its location and the policy.
+        outline: Reads the outline of a database, given its location.
+        prepare: Makes the bounded copies of a policy's tables, given the url of a role that may write, if any.
+    """
+
+    dialect: Dialect
+    backend: Callable[[str, Policy], Backend]
+    outline: Callable[[str], Outline]
+    prepare: Callable[[Policy, str | None], Prepared]
+
+
+_ENTRIES: dict[EngineKind, Entry] = {}
+
+
+def register(engine: EngineKind, entry: Entry) -> None:
+    """Let policies name an engine."""
+    ENGINES.update(dict.fromkeys(engine.schemes, engine))
+    DIALECTS[engine] = entry.dialect
+    _ENTRIES[engine] = entry
+
+
+def open_backend(policy: Policy) -> Backend:
+    """Open the database that a policy names, for reading only.
+
+    Raises:
+        InvalidPolicy: There is no such file or server, or its schema is not the policy's.
+    """
+    engine = engine_of(policy.dataset.url)
+    return _ENTRIES[engine].backend(engine.location(policy.dataset.url), policy)
+
+
+def prepare_tables(policy: Policy, url: str | None = None) -> Prepared:
+    """Make the bounded copies of a policy's tables, in the place of those there were.
+
+    Args:
+        policy: The policy.
+        url: Of its database on a server, as a role that may write there; None for the policy's own.
+
+    Returns:
+        Where they are, and the rows that each table's has, for the data owner alone.
+
+    Raises:
+        InvalidPolicy: The database is not the policy's.
+        DatabaseUnavailable: The copies cannot be made now.
+    """
+    return _ENTRIES[engine_of(policy.dataset.url)].prepare(policy, url)
+
+
+def read_outline(url: str) -> Outline:
+    """Read the outline of a database.
+
+    Raises:
+        InvalidParameter: The URL names no database that can be read, or the database has no table.
+    """
+    try:
+        engine = engine_of(url)
+        if not engine.has_location(url):
+            raise UnknownEngine
+    except UnknownEngine as error:
+        raise InvalidParameter(str(error), hint=error.mend) from None
+    outline = _ENTRIES[engine].outline(engine.location(url))
+    if not outline.tables:
+        raise InvalidParameter(f'the database "{outline.name}" has no table that may be read')
+    return outline
+
+
+def _prepare_in_file(policy: Policy, _: str | None) -> Prepared:
+    path = DUCKDB.location(policy.dataset.url)
+    backend = DuckDBBackend(path, policy)
+    try:
+        plans = plan_prepared(policy, backend.schema)
+    finally:
+        backend.close()
+    file, rows = write_prepared(path, policy, plans)
+    return str(file), rows
+
+
+def _prepare_on_server(policy: Policy, url: str | None) -> Prepared:
+    backend = PostgresBackend(policy.dataset.url, policy)
+    try:
+        return f"schema {policy.dataset.prepared_schema}", backend.prepare(url)
+    finally:
+        backend.close()
+
+
+register(DUCKDB, Entry(DuckDB(), DuckDBBackend, outline_of_duckdb, _prepare_in_file))
+register(POSTGRES, Entry(Postgres(), PostgresBackend, outline_of_postgres, _prepare_on_server))

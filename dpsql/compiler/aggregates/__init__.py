@@ -1,0 +1,1 @@
+"""What the noisy primitives of an aggregate are worth: values, intervals, errors."""

@@ -1,0 +1,404 @@
+"""base: what the rest of dpsql asks of an aggregate over protected rows.
+
+An aggregate is made of noisy primitives, which the aggregates of one release share. Each family of aggregates has a
+file. It says which primitives the family needs, what its value and its interval are, how much the noise of each
+primitive is seen in the value, and what EXPLAIN says of its error.
+
+Rule: values, intervals and errors are made of released cells and of the noise's law alone, so they tell nothing more.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any, ClassVar, Protocol
+
+from sqlglot import exp
+
+from dpsql.compiler.dialects import POST_PROCESSING
+from dpsql.compiler.ir.nodes import AggregateCall, Call, Expr, Field, Protected, Relation
+from dpsql.compiler.ir.primitives import Contribution, Primitive
+from dpsql.compiler.scope.lowering import Fields, Lowering
+from dpsql.errors import QueryTooComplex
+from dpsql.privacy.cell_mechanism import CellMechanism, added
+from dpsql.privacy.exponential_mechanism import RankChoice
+from dpsql.privacy.mechanisms import DiscreteLaplace
+from dpsql.privacy.top_k import Picking
+from dpsql.sqltypes import SqlType
+
+MAX_PRIMITIVES = 64
+MAX_DISTINCT_PRIMITIVES = 8
+MAX_LISTS = 16
+"""Lists of values that one row of an engine's answer may have: all of them are below a gigabyte for some three million
+values each."""
+_SHORT_LIST = 2**16
+"""Values of a grid whose lists are short, whatever the rows are."""
+NO_LIMITS = ("CAST(NULL AS DOUBLE)", "CAST(NULL AS DOUBLE)")
+ALIKE = Fraction(1)
+"""The weight of a primitive whose noise is seen once."""
+_MISSED = 0.05
+
+
+@dataclass
+class Primitives:
+    """Collects the primitives of one aggregation.
+
+    Rule: aggregates share what is the same expression, so that the price is split over the fewest noisy primitives.
+
+    Attributes:
+        protected: The rows.
+        contribution: What one unit may contribute.
+        keys: The keys of the groups.
+        private_keys: True where groups have to be selected.
+        added: The primitives so far.
+    """
+
+    protected: Protected
+    contribution: Contribution
+    keys: tuple[Expr, ...] = ()
+    private_keys: bool = False
+    added: list[Primitive] = field(default_factory=list)
+
+    @property
+    def cap(self) -> int:
+        """How many rows of one unit count in one group."""
+        return self.contribution.rows_per_group
+
+    def cell(self, primitive: Primitive) -> int:
+        """Return the place of a primitive, which is added if it is not there.
+
+        Raises:
+            QueryTooComplex: There are too many.
+        """
+        if primitive not in self.added:
+            self.added.append(primitive)
+        distinct = sum(primitive.kind.is_distinct for primitive in self.added)
+        if distinct > MAX_DISTINCT_PRIMITIVES:
+            raise QueryTooComplex(
+                f"a query may have at most {MAX_DISTINCT_PRIMITIVES} COUNT(DISTINCT …)", hint="Use fewer in one query."
+            )
+        lists = {replace(each, rank=None) for each in self.added if _is_long_list(each)}
+        if len(lists) > MAX_LISTS:
+            raise QueryTooComplex(
+                f"a query may have medians and the like of {MAX_LISTS} different expressions",
+                hint="Ask for fewer at a time.",
+            )
+        if len(self.added) > MAX_PRIMITIVES:
+            raise QueryTooComplex(
+                f"a query may have at most {MAX_PRIMITIVES} aggregates", hint="Use fewer in one query."
+            )
+        return self.added.index(primitive)
+
+
+def _is_long_list(primitive: Primitive) -> bool:
+    """True where how often there is each value of a large grid is read."""
+    grid = primitive.grid
+    return primitive.rank is not None and grid is not None and grid.upper - grid.lower >= _SHORT_LIST
+
+
+@dataclass(frozen=True)
+class Formula:
+    """SQL over the cells p0, p1 … and keys k0, k1 … of a release.
+
+    Attributes:
+        value: The aggregate.
+        limits: Those of its 95 % interval.
+        columns: What is computed first, by the names that `value` and `limits` use.
+    """
+
+    value: str
+    limits: tuple[str, str] = NO_LIMITS
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class WideCell:
+    """Where post-processing reads the wide total of a cell, and its noise."""
+
+    table: str
+    cell: int
+    noise: CellMechanism
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What is drawn for the cells of a release.
+
+    Attributes:
+        noises: The noise of each cell.
+        threshold_primitive: The cell that is compared with a threshold, if one is.
+        cutoff: The threshold.
+        wide: The wide totals of cells over public groups, or over all rows.
+        calibrates: Whether counts of groups are raised by the share of rows that bounding drops.
+    """
+
+    noises: tuple[CellMechanism, ...]
+    threshold_primitive: int | None
+    cutoff: int
+    wide: Mapping[int, WideCell] = field(default_factory=dict)
+    calibrates: bool = False
+
+    @property
+    def widths(self) -> list[float]:
+        """Half the width of a 95 % interval of each cell's noise."""
+        return [_half_width(noise) for noise in self.noises]
+
+    def low(self, cell: int) -> str:
+        """The low limit of a count that is shown only where its noisy value reaches the threshold.
+
+        Given that it is shown, a group that has the threshold's size or more is as large as y with twice the
+        probability at the most: shown it is in half of the cases at least. Of a group below the threshold nothing is
+        known but that somebody is in it.
+        """
+        least = added(self.noises[cell]).half_width(1 - _MISSED / 2)
+        low = f"CAST(p{cell} AS DOUBLE) - {least!r}"
+        return f"CASE WHEN {low} >= {self.cutoff} THEN {low} ELSE 1 END"
+
+
+@dataclass(frozen=True)
+class Estimate(ABC):
+    """One aggregate's released value, made of noisy primitives.
+
+    An implementation is a frozen dataclass: equal estimates are equal formulas over the same cells.
+    """
+
+    kind: ClassVar[str] = "a statistic"
+    """What the value is, in words."""
+    has_constant_error: ClassVar[bool] = True
+    """True where the plan alone tells the error; else it depends on other released cells."""
+
+    @property
+    @abstractmethod
+    def cells(self) -> tuple[int, ...]:
+        """The cells that it is made of; the first is the one whose noise matters most."""
+
+    @property
+    def unit(self) -> Fraction:
+        """What 1 in its first cell is worth."""
+        return Fraction(1)
+
+    @property
+    def greatest_error(self) -> float | None:
+        """How far the value may be from the truth at the most; None where there is no limit."""
+        return None
+
+    @abstractmethod
+    def formula(self, sql_type: SqlType, prefix: str, drawn: Drawn | None, keys: int) -> Formula:
+        """Write the value and the limits of its interval.
+
+        Args:
+            sql_type: The value's type.
+            prefix: What the names of columns that are computed first begin with.
+            drawn: What was drawn for the cells; without it there are no limits.
+            keys: How many keys the release has.
+        """
+
+    def released_type(self, call: AggregateCall) -> SqlType:
+        """The type of the released value."""
+        return call.type
+
+    def weights(self, primitives: Sequence[Primitive]) -> Mapping[int, Fraction]:
+        """How much the value shows of the noise of its cells, as `error_weights` measures it."""
+        return dict.fromkeys(self.cells, ALIKE)
+
+    def error(self, noises: Sequence[CellMechanism], release: int) -> "ColumnError | None":
+        """What noise does to the value; None where it is no number.
+
+        Args:
+            noises: The noise of each cell.
+            release: The release's place among those of its query.
+        """
+        noise, scale = added(noises[self.cells[0]]), float(self.unit)
+        return ColumnError(
+            "laplace" if isinstance(noise, DiscreteLaplace) else "gaussian",
+            noise.stderr * scale if self.has_constant_error else None,
+            noise.half_width() * scale if self.has_constant_error else None,
+            noise.sensitivity.l0,
+            noise.sensitivity.linf * scale,
+            noise.sensitivity.l1 * scale,
+            float(noise.sensitivity.l2_squared) ** 0.5 * scale,
+            release,
+            self,
+        )
+
+    def explained(self, error: "ColumnError") -> str:
+        """What EXPLAIN says of the error."""
+        if error.plus_minus_95 is None:
+            return f"{error.mechanism} noise on {self.noisy}, {error.norms}; its error falls with the group's size"
+        return f"± {number_text(error.plus_minus_95)} at 95 %, {error.mechanism} noise, {error.norms}"
+
+    @property
+    def noisy(self) -> str:
+        """What the noise is added to, in words."""
+        return "centred sums and a count"
+
+
+@dataclass(frozen=True)
+class ColumnError:
+    """What noise does to one output column, in the column's own unit.
+
+    Attributes:
+        mechanism: "laplace", "gaussian", "exponential" or "permute and flip".
+        stderr: Standard deviation of the noise; None where it depends on other released cells (a mean, a variance).
+        plus_minus_95: Half the width of a 95 % interval; None likewise.
+        l0: Cells that one unit may change.
+        linf: The most it may change one of them by.
+        l1: The most it may change all of them by, added up.
+        l2: The same in the Euclidean norm.
+        release: Index of the release the column comes from.
+        estimate: The aggregate.
+        ranks: How many ranks a value that was chosen lies from the one asked for, at 95 %; then the sensitivities are
+            ranks, too.
+        apart: Of keys that were picked: how far the counts or sums of two are apart of which the right one comes first
+            at 95 %; then the sensitivities are of counts or sums, too.
+    """
+
+    mechanism: str
+    stderr: float | None
+    plus_minus_95: float | None
+    l0: int
+    linf: float
+    l1: float
+    l2: float
+    release: int
+    estimate: Estimate
+    ranks: int | None = None
+    apart: float | None = None
+
+    @property
+    def norms(self) -> str:
+        """The sensitivities, in words."""
+        return f"L0 {self.l0}, L1 {number_text(self.l1)}, L2 {number_text(self.l2)}"
+
+    @property
+    def explained(self) -> str:
+        """What EXPLAIN says of it."""
+        return self.estimate.explained(self)
+
+
+Builder = Callable[[AggregateCall, Primitives], Estimate]
+"""Makes the estimate of one aggregate call; its primitives are added to the list.
+
+Raises PolicyViolation where an argument has no finite bounds.
+"""
+
+CallMaker = Callable[[Lowering, Any, Expr | None], AggregateCall]
+"""Lowers a call, whose FILTER is lowered already."""
+
+
+class Separate(Protocol):
+    """Makes the groups of an aggregate that is a release of its own."""
+
+    def __call__(
+        self,
+        call: AggregateCall,
+        field: Field,
+        key_fields: tuple[Field, ...],
+        keys: tuple[Expr, ...],
+        status: Protected,
+        fields: Fields,
+    ) -> Relation:
+        """One row a group.
+
+        Args:
+            call: The aggregate.
+            field: The field of its value.
+            key_fields: The fields of the keys, which come before it.
+            keys: The keys.
+            status: The rows.
+            fields: The source of further fields.
+        """
+
+
+def _any_call(call: AggregateCall, status: Protected, position: int | None) -> None:
+    """Every call may be released."""
+
+
+@dataclass(frozen=True)
+class AggregateFunction:
+    """An aggregate function: how it is written, and what is made of it over protected rows.
+
+    Attributes:
+        name: Its name, which its calls have unless they are those of another function.
+        call: Lowers a call of it.
+        nodes: The nodes that the parser makes of it; none where it is called as functions are that no parser knows.
+        within_group: The nodes of it before WITHIN GROUP.
+        build: Makes its estimate. None where its calls are another function's.
+        separate: Makes the groups of it where it is a release of its own.
+        check: Refuses calls over protected rows, where `build` is too late to say why.
+        has_interval: True where its value has the limits of a 95 % interval.
+        even_interval: True where equal values have equal limits.
+        orders_groups: True where groups can be picked in the order of their values without showing them.
+        is_ranked: True where the value is one of the argument's, of a certain rank; dates are chosen as days.
+        in_windows: True where it is a window function, too.
+        of_one_unit: True where it may be asked of the rows of one unit.
+        of_public_rows: True where engines compute it of rows that are not protected.
+    """
+
+    name: str
+    call: CallMaker
+    nodes: tuple[type[exp.Expr], ...] = ()
+    within_group: tuple[type[exp.Expr], ...] = ()
+    build: Builder | None = None
+    separate: Separate | None = None
+    check: Callable[[AggregateCall, Protected, int | None], None] = _any_call
+    has_interval: bool = True
+    even_interval: bool = False
+    orders_groups: bool = False
+    is_ranked: bool = False
+    in_windows: bool = False
+    of_one_unit: bool = False
+    of_public_rows: bool = True
+
+
+def error_weights(primitives: Sequence[Primitive], estimates: Iterable[Estimate]) -> tuple[Fraction, ...]:
+    """How much the variance of each primitive's noise matters, over all columns made of it; equal columns are one.
+
+    A column's error is measured by what the policy says of its size: of a count, by the number of rows n; of a sum, by
+    n times the middle of the range or half its width, whichever is larger; of a mean, by half the range. Each weight is
+    that of a primitive's noise, scaled to the primitive's own sensitivity, in the sum over columns of squared errors,
+    times n². A weight is never made of data; where little is known of the values, cells weigh alike.
+    """
+    total = [Fraction(0)] * len(primitives)
+    for estimate in dict.fromkeys(estimates):
+        for cell, weight in estimate.weights(primitives).items():
+            total[cell] += weight
+    return tuple(total)
+
+
+def both(term: Expr, condition: Expr | None) -> Expr:
+    """A condition, and another if there is one."""
+    return term if condition is None else Call("and", (term, condition), SqlType.BOOLEAN)
+
+
+def argument_of(call: AggregateCall) -> Expr:
+    """The argument of an aggregate that has one."""
+    if call.argument is None:
+        raise TypeError(f"{call.function} has an argument")
+    return call.argument
+
+
+def times(text: str, step: Fraction) -> str:
+    """Grid units as a double: multiplied and divided by whole numbers, so that 15368027 tenths print as 1536802.7."""
+    multiplied = f"CAST({text} AS DOUBLE)" if step.numerator == 1 else f"CAST({text} AS DOUBLE) * {step.numerator}"
+    return multiplied if step.denominator == 1 else f"{multiplied} / CAST({step.denominator} AS DOUBLE)"
+
+
+def in_steps(cell: int, step: Fraction, places: int | None, sql_type: SqlType) -> str:
+    """A cell times its step, in a type; `places` are the digits after the point that the step needs."""
+    if sql_type is SqlType.NUMERIC and places is not None:
+        unit = f"{float(step):.{places}f}" if places else str(int(step))
+        return f"CAST(p{cell} AS DECIMAL(20, 0)) * CAST({unit} AS DECIMAL({len(unit)}, {places}))"
+    if sql_type.is_integer:
+        return f"CAST(p{cell} AS {POST_PROCESSING.types[sql_type]})"
+    return times(f"p{cell}", step)
+
+
+def number_text(value: float) -> str:
+    """A number for people."""
+    return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+
+
+def _half_width(noise: CellMechanism) -> float:
+    """Half the width of a 95 % interval of the noise; a choice has none."""
+    return noise.half_width() if not isinstance(noise, RankChoice | Picking) else 0.0

@@ -1,0 +1,80 @@
+"""count: COUNT(*), COUNT(x) and COUNT(DISTINCT x)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sqlglot import exp
+
+from dpsql.compiler.aggregates.base import AggregateFunction, Drawn, Estimate, Formula, Primitives
+from dpsql.compiler.aggregates.calibration import calibration
+from dpsql.compiler.aggregates.plain_calls import PlainCall, always
+from dpsql.compiler.ir.nodes import AggregateCall, Expr
+from dpsql.compiler.ir.primitives import Primitive, PrimitiveKind
+from dpsql.compiler.scope.lowering import Lowering
+from dpsql.sqltypes import SqlType
+
+
+@dataclass(frozen=True)
+class CountEstimate(Estimate):
+    """A cell, unchanged."""
+
+    kind: ClassVar[str] = "a count"
+    cell: int
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """The count."""
+        return (self.cell,)
+
+    def formula(self, sql_type: SqlType, prefix: str, drawn: Drawn | None, keys: int) -> Formula:
+        """The cell, which may be calibrated; its low limit knows that groups below a threshold are not shown."""
+        value = f"p{self.cell}"
+        if drawn is None:
+            return Formula(value)
+        found = calibration(self.cell, drawn, prefix)
+        if found is not None:
+            raised = f"CAST(round({found.raised}) AS BIGINT)" if drawn.calibrates else value
+            return Formula(raised, found.limits, found.columns)
+        number, width = f"CAST({value} AS DOUBLE)", f"CAST('{drawn.widths[self.cell]!r}' AS DOUBLE)"
+        low = drawn.low(self.cell) if self.cell == drawn.threshold_primitive else f"{number} - {width}"
+        return Formula(value, (low, f"{number} + {width}"))
+
+
+def _count(call: AggregateCall, primitives: Primitives) -> CountEstimate:
+    protected, cap = primitives.protected, primitives.cap
+    is_unit = call.argument is not None and protected.is_unit(call.argument)
+    if call.distinct and is_unit:
+        primitive = Primitive(PrimitiveKind.COUNT, None, call.filter, 1)
+    elif call.distinct and call.argument is not None and protected.is_unit_or_null(call.argument):
+        primitive = Primitive(PrimitiveKind.COUNT, call.argument, call.filter, 1)
+    elif call.distinct:
+        primitive = Primitive(PrimitiveKind.DISTINCT, call.argument, call.filter, cap)
+    else:
+        primitive = Primitive(PrimitiveKind.COUNT, None if is_unit else call.argument, call.filter, cap)
+    return CountEstimate(primitives.cell(primitive))
+
+
+_OF_VALUES = PlainCall("count", always(SqlType.BIGINT))
+
+
+def _call(lowering: Lowering, node: exp.Expr, condition: Expr | None) -> AggregateCall:
+    """COUNT(*), or COUNT of values."""
+    if not isinstance(node.this, exp.Star):
+        return _OF_VALUES(lowering, node, condition)
+    lowering.only(node, "this", "big_int")
+    lowering.only(node.this)
+    return AggregateCall("count", None, False, condition, SqlType.BIGINT)
+
+
+FUNCTIONS = (
+    AggregateFunction(
+        "count",
+        _call,
+        nodes=(exp.Count,),
+        build=_count,
+        even_interval=True,
+        orders_groups=True,
+        in_windows=True,
+        of_one_unit=True,
+    ),
+)

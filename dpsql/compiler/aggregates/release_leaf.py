@@ -1,0 +1,107 @@
+"""release_leaf: a release as post-processing reads it, from a table of its noisy cells."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dpsql.compiler.aggregates.base import ColumnError, Drawn, Estimate
+from dpsql.compiler.aggregates.top_k import PickEstimate
+from dpsql.compiler.dialects import POST_PROCESSING
+from dpsql.compiler.dialects.dialect import Dialect
+from dpsql.compiler.dialects.render import Leaf
+from dpsql.compiler.ir.nodes import Field, Release
+from dpsql.compiler.ir.schema import EngineColumn, InputTable
+from dpsql.privacy.cell_mechanism import CellMechanism
+from dpsql.sqltypes import SqlType
+
+_TEXT = EngineColumn("VARCHAR", SqlType.TEXT, not_null=False)
+
+
+@dataclass(frozen=True)
+class ReleasedLeaf:
+    """A release as post-processing reads it, from a table of its cells.
+
+    Attributes:
+        release: The release, in its canonical form.
+        estimates: Its aggregates.
+        private_keys: True where its rows come in no order that SQL gives them.
+    """
+
+    release: Release
+    estimates: tuple[Estimate, ...]
+    private_keys: bool
+
+    def at(self, table: str, drawn: Drawn | None, written: Release) -> Leaf:
+        """The leaf over a table of cells.
+
+        Args:
+            table: Its name.
+            drawn: What was drawn for its cells; without it there are no limits.
+            written: The release as the query writes it: its fields are the leaf's, and its keys order the rows.
+        """
+        aggregate = self.release.aggregate
+        columns = {field: from_text(f"k{i}", field.type) for i, field in enumerate(aggregate.key_fields)}
+        first: dict[str, str] = {}
+        places = enumerate(zip(aggregate.aggregate_fields, self.release.limits, strict=True))
+        for (place, (value, limits)), call, estimate in zip(places, aggregate.aggregates, self.estimates, strict=True):
+            formula = estimate.formula(estimate.released_type(call), f"s{place}_", drawn, len(aggregate.keys))
+            first |= formula.columns
+            columns[value] = formula.value
+            columns |= zip(limits, formula.limits, strict=True)
+        keys = written.aggregate.key_fields
+        order = ", ".join(f"{columns[field]} NULLS LAST" for field in keys)
+        is_ordered = not self.private_keys and keys == aggregate.key_fields
+        behind = "" if is_ordered else f" ORDER BY {order}"
+        source = in_layers(table, first)
+        return Leaf(
+            f"(SELECT * FROM {source}{behind})" if behind else source, tuple(columns[field] for field in written.fields)
+        )
+
+    def errors(self, noises: Sequence[CellMechanism], index: int) -> dict[Field, ColumnError]:
+        """The error of each aggregate that is a number, and of the keys that were picked by one.
+
+        Args:
+            noises: The noise of each cell.
+            index: The release's place among those of its query.
+        """
+        picked = next((each for each in self.estimates if isinstance(each, PickEstimate)), None)
+        if picked is not None:
+            return dict.fromkeys(self.release.picked_fields, picked.error(noises, index))
+        pairs = zip(self.release.aggregate.aggregate_fields, self.estimates, strict=True)
+        errors = ((field, estimate.error(noises, index)) for field, estimate in pairs)
+        return {field: error for field, error in errors if error is not None}
+
+
+def text_leaf(fields: Iterable[Field], table: str) -> Leaf:
+    """A table of texts v0, v1 … in the engine of post-processing."""
+    return Leaf(table, tuple(from_text(f"v{i}", field.type) for i, field in enumerate(fields)))
+
+
+def input_leaf(fields: Iterable[Field], dialect: Dialect, table: InputTable) -> Leaf:
+    """A table of texts v0, v1 … in the engine that holds the data: total for every text, as any table is."""
+    return Leaf(table, tuple(dialect.canonical(f"v{i}", _TEXT, field.type) for i, field in enumerate(fields)))
+
+
+def from_text(name: str, sql_type: SqlType) -> str:
+    """A value that travelled as text; numerics keep the digits they came with as far as a decimal can."""
+    return f"CAST({name} AS {POST_PROCESSING.types[sql_type]})" if not sql_type.is_text else f"CAST({name} AS VARCHAR)"
+
+
+def to_text(name: str, sql_type: SqlType) -> str:
+    """A value as the text from which it is read again; one that has no place in its type is told here, not there."""
+    return f"CAST(CAST({name} AS {POST_PROCESSING.types[sql_type]}) AS VARCHAR)"
+
+
+def in_layers(table: str, columns: Mapping[str, str]) -> str:
+    """A table with further columns, each of a SELECT above those that it names.
+
+    DuckDB lets a column name another one of the same SELECT, but writes it out at each such place: of what is computed
+    in ten steps, the text would grow as a power of ten.
+    """
+    depths: dict[str, int] = {}
+    for name, text in columns.items():
+        depths[name] = max((depths[word] + 1 for word in re.findall(r"\w+", text) if word in depths), default=0)
+    for depth in sorted(set(depths.values())):
+        layer = ", ".join(f"{text} AS {name}" for name, text in columns.items() if depths[name] == depth)
+        table = f"(SELECT *, {layer} FROM {table})"
+    return table

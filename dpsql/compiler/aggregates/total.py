@@ -1,0 +1,211 @@
+"""total: SUM and AVG, of all values or of distinct ones."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+from sqlglot import exp
+
+from dpsql.compiler.aggregates.base import (
+    ALIKE,
+    AggregateFunction,
+    Drawn,
+    Estimate,
+    Formula,
+    Primitives,
+    argument_of,
+    in_steps,
+    times,
+)
+from dpsql.compiler.aggregates.calibration import calibration
+from dpsql.compiler.aggregates.plain_calls import PlainCall, always
+from dpsql.compiler.ir.nodes import AggregateCall, Expr, Grid
+from dpsql.compiler.ir.primitives import Primitive, PrimitiveKind
+from dpsql.compiler.values.grids import decimal_places, grid_of
+from dpsql.sqltypes import SqlType
+
+_OFF_CENTRE = Fraction(1, 3)
+"""The mean square of a mean's distance from the centre, in half ranges, if it may lie anywhere."""
+
+
+@dataclass(frozen=True)
+class SumEstimate(Estimate):
+    """A cell times its step."""
+
+    kind: ClassVar[str] = "a sum"
+    cell: int
+    step: Fraction
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """The sum."""
+        return (self.cell,)
+
+    @property
+    def unit(self) -> Fraction:
+        """The step."""
+        return self.step
+
+    def formula(self, sql_type: SqlType, prefix: str, drawn: Drawn | None, keys: int) -> Formula:
+        """The cell times its step."""
+        value = in_steps(self.cell, self.step, decimal_places(self.step), sql_type)
+        if drawn is None:
+            return Formula(value)
+        found = calibration(self.cell, drawn, prefix)
+        if found is not None:
+            low, high = (times(limit, self.step) for limit in found.limits)
+            return Formula(value, (low, high), found.columns)
+        number = times(f"p{self.cell}", self.step)
+        width = f"CAST('{drawn.widths[self.cell] * float(self.step)!r}' AS DOUBLE)"
+        return Formula(value, (f"{number} - {width}", f"{number} + {width}"))
+
+    def released_type(self, call: AggregateCall) -> SqlType:
+        """Double precision where no number of digits is enough for the step."""
+        return decimal_or_double(call.type, self.step)
+
+    def weights(self, primitives: Sequence[Primitive]) -> Mapping[int, Fraction]:
+        """From 1 to 4: the square of the largest value over the size that values have by the policy."""
+        grid = primitives[self.cell].grid
+        if grid is None:
+            raise TypeError("a sum has a grid")
+        largest = max(abs(grid.lower), abs(grid.upper))
+        size = Fraction(max(abs(grid.lower + grid.upper), grid.upper - grid.lower), 2)
+        return {self.cell: (largest / size) ** 2 if size else ALIKE}
+
+
+@dataclass(frozen=True)
+class MeanEstimate(Estimate):
+    """(centre + sum / count) · step, within the grid's bounds; the sum is of distances from the centre."""
+
+    kind: ClassVar[str] = "a mean"
+    has_constant_error: ClassVar[bool] = False
+    sum_cell: int
+    count_cell: int
+    grid: Grid
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """The sum, and the count."""
+        return self.sum_cell, self.count_cell
+
+    @property
+    def unit(self) -> Fraction:
+        """The step."""
+        return self.grid.step
+
+    @property
+    def greatest_error(self) -> float:
+        """Half the range."""
+        return float((self.grid.upper - self.grid.lower) * self.grid.step / 2)
+
+    @property
+    def noisy(self) -> str:
+        """One sum."""
+        return "a centred sum and a count"
+
+    def formula(self, sql_type: SqlType, prefix: str, drawn: Drawn | None, keys: int) -> Formula:
+        """The mean, with Fieller's limits; where the count may be noise alone, every mean of the grid is left."""
+        grid = self.grid
+        mean = f"({grid.centre} + p{self.sum_cell} / CAST(greatest(p{self.count_cell}, 1) AS DOUBLE))"
+        value = times(self._inside(mean), grid.step)
+        if drawn is None:
+            return Formula(value)
+        of_sum, of_count = drawn.widths[self.sum_cell], drawn.widths[self.count_cell]
+        total, count = f"CAST(p{self.sum_cell} AS DOUBLE)", f"CAST(p{self.count_cell} AS DOUBLE)"
+        low, high = (
+            times(
+                f"CASE WHEN {count} > {of_count!r} THEN {self._inside(f'{grid.centre} + {mean}')} ELSE {end} END",
+                grid.step,
+            )
+            for mean, end in zip(
+                fieller(total, count, repr(of_sum**2), of_count), (grid.lower, grid.upper), strict=True
+            )
+        )
+        return Formula(value, (low, high))
+
+    def weights(self, primitives: Sequence[Primitive]) -> Mapping[int, Fraction]:
+        """The mean moves by noise/n with the sum, and by m/n where the count moves by 1: m is its distance."""
+        return {self.sum_cell: ALIKE, self.count_cell: _OFF_CENTRE}
+
+    def _inside(self, mean: str) -> str:
+        return f"greatest(least({mean}, {self.grid.upper}), {self.grid.lower})"
+
+
+def decimal_or_double(sql_type: SqlType, step: Fraction) -> SqlType:
+    """A type, or double precision for a numeric whose step needs more digits than there are."""
+    if sql_type is SqlType.NUMERIC and decimal_places(step) is None:
+        return SqlType.DOUBLE
+    return sql_type
+
+
+def mean_estimate(call: AggregateCall, argument: Expr, grid: Grid, primitives: Primitives) -> MeanEstimate:
+    """The mean of an argument on a grid."""
+    cap = primitives.cap
+    if call.distinct:
+        total = Primitive(PrimitiveKind.DISTINCT_MEAN, argument, call.filter, cap, grid)
+        count = Primitive(PrimitiveKind.DISTINCT, argument, call.filter, cap, grid)
+    else:
+        total = Primitive(PrimitiveKind.MEAN, argument, call.filter, cap, grid)
+        count = Primitive(PrimitiveKind.COUNT, argument, call.filter, cap)
+    return MeanEstimate(primitives.cell(total), primitives.cell(count), grid)
+
+
+def _sum(call: AggregateCall, primitives: Primitives) -> SumEstimate:
+    grid = grid_of(call, primitives.protected.relation, primitives.cap)
+    kind = PrimitiveKind.DISTINCT_SUM if call.distinct else PrimitiveKind.SUM
+    return SumEstimate(
+        primitives.cell(Primitive(kind, argument_of(call), call.filter, primitives.cap, grid)), grid.step
+    )
+
+
+def _mean(call: AggregateCall, primitives: Primitives) -> MeanEstimate:
+    grid = grid_of(call, primitives.protected.relation, primitives.cap)
+    return mean_estimate(call, argument_of(call), grid, primitives)
+
+
+def _type_of_sum(argument: SqlType) -> SqlType:
+    """The type of a sum, as PostgreSQL has it."""
+    integers = {SqlType.SMALLINT: SqlType.BIGINT, SqlType.INTEGER: SqlType.BIGINT, SqlType.BIGINT: SqlType.NUMERIC}
+    return integers.get(argument, argument)
+
+
+FUNCTIONS = (
+    AggregateFunction(
+        "sum",
+        PlainCall("sum", _type_of_sum, numbers=True),
+        nodes=(exp.Sum,),
+        build=_sum,
+        even_interval=True,
+        orders_groups=True,
+        in_windows=True,
+        of_one_unit=True,
+    ),
+    AggregateFunction(
+        "avg",
+        PlainCall("avg", always(SqlType.DOUBLE), numbers=True),
+        nodes=(exp.Avg,),
+        build=_mean,
+        in_windows=True,
+        of_one_unit=True,
+    ),
+)
+
+
+def fieller(total: str, count: str, squared: str, of_count: float) -> tuple[str, str]:
+    """The least and the greatest ratio r for which total - r·count lies within what noise makes of nothing.
+
+    That is exact however small the count is, as long as it is more than its noise.
+
+    Args:
+        total: A noisy sum.
+        count: A noisy count.
+        squared: The square of half the width of the sum's 95 % interval.
+        of_count: Half the width of the count's.
+
+    Reference: Fieller 1954; the widths of two independent noises add up by squares.
+    """
+    rest = f"({count} * {count} - {of_count**2!r})"
+    root = f"sqrt({squared} * {rest} + pow({of_count!r} * {total}, 2))"
+    low, high = (f"(({total} * {count} {sign} {root}) / {rest})" for sign in "-+")
+    return low, high

@@ -1,0 +1,1 @@
+"""Contribution bounding: engine SQL in which each unit adds a bounded amount."""

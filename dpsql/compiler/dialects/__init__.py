@@ -1,0 +1,11 @@
+"""The engines' SQL: one dialect a file, which says how each construct of the intermediate form is written."""
+
+from dpsql.compiler.dialects.dialect import Dialect
+from dpsql.compiler.dialects.duckdb import DuckDB
+from dpsql.policy.engines import EngineKind
+
+POST_PROCESSING = DuckDB()
+"""The SQL of post-processing, whatever engine holds the data."""
+
+DIALECTS: dict[EngineKind, Dialect] = {}
+"""The SQL of each engine that may hold the data, as `dpsql.backends.registry` enters it."""

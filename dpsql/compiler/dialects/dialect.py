@@ -1,0 +1,240 @@
+"""dialect: what an engine's SQL must be able to say of the intermediate form, and how much of it all engines share.
+
+Rule 1: what a dialect writes is total for every value of its arguments' types, and the same number on every engine.
+Rule 2: a constant is quoted here, and nowhere else is text put into SQL.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from datetime import date
+from fractions import Fraction
+
+from dpsql.compiler.ir.functions import FUNCTIONS, Spelling
+from dpsql.compiler.ir.nodes import AggregateCall, Call, Cast, Expr, Grid, Join, Value, Window
+from dpsql.compiler.ir.schema import EngineColumn, InputTable
+from dpsql.errors import InvalidText
+from dpsql.sqltypes import SqlType
+
+FIRST_DAY, LAST_DAY = "0001-01-01", "9999-12-31"
+"""Moments outside these days are NULL, and so are those of the last day after its midnight."""
+
+
+def standard_name(name: str) -> str:
+    """An identifier as the SQL standard quotes it."""
+    return '"' + _held(name).replace('"', '""') + '"'
+
+
+def standard_text(text: str) -> str:
+    """A string constant as the SQL standard quotes it, in which a backslash is a character like others."""
+    return "'" + _held(text).replace("'", "''") + "'"
+
+
+def _held(text: str) -> str:
+    """The text, which SQL can hold: what is no Unicode has no encoding, and NUL would end it.
+
+    Raises:
+        InvalidText: It cannot.
+    """
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise InvalidText("a text or a name has a character that SQL cannot hold: NUL, or half of a surrogate pair")
+    return text
+
+
+def spelled(own: Mapping[str, Spelling]) -> Mapping[str, Spelling]:
+    """The allow-list in an engine's words: its own spellings, and those that engines share.
+
+    Raises:
+        ValueError: A spelling of its own is the shared one, which is to stand in one place.
+    """
+    shared = {name: function.spelling for name, function in FUNCTIONS.items() if function.spelling is not None}
+    if alike := sorted(own.items() & shared.items(), key=str):
+        raise ValueError(f'"{alike[0][0]}" is spelled as in the table of functions: leave it out')
+    return shared | dict(own)
+
+
+class Dialect(ABC):
+    """The SQL of one engine.
+
+    Attributes:
+        types: The engine's names of types.
+        functions: The allow-list in the engine's words.
+        exact_types: The engine's types of which two values are equal just if their `canonical` values are, by name
+            without the length of texts and moments. Keys that lead to a unit are of these types alone, and no unique
+            key of another type is a fact. A type that is not here is none.
+        codes_text: True where fine text keys are ranked by codes in their place.
+        orders_groups: True where a unit's groups are best made in their order.
+        turns_of_rows: True where a bounded copy is best laid out in turns: a row of each unit, then a second of each.
+        ranks_few: True where to rank the groups of those units alone that have too many is worth the joins it takes.
+    """
+
+    types: Mapping[SqlType, str]
+    functions: Mapping[str, Spelling]
+    exact_types: frozenset[str]
+    codes_text: bool
+    orders_groups: bool
+    turns_of_rows: bool
+    ranks_few: bool
+
+    @staticmethod
+    @abstractmethod
+    def quote_name(name: str) -> str:
+        """An identifier, quoted, whatever characters are in it.
+
+        Raises:
+            InvalidText: SQL cannot hold it.
+        """
+
+    @staticmethod
+    @abstractmethod
+    def quote_text(text: str) -> str:
+        """A string constant, quoted, whatever characters are in it.
+
+        Raises:
+            InvalidText: SQL cannot hold it.
+        """
+
+    def quote_path(self, path: Sequence[str]) -> str:
+        """A name of several parts, each quoted."""
+        return ".".join(map(self.quote_name, path))
+
+    # Expressions
+
+    @abstractmethod
+    def constant(self, value: Value, sql_type: SqlType) -> str:
+        """A typed constant."""
+
+    @abstractmethod
+    def guarded(self, text: str, sql_type: SqlType) -> str:
+        """A raw number or moment, NULL where it is none that a value may be."""
+
+    @abstractmethod
+    def cast(self, text: str, source: SqlType, target: SqlType, scale: int | None) -> str:
+        """A conversion that gives NULL where the value does not fit."""
+
+    @abstractmethod
+    def as_text(self, text: str, sql_type: SqlType) -> str:
+        """A value as the text from which it is read again."""
+
+    @abstractmethod
+    def array(self, text: str) -> str:
+        """An array of numbers as what the type holds: JSON of the elements' texts."""
+
+    def is_raw(self, expression: Expr) -> bool:
+        """True where a value must be guarded."""
+        if isinstance(expression, Call):
+            return self.functions[self.adapted(expression).function].raw
+        if isinstance(expression, Cast):
+            of_floats = expression.type in (SqlType.DOUBLE, SqlType.REAL)
+            return expression.argument.type.is_text and (of_floats or expression.type.is_moment)
+        return False
+
+    @abstractmethod
+    def adapted(self, call: Call) -> Call:
+        """A call as the engine's spellings take it: its constants in the engine's words."""
+
+    @abstractmethod
+    def named_arguments(self, call: Call) -> frozenset[int]:
+        """The arguments that must have a name before the call is written."""
+
+    @abstractmethod
+    def with_names(self, text: str, given: Sequence[str]) -> str:
+        """A value in which some expressions have names: each given as `expression AS name`."""
+
+    # Numbers on their grid
+
+    @abstractmethod
+    def on_grid(self, text: str, sql_type: SqlType, grid: Grid) -> str:
+        """A number as a grid value within the grid's limits; NULL stays NULL."""
+
+    @abstractmethod
+    def grid_type(self, grid: Grid) -> str:
+        """The type in which the values of a grid are best added up."""
+
+    def off_grid(self, text: str, grid: Grid) -> str:
+        """A sum or mean of grid values as a double; the sum itself was exact."""
+        number = f"CAST({text} AS {self.types[SqlType.DOUBLE]})"
+        if grid.step.numerator != 1:
+            number = f"{number} * {grid.step.numerator}"
+        denominator = Fraction(grid.step.denominator)
+        return number if denominator == 1 else f"{number} / {self.double(denominator)}"
+
+    def whole(self, value: int) -> str:
+        """A constant as a bigint."""
+        return f"CAST({value} AS BIGINT)"
+
+    def double(self, value: Fraction) -> str:
+        """A constant in double precision."""
+        return f"CAST('{float(value)!r}' AS {self.types[SqlType.DOUBLE]})"
+
+    # Aggregates
+
+    @abstractmethod
+    def aggregate(self, call: AggregateCall | Window, argument: str, behind: str) -> str:
+        """An aggregate of an argument, with its FILTER or OVER behind it."""
+
+    def pairs(self, function: str, first: str, second: str, behind: str) -> str:
+        """An aggregate of pairs of numbers in double precision; NULL where it is no number, as of equal values."""
+        double = self.types[SqlType.DOUBLE]
+        text = f"{function}(CAST({first} AS {double}), CAST({second} AS {double})){behind}"
+        return text if function == "regr_count" else self.guarded(text, SqlType.DOUBLE)
+
+    @abstractmethod
+    def wide(self, value: int) -> str:
+        """A whole constant of a type in which its product with any count is exact."""
+
+    @abstractmethod
+    def quotient(self, number: str, by: str) -> str:
+        """A whole number that is not negative divided by one that is positive, cut; both are sums of counts."""
+
+    @abstractmethod
+    def share(self, total: str, part: int | str, count: str) -> str:
+        """A part of a sum of grid values in a number of them, exact and cut towards zero, as far as cells go."""
+
+    def histogram(self, value: str, count: str) -> str:
+        """How often there is each whole number, as a text of value:count, … in order of the values."""
+        pair = f"{self.as_text(value, SqlType.BIGINT)} || ':' || {self.as_text(count, SqlType.BIGINT)}"
+        return f"string_agg({pair}, ',' ORDER BY {value})"
+
+    # Relations
+
+    def cte(self, name: str, select: str, *, lazy: bool = False) -> str:
+        """A SELECT with a name; a lazy one is not made as a whole before it is read."""
+        return f"{name} AS {'NOT MATERIALIZED ' if lazy else ''}({select})"
+
+    @abstractmethod
+    def derived(self, select: str, alias: str = "s", *, lateral: bool = False) -> str:
+        """A SELECT as a table of FROM."""
+
+    @abstractmethod
+    def check_join(self, join: Join) -> None:
+        """Refuse a join that the engine has not.
+
+        Raises:
+            UnsupportedQuery: It has no such join.
+        """
+
+    @abstractmethod
+    def input_table(self, table: InputTable) -> str:
+        """What was made first, as a table of texts v0, v1 and so on."""
+
+    @abstractmethod
+    def series(self, start: int | date, stop: int | date, unit: str | None) -> str:
+        """A table of whole numbers, or of the first moments of a unit, as its only column s."""
+
+    @abstractmethod
+    def canonical(self, column: str, engine: EngineColumn, target: SqlType) -> str:
+        """A table's column as the one value its type gives it, NULL where it has none."""
+
+    @abstractmethod
+    def stored_type(self, engine: EngineColumn, target: SqlType) -> str:
+        """The type of a column that keeps canonical values as they are, so that they need not be made so again."""
+
+    # Groups
+
+    @abstractmethod
+    def keyed_hash(self, columns: Sequence[tuple[str, SqlType]], salt: int) -> str:
+        """A number that looks random, of the values of columns and a salt."""
+
+    @abstractmethod
+    def same(self, left: str, right: str, sql_type: SqlType) -> str:
+        """A condition of a join: equal, or both NULL."""

@@ -1,0 +1,243 @@
+"""DuckDB's SQL: TRY and TRY_CAST give NULL instead of errors, and floating-point arithmetic is silent."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date, datetime, time
+from decimal import Decimal
+from uuid import UUID
+
+from dpsql.compiler.dialects.dialect import FIRST_DAY, LAST_DAY, Dialect, spelled, standard_name, standard_text
+from dpsql.compiler.dialects.duckdb_functions import SPELLINGS
+from dpsql.compiler.ir.functions import SPREADS
+from dpsql.compiler.ir.lengths import leaves_most
+from dpsql.compiler.ir.nodes import AggregateCall, Call, Grid, Join, Value, Window
+from dpsql.compiler.ir.schema import EngineColumn, InputTable
+from dpsql.compiler.ir.walk import free_fields, relations_in
+from dpsql.errors import UnsupportedQuery
+from dpsql.sqltypes import ARRAYS, SqlType
+
+TYPES = {
+    SqlType.BOOLEAN: "BOOLEAN",
+    SqlType.SMALLINT: "SMALLINT",
+    SqlType.INTEGER: "INTEGER",
+    SqlType.BIGINT: "BIGINT",
+    SqlType.NUMERIC: "DECIMAL(38, 10)",
+    SqlType.REAL: "DOUBLE",
+    SqlType.DOUBLE: "DOUBLE",
+    SqlType.TEXT: "VARCHAR",
+    SqlType.VARCHAR: "VARCHAR",
+    SqlType.CHAR: "VARCHAR",
+    SqlType.DATE: "DATE",
+    SqlType.TIME: "TIME",
+    SqlType.TIMESTAMP: "TIMESTAMP",
+    SqlType.TIMESTAMPTZ: "TIMESTAMPTZ",
+    SqlType.INTERVAL: "INTERVAL",
+    SqlType.UUID: "UUID",
+    SqlType.JSON: "VARCHAR",
+    SqlType.BYTEA: "BLOB",
+    **dict.fromkeys(ARRAYS, "VARCHAR"),  # JSON of the elements' texts
+    SqlType.UNKNOWN: "VARCHAR",
+}
+_FLOATS = (SqlType.REAL, SqlType.DOUBLE)
+_EXACT = frozenset(
+    {
+        *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"),
+        *("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"),
+        *(f"DECIMAL({digits},{scale})" for digits in range(1, 39) for scale in range(digits + 1)),
+        *("VARCHAR", "ENUM", "UUID", "BLOB", "DATE", "TIME"),
+        *("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP WITH TIME ZONE"),
+    }
+)
+
+
+class DuckDB(Dialect):
+    """DuckDB, as the engine that holds the data and as the one of post-processing."""
+
+    quote_name = staticmethod(standard_name)
+    quote_text = staticmethod(standard_text)
+
+    types = TYPES
+    functions = spelled(SPELLINGS)
+    exact_types = _EXACT
+    codes_text = True
+    orders_groups = False
+    turns_of_rows = True
+    ranks_few = True
+
+    # Expressions
+
+    def constant(self, value: Value, sql_type: SqlType) -> str:
+        """A typed constant."""
+        target = TYPES[sql_type]
+        if value is None:
+            # A NULL of some scale would make its scale that of the values beside it, and not all of them fit.
+            return "NULL" if sql_type is SqlType.NUMERIC else f"CAST(NULL AS {target})"
+        if isinstance(value, bool):
+            return "TRUE" if value else "FALSE"
+        if isinstance(value, float | Decimal) and value == 0:
+            value = type(value)(0)  # -0 is equal to 0, and must not be told from it
+        if isinstance(value, Decimal) and sql_type is SqlType.NUMERIC:
+            return _decimal_constant(value)
+        if isinstance(value, int | Decimal | float):
+            return f"CAST({self.quote_text(str(value))} AS {target})"
+        if isinstance(value, str):
+            return self.quote_text(value) if sql_type.is_text else f"CAST({self.quote_text(value)} AS {target})"
+        if isinstance(value, date | datetime | time | UUID):
+            return f"CAST({self.quote_text(str(value))} AS {target})"
+        raise TypeError(f"no constant of type {type(value).__name__}")
+
+    def guarded(self, text: str, sql_type: SqlType) -> str:
+        """A raw number or moment, NULL where it is none that a value may be."""
+        if sql_type.is_moment:
+            kind = TYPES[sql_type]
+            return f"CASE WHEN {text} BETWEEN {kind} '{FIRST_DAY}' AND {kind} '{LAST_DAY}' THEN {text} END"
+        return f"CASE WHEN isfinite({text}) THEN {text} + 0::DOUBLE END"
+
+    def cast(self, text: str, source: SqlType, target: SqlType, scale: int | None) -> str:
+        """A conversion that gives NULL where the value does not fit."""
+        if target is SqlType.NUMERIC and scale is not None:
+            # PostgreSQL makes a numeric of the digits that a float surely has; halves are rounded in decimals.
+            number = f"printf('%.15g', TRY_CAST({text} AS DOUBLE))" if source in _FLOATS else text
+            return f"TRY_CAST({number} AS DECIMAL(38, {scale}))"
+        if source is SqlType.TIMESTAMPTZ and target is SqlType.TIME:
+            text = f"TRY_CAST({text} AS TIMESTAMP)"  # there is no such conversion at once
+        return f"TRY_CAST({text} AS {TYPES[target]})"
+
+    def as_text(self, text: str, sql_type: SqlType) -> str:
+        """A value as the text from which it is read again."""
+        return f"CAST({text} AS VARCHAR)"
+
+    def array(self, text: str) -> str:
+        """An array of numbers as JSON of their texts."""
+        return f"CAST(to_json(CAST({text} AS VARCHAR[])) AS VARCHAR)"
+
+    def adapted(self, call: Call) -> Call:
+        """A call whose beginning of a text is told by bytes, where that is all of most texts."""
+        return replace(call, function="beginning") if leaves_most(call) else call
+
+    def named_arguments(self, call: Call) -> frozenset[int]:
+        """TRY takes no subqueries: they are named beside it."""
+        within = "TRY(" in self.functions[call.function].template
+        named = within and any(relations_in(argument) for argument in call.arguments)
+        return frozenset(range(len(call.arguments))) if named else frozenset()
+
+    def with_names(self, text: str, given: Sequence[str]) -> str:
+        """A value in which some expressions have names."""
+        return f"(SELECT {text} FROM (SELECT {', '.join(given)}))"
+
+    # Numbers on their grid
+
+    def on_grid(self, text: str, sql_type: SqlType, grid: Grid) -> str:
+        """A number as a grid value within the grid's limits; NULL stays NULL.
+
+        Limits are below 2^50, so the nearest double of a limit rounds to that limit: clamping first is enough.
+        """
+        if sql_type.is_integer and grid.step == 1:
+            return _inside(text, self.whole(grid.lower), self.whole(grid.upper))
+        low, high = (self.double(end * grid.step) for end in (grid.lower, grid.upper))
+        number = _inside(f"CAST({text} AS DOUBLE)", low, high)
+        return f"CAST(round({number} * {self.double(1 / grid.step)}) AS BIGINT)"
+
+    def grid_type(self, grid: Grid) -> str:
+        """Sums of either type are hugeints."""
+        return "INTEGER" if max(abs(grid.lower), abs(grid.upper)) < 2**31 else "BIGINT"
+
+    # Aggregates
+
+    def aggregate(self, call: AggregateCall | Window, argument: str, behind: str) -> str:
+        """An aggregate of an argument, with its FILTER or OVER behind it."""
+        text = f"{call.function}({argument}){behind}"
+        if call.grid is not None:
+            return self.off_grid(text, call.grid)
+        if call.function == "sum" and call.type.is_integer:
+            return f"TRY_CAST({text} AS {TYPES[call.type]})"
+        if call.function in SPREADS:
+            return f"{call.function}(CAST({argument} AS DOUBLE)){behind}"
+        return text
+
+    def wide(self, value: int) -> str:
+        """A whole constant of a type in which its product with any count is exact."""
+        return f"CAST({value} AS HUGEINT)"
+
+    def quotient(self, number: str, by: str) -> str:
+        """A whole number divided by another, cut."""
+        return f"{number} // {by}"
+
+    def share(self, total: str, part: int | str, count: str) -> str:
+        """A part of a sum of grid values, cut towards zero."""
+        return f"{total} * {part} // {count}"
+
+    # Relations
+
+    def derived(self, select: str, alias: str = "s", *, lateral: bool = False) -> str:
+        """A SELECT as a table of FROM, which may always refer to what stands left of it."""
+        return f"({select})"
+
+    def check_join(self, join: Join) -> None:
+        """Refuse subqueries in the condition of a LATERAL outer join, as DuckDB does once it binds one."""
+        is_lateral = not free_fields(join.right).isdisjoint(join.left.fields)
+        if join.kind == "left" and is_lateral and join.condition is not None and relations_in(join.condition):
+            raise UnsupportedQuery(
+                "LEFT JOIN LATERAL is only supported without subqueries in its condition",
+                hint="Move the subquery into the LATERAL subquery, or to WHERE.",
+            )
+
+    def input_table(self, table: InputTable) -> str:
+        """What was made first: no table of a policy has a dot in its name."""
+        return f'temp.main."input.{table.index}"'
+
+    def series(self, start: int | date, stop: int | date, unit: str | None) -> str:
+        """A table of whole numbers, or of the first moments of a unit, as its only column s."""
+        step = "1" if unit is None else f"INTERVAL 1 {unit}"
+        low, high = (str(end) if unit is None else f"TIMESTAMP '{end}'" for end in (start, stop))
+        return f"(SELECT unnest(generate_series({low}, {high}, {step})) AS s)"
+
+    def canonical(self, column: str, engine: EngineColumn, target: SqlType) -> str:
+        """A table's column as the one value its type gives it, NULL where it has none."""
+        if target.is_text:
+            return f'CAST({column} AS VARCHAR) COLLATE "C"'
+        if target.is_array:
+            return f"CAST(to_json({_element_texts(column, engine)}) AS VARCHAR)"
+        if target is SqlType.JSON:
+            return f"CAST({column} AS VARCHAR)"
+        kind = self.stored_type(engine, target)
+        value = column if engine.type_name == kind else f"TRY_CAST({column} AS {kind})"
+        return self.guarded(value, target) if target in _FLOATS or target.is_moment else value
+
+    def stored_type(self, engine: EngineColumn, target: SqlType) -> str:
+        """The type of canonical values."""
+        both = target is SqlType.NUMERIC and engine.sql_type is SqlType.NUMERIC
+        return engine.type_name if both else TYPES[target]
+
+    # Groups
+
+    def keyed_hash(self, columns: Sequence[tuple[str, SqlType]], salt: int) -> str:
+        """Twice, for DuckDB's hash of several columns mixes the last one too little to be uniform over salts."""
+        return f"hash(hash({', '.join(name for name, _ in columns)}, {salt}))"
+
+    def same(self, left: str, right: str, sql_type: SqlType) -> str:
+        """A condition of a join: equal, or both NULL."""
+        return f"{left} IS NOT DISTINCT FROM {right}"
+
+
+def _decimal_constant(value: Decimal) -> str:
+    """A decimal of just its digits, or a double where it has more than a decimal can."""
+    exponent = value.as_tuple().exponent
+    scale = max(0, -exponent) if isinstance(exponent, int) else 0
+    precision = scale + max(value.adjusted() + 1, 1)
+    if precision > 38:
+        return f"CAST({standard_text(str(value))} AS DOUBLE)"
+    return f"CAST({value:f} AS DECIMAL({precision}, {scale}))"
+
+
+def _element_texts(column: str, engine: EngineColumn) -> str:
+    """A list of texts, as deep as the column's lists are; bytes in hexadecimal digits."""
+    if engine.sql_type is SqlType.BYTEA_ARRAY:
+        return f"list_transform({column}, lambda e: hex(e))"
+    nesting = "[]" * len(re.findall(r"\[\d*\]", engine.type_name))
+    return f"CAST({column} AS VARCHAR{nesting})"
+
+
+def _inside(text: str, low: str, high: str) -> str:
+    return f"CASE WHEN {text} < {low} THEN {low} WHEN {text} > {high} THEN {high} ELSE {text} END"

@@ -1,0 +1,173 @@
+"""DuckDB's own spellings of the allow-list, total for every value.
+
+TRY gives NULL where an error would be. NaN and infinities are silent, and moments may leave the years 1 to 9999:
+such a value is `raw` until it is guarded.
+"""
+
+from dpsql.compiler.ir.functions import EXTRACT_PARTS, MAX_SCANNED, MAX_TEXT, OTHER_UNITS, TRUNC_UNITS, Spelling
+from dpsql.textformat import FALSE_WORDS, TRUE_WORDS
+
+
+def _float(template: str) -> Spelling:
+    return Spelling(template, raw=True)
+
+
+def _arithmetic(template: str) -> Spelling:
+    return Spelling(template, raw=True, passes_raw=True)
+
+
+def _tried(template: str) -> Spelling:
+    return Spelling(f"TRY({template})")
+
+
+def _moment(template: str) -> Spelling:
+    return Spelling(f"TRY({template})", raw=True)
+
+
+def _searched(template: str) -> Spelling:
+    """A regular expression, over so much text that its time is bounded."""
+    return Spelling(template.replace("SUBJECT", f"left({{0}}, {MAX_TEXT})"))
+
+
+def _text(template: str) -> Spelling:
+    return _searched(f"left({template}, {MAX_TEXT})")
+
+
+_SEEN = f"left({{0}}, {MAX_SCANNED})"
+_BLANKS = r"[ \t\n\r\f\v]*"
+
+
+def _readable(pattern: str) -> Spelling:
+    """Text that PostgreSQL reads as a value of some type, NULL where it is anything else."""
+    escaped = pattern.replace("{", "{{").replace("}", "}}")
+    guard = f"regexp_full_match({_SEEN}, '{_BLANKS}{escaped}{_BLANKS}')"
+    return Spelling(
+        f"CASE WHEN {guard} THEN trim({_SEEN}, chr(32) || chr(9) || chr(10) || chr(11) || chr(12) || chr(13)) END"
+    )
+
+
+_FRACTION_PARTS = {
+    "second": "(TRY(extract(microsecond FROM {0})) / 1e6)",
+    "milliseconds": "(TRY(extract(microsecond FROM {0})) / 1e3)",
+    "epoch": "TRY(extract(epoch FROM {0}))",
+}
+
+_UNITS = {
+    **{unit: f"date_trunc('{unit}', {{0}})" for unit in OTHER_UNITS},
+    # The first year of a century and of a millennium ends in 01.
+    "millennium": "date_trunc('year', {0}) - to_years(CAST((extract(year FROM {0}) - 1) % 1000 AS INTEGER))",
+    "century": "date_trunc('year', {0}) - to_years(CAST((extract(year FROM {0}) - 1) % 100 AS INTEGER))",
+    "microseconds": "{0}",
+}
+
+_UNIT_DAYS = 86_400_000_000
+_MICROSECONDS = "(epoch_us({0}) - epoch_us({1}))"
+
+_DOUBLE_DIGITS = (
+    # PostgreSQL turns to an exponent at 1e15, DuckDB at 1e16.
+    "CASE WHEN abs({0}) >= 1e15 AND abs({0}) < 1e16 THEN regexp_replace(regexp_replace("
+    r"replace(CAST({0} AS VARCHAR), '.', ''), '^(-?[0-9])([0-9]*?)0*$', '\1.\2'), '\.$', '') || 'e+15' "
+    r"ELSE regexp_replace(CAST({0} AS VARCHAR), '\.0$', '') END"
+)
+
+_WORD = f"lower(trim({_SEEN}, chr(32) || chr(9) || chr(10) || chr(11) || chr(12) || chr(13)))"
+
+SPELLINGS: dict[str, Spelling] = {
+    # Numbers
+    "int_add": _tried("{0} + {1}"),
+    "int_subtract": _tried("{0} - {1}"),
+    "int_multiply": _tried("{0} * {1}"),
+    "int_divide": _tried("{0} // {1}"),
+    # The least number has no opposite, and so no quotient by -1, but a remainder it has.
+    "int_modulo": Spelling("CASE WHEN {1} = -1 THEN {0} - {0} ELSE TRY({0} % {1}) END"),
+    "int_negate": _tried("-{0}"),
+    "int_abs": _tried("abs({0})"),
+    "gcd": _tried("gcd({0}, {1})"),
+    "lcm": _tried("lcm({0}, {1})"),
+    "bit_xor": Spelling("xor({0}, {1})"),
+    "add": _arithmetic("({0} + {1})"),
+    "subtract": _arithmetic("({0} - {1})"),
+    "multiply": _arithmetic("({0} * {1})"),
+    "divide": _float("({0} / {1})"),
+    "modulo": _float("({0} % {1})"),
+    "negate": _arithmetic("(-{0})"),
+    "log": _float("TRY(log(nullif({0}, 0), {1}))"),
+    "power": _float("pow({0}, {1})"),
+    "sign": _float("CAST(sign({0}) AS DOUBLE)"),
+    "round": _float("round_even({0}, 0)"),
+    "round_digits": _tried("round({0}, {1})"),
+    "trunc_digits": _tried("trunc({0}, {1})"),
+    "width_bucket": _tried(
+        "CASE WHEN {0} IS NULL THEN NULL WHEN {0} < {1} THEN 0 WHEN {0} >= {2} THEN {3} + 1 "
+        "ELSE least(TRY_CAST(floor({3} * (({0} - {1}) / ({2} - {1}))) AS BIGINT), {3} - 1) + 1 END",
+    ),
+    # Text
+    "like": Spelling("({0} LIKE {1})"),
+    "like_pattern": Spelling(f"regexp_matches({_SEEN}, {{1}})"),
+    "regexp_like": _searched("regexp_matches(SUBJECT, {1})"),
+    "regexp_count": _searched("len(regexp_extract_all(SUBJECT, {1}))"),
+    "regexp_substring": _searched("CASE WHEN regexp_matches(SUBJECT, {1}) THEN regexp_extract(SUBJECT, {1}, {2}) END"),
+    "regexp_replace": _text("regexp_replace(SUBJECT, {1}, {2}, {3})"),
+    "lower": Spelling(f"lower({_SEEN})"),
+    "upper": Spelling(f"upper({_SEEN})"),
+    "initcap": _text(
+        "array_to_string(list_transform(regexp_extract_all(SUBJECT, '[\\pL\\pN]+|[^\\pL\\pN]+'), "
+        "lambda word: upper(left(word, 1)) || lower(substring(word, 2))), '')"
+    ),
+    "octet_length": Spelling("strlen({0})"),
+    "reverse": Spelling("array_to_string(list_reverse(string_split({0}, '')), '')"),
+    "beginning": Spelling("CASE WHEN strlen({0}) <= {1} THEN {0} ELSE left({0}, {1}) END"),
+    "substring_from": Spelling("CASE WHEN {1} IS NOT NULL THEN substring({0}, greatest({1}, 1)) END"),
+    "substring_for": Spelling(
+        "CASE WHEN {1} IS NOT NULL AND {2} >= 0 "
+        "THEN substring({0}, greatest({1}, 1), greatest({1} + {2} - greatest({1}, 1), 0)) END",
+    ),
+    "trim": Spelling(f"trim({_SEEN}, {{1}})"),
+    "repeat": Spelling(
+        f"TRY(rpad({{0}}, CAST(least({{1}} * length({{0}}), {MAX_TEXT}) AS INTEGER), {{0}}))",
+    ),
+    "number_digits": Spelling("printf({1}, TRY_CAST({0} AS DOUBLE))"),
+    # Conversions
+    "integer_text": _readable("[+-]?[0-9]+"),
+    "number_text": _readable("[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?"),
+    "date_text": _readable("[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([ T][0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6})?)?)?"),
+    "time_text": _readable("[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6})?)?"),
+    "text_to_boolean": Spelling(
+        f"CASE WHEN {_WORD} IN {TRUE_WORDS} THEN true WHEN {_WORD} IN {FALSE_WORDS} THEN false END"
+    ),
+    "float_to_text": Spelling(_DOUBLE_DIGITS),
+    # Dates, times and intervals
+    "date_add": _moment("{0} + {1}"),
+    "date_subtract": _moment("{0} - {1}"),
+    "days_between": _tried("{0} - {1}"),
+    "date_at": _moment("{0} + {1}"),
+    "moment_add": _moment("{0} + {1}"),
+    "moment_subtract": _moment("{0} - {1}"),
+    "moments_between": _tried(
+        f"to_days(CAST({_MICROSECONDS} // {_UNIT_DAYS} AS INTEGER)) + to_microseconds({_MICROSECONDS} % {_UNIT_DAYS})"
+    ),
+    "times_between": _tried(f"to_microseconds{_MICROSECONDS}"),
+    "time_add": _tried("{0} + {1}"),
+    "time_subtract": _tried("{0} - {1}"),
+    "age": _tried("age({0}, {1})"),
+    "interval_add": _tried("{0} + {1}"),
+    "interval_subtract": _tried("{0} - {1}"),
+    "interval_negate": _tried("-{0}"),
+    "interval_multiply": _tried("{0} * {1}"),
+    "interval_divide": _tried("{0} / {1}"),
+    "make_date": _moment("make_date({0}, {1}, {2})"),
+    "make_time": _tried("make_time({0}, {1}, {2})"),
+    "make_timestamp": _moment("make_timestamp({0}, {1}, {2}, {3}, {4}, {5})"),
+    "from_epoch": _moment("to_timestamp({0})"),
+    "read_moment": _moment(
+        "CASE WHEN regexp_full_match({0}, {2}) THEN TRY_STRPTIME({0}, {1}) END",
+    ),
+    "at_zone": _moment("timezone({1}, {0})"),
+    "date_bin": _moment("time_bucket({0}, {1}, {2})"),
+    "month_name": _tried("monthname({0})"),
+    "day_name": _tried("dayname({0})"),
+    **{f"extract_{part}": _tried(f"extract({part} FROM {{0}})") for part in EXTRACT_PARTS},
+    **{f"extract_{part}": Spelling(template) for part, template in _FRACTION_PARTS.items()},
+    **{f"date_trunc_{unit}": _moment(f"date_trunc('{unit}', {{0}})") for unit in TRUNC_UNITS},
+    **{f"trunc_to_{unit}": _moment(template) for unit, template in _UNITS.items()},
+}

@@ -1,0 +1,1 @@
+"""Lowering of expressions: one family of expressions a file."""

@@ -1,0 +1,313 @@
+"""arithmetic: operators and functions of numbers; integers stay integers, all else is double precision."""
+
+from collections.abc import Callable
+from decimal import Decimal
+from math import pi
+
+from sqlglot import exp
+
+from dpsql.compiler.expressions.calls import Arguments, Called
+from dpsql.compiler.expressions.datetimes import interval_arithmetic, is_temporal, moment_arithmetic
+from dpsql.compiler.ir.nodes import Call, Cast, Expr, Literal
+from dpsql.compiler.scope.lowering import Lowering, Method
+from dpsql.compiler.sql.constant_folding import computed_interval
+from dpsql.compiler.sql.literals import number
+from dpsql.errors import DatatypeMismatch, InvalidParameter, UnsupportedQuery
+from dpsql.sqltypes import SqlType
+
+MAX_BUCKETS = 100_000
+MAX_DIGITS = 15
+MAX_FOLDED = 27
+"""Digits up to which Python's decimals are exact."""
+
+_BINARY: dict[type[exp.Expr], tuple[str, str]] = {
+    exp.Add: ("add", "+"),
+    exp.Sub: ("subtract", "-"),
+    exp.Mul: ("multiply", "*"),
+    exp.Div: ("divide", "/"),
+    exp.Mod: ("modulo", "%"),
+}
+_BITS: dict[type[exp.Expr], tuple[str, str]] = {
+    exp.BitwiseAnd: ("bit_and", "&"),
+    exp.BitwiseOr: ("bit_or", "|"),
+    exp.BitwiseXor: ("bit_xor", "#"),
+}
+_WIDTHS = {SqlType.SMALLINT: 16, SqlType.INTEGER: 32, SqlType.BIGINT: 64}
+
+
+def _arithmetic(lowering: Lowering, node: exp.Binary) -> Expr:
+    lowering.only(node, "this", "expression", "typed", "safe")
+    left, right = lowering.lower(node.this), lowering.lower(node.expression)
+    if SqlType.INTERVAL in (left.type, right.type):
+        return interval_arithmetic(lowering, node, left, right)
+    if is_temporal(left.type) or is_temporal(right.type):
+        return moment_arithmetic(lowering, node, left, right)
+    name, symbol = _BINARY[type(node)]
+    return _of_numbers(lowering, node, name, symbol, left, right)
+
+
+def _of_numbers(lowering: Lowering, node: exp.Expr, name: str, symbol: str, left: Expr, right: Expr) -> Expr:
+    if left.type is SqlType.UNKNOWN and right.type is SqlType.UNKNOWN:
+        left = lowering.coercion.to(left, SqlType.DOUBLE, lowering.at(node))
+    folded = _folded(name, left, right)
+    if folded is not None:
+        return folded
+    left, right = lowering.coercion.unify((left, right), lowering.at(node))
+    if not left.type.is_number:
+        raise DatatypeMismatch(f"operator {symbol} needs numbers, not {left.type.value}", position=lowering.at(node))
+    if left.type.is_integer:
+        return Call(f"int_{name}", (left, right), left.type)
+    floats = tuple(lowering.coercion.to(side, SqlType.DOUBLE) for side in (left, right))
+    return Call(name, floats, SqlType.DOUBLE)
+
+
+_EXACT: dict[str, Callable[[Decimal, Decimal], Decimal]] = {
+    "add": lambda a, b: a + b,
+    "subtract": lambda a, b: a - b,
+    "multiply": lambda a, b: a * b,
+}
+
+
+def _folded(name: str, left: Expr, right: Expr) -> Literal | None:
+    """What numeric constants give, exactly: 0.06 + 0.01 is 0.07, which no float is."""
+    if name not in _EXACT or SqlType.NUMERIC not in (left.type, right.type):
+        return None
+    if not isinstance(left, Literal) or not isinstance(right, Literal):
+        return None
+    if not isinstance(left.value, int | Decimal) or not isinstance(right.value, int | Decimal):
+        return None
+    found = _EXACT[name](Decimal(left.value), Decimal(right.value))
+    exact = len(found.as_tuple().digits) <= MAX_FOLDED
+    return Literal(found, SqlType.NUMERIC) if exact else None
+
+
+def _bits(lowering: Lowering, node: exp.Binary) -> Expr:
+    name, symbol = _BITS[type(node)]
+    sides = lowering.coercion.unify((lowering.lower(node.this), lowering.lower(node.expression)), lowering.at(node))
+    if not sides[0].type.is_integer:
+        raise DatatypeMismatch(
+            f"operator {symbol} needs integers, not {sides[0].type.value}", position=lowering.at(node)
+        )
+    return Call(name, sides, sides[0].type)
+
+
+def _bit_not(lowering: Lowering, node: exp.BitwiseNot) -> Expr:
+    argument = _whole_number(lowering, node.this, "~")
+    return Call("bit_not", (argument,), argument.type)
+
+
+def _whole_number(lowering: Lowering, node: exp.Expr, symbol: str) -> Expr:
+    argument = lowering.number(node)
+    if not argument.type.is_integer:
+        raise DatatypeMismatch(
+            f"operator {symbol} needs integers, not {argument.type.value}", position=lowering.at(node)
+        )
+    return argument
+
+
+def _shift(lowering: Lowering, node: exp.Binary) -> Expr:
+    """Shifts by a constant; to the left it is a multiplication, NULL where bits would be lost."""
+    left = isinstance(node, exp.BitwiseLeftShift)
+    argument = _whole_number(lowering, node.this, "<<" if left else ">>")
+    width = _WIDTHS[argument.type]
+    count = lowering.whole(node.expression, "<<" if left else ">>", 0, width - 2).value
+    if not isinstance(count, int):
+        return Literal(None, argument.type)
+    if left:
+        return Call("int_multiply", (argument, Literal(2**count, argument.type)), argument.type)
+    return Call("shift_right", (argument, Literal(count, argument.type)), argument.type)
+
+
+def _negation(lowering: Lowering, node: exp.Neg) -> Expr:
+    if isinstance(node.this, exp.Literal) and not node.this.is_string:
+        return _negated_literal(number(str(node.this.this), lowering.at(node)))
+    argument = lowering.lower(node.this)
+    if argument.type is SqlType.INTERVAL:
+        return computed_interval(Call("interval_negate", (argument,), SqlType.INTERVAL))
+    if argument.type.is_integer:
+        return Call("int_negate", (argument,), argument.type)
+    if argument.type is not SqlType.UNKNOWN and not argument.type.is_number:
+        raise DatatypeMismatch(f"operator - needs numbers, not {argument.type.value}", position=lowering.at(node))
+    return Call("negate", (lowering.coercion.to(argument, SqlType.DOUBLE, lowering.at(node)),), SqlType.DOUBLE)
+
+
+def _negated_literal(literal: Literal) -> Literal:
+    value = literal.value
+    if not isinstance(value, int | Decimal):
+        raise TypeError("a number is an int or a Decimal")
+    return Literal(-value, literal.type)
+
+
+def _power(lowering: Lowering, node: exp.Pow) -> Expr:
+    return Call("power", (lowering.double(node.this), lowering.double(node.expression)), SqlType.DOUBLE)
+
+
+def _root(lowering: Lowering, node: exp.Expr) -> Expr:
+    name = "sqrt" if isinstance(node, exp.Sqrt) else "cbrt"
+    return Call(name, (lowering.double(node.this),), SqlType.DOUBLE)
+
+
+def _float(name: str) -> Called:
+    """A function of double precision numbers, as many as it is called with."""
+
+    def lower(call: Arguments) -> Expr:
+        return Call(name, tuple(call.double(index) for index in range(len(call))), SqlType.DOUBLE)
+
+    return lower
+
+
+def _operator(name: str, symbol: str) -> Called:
+    """A function that is an operator by another name."""
+
+    def lower(call: Arguments) -> Expr:
+        return _of_numbers(call.lowering, call.node, name, symbol, call.number(0), call.number(1))
+
+    return lower
+
+
+def _abs(call: Arguments) -> Expr:
+    argument = call.number(0)
+    if argument.type.is_integer:
+        return Call("int_abs", (argument,), argument.type)
+    return Call("abs", (call.double(0),), SqlType.DOUBLE)
+
+
+def _div(call: Arguments) -> Expr:
+    """The whole part of a quotient, as numeric."""
+    quotient = _operator("divide", "/")(call)
+    if not quotient.type.is_integer:
+        quotient = Call("trunc", (quotient,), SqlType.DOUBLE)
+    return Cast(quotient, SqlType.NUMERIC, 0)
+
+
+def _log(call: Arguments) -> Expr:
+    return _float("log10" if len(call) == 1 else "log")(call)
+
+
+def _common_divisor(name: str) -> Called:
+    def lower(call: Arguments) -> Expr:
+        sides = (call.bigint(0), call.bigint(1))
+        known = [value.type for value in call.values if value.type.is_integer]
+        target = max(known, key=list(_WIDTHS).index, default=SqlType.BIGINT)
+        return Cast(Call(name, sides, SqlType.BIGINT), target)
+
+    return lower
+
+
+def _pi(_call: Arguments) -> Expr:
+    return Literal(pi, SqlType.DOUBLE)
+
+
+def _rounding(name: str) -> Called:
+    """FLOOR or CEIL."""
+
+    def lower(call: Arguments) -> Expr:
+        argument = call.number(0)
+        if argument.type.is_integer:
+            return argument
+        rounded = Call(name, (call.double(0),), SqlType.DOUBLE)
+        return Cast(rounded, SqlType.NUMERIC, 0) if argument.type is SqlType.NUMERIC else rounded
+
+    return lower
+
+
+def _round(call: Arguments) -> Expr:
+    """To a whole number, or to a constant count of digits as numeric; halves of a float to even, of others away."""
+    argument = call.number(0)
+    if len(call) == 1 and argument.type in (SqlType.DOUBLE, SqlType.REAL):
+        return Call("round", (call.double(0),), SqlType.DOUBLE)
+    if len(call) == 1 and argument.type.is_integer:
+        return argument
+    digits = _digits(call)
+    if digits is None:
+        return Literal(None, SqlType.NUMERIC)
+    if digits >= 0:
+        return Cast(argument, SqlType.NUMERIC, digits)
+    return Call("round_digits", (_exact(argument), Literal(digits, SqlType.INTEGER)), SqlType.NUMERIC)
+
+
+def _trunc(call: Arguments) -> Expr:
+    argument = call.number(0)
+    if len(call) == 1 and argument.type in (SqlType.DOUBLE, SqlType.REAL):
+        return Call("trunc", (call.double(0),), SqlType.DOUBLE)
+    if len(call) == 1 and argument.type.is_integer:
+        return argument
+    digits = _digits(call)
+    if digits is None:
+        return Literal(None, SqlType.NUMERIC)
+    return Call("trunc_digits", (_exact(argument), Literal(digits, SqlType.INTEGER)), SqlType.NUMERIC)
+
+
+def _digits(call: Arguments) -> int | None:
+    return call.whole(1, -MAX_DIGITS, MAX_DIGITS) if len(call) == 2 else 0
+
+
+def _exact(argument: Expr) -> Expr:
+    """A number as numeric, with as many digits after the point as there may be."""
+    return argument if argument.type is SqlType.NUMERIC else Cast(argument, SqlType.NUMERIC, MAX_DIGITS)
+
+
+def _width_bucket(call: Arguments) -> Expr:
+    """Buckets of equal width; limits that go down are those of the negated number that go up."""
+    count = call.whole(3, 1, MAX_BUCKETS)
+    subject = call.double(0)
+    low, high = (_limit(call, index) for index in (1, 2))
+    if count is None or low is None or high is None:
+        return Literal(None, SqlType.INTEGER)
+    if low == high:
+        raise InvalidParameter("lower bound cannot equal upper bound", position=call.at(1))
+    if low > high:
+        subject, low, high = Call("negate", (subject,), SqlType.DOUBLE), -low, -high
+    if high - low == float("inf"):
+        raise InvalidParameter("the bounds of WIDTH_BUCKET are too far apart", position=call.at(1))
+    fixed = (Literal(low, SqlType.DOUBLE), Literal(high, SqlType.DOUBLE), Literal(count, SqlType.BIGINT))
+    return Cast(Call("width_bucket", (subject, *fixed), SqlType.BIGINT), SqlType.INTEGER)
+
+
+def _limit(call: Arguments, index: int) -> float | None:
+    """A constant limit, also one that is converted; None where it is NULL, or not known yet."""
+    limit = call.double(index)
+    while isinstance(limit, Cast):
+        limit = limit.argument
+    if not isinstance(limit, Literal):
+        raise UnsupportedQuery(
+            "the bounds of WIDTH_BUCKET must be constants",
+            hint="Give the bounds and the number of buckets as constants.",
+            position=call.at(index),
+        )
+    return float(limit.value) if isinstance(limit.value, int | float | Decimal) else None
+
+
+METHODS: dict[type[exp.Expr], Method] = {
+    **dict.fromkeys(_BINARY, _arithmetic),
+    **dict.fromkeys(_BITS, _bits),
+    exp.BitwiseNot: _bit_not,
+    exp.BitwiseLeftShift: _shift,
+    exp.BitwiseRightShift: _shift,
+    exp.Neg: _negation,
+    exp.Pow: _power,
+    exp.Sqrt: _root,
+    exp.Cbrt: _root,
+}
+CALLED: dict[str, Called] = {
+    "abs": _abs,
+    "sign": _float("sign"),
+    "ceil": _rounding("ceil"),
+    "ceiling": _rounding("ceil"),
+    "floor": _rounding("floor"),
+    "round": _round,
+    "trunc": _trunc,
+    "mod": _operator("modulo", "%"),
+    "div": _div,
+    "power": _float("power"),
+    "pow": _float("power"),
+    "log": _log,
+    "log10": _float("log10"),
+    "pi": _pi,
+    "gcd": _common_divisor("gcd"),
+    "lcm": _common_divisor("lcm"),
+    "width_bucket": _width_bucket,
+    **{name: _float(name) for name in ("sqrt", "cbrt", "exp", "ln", "degrees", "radians", "atan2")},
+    **{name: _float(name) for name in ("sin", "cos", "tan", "cot", "asin", "acos", "atan")},
+    **{name: _float(name) for name in ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh")},
+}

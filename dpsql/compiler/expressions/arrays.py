@@ -1,0 +1,59 @@
+"""arrays: the items of an array that stands after ANY or ALL: a constructor, a quoted literal or a placeholder."""
+
+import re
+
+from sqlglot import exp
+
+from dpsql.compiler.scope.lowering import MAX_PARAMETERS, Lowering, placeholder
+from dpsql.errors import InvalidText, QueryTooComplex
+
+MAX_ITEMS = 5_000
+_ITEM = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,{}"\\]+?))\s*(,|$)', re.S)
+
+
+def array_items(lowering: Lowering, node: exp.Expr) -> list[exp.Expr] | None:
+    """The items; None of what is no array of these.
+
+    Raises:
+        InvalidText: A literal cannot be read.
+        QueryTooComplex: There are too many.
+        DatatypeMismatch: The value of a placeholder is no list.
+    """
+    items = _items(lowering, node)
+    if items is not None and len(items) > MAX_ITEMS:
+        raise QueryTooComplex(f"an array may have at most {MAX_ITEMS:,} items here", position=lowering.at(node))
+    return items
+
+
+def _items(lowering: Lowering, node: exp.Expr) -> list[exp.Expr] | None:
+    if isinstance(node, exp.Array):
+        return list(node.expressions)
+    if isinstance(node, exp.Literal) and node.is_string:
+        return [exp.Null() if item is None else exp.Literal.string(item) for item in _read(lowering, node)]
+    given = placeholder(node)
+    if given is not None and given < MAX_PARAMETERS:
+        found = lowering.parameters.elements(given, lowering.at(node))
+        return [exp.Parameter(this=exp.Literal.number(index + 1)) for index in found]
+    if isinstance(node, exp.Cast) and isinstance(node.to, exp.DataType) and node.to.this == exp.DType.ARRAY:
+        items = _items(lowering, node.this)
+        (element,) = node.to.expressions
+        return None if items is None else [exp.Cast(this=item, to=element.copy()) for item in items]
+    return None
+
+
+def _read(lowering: Lowering, node: exp.Literal) -> list[str | None]:
+    """The items of '{a,"b c",NULL}'."""
+    text = str(node.this).strip()
+    inner, found, at = text[1:-1], list[str | None](), 0
+    if not (text.startswith("{") and text.endswith("}") and len(text) > 1):
+        raise InvalidText(f'malformed array literal: "{text[:64]}"', position=lowering.at(node))
+    while inner.strip() and at <= len(inner):
+        match = _ITEM.match(inner, at)
+        if match is None:
+            raise InvalidText(f'malformed array literal: "{text[:64]}"', position=lowering.at(node))
+        quoted, plain, more = match.groups()
+        found.append(
+            re.sub(r"\\(.)", r"\1", quoted, flags=re.S) if plain is None else None if plain.upper() == "NULL" else plain
+        )
+        at = match.end() if more else len(inner) + 1
+    return found

@@ -1,0 +1,516 @@
+"""The closed intermediate form: what has no constructor here goes no further.
+
+Rule 1: every node is frozen and typed; a type is never guessed again after lowering.
+Rule 2: columns are fields with an identity of their own; names that analysts wrote end at lowering.
+Rule 3: a privacy status is a Python type: Public, Protected, Released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, time
+from decimal import Decimal
+from fractions import Fraction
+from uuid import UUID
+
+from dpsql.policy import PolicyColumn, Table
+from dpsql.sqltypes import SqlType
+
+Value = bool | int | float | Decimal | str | date | datetime | time | UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of a relation; `number` is unique within one compiled query."""
+
+    number: int
+    type: SqlType
+
+    def __hash__(self) -> int:
+        """Of the number alone: sets of fields are in one order in every process."""
+        return self.number
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Numbers as whole multiples of a step, so that their sums are exact.
+
+    Attributes:
+        step: What one grid unit is worth.
+        lower: Least grid value after clamping.
+        upper: Greatest grid value after clamping.
+    """
+
+    step: Fraction
+    lower: int
+    upper: int
+
+    @property
+    def centre(self) -> int:
+        """The grid value that means are measured from."""
+        return (self.lower + self.upper) // 2
+
+
+# Expressions
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A reference to a field of the input relation."""
+
+    field: Field
+
+    @property
+    def type(self) -> SqlType:
+        """The field's type."""
+        return self.field.type
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A typed constant; UNKNOWN is a quoted literal whose type its place decides.
+
+    `parameter` is the 0-based index of a placeholder whose value is not known yet.
+    """
+
+    value: Value
+    type: SqlType
+    parameter: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function or operator of the allow-list, by its name there."""
+
+    function: str
+    arguments: tuple[Expr, ...]
+    type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """CASE WHEN condition THEN value … ELSE default END."""
+
+    branches: tuple[tuple[Expr, Expr], ...]
+    default: Expr
+    type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """A conversion that gives NULL where the value does not fit; `scale` is for numeric(p, s)."""
+
+    argument: Expr
+    type: SqlType
+    scale: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InList:
+    """argument IN (items): constants only."""
+
+    argument: Expr
+    items: tuple[Literal, ...]
+    type: SqlType = SqlType.BOOLEAN
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The rows that a window function sees, relative to its own row.
+
+    Attributes:
+        by_rows: True for ROWS, False for RANGE (which counts peers).
+        start: Rows before (negative) or after the row; None is the partition's first row.
+        end: The same; None is the partition's last row.
+    """
+
+    by_rows: bool
+    start: int | None
+    end: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window function; `frame` is None for SQL's own default, `grid` is what numbers are added up on."""
+
+    function: str
+    arguments: tuple[Expr, ...]
+    partition: tuple[Expr, ...]
+    order: tuple[Order, ...]
+    frame: Frame | None
+    type: SqlType
+    grid: Grid | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """True where a relation, which may refer to fields of the row outside it, has a row."""
+
+    relation: Relation
+    type: SqlType = SqlType.BOOLEAN
+
+
+@dataclass(frozen=True, slots=True)
+class InRelation:
+    """argument IN (the only field of a relation), with SQL's meaning of NULL."""
+
+    argument: Expr
+    relation: Relation
+    type: SqlType = SqlType.BOOLEAN
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """The only field of a relation of one row at the most; NULL where it has none."""
+
+    relation: Relation
+    type: SqlType
+
+
+Expr = Column | Literal | Call | Case | Cast | InList | Window | Exists | InRelation | Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One ORDER BY term."""
+
+    expression: Expr
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateCall:
+    """An aggregate of an argument (None: of rows), over the rows that pass the filter.
+
+    `grid` is what numbers are added up on where the sum must be exact; `other` is a second argument; `fractions` are
+    those of percentiles, of which an array may have several.
+    """
+
+    function: str
+    argument: Expr | None
+    distinct: bool
+    filter: Expr | None
+    type: SqlType
+    grid: Grid | None = None
+    other: Expr | None = None
+    fractions: tuple[Decimal, ...] = ()
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        """The arguments and the filter, as far as there are any."""
+        return tuple(part for part in (self.argument, self.other, self.filter) if part is not None)
+
+
+# Relations
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A table of the policy; `columns[i]` gives `fields[i]`, canonical for its type."""
+
+    table: Table
+    columns: tuple[PolicyColumn, ...]
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UnitScan:
+    """A protected table with its hidden unit: rows without a unit are not there.
+
+    `columns[i]` gives `column_fields[i]`; `unit_field` carries the unit, reached along the table's `unit_via` path.
+    """
+
+    table: Table
+    columns: tuple[PolicyColumn, ...]
+    column_fields: tuple[Field, ...]
+    unit_field: Field
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The columns' fields, then the unit."""
+        return (*self.column_fields, self.unit_field)
+
+
+@dataclass(frozen=True, slots=True)
+class SystemScan:
+    """A relation of schema dpsql, made from policy and ledger while the query runs."""
+
+    name: str
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Constant rows."""
+
+    fields: tuple[Field, ...]
+    rows: tuple[tuple[Literal, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Every integer, or every first day of `unit`, from `start` to `stop` inclusive."""
+
+    fields: tuple[Field, ...]
+    start: int | date
+    stop: int | date
+    unit: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """The rows for which the condition is true."""
+
+    input: Relation
+    condition: Expr
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The input's fields."""
+        return self.input.fields
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """`expressions[i]` gives `fields[i]`."""
+
+    input: Relation
+    fields: tuple[Field, ...]
+    expressions: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """One row a group; without keys one row always. Fields are keys, then aggregates.
+
+    `rows` is set where every group is of one unit: how many of its rows are expected at the most.
+    """
+
+    input: Relation
+    key_fields: tuple[Field, ...]
+    keys: tuple[Expr, ...]
+    aggregate_fields: tuple[Field, ...]
+    aggregates: tuple[AggregateCall, ...]
+    rows: int | None = None
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """Keys, then aggregates."""
+        return self.key_fields + self.aggregate_fields
+
+
+@dataclass(frozen=True, slots=True)
+class Picks:
+    """Groups that are picked by their only aggregate, whose field then tells the place of each: from 1 on, or 0.
+
+    Attributes:
+        count: How many are picked.
+        least: True where those with the least values are wanted.
+        within: Key fields: for each combination of their values groups are picked anew.
+    """
+
+    count: int
+    least: bool
+    within: frozenset[Field] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """An aggregation of protected rows: the boundary at which a query is cut.
+
+    The fields are the aggregation's, then for each aggregate the two limits of its 95 % interval. What is inside is
+    read by the engine, bounded, and noised; or groups are picked by it, and it is not told.
+    """
+
+    protected: Protected
+    aggregate: Aggregate
+    limits: tuple[tuple[Field, Field], ...]
+    picks: Picks | None = None
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The aggregation's fields, then their limits."""
+        return self.aggregate.fields + tuple(limit for pair in self.limits for limit in pair)
+
+    @property
+    def picked_fields(self) -> tuple[Field, ...]:
+        """The keys that are picked; none where groups are shown with their aggregates."""
+        if self.picks is None:
+            return ()
+        return tuple(field for field in self.aggregate.key_fields if field not in self.picks.within)
+
+    def __hash__(self) -> int:
+        """Of the fields alone: the rows are in it twice, and would be hashed 2^depth times over nested releases."""
+        return hash(self.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitWindows:
+    """Rows of units with window functions beside them, each over the rows of one unit alone: `rows` are expected.
+
+    What the analyst's ORDER BY leaves open is decided by the values of the rows, never by their physical order.
+    """
+
+    input: Relation
+    window_fields: tuple[Field, ...]
+    windows: tuple[Window, ...]
+    rows: int
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The input's fields, then the windows."""
+        return self.input.fields + self.window_fields
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A join; kind is inner, left, right, full, cross or matched.
+
+    "matched" is an outer join whose kept public rows stand for nobody: the rows are those of an inner join, and the
+    public rows without a match are groups of zero people.
+    """
+
+    kind: str
+    left: Relation
+    right: Relation
+    condition: Expr | None
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """Left fields, then right fields."""
+        return self.left.fields + self.right.fields
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """The rows without repetition."""
+
+    input: Relation
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The input's fields."""
+        return self.input.fields
+
+
+@dataclass(frozen=True, slots=True)
+class SetOperation:
+    """UNION, INTERSECT or EXCEPT [ALL] of relations of the same width."""
+
+    kind: str
+    all: bool
+    left: Relation
+    right: Relation
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """Some fields of the input, ordered and cut."""
+
+    input: Relation
+    fields: tuple[Field, ...]
+    order: tuple[Order, ...]
+    limit: int | None
+    offset: int
+
+
+Relation = (
+    Scan
+    | UnitScan
+    | SystemScan
+    | Values
+    | Series
+    | Filter
+    | Project
+    | Aggregate
+    | Release
+    | UnitWindows
+    | Join
+    | Distinct
+    | SetOperation
+    | Sort
+)
+
+
+# Privacy statuses
+
+
+UNIT_OR_NULL = ("?",)
+"""The way of a field that is the unit where it is not NULL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Fields that lead to the unit.
+
+    Attributes:
+        way: The table and its columns that they are keys of; () for the unit itself, and UNIT_OR_NULL.
+        fields: The fields, in the order of those columns.
+    """
+
+    way: tuple[str, ...]
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Public:
+    """Rows anybody may see: public tables, constants."""
+
+    relation: Relation
+
+
+@dataclass(frozen=True, slots=True)
+class Protected:
+    """Rows that each belong to exactly one privacy unit.
+
+    Attributes:
+        relation: The rows; `unit` is one of its fields.
+        unit: The hidden unit key, never NULL.
+        rows_per_unit: Rows of one unit that may count in an ungrouped aggregate; enforced by the rewrite.
+        groups_per_unit: Groups that one unit may touch.
+        rows_per_group: Rows of one unit that may count in one group.
+        one_row: True where the engine's schema, or SQL beneath, enforces at most one row a unit.
+        links: Keys that lead to the unit, each under a name that equal ways to a unit share: rows of two relations
+            that agree on a key of the same name belong to the same unit.
+        linked: For a subquery whose rows are those of the unit of the row outside it: the field of that unit.
+        absent: Where an outer join keeps public rows that nobody matches: the fields that are NULL in them.
+        kept: After an outer join of rows of units, until anything else is done: the side that is kept.
+    """
+
+    relation: Relation
+    unit: Field
+    rows_per_unit: int
+    groups_per_unit: int
+    rows_per_group: int
+    one_row: bool
+    links: frozenset[Link] = frozenset()
+    linked: Field | None = None
+    absent: frozenset[Field] | None = None
+    kept: Protected | None = field(default=None, compare=False)
+
+    def is_unit(self, expression: Expr) -> bool:
+        """True where an expression is the unit, whatever the row."""
+        return isinstance(expression, Column) and Link((), (expression.field,)) in self.links
+
+    def leads_to_unit(self, expressions: Sequence[Expr]) -> bool:
+        """True where rows that agree on the expressions are of one unit."""
+        fields = {expression.field for expression in expressions if isinstance(expression, Column)}
+        return any(link.way != UNIT_OR_NULL and fields.issuperset(link.fields) for link in self.links)
+
+    def is_unit_or_null(self, expression: Expr) -> bool:
+        """True where an expression is the unit wherever it is not NULL."""
+        is_one = isinstance(expression, Column) and Link(UNIT_OR_NULL, (expression.field,)) in self.links
+        return is_one or self.is_unit(expression)
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Rows made from noisy releases (and public rows): all further work is post-processing."""
+
+    relation: Relation
+
+
+Status = Public | Protected | Released

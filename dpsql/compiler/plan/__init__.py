@@ -1,0 +1,1 @@
+"""The pipeline from text to a plan: release boundaries, price, SQL of post-processing, `verify`."""

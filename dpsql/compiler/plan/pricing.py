@@ -1,0 +1,187 @@
+"""pricing: share a query's price over its noisy primitives, and calibrate each to its share.
+
+Rule: shares depend on the plan alone, never on data or on what was released before.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from dpsql.compiler.ir.primitives import UNITS, Contribution, Primitive
+from dpsql.compiler.scope.settings import QuerySettings
+from dpsql.errors import PolicyViolation
+from dpsql.privacy.cell_mechanism import CellMechanism, added
+from dpsql.privacy.cost import ZERO, Price, Share, proportions, split
+from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric, select, threshold_for
+from dpsql.privacy.sensitivity import Adjacency
+
+Selection = TruncatedGeometric | GaussianThreshold | Threshold
+
+
+@dataclass(frozen=True)
+class PlannedPrimitive:
+    """A primitive with the noise that is added to its cells, or with the choice that is made of them."""
+
+    primitive: Primitive
+    noise: CellMechanism
+
+
+@dataclass(frozen=True)
+class Unpriced:
+    """What a release draws noise for.
+
+    Attributes:
+        primitives: Its cells.
+        contribution: What one unit may contribute.
+        private_keys: True where its groups have to be selected.
+        weights: How much the noise of each primitive is seen.
+        is_wide: True where it tells what the bounds of another release drop.
+    """
+
+    primitives: tuple[Primitive, ...]
+    contribution: Contribution
+    private_keys: bool
+    weights: tuple[Fraction, ...]
+    is_wide: bool = False
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """What a release draws.
+
+    Attributes:
+        primitives: The cells with their noise.
+        selection: How private groups are kept; None where all groups are public.
+        threshold_primitive: The primitive whose noisy cell the selection cuts off; None for a selection of its own.
+    """
+
+    primitives: tuple[PlannedPrimitive, ...]
+    selection: Selection | None
+    threshold_primitive: int | None
+
+
+def calibrate(
+    releases: Sequence[Unpriced],
+    price: Price,
+    settings: QuerySettings,
+    adjacency: Adjacency,
+    wide_share: Fraction = ZERO,
+) -> tuple[Calibrated, ...]:
+    """Split a price over all noisy primitives of all releases of a query, so that the error that is seen is least.
+
+    Raises:
+        PolicyViolation: Private groups have no δ to be selected with.
+    """
+    return Pricing(price, settings, adjacency, wide_share).calibrate(releases)
+
+
+def error_ratio(one: Calibrated, other: Calibrated) -> float:
+    """How many times as large the announced error of the same cells is, where it is largest, drawn one way and another.
+
+    What selection announces is the size of group that is likely to be shown.
+    """
+    pairs = zip(one.primitives, other.primitives, strict=True)
+    ratios = [added(mine.noise).stderr / added(theirs.noise).stderr for mine, theirs in pairs]
+    if one.selection is not None and other.selection is not None:
+        ratios.append(_shown(one.selection) / _shown(other.selection))
+    return max(ratios, default=1.0)
+
+
+def _shown(selection: Selection) -> int:
+    return selection.cutoff if isinstance(selection, Threshold) else selection.smallest_likely
+
+
+@dataclass(frozen=True)
+class Pricing:
+    """Calibrates the releases of one query.
+
+    Attributes:
+        price: What the query costs.
+        settings: The mechanism that is asked for.
+        adjacency: What neighbours are.
+        wide_share: The part of the price for wide totals.
+    """
+
+    price: Price
+    settings: QuerySettings
+    adjacency: Adjacency
+    wide_share: Fraction
+
+    def calibrate(self, releases: Sequence[Unpriced]) -> tuple[Calibrated, ...]:
+        """Give every primitive its share, in order."""
+        needs = [(release, self._selects(release)) for release in releases]
+        noise_delta = Fraction(self._converts and self.settings.mechanism != "laplace")
+        weights: list[Fraction] = []
+        apart: list[bool] = []
+        deltas: list[Fraction] = []
+        for release, selects in needs:
+            weights += [*self._weights(release, selects), *[Fraction(1)] * selects]
+            apart += [release.is_wide] * (len(release.primitives) + selects)
+            deltas += [noise_delta] * len(release.primitives) + [Fraction(1)] * selects
+            if release.private_keys and not selects:
+                deltas[-1] = Fraction(1)
+        parts = split(self.price, self._proportions(weights, apart), deltas) if weights else ()
+        calibrated = []
+        for release, selects in needs:
+            count = len(release.primitives) + selects
+            calibrated.append(self._calibrated(release, parts[:count]))
+            parts = parts[count:]
+        return tuple(calibrated)
+
+    @property
+    def _converts(self) -> bool:
+        return self.price.accountant.converts
+
+    def _selects(self, release: Unpriced) -> bool:
+        """True where the selection has a share of its own.
+
+        Where Gaussians convert, a primitive spends the δ of its share, so there a selection always has one.
+        """
+        return release.private_keys and (self._converts or UNITS not in release.primitives)
+
+    def _proportions(self, weights: Sequence[Fraction], apart: Sequence[bool]) -> tuple[Fraction, ...]:
+        """What is seen in the answer shares most of the price; wide totals have a part set apart."""
+        seen = [weight for weight, is_apart in zip(weights, apart, strict=True) if not is_apart]
+        shared = iter(proportions(self.price.accountant, seen))
+        parts = [ZERO if is_apart else next(shared) for is_apart in apart]
+        each = sum(parts, ZERO) * self.wide_share / (1 - self.wide_share) / max(1, sum(apart))
+        return tuple(each if is_apart else part for part, is_apart in zip(parts, apart, strict=True))
+
+    @staticmethod
+    def _weights(release: Unpriced, selects: bool) -> list[Fraction]:
+        """How much each primitive matters; a count that decides which groups there are is seen in that, too."""
+        decides = release.private_keys and not selects
+        pairs = zip(release.primitives, release.weights, strict=True)
+        return [weight + 1 if decides and primitive == UNITS else weight for primitive, weight in pairs]
+
+    def _calibrated(self, release: Unpriced, shares: tuple[Share, ...]) -> Calibrated:
+        primitives = tuple(
+            PlannedPrimitive(
+                primitive, primitive.noise(release.contribution, self.adjacency, share, self.settings.mechanism)
+            )
+            for primitive, share in zip(release.primitives, map(self._for_noise, shares), strict=False)
+        )
+        if not release.private_keys:
+            return Calibrated(primitives, None, None)
+        return Calibrated(primitives, *self._selection(release, primitives, shares))
+
+    def _for_noise(self, share: Share) -> Share:
+        return share if self._converts else replace(share, delta=ZERO)
+
+    def _selection(
+        self, release: Unpriced, primitives: tuple[PlannedPrimitive, ...], shares: tuple[Share, ...]
+    ) -> tuple[Selection, int | None]:
+        share = shares[-1]
+        if share.delta == 0:
+            raise PolicyViolation(
+                "these group keys are private, and delta is 0: private groups cannot be selected",
+                hint=("Run SET dpsql.delta = 1e-9, or g" if self.price.accountant.selects else "G")
+                + "roup by a column whose domain the policy declares.",
+            )
+        groups = release.contribution.groups_per_unit
+        if self.adjacency is Adjacency.SUBSTITUTE:
+            groups *= 2
+        if len(shares) == len(primitives):
+            index = release.primitives.index(UNITS)
+            return threshold_for(added(primitives[index].noise), groups, share.delta), index
+        return select(groups, share), None

@@ -1,0 +1,196 @@
+"""query_plan: a query wholly planned: what is read, what is added to it, what it costs, what leaves."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from dpsql.compiler.aggregates.base import ColumnError
+from dpsql.compiler.bounding.steps import PrintedQuery
+from dpsql.compiler.ir.nodes import Relation
+from dpsql.compiler.ir.primitives import Contribution
+from dpsql.compiler.plan.pricing import PlannedPrimitive, Selection
+from dpsql.privacy.accounting import Spent
+from dpsql.privacy.cost import Event, Price
+from dpsql.privacy.selection import Threshold
+from dpsql.sqltypes import SqlType
+
+MAX_RESULT_ROWS = 1_000_000
+"""Rows of a result, or of what is made first."""
+
+
+@dataclass(frozen=True)
+class PublicRead:
+    """A query over public tables alone, answered by the engine as it is.
+
+    Attributes:
+        table: What post-processing calls its rows.
+        relation: What it reads.
+        sql: The relation in the engine's words.
+        width: Its number of columns.
+    """
+
+    table: str
+    relation: Relation
+    sql: str
+    width: int
+
+
+@dataclass(frozen=True)
+class PlannedInput:
+    """What is made of releases and public rows before an engine query, and read there as a table of texts.
+
+    Attributes:
+        table: Its name for the engine: no table of a policy has a dot in its name.
+        sql: Post-processing SQL with columns v0, v1 …, over the releases as r0, r1 … and the public rows.
+        types: The types that the texts are read as.
+        single: True where it stands for one value, and may have one row at the most.
+        releases: The releases it is made of.
+        public_reads: The public rows it is made of, each under its own name.
+    """
+
+    table: str
+    sql: str
+    types: tuple[SqlType, ...]
+    single: bool
+    releases: "tuple[PlannedRelease, ...]"
+    public_reads: tuple[PublicRead, ...]
+
+
+@dataclass(frozen=True)
+class PlannedRelease:
+    """One bounded engine query, and everything that is done to its cells before they may leave.
+
+    Attributes:
+        query: What is read, and how it is bounded: keys as text, the number of units, one bigint a primitive.
+        inputs: What is made before it.
+        keys: Number of group keys.
+        primitives: The cells with their noise.
+        selection: How private groups are kept; None where all groups are public.
+        threshold_primitive: The primitive whose noisy cell the selection cuts off; None for a selection of its own.
+        contribution: What one unit may contribute.
+        private_keys: True where a group is shown only if it passes the selection.
+        key: Names this release for reuse: equal keys are equal computations on equal data and equal inputs.
+        form: Whether its rows are those of a prepared copy, and why; None where nothing was prepared.
+    """
+
+    query: PrintedQuery
+    inputs: tuple[PlannedInput, ...]
+    keys: int
+    primitives: tuple[PlannedPrimitive, ...]
+    selection: Selection | None
+    threshold_primitive: int | None
+    contribution: Contribution
+    private_keys: bool
+    key: str
+    form: str | None = None
+
+    @property
+    def sql(self) -> str:
+        """The query in the engine's words."""
+        return self.query.sql
+
+    @property
+    def limits_groups(self) -> bool:
+        """True where the noise is made for so many groups of a unit, and not for its rows in whatever groups."""
+        rows = self.contribution.rows_per_unit
+        if rows is None or self.contribution.groups_per_unit < rows or self.private_keys:
+            return True
+        return any(planned.primitive.counts_units for planned in self.primitives)
+
+    @property
+    def in_blocks(self) -> bool:
+        """True where each group is kept or dropped by itself, so that its groups may be released block by block."""
+        if self.selection is None:
+            return False
+        bounds = self.contribution
+        # Where SQL does not limit a unit's groups, their number is compared with the limit: all are wanted at once.
+        return bounds.lists is None and (bounds.ranked or bounds.one_row or bounds.one_group)
+
+    @cached_property
+    def events(self) -> tuple[Event, ...]:
+        """What the ledger is charged with."""
+        noise = tuple(planned.noise.event for planned in self.primitives)
+        if self.selection is None:
+            return noise
+        if isinstance(self.selection, Threshold):
+            return (*noise, self.selection.event)
+        return noise + self.selection.events
+
+
+@dataclass(frozen=True)
+class WideTotal:
+    """Where the total of a cell over all groups is found that drops hardly anything.
+
+    Attributes:
+        release: The release that has the cell, by its place in the plan.
+        cell: The cell, by its place in the release.
+        wide: The release that has the total, by its place in the plan.
+        wide_cell: The total, by its place there.
+    """
+
+    release: int
+    cell: int
+    wide: int
+    wide_cell: int
+
+
+@dataclass(frozen=True)
+class SystemRead:
+    """A relation of schema dpsql that the post-processing needs."""
+
+    table: str
+    name: str
+    width: int
+
+
+@dataclass(frozen=True)
+class OutputColumn:
+    """One column of the result; `error` is None where it is not itself a noisy aggregate."""
+
+    name: str
+    type: SqlType
+    error: ColumnError | None
+
+
+@dataclass(frozen=True)
+class CompiledQuery:
+    """A query wholly planned: what is read, what is added to it, what it costs, what leaves.
+
+    Attributes:
+        sql: The text it came from.
+        columns: The result's columns.
+        releases: Engine queries over protected tables, each released with noise, each after those it needs.
+        public_reads: Engine queries over public tables that post-processing needs.
+        system_reads: Relations of schema dpsql.
+        post_sql: What is run on all of these, in an engine that has no data; release i is table ri there.
+        price: What the user is asked for; None where nothing is released.
+        wide_totals: The totals that tell how much bounding drops, in the order of their cells.
+        limited: Places of the columns that are followed by the two limits of their 95 % interval.
+        invented: Whether the rows are made up of the policy's bounds and domains.
+    """
+
+    sql: str
+    columns: tuple[OutputColumn, ...]
+    releases: tuple[PlannedRelease, ...]
+    public_reads: tuple[PublicRead, ...]
+    system_reads: tuple[SystemRead, ...]
+    post_sql: str
+    price: Price | None
+    wide_totals: tuple[WideTotal, ...] = ()
+    limited: tuple[int, ...] = ()
+    invented: bool = False
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """Places of the limits of intervals."""
+        return frozenset(place + step for place in self.limited for step in (1, 2))
+
+    @cached_property
+    def spends(self) -> Spent:
+        """What its releases cost one who has none of them."""
+        return Spent.zero().add(event for planned in self.releases for event in planned.events)
+
+    def reads(self, releases: Iterable[PlannedRelease]) -> tuple[PublicRead, ...]:
+        """Engine queries over public tables, each once: for post-processing, and for what these releases need."""
+        inner = (read for planned in releases for made in planned.inputs for read in made.public_reads)
+        return tuple({read.sql: read for read in (*self.public_reads, *inner)}.values())

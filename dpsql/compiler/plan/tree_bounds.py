@@ -1,0 +1,480 @@
+"""tree_bounds: what a tree of steps reads, and what one unit may add to each of its cells, followed down to the tables.
+
+Rule 1: a table, a relation, a step, a value or a cell that is not known here is refused, and so is a limit that is not
+found: every match is closed.
+Rule 2: nothing here shares code with rewrite, printer or pricing, and no SQL is read.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NoReturn
+
+from dpsql.compiler.bounding.steps import (
+    BoundedQuery,
+    Cell,
+    Clamp,
+    Clamped,
+    ClampedSum,
+    CountedRows,
+    DistinctTotal,
+    GroupSampling,
+    Histogram,
+    Plain,
+    Prepared,
+    Product,
+    RowCount,
+    RowLimit,
+    Rows,
+    RowSampling,
+    RowSum,
+    ScaledSum,
+    Step,
+    UnitCount,
+    Units,
+    UnitSums,
+    UnitTotal,
+    Value,
+    ValueSampling,
+)
+from dpsql.compiler.dialects.render import Leaf
+from dpsql.compiler.ir.nodes import (
+    Aggregate,
+    Column,
+    Distinct,
+    Expr,
+    Field,
+    Filter,
+    Join,
+    Project,
+    Relation,
+    Scan,
+    Series,
+    SetOperation,
+    Sort,
+    UnitScan,
+    UnitWindows,
+    Values,
+)
+from dpsql.compiler.ir.primitives import Primitive
+from dpsql.compiler.ir.schema import InputTable, PreparedSource, PreparedTable
+from dpsql.compiler.ir.walk import inputs, relations_in
+from dpsql.compiler.plan.belonging import Owners
+from dpsql.compiler.plan.tree_groups import TwoRows
+from dpsql.compiler.scope.catalog import Catalog
+from dpsql.errors import GuaranteeMismatch
+from dpsql.policy import Table
+
+Leaves = Mapping[Relation, Leaf]
+Reading = Table | PreparedTable
+"""What rows are read from: a table of the policy, or the prepared copy of one."""
+
+
+@dataclass(frozen=True)
+class Moves:
+    """What one unit may add to a cell in all groups.
+
+    Attributes:
+        groups: Groups in which it adds something; where groups are picked, lists of them.
+        lower: The least that it adds in one of them, 0 or below.
+        upper: The most, 0 or above.
+        full: In how many groups it may add its most, as far as all of them together go.
+    """
+
+    groups: int
+    lower: int
+    upper: int
+    full: Fraction
+
+    def within(self, other: "Moves") -> bool:
+        """True where another one allows as much."""
+        return (
+            self.groups <= other.groups
+            and self.full <= other.full
+            and other.lower <= self.lower
+            and self.upper <= other.upper
+        )
+
+
+def _refuse(why: str) -> NoReturn:
+    raise GuaranteeMismatch(why)
+
+
+# Tables
+
+
+def readings(relations: Iterable[Relation], catalog: Catalog, leaves: Leaves) -> Iterator[Reading]:
+    """What relations are read from, each as often as it is read; inputs are not told, for they were released.
+
+    Raises:
+        GuaranteeMismatch: A relation or a table is not known.
+    """
+    waiting = list(relations)
+    while waiting:
+        relation = waiting.pop()
+        if leaves and relation in leaves:
+            yield from _leaf(leaves[relation], catalog)
+            continue
+        match relation:
+            case Scan():
+                yield _table(relation.table, catalog, public=True)
+            case UnitScan():
+                yield _table(relation.table, catalog, public=False)
+            case Values() | Series():
+                pass
+            case Filter() | Project() | Aggregate() | UnitWindows() | Join() | Distinct() | SetOperation() | Sort():
+                waiting += inputs(relation)
+            case _:
+                _refuse("a relation that is not known would be read")
+
+
+def _table(table: Table, catalog: Catalog, *, public: bool) -> Table:
+    if table != catalog.policy.table(table.name) or table.public is not public:
+        _refuse("a table that is not known would be read")
+    return table
+
+
+def _leaf(leaf: Leaf, catalog: Catalog) -> Iterator[Reading]:
+    if isinstance(leaf.table, InputTable):
+        return
+    copies = [copy for copy in catalog.schema.copies.values() if not isinstance(copy, str)]
+    found = [copy for copy in copies if isinstance(leaf.table, PreparedSource) and leaf.table.path == copy.path]
+    if not found:
+        _refuse("a table that is not known would be read")
+    yield from found
+
+
+def is_protected(reading: Reading) -> bool:
+    """True of what holds rows of units."""
+    return isinstance(reading, PreparedTable) or not reading.public
+
+
+# Trees
+
+
+class Tree:
+    """A statement that asks something of protected rows.
+
+    Attributes:
+        keys: How many keys its groups have.
+        rows: The rows that all of its totals are made of.
+        readings: What the rows are read from.
+        lists: The keys that tell lists of groups apart; None where groups are shown.
+    """
+
+    def __init__(self, statement: BoundedQuery, catalog: Catalog, listed: int | None) -> None:
+        """Read a statement.
+
+        Args:
+            statement: The statement.
+            catalog: The policy, and the engine's schema.
+            listed: So many public groups, or lists of them, are let through; None where nothing compares their number.
+
+        Raises:
+            GuaranteeMismatch: It has no totals, or something in it is not known.
+        """
+        if statement.totals is None:
+            _refuse("nothing is asked of protected rows")
+        self._totals, self._enumeration = statement.totals, statement.enumeration
+        self._catalog, self._leaves, self._listed = catalog, dict(statement.leaves), listed
+        self.rows = _beneath(self._totals.source)
+        self.keys = len(self.rows.keys)
+        self.lists = self._enumeration.lists if self._enumeration is not None else None
+        self.readings = tuple(self._read_by_rows())
+        self._owners = Owners(catalog.schema, self._leaves)
+        self._check_owners()
+        lists = [self._enumeration.relation] if self._enumeration is not None else []
+        if any(map(is_protected, readings(lists, catalog, self._leaves))):
+            _refuse("public groups would be listed from a protected table")
+
+    @property
+    def private_keys(self) -> bool:
+        """True where data tells which groups there are."""
+        return self.keys > 0 and self._enumeration is None
+
+    @property
+    def copies(self) -> list[PreparedTable]:
+        """The prepared copies that rows are read from."""
+        return [each for each in self.readings if isinstance(each, PreparedTable)]
+
+    def _read_by_rows(self) -> Iterator[Reading]:
+        expressions = [*self.rows.keys, *(each for value in self.rows.values for each in _expressions(value))]
+        subqueries = [relation for expression in expressions for relation in relations_in(expression)]
+        yield from readings([self.rows.relation, *subqueries], self._catalog, self._leaves)
+
+    def _check_owners(self) -> None:
+        """Each row belongs to the unit that is told, and a unit has one row where that is told."""
+        rows, found = self.rows, self._owners.of(self.rows.relation)
+        if found is None or rows.unit not in found.units:
+            _refuse("rows are bounded by what is not their unit")
+        if rows.one_row and not found.once:
+            _refuse("a unit may have several rows where the plan says that it has one")
+        self._owners.check((*rows.keys, *(each for value in rows.values for each in _expressions(value))), found)
+
+    # How much of a unit there is
+
+    def _unit_rows(self, rows: Rows) -> int | None:
+        """How many rows a unit has in all groups together; None where nothing bounds them."""
+        if rows != self.rows:
+            _refuse("totals are made of other rows")
+        if rows.one_row:
+            return 1
+        protected = [each for each in self.readings if is_protected(each)]
+        if len(protected) != 1 or not isinstance(protected[0], PreparedTable):
+            return None
+        return protected[0].rows_per_unit if self._keeps_rows(rows.relation) else None
+
+    def _keeps_rows(self, relation: Relation) -> bool:
+        """True where each row of a prepared copy becomes one row at the most, and none beside them is there."""
+        if relation in self._leaves:
+            return isinstance(self._leaves[relation].table, PreparedSource)
+        match relation:
+            case Filter() | Project():
+                return self._keeps_rows(relation.input)
+            case Join():
+                copied = self._keeps_rows(relation.left)
+                other = relation.right if copied else relation.left
+                kinds = ("inner", "cross", "matched", "left" if copied else "right")
+                conditions = () if relation.condition is None else (relation.condition,)
+                once = self._owners.matches_once(other, conditions, frozenset(other.fields))
+                return relation.kind in kinds and once and (copied or self._keeps_rows(relation.right))
+            case _:
+                return False
+
+    def groups(self, step: Step) -> int | None:
+        """In how many groups a unit is, or in how many lists; None where nothing bounds them."""
+        match step:
+            case Rows():
+                listed = self._listed if self._enumeration is not None else None
+                return _least(self._unit_rows(step), listed, 1 if self._in_one_group(step) else None)
+            case GroupSampling():
+                if step.lists != self.lists:
+                    _refuse("a unit keeps other lists of groups than are picked from")
+                return _least(step.groups, self.groups(step.input))
+            case UnitSums() | RowLimit() | RowSampling() | Clamp():
+                return self.groups(step.input)
+            case _:
+                _refuse("a step is not known")
+
+    def _in_one_group(self, rows: Rows) -> bool:
+        """True where all rows of a unit have the same keys, or those that tell lists apart."""
+        places = range(self.keys) if self.lists is None else self.lists
+        two, unit = TwoRows(self._catalog, self._is_copy), frozenset({rows.unit})
+        return all(two.agree_on(rows.keys[place], rows.relation, unit) for place in places)
+
+    def _is_copy(self, relation: Relation) -> bool:
+        leaf = self._leaves.get(relation) if self._leaves else None
+        return leaf is not None and isinstance(leaf.table, PreparedSource)
+
+    def counted_groups(self) -> int:
+        """In how many groups a unit is counted, once in each.
+
+        Raises:
+            GuaranteeMismatch: Nothing bounds them, or units are not counted so.
+        """
+        source, units = self._totals.source, self._totals.units
+        match source:
+            case Clamp() | GroupSampling(input=Clamp()):
+                once = units is Units.ROWS
+            case Rows():
+                once = units is Units.DISTINCT or (units is Units.ROWS and self._unit_rows(source) == 1)
+            case _:
+                once = False
+        groups = self.groups(source)
+        if not once or groups is None:
+            _refuse("private groups are selected by units, whose groups are not limited")
+        return groups
+
+    # What a unit adds
+
+    def moves(self, primitives: Sequence[Primitive]) -> list[Moves]:
+        """What a unit may add to each cell; of a histogram, by how much it moves the loss of a value of that rank.
+
+        Raises:
+            GuaranteeMismatch: Nothing bounds it.
+        """
+        cells = self._totals.cells
+        if len(primitives) != len(cells):
+            _refuse("the cells are not those that are noised")
+        return [
+            self._moves(place, cell, primitive)
+            for place, (cell, primitive) in enumerate(zip(cells, primitives, strict=True))
+        ]
+
+    def _moves(self, place: int, cell: Cell, primitive: Primitive) -> Moves:
+        if isinstance(cell, Histogram) != (primitive.rank is not None):
+            _refuse("values are chosen by their ranks, and sums are noised")
+        match cell:
+            case UnitTotal():
+                return self._unit_total(place)
+            case RowCount():
+                return self._of_rows((0, 1))
+            case RowSum():
+                return self._of_rows(self._measured(cell.sum.value, cell.centre))
+            case UnitCount():
+                return self._in_groups(self._few_rows(), 0, 1)
+            case DistinctTotal():
+                of_one = self._measured(_value_of(cell), cell.centre) if cell.summed else (0, 1)
+                return self._of_values(cell.source, of_one, distinct=True)
+            case Histogram() if primitive.rank is not None and primitive.grid is not None:
+                if self._value_range(_value_of(cell)) != (primitive.grid.lower, primitive.grid.upper):
+                    _refuse("a value is chosen from another grid")
+                return self._of_values(cell.source, (-primitive.rank.above, primitive.rank.below), distinct=False)
+            case _:
+                _refuse("a cell is not known")
+
+    def _unit_total(self, place: int) -> Moves:
+        match self._totals.source:
+            case Clamp() as step:
+                pass
+            case GroupSampling(input=Clamp() as step):
+                pass
+            case _:
+                _refuse("what is added up is not clamped")
+        amount = step.amounts[place] if place < len(step.amounts) else None
+        match amount:
+            case CountedRows():
+                ends = (0, 1)
+            case ClampedSum():
+                ends = (amount.lower, amount.upper)
+            case ScaledSum():
+                ends = (amount.grid.lower - amount.grid.centre, amount.grid.upper - amount.grid.centre)
+            case _:
+                _refuse("what is added up is not clamped")
+        return self._in_each(self._totals.source, step, amount.rows, ends)
+
+    def _of_values(self, source: Rows | ValueSampling, ends: tuple[int, int], *, distinct: bool) -> Moves:
+        match source:
+            case Rows():
+                if self._unit_rows(source) != 1:
+                    _refuse("values of several rows of a unit are told apart, and nothing limits them")
+                return self._in_groups(source, *ends)
+            case ValueSampling():
+                if source.distinct is not distinct:
+                    _refuse("values are chosen in another way than they are added up")
+                step = source.kept.input if isinstance(source.kept, GroupSampling) else source.kept
+                if isinstance(step, Rows | GroupSampling):
+                    _refuse("a unit has several rows in a group that it keeps, and values would count for each")
+                return self._in_each(source.kept, step, source.rows, ends)
+            case _:
+                _refuse("a step is not known")
+
+    def _in_each(self, source: Step, step: Step, rows: int | None, ends: tuple[int, int]) -> Moves:
+        """So many rows in each group, or a share of those in all; each row adds something between two ends."""
+        if rows is not None:
+            return self._in_groups(source, rows * ends[0], rows * ends[1])
+        in_each, in_all = self._shares(step)
+        groups = _least(self.groups(source), in_all)
+        return _moves(groups, in_each * ends[0], in_each * ends[1], Fraction(in_all, in_each))
+
+    def _shares(self, step: Step) -> tuple[int, int]:
+        """Rows of a unit that count in one group, and in all of them."""
+        sampling = step.input if isinstance(step, Clamp) else None
+        if isinstance(sampling, RowSampling):
+            limit = sampling.input.input if isinstance(sampling.input, GroupSampling) else sampling.input
+            if isinstance(limit, RowLimit):
+                return limit.rows, sampling.rows
+        _refuse("the rows of a unit are not limited over all groups")
+
+    def _few_rows(self) -> Rows:
+        """The rows that are added up without being put together by unit."""
+        if not isinstance(self._totals.source, Rows):
+            _refuse("rows are added up that are not bounded")
+        return self._totals.source
+
+    def _of_rows(self, ends: tuple[int, int]) -> Moves:
+        source = self._few_rows()
+        rows = self._unit_rows(source)
+        if rows is None:
+            _refuse("rows are added up that are not bounded")
+        return _moves(self.groups(source), rows * ends[0], rows * ends[1], Fraction(1))
+
+    def _in_groups(self, source: Step, lower: int, upper: int) -> Moves:
+        groups = self.groups(source)
+        return _moves(groups, lower, upper, Fraction(groups or 0))
+
+    # Values
+
+    def _measured(self, value: Value, centre: int | None) -> tuple[int, int]:
+        lower, upper = self._value_range(value)
+        return lower - (centre or 0), upper - (centre or 0)
+
+    def _value_range(self, value: Value) -> tuple[int, int]:
+        """The least and the greatest that a value can be."""
+        match value:
+            case Clamped():
+                return value.grid.lower, value.grid.upper
+            case Prepared():
+                self._check_prepared(value)
+                return value.grid.lower, value.grid.upper
+            case Product():
+                return self._product_range(value)
+            case _:
+                _refuse("a value that is not clamped would be added up")
+
+    def _product_range(self, product: Product) -> tuple[int, int]:
+        one, other = product.factors
+        sides = [[end - each.grid.centre for end in self._value_range(each)] for each in product.factors]
+        if one == other:
+            return 0, max(end**2 for end in sides[0])
+        ends = [left * right for left in sides[0] for right in sides[1]]
+        return min(ends), max(ends)
+
+    def _check_prepared(self, value: Prepared) -> None:
+        """A value that nothing clamps anew is that of a column which the copy has on the very grid."""
+        grids = {stored.name: stored.grid for copy in self.copies for stored in copy.grids}
+        name = self._column_of(self.rows.relation, value.field)
+        if name is None or grids.get(name) != value.grid:
+            _refuse("values of a bounded copy are on another grid than the noise is made for")
+
+    def _column_of(self, relation: Relation, field: Field) -> str | None:
+        """The column of the prepared copy that a field is handed on from as it is."""
+        match relation:
+            case UnitScan():
+                names = dict(zip(relation.column_fields, relation.columns, strict=True))
+                return names[field].name if relation in self._leaves and field in names else None
+            case Filter():
+                return self._column_of(relation.input, field)
+            case Project():
+                given = dict(zip(relation.fields, relation.expressions, strict=True)).get(field)
+                return self._column_of(relation.input, given.field) if isinstance(given, Column) else None
+            case Join():
+                return self._column_of(relation.left, field) or self._column_of(relation.right, field)
+            case _:
+                return None
+
+
+def _value_of(cell: DistinctTotal | Histogram) -> Value:
+    """The value that is told apart where it is chosen, or in the rows."""
+    return cell.source.value if isinstance(cell.source, ValueSampling) else cell.value
+
+
+def _moves(groups: int | None, lower: int, upper: int, full: Fraction) -> Moves:
+    if groups is None:
+        _refuse("the groups of one unit are not bounded")
+    return Moves(groups, min(lower, 0), max(upper, 0), full)
+
+
+def _beneath(step: Step) -> Rows:
+    """The rows that a step is made of."""
+    while not isinstance(step, Rows):
+        if not isinstance(step, GroupSampling | UnitSums | RowLimit | RowSampling | Clamp):
+            _refuse("a step is not known")
+        step = step.input
+    return step
+
+
+def _expressions(value: Value) -> tuple[Expr, ...]:
+    match value:
+        case Plain() | Clamped():
+            return (value.expression,)
+        case Prepared():
+            return ()
+        case Product():
+            return tuple(each for factor in value.factors for each in _expressions(factor))
+        case _:
+            _refuse("a value is not known")
+
+
+def _least(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)

@@ -1,0 +1,327 @@
+"""unpriced: the engine queries of a query's releases, bounded, each after those it needs; not yet priced.
+
+Rule 1: equal releases are one: made once, paid once, the same wherever the query names them.
+Rule 2: what a release needs of other releases is made first, by post-processing, and read as a table of unknown rows.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from dpsql.compiler.aggregates.base import Estimate, Primitives, error_weights
+from dpsql.compiler.aggregates.randomized_response import Responses
+from dpsql.compiler.aggregates.release_leaf import ReleasedLeaf, input_leaf, text_leaf, to_text
+from dpsql.compiler.aggregates.top_k import picked
+from dpsql.compiler.aggregates.wide_totals import totalled, widened
+from dpsql.compiler.bounding.printer import printed
+from dpsql.compiler.bounding.rewrite import Bounding, rewrite
+from dpsql.compiler.bounding.steps import PrintedQuery
+from dpsql.compiler.dialects import DIALECTS, POST_PROCESSING
+from dpsql.compiler.dialects.render import Leaf, Renderer
+from dpsql.compiler.ir.nodes import Call, Cast, Expr, Protected, Relation, Release
+from dpsql.compiler.ir.primitives import Contribution, Primitive
+from dpsql.compiler.ir.schema import InputTable
+from dpsql.compiler.plan.prepared_form import PreparedForm, PreparedForms
+from dpsql.compiler.plan.pricing import Unpriced
+from dpsql.compiler.plan.public_reads import public_read
+from dpsql.compiler.plan.query_plan import PublicRead, WideTotal
+from dpsql.compiler.plan.release_boundaries import cuts, made_first
+from dpsql.compiler.scope.catalog import Catalog
+from dpsql.compiler.scope.lowering import Fields
+from dpsql.compiler.scope.settings import QuerySettings
+from dpsql.compiler.values.bounds import Bounds, bounds_of, interval
+from dpsql.compiler.values.dependencies import in_one_group
+from dpsql.compiler.values.domain import enumerate_keys
+from dpsql.errors import PolicyViolation, QueryTooComplex
+from dpsql.privacy.top_k import Places
+from dpsql.sqltypes import SqlType
+
+
+@dataclass(frozen=True)
+class InputDraft:
+    """An input of a release; `releases` are the indexes of those it is made of."""
+
+    sql: str
+    types: tuple[SqlType, ...]
+    releases: tuple[int, ...]
+    public_reads: tuple[PublicRead, ...]
+
+    @property
+    def width(self) -> int:
+        """How many columns it is handed over in; one tells its number of rows where it has none."""
+        return max(1, len(self.types))
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A bounded engine query, not yet priced; each input comes with whether it stands for one value.
+
+    `copied` is the query over a bounded copy, or why there is none; None
+    where nothing was prepared.
+    """
+
+    query: PrintedQuery
+    inputs: tuple[tuple[InputDraft, bool], ...]
+    keys: int
+    unpriced: Unpriced
+    copied: PreparedForm | str | None
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What makes two drafts one: what is read, and which ranks or groups are chosen of it."""
+        chosen = tuple((primitive.rank, primitive.places) for primitive in self.unpriced.primitives)
+        return self.query.sql, self.inputs, chosen, self.unpriced.contribution.lists
+
+
+@dataclass
+class Drafts:
+    """Bounds the releases of one query.
+
+    Attributes:
+        drafts: The engine queries bounded so far, each after those it needs.
+        leaves: The releases bounded so far, each in its canonical form, with the index of its draft.
+        wide_totals: The wide totals of their cells.
+    """
+
+    catalog: Catalog
+    fields: Fields
+    settings: QuerySettings
+    drafts: list[Draft] = field(default_factory=list)
+    leaves: dict[Release, tuple[int, ReleasedLeaf]] = field(default_factory=dict)
+    wide_totals: set[WideTotal] = field(default_factory=set)
+
+    def bound(self, release: Release) -> int:
+        """Return the index of a release's engine query, which is bounded after those it needs."""
+        if release in self.leaves:
+            return self.leaves[release][0]
+        index, unpriced, leaf = self._bounded(release, self.settings, is_wide=False)
+        self.leaves[release] = index, leaf
+        self._add_wide_totals(index, unpriced, leaf)
+        return index
+
+    def _bounded(
+        self, release: Release, settings: QuerySettings, *, is_wide: bool
+    ) -> tuple[int, Unpriced, ReleasedLeaf]:
+        """The index of a release's draft, what it draws noise for, and what is made of its cells."""
+        protected, keys = release.protected, release.aggregate.keys
+        domain = enumerate_keys(keys, protected.relation, self.catalog, self.fields) if keys else None
+        listed, groups = domain if domain is not None else (None, None)
+        private = bool(keys) and domain is None
+        inputs, leaves = self._inputs(made_first(release.aggregate, listed))
+        contribution = self._contribution(release, groups, settings)
+        primitives = Primitives(protected, contribution, keys, private)
+        estimates = self._estimates(release, primitives, private)
+        drawn = tuple(primitives.added)
+        if domain is not None and release.picks is None:
+            contribution = in_any_groups(contribution, drawn, groups, protected, settings)
+        bounds = bounds_of(protected.relation)
+        fine = any(_is_fine(key, bounds) for key in keys)
+        unpriced = Unpriced(drawn, contribution, private, error_weights(drawn, estimates), is_wide)
+        bounding = Bounding(protected, keys, drawn, contribution, listed, fine, private)
+        # A copy has lost the rows that a wide total is there to count.
+        forms = PreparedForms(self.catalog, self.fields, settings)
+        copied = None if is_wide else forms.of(release, bounding, estimates, leaves, groups)
+        schema, policy = self.catalog.schema, self.catalog.policy
+        query = printed(rewrite(bounding, leaves), DIALECTS[schema.engine], schema, policy)
+        index = self._index(Draft(query, inputs, len(keys), unpriced, copied))
+        return index, unpriced, ReleasedLeaf(release, estimates, private)
+
+    def _add_wide_totals(self, index: int, unpriced: Unpriced, leaf: ReleasedLeaf) -> None:
+        """Bound the wide totals of a release, if its role buys them and bounding may drop some of its rows."""
+        is_bought = self.catalog.role.query.wide_share and self.settings.wide_totals
+        if not is_bought or unpriced.contribution.one_row or leaf.release.picks is not None:
+            return
+        cells = totalled(unpriced.primitives, leaf.estimates)
+        chosen = [unpriced.primitives[cell] for cell in cells]
+        if not cells:
+            return
+        wide = widened(leaf.release, chosen, self.settings, self.catalog, self.fields)
+        try:
+            unbounded = replace(self.settings, max_rows=None, max_groups=None, max_rows_per_group=None)
+            place, found, _ = self._bounded(wide, unbounded, is_wide=True)
+        except QueryTooComplex:  # its sum has too many digits
+            return
+        pairs = enumerate(zip(cells, chosen, found.primitives, strict=True))
+        self.wide_totals |= {
+            WideTotal(index, cell, place, total)
+            for total, (cell, primitive, wider) in pairs
+            if primitive.grid == wider.grid  # what is counted in other steps is no total of it
+        }
+
+    def _index(self, draft: Draft) -> int:
+        """Where a draft stands, or one that is the same."""
+        alike = (i for i, other in enumerate(self.drafts) if other.identity == draft.identity)
+        index = next(alike, len(self.drafts))
+        self.drafts += [draft] if index == len(self.drafts) else []
+        return index
+
+    def _contribution(self, release: Release, groups: int | None, settings: QuerySettings) -> Contribution:
+        """What one unit may contribute to groups, or to lists of groups to pick from."""
+        aggregate, protected, schema = release.aggregate, release.protected, self.catalog.schema
+        if release.picks is None:
+            one_group = in_one_group(protected, aggregate.keys, schema)
+            return contribution_of(release, groups, settings, one_group=one_group)
+        lists = tuple(place for place, each in enumerate(aggregate.key_fields) if each not in release.picked_fields)
+        keys = tuple(aggregate.keys[place] for place in lists)
+        domain = enumerate_keys(keys, protected.relation, self.catalog, self.fields) if keys else None
+        size = domain[1] if domain is not None else None
+        one_list = in_one_group(protected, keys, schema)
+        return of_lists(release, lists, size, settings, one_list=one_list)
+
+    def _estimates(self, release: Release, primitives: Primitives, private: bool) -> tuple[Estimate, ...]:
+        """What is made of the cells, which are added to the list."""
+        calls = release.aggregate.aggregates
+        responses = Responses.of(release)
+        responses.check(private_keys=private)
+        if release.picks is None:
+            return tuple(responses.estimate(primitives, call) for call in calls)
+        if private or not release.aggregate.keys:
+            raise _nothing_public()
+        responses.refuse_picks()
+        places = Places(release.picks.count, release.picks.least)
+        return tuple(picked(call, places, primitives) for call in calls)
+
+    # What is made first
+
+    def _inputs(
+        self, relations: Mapping[Relation, bool]
+    ) -> tuple[tuple[tuple[InputDraft, bool], ...], dict[Relation, Leaf]]:
+        """What is made before an engine query, each once, and where the engine finds it."""
+        dialect = DIALECTS[self.catalog.schema.engine]
+        inputs: dict[InputDraft, bool] = {}
+        leaves: dict[Relation, Leaf] = {}
+        for relation, single in relations.items():
+            draft = self._input(relation)
+            inputs[draft] = single or inputs.get(draft, False)
+            index = list(inputs).index(draft)
+            table = InputTable(index, sum(each.width for each in list(inputs)[:index]), len(draft.types))
+            leaves[relation] = input_leaf(relation.fields, dialect, table)
+        return tuple(inputs.items()), leaves
+
+    def _input(self, relation: Relation) -> InputDraft:
+        leaves: dict[Relation, Leaf] = {}
+        releases: list[int] = []
+        public: list[PublicRead] = []
+        for cut in cuts(relation):
+            if isinstance(cut, Release):
+                leaves[cut] = self._released(cut, releases)
+            else:
+                public.append(public_read(cut, f"q{len(public)}", self.catalog))
+                leaves[cut] = text_leaf(cut.fields, public[-1].table)
+        renderer = Renderer(POST_PROCESSING, self.catalog.schema, self.catalog.policy, leaves)
+        text = renderer.relation(relation, frozenset(relation.fields))
+        items = [f"{to_text(renderer.name(f), f.type)} AS v{i}" for i, f in enumerate(relation.fields)]
+        sql = f"SELECT {', '.join(items) or '1 AS one'} FROM ({text})"
+        types = tuple(field.type for field in relation.fields)
+        return InputDraft(sql, types, tuple(releases), tuple(public))
+
+    def _released(self, release: Release, releases: list[int]) -> Leaf:
+        """A release as an input reads it; its index is added to those that the input needs."""
+        index = self.bound(release)
+        if index not in releases:
+            releases.append(index)
+        return self.leaves[release][1].at(f"r{releases.index(index)}", None, release)
+
+
+def _nothing_public() -> PolicyViolation:
+    return PolicyViolation(
+        "the values to choose from are not public",
+        hint="Use columns whose domain the policy declares, or count by group: private groups are then selected.",
+    )
+
+
+def _is_fine(key: Expr, bounds: Bounds) -> bool:
+    """True where a key has so many values that most rows of a unit have one of their own.
+
+    Measured on DuckDB 2.0 with a million rows: ranking rows wins from about three pairs (unit, key) in four rows.
+    """
+    if key.type.is_moment:
+        inner = key.argument if isinstance(key, Cast) else key
+        return not (isinstance(inner, Call) and inner.function in ("date_trunc_year", "date_trunc_quarter"))
+    if not key.type.is_number:
+        return False
+    found = interval(key, bounds)
+    return found.lower is None or found.upper is None or found.upper - found.lower > 1000
+
+
+def rows_of(protected: Protected, settings: QuerySettings) -> int:
+    """How many rows of one unit may count in all groups together."""
+    return min(protected.rows_per_unit, settings.max_rows or protected.rows_per_unit)
+
+
+def contribution_of(release: Release, groups: int | None, settings: QuerySettings, *, one_group: bool) -> Contribution:
+    """What one unit may contribute to the groups of a release.
+
+    Args:
+        release: The release.
+        groups: How many public groups there are; None where they are private, or where there are none.
+        settings: Narrower bounds.
+        one_group: True where the unit determines the keys; then the rows in its group are all of its rows.
+    """
+    protected = release.protected
+    rows = rows_of(protected, settings)
+    if not release.aggregate.keys:
+        return Contribution(False, 1, rows, protected.one_row)
+    if one_group:
+        per_group = min(settings.max_rows_per_group or rows, rows)
+        return Contribution(True, 1, per_group, protected.one_row, one_group=True)
+    allowed = min(protected.groups_per_unit, settings.max_groups or protected.groups_per_unit, rows)
+    per_group = min(protected.rows_per_group, settings.max_rows_per_group or rows, rows)
+    all_fit = groups is not None and groups <= allowed
+    touched = max(1, groups) if all_fit and groups is not None else allowed
+    limits_rows = rows < touched * per_group and not protected.one_row
+    return Contribution(
+        True,
+        touched,
+        per_group,
+        protected.one_row,
+        ranked=not (all_fit or protected.one_row),
+        rows_per_unit=rows if limits_rows else None,
+    )
+
+
+def of_lists(
+    release: Release, lists: tuple[int, ...], groups: int | None, settings: QuerySettings, *, one_list: bool
+) -> Contribution:
+    """What one unit may contribute to lists that groups are picked from: it may touch every group of a list.
+
+    Args:
+        release: The release, whose groups are picked.
+        lists: The keys, by their places, for each of whose values there is a list.
+        groups: How many lists there are, by public values of these keys.
+        settings: Narrower bounds.
+        one_list: True where the unit determines these keys.
+    """
+    allowed = contribution_of(release, groups, settings, one_group=False)
+    bounds = replace(allowed, rows_per_unit=None, lists=lists)
+    if not lists:
+        return replace(bounds, grouped=False, groups_per_unit=1, ranked=False)
+    return replace(bounds, groups_per_unit=1, ranked=False, one_group=True) if one_list else bounds
+
+
+def in_any_groups(
+    contribution: Contribution,
+    primitives: Sequence[Primitive],
+    groups: int | None,
+    protected: Protected,
+    settings: QuerySettings,
+) -> Contribution:
+    """Without a limit of groups where nothing counts units: rows are limited over all of them instead.
+
+    It would save no noise then: what a unit adds is bounded by its rows, wherever they lie. Groups are limited only for
+    an analyst who asks for so few that they hold no more than these rows.
+
+    Args:
+        contribution: What one unit may contribute with a limit of groups.
+        primitives: The cells.
+        groups: How many public groups there are; None where a public table decides.
+        protected: The rows.
+        settings: Narrower bounds.
+    """
+    if contribution.one_row or contribution.one_group or any(primitive.counts_units for primitive in primitives):
+        return contribution
+    if settings.max_groups is not None and contribution.rows_per_unit is None:
+        return contribution
+    rows = rows_of(protected, settings)
+    all_fit = groups is not None and groups * contribution.rows_per_group <= rows
+    touched = min(rows, max(1, groups)) if groups is not None else rows
+    return replace(contribution, groups_per_unit=touched, ranked=False, rows_per_unit=None if all_fit else rows)

@@ -1,0 +1,258 @@
+"""verify: the guarantee of a finished plan, computed again from the plan alone and compared with its price.
+
+Rule: nothing here shares code with plan or with the calibration of mechanisms; the compiler does not trust itself.
+What is read, and what bounds it, is told by trees, never by SQL.
+"""
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from dpsql.compiler.ir.primitives import Primitive
+from dpsql.compiler.plan.pricing import PlannedPrimitive
+from dpsql.compiler.plan.query_plan import CompiledQuery, PlannedRelease, PublicRead
+from dpsql.compiler.plan.tails import tail_of
+from dpsql.compiler.plan.tree_bounds import Moves, Tree, is_protected, readings
+from dpsql.compiler.scope.catalog import Catalog
+from dpsql.compiler.scope.settings import QuerySettings
+from dpsql.errors import GuaranteeMismatch
+from dpsql.privacy.accounting import Spent
+from dpsql.privacy.cell_mechanism import CellMechanism
+from dpsql.privacy.cost import Accountant, Mechanism
+from dpsql.privacy.exponential_mechanism import RankChoice
+from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
+from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric
+from dpsql.privacy.sensitivity import Adjacency
+from dpsql.privacy.top_k import Picking
+
+
+def verify(compiled: CompiledQuery, catalog: Catalog, settings: QuerySettings) -> None:
+    """Check that a plan costs no more than its price and is noised for what its SQL enforces.
+
+    Raises:
+        GuaranteeMismatch: It does not; the query is not run.
+    """
+    adjacency = catalog.policy.dataset.adjacency
+    if len({release.key for release in compiled.releases}) < len(compiled.releases):
+        raise GuaranteeMismatch("two releases of the plan are one, and would be charged as one")
+    _check_order(compiled)
+    _check_public(compiled, catalog)
+    for release in compiled.releases:
+        if not release.events:
+            _check_free(release, catalog)
+            continue
+        tree = Tree(release.query.tree, catalog, _compared_groups(release))
+        _check_rows(release, tree)
+        _check_groups(release, tree)
+        moves = tree.moves([planned.primitive for planned in release.primitives])
+        for planned, moved in zip(release.primitives, moves, strict=True):
+            _check_noise(planned, moved, release, adjacency)
+        _check_selection(release, tree, moves, adjacency)
+    if any(compiled.releases[total.wide].keys for total in compiled.wide_totals):
+        raise GuaranteeMismatch("a wide total has groups")
+    events = [event for release in compiled.releases for event in release.events]
+    if not events:
+        return
+    if compiled.price is None or compiled.price.epsilon > catalog.role.query.max_epsilon:
+        raise GuaranteeMismatch("the plan has no price, or one above the limit for one query")
+    spent = Spent.zero().add(events)
+    slack = Fraction(1, 10**20)  # a running total is rounded up on its own, finer grid
+    price = compiled.price
+    by_rho = spent.rho <= price.epsilon**2 / 2 + slack
+    by_pairs = (
+        spent.basic_epsilon is not None
+        and spent.basic_epsilon <= price.epsilon + slack
+        and spent.basic_delta <= price.delta + slack
+    )
+    within = {
+        Accountant.PURE: spent.pure_epsilon is not None
+        and spent.pure_epsilon <= price.epsilon + slack
+        and spent.delta == 0,
+        Accountant.BASIC: by_pairs,
+        Accountant.ADVANCED: by_pairs,
+        Accountant.ZCDP: by_rho and spent.delta <= price.delta + slack,
+        Accountant.RDP: by_rho and spent.delta == 0,
+    }
+    if not within[price.accountant]:
+        raise GuaranteeMismatch("the plan costs more than its price")
+
+
+def _check_order(compiled: CompiledQuery) -> None:
+    """Whatever a release is made of is a release of the same plan, charged with it, and made before it."""
+    made: set[str] = set()
+    for release in compiled.releases:
+        if not {inner.key for made_first in release.inputs for inner in made_first.releases} <= made:
+            raise GuaranteeMismatch("a release is made of one that is not made before it")
+        made.add(release.key)
+
+
+def _check_public(compiled: CompiledQuery, catalog: Catalog) -> None:
+    """What is read without noise is read from public tables, and from no others."""
+    for read in _public_reads(compiled):
+        tables = list(readings([read.relation], catalog, {}))
+        if any(map(is_protected, tables)):
+            raise GuaranteeMismatch("a protected table would be read without noise")
+        if not tables:
+            raise GuaranteeMismatch("no public table is found in what would be read without noise")
+
+
+def _public_reads(compiled: CompiledQuery) -> Iterator[PublicRead]:
+    yield from compiled.public_reads
+    for release in compiled.releases:
+        for made_first in release.inputs:
+            yield from made_first.public_reads
+
+
+def _check_free(release: PlannedRelease, catalog: Catalog) -> None:
+    """What costs nothing lists public groups, and reads nobody."""
+    statement = release.query.tree
+    listed = [statement.enumeration.relation] if statement.enumeration is not None else []
+    tables = readings(listed, catalog, dict(statement.leaves))
+    if statement.totals is not None or any(map(is_protected, tables)):
+        raise GuaranteeMismatch("a protected table would be read for nothing")
+
+
+def _compared_groups(release: PlannedRelease) -> int | None:
+    """With what the number of public groups is compared once they are listed, before anything of them leaves."""
+    bounds = release.contribution
+    is_compared = bounds.grouped and release.limits_groups and not (bounds.ranked or bounds.one_row or bounds.one_group)
+    return bounds.groups_per_unit if is_compared else None
+
+
+def _check_rows(release: PlannedRelease, tree: Tree) -> None:
+    """Rows are those of protected tables, or of one bounded copy just where the plan says so."""
+    read, bounds = [each for each in tree.readings if is_protected(each)], release.contribution
+    if not read:
+        raise GuaranteeMismatch("no protected table is found in what would be released")
+    if tree.copies and not bounds.copied:
+        raise GuaranteeMismatch("a bounded copy is read as if it were the table")
+    if bounds.copied and (len(read) != 1 or len(tree.copies) != 1):
+        raise GuaranteeMismatch("rows that nothing bounds are read beside those of a bounded copy")
+    if tree.rows.one_row != bounds.one_row:
+        raise GuaranteeMismatch("a unit has more rows than the plan says")
+
+
+def _check_noise(planned: PlannedPrimitive, moved: Moves, release: PlannedRelease, adjacency: Adjacency) -> None:
+    """Noise is made for all that a unit may add by the tree, which is no more than the plan says."""
+    noise, primitive = planned.noise, planned.primitive
+    said = _said(primitive, release)
+    if not moved.within(said):
+        raise GuaranteeMismatch("one unit may add more to a cell than the plan says")
+    if not (_covers(planned, moved, release, adjacency) and _covers(planned, said, release, adjacency)):
+        raise GuaranteeMismatch("noise is calibrated to less than one unit may change")
+    scale = noise.variance if isinstance(noise, DiscreteGaussian) else noise.scale
+    if noise.event.scale != scale or scale <= 0 or noise.event.mechanism is not _charged(noise):
+        raise GuaranteeMismatch("the noise drawn is not the noise charged")
+    if isinstance(noise, Picking) != (primitive.places is not None) or (
+        isinstance(noise, Picking) and noise.places != primitive.places
+    ):
+        raise GuaranteeMismatch("other groups are picked than are asked for")
+    if isinstance(noise, RankChoice) != (primitive.rank is not None):
+        raise GuaranteeMismatch("values are chosen by their ranks, and sums are noised")
+    if isinstance(noise, RankChoice):
+        grid = primitive.grid
+        if grid is None or (noise.rank, noise.lower, noise.upper) != (primitive.rank, grid.lower, grid.upper):
+            raise GuaranteeMismatch("a value is chosen from another grid, or by another rank")
+
+
+def _said(primitive: Primitive, release: PlannedRelease) -> Moves:
+    """What one unit may add to a cell as the plan says it."""
+    bounds, in_all = release.contribution, _rows_in_all(release)
+    # Rows that are so few in all groups together fill so many groups, and none beside; a unit counts once in each.
+    filled = in_all is not None and not primitive.counts_units
+    full = Fraction(in_all or 0, primitive.cap) if filled else Fraction(bounds.groups_per_unit)
+    return Moves(bounds.groups_per_unit, primitive.lower, primitive.upper, full)
+
+
+def _covers(planned: PlannedPrimitive, moved: Moves, release: PlannedRelease, adjacency: Adjacency) -> bool:
+    """True where the noise of a cell is made for what one unit may add to it."""
+    largest, spread = max(-moved.lower, moved.upper), moved.upper - moved.lower
+    claimed, places = planned.noise.sensitivity, planned.primitive.places
+    times = 1
+    if places is not None:
+        # What all losses of a list move by together does not count, so the middle of the range is taken off them.
+        largest, spread, times = spread, 2 * spread, places.count
+    needed: tuple[int, int, Fraction, Fraction]
+    if adjacency is Adjacency.ADD_REMOVE:
+        needed = (moved.groups, largest, moved.full * largest, moved.full * largest**2)
+    elif release.contribution.grouped:
+        squared = moved.full * max(spread**2, 2 * largest**2)
+        needed = (2 * moved.groups, spread, 2 * moved.full * largest, squared)
+    else:
+        needed = (1, spread, Fraction(spread), Fraction(spread**2))
+    l0, linf, l1, l2_squared = (needed[0] * times, needed[1], needed[2] * times, needed[3] * times)
+    return claimed.l0 >= l0 and claimed.linf >= linf and claimed.l1 >= l1 and claimed.l2_squared >= l2_squared
+
+
+def _rows_in_all(release: PlannedRelease) -> int | None:
+    """Rows of one unit that count in all groups together, where they are limited so."""
+    return release.contribution.rows_per_group if release.contribution.copied else release.contribution.rows_per_unit
+
+
+def _charged(noise: CellMechanism) -> Mechanism:
+    """The mechanism that a draw is of."""
+    if isinstance(noise, Picking) and noise.flips:
+        return Mechanism.PERMUTE_AND_FLIP
+    return _CHARGED[type(noise)]
+
+
+_CHARGED: dict[type[CellMechanism], Mechanism] = {
+    DiscreteLaplace: Mechanism.LAPLACE,
+    DiscreteGaussian: Mechanism.GAUSSIAN,
+    RankChoice: Mechanism.EXPONENTIAL,
+    Picking: Mechanism.EXPONENTIAL,
+}
+
+
+def _check_groups(release: PlannedRelease, tree: Tree) -> None:
+    """The plan has the keys of its tree. One unit may touch every group of a list: nothing but picks is made of it.
+
+    Everywhere else a release with keys bounds the groups of one unit.
+    """
+    bounds = release.contribution
+    if tree.keys != release.keys or tree.private_keys != release.private_keys or tree.lists != bounds.lists:
+        raise GuaranteeMismatch("the groups of the plan are not those of its tree")
+    picks = [planned.primitive.places is not None for planned in release.primitives]
+    if bounds.lists is None:
+        if bounds.grouped != (release.keys > 0) or any(picks):
+            raise GuaranteeMismatch("the groups of one unit are not bounded")
+    elif picks != [True] or bounds.copied or bounds.grouped != (len(bounds.lists) > 0):
+        raise GuaranteeMismatch("groups are picked from public lists, and nothing else is told of them")
+    elif not set(bounds.lists) < set(range(release.keys)):
+        raise GuaranteeMismatch("there is no key to pick")
+
+
+def _check_selection(release: PlannedRelease, tree: Tree, moves: list[Moves], adjacency: Adjacency) -> None:
+    if release.private_keys != (release.selection is not None):
+        raise GuaranteeMismatch("private groups need a selection, and public ones none")
+    if not release.private_keys:
+        return
+    groups = max(tree.counted_groups(), release.contribution.groups_per_unit)
+    touched = groups * (2 if adjacency is Adjacency.SUBSTITUTE else 1)
+    chosen = [e for e in release.events if e.mechanism in (Mechanism.SELECTION, Mechanism.THRESHOLD)]
+    if isinstance(release.selection, GaussianThreshold) and release.selection.noise.sensitivity.l0 < touched:
+        raise GuaranteeMismatch("the selection's own noise is calibrated to fewer groups than one unit may touch")
+    if len(chosen) != 1 or chosen[0].sensitivity.l0 < touched or chosen[0].delta <= 0:
+        raise GuaranteeMismatch("the selection of groups is not calibrated to the groups one unit may touch")
+    cut = release.threshold_primitive
+    if cut is not None and (moves[cut].lower, moves[cut].upper) != (0, 1):
+        raise GuaranteeMismatch("groups are cut off by a cell that does not count units")
+    _check_tail(release, touched)
+
+
+def _check_tail(release: PlannedRelease, touched: int) -> None:
+    """A group of one unit passes a threshold with a probability of δ at the most, over all groups that it touches."""
+    selection, cut = release.selection, release.threshold_primitive
+    if isinstance(selection, TruncatedGeometric):
+        if cut is not None or selection.l0 < touched:
+            raise GuaranteeMismatch("the selection of groups is not calibrated to the groups one unit may touch")
+        return
+    if isinstance(selection, GaussianThreshold) and cut is None:
+        noise: CellMechanism = selection.noise
+        threshold = selection.threshold
+    elif isinstance(selection, Threshold) and cut is not None:
+        noise, threshold = release.primitives[cut].noise, selection
+    else:
+        raise GuaranteeMismatch("a selection is not known")
+    passes = tail_of(noise.event.mechanism, noise.event.scale, threshold.cutoff - 1)
+    if passes * touched > threshold.event.delta:
+        raise GuaranteeMismatch("groups of one unit pass the threshold more often than their delta says")

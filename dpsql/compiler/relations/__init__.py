@@ -1,0 +1,1 @@
+"""Lowering of relations: FROM, joins, subqueries, set operations, rows per unit, SELECT."""

@@ -1,0 +1,285 @@
+"""from_clause: FROM: tables, subqueries and what joins them.
+
+Rule: every way of writing a join (comma, CROSS, ON, USING, NATURAL, LATERAL) comes down to a kind and a condition.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from dpsql.compiler.ir.nodes import Call, Column, Expr, Field, Project, Protected, Public, Status, Values
+from dpsql.compiler.relations.clauses import Clauses
+from dpsql.compiler.relations.determinism import refuse_undetermined
+from dpsql.compiler.relations.joins import Equalities, Joiner
+from dpsql.compiler.relations.unlisted_keys import refuse_unlisted
+from dpsql.compiler.scope.lowering import Lowered, refuse_other_arguments
+from dpsql.compiler.scope.resolve import FromItem, Scope, identifier
+from dpsql.compiler.sql.rewriting import changed
+from dpsql.errors import DatatypeMismatch, Error, InvalidSyntax, UndefinedColumn, UnsupportedQuery
+from dpsql.sqltypes import SqlType
+
+Entry = Callable[[exp.Expr, Scope | None], Lowered]
+"""Lowers a table or a subquery of FROM, LATERAL ones in a scope."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What FROM has given so far: its sources by their names, the rows, and conditions that hold in all of them."""
+
+    sources: tuple[FromItem, ...]
+    status: Status
+    holds: tuple[Expr, ...] = ()
+
+    def with_holding(self, kind: str, condition: Expr | None) -> tuple[Expr, ...]:
+        """The conditions that still hold after a join: an outer one fills up with NULLs."""
+        if kind in ("right", "full"):
+            return ()
+        return self.holds if kind == "left" or condition is None else (*self.holds, condition)
+
+
+@dataclass(frozen=True)
+class From:
+    """Lowers one FROM.
+
+    Attributes:
+        clauses: The statement's clauses.
+        entry: Lowers one entry.
+        outer: The scope around, for a subquery in an expression.
+        where: WHERE, whose equations comma joins rely on.
+    """
+
+    clauses: Clauses
+    entry: Entry
+    outer: Scope | None
+    where: exp.Expr | None
+
+    def lower(self, node: exp.Expr | None, joins: Sequence[exp.Join]) -> Joined:
+        """Lower FROM's first entry and its joins.
+
+        Raises:
+            Error: A typed refusal.
+        """
+        if node is None:
+            return Joined((), Public(Values((), ((),))))
+        while self._is_parenthesized(node):
+            # (a JOIN b) JOIN c is a JOIN b JOIN c.
+            joins = (*(node.this.args.get("joins") or ()), *joins)
+            node = node.this.copy()
+            node.set("joins", None)
+        entries = {id(each): self._source(each, None) for each in self._entries(node, joins)}
+        everything = tuple(source for source, _ in entries.values())
+        source, status = entries[id(node)]
+        joined = Joined((source,), status)
+        for join in joins:
+            joined = self._join(joined, join, entries.get(id(join.this)), everything)
+        return joined
+
+    @staticmethod
+    def _is_parenthesized(node: exp.Expr) -> bool:
+        inside = node.this if isinstance(node, exp.Subquery) and not node.args.get("alias") else None
+        return isinstance(inside, exp.Table | exp.Subquery)
+
+    @staticmethod
+    def _entries(node: exp.Expr, joins: Sequence[exp.Join]) -> list[exp.Expr]:
+        """The entries that stand by themselves; a LATERAL one needs those before it, if there are any."""
+        return [node, *(join.this for join in joins if not isinstance(join.this, exp.Lateral))]
+
+    def _source(self, node: exp.Expr, scope: Scope | None) -> tuple[FromItem, Status]:
+        """Lower one entry under the name it is given."""
+        if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table):
+            raise UnsupportedQuery(
+                "a join in parentheses must be the first item of FROM, without an alias",
+                hint="Write the joins without parentheses, or use a subquery.",
+                position=self.clauses.at(node),
+            )
+        lowered = self.entry(node, scope)
+        alias_node = node.args.get("alias")
+        alias = identifier(alias_node.this) if alias_node is not None and alias_node.this is not None else None
+        if alias_node is not None:
+            lowered = renamed(self.clauses, lowered, alias_node)
+        named = node.this if isinstance(node, exp.Table) else None
+        default = identifier(named) if isinstance(named, exp.Identifier) else ""
+        return lowered.source(alias or default), lowered.status
+
+    # Joins
+
+    def _join(
+        self, left: Joined, join: exp.Join, entry: tuple[FromItem, Status] | None, everything: tuple[FromItem, ...]
+    ) -> Joined:
+        at = self.clauses.at(join)
+        refuse_other_arguments(join, "this", "side", "kind", "on", "using", "method", offset=self.clauses.offset)
+        kind = self._kind(join, at)
+        source, status = entry if entry is not None else self._lateral(join.this, left, kind)
+        if source.alias and source.alias in {other.alias for other in left.sources}:
+            raise InvalidSyntax(f'table name "{source.alias}" specified more than once', position=at)
+        merged = self._merged_names(join, left, source)
+        if not merged and join.args.get("method"):
+            raise InvalidSyntax(
+                "NATURAL JOIN needs a column that both tables have", hint="Use JOIN with ON.", position=at
+            )
+        if merged:
+            return self._joined_by_names(kind, left, (source, status), merged, at)
+        condition = None
+        if join.args.get("on") is not None:
+            people = left.status if isinstance(left.status, Protected) else status
+            scope = self.clauses.scope((*left.sources, source), self.outer, people)
+            condition = self.clauses.expressions(scope, "in JOIN conditions").condition(join.args["on"])
+            refuse_unlisted(condition, scope, self.clauses.at(join), self._links(left.status, status))
+        elif kind not in ("inner", "cross") or (kind == "inner" and join.args.get("kind")):
+            raise InvalidSyntax("a join needs ON or USING", position=at)
+        known = self._known(kind, condition, everything, left)
+        kind = "cross" if condition is None else kind
+        try:
+            relation = self._joiner.join(kind, (left.status, status), condition, known, at)
+        except UnsupportedQuery as error:
+            error.queries = self._on_unit(join, left.sources, source)
+            raise
+        return Joined((*left.sources, source), relation, left.with_holding(kind, condition))
+
+    def _on_unit(self, join: exp.Join, left: tuple[FromItem, ...], right: FromItem) -> tuple[str, ...]:
+        """The query with this join on the unit's key, if both sides have it, for each entry of the left side."""
+        key = self.clauses.catalog.unit_key
+
+        def on(alias: str) -> Callable[[exp.Expr], None]:
+            condition = exp.EQ(this=exp.column(key, table=alias), expression=exp.column(key, table=right.alias))
+            return lambda copy: copy.set("on", condition)
+
+        named = [source.alias for source in left if source.named(key, qualified=True)]
+        return tuple(query for alias in named for query in changed(join, on(alias)))
+
+    @property
+    def _joiner(self) -> Joiner:
+        catalog = self.clauses.catalog
+        return Joiner(catalog.schema, self.clauses.fields, catalog.policy.dataset.privacy_unit, catalog.unit_key)
+
+    def _kind(self, join: exp.Join, at: int | None) -> str:
+        side = str(join.args.get("side") or "").lower()
+        kind = str(join.args.get("kind") or "").lower()
+        method = str(join.args.get("method") or "").lower()
+        known = kind in ("", "inner", "outer", "cross") and side in ("", "left", "right", "full")
+        if not known or method not in ("", "natural"):
+            raise UnsupportedQuery(f"{(method or kind or side).upper()} joins are not supported", position=at)
+        return side or ("cross" if kind == "cross" else "inner")
+
+    @staticmethod
+    def _links(*statuses: Status) -> frozenset[Field]:
+        """The fields that lead to units."""
+        protected = [status for status in statuses if isinstance(status, Protected)]
+        return frozenset(field for status in protected for link in status.links for field in link.fields)
+
+    def _known(self, kind: str, condition: Expr | None, everything: tuple[FromItem, ...], left: Joined) -> Equalities:
+        """What is equal where this join's rows remain: ON, and for inner joins what WHERE equates."""
+        terms = [*left.holds, condition] if condition is not None else [*left.holds]
+        if kind in ("inner", "cross") and self.where is not None:
+            terms += self._equations(self.where, everything)
+        return Equalities(terms)
+
+    def _equations(self, where: exp.Expr, everything: tuple[FromItem, ...]) -> list[Expr]:
+        """The equations of two columns that WHERE surely demands, as far as their names are known."""
+        scope = self.clauses.scope(everything, None)
+        found: list[Expr] = []
+        pending = [where]
+        while pending:
+            term = pending.pop()
+            if isinstance(term, exp.And):
+                pending += [term.this, term.expression]
+            elif isinstance(term, exp.Paren):
+                pending.append(term.this)
+            elif (
+                isinstance(term, exp.EQ)
+                and isinstance(term.this, exp.Column)
+                and isinstance(term.expression, exp.Column)
+            ):
+                try:
+                    sides = (scope.column(term.this), scope.column(term.expression))
+                except Error:  # a name of the scope around, or none: WHERE itself is lowered in full later
+                    continue
+                found.append(Call("eq", sides, SqlType.BOOLEAN))
+        return found
+
+    # USING and NATURAL
+
+    def _merged_names(self, join: exp.Join, left: Joined, right: FromItem) -> list[str]:
+        if str(join.args.get("method") or "").lower() == "natural":
+            mine = {name for source in left.sources for name, _ in source.columns if name not in source.merged}
+            return list(dict.fromkeys(name for name, _ in right.columns if name in mine))
+        return list(dict.fromkeys(identifier(name) for name in join.args.get("using") or ()))
+
+    def _joined_by_names(
+        self, kind: str, left: Joined, right: tuple[FromItem, Status], names: list[str], at: int | None
+    ) -> Joined:
+        source, status = right
+        pairs = [(self._field(left.sources, name, at), self._field((source,), name, at)) for name in names]
+        terms = tuple(self._equal(pair, at) for pair in pairs)
+        condition = Call("and", terms, SqlType.BOOLEAN) if len(terms) > 1 else terms[0]
+        scope = self.clauses.scope((*left.sources, source), self.outer)
+        for term in terms:
+            refuse_unlisted(term, scope, at, self._links(left.status, status))
+        known = Equalities((condition, *left.holds))
+        joined = self._joiner.join(kind, (left.status, status), condition, known, at)
+        joined, fields = self._merge(kind, joined, pairs)
+        hidden_before = {field for each in (*left.sources, source) for _, field in each.hidden}
+        shown = tuple((n, f) for n, f, pair in zip(names, fields, pairs, strict=True) if pair[0] not in hidden_before)
+        hidden = tuple((n, f) for n, f, pair in zip(names, fields, pairs, strict=True) if pair[0] in hidden_before)
+        merged = FromItem("", shown, hidden)
+        covered = tuple(replace(each, merged=each.merged | frozenset(names)) for each in (*left.sources, source))
+        return Joined((merged, *covered), joined, left.with_holding(kind, condition))
+
+    def _field(self, sources: tuple[FromItem, ...], name: str, at: int | None) -> Field:
+        found = [field for source in sources for field in source.named(name, qualified=False)]
+        if len(found) != 1:
+            what = "is ambiguous" if found else "does not exist on both sides"
+            raise UndefinedColumn(f'column "{name}" of USING {what}', hint="Use JOIN with ON.", position=at)
+        return found[0]
+
+    def _equal(self, pair: tuple[Field, Field], at: int | None) -> Call:
+        sides = self.clauses.coercion.unify_compared([Column(field) for field in pair], [at, at])
+        if sides[0].type.is_array or sides[0].type in (SqlType.JSON, SqlType.BYTEA):
+            raise DatatypeMismatch(f"values of type {sides[0].type.value} cannot be compared", position=at)
+        return Call("eq", sides, SqlType.BOOLEAN)
+
+    def _merge(self, kind: str, joined: Status, pairs: list[tuple[Field, Field]]) -> tuple[Status, list[Field]]:
+        """The fields that stand for both sides: the one that is never missing, or whichever is there."""
+        if kind in ("inner", "left"):
+            return joined, [left for left, _ in pairs]
+        if kind == "right":
+            return joined, [right for _, right in pairs]
+        below = joined.relation
+        assigned: dict[Field, Expr] = {field: Column(field) for field in below.fields}
+        fields = []
+        for pair in pairs:
+            sides = self.clauses.coercion.unify([Column(field) for field in pair])
+            fields.append(self.clauses.fields.new(sides[0].type))
+            assigned[fields[-1]] = Call("coalesce", sides, sides[0].type)
+        return replace(joined, relation=Project(below, tuple(assigned), tuple(assigned.values()))), fields
+
+    # LATERAL
+
+    def _lateral(self, node: exp.Expr, left: Joined, kind: str) -> tuple[FromItem, Status]:
+        if kind not in ("inner", "cross", "left"):
+            raise UnsupportedQuery("LATERAL is only supported in inner and left joins", position=self.clauses.at(node))
+        scope = self.clauses.scope(left.sources, self.outer, left.status)
+        source, status = self._source(node, scope)
+        refuse_undetermined(Lowered(status, source.columns), scope, self.clauses.at(node))
+        if isinstance(status, Protected) and status.linked is not None:
+            of_left = isinstance(left.status, Protected) and left.status.is_unit(Column(status.linked))
+            if not of_left:
+                key = self.clauses.catalog.unit_key
+                raise UnsupportedQuery(
+                    f"a LATERAL subquery over protected rows must compare its {key} with that of the row before it",
+                    hint=f"Compare {key} on both sides in its WHERE.",
+                    position=self.clauses.at(node),
+                )
+        return source, status
+
+
+def renamed(clauses: Clauses, lowered: Lowered, alias: exp.TableAlias) -> Lowered:
+    """A relation whose columns an alias names anew."""
+    shown = [(name, field) for name, field in lowered.columns if field not in lowered.hidden]
+    names = [identifier(column) for column in alias.args.get("columns") or ()]
+    if len(names) > len(shown):
+        raise InvalidSyntax("more column aliases than columns", position=clauses.at(alias))
+    given = iter([*names, *(name for name, _ in shown[len(names) :])])
+    columns = tuple((n if f in lowered.hidden else next(given), f) for n, f in lowered.columns)
+    return replace(lowered, columns=columns, schemas=frozenset())

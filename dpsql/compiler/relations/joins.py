@@ -1,0 +1,368 @@
+"""joins: what a join of two relations is, by the privacy status of each.
+
+Rule 1: rows of two protected relations meet only where they surely belong to the same unit, and SQL says so itself.
+Rule 2: a row of nobody is never made: where an outer join keeps public rows, they are groups of zero people.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from dpsql.compiler.expressions.null_rejection import is_not_true
+from dpsql.compiler.ir.nodes import (
+    UNIT_OR_NULL,
+    Aggregate,
+    Call,
+    Cast,
+    Column,
+    Expr,
+    Field,
+    Filter,
+    Join,
+    Link,
+    Project,
+    Protected,
+    Public,
+    Relation,
+    Release,
+    Released,
+    Scan,
+    Series,
+    SetOperation,
+    Sort,
+    Status,
+    SystemScan,
+    UnitScan,
+    Values,
+)
+from dpsql.compiler.ir.schema import EngineSchema
+from dpsql.compiler.ir.walk import conjuncts, fields_in
+from dpsql.compiler.scope.lowering import Fields
+from dpsql.compiler.values.sources import series_length
+from dpsql.errors import QueryTooComplex, UnsupportedQuery
+from dpsql.policy import PolicyColumn, Table
+from dpsql.sqltypes import SqlType
+
+
+class Equalities:
+    """Which fields are equal wherever all of some conditions are true."""
+
+    def __init__(self, conditions: Iterable[Expr] = ()) -> None:
+        """Note the equations of two columns among the conditions."""
+        self._leaders: dict[Field, Field] = {}
+        for condition in conditions:
+            for term in conjuncts(condition):
+                if isinstance(term, Call) and term.function == "eq":
+                    left, right = (plain_column(side) for side in term.arguments)
+                    if left is not None and right is not None and not self.same(left, right):
+                        self._leaders[self._leader(left)] = self._leader(right)
+
+    def _leader(self, field: Field) -> Field:
+        while field in self._leaders:
+            field = self._leaders[field]
+        return field
+
+    def same(self, left: Field, right: Field) -> bool:
+        """True where the two are surely equal."""
+        return self._leader(left) == self._leader(right)
+
+
+def plain_column(expression: Expr) -> Field | None:
+    """The column an expression is, but for a conversion that tells apart whatever the column's type does."""
+    while isinstance(expression, Cast) and _keeps_apart(expression.argument.type, expression.type):
+        expression = expression.argument
+    return expression.field if isinstance(expression, Column) else None
+
+
+def _keeps_apart(source: SqlType, target: SqlType) -> bool:
+    order = (SqlType.SMALLINT, SqlType.INTEGER, SqlType.BIGINT)
+    widens = source in order and target in order and order.index(source) <= order.index(target)
+    return widens or (source.is_text and target.is_text)
+
+
+def linking(left: Protected, right: Protected, equal: Equalities) -> bool:
+    """True where equal fields on both sides lead to the same unit, and units of both are compared as they are."""
+    return left.unit.type.is_alike(right.unit.type) and any(
+        _is_same_way(mine.way, other.way)
+        and len(mine.fields) == len(other.fields)
+        and all(equal.same(a, b) for a, b in zip(mine.fields, other.fields, strict=True))
+        for mine in left.links
+        for other in right.links
+    )
+
+
+def _is_same_way(left: tuple[str, ...], right: tuple[str, ...]) -> bool:
+    unit = ((), UNIT_OR_NULL)
+    return left == right or (left in unit and right in unit)
+
+
+def with_same_unit(condition: Expr | None, left: Field, right: Field) -> Expr:
+    """A condition that lets rows meet only if they are of one unit, in so many words: keys need not be unique."""
+    same = _same_unit(left, right)
+    terms = conjuncts(condition) if condition is not None else ()
+    if same in terms or _same_unit(right, left) in terms:
+        return condition or same
+    return Call("and", (*terms, same), SqlType.BOOLEAN) if terms else same
+
+
+def _same_unit(left: Field, right: Field) -> Call:
+    sides: list[Expr] = [Column(left), Column(right)]
+    if left.type is not right.type:
+        if not (left.type.is_integer and right.type.is_integer) and not (left.type.is_text and right.type.is_text):
+            raise TypeError("units of unlike types were never compared: a conversion could make one of two")
+        wide = _wider(left.type)
+        sides = [side if side.type is wide else Cast(side, wide) for side in sides]
+    return Call("eq", tuple(sides), SqlType.BOOLEAN)
+
+
+def _wider(sql_type: SqlType) -> SqlType:
+    """The type in which units of unlike types, both whole numbers or both texts, stay apart."""
+    return SqlType.BIGINT if sql_type.is_integer else SqlType.TEXT
+
+
+@dataclass(frozen=True)
+class Joiner:
+    """Joins relations.
+
+    Attributes:
+        schema: What the engine's schema enforces.
+        fields: The source of fields.
+        unit: What one unit is, in words.
+        key: The name of its key, for hints.
+    """
+
+    schema: EngineSchema
+    fields: Fields
+    unit: str
+    key: str
+
+    def join(
+        self, kind: str, sides: tuple[Status, Status], condition: Expr | None, known: Equalities, at: int | None
+    ) -> Status:
+        """The join of two relations.
+
+        Args:
+            kind: inner, left, right, full or cross.
+            sides: What stands left and right of JOIN.
+            condition: ON; None for a cross join.
+            known: What is equal in the rows that remain, ON included.
+            at: Where the join stands in the text.
+
+        Raises:
+            UnsupportedQuery: Rows of different units could meet, or the answer would tell whether somebody matched.
+            QueryTooComplex: Constants would make too many rows.
+        """
+        left, right = sides
+        refuse_too_many(left.relation, right.relation, at)
+        if isinstance(left, Protected) and isinstance(right, Protected):
+            return self._of_units(kind, left, right, condition, known, at)
+        if isinstance(left, Protected):
+            return self._with_public(kind, left, right, condition, at, protected_left=True)
+        if isinstance(right, Protected):
+            return self._with_public(kind, right, left, condition, at, protected_left=False)
+        relation = Join(kind, left.relation, right.relation, condition)
+        return Public(relation) if isinstance(left, Public) and isinstance(right, Public) else Released(relation)
+
+    # Protected with public
+
+    def _with_public(
+        self,
+        kind: str,
+        protected: Protected,
+        other: Status,
+        condition: Expr | None,
+        at: int | None,
+        *,
+        protected_left: bool,
+    ) -> Protected:
+        keeps_protected = kind == "full" or kind == ("left" if protected_left else "right")
+        keeps_public = kind == "full" or kind == ("right" if protected_left else "left")
+        absent = self._absent_with_public(protected, other, condition, at, (keeps_protected, keeps_public))
+        joined = ("left" if protected_left else "right") if keeps_protected else "matched" if keeps_public else kind
+        pair = (protected.relation, other.relation) if protected_left else (other.relation, protected.relation)
+        one_row = protected.one_row and matches_once(self.schema, other.relation, condition)
+        return replace(protected, relation=Join(joined, *pair, condition), one_row=one_row, absent=absent)
+
+    def _absent_with_public(
+        self, protected: Protected, other: Status, condition: Expr | None, at: int | None, keeps: tuple[bool, bool]
+    ) -> frozenset[Field] | None:
+        """The fields that are NULL in the rows of nobody after a join with a public relation."""
+        keeps_protected, keeps_public = keeps
+        was = protected.absent
+        if was is not None and condition is not None and not is_not_true(condition, was):
+            if fields_in(condition) & was:
+                raise shows_absence(at)
+            # Rows of nobody meet public rows like all others.
+            if keeps_public:
+                raise shows_absence(at)
+            return was
+        if was is not None and condition is not None and keeps_protected and not keeps_public:
+            return was | frozenset(other.relation.fields)
+        if was is not None and condition is None:
+            return was
+        if keeps_public and keeps_protected and was is not None:
+            raise shows_absence(at)
+        return frozenset(protected.relation.fields) if keeps_public else None
+
+    # Protected with protected
+
+    def _of_units(
+        self, kind: str, left: Protected, right: Protected, condition: Expr | None, known: Equalities, at: int | None
+    ) -> Protected:
+        # Both of the unit around, or LATERAL about the unit before it: nothing is left to compare.
+        same = right.linked is not None and (left.linked == right.linked or left.is_unit(Column(right.linked)))
+        if not same and not linking(left, right, known):
+            raise UnsupportedQuery(
+                f"rows of different {self.unit}s cannot be joined",
+                hint=f"Join on {self.key}, or on the keys that lead to it, or aggregate one side first, in a CTE.",
+                position=at,
+            )
+        kind = "inner" if kind == "cross" else kind
+        whole = condition if same else with_same_unit(condition, left.unit, right.unit)
+        relation = Join(kind if whole is not None else "cross", left.relation, right.relation, whole)
+        # A full join keeps rows of both sides that do not match, though they are of one unit.
+        most = sum if kind == "full" else max
+        joined = Protected(
+            relation,
+            left.unit,
+            most((left.rows_per_unit, right.rows_per_unit)),
+            most((left.groups_per_unit, right.groups_per_unit)),
+            most((left.rows_per_group, right.rows_per_group)),
+            left.one_row and right.one_row and kind != "full",
+            _links(kind, left, right),
+            left.linked,
+            self._absent_of_units(kind, left, right, at),
+        )
+        if kind == "left":
+            return replace(joined, kept=left)
+        if kind == "right":
+            return replace(joined, unit=right.unit, kept=right)
+        return self._with_either_unit(joined, left.unit, right.unit) if kind == "full" else joined
+
+    @staticmethod
+    def _absent_of_units(kind: str, left: Protected, right: Protected, at: int | None) -> frozenset[Field] | None:
+        """Rows of nobody match none, for their unit is NULL: they remain where the join keeps their side."""
+        if kind == "full" and (left.absent is not None or right.absent is not None):
+            raise shows_absence(at)
+        if kind == "left" and left.absent is not None:
+            return left.absent | frozenset(right.relation.fields)
+        if kind == "right" and right.absent is not None:
+            return right.absent | frozenset(left.relation.fields)
+        return None
+
+    def _with_either_unit(self, joined: Protected, left: Field, right: Field) -> Protected:
+        unit = self.fields.new(left.type if left.type is right.type else _wider(left.type))
+        sides = tuple(
+            Column(side) if side.type is unit.type else Cast(Column(side), unit.type) for side in (left, right)
+        )
+        below = joined.relation
+        assigned: dict[Field, Expr] = {field: Column(field) for field in below.fields}
+        assigned[unit] = Call("coalesce", sides, unit.type)
+        relation = Project(below, tuple(assigned), tuple(assigned.values()))
+        return replace(joined, relation=relation, unit=unit, links=joined.links | {Link((), (unit,))})
+
+
+def shows_absence(at: int | None) -> UnsupportedQuery:
+    """The refusal of a query whose answer would tell which public rows nobody matches."""
+    return UnsupportedQuery(
+        "this would reveal which public rows have no match",
+        hint="Use COUNT(column) or SUM(column) of the protected side, an inner join, or a CTE that aggregates first.",
+        position=at,
+    )
+
+
+def _links(kind: str, left: Protected, right: Protected) -> frozenset[Link]:
+    """The ways to the unit after a join; a unit that an outer join may leave NULL is not the unit any more."""
+
+    def kept(links: frozenset[Link], *, nullable: bool) -> frozenset[Link]:
+        if not nullable:
+            return links
+        return frozenset(replace(link, way=UNIT_OR_NULL) if link.way == () else link for link in links)
+
+    mine = kept(left.links, nullable=kind in ("right", "full"))
+    return mine | kept(right.links, nullable=kind in ("left", "full"))
+
+
+def matches_once(schema: EngineSchema, relation: Relation, condition: Expr | None) -> bool:
+    """True where the engine's schema lets a row match one row of a public table at the most."""
+    table, columns = _scanned(relation)
+    if table is None or condition is None:
+        return False
+    own = frozenset(relation.fields)
+    fixed: set[str] = set()
+    for term in conjuncts(condition):
+        if not isinstance(term, Call) or term.function != "eq":
+            continue
+        for mine, other in (term.arguments, term.arguments[::-1]):
+            field = plain_column(mine)
+            if field is not None and field in columns and not fields_in(other) & own:
+                fixed.add(columns[field].name)
+    engine = schema.tables[table.name]
+    # A key read as another type may make one value of two.
+    kept = {c.name for c in columns.values() if c.name in fixed and engine.columns[c.name].sql_type is c.type}
+    return bool(kept) and engine.is_unique(frozenset(kept))
+
+
+def _scanned(relation: Relation) -> tuple[Table | None, Mapping[Field, PolicyColumn]]:
+    """The table whose rows a relation is, each once at the most, and the columns its fields are."""
+    if isinstance(relation, Scan):
+        return relation.table, dict(zip(relation.fields, relation.columns, strict=True))
+    if isinstance(relation, Filter):
+        return _scanned(relation.input)
+    if isinstance(relation, Project):
+        table, inner = _scanned(relation.input)
+        pairs = zip(relation.fields, relation.expressions, strict=True)
+        return table, {f: inner[e.field] for f, e in pairs if isinstance(e, Column) and e.field in inner}
+    return None, {}
+
+
+def is_single(relation: Relation) -> bool:
+    """True where a relation surely has one row at the most."""
+    match relation:
+        case Aggregate():
+            return not relation.keys
+        case Release():
+            return not relation.aggregate.keys
+        case Values():
+            return len(relation.rows) <= 1
+        case Sort():
+            return (relation.limit is not None and relation.limit <= 1) or is_single(relation.input)
+        case Filter() | Project():
+            return is_single(relation.input)
+    return False
+
+
+MAX_GENERATED: Final = 1_000_000
+
+
+def refuse_too_many(left: Relation, right: Relation, at: int | None) -> None:
+    """Check the rows that a join makes up.
+
+    Raises:
+        QueryTooComplex: They are too many.
+    """
+    if generated(left) * generated(right) > MAX_GENERATED:
+        raise QueryTooComplex(
+            f"generate_series and VALUES produce more than {MAX_GENERATED:,} rows together",
+            hint="Use fewer values.",
+            position=at,
+        )
+
+
+def generated(relation: Relation) -> int:
+    """How many rows are made up of constants for each row of the tables; 1 where none are."""
+    match relation:
+        case Values():
+            return max(len(relation.rows), 1)
+        case Series():
+            return max(series_length(relation.start, relation.stop, relation.unit), 1)
+        case Join():
+            return generated(relation.left) * generated(relation.right)
+        case SetOperation():
+            return generated(relation.left) + generated(relation.right)
+        case Scan() | UnitScan() | SystemScan() | Release():
+            return 1
+        case Aggregate() if not relation.keys:
+            return 1
+        case _:
+            return generated(relation.input)

@@ -1,0 +1,441 @@
+"""lower: a query's syntax tree into relations, each with its privacy status.
+
+Rule 1: every clause of a node is handled or refused by name; none is dropped.
+Rule 2: rows of a protected relation never reach the output.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date
+from functools import partial
+
+from sqlglot import exp
+
+from dpsql.compiler.ir.nodes import (
+    Aggregate,
+    Column,
+    Expr,
+    Field,
+    Literal,
+    Project,
+    Protected,
+    Public,
+    Relation,
+    Released,
+    Series,
+    SetOperation,
+    Sort,
+    UnitScan,
+    Values,
+)
+from dpsql.compiler.ir.walk import inputs
+from dpsql.compiler.relations.clauses import Clauses
+from dpsql.compiler.relations.empty_results import has_no_rows, no_rows_of, without_rows
+from dpsql.compiler.relations.filtering import Filtering
+from dpsql.compiler.relations.from_clause import From, renamed
+from dpsql.compiler.relations.output import select_list
+from dpsql.compiler.relations.select import SelectOutput
+from dpsql.compiler.relations.unions import combined
+from dpsql.compiler.relations.unit_rows import group_of_one
+from dpsql.compiler.relations.unlisted_keys import refuse_unlisted
+from dpsql.compiler.scope.catalog import Catalog
+from dpsql.compiler.scope.coercion import Coercion, common_type
+from dpsql.compiler.scope.lowering import Constants, Fields, Lowered, moved, refuse_other_arguments
+from dpsql.compiler.scope.preview import invented, unlimited
+from dpsql.compiler.scope.resolve import Scope, close_names, identifier, quoted
+from dpsql.compiler.scope.tables import Tables
+from dpsql.compiler.sql.literals import Parameters
+from dpsql.compiler.sql.position import position
+from dpsql.compiler.sql.rewriting import counted, replaced
+from dpsql.errors import Error, InvalidSyntax, PolicyViolation, QueryTooComplex, UndefinedTable, UnsupportedQuery
+from dpsql.sqltypes import SqlType
+
+MAX_RELATIONS = 64
+MAX_COMPUTED_ROWS = 100
+
+
+def lower(
+    tree: exp.Expr, catalog: Catalog, parameters: Parameters, constants: Constants, sql: str, offset: int = 0
+) -> tuple[Lowered, Fields]:
+    """Lower a whole query; its status is Public or Released.
+
+    Returns:
+        The lowered query, and the source of further fields.
+
+    Raises:
+        Error: A typed refusal.
+    """
+    lowerer = QueryLowerer(Clauses(catalog, Coercion(parameters), constants, Fields(), offset, sql, _no_subquery))
+    if catalog.policy.dataset.preview == "synthetic" and (shown := _preview(lowerer, tree)) is not None:
+        return shown, lowerer.clauses.fields
+    lowered = replace(lowerer, relations=0).query(tree, {})
+    if isinstance(lowered.status, Protected):
+        if not has_no_rows(lowered.relation):
+            raise _rows_refused(lowerer.clauses, lowered, tree)
+        lowered = without_rows(lowered)
+    return lowered, lowerer.clauses.fields
+
+
+def _preview(lowerer: "QueryLowerer", tree: exp.Expr) -> Lowered | None:
+    """Rows made up in place of those of a protected table; None where none are asked for."""
+    rows = unlimited(tree)
+    if rows is None:
+        return None
+    try:
+        lowered = lowerer.query(rows, {})
+    except Error:
+        return None  # said of the query as it is
+    protected = isinstance(lowered.status, Protected) and not has_no_rows(lowered.relation)
+    made = invented(lowered) if protected else None
+    return None if made is None else lowerer.ordered(made, tree)
+
+
+def _rows_refused(clauses: Clauses, lowered: Lowered, node: exp.Expr) -> PolicyViolation:
+    unit, at = clauses.catalog.policy.dataset.privacy_unit, clauses.at(node)
+    name, is_grouped = _origin(lowered.relation)
+    if is_grouped:
+        return group_of_one(clauses, at, node)
+    return PolicyViolation(
+        "rows of protected tables are not shown",
+        detail=f'Each row of "{name}" belongs to one {unit}.',
+        hint="Aggregate them.",
+        queries=counted(node) if isinstance(node, exp.Select) else (),
+        position=at,
+    )
+
+
+def _origin(relation: Relation) -> tuple[str, bool]:
+    """The first protected table that rows come from, and whether they are groups."""
+    if isinstance(relation, UnitScan):
+        return relation.table.name, False
+    found = [_origin(part) for part in inputs(relation)]
+    name = next((name for name, _ in found if name), "")
+    return name, isinstance(relation, Aggregate) or any(is_grouped for _, is_grouped in found)
+
+
+@dataclass
+class QueryLowerer:
+    """Lowers the queries, subqueries and CTEs of one statement."""
+
+    clauses: Clauses
+    relations: int = 0
+    _sizes: dict[tuple[tuple[str, Field], ...], int] = field(default_factory=dict)
+
+    def query(self, node: exp.Expr, ctes: Mapping[str, Lowered], outer: Scope | None = None) -> Lowered:
+        """Lower SELECT, VALUES, a set operation, or one of these in parentheses.
+
+        Args:
+            node: The query.
+            ctes: What WITH names, here and around.
+            outer: The scope around a subquery, whose columns it may name.
+        """
+        self._count(node)
+        ctes = self._with(node, ctes, outer)
+        if isinstance(node, exp.Subquery):
+            refuse_other_arguments(
+                node, "this", "with_", "order", "limit", "offset", "alias", offset=self.clauses.offset
+            )
+            return self.ordered(self.query(node.this, ctes, outer), node)
+        if isinstance(node, exp.SetOperation):
+            return self.ordered(self._set_operation(node, ctes, outer), node)
+        if isinstance(node, exp.Values):
+            return self._values(node, outer)
+        if isinstance(node, exp.Select):
+            return self._select(node, ctes, outer)
+        raise UnsupportedQuery(f"{node.key.upper()} is not a query", position=self.clauses.at(node))
+
+    def _count(self, node: exp.Expr, added: int = 1) -> None:
+        """Count relations as they will stand when every WITH is written out, for WITH may double at each step."""
+        self.relations += added
+        if self.relations > MAX_RELATIONS:
+            raise UnsupportedQuery(
+                f"a query may have at most {MAX_RELATIONS} subqueries and tables", position=self.clauses.at(node)
+            )
+
+    def _with(self, node: exp.Expr, ctes: Mapping[str, Lowered], outer: Scope | None) -> Mapping[str, Lowered]:
+        with_ = node.args.get("with_")
+        if with_ is None:
+            return ctes
+        refuse_other_arguments(with_, "expressions", offset=self.clauses.offset)
+        known = dict(ctes)
+        for cte in with_.expressions:
+            refuse_other_arguments(cte, "this", "alias", "materialized", offset=self.clauses.offset)
+            name = identifier(cte.args["alias"].this)
+            before = self.relations
+            known[name] = renamed(self.clauses, self.query(cte.this, known, outer), cte.args["alias"])
+            self._sizes[known[name].columns] = self.relations - before
+        return known
+
+    # FROM
+
+    def _entry(self, node: exp.Expr, ctes: Mapping[str, Lowered], scope: Scope | None) -> Lowered:
+        """Lower a table, a subquery or VALUES of FROM; a LATERAL one in the scope of those before it."""
+        self._count(node)
+        if isinstance(node, exp.Table):
+            refuse_other_arguments(node, "this", "db", "catalog", "alias", "only", offset=self.clauses.offset)
+            return self._named(node, ctes)
+        if isinstance(node, exp.Values):
+            return self._fresh(self.query(node, ctes, scope))
+        if isinstance(node, exp.Subquery):
+            refuse_other_arguments(node, "this", "alias", offset=self.clauses.offset)
+            return self._fresh(self.query(node.this, ctes, scope))
+        if isinstance(node, exp.Lateral) and isinstance(node.this, exp.Subquery):
+            refuse_other_arguments(node, "this", "alias", offset=self.clauses.offset)
+            return self._fresh(self.query(node.this.this, ctes, scope))
+        if isinstance(node, exp.Lateral):
+            at = self.clauses.at(node)
+            raise UnsupportedQuery(
+                "LATERAL must be followed by a subquery", hint="Use LATERAL (SELECT …).", position=at
+            )
+        raise UnsupportedQuery(f"{node.key.upper()} is not supported in FROM", position=self.clauses.at(node))
+
+    def _named(self, node: exp.Table, ctes: Mapping[str, Lowered]) -> Lowered:
+        if isinstance(node.this, exp.ExplodingGenerateSeries):
+            return series(self.clauses, node.this)
+        if not isinstance(node.this, exp.Identifier):
+            raise UnsupportedQuery(
+                "generate_series is the only set-returning function allowed in FROM",
+                hint="Select from a table, a subquery, VALUES or generate_series.",
+                position=self.clauses.at(node),
+                queries=replaced(node, "generate_series(1, 12) AS s(month)"),
+            )
+        name = identifier(node.this)
+        database, schema = (
+            identifier(node.args[part]) if node.args.get(part) is not None else None for part in ("catalog", "db")
+        )
+        own = self.clauses.catalog.policy.dataset.name
+        if database not in (None, own):
+            raise UnsupportedQuery(
+                f'cross-database references are not implemented: "{database}.{schema}.{name}"',
+                hint=f"This connection is to database {own}.",
+                position=self.clauses.at(node),
+            )
+        if schema is None and name in ctes:
+            self._count(node, self._sizes[ctes[name].columns])
+            return self._fresh(ctes[name])
+        try:
+            return Tables(self.clauses.catalog, self.clauses.fields).find(schema, name, self.clauses.at(node))
+        except UndefinedTable as error:
+            known = self.clauses.catalog.names()
+            alias = f" AS {node.alias}" if node.alias else ""
+            error.queries = tuple(
+                query
+                for close in close_names(name if schema is None else f"{schema}.{name}", known)
+                for query in replaced(node, quoted(close) + alias)
+            )
+            raise
+
+    def _fresh(self, lowered: Lowered) -> Lowered:
+        """The same rows under new fields, so that a relation may stand in FROM twice."""
+        relation, status = lowered.relation, lowered.status
+        renewed = {field: self.clauses.fields.new(field.type) for field in relation.fields}
+        projected = Project(relation, tuple(renewed.values()), tuple(Column(field) for field in renewed))
+        columns = tuple((name, renewed[field]) for name, field in lowered.columns)
+        if not isinstance(status, Protected):
+            return Lowered(replace(status, relation=projected), columns)
+        hidden = frozenset(renewed[field] for field in lowered.hidden)
+        return Lowered(moved(status, projected, renewed), columns, hidden)
+
+    # SELECT
+
+    def _select(self, node: exp.Select, ctes: Mapping[str, Lowered], outer: Scope | None) -> Lowered:
+        """FROM, WHERE, then either rows or groups, then DISTINCT, ORDER BY and LIMIT."""
+        refuse_other_arguments(
+            node,
+            *("expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset"),
+            *("distinct", "with_", "windows"),
+            offset=self.clauses.offset,
+        )
+        clauses = self._within(ctes)
+        from_, where = node.args.get("from_"), node.args.get("where")
+        entry = partial(self._from_entry, ctes, outer)
+        reader = From(clauses, entry, outer, where.this if where is not None else None)
+        joined = reader.lower(from_.this if from_ is not None else None, node.args.get("joins") or ())
+        scope = clauses.scope(joined.sources, outer, joined.status)
+        status = joined.status
+        if where is not None:
+            condition = clauses.expressions(scope, "in WHERE").condition(where.this)
+            status = Filtering(clauses, scope).where(status, condition, where)
+        scope = clauses.scope(joined.sources, outer, status)
+        items = select_list(clauses, node, scope)
+        return SelectOutput(clauses, node, scope, status, items).lower()
+
+    def _from_entry(
+        self, ctes: Mapping[str, Lowered], outer: Scope | None, node: exp.Expr, scope: Scope | None
+    ) -> Lowered:
+        return self._entry(node, ctes, scope if scope is not None else outer)
+
+    def _within(self, ctes: Mapping[str, Lowered]) -> Clauses:
+        """The clauses of a query whose subqueries may name these CTEs."""
+
+        def subquery(node: exp.Expr, scope: Scope) -> Lowered:
+            self._count(node)
+            return self.query(node, ctes, scope)
+
+        return replace(self.clauses, subquery=subquery)
+
+    # VALUES and set operations
+
+    def _values(self, node: exp.Values, outer: Scope | None) -> Lowered:
+        refuse_other_arguments(node, "expressions", "alias", "with_", offset=self.clauses.offset)
+        scope = self.clauses.scope((), outer)
+        lowerer = self.clauses.expressions(scope, "in VALUES")
+        rows = [
+            [lowerer.lower(cell) for cell in (row.expressions if isinstance(row, exp.Tuple) else [row])]
+            for row in node.expressions
+        ]
+        at = self.clauses.at(node)
+        for cell in (cell for row in rows for cell in row):
+            refuse_unlisted(cell, scope, at)
+        if {len(row) for row in rows} == {0}:
+            raise InvalidSyntax("VALUES lists must not be empty", position=self.clauses.at(node))
+        if len({len(row) for row in rows}) != 1:
+            raise InvalidSyntax("VALUES lists must all be the same length", position=self.clauses.at(node))
+        columns = [self.clauses.coercion.unify(column, self.clauses.at(node)) for column in zip(*rows, strict=True)]
+        if not all(isinstance(cell, Literal) for column in columns for cell in column):
+            if len(rows) > MAX_COMPUTED_ROWS:
+                raise UnsupportedQuery(
+                    f"VALUES may have at most {MAX_COMPUTED_ROWS} rows that are not constants",
+                    position=self.clauses.at(node),
+                )
+            relation: Relation = Values((), ((),))
+            for row in range(len(rows)):
+                fields = tuple(self.clauses.fields.new(column[row].type) for column in columns)
+                part: Relation = Project(Values((), ((),)), fields, tuple(column[row] for column in columns))
+                relation = part if row == 0 else SetOperation("union", True, relation, part, relation.fields)
+        else:
+            fields = tuple(self.clauses.fields.new(column[0].type) for column in columns)
+            relation = Values(fields, tuple(zip(*columns, strict=True)))
+        names = tuple((f"column{i}", field) for i, field in enumerate(relation.fields, 1))
+        return Lowered(Public(relation), names)
+
+    def _set_operation(self, node: exp.SetOperation, ctes: Mapping[str, Lowered], outer: Scope | None) -> Lowered:
+        refuse_other_arguments(
+            node, "this", "expression", "distinct", "with_", "order", "limit", "offset", offset=self.clauses.offset
+        )
+        left, right = self.query(node.this, ctes, outer), self.query(node.expression, ctes, outer)
+        kinds = {exp.Union: "union", exp.Intersect: "intersect", exp.Except: "except"}
+        kind, keeps_all = kinds[type(node)], not node.args.get("distinct")
+        if len(left.columns) != len(right.columns):
+            raise InvalidSyntax(
+                "each side of a set operation must have the same number of columns", position=self.clauses.at(node)
+            )
+        pairs = list(zip(left.columns, right.columns, strict=True))
+        types = [self._common_type((left, a), (right, b), self.clauses.at(node)) for (_, a), (_, b) in pairs]
+        arms = tuple(self._cast_to(side, types) for side in (left, right))
+        names = tuple(name for name, _ in left.columns)
+        if isinstance(left.status, Protected) and isinstance(right.status, Protected):
+            return combined(self.clauses, node, (kind, keeps_all), (left, right), arms, names)
+        for side, text in ((left, node.this), (right, node.expression)):
+            if isinstance(side.status, Protected):
+                raise _rows_refused(self.clauses, side, text)
+        fields = tuple(self.clauses.fields.new(type_) for type_ in types)
+        relation = SetOperation(kind, keeps_all, arms[0], arms[1], fields)
+        public = all(isinstance(side.status, Public) for side in (left, right))
+        return Lowered(Public(relation) if public else Released(relation), tuple(zip(names, fields, strict=True)))
+
+    def _common_type(self, left: tuple[Lowered, Field], right: tuple[Lowered, Field], at: int | None) -> SqlType:
+        """The type that a column of both sides takes; one that is NULL throughout takes the other's."""
+        known = [Column(field) for lowered, field in (left, right) if not _is_null(lowered.relation, field)]
+        return common_type(known or [Column(left[1])], at)
+
+    def _cast_to(self, lowered: Lowered, types: list[SqlType]) -> Project:
+        """The columns in these types, and after them the unit where there is one."""
+        columns = [field for _, field in lowered.columns]
+        nulls = [_is_null(lowered.relation, field) for field in columns]
+        expressions = tuple(
+            Literal(None, t) if null else self.clauses.coercion.to(Column(f), t)
+            for f, t, null in zip(columns, types, nulls, strict=True)
+        )
+        fields = tuple(self.clauses.fields.new(t) for t in types)
+        if isinstance(lowered.status, Protected):
+            fields += (self.clauses.fields.new(lowered.status.unit.type),)
+            expressions += (Column(lowered.status.unit),)
+        return Project(lowered.relation, fields, expressions)
+
+    def ordered(self, lowered: Lowered, node: exp.Expr) -> Lowered:
+        """ORDER BY, LIMIT and OFFSET over a finished query: by output names and ordinals."""
+        order = node.args.get("order")
+        limit, offset = self.clauses.limits(node)
+        if order is None and limit is None and offset == 0:
+            return lowered
+        if isinstance(lowered.status, Protected):
+            if limit == 0 or has_no_rows(lowered.relation):
+                return replace(lowered, status=replace(lowered.status, relation=no_rows_of(lowered.relation)))
+            raise _rows_refused(self.clauses, lowered, node)
+        lowerer = self.clauses.expressions(self.clauses.scope((lowered.source(""),), None), "in ORDER BY")
+        terms = []
+        for term in order.expressions if order is not None else ():
+            inner = term.this if isinstance(term, exp.Ordered) else term
+            ordinal = self.clauses.ordinal(inner, len(lowered.columns))
+            terms.append(lowerer.order(term))
+            if ordinal is not None:
+                terms[-1] = replace(terms[-1], expression=Column(lowered.columns[ordinal][1]))
+        fields = tuple(dict.fromkeys(field for _, field in lowered.columns))
+        relation = Sort(lowered.relation, fields, tuple(terms), limit, offset)
+        return replace(lowered, status=replace(lowered.status, relation=relation))
+
+
+def _no_subquery(node: exp.Expr, _scope: Scope) -> Lowered:
+    """What VALUES, LIMIT and the like make of a query inside them."""
+    raise UnsupportedQuery("subqueries are not allowed here", position=position(node))
+
+
+def _is_null(relation: Relation, field: Field) -> bool:
+    """True where a column is the constant NULL."""
+    if not isinstance(relation, Project) or field not in relation.fields:
+        return False
+    written = relation.expressions[relation.fields.index(field)]
+    return isinstance(written, Literal) and written.value is None
+
+
+MAX_SERIES = 100_000
+_STEPS = ("hour", "day", "week", "month", "year")
+
+
+def series(clauses: Clauses, node: exp.ExplodingGenerateSeries) -> Lowered:
+    """Lower generate_series(start, stop[, step]).
+
+    Raises:
+        UnsupportedQuery: The ends are not constants, or the step is not one of one unit.
+        QueryTooComplex: There are too many values.
+    """
+    lowerer = clauses.expressions(Scope(()), "in generate_series")
+    lowerer.only(node, "start", "end", "step")
+    start, stop = (_end(lowerer.lower(node.args[name])) for name in ("start", "end"))
+    unit = _step(node.args.get("step"))
+    if isinstance(start, int) and isinstance(stop, int) and unit is None:
+        sql_type, size = SqlType.INTEGER if max(abs(start), abs(stop)) < 2**31 else SqlType.BIGINT, stop - start
+    elif isinstance(start, date) and isinstance(stop, date) and unit:
+        sql_type, size = SqlType.TIMESTAMP, (stop.toordinal() - start.toordinal()) * (24 if unit == "HOUR" else 1)
+    else:
+        raise UnsupportedQuery(
+            "generate_series needs constants, and for dates a step of one hour, day, week, month or year",
+            hint="Give the ends and the step as constants.",
+            position=clauses.at(node),
+            queries=replaced(
+                node,
+                "generate_series(1, 12)",
+                "generate_series(DATE '2024-01-01', DATE '2024-12-01', INTERVAL '1 month')",
+            ),
+        )
+    if size > MAX_SERIES:
+        raise QueryTooComplex(f"generate_series may give at most {MAX_SERIES:,} values", position=clauses.at(node))
+    field = clauses.fields.new(sql_type)
+    return Lowered(Public(Series((field,), start, stop, unit)), (("generate_series", field),))
+
+
+def _end(expression: Expr) -> object:
+    return expression.value if isinstance(expression, Literal) else None
+
+
+def _step(node: exp.Expr | None) -> str | None:
+    """The unit of a step of one: None for whole numbers, "" for what is none."""
+    if node is None or (isinstance(node, exp.Literal) and str(node.this) == "1" and not node.is_string):
+        return None
+    while isinstance(node, exp.Paren | exp.Cast):  # INTERVAL '1 day' is read as ('1 day'::interval)
+        node = node.this
+    if isinstance(node, exp.Interval):  # the parser has read a quoted step already
+        node = exp.Literal.string(f"{node.this.name} {node.args.get('unit') or ''}")
+    words = node.name.lower().rstrip("s").split()
+    return words[1].upper() if words[:1] == ["1"] and words[1:] and words[1] in _STEPS else ""

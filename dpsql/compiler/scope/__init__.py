@@ -1,0 +1,1 @@
+"""What a user may name, and what lowering carries along."""

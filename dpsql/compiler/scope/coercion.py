@@ -1,0 +1,109 @@
+"""coercion: the types that expressions take beside one another, as PostgreSQL would choose them.
+
+Rule: arithmetic that involves numeric, real or double precision is done in double precision; integers stay
+integers. A comparison never converts in a way that could fail on some row.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from dpsql.compiler.ir.nodes import Cast, Expr, Literal
+from dpsql.compiler.sql.constant_folding import spelled
+from dpsql.compiler.sql.literals import Parameters, parse_text
+from dpsql.errors import DatatypeMismatch
+from dpsql.sqltypes import SqlType
+
+_INTEGER_ORDER = (SqlType.SMALLINT, SqlType.INTEGER, SqlType.BIGINT)
+
+
+@dataclass(frozen=True)
+class Coercion:
+    """Conversions within one query, noting what they tell about its placeholders."""
+
+    parameters: Parameters
+
+    def to(self, expression: Expr, target: SqlType, at: int | None = None) -> Expr:
+        """Return `expression` as a value of `target`.
+
+        Raises:
+            DatatypeMismatch: There is no implicit conversion.
+            InvalidText: A quoted constant is not of that type.
+        """
+        source = expression.type
+        if source is target:
+            return expression
+        if isinstance(expression, Literal) and (source is SqlType.UNKNOWN or expression.value is None):
+            if expression.parameter is not None and source is SqlType.UNKNOWN:
+                self.parameters.types[expression.parameter] = target
+            return parse_text(replace(expression, type=target), at, self.parameters.zone)
+        widening = source.is_number and target.is_number
+        texts = source.is_text and target.is_text
+        moments = source.is_moment and target.is_moment
+        if widening or texts or moments:
+            return Cast(expression, target)
+        raise DatatypeMismatch(
+            f"this must be of type {target.value}, not type {source.value}",
+            position=at,
+            hint=f"Cast it to {target.value}.",
+        )
+
+    def unify(self, expressions: Sequence[Expr], at: int | None = None) -> tuple[Expr, ...]:
+        """Bring expressions to their common type."""
+        target = common_type(expressions, at)
+        return tuple(self.to(e, target, at) for e in expressions)
+
+    def unify_compared(self, expressions: Sequence[Expr], places: Sequence[int | None]) -> tuple[Expr, ...]:
+        """Bring the sides of a comparison to a type in which they compare without conversion errors.
+
+        Args:
+            expressions: The sides.
+            places: Where each stands in the text.
+        """
+        target = common_type(expressions, places[0])
+        if target is SqlType.NUMERIC:
+            target = SqlType.DOUBLE
+        if target is SqlType.TIMESTAMPTZ and str(self.parameters.zone) == "UTC":
+            clocks = [clock for clock in map(_on_the_clock, expressions) if clock is not None]
+            if len(clocks) == len(expressions):
+                expressions, target = clocks, SqlType.TIMESTAMP
+        return tuple(self.to(e, target, at) for e, at in zip(expressions, places, strict=True))
+
+
+def _on_the_clock(expression: Expr) -> Expr | None:
+    """A date or timestamp, or a constant instant as the timestamp that it is in UTC; None for other instants.
+
+    In UTC no hour is left out and none comes twice, so that these compare as the instants do. What is compared with a
+    constant keeps its own type so, and with it what the constant says of its limits.
+    """
+    if expression.type is not SqlType.TIMESTAMPTZ:
+        return expression
+    if isinstance(expression, Cast) and isinstance(expression.argument, Literal):
+        return expression.argument  # a date or timestamp: nothing else is converted to an instant
+    value = spelled(expression).value if isinstance(expression, Literal) else None
+    return Literal(value.replace(tzinfo=None), SqlType.TIMESTAMP) if isinstance(value, datetime) else None
+
+
+def common_type(expressions: Sequence[Expr], at: int | None = None) -> SqlType:
+    """The type that values of a CASE, COALESCE, comparison or UNION column take together.
+
+    Raises:
+        DatatypeMismatch: They have none.
+    """
+    types = [e.type for e in expressions if e.type is not SqlType.UNKNOWN]
+    if not types:
+        return SqlType.TEXT
+    first = types[0]
+    if all(t is first for t in types):
+        # Numerics of different scale have no common type that surely fits every row.
+        return SqlType.DOUBLE if first is SqlType.NUMERIC and len(types) > 1 else first
+    if all(t.is_integer for t in types):
+        return max(types, key=_INTEGER_ORDER.index)
+    if all(t.is_number for t in types):
+        return SqlType.DOUBLE
+    if all(t.is_text for t in types):
+        return SqlType.TEXT
+    if all(t.is_moment for t in types):
+        return SqlType.TIMESTAMPTZ if SqlType.TIMESTAMPTZ in types else SqlType.TIMESTAMP
+    names = sorted({t.value for t in types})
+    raise DatatypeMismatch(f"types {' and '.join(names)} cannot be matched", position=at)

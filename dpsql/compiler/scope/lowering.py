@@ -1,0 +1,346 @@
+"""lowering: what every kind of expression needs while it is lowered, and the dispatch to the kind's own method.
+
+Rule: every kind of node has a method or is refused by name; every argument of a node is looked at, so that a clause
+nobody handles cannot be dropped in silence.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from sqlglot import exp
+
+from dpsql.compiler.ir.functions import CALLS, example_call
+from dpsql.compiler.ir.nodes import AggregateCall, Expr, Field, Literal, Order, Protected, Relation, Status
+from dpsql.compiler.ir.walk import Sizes
+from dpsql.compiler.scope.coercion import Coercion
+from dpsql.compiler.scope.resolve import FromItem, Scope, close_names
+from dpsql.compiler.sql.literals import Parameters
+from dpsql.compiler.sql.position import position
+from dpsql.compiler.sql.postgres_syntax import WRITTEN
+from dpsql.compiler.sql.rewriting import changed, replaced
+from dpsql.errors import (
+    DatatypeMismatch,
+    GroupingError,
+    InvalidParameter,
+    QueryTooComplex,
+    UndefinedFunction,
+    UnsupportedQuery,
+)
+from dpsql.sqltypes import SqlType
+
+MAX_PARAMETERS = 65535
+"""As many as a message of the wire has."""
+MAX_PARTS = 10_000
+"""Parts of an expression, for stages after this one, and engines, go through all of them."""
+_NUMBER = re.compile("[1-9][0-9]{0,11}")
+
+
+@dataclass
+class Fields:
+    """Hands out fields, each with a number of its own within the query."""
+
+    count: int = 0
+
+    def new(self, sql_type: SqlType) -> Field:
+        """A field nobody else has."""
+        self.count += 1
+        return Field(self.count, sql_type)
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What functions without arguments mean, fixed while a query is compiled.
+
+    Attributes:
+        clock: The time, with its zone.
+        user: CURRENT_USER.
+        database: CURRENT_DATABASE.
+        version: VERSION().
+        asked: "now", once the time was asked for: a query that never asks is the same at any other time.
+    """
+
+    clock: datetime
+    user: str
+    database: str
+    version: str
+    asked: set[str] = field(default_factory=set, compare=False)
+
+    @property
+    def now(self) -> datetime:
+        """The time, as NOW() tells it; that it was asked for is noted."""
+        self.asked.add("now")
+        return self.clock
+
+
+@dataclass
+class Aggregates:
+    """The aggregate calls of one SELECT, each once."""
+
+    fields: Fields
+    calls: dict[AggregateCall, Field] = field(default_factory=dict)
+
+    def field_of(self, call: AggregateCall) -> Field:
+        """The field that holds the call's value."""
+        if call not in self.calls:
+            self.calls[call] = self.fields.new(call.type)
+        return self.calls[call]
+
+
+def placeholder(node: exp.Expr) -> int | None:
+    """Which value a placeholder stands for: 0 for $1; None of what is no number behind a dollar sign."""
+    named = node.this if isinstance(node, exp.Parameter) else None
+    if not isinstance(named, exp.Literal) or named.is_string or not _NUMBER.fullmatch(str(named.this)):
+        return None
+    return int(str(named.this)) - 1
+
+
+def called(node: exp.Anonymous | exp.Func) -> str:
+    """The name of a function, as the analyst wrote it."""
+    name = str(node.this) if isinstance(node, exp.Anonymous) else str(node.meta.get(WRITTEN, node.sql_name()))
+    return name[:63].lower()
+
+
+_CONSTRUCTS: dict[type[exp.Expr], str] = {
+    exp.Array: "an array",
+    exp.Bracket: "a subscript or an array",
+    exp.Collate: "COLLATE",
+    exp.Distinct: "DISTINCT in a function",
+    exp.Dot: "a function with a schema",
+    exp.Filter: "FILTER",
+    exp.IgnoreNulls: "IGNORE NULLS",
+    exp.Interval: "an interval of this form",
+    exp.JSONExtract: "operator ->",
+    exp.JSONExtractScalar: "operator ->>",
+    exp.Kwarg: "a named argument",
+    exp.Lambda: "a lambda",
+    exp.Operator: "this operator",
+    exp.RespectNulls: "RESPECT NULLS",
+    exp.Slice: "an array slice",
+    exp.Struct: "a struct",
+    exp.Tuple: "a row constructor",
+    exp.Unnest: "UNNEST",
+}
+"""What PostgreSQL calls the parts of a query that are not supported."""
+_CLAUSES = {"sample": "TABLESAMPLE", "locks": "FOR UPDATE", "except_": "EXCLUDE"}
+"""What a clause is called where the parser has another name for it."""
+
+
+def refuse_other_arguments(node: exp.Expr, *known: str, offset: int = 0) -> None:
+    """Refuse a node that carries anything but the arguments named.
+
+    Raises:
+        UnsupportedQuery: Some other argument is there.
+    """
+    for name, value in node.args.items():
+        if name not in known and value not in (None, False, []):
+            word = _CLAUSES.get(name, name.rstrip("_").replace("_", " ").upper())
+            raise UnsupportedQuery(
+                f"{word} is not supported here",
+                hint=f"Leave {word} out.",
+                position=position(node, offset),
+                queries=changed(node, lambda copy, name=name: copy.set(name, None)),  # type: ignore[misc]
+            )
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A relation with its privacy status and the names that stand over its columns.
+
+    Attributes:
+        status: The relation.
+        columns: Names and fields, in order; a name may repeat.
+        hidden: Keys that lead to the unit and that the policy does not list as columns.
+        limited: Places of the columns that are followed by the two limits of their 95 % interval.
+        invented: Whether the rows are made up of the policy's bounds and domains.
+        schemas: What the schema may be called of a table under its own name; empty for everything else.
+    """
+
+    status: Status
+    columns: tuple[tuple[str, Field], ...]
+    hidden: frozenset[Field] = frozenset()
+    limited: tuple[int, ...] = ()
+    invented: bool = False
+    schemas: frozenset[str] = frozenset()
+
+    def source(self, alias: str) -> FromItem:
+        """The relation as an entry of FROM: what is hidden stays so."""
+        shown = tuple((name, field) for name, field in self.columns if field not in self.hidden)
+        hidden = tuple((name, field) for name, field in self.columns if field in self.hidden)
+        return FromItem(alias, shown, hidden, schemas=self.schemas)
+
+    @property
+    def relation(self) -> Relation:
+        """The rows."""
+        return self.status.relation
+
+
+def moved(status: Protected, relation: Relation, renewed: Mapping[Field, Field]) -> Protected:
+    """The status of a relation that hands the same rows on under new fields, as far as it hands them on."""
+    handed_on = renewed.keys() | ({status.linked} if status.linked is not None else set())
+    links = frozenset(
+        replace(link, fields=tuple(renewed.get(field, field) for field in link.fields))
+        for link in status.links
+        if all(field in handed_on for field in link.fields)
+    )
+    absent = status.absent
+    if absent is not None:
+        absent = frozenset(renewed[field] for field in absent if field in renewed)
+    return replace(status, relation=relation, unit=renewed.get(status.unit, status.unit), links=links, absent=absent)
+
+
+Subquery = Callable[[exp.Expr, Scope], Lowered]
+"""Lowers a query that stands in an expression of a scope."""
+
+Method = Callable[["Lowering", Any], Expr]
+"""Lowers the kind of node it is listed under."""
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """Lowers the expressions of one clause.
+
+    Attributes:
+        scope: What names mean.
+        coercion: Implicit conversions, and the placeholders they give types to.
+        constants: What now(), CURRENT_USER and the like mean.
+        fields: The source of fields.
+        subquery: Lowers a query inside an expression.
+        methods: How each kind of node is lowered.
+        aggregates: Collects aggregate calls; None where none may stand.
+        windows: True where window functions may stand.
+        named: The windows that a WINDOW clause names.
+        clause: Where the expressions stand, in words.
+        sizes: How large expressions are once they are written out.
+    """
+
+    scope: Scope
+    coercion: Coercion
+    constants: Constants
+    fields: Fields
+    subquery: Subquery
+    methods: Mapping[type[exp.Expr], Method]
+    aggregates: Aggregates | None = None
+    windows: bool = False
+    named: Mapping[str, exp.Window] = field(default_factory=dict)
+    clause: str = "here"
+    sizes: Sizes = field(default_factory=Sizes)
+
+    def only(self, node: exp.Expr, *known: str) -> None:
+        """Refuse a node that carries anything but the arguments named."""
+        refuse_other_arguments(node, *known, offset=self.scope.offset)
+
+    def collected(self, node: exp.Expr) -> Aggregates:
+        """The aggregates of this clause.
+
+        Raises:
+            GroupingError: None may stand here.
+        """
+        if self.aggregates is None:
+            raise GroupingError(f"aggregate functions are not allowed {self.clause}", position=self.at(node))
+        return self.aggregates
+
+    def inside_aggregate(self) -> "Lowering":
+        """A lowering for the arguments of an aggregate: no aggregate or window may stand in them."""
+        return replace(self, aggregates=None, windows=False, clause="in an aggregate")
+
+    @property
+    def parameters(self) -> Parameters:
+        """The query's placeholders."""
+        return self.coercion.parameters
+
+    def lower(self, node: exp.Expr) -> Expr:
+        """Lower one expression.
+
+        Raises:
+            Error: A typed refusal with the position of what is refused.
+        """
+        method = self.methods.get(type(node))
+        if method is None:
+            raise self.refusal(node)
+        lowered = method(self, node)
+        if self.sizes.of(lowered) > MAX_PARTS:
+            raise QueryTooComplex(
+                f"the expression has more than {MAX_PARTS:,} parts after expansion",
+                hint="Simplify the arguments of BETWEEN SYMMETRIC, OVERLAY and similar functions: they are repeated.",
+                position=self.at(node),
+            )
+        return lowered
+
+    def condition(self, node: exp.Expr) -> Expr:
+        """Lower an expression that must be boolean."""
+        lowered = self.lower(node)
+        if lowered.type is not SqlType.BOOLEAN:
+            try:
+                return self.coercion.to(lowered, SqlType.BOOLEAN, self.at(node))
+            except DatatypeMismatch as error:
+                error.hint = "Use a comparison."
+                error.queries = replaced(node, "{} > 0", "{} IS NOT NULL")
+                raise
+        return lowered
+
+    def value(self, node: exp.Expr) -> Expr:
+        """Lower an expression that is shown or grouped: a quoted constant is text."""
+        lowered = self.lower(node)
+        if lowered.type is SqlType.UNKNOWN:
+            return self.coercion.to(lowered, SqlType.TEXT, self.at(node))
+        return lowered
+
+    def at(self, node: exp.Expr) -> int | None:
+        """The position of a node in the analyst's text."""
+        return position(node, self.scope.offset)
+
+    def refusal(self, node: exp.Expr) -> Exception:
+        """The error for a node that no method lowers."""
+        if isinstance(node, exp.Anonymous | exp.Func) and type(node) not in _CONSTRUCTS:
+            name = called(node)
+            return UndefinedFunction(
+                f"function {name} is not available",
+                hint="Only the functions of the SQL reference are supported.",
+                position=self.at(node),
+                queries=replaced(node, *(example_call(CALLS[close]) for close in close_names(name, CALLS, 0.8))),
+            )
+        what = _CONSTRUCTS.get(type(node), node.key.upper())
+        return UnsupportedQuery(f"{what} is not supported", position=self.at(node))
+
+    def number(self, node: exp.Expr) -> Expr:
+        """Lower an expression that must be a number."""
+        lowered = self.lower(node)
+        if lowered.type is SqlType.UNKNOWN:
+            lowered = self.coercion.to(lowered, SqlType.DOUBLE, self.at(node))
+        if not lowered.type.is_number:
+            raise DatatypeMismatch(f"this must be a number, not type {lowered.type.value}", position=self.at(node))
+        return lowered
+
+    def double(self, node: exp.Expr) -> Expr:
+        """Lower a number, in double precision."""
+        return self.coercion.to(self.number(node), SqlType.DOUBLE, self.at(node))
+
+    def text(self, node: exp.Expr) -> Expr:
+        """Lower an expression that must be text."""
+        lowered = self.lower(node)
+        if lowered.type.is_text:
+            return lowered
+        return self.coercion.to(lowered, SqlType.TEXT, self.at(node))
+
+    def need_comparable(self, sql_type: SqlType, node: exp.Expr) -> None:
+        """Refuse values of a type that has no order."""
+        if sql_type.is_array or sql_type in (SqlType.JSON, SqlType.BYTEA, SqlType.INTERVAL):
+            raise DatatypeMismatch(f"values of type {sql_type.value} cannot be compared", position=self.at(node))
+
+    def whole(self, node: exp.Expr, what: str, low: int, high: int) -> Literal:
+        """A constant integer between `low` and `high`."""
+        lowered = self.coercion.to(self.lower(node), SqlType.INTEGER, self.at(node))
+        if not isinstance(lowered, Literal):
+            raise UnsupportedQuery(f"this argument of {what} must be a constant", position=self.at(node))
+        value = lowered.value
+        if value is not None and (not isinstance(value, int) or not low <= value <= high):
+            raise InvalidParameter(f"{what} takes an integer from {low} to {high} here", position=self.at(node))
+        return lowered
+
+    def order(self, node: exp.Expr) -> Order:
+        """Lower one ORDER BY term."""
+        self.only(node, "this", "desc", "nulls_first")
+        return Order(self.value(node.this), bool(node.args.get("desc")), bool(node.args.get("nulls_first")))

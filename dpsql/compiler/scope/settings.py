@@ -1,0 +1,36 @@
+"""What an analyst may set for a query: price, mechanism, and bounds that only narrow."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+
+
+@dataclass(frozen=True)
+class QuerySettings:
+    """The settings that one query is compiled under.
+
+    Attributes:
+        epsilon: The query's price in the currency of the user's budget.
+        delta: δ for private group keys, over the whole query.
+        mechanism: "auto", "laplace" or "gaussian".
+        intervals: True to add <column>_low and <column>_high beside each noisy column.
+        max_rows: Narrower than the policy's, or None.
+        max_groups: Narrower than the policy's, or None.
+        max_rows_per_group: Narrower than the policy's, or None.
+        max_error_ratio: How many times as large the error may be where rows are read from a prepared copy.
+        wide_totals: True to buy the totals that tell how much bounding drops, where the role has a share for them.
+        calibrate: True to raise counts by the share of rows that bounding drops.
+        now: What now() and CURRENT_DATE mean; a constant of the query, with a time zone.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+    mechanism: str
+    now: datetime
+    intervals: bool = False
+    max_rows: int | None = None
+    max_groups: int | None = None
+    max_rows_per_group: int | None = None
+    max_error_ratio: Fraction = Fraction(1)
+    wide_totals: bool = True
+    calibrate: bool = True

@@ -1,0 +1,106 @@
+"""tables: the tables of the policy, and the relations of schema dpsql, as entries of FROM."""
+
+from dataclasses import dataclass, replace
+
+from dpsql.compiler.ir.nodes import Field, Link, Protected, Public, Released, Scan, Status, SystemScan, UnitScan
+from dpsql.compiler.scope.catalog import SYSTEM_TABLES, Catalog
+from dpsql.compiler.scope.lowering import Fields, Lowered
+from dpsql.compiler.scope.resolve import undefined_table
+from dpsql.policy import PolicyColumn, Table
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Finds tables by the names analysts write.
+
+    Attributes:
+        catalog: What the user may name.
+        fields: The source of fields.
+    """
+
+    catalog: Catalog
+    fields: Fields
+
+    def find(self, schema: str | None, name: str, at: int | None) -> Lowered:
+        """The table of a name.
+
+        Raises:
+            UndefinedTable: There is none that the user may see.
+        """
+        if schema == "dpsql" and name in SYSTEM_TABLES:
+            columns = tuple((column, self.fields.new(type_)) for column, type_ in SYSTEM_TABLES[name].columns)
+            scanned = SystemScan(name, tuple(field for _, field in columns))
+            return Lowered(Released(scanned), columns, schemas=frozenset({"dpsql"}))
+        own = frozenset({self.catalog.policy.dataset.schema, "public"})
+        schemas = own if schema is None or schema in own else frozenset({schema})
+        table = self.catalog.table(name if schemas == own else f"{schema}.{name}")
+        if table is None:
+            full = name if schema is None else f"{schema}.{name}"
+            raise undefined_table(full, self.catalog.names(), at)
+        if not table.public:
+            return replace(self.protected(table), schemas=schemas)
+        fields = tuple(self.fields.new(column.type) for column in table.columns)
+        names = (column.name for column in table.columns)
+        named = tuple(zip(names, fields, strict=True))
+        return Lowered(Public(Scan(table, table.columns, fields)), named, schemas=schemas)
+
+    def protected(self, table: Table) -> Lowered:
+        """The rows of a protected table, with their hidden unit."""
+        unit_column = self._unit_column(table)
+        unit = self.fields.new(unit_column.type)
+        own_unit = unit_column.name if table.unit_key is not None else None
+        keys = tuple(self._unlisted(table, name) for name in self._key_names(table) if name != own_unit)
+        unlisted = tuple(column for column in keys if column is not None)
+        scanned = tuple(column for column in (*table.columns, *unlisted) if column.name != own_unit)
+        by_name = {column.name: self.fields.new(column.type) for column in scanned}
+        relation = UnitScan(table, scanned, tuple(by_name.values()), unit)
+        shown = {column.name: unit if column.name == own_unit else by_name[column.name] for column in table.columns}
+        hidden = {column.name: by_name[column.name] for column in unlisted}
+        if unit_column.name not in shown and unit_column.name not in hidden:
+            hidden[unit_column.name] = unit
+        status = self._status(table, relation, self._links(table, unit, own_unit, by_name))
+        return Lowered(status, tuple((shown | hidden).items()), frozenset(hidden.values()))
+
+    def _status(self, table: Table, relation: UnitScan, links: frozenset[Link]) -> Status:
+        schema = self.catalog.schema.tables[table.name]
+        one_row = table.unit_key is not None and schema.is_unique(frozenset({table.unit_key}))
+        limits = (1, 1, 1) if one_row else (table.rows_per_unit, table.groups_per_unit, table.rows_per_group)
+        max_rows, max_groups, per_group = (limit or 1 for limit in limits)
+        return Protected(relation, relation.unit_field, max_rows, max_groups, per_group, one_row, links)
+
+    def _unit_column(self, table: Table) -> PolicyColumn:
+        """The column that names the unit, in this table or at the end of its way."""
+        while table.unit_via is not None:
+            parent = self.catalog.policy.table(table.unit_via.table)
+            if parent is None:
+                raise TypeError("the policy loader lets no path lead nowhere")
+            table = parent
+        name = table.unit_key or ""
+        column = table.column(name)
+        return column or PolicyColumn(name, self.catalog.schema.tables[table.name].columns[name].sql_type)
+
+    def _ways(self, table: Table) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+        """Keys of a table that lead to the unit: by the name of the way, the columns here."""
+        ways = []
+        if table.unit_via is not None:
+            here, there = zip(*table.unit_via.on, strict=True)
+            ways.append(((table.unit_via.table, *there), here))
+        for child in self.catalog.policy.tables:
+            if child.unit_via is not None and child.unit_via.table == table.name:
+                own = tuple(column for _, column in child.unit_via.on)
+                ways.append(((table.name, *own), own))
+        return list(dict.fromkeys(ways))
+
+    def _key_names(self, table: Table) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for _, columns in self._ways(table) for name in columns))
+
+    def _unlisted(self, table: Table, name: str) -> PolicyColumn | None:
+        """A key that the policy does not list as a column: joins may name it, and nothing else."""
+        if table.column(name) is not None:
+            return None
+        return PolicyColumn(name, self.catalog.schema.tables[table.name].columns[name].sql_type)
+
+    def _links(self, table: Table, unit: Field, own_unit: str | None, by_name: dict[str, Field]) -> frozenset[Link]:
+        named = by_name if own_unit is None else by_name | {own_unit: unit}
+        ways = {Link(way, tuple(named[name] for name in columns)) for way, columns in self._ways(table)}
+        return frozenset(ways | {Link((), (unit,))})

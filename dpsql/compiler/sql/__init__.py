@@ -1,0 +1,1 @@
+"""SQL text into statements; constants as typed values."""

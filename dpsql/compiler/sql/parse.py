@@ -1,0 +1,241 @@
+"""parse: SQL text into statements; nothing is looked up and nothing is allowed yet.
+
+Rule 1: text is bounded before it is parsed, and trees are bounded before they are walked.
+    The parser's time is bounded in three ways: by the text's shape, by the nodes that it makes, and by a trial.
+Rule 2: a statement is known by its first word; what is not known is refused by name.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from sqlglot import exp
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from dpsql.compiler.sql.commands import command
+from dpsql.compiler.sql.postgres_syntax import TooManyNodes, read_both, read_catalog_tree, read_tree, tokens_of
+from dpsql.compiler.sql.shape import check_shape
+from dpsql.compiler.sql.statements import QUERY_WORDS, EmptyStatement, ExplainStatement, QueryStatement, Statement
+from dpsql.errors import InvalidSyntax, QueryTooComplex, UnsupportedQuery
+from dpsql.limits.trial import Trial
+
+MAX_CHARACTERS = 100_000
+MAX_TOKENS = 10_000
+MAX_STATEMENTS = 100
+MAX_DEPTH = 100
+MAX_UNTRIED = 50
+"""Words and signs of a query that is parsed without a trial: where time doubles with every second of them, a second."""
+PARSER_SECONDS = 1.0
+"""Processor time of a trial."""
+
+_COLUMNS = "This lists the tables and columns. Write: SELECT * FROM dpsql.columns"
+_STATEMENTS = frozenset(
+    {
+        *("ALTER", "ANALYZE", "ATTACH", "CALL", "CHECKPOINT", "CLUSTER", "COMMENT", "COPY", "CREATE", "DELETE", "DESC"),
+        *("DESCRIBE", "DETACH", "DO", "DROP", "EXPORT", "FORCE", "FROM", "GRANT", "IMPORT", "INSERT", "INSTALL"),
+        *("LISTEN", "LOAD", "LOCK", "MERGE", "NOTIFY", "PIVOT", "PRAGMA", "REASSIGN", "REFRESH", "REINDEX", "REPLACE"),
+        *("REVOKE", "SECURITY", "SUMMARIZE", "TABLE", "TRUNCATE", "UNLISTEN", "UNPIVOT", "UPDATE", "USE", "VACUUM"),
+    }
+)
+"""What statements of PostgreSQL and DuckDB begin with that are not supported; other words begin none."""
+_OFF = frozenset({"OFF", "FALSE", "0"})
+_OPTIONS = {
+    "FORMAT": frozenset({"TEXT", "JSON"}),
+    **dict.fromkeys(("VERBOSE", "COSTS", "SUMMARY"), _OFF | {"", "ON", "TRUE", "1"}),
+    **dict.fromkeys(("ANALYZE", "BUFFERS", "GENERIC_PLAN", "MEMORY", "SERIALIZE", "SETTINGS", "TIMING", "WAL"), _OFF),
+}
+"""What each option of EXPLAIN may be: what is told, or off."""
+
+
+def parse(sql: str) -> tuple[Statement, ...]:
+    """Split text into statements.
+
+    Returns:
+        At least one statement; text without any is one EmptyStatement.
+
+    Raises:
+        InvalidSyntax: The text cannot be read as SQL.
+        QueryTooComplex: It is longer than the limits of this file.
+        UnsupportedQuery: A statement is of a kind that dpsql does not run.
+    """
+    tokens = tokenize(sql)
+    groups: list[list[Token]] = [[]]
+    for token in tokens:
+        if token.token_type == TokenType.SEMICOLON:
+            groups.append([])
+        else:
+            groups[-1].append(token)
+    filled = [group for group in groups if group]
+    if len(filled) > MAX_STATEMENTS:
+        raise QueryTooComplex(
+            f"more than {MAX_STATEMENTS} statements in one text", hint="Send fewer statements at a time."
+        )
+    return tuple(_statement(sql, group) for group in filled) or (EmptyStatement(),)
+
+
+def parse_query(statement: QueryStatement) -> exp.Query:
+    """Return the syntax tree of one query.
+
+    Raises:
+        InvalidSyntax: The text is not a query.
+        QueryTooComplex: The tree is deeper than MAX_DEPTH, or the parser would take too long.
+    """
+    return _bounded(statement, read_tree)
+
+
+def parse_catalog_query(sql: str) -> exp.Query:
+    """Return the syntax tree of a query as the catalog reads it.
+
+    Raises:
+        InvalidSyntax: The text is not a query.
+        QueryTooComplex: The tree is deeper than MAX_DEPTH, or the parser would take too long.
+    """
+    return _bounded(QueryStatement(sql), read_catalog_tree)
+
+
+def _bounded(statement: QueryStatement, read: Callable[[str], exp.Expr]) -> exp.Query:
+    try:
+        tokens = tokens_of(statement.sql)
+        check_shape(tokens, statement.offset)
+        if len(tokens) > MAX_UNTRIED:
+            _try(statement.sql)
+        tree = read(statement.sql)
+        deep = _depth(tree) > MAX_DEPTH
+    except QueryTooComplex:
+        raise
+    except TooManyNodes:
+        raise _too_long() from None
+    except ParseError as error:
+        raise _syntax_error(statement, error) from None
+    except RecursionError:
+        deep = True
+    except Exception:  # of any kind: it is the parser's own
+        raise InvalidSyntax("the query cannot be read", position=statement.offset + 1) from None
+    if deep:
+        raise QueryTooComplex(
+            f"the query nests deeper than {MAX_DEPTH} levels", hint="Use an IN list instead of nested conditions."
+        )
+    if not isinstance(tree, exp.Query | exp.Values):
+        raise InvalidSyntax("this is not a query", position=statement.offset + 1, hint=_COLUMNS)
+    return tree  # type: ignore[return-value]  # Values answers like a query
+
+
+_trial = Trial(read_both, PARSER_SECONDS)
+
+
+def start_trial() -> None:
+    """Start the process of trials, for which the first long text would wait."""
+    _trial.start()
+
+
+@lru_cache(maxsize=100)
+def _try(sql: str) -> None:
+    """Refuse a text that the parser does not end with in time; what has passed is not tried again."""
+    if not _trial(sql):
+        raise _too_long()
+
+
+def _too_long() -> QueryTooComplex:
+    return QueryTooComplex(
+        "the query takes too long to parse", hint="Use fewer levels of brackets, and fewer joins and CASE branches."
+    )
+
+
+def tokenize(sql: str) -> Sequence[Token]:
+    """Return the tokens of a text.
+
+    Raises:
+        InvalidSyntax: The text cannot be taken apart.
+        QueryTooComplex: It is longer than the limits of this file.
+    """
+    if len(sql) > MAX_CHARACTERS:
+        raise QueryTooComplex(f"the text is longer than {MAX_CHARACTERS:,} characters")
+    for position, character in enumerate(sql, 1):
+        if character == "\x00" or "\ud800" <= character <= "\udfff":
+            raise InvalidSyntax("SQL must not contain a NUL character or half of a surrogate pair", position=position)
+    try:
+        tokens = tokens_of(sql)
+    except (TokenError, ValueError):
+        raise InvalidSyntax("a quoted string, identifier or comment is not closed") from None
+    if len(tokens) > MAX_TOKENS:
+        raise QueryTooComplex(f"the text has more than {MAX_TOKENS:,} tokens")
+    return tokens
+
+
+def _depth(tree: exp.Expr) -> int:
+    """The depth of a tree, in which a chain of the same connector or UNION counts as one level."""
+    deepest = 0
+    stack: list[tuple[exp.Expr, int]] = [(tree, 1)]
+    while stack:
+        node, level = stack.pop()
+        deepest = max(deepest, level)
+        for child in node.iter_expressions():
+            chained = isinstance(node, exp.Connector) and type(child) is type(node)
+            stack.append((child, level if chained else level + 1))
+    return deepest
+
+
+def _syntax_error(statement: QueryStatement, error: ParseError) -> InvalidSyntax:
+    details = error.errors[0] if error.errors else {}
+    near = str(details.get("highlight") or "").strip()
+    line, column = int(details.get("line") or 1), int(details.get("col") or 0)
+    start = sum(len(part) for part in statement.sql.splitlines(keepends=True)[: line - 1])
+    position = statement.offset + max(1, start + column - len(near) + 1)
+    return InvalidSyntax(f'syntax error at or near "{near}"' if near else "syntax error", position=position)
+
+
+def _statement(sql: str, tokens: list[Token]) -> Statement:
+    start = tokens[0].start
+    text = sql[start : tokens[-1].end + 1]
+    words = [token.text for token in tokens]
+    first = words[0].upper()
+    if tokens[0].token_type in (TokenType.STRING, TokenType.IDENTIFIER):
+        raise InvalidSyntax(f'syntax error at or near "{words[0]}"', position=start + 1)
+    if first in QUERY_WORDS:
+        return QueryStatement(text, start)
+    if first == "EXPLAIN":
+        return _explain(sql, tokens, text)
+    other = command(sql, tokens)
+    if other is not None:
+        return other
+    if first not in _STATEMENTS:
+        raise InvalidSyntax(f'syntax error at or near "{words[0]}"', position=start + 1)
+    raise UnsupportedQuery(
+        f"{first} is not supported: dpsql is read-only",
+        hint=_COLUMNS,
+        position=start + 1,
+    )
+
+
+def _explain(sql: str, tokens: list[Token], text: str) -> ExplainStatement:
+    words = [token.text.upper() for token in tokens]
+    at, json = 1, False
+    if words[1:2] == ["("] and words[2:3] and words[2] not in QUERY_WORDS:
+        at = words.index(")") + 1 if ")" in words else len(words)
+        json = _explain_options(words[2 : at - 1], tokens[2].start + 1)
+    if words[at : at + 1] == [] or words[at] not in QUERY_WORDS:
+        raise UnsupportedQuery(
+            "EXPLAIN must be followed by a query, without ANALYZE",
+            hint="Write: EXPLAIN SELECT * FROM dpsql.columns",
+            position=tokens[0].start + 1,
+        )
+    inner = sql[tokens[at].start : tokens[-1].end + 1]
+    return ExplainStatement(QueryStatement(inner, tokens[at].start), text, json)
+
+
+def _explain_options(words: list[str], position: int) -> bool:
+    """Whether the options of EXPLAIN ask for JSON.
+
+    Raises:
+        UnsupportedQuery: One asks for what is not told.
+    """
+    options = " ".join(words).split(" , ")
+    for option in options:
+        name, _, value = option.partition(" ")
+        if value not in _OPTIONS.get(name, ()):
+            raise UnsupportedQuery(
+                f"EXPLAIN does not support the option {option}",
+                hint="Write: EXPLAIN (FORMAT JSON) SELECT * FROM dpsql.columns",
+                position=position,
+            )
+    return "FORMAT JSON" in options

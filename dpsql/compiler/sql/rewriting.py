@@ -1,0 +1,156 @@
+"""rewriting: the analyst's query with a part of it written in another way, for hints.
+
+Rule: each text is a copy of the whole query, so there are few of them, and none of a large query.
+"""
+
+from collections.abc import Callable
+from itertools import islice
+
+from sqlglot import exp
+
+from dpsql.compiler.sql.postgres_syntax import print_sql
+
+_REPLACED = "replaced"
+"""Marks a node of which a copy is made."""
+_MAX_NODES = 500
+"""Nodes of a query that is copied."""
+_MAX_KEYS = 4
+"""Keys of GROUP BY that are written in another way."""
+
+
+def is_small(tree: exp.Expr) -> bool:
+    """True of a query that is short enough for a hint."""
+    return next(islice(tree.walk(), _MAX_NODES, None), None) is None
+
+
+def replaced(node: exp.Expr, *written: str, everywhere: bool = False) -> tuple[str, ...]:
+    """The whole query, once for each text with the node written so.
+
+    Args:
+        node: A part of the query's tree.
+        written: What stands in its place; {} is the node itself.
+        everywhere: Whether each part that is equal to the node is replaced.
+    """
+
+    def write(text: str) -> Callable[[exp.Expr], None]:
+        def change(copy: exp.Expr) -> None:
+            query = copy.root()
+            found = [part for part in query.walk() if part is copy or (everywhere and part == node)]
+            for part in found:
+                part.replace(exp.Var(this=text.replace("{}", print_sql(node))))
+
+        return change
+
+    return tuple(query for text in written for query in changed(node, write(text)))
+
+
+def changed(node: exp.Expr, change: Callable[[exp.Expr], None]) -> tuple[str, ...]:
+    """The whole query with one node changed: one text, or none where the query is large.
+
+    Args:
+        node: A part of the query's tree, which stays as it is.
+        change: Changes the copy of the node that it is given.
+    """
+    if not is_small(node.root()):
+        return ()
+    node.meta[_REPLACED] = True
+    try:
+        query = node.root().copy()
+    finally:
+        del node.meta[_REPLACED]
+    copy = next(part for part in query.walk() if _REPLACED in part.meta)
+    del copy.meta[_REPLACED]
+    change(copy)
+    return (print_sql(query),)
+
+
+def counted(node: exp.Select) -> tuple[str, ...]:
+    """The SELECT with COUNT(*) in the place of its list, and without what follows WHERE."""
+
+    def count(select: exp.Expr) -> None:
+        for clause in ("group", "having", "order", "limit", "offset", "distinct", "windows"):
+            select.set(clause, None)
+        select.set("expressions", [exp.Count(this=exp.Star())])
+
+    return changed(node, count)
+
+
+def averaged(node: exp.Select) -> tuple[str, ...]:
+    """A query for the average number of rows in the groups of a SELECT."""
+    group = node.args.get("group")
+    if group is None:
+        return ()
+    inner = node.copy()
+    for clause in ("having", "order", "limit", "offset", "distinct", "windows"):
+        inner.set(clause, None)
+    inner.set("expressions", [exp.Alias(this=exp.Count(this=exp.Star()), alias=exp.Identifier(this="n"))])
+    inner.set("group", exp.Group(expressions=[_meant(node, key).copy() for key in group.expressions]))
+    return (f"SELECT AVG(n) FROM ({print_sql(inner)}) AS t",)  # noqa: S608  # never run for the user
+
+
+def partitioned(node: exp.Select, key: str) -> tuple[str, ...]:
+    """The query with a column before others in PARTITION BY of the SELECT's first window."""
+
+    def partition(window: exp.Expr) -> None:
+        window.set("partition_by", [exp.column(key), *(window.args.get("partition_by") or ())])
+
+    window = node.find(exp.Window)
+    return changed(window, partition) if window is not None else ()
+
+
+def rounded_keys(node: exp.Select) -> tuple[str, ...]:
+    """The query with one key of GROUP BY rounded or truncated, for each key and each way."""
+    group = node.args.get("group")
+    ways = ("FLOOR({} / 10) * 10", "DATE_TRUNC('month', {})", "EXTRACT(year FROM {})")
+    keys = [_meant(node, key) for key in group.expressions] if group is not None else node.expressions
+    return tuple(query for key in keys[:_MAX_KEYS] for query in replaced(key, *ways, everywhere=True))
+
+
+def _meant(select: exp.Select, key: exp.Expr) -> exp.Expr:
+    """The expression that a key of GROUP BY is: of the SELECT list where it is a position."""
+    if isinstance(key, exp.Literal) and str(key.this).isdecimal() and 0 < int(str(key.this)) <= len(select.expressions):
+        item: exp.Expr = select.expressions[int(str(key.this)) - 1]
+        return item.unalias()
+    return key
+
+
+def with_group_key(node: exp.Expr) -> tuple[str, ...]:
+    """The query with an item of its SELECT list in GROUP BY too."""
+    select = node.find_ancestor(exp.Select)
+    if select is None or isinstance(node, exp.Select | exp.Order | exp.Having):
+        return ()
+    keys = select.args["group"].expressions if select.args.get("group") is not None else []
+    group = exp.Group(expressions=[key.copy() for key in (*keys, node)])
+    return changed(select, lambda copy: copy.set("group", group))
+
+
+def linked(node: exp.Expr, key: str) -> tuple[str, ...]:
+    """The query in which a subquery compares a key with that of the rows around it."""
+    inner = node.find(exp.Select) if not isinstance(node, exp.Select) else node
+    outer = node.find_ancestor(exp.Select)
+    names = [None if select is None else _first_name(select) for select in (inner, outer)]
+    if inner is None or None in names or names[0] == names[1]:
+        return ()
+
+    def link(select: exp.Expr) -> None:
+        condition = exp.EQ(this=exp.column(key, table=names[0]), expression=exp.column(key, table=names[1]))
+        where = select.args.get("where")
+        select.set("where", exp.Where(this=condition if where is None else exp.and_(where.this, condition)))
+
+    return changed(inner, link)
+
+
+def _first_name(select: exp.Select) -> str | None:
+    """What the first table of FROM is called."""
+    from_ = select.args.get("from_")
+    return from_.this.alias_or_name if from_ is not None else None
+
+
+def unordered(node: exp.Select) -> tuple[str, ...]:
+    """The query without ORDER BY, LIMIT and OFFSET of a SELECT."""
+
+    def drop(select: exp.Expr) -> None:
+        for clause in ("order", "limit", "offset"):
+            select.set(clause, None)
+
+    return changed(node, drop)

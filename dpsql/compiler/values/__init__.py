@@ -1,0 +1,1 @@
+"""Bounds of values, grids, and the public domain of group keys."""

@@ -1,0 +1,480 @@
+"""bounds: how large a value can be, from column bounds narrowed by the query; a choice of limits, never a guard.
+
+Rule: the engine clamps every aggregated value to the limits chosen here, so a wrong interval costs accuracy and
+never privacy.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from fractions import Fraction
+from typing import TypeGuard
+
+from dpsql.compiler.ir.functions import EXTRACT_PARTS, PAIRS, SPREADS
+from dpsql.compiler.ir.nodes import (
+    Aggregate,
+    Call,
+    Case,
+    Cast,
+    Column,
+    Distinct,
+    Expr,
+    Field,
+    Filter,
+    Grid,
+    InList,
+    Join,
+    Literal,
+    Project,
+    Relation,
+    Scalar,
+    Scan,
+    SetOperation,
+    Sort,
+    UnitScan,
+    UnitWindows,
+    Window,
+)
+from dpsql.compiler.ir.walk import conjuncts, relations_in
+from dpsql.policy import PolicyColumn
+from dpsql.sqltypes import SqlType
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Numbers from lower to upper; None is unbounded."""
+
+    lower: Fraction | None = None
+    upper: Fraction | None = None
+
+    def intersect(self, other: "Interval") -> "Interval":
+        """The numbers in both; this interval where there are none, for limits must not cross."""
+        lowers = [end for end in (self.lower, other.lower) if end is not None]
+        uppers = [end for end in (self.upper, other.upper) if end is not None]
+        both = Interval(max(lowers, default=None), min(uppers, default=None))
+        if both.lower is not None and both.upper is not None and both.lower > both.upper:
+            return self
+        return both
+
+    def hull(self, other: "Interval") -> "Interval":
+        """The smallest interval around both."""
+        lower = min(self.lower, other.lower) if self.lower is not None and other.lower is not None else None
+        upper = max(self.upper, other.upper) if self.upper is not None and other.upper is not None else None
+        return Interval(lower, upper)
+
+
+UNBOUNDED = Interval()
+Bounded = Field | Call | Case
+"""What conditions say something of: a column, or what a query computes."""
+Bounds = Mapping[Bounded, Interval]
+
+
+def as_fraction(value: object) -> Fraction | None:
+    """The number a constant is, or None."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, float):
+        return Fraction(repr(value))  # the digits that it is written with
+    return Fraction(value) if isinstance(value, int | Fraction | Decimal) else None
+
+
+def bounds_of(relation: Relation) -> dict[Bounded, Interval]:
+    """The interval of every numeric field of a relation, as far as policy and query tell; of a moment, its days."""
+    match relation:
+        case UnitScan():
+            return dict(zip(relation.column_fields, map(_declared, relation.columns), strict=True))
+        case Scan():
+            return dict(zip(relation.fields, map(_declared, relation.columns), strict=True))
+        case Filter():
+            return narrow(bounds_of(relation.input), relation.condition)
+        case Project():
+            inner = bounds_of(relation.input)
+            return {
+                field: interval(expression, inner)
+                for field, expression in zip(relation.fields, relation.expressions, strict=True)
+            }
+        case Join():
+            return _joined(relation)
+        case Aggregate():
+            return _aggregated(relation)
+        case UnitWindows():
+            inner = bounds_of(relation.input)
+            return inner | {
+                f: _window(w, inner, relation) for f, w in zip(relation.window_fields, relation.windows, strict=True)
+            }
+        case SetOperation():
+            return _combined(relation)
+        case Distinct() | Sort():
+            return bounds_of(relation.input)
+        case _:
+            return {}
+
+
+def _joined(relation: Join) -> dict[Bounded, Interval]:
+    bounds = bounds_of(relation.left) | bounds_of(relation.right)
+    holds = relation.condition is not None and relation.kind in ("inner", "matched")
+    return narrow(bounds, relation.condition) if holds and relation.condition is not None else bounds
+
+
+def _combined(relation: SetOperation) -> dict[Bounded, Interval]:
+    left, right = bounds_of(relation.left), bounds_of(relation.right)
+    pairs = zip(relation.fields, relation.left.fields, relation.right.fields, strict=True)
+    return {field: left.get(a, UNBOUNDED).hull(right.get(b, UNBOUNDED)) for field, a, b in pairs}
+
+
+def _aggregated(relation: Aggregate) -> dict[Bounded, Interval]:
+    """Bounds of keys, and of aggregates over the rows of one unit."""
+    inner = bounds_of(relation.input)
+    found: dict[Bounded, Interval] = {
+        field: interval(key, inner) for field, key in zip(relation.key_fields, relation.keys, strict=True)
+    }
+    for field, call in zip(relation.aggregate_fields, relation.aggregates, strict=True):
+        bounds = narrow(inner, call.filter) if call.filter is not None else inner
+        least = 1 if relation.keys and call.argument is None and call.filter is None else 0
+        found[field] = _of_rows(call.function, call.argument, call.grid, bounds, (least, relation.rows))
+    return found
+
+
+def _of_rows(
+    function: str, argument: Expr | None, grid: Grid | None, bounds: Bounds, rows: tuple[int, int | None]
+) -> Interval:
+    """The interval of an aggregate over so many rows: from rows[0] to rows[1]."""
+    most = Fraction(rows[1]) if rows[1] is not None else None
+    if function in ("count", "count_rows") or argument is None:
+        return Interval(Fraction(rows[0]), most)
+    if function in SPREADS | PAIRS:
+        return UNBOUNDED
+    each = interval(argument, bounds)
+    if grid is not None:
+        each = Interval(grid.lower * grid.step, grid.upper * grid.step)
+    if function != "sum":
+        return each
+    if most is None or each.lower is None or each.upper is None:
+        return UNBOUNDED
+    return Interval(min(most * each.lower, each.lower), max(most * each.upper, each.upper))
+
+
+def _window(window: Window, bounds: Bounds, relation: UnitWindows) -> Interval:
+    if window.function in ("row_number", "rank", "dense_rank", "ntile"):
+        return Interval(Fraction(1), Fraction(relation.rows))
+    if window.function in ("percent_rank", "cume_dist"):
+        return Interval(Fraction(0), Fraction(1))
+    argument = window.arguments[0] if window.arguments else None
+    found = _of_rows(window.function, argument, window.grid, bounds, (0, relation.rows))
+    for default in window.arguments[2:]:
+        found = found.hull(interval(default, bounds))
+    return found
+
+
+def declared(column: PolicyColumn) -> Interval:
+    """The interval the policy declares for a column's numbers."""
+    if column.values is not None and all(isinstance(value, int | Fraction) for value in column.values):
+        numbers = [Fraction(value) for value in column.values if isinstance(value, int | Fraction)]
+        return Interval(min(numbers), max(numbers))
+    if column.type.is_number:
+        return Interval(as_fraction(column.lower), as_fraction(column.upper))
+    return UNBOUNDED
+
+
+def _declared(column: PolicyColumn) -> Interval:
+    """The interval of a column's numbers, or of the days of its moments, which a time zone may move by one."""
+    limits = moment_bounds(column)
+    if limits is None:
+        return declared(column)
+    moved = int(column.type is SqlType.TIMESTAMPTZ)
+    return Interval(Fraction(limits[0].toordinal() - moved), Fraction(limits[1].toordinal() + moved))
+
+
+def narrow(bounds: Bounds, condition: Expr) -> dict[Bounded, Interval]:
+    """The bounds of the rows for which a condition is true."""
+    narrowed = dict(bounds)
+    for term in conjuncts(condition):
+        for subject, allowed in _allowed(term):
+            narrowed[subject] = narrowed.get(subject, UNBOUNDED).intersect(allowed)
+    return narrowed
+
+
+def _allowed(term: Expr) -> list[tuple[Bounded, Interval]]:
+    """What one true comparison with constants says about what it compares."""
+    if isinstance(term, InList):
+        subject = _compared(term.argument)
+        numbers = [number for number in (as_fraction(item.value) for item in term.items) if number is not None]
+        return [(subject, Interval(min(numbers), max(numbers)))] if isinstance(subject, Bounded) and numbers else []
+    if not isinstance(term, Call):
+        return []
+    if term.function == "between":
+        subject, low, high = (_compared(part) for part in term.arguments)
+        if isinstance(subject, Bounded) and isinstance(low, Fraction) and isinstance(high, Fraction):
+            return [(subject, Interval(low, high))]
+        return []
+    if term.function not in _COMPARISONS:
+        return []
+    left, right = (_compared(part) for part in term.arguments)
+    function = term.function
+    if isinstance(right, Bounded) and isinstance(left, Fraction):
+        left, right, function = right, left, _MIRRORED[function]
+    if isinstance(left, Bounded) and isinstance(right, Fraction):
+        lower = right if function in ("eq", "gt", "ge") else None
+        upper = right if function in ("eq", "lt", "le") else None
+        return [(left, Interval(lower, upper))]
+    return []
+
+
+_COMPARISONS = frozenset({"eq", "lt", "le", "gt", "ge"})
+_MIRRORED = {"eq": "eq", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+
+
+def _compared(expression: Expr) -> Bounded | Fraction | None:
+    """What is compared, whatever number type it is converted to, or the constant it is compared with."""
+    while isinstance(expression, Cast) and expression.type.is_number and expression.argument.type.is_number:
+        expression = expression.argument
+    if isinstance(expression, Column):
+        return expression.field
+    if isinstance(expression, Literal):
+        return as_fraction(expression.value)
+    return expression if _is_known(expression) else None
+
+
+def _is_known(expression: Expr) -> TypeGuard[Call | Case]:
+    """True where conditions on an expression are looked up; one that holds subqueries is too large to be."""
+    return isinstance(expression, Call | Case) and not relations_in(expression)
+
+
+def interval(expression: Expr, bounds: Bounds) -> Interval:
+    """The interval that contains an expression's value wherever it is not NULL."""
+    found = _interval(expression, bounds)
+    return found.intersect(bounds.get(expression, UNBOUNDED)) if _is_known(expression) else found
+
+
+def _interval(expression: Expr, bounds: Bounds) -> Interval:
+    match expression:
+        case Column():
+            return bounds.get(expression.field, UNBOUNDED)
+        case Literal():
+            value = as_fraction(expression.value)
+            return Interval(value, value) if value is not None else UNBOUNDED
+        case Cast():
+            return _cast(expression, bounds)
+        case Case():
+            return _case(expression, bounds)
+        case Call():
+            return _call(expression, bounds)
+        case Scalar():
+            return bounds_of(expression.relation).get(expression.relation.fields[0], UNBOUNDED)
+        case _:
+            return UNBOUNDED
+
+
+def _cast(expression: Cast, bounds: Bounds) -> Interval:
+    if expression.argument.type is SqlType.BOOLEAN and expression.type.is_integer:
+        return Interval(Fraction(0), Fraction(1))
+    if expression.type.is_moment and expression.argument.type.is_moment:
+        return interval(expression.argument, bounds)
+    if not expression.argument.type.is_number:
+        return UNBOUNDED
+    inner = interval(expression.argument, bounds)
+    rounds = expression.type.is_integer or expression.scale is not None
+    if rounds and not expression.argument.type.is_integer:
+        return Interval(_whole(inner.lower, -1), _whole(inner.upper, 1))
+    return inner
+
+
+def _whole(end: Fraction | None, direction: int) -> Fraction | None:
+    if end is None:
+        return None
+    return Fraction(end.__floor__() if direction < 0 else end.__ceil__())
+
+
+def _case(expression: Case, bounds: Bounds) -> Interval:
+    """The hull over the branches, each under its own condition; NULL branches say nothing."""
+    parts = [(value, narrow(bounds, condition)) for condition, value in expression.branches]
+    parts.append((expression.default, dict(bounds)))
+    hull: Interval | None = None
+    for value, inner in parts:
+        if isinstance(value, Literal) and value.value is None:
+            continue
+        found = interval(value, inner)
+        hull = found if hull is None else hull.hull(found)
+    return hull or UNBOUNDED
+
+
+def _call(expression: Call, bounds: Bounds) -> Interval:
+    name = expression.function.removeprefix("int_")
+    if name.startswith("extract_"):
+        return _extracted(expression, name.removeprefix("extract_"))
+    if name in _RANGES:
+        return _RANGES[name]
+    if name == "days_between":
+        return _subtract([_days(argument, bounds) for argument in expression.arguments])
+    parts = [interval(argument, bounds) for argument in expression.arguments]
+    rule = _int_divide if expression.function == "int_divide" else _RULES.get(name)
+    return rule(parts) if rule is not None and expression.type.is_number else UNBOUNDED
+
+
+def _days(expression: Expr, bounds: Bounds) -> Interval:
+    """The days of a date, counted from the first of the year 1."""
+    if isinstance(expression, Literal) and isinstance(expression.value, date):
+        day = Fraction(expression.value.toordinal())
+        return Interval(day, day)
+    return interval(expression, bounds)
+
+
+def _extracted(expression: Call, part: str) -> Interval:
+    """What a part of a moment lies between; the parts of an interval are as large as it is."""
+    if expression.arguments[0].type is SqlType.INTERVAL or part not in EXTRACT_PARTS:
+        return UNBOUNDED
+    low, high = EXTRACT_PARTS[part]
+    return Interval(Fraction(low), Fraction(high))
+
+
+def _add(parts: list[Interval]) -> Interval:
+    left, right = parts
+    lower = left.lower + right.lower if left.lower is not None and right.lower is not None else None
+    upper = left.upper + right.upper if left.upper is not None and right.upper is not None else None
+    return Interval(lower, upper)
+
+
+def _negate(parts: list[Interval]) -> Interval:
+    (part,) = parts
+    return Interval(-part.upper if part.upper is not None else None, -part.lower if part.lower is not None else None)
+
+
+def _subtract(parts: list[Interval]) -> Interval:
+    return _add([parts[0], _negate([parts[1]])])
+
+
+def _multiply(parts: list[Interval]) -> Interval:
+    left, right = parts
+    if left.lower is None or left.upper is None or right.lower is None or right.upper is None:
+        return UNBOUNDED
+    products = [a * b for a in (left.lower, left.upper) for b in (right.lower, right.upper)]
+    return Interval(min(products), max(products))
+
+
+def _divide(parts: list[Interval]) -> Interval:
+    left, right = parts
+    if right.lower is None or right.upper is None or right.lower <= 0 <= right.upper:
+        return UNBOUNDED
+    return _multiply([left, Interval(1 / right.upper, 1 / right.lower)])
+
+
+def _int_divide(parts: list[Interval]) -> Interval:
+    """Division of integers cuts towards zero, which keeps the order of what it cuts."""
+    found = _divide(parts)
+    return Interval(*(None if end is None else Fraction(end.__trunc__()) for end in (found.lower, found.upper)))
+
+
+def _modulo(parts: list[Interval]) -> Interval:
+    left, right = parts
+    if right.lower is None or right.upper is None:
+        return UNBOUNDED
+    size = max(abs(right.lower), abs(right.upper))
+    return Interval(Fraction(0) if left.lower is not None and left.lower >= 0 else -size, size)
+
+
+def _absolute(parts: list[Interval]) -> Interval:
+    (part,) = parts
+    if part.lower is None or part.upper is None:
+        return Interval(Fraction(0), None)
+    crosses = part.lower <= 0 <= part.upper
+    return Interval(
+        Fraction(0) if crosses else min(abs(part.lower), abs(part.upper)), max(abs(part.lower), abs(part.upper))
+    )
+
+
+def _rounded(parts: list[Interval]) -> Interval:
+    return Interval(_whole(parts[0].lower, -1), _whole(parts[0].upper, 1))
+
+
+def _hull(parts: list[Interval]) -> Interval:
+    found = parts[0]
+    for part in parts[1:]:
+        found = found.hull(part)
+    return found
+
+
+def _constants(parts: list[Interval]) -> list[Fraction]:
+    return [part.lower for part in parts if part.lower is not None and part.lower == part.upper]
+
+
+def _least(parts: list[Interval]) -> Interval:
+    """LEAST leaves NULLs out, so only a constant, which is never NULL, is an upper end by itself."""
+    around = _hull(parts)
+    uppers = [end for end in (around.upper, *_constants(parts)) if end is not None]
+    return Interval(around.lower, min(uppers, default=None))
+
+
+def _greatest(parts: list[Interval]) -> Interval:
+    around = _hull(parts)
+    lowers = [end for end in (around.lower, *_constants(parts)) if end is not None]
+    return Interval(max(lowers, default=None), around.upper)
+
+
+def _root(parts: list[Interval]) -> Interval:
+    """A square root lies between 0 and the greater of the number and 1."""
+    upper = parts[0].upper
+    return Interval(Fraction(0), None if upper is None else max(upper, Fraction(1)))
+
+
+def _to_digits(parts: list[Interval]) -> Interval:
+    """Rounding to so many digits moves a number by less than one of the last."""
+    number, digits = parts
+    if digits.lower is None:
+        raise TypeError("a count of digits is a constant")
+    step = Fraction(10) ** -int(digits.lower)
+    return Interval(
+        None if number.lower is None else (number.lower / step).__floor__() * step,
+        None if number.upper is None else (number.upper / step).__ceil__() * step,
+    )
+
+
+def _bucket(parts: list[Interval]) -> Interval:
+    """Buckets are counted from 1; 0 and one more than there are hold what is outside."""
+    count = parts[3].upper
+    return Interval(Fraction(0), None if count is None else count + 1)
+
+
+def _between(low: int, high: int | None) -> Interval:
+    return Interval(Fraction(low), None if high is None else Fraction(high))
+
+
+_RANGES = {
+    **dict.fromkeys(("length", "octet_length", "bit_length", "strpos", "regexp_count"), _between(0, None)),
+    **dict.fromkeys(("sign", "sin", "cos", "tanh"), _between(-1, 1)),
+    **dict.fromkeys(("atan", "asin"), _between(-2, 2)),
+    **dict.fromkeys(("acos",), _between(0, 4)),
+    "atan2": _between(-4, 4),
+    "ascii": _between(0, 0x10FFFF),
+}
+"""What functions return whatever they are called with."""
+
+_RULES = {
+    "add": _add,
+    "subtract": _subtract,
+    "multiply": _multiply,
+    "divide": _divide,
+    "modulo": _modulo,
+    "negate": _negate,
+    "abs": _absolute,
+    "floor": _rounded,
+    "ceil": _rounded,
+    "trunc": _rounded,
+    "round": _rounded,
+    "coalesce": _hull,
+    "nullif": lambda parts: parts[0],
+    "least": _least,
+    "greatest": _greatest,
+    "sqrt": _root,
+    "round_digits": _to_digits,
+    "trunc_digits": _to_digits,
+    "numeric_within": lambda parts: parts[0],
+    "width_bucket": _bucket,
+}
+
+
+def moment_bounds(column: PolicyColumn) -> tuple[date | datetime, date | datetime] | None:
+    """The declared bounds of a date or timestamp column."""
+    if isinstance(column.lower, date) and isinstance(column.upper, date):
+        return column.lower, column.upper
+    return None

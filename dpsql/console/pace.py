@@ -1,0 +1,65 @@
+"""pace: when a budget is gone if what follows costs what the last days cost; an estimate, and no gate."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, timedelta
+from fractions import Fraction
+from math import inf
+
+from dpsql.console.journal import Day
+from dpsql.ledger import BudgetStatus
+from dpsql.privacy.accounting import Accountant, Spent
+
+WEEK = 7
+"""Days that tell the pace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast a budget is spent.
+
+    Attributes:
+        days: How many days it lasts at this pace; infinite where nothing was spent, 0 where nothing is left.
+        gone: The day on which it is gone; None where that is beyond a hundred years, or beyond its renewal.
+        renews: Whether it lasts until it renews.
+        span: Of how many days the pace is; fewer than WEEK where the first charge was later.
+    """
+
+    days: float
+    gone: date | None
+    renews: bool
+    span: int
+
+
+def pace(status: BudgetStatus, days: Mapping[date, Day], today: date) -> Pace:
+    """Tell how long a budget lasts.
+
+    Args:
+        status: The budget.
+        days: What was charged to it on each day.
+        today: The present day, which counts as a whole one.
+    """
+    recent, span = Spent.zero(), max(1, min(WEEK, (today - min(days, default=today)).days + 1))
+    for day, paid in days.items():
+        if day > today - timedelta(days=WEEK):
+            recent = recent.merge(paid.spent)
+    lasts = _lasts(status, recent) * span
+    gone = today + timedelta(days=int(lasts)) if lasts < 36_500 else None
+    renews = status.window_end is not None and lasts > 0 and (gone is None or gone >= status.window_end.date())
+    return Pace(lasts, None if renews else gone, renews, span)
+
+
+def _lasts(status: BudgetStatus, recent: Spent) -> float:
+    """How many times what was spent of late still fits."""
+    limit, spent = status.limit, status.spent
+    fits = _times(limit.capacity, limit.total(spent), limit.total(recent))
+    if limit.accountant is Accountant.ZCDP and spent.pure_epsilon is not None and recent.pure_epsilon is not None:
+        fits = max(fits, _times(limit.epsilon, spent.pure_epsilon, recent.pure_epsilon))
+    return min(fits, _times(limit.delta_selection, limit.total_delta(spent), limit.total_delta(recent)))
+
+
+def _times(limit: Fraction, spent: Fraction | None, recent: Fraction | None) -> float:
+    if not limit:
+        return inf  # what the budget has none of is not asked of it
+    left = limit - (spent or 0)
+    return 0.0 if left <= 0 else float(left / recent) if recent else inf

@@ -1,0 +1,212 @@
+"""search: which charges the owner asks to see, as the address of the page says it, and the queries they were for.
+
+Rule: charges of one user for one text are one query: the rounds of a dpsql.target_error, say, stand together.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from fractions import Fraction
+from typing import Final
+from urllib.parse import parse_qsl, urlencode
+
+from dpsql.console.journal import Paid
+from dpsql.errors import InvalidParameter
+from dpsql.ledger.refusals import asked_epsilon
+from dpsql.privacy.accounting import Limit, Spent
+
+ON_A_PAGE: Final = 25
+"""So many queries are shown at a time."""
+
+_EXAMPLE: Final = "/?user=ana&day=2026-01-31&find=visits&sort=dearest&page=2"
+_PAGE: Final = re.compile("[1-9][0-9]{0,5}")
+_DAY: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What the owner asks to see.
+
+    Attributes:
+        user: Whose queries; None for everybody's.
+        day: Of which day, by the calendar of UTC; None for all.
+        find: Words that the query has to hold, in any case.
+        sort: A name of SORTS.
+        page: 1 for the first.
+    """
+
+    user: str | None = None
+    day: date | None = None
+    find: str | None = None
+    sort: str = "newest"
+    page: int = 1
+
+    @property
+    def narrows(self) -> bool:
+        """Whether it leaves anything out."""
+        return any(each is not None for each in (self.user, self.day, self.find))
+
+    def address(self) -> str:
+        """Where it is shown."""
+        told = {"user": self.user, "day": self.day and self.day.isoformat(), "find": self.find}
+        told |= {
+            "sort": None if self.sort == "newest" else self.sort,
+            "page": str(self.page) if self.page > 1 else None,
+        }
+        fields = urlencode({name: value for name, value in told.items() if value is not None}, errors="replace")
+        return f"/?{fields}#queries"
+
+    def wants(self, paid: Paid) -> bool:
+        """Whether a charge is among what is asked for."""
+        text = paid.sql.casefold()
+        return (
+            self.user in (None, paid.user)
+            and self.day in (None, paid.at.date())
+            and all(word in text for word in (self.find or "").casefold().split())
+        )
+
+
+def read_search(query: str) -> Search:
+    """Return what the part of an address behind its question mark asks for.
+
+    Raises:
+        InvalidParameter: It is no such question; the message repeats nothing of it.
+    """
+    try:
+        fields = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=10)
+    except ValueError as error:
+        raise _wrong("it is not UTF-8, or has more than ten fields") from error
+    told = {name: value.strip() for name, value in fields}
+    if len(told) < len(fields) or not told.keys() <= {"user", "day", "find", "sort", "page"}:
+        raise _wrong("it has user, day, find, sort and page, each once at the most")
+    sort, page = told.get("sort") or "newest", told.get("page") or "1"
+    if sort not in SORTS:
+        raise _wrong(f"sort is one of {', '.join(SORTS)}")
+    if not _PAGE.fullmatch(page):
+        raise _wrong("page is a number from 1 on")
+    return Search(told.get("user") or None, _day(told.get("day", "")), told.get("find") or None, sort, int(page))
+
+
+def _day(text: str) -> date | None:
+    if not text:
+        return None
+    if _DAY.fullmatch(text):
+        try:
+            return date.fromisoformat(text)
+        except ValueError:
+            pass
+    raise _wrong("day is a day of the calendar, as 2026-01-31")
+
+
+def _wrong(why: str) -> InvalidParameter:
+    return InvalidParameter(f"the page's address cannot be read: {why}", hint=_EXAMPLE)
+
+
+@dataclass(frozen=True)
+class AskedQuery:
+    """A text that a user asked, with what it cost.
+
+    Attributes:
+        user: Who asked.
+        sql: The query.
+        charges: Its charges among those that were asked for, newest first; there is one at least.
+        again: How often the user had an answer again, free.
+        limit: That of the user's budget; the cap's for one who has none.
+    """
+
+    user: str
+    sql: str
+    charges: tuple[Paid, ...]
+    again: int
+    limit: Limit
+
+    @property
+    def spent(self) -> Spent:
+        """What all of it cost the user."""
+        return _together([paid.spent for paid in self.charges])
+
+    @property
+    def fresh(self) -> Spent:
+        """What the cap paid of it."""
+        return _together([paid.fresh for paid in self.charges])
+
+    @property
+    def epsilon(self) -> Fraction:
+        """The ε of one query that would cost as much."""
+        return asked_epsilon(self.limit, self.spent)
+
+    @property
+    def part(self) -> Fraction:
+        """Which part of the user's budget it took."""
+        return part(self.limit, self.spent)
+
+
+def part(limit: Limit, spent: Spent) -> Fraction:
+    """The part of a limit that was spent; 0 where it has no price in the limit's currency."""
+    return (limit.total(spent) or Fraction(0)) / limit.capacity
+
+
+SORTS: Final[Mapping[str, Callable[[AskedQuery], tuple[Fraction, int]]]] = {
+    "newest": lambda asked: (Fraction(0), asked.charges[0].number),
+    "dearest": lambda asked: (asked.part, asked.charges[0].number),
+    "often": lambda asked: (Fraction(len(asked.charges) + asked.again), asked.charges[0].number),
+}
+"""What queries may be sorted by, the greatest first."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A page of what was asked for.
+
+    Attributes:
+        questions: The queries on it.
+        count: How many there are on all pages.
+    """
+
+    questions: Sequence[AskedQuery]
+    count: int
+
+    @property
+    def pages(self) -> int:
+        """How many pages there are; one at least."""
+        return max(1, -(-self.count // ON_A_PAGE))
+
+
+def find(paid: Sequence[tuple[Paid, int]], search: Search, limits: Mapping[str, Limit], cap: Limit) -> Found:
+    """Find the queries that are asked for, and of these the page that is; the arguments are those of `questions`."""
+    found = questions(paid, search, limits, cap)
+    first = (search.page - 1) * ON_A_PAGE
+    return Found(found[first : first + ON_A_PAGE], len(found))
+
+
+def questions(
+    paid: Sequence[tuple[Paid, int]], search: Search, limits: Mapping[str, Limit], cap: Limit
+) -> list[AskedQuery]:
+    """Return the queries that are asked for, on all pages.
+
+    Args:
+        paid: The charges of the dataset, oldest first, each with how often its answer was had again.
+        search: What is asked for.
+        limits: The limit of each user's budget.
+        cap: That of the cap.
+    """
+    asked: defaultdict[tuple[str, str], list[tuple[Paid, int]]] = defaultdict(list)
+    for charge, again in reversed(paid):
+        if search.wants(charge):
+            asked[charge.user, charge.sql].append((charge, again))
+    found = [
+        AskedQuery(
+            user, sql, tuple(charge for charge, _ in each), sum(again for _, again in each), limits.get(user, cap)
+        )
+        for (user, sql), each in asked.items()
+    ]
+    return sorted(found, key=SORTS[search.sort], reverse=True)
+
+
+def _together(spent: Sequence[Spent]) -> Spent:
+    total = Spent.zero()
+    for each in spent:
+        total = total.merge(each)
+    return total

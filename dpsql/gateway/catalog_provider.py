@@ -1,0 +1,73 @@
+"""catalog_provider: how a session asks for the catalog, which is made of the policy and answered beside the engine.
+
+Rule: what a provider answers is never charged, and reads no row of the data.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from dpsql.backends import Cancellation
+from dpsql.compiler.sql.statements import QueryStatement
+from dpsql.gateway.results import Description, Result
+from dpsql.sqltypes import SqlType
+
+
+@dataclass(frozen=True)
+class CatalogContext:
+    """The session that a catalog query stands in.
+
+    Attributes:
+        user: Whose it is.
+        database: The database it is connected to.
+        settings: Returns every setting with its value.
+        now: The time.
+        change: Changes a setting as set_config does: name, value, whether for the transaction; returns its value.
+    """
+
+    user: str
+    database: str
+    settings: Callable[[], Mapping[str, str]]
+    now: datetime
+    change: Callable[[str, str, bool], str]
+
+
+class CatalogProvider(Protocol):
+    """Answers catalog queries; None stands for a query that is none."""
+
+    def describe(
+        self, statement: QueryStatement, types: Sequence[SqlType | None], context: CatalogContext
+    ) -> Description | None:
+        """Tell what a catalog query takes and returns; nothing is executed."""
+
+    def execute(
+        self,
+        statement: QueryStatement,
+        values: Sequence[object],
+        types: Sequence[SqlType | None],
+        context: CatalogContext,
+        cancellation: Cancellation,
+    ) -> Result | None:
+        """Answer a catalog query."""
+
+
+class NoCatalog:
+    """A session without a catalog: every query is the engine's."""
+
+    def describe(
+        self, statement: QueryStatement, types: Sequence[SqlType | None], context: CatalogContext
+    ) -> Description | None:
+        """Nothing is a catalog query."""
+        return None
+
+    def execute(
+        self,
+        statement: QueryStatement,
+        values: Sequence[object],
+        types: Sequence[SqlType | None],
+        context: CatalogContext,
+        cancellation: Cancellation,
+    ) -> Result | None:
+        """Nothing is a catalog query."""
+        return None

@@ -1,0 +1,227 @@
+"""explain: plans and prices in words and as JSON; from policy, plan and ledger alone."""
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedInput, PlannedRelease
+from dpsql.gateway.engine import Explanation
+from dpsql.gateway.notices import bounding_notice, cost_text, rows_in_each
+from dpsql.gateway.prices import Cost, Quotation
+from dpsql.gateway.system_relations import decimal_text
+from dpsql.ledger import GroupBalance
+from dpsql.privacy.accounting import Limit, Remaining
+from dpsql.privacy.selection import Threshold
+
+
+def cost_json(cost: Cost | None) -> dict[str, float | None]:
+    """A cost as JSON: ε in the budget's currency, and what the charge comes to."""
+    if cost is None or cost.free:
+        return {"epsilon": 0.0, "delta": 0.0, "rho": 0.0}
+    return {"epsilon": float(cost.epsilon), "delta": float(cost.delta), "rho": float(cost.spent.rho)}
+
+
+def remaining_json(remaining: Remaining) -> dict[str, float]:
+    """What is left, as JSON."""
+    return {"epsilon": float(remaining.epsilon), "delta": float(remaining.delta)}
+
+
+def group_json(shared: GroupBalance | None) -> dict[str, Any]:
+    """What the user's group has left, as a part of JSON; nothing without a group."""
+    return {} if shared is None else {"group": {"name": shared.group, "remaining": remaining_json(shared.remaining)}}
+
+
+def explanation_json(explanation: Explanation) -> dict[str, Any]:
+    """The shape of `dpsql explain --format json`, and of EXPLAIN (FORMAT JSON)."""
+    query = explanation.query
+    target = {"target": _target_json(explanation)} if explanation.target is not None else {}
+    return {
+        "price": cost_json(explanation.cost),
+        "remaining": remaining_json(explanation.status.remaining),
+        **group_json(explanation.quotation.shared),
+        "reused": explanation.reused,
+        "fits": explanation.quotation.fits,
+        **target,
+        "columns": [_column_json(column) for column in query.columns],
+        "forms": [{"prepared": each.contribution.copied, "why": each.form} for each in query.releases],
+        "engine_sql": [planned.sql for planned in query.releases] + [read.sql for read in query.reads(query.releases)],
+        "made_first": [
+            {"release": index, "table": made.table, "of_releases": _indexes(query, made), "sql": made.sql}
+            for index, planned in enumerate(query.releases)
+            for made in planned.inputs
+        ],
+        "bounding": bounding_notice(query),
+        "post_sql": query.post_sql,
+    }
+
+
+def _target_json(explanation: Explanation) -> dict[str, Any]:
+    most = explanation.dearest
+    fits, rounds = explanation.most.fits, len(explanation.charged)
+    return {"error": explanation.target, "rounds": rounds, "most": cost_json(most), "fits": fits}
+
+
+def joint_json(joint: Quotation) -> dict[str, Any]:
+    """What several statements would be charged together; `first_refused` counts from 1."""
+    return {
+        "price": cost_json(joint.cost),
+        "remaining": remaining_json(joint.remaining),
+        **group_json(joint.after),
+        "fits": joint.fits,
+        "first_refused": None if joint.refused is None else joint.refused + 1,
+    }
+
+
+def _column_json(column: OutputColumn) -> dict[str, Any]:
+    error = column.error
+    if error is None:
+        return {"name": column.name, "mechanism": None, "sensitivity": None, "stderr": None, "plus_minus_95": None}
+    return {
+        "name": column.name,
+        "mechanism": error.mechanism,
+        "sensitivity": {"l0": error.l0, "linf": error.linf, "l1": error.l1, "l2": error.l2},
+        "stderr": error.stderr,
+        "plus_minus_95": error.plus_minus_95,
+        **({"ranks_95": error.ranks} if error.ranks is not None else {}),
+        **({"apart_95": error.apart} if error.apart is not None else {}),
+    }
+
+
+def explanation_lines(explanation: Explanation, *, sql: bool = True) -> list[str]:
+    """A plan for people, a line an item.
+
+    Args:
+        explanation: The plan, and what it would be charged.
+        sql: Whether the SQL that would be run is told, too.
+    """
+    query = explanation.query
+    lines = [f"Price: {_price_text(explanation)}", *_target_lines(explanation)]
+    lines.append(f"Remaining: {_left(explanation.status.remaining, explanation.status.limit)}")
+    lines += _group_lines("Remaining", explanation.quotation.shared)
+    for column in query.columns:
+        lines.append(f"Column {column.name} ({column.type.value}): {_error_text(column)}")
+    for index, planned in enumerate(query.releases):
+        lines += _release_lines(index, planned)
+        lines += _release_sql_lines(query, planned) if sql else []
+    for read in query.reads(query.releases) if sql else ():
+        lines += _wrapped("Public SQL:", read.sql)
+    cut = bounding_notice(query)
+    lines += [f"Bounding: {cut}"] if cut is not None else []
+    return lines + (_wrapped("Post-processing SQL:", query.post_sql) if sql else [])
+
+
+def joint_lines(explanations: Sequence[Explanation], joint: Quotation) -> list[str]:
+    """What several statements would be charged together, and whether the budget covers them all."""
+    asked = "nothing" if joint.cost.free else cost_text(joint.cost)
+    if any(explanation.rounds for explanation in explanations):
+        asked = f"at most {asked}"
+    fits = "which the budget covers"
+    if joint.refused is not None:
+        fits = f"which the budget does not cover; statement {joint.refused + 1} is the first that does not fit"
+    if joint.cheap is not None:
+        fits = f"of which one costs too little: {_least(joint)}"
+    return [
+        f"All {len(joint.charges)} statements together: {asked}, {fits}",
+        f"Remaining after them: {_left(joint.remaining, joint.status.limit)}",
+        *_group_lines("Remaining after them", joint.after),
+    ]
+
+
+def _group_lines(title: str, shared: GroupBalance | None) -> list[str]:
+    return [] if shared is None else [f'{title} of group "{shared.group}": {_left(shared.remaining, shared.limit)}']
+
+
+def _left(left: Remaining, limit: Limit) -> str:
+    return (
+        f"epsilon {decimal_text(left.epsilon)} of {decimal_text(limit.epsilon)}, "
+        f"delta for private keys {decimal_text(left.delta)}"
+    )
+
+
+def _price_text(explanation: Explanation) -> str:
+    if not explanation.query.releases:
+        return "nothing, no private row is read"
+    if explanation.cost.free:
+        return "free, your earlier release" if explanation.reused else "nothing, there is no noise"
+    text = cost_text(explanation.cost)
+    if explanation.cost.spent != explanation.spends:
+        text += "; the rest is in your earlier releases"
+    if explanation.quotation.cheap is not None:
+        return f"{text}, which is too little: {_least(explanation.quotation)}"
+    return text if explanation.quotation.refused is None else f"{text}, which the budget does not cover"
+
+
+def _least(quotation: Quotation) -> str:
+    """Why a price is too little, and what would be enough."""
+    refusal = quotation.cheap
+    return "" if refusal is None else f"{refusal.message.removesuffix('; nothing was charged')} ({refusal.hint})"
+
+
+def _target_lines(explanation: Explanation) -> list[str]:
+    if explanation.target is None:
+        return []
+    if not explanation.rounds:
+        return [f"Target {explanation.target}: met, by the least epsilon that meets it"]
+    most, rounds = explanation.most, len(explanation.rounds)
+    cost = "nothing" if most.cost.free else f"{cost_text(most.cost)} in {rounds} round{'s' if rounds > 1 else ''}"
+    fits = "" if most.refused is None else ", more than the budget covers"
+    return [
+        f"Target {explanation.target}: in rounds, each of at least twice the epsilon of the one before; "
+        "the price and the plan are those of the first",
+        f"All rounds together: at most {cost}{fits}",
+    ]
+
+
+def _wrapped(title: str, sql: str) -> list[str]:
+    """SQL over lines of a width that terminals have."""
+    wrapped = textwrap.wrap(sql, 110, break_long_words=False, break_on_hyphens=False)
+    return [title, *(f"    {line}" for line in wrapped)]
+
+
+def _error_text(column: OutputColumn) -> str:
+    return "not noisy by itself" if column.error is None else column.error.explained
+
+
+def _release_lines(index: int, planned: PlannedRelease) -> list[str]:
+    bounds = planned.contribution
+    if bounds.lists is not None:
+        touched = f"{bounds.groups_per_unit} groups, for each of their keys" if bounds.grouped else "each key"
+        counted = f"top keys; one unit counts in {touched} with {bounds.rows_per_group} rows"
+    elif bounds.copied:
+        counted = f"{bounds.rows_per_group} rows of one unit count, in all groups together"
+    elif not bounds.grouped:
+        counted = f"{bounds.rows_per_group} rows of one unit count"
+    elif bounds.one_group:
+        counted = f"one unit counts in one group, for it determines the keys, with {bounds.rows_per_group} rows"
+    elif bounds.rows_per_unit is not None:
+        counted = f"{bounds.rows_per_unit} rows of one unit count in all groups together{rows_in_each(planned)}"
+    else:
+        counted = f"one unit counts in {bounds.groups_per_unit} groups, with {bounds.rows_per_group} rows in each"
+    lines = [f"Release {index + 1}: {counted}{', enforced by the schema' if bounds.one_row else ''}"]
+    if planned.form is not None:
+        lines.append(f"  {planned.form}")
+    if planned.selection is not None:
+        selection = planned.selection
+        size = selection.cutoff if isinstance(selection, Threshold) else selection.smallest_likely
+        lines.append(f"  private keys: a group of {size} units is shown about every second time")
+    return lines
+
+
+def _release_sql_lines(query: CompiledQuery, planned: PlannedRelease) -> list[str]:
+    lines: list[str] = []
+    for made in planned.inputs:
+        lines += _wrapped(f"  made first, {_sources(query, made)}: {made.table}", made.sql)
+    return lines + _wrapped("  engine SQL:", planned.sql)
+
+
+def _sources(query: CompiledQuery, made: PlannedInput) -> str:
+    """What an input of a release is made of, in words."""
+    numbers = ", ".join(str(index + 1) for index in _indexes(query, made))
+    named = [f"release {numbers}"] if numbers else []
+    named += ["public rows"] if made.public_reads else []
+    return "of " + (" and ".join(named) or "constants")
+
+
+def _indexes(query: CompiledQuery, made: PlannedInput) -> list[int]:
+    keys = [planned.key for planned in query.releases]
+    return [keys.index(planned.key) for planned in made.releases]

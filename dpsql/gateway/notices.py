@@ -1,0 +1,173 @@
+"""notices: what an answer cost, how exact it is and what bounding may cut, in words."""
+
+from collections.abc import Sequence
+
+from dpsql.compiler.aggregates.base import number_text
+from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedRelease
+from dpsql.gateway.engine import Answer
+from dpsql.gateway.prices import Cost
+from dpsql.gateway.release import Dropped
+from dpsql.gateway.system_relations import decimal_text
+from dpsql.gateway.target import ErrorTarget, Measure, Pursuit
+
+
+def cost_text(cost: Cost) -> str:
+    """A cost for people."""
+    text = f"epsilon {decimal_text(cost.epsilon)}"
+    if cost.accountant.shares_rho:
+        text += f" (rho {decimal_text(cost.spent.rho)})"
+    return text + (f", delta {decimal_text(cost.delta)}" if cost.delta else "")
+
+
+def charge_text(answer: Answer) -> str | None:
+    """What an answer cost and what is left; None where nothing was released."""
+    charge, cost = answer.charge, answer.cost
+    if charge is None or cost is None:
+        return None
+    price = cost_text(cost)
+    if cost.free:
+        price = "free, your earlier release" if answer.reused else "nothing, there is no noise"
+    price += f" for {len(answer.earlier) + 1} rounds" if answer.earlier else ""
+    left = decimal_text(charge.remaining.epsilon, 4)
+    parts = [f"price: {price}", f"remaining: epsilon {left} of {decimal_text(charge.limit.epsilon)}"]
+    if charge.shared is not None:
+        shared, name = decimal_text(charge.shared.remaining.epsilon, 4), charge.shared.group
+        parts.append(f'remaining of group "{name}": epsilon {shared} of {decimal_text(charge.shared.limit.epsilon)}')
+    return "; ".join(parts)
+
+
+def choice_texts(columns: Sequence[OutputColumn]) -> list[str]:
+    """How exact values are that were chosen, not counted."""
+    ranks = [f"{c.name} ± {e.ranks}" for c in columns if (e := c.error) and e.ranks is not None]
+    apart = [f"{c.name} by {number_text(e.apart)}" for c in columns if (e := c.error) and e.apart is not None]
+    texts = []
+    if ranks:
+        texts.append(f"{', '.join(ranks)} ranks (95 %)")
+    if apart:
+        texts.append(f"right order if counts or sums differ: {', '.join(apart)} (95 %)")
+    return texts
+
+
+def answer_notice(answer: Answer, pursuit: Pursuit | None = None, *, intervals: bool) -> str | None:
+    """What makes an answer worse than it looks, then its price, what is left and how exact it is; None without one.
+
+    Args:
+        answer: The answer.
+        pursuit: The rounds it is the last of, if there was a target.
+        intervals: Whether the rows say themselves how exact they are.
+    """
+    paid = charge_text(answer)
+    if paid is None:
+        return None
+    errors, drops = _margins(answer), bool(answer.query.wide_totals)
+    means = [c.name for c in answer.columns if (e := c.error) and e.plus_minus_95 is e.ranks is e.apart is None]
+    target = [] if pursuit is None else [target_text(pursuit)]
+    missed = pursuit is not None and pursuit.failure is not None
+    lacks = dropped_text(answer.query, answer.rows.dropped)
+    parts = [*(target if missed else []), *([] if lacks is None else [lacks]), paid]
+    if errors:
+        parts.append(f"{', '.join(errors)} (95 %{'' if drops else ' of noise'})")
+    parts += choice_texts(answer.columns)
+    parts += [] if missed else target
+    if means and not intervals:
+        parts.append(f"the ± of {', '.join(means)} depends on the size of the group (SET dpsql.intervals = on)")
+    return "; ".join(parts)
+
+
+def _margins(answer: Answer) -> list[str]:
+    """Half the widths of the intervals: what the plan tells of noise, or the least and the largest of the rows."""
+    query, rows, told = answer.query, (answer.full or answer.rows).rows, []
+    wide = query.limited if query.wide_totals else ()
+    for place, column in enumerate(query.columns):
+        if column.error is None or not column.error.plus_minus_95:
+            continue
+        halves = [row[place + 2] - float(row[place]) for row in rows if place in wide and row[place] is not None]
+        ends = (min(halves), max(halves)) if halves else (column.error.plus_minus_95,)
+        told.append(f"{column.name} ± {' to ± '.join(dict.fromkeys(map(number_text, ends)))}")
+    return told
+
+
+def target_text(pursuit: Pursuit) -> str:
+    """How the announced intervals stand to the target, column by column."""
+    told = ", ".join(f"{measure.name} {_reached(measure, pursuit.target)}" for measure in pursuit.measures)
+    of_what = " of the median size" if pursuit.target.relative else ""
+    return f"target {pursuit.target.text}{of_what} {'met' if pursuit.failure is None else 'missed'}: {told}"
+
+
+def _reached(measure: Measure, target: ErrorTarget) -> str:
+    if measure.margin is None or measure.size is None:
+        return "without a value"
+    if not target.relative:
+        return f"± {number_text(measure.margin)}"
+    return (
+        f"± {number_text(100 * target.bound * measure.ratio)} %"
+        if measure.size
+        else f"± {number_text(measure.margin)} of 0"
+    )
+
+
+def bounding_notice(query: CompiledQuery, dropped: Sequence[Dropped] = ()) -> str | None:
+    """What bounding may cut, from the policy alone, and how many rows it dropped where that is told; None for neither.
+
+    Args:
+        query: The query.
+        dropped: What wide totals tell.
+    """
+    told = [text for text in (_rows_cut(query), _values_cut(query)) if text is not None]
+    told += [f"dropped: about {_share_text(each)}" for each in dropped]
+    return "; ".join(told) or None
+
+
+def dropped_text(query: CompiledQuery, dropped: Sequence[Dropped]) -> str | None:
+    """What an answer lacks, if more than noise makes of nothing, and which bound decides it; None where nothing."""
+    worst = max((each for each in dropped if each.is_material), key=lambda each: each.share, default=None)
+    if worst is None:
+        return None
+    planned = query.releases[worst.release]
+    bounds, primitive = planned.contribution, planned.primitives[worst.cell].primitive
+    what = "rows" if primitive.grid is None else "sum"
+    where = " or are in groups that are not shown" if planned.private_keys else ""
+    if bounds.grouped and bounds.rows_per_unit is None and not bounds.copied and not bounds.one_group:
+        lever = f"max_groups = {bounds.groups_per_unit} and max_rows_per_group = {bounds.rows_per_group}"
+    else:
+        lever = f"max_rows = {bounds.rows_per_unit or bounds.rows_per_group}"
+    return f"about {_share_text(worst)} of the {what} are dropped by {lever}{where}"
+
+
+def _share_text(dropped: Dropped) -> str:
+    return f"{100 * dropped.share:.2g} % (± {100 * dropped.margin:.2g} %)"
+
+
+def _rows_cut(query: CompiledQuery) -> str | None:
+    """Which rows may be cut off; None where the schema lets a unit have one only."""
+    for planned in query.releases:
+        bounds = planned.contribution
+        if bounds.one_row:
+            continue
+        if bounds.lists is not None:
+            touched = f"{bounds.groups_per_unit} groups, and " if bounds.grouped else ""
+            return f"contribution bound: {touched}{bounds.rows_per_group} rows per unit of each candidate key"
+        if bounds.rows_per_unit is not None:
+            return f"contribution bound: {bounds.rows_per_unit} rows per unit{rows_in_each(planned)}"
+        if bounds.grouped and not bounds.copied and not bounds.one_group:
+            groups, rows = bounds.groups_per_unit, bounds.rows_per_group
+            return f"contribution bound: {groups} groups per unit, and {rows} rows in each"
+        return f"contribution bound: {bounds.rows_per_group} rows per unit"
+    return None
+
+
+def rows_in_each(planned: PlannedRelease) -> str:
+    """The limits of rows in each group and of groups, as far as there are any beside that of all rows."""
+    bounds = planned.contribution
+    in_each = f", {bounds.rows_per_group} in each group" if bounds.rows_per_group != bounds.rows_per_unit else ""
+    return in_each + (f", in {bounds.groups_per_unit} groups" if planned.limits_groups else "")
+
+
+def _values_cut(query: CompiledQuery) -> str | None:
+    """Whether values may be moved; None where nothing is added up."""
+    primitives = (planned.primitive for release in query.releases for planned in release.primitives)
+    return (
+        "values are clamped to their declared bounds"
+        if any(primitive.grid is not None for primitive in primitives)
+        else None
+    )

@@ -1,0 +1,110 @@
+"""query_run: one query of a user, under the settings of a session: explained or answered."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+
+from dpsql.backends import Cancellation
+from dpsql.compiler.plan.query_plan import CompiledQuery
+from dpsql.compiler.scope.settings import QuerySettings
+from dpsql.compiler.sql.statements import QueryStatement
+from dpsql.gateway.engine import Answer, Engine, Explanation
+from dpsql.gateway.settings import Settings
+from dpsql.gateway.target import Course, Pursuit, chart, without_limits
+from dpsql.sqltypes import SqlType
+
+
+@dataclass(frozen=True)
+class QueryParameters:
+    """Values of placeholders, and their types as far as they were described."""
+
+    values: Sequence[object] = ()
+    types: Sequence[SqlType | None] = ()
+
+
+@dataclass(frozen=True)
+class QueryRequest:
+    """A query, who asks it, and the settings it is asked under."""
+
+    engine: Engine
+    user: str
+    settings: Settings
+    statement: QueryStatement
+    parameters: QueryParameters
+
+    def compile(self) -> CompiledQuery:
+        """Plan it at the price that is set, without a target.
+
+        Raises:
+            Error: As `Engine.compile`.
+        """
+        return self._compile(self._asked())
+
+    def answer(self, cancellation: Cancellation) -> tuple[Answer, Pursuit | None]:
+        """Answer it; under a target round by round, and then with what came of the target.
+
+        Raises:
+            Error: As `Engine.compile`, `Engine.execute` and `chart`.
+        """
+
+        def execute(query: CompiledQuery) -> Answer:
+            return self.engine.execute(self.user, query, cancellation, reuse=self.settings.is_on("dpsql.reuse"))
+
+        course = self._course()
+        if course is None:
+            return self._shown(execute(self._compile(self._with_limits()))), None
+        pursuit = course.pursue(execute)
+        with_limits = self.settings.is_on("dpsql.intervals")
+        return pursuit.answer if with_limits else without_limits(pursuit.answer), pursuit
+
+    def recall(self) -> Answer | None:
+        """Answer it from memory, if it was asked and answered before and that is enough; nothing is waited for."""
+        if self.settings.target_error is not None or not self.settings.is_on("dpsql.reuse"):
+            return None
+        role, values, types = self.settings.role, self.parameters.values, self.parameters.types
+        answer = self.engine.recall(self.user, role, self.statement, self._with_limits(), values, types)
+        return None if answer is None else self._shown(answer)
+
+    def explain(self) -> Explanation:
+        """Tell what it would do and cost; nothing is read and nothing is spent.
+
+        Raises:
+            Error: As `Engine.compile` and `chart`.
+        """
+        course, reuse = self._course(), self.settings.is_on("dpsql.reuse")
+        if course is None:
+            return self.engine.explain(self.user, self.compile(), reuse=reuse)
+        query = self._compile(replace(self._asked(), epsilon=course.epsilon))
+        target, rounds = course.target.text, () if course.settled else course.rounds()
+        return self.engine.explain(self.user, query, reuse=reuse, target=target, rounds=rounds)
+
+    def _course(self) -> Course | None:
+        """The way to dpsql.target_error; None where it is off, or nothing has noise."""
+        target = self.settings.target_error
+        if target is None:
+            return None
+        asked = replace(self._asked(), intervals=True)
+
+        def compile(epsilon: Fraction) -> CompiledQuery:
+            return self._compile(replace(asked, epsilon=epsilon))
+
+        may_read = partial(self.engine.may_read, self.user)
+        return chart(target, self.settings.role.query.max_epsilon, compile, may_read)
+
+    def _with_limits(self) -> QuerySettings:
+        """The settings, with intervals where they are not told by the plan: what bounds drop is in them, too."""
+        asked = self._asked()
+        return replace(asked, intervals=True) if self.settings.role.query.wide_share else asked
+
+    def _shown(self, answer: Answer) -> Answer:
+        """The answer with the columns that were asked for."""
+        if not answer.limited or self.settings.is_on("dpsql.intervals"):
+            return answer
+        return replace(without_limits(answer), full=answer.rows)
+
+    def _asked(self) -> QuerySettings:
+        return self.settings.query(self.engine.now())
+
+    def _compile(self, settings: QuerySettings) -> CompiledQuery:
+        return self.engine.compile(self.user, self.statement, settings, self.parameters.values, self.parameters.types)

@@ -1,0 +1,439 @@
+"""release: exact cells in, noisy cells out; then the query's own post-processing on what was released.
+
+Rule 1: this file alone makes released cells and rows of exact ones: selection first, noise on every cell kept.
+Rule 2: rows come in the order of their keys, never in the engine's.
+Rule 3: post-processing runs in an engine that holds no data and reaches none.
+"""
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.backends.backend import Cancellation, ExactCells, PublicRows, Texts
+from dpsql.backends.duckdb import MAX_CHECKED, RETURNS_MEMORY, is_several_rows, rehearse, stoppable, text_rows
+from dpsql.compiler.plan.query_plan import MAX_RESULT_ROWS, CompiledQuery, PlannedInput, PlannedRelease
+from dpsql.errors import (
+    CardinalityViolation,
+    GuaranteeMismatch,
+    InvalidParameter,
+    LedgerUnavailable,
+    QueryCanceled,
+    QueryTooComplex,
+)
+from dpsql.gateway.array_elements import elements_of
+from dpsql.limits.result_memory import MemoryShare
+from dpsql.privacy.cell_mechanism import added
+from dpsql.privacy.exponential_mechanism import RankChoice
+from dpsql.privacy.selection import Threshold
+from dpsql.privacy.top_k import Picking
+from dpsql.sqltypes import Span, SqlType
+
+MAX_CELL = 2**62 - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+POST_SECONDS = 60.0
+"""How long post-processing may take."""
+
+Tables = Mapping[str, Mapping[str, NDArray[Any]]]
+"""What post-processing reads: columns by name, by the name of their table."""
+
+
+@dataclass(frozen=True)
+class ReleasedCells:
+    """The noisy cells of one release: public from here on.
+
+    Attributes:
+        keys: One column a group key, as text.
+        cells: One column a primitive, in grid units.
+    """
+
+    keys: tuple[Texts, ...]
+    cells: tuple[NDArray[np.int64], ...]
+
+    def to_bytes(self) -> bytes:
+        """The form in which the ledger keeps it."""
+        columns = [base64.b64encode(cell.astype("<i8").tobytes()).decode() for cell in self.cells]
+        return json.dumps({"keys": [list(key) for key in self.keys], "cells": columns}).encode()
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> "ReleasedCells":
+        """Read what to_bytes wrote.
+
+        Raises:
+            LedgerUnavailable: It is something else.
+        """
+        try:
+            stored = json.loads(payload)
+            cells = tuple(
+                np.frombuffer(base64.b64decode(text), dtype="<i8").astype(np.int64) for text in stored["cells"]
+            )
+            return cls(tuple(np.array(key, dtype=object) for key in stored["keys"]), cells)
+        except (ValueError, KeyError, TypeError):
+            raise LedgerUnavailable("a stored release cannot be read", hint="Run dpsql ledger verify.") from None
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """How much of a wide total the groups of its release lack, of released cells alone.
+
+    Attributes:
+        release: The release, by its place in the plan.
+        cell: The cell, by its place in the release.
+        share: The part of the total that bounds drop, or that lies in groups that are not shown.
+        margin: Half the width of its 95 % interval.
+    """
+
+    release: int
+    cell: int
+    share: float
+    margin: float
+
+    @property
+    def is_material(self) -> bool:
+        """True where more is dropped than noise alone makes of nothing."""
+        return self.share > self.margin
+
+
+@dataclass(frozen=True)
+class ReleasedRows:
+    """The rows that leave, what bounding dropped of them where wide totals tell it, and their bytes."""
+
+    rows: tuple[tuple[Any, ...], ...]
+    dropped: tuple[Dropped, ...] = ()
+    share: MemoryShare | None = field(default=None, compare=False, repr=False)
+
+    def only(self, places: Sequence[int]) -> "ReleasedRows":
+        """The same rows with some of their columns."""
+        return ReleasedRows(tuple(tuple(row[place] for place in places) for row in self.rows), self.dropped, self.share)
+
+
+def release(planned: PlannedRelease, exact: ExactCells) -> ReleasedCells:
+    """Select groups and add noise: the only door through which cells leave.
+
+    Guarantee: the events of `planned`, for cells whose sensitivity is that of its primitives.
+    Assumes: `exact` is what the engine gave for `planned.sql`.
+    Reference: Dwork & Roth 2014, section 3; Wilson et al. 2020 for the selection of groups by their units.
+    """
+    bounds = planned.contribution
+    groups = len(exact.units) if bounds.lists is None else len(_lists(planned, exact))
+    bounded = bounds.ranked or bounds.one_row or bounds.one_group or not planned.limits_groups
+    if bounds.grouped and not bounded and groups > bounds.groups_per_unit:
+        # Nothing limits the groups of one unit then but that there are no more; how many there are is public.
+        raise GuaranteeMismatch("there are more groups than the noise was made for")
+    if bounds.lists is not None:
+        cells = [_picked(cell, planned, index, exact) for index, cell in enumerate(exact.cells)]
+        return ReleasedCells(exact.keys, tuple(cells))
+    if planned.selection is None:
+        cells = [_noised(cell, planned, index) for index, cell in enumerate(exact.cells)]
+        return ReleasedCells(exact.keys, tuple(cells))
+    if isinstance(planned.selection, Threshold):
+        return _cut_off(planned, planned.selection, exact)
+    kept = planned.selection.keep(exact.units)
+    cells = [_noised(cell[kept], planned, index) for index, cell in enumerate(exact.cells)]
+    return _sorted(ReleasedCells(tuple(key[kept] for key in exact.keys), tuple(cells)))
+
+
+def merged(blocks: Sequence[ReleasedCells]) -> ReleasedCells:
+    """Put the blocks together in which the groups of one release were released.
+
+    Guarantee: that of `release` for all groups at once. Only a release that selects groups comes in several blocks.
+        Each group is selected, and has its noise, by itself and from fresh randomness, so which groups share a block
+        has no part in what is released; and the rows are sorted by their keys.
+    Assumes: each group is in one block.
+    Reference: as `release`.
+    """
+    if len(blocks) == 1:
+        return blocks[0]
+    keys = zip(*(block.keys for block in blocks), strict=True)
+    cells = zip(*(block.cells for block in blocks), strict=True)
+    return _sorted(ReleasedCells(tuple(map(np.concatenate, keys)), tuple(map(np.concatenate, cells))))
+
+
+def _cut_off(planned: PlannedRelease, threshold: Threshold, exact: ExactCells) -> ReleasedCells:
+    """Keep the groups whose noisy cell reaches the threshold; that cell is released as it was compared."""
+    if planned.threshold_primitive is None:
+        raise TypeError("a threshold cuts off a primitive")
+    compared = _noised(exact.cells[planned.threshold_primitive], planned, planned.threshold_primitive)
+    kept = (compared >= threshold.cutoff) & (exact.units > 0)
+    cells = [
+        compared[kept] if index == planned.threshold_primitive else _noised(cell[kept], planned, index)
+        for index, cell in enumerate(exact.cells)
+    ]
+    return _sorted(ReleasedCells(tuple(key[kept] for key in exact.keys), tuple(cells)))
+
+
+def _sorted(cells: ReleasedCells) -> ReleasedCells:
+    """The same rows by their keys as text, NULLs last: nothing of the engine's order is left."""
+    rows = list(zip(*cells.keys, strict=True))
+    order = sorted(range(len(rows)), key=lambda i: [(text is None, text or "") for text in rows[i]])
+    return ReleasedCells(tuple(key[order] for key in cells.keys), tuple(cell[order] for cell in cells.cells))
+
+
+def _noised(cell: NDArray[Any], planned: PlannedRelease, index: int) -> NDArray[np.int64]:
+    """Cells lie within ±2^62, and noise beyond that has a probability below 2^-128."""
+    drawn = planned.primitives[index].noise
+    if isinstance(drawn, RankChoice):
+        return np.array([drawn.choose(*_counted(text)) for text in cell], dtype=np.int64)
+    if isinstance(drawn, Picking):
+        raise TypeError("a place is no noisy cell")
+    noise = np.clip(drawn.sample(len(cell)), -MAX_CELL, MAX_CELL)
+    noisy: NDArray[np.int64] = np.clip(np.clip(cell, -MAX_CELL, MAX_CELL) + noise, -MAX_CELL, MAX_CELL)
+    return noisy
+
+
+def _lists(planned: PlannedRelease, exact: ExactCells) -> list[NDArray[np.int64]]:
+    """The rows of each list that groups are picked from."""
+    found: dict[tuple[str | None, ...], list[int]] = {}
+    keys = [exact.keys[place] for place in planned.contribution.lists or ()]
+    for row in range(len(exact.units)):
+        found.setdefault(tuple(key[row] for key in keys), []).append(row)
+    return [np.array(rows, dtype=np.int64) for rows in found.values()]
+
+
+def _picked(cell: NDArray[Any], planned: PlannedRelease, index: int, exact: ExactCells) -> NDArray[np.int64]:
+    """The place of each group in its list."""
+    drawn = planned.primitives[index].noise
+    if not isinstance(drawn, Picking):
+        raise TypeError("groups of a list are picked")
+    places = np.zeros(len(cell), dtype=np.int64)
+    for rows in _lists(planned, exact):
+        places[rows] = drawn.pick(cell[rows])
+    return places
+
+
+def _counted(text: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The values of a group, and how often each is there."""
+    pairs = np.array(text.replace(":", ",").split(",") if text else [], dtype=np.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
+
+
+class PostProcessor:
+    """An in-memory engine for what stands above the releases; it holds no data but what one query hands it."""
+
+    def __init__(self, timezone: str) -> None:
+        """Open the engine and lock it down.
+
+        Args:
+            timezone: The zone of timestamptz values.
+        """
+        self._database = duckdb.connect(
+            ":memory:",
+            config={
+                **RETURNS_MEMORY,
+                "enable_external_access": False,
+                "autoinstall_known_extensions": False,
+                "autoload_known_extensions": False,
+                "allow_community_extensions": False,
+                "python_enable_replacements": False,
+                "memory_limit": "2GB",
+                "temp_directory": "",
+                "threads": 1,
+            },
+        )
+        self._zone = ZoneInfo(timezone)
+        self._checked: frozenset[str] = frozenset()
+        self._database.execute(f"SET GLOBAL TimeZone = '{timezone}'")
+        self._database.execute("SET lock_configuration = true")
+
+    def check(self, query: CompiledQuery, cancellation: Cancellation) -> None:
+        """Run all post-processing SQL of a query on empty relations, before anything is charged.
+
+        Raises:
+            UnsupportedQuery: The engine cannot run it.
+        """
+        widths = {read.table: read.width for read in query.public_reads}
+        widths |= {read.table: read.width for read in query.system_reads}
+        self._rehearse(query.post_sql, query.releases, widths, cancellation)
+        for planned in query.releases:
+            for made in planned.inputs:
+                widths = {read.table: read.width for read in made.public_reads}
+                self._rehearse(made.sql, made.releases, widths, cancellation)
+
+    def _rehearse(
+        self, sql: str, releases: Sequence[PlannedRelease], widths: Mapping[str, int], cancellation: Cancellation
+    ) -> None:
+        if sql in self._checked:
+            return
+        tables = {name: PublicRows.empty(width).table() for name, width in widths.items()}
+        with self._cursor(_released_tables([_nothing(planned) for planned in releases]) | tables) as cursor:
+            if widths or releases:
+                rehearse(cursor, sql, cancellation)
+        self._checked = self._checked | {sql} if len(self._checked) < MAX_CHECKED else frozenset({sql})
+
+    def make(
+        self,
+        planned: PlannedInput,
+        releases: Sequence[ReleasedCells],
+        public: Sequence[PublicRows],
+        cancellation: Cancellation,
+    ) -> PublicRows:
+        """Make an input of an engine query, of released cells and public rows.
+
+        Args:
+            planned: The input.
+            releases: The cells of the releases it is made of, in their order.
+            public: The rows of its public reads, in their order.
+            cancellation: Stops it.
+
+        Raises:
+            CardinalityViolation: It stands for one value, or a subquery in it does, and there are several.
+            InvalidParameter: A value has no place in its type.
+            QueryTooComplex: It has too many rows, or needs more memory than it may have.
+            QueryCanceled: The user or the time limit stopped it.
+        """
+        names = [read.table for read in planned.public_reads]
+        tables = {name: rows.table() for name, rows in zip(names, public, strict=True)}
+        with self._running(_released_tables(releases) | tables, cancellation) as cursor:
+            too_many = "a subquery of the query has more than {:,} rows"
+            rows = text_rows(cursor, planned.sql, len(planned.types), too_many)
+        if planned.single and rows.count > 1:
+            raise CardinalityViolation
+        return rows
+
+    def run(
+        self,
+        query: CompiledQuery,
+        releases: Sequence[ReleasedCells],
+        public: Mapping[str, PublicRows],
+        system: Mapping[str, Sequence[Sequence[str | None]]],
+        cancellation: Cancellation,
+        share: MemoryShare | None = None,
+    ) -> ReleasedRows:
+        """Run the post-processing SQL of a query.
+
+        Args:
+            query: The planned query.
+            releases: The released cells, one a release of the query.
+            public: Public rows by table name.
+            system: Relations of schema dpsql by name, each a list of columns as text.
+            cancellation: Stops it.
+            share: Where the bytes of the rows are counted; by default for nobody.
+
+        Raises:
+            CardinalityViolation: A subquery stands for one value and has several.
+            InvalidParameter: A value has no place in its type.
+            QueryTooComplex: It needs more memory than it may have, or has too many rows or bytes.
+            ResultsTooLarge: The user, or all users together, hold too much.
+            QueryCanceled: The user or the time limit stopped it.
+        """
+        tables = {read.table: public[read.table].table() for read in query.public_reads}
+        for wanted in query.system_reads:
+            columns = tuple(np.array(column, dtype=object) for column in system[wanted.name])
+            tables[wanted.table] = PublicRows(columns, len(columns[0])).table()
+        share = share or MemoryShare()
+        found: list[tuple[Any, ...]] = []
+        with self._running(_released_tables(releases) | tables, cancellation) as cursor:
+            for batch in share.fetch(cursor.execute(query.post_sql)):
+                found += batch
+        if len(found) > MAX_RESULT_ROWS:
+            raise QueryTooComplex(f"the result has more than {MAX_RESULT_ROWS:,} rows", hint="Add a LIMIT.")
+        return ReleasedRows(self._as_values(query, found), tuple(_dropped(query, releases)), share)
+
+    @contextmanager
+    def _running(self, tables: Tables, cancellation: Cancellation) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection that sees some tables, within the limits of time and memory; its errors are typed ones."""
+        try:
+            with self._cursor(tables) as cursor, stoppable(cursor, cancellation, POST_SECONDS):
+                yield cursor
+        except duckdb.OutOfMemoryException:
+            raise QueryTooComplex("the result of this query is too large") from None
+        except duckdb.Error as error:
+            if cancellation.is_cancelled:
+                raise QueryCanceled("canceling statement due to user request or time limit") from None
+            if is_several_rows(error):
+                raise CardinalityViolation from None
+            # Everything here is released or public, so its text may be told.
+            raise InvalidParameter(f"the result cannot be computed: {str(error).splitlines()[0]}") from None
+
+    @contextmanager
+    def _cursor(self, tables: Tables) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection of its own that sees some tables, and takes them with it."""
+        cursor = self._database.cursor()
+        try:
+            for name, columns in tables.items():
+                cursor.register(name, columns)
+            yield cursor
+        finally:
+            cursor.close()
+
+    def _as_values(self, query: CompiledQuery, rows: list[tuple[Any, ...]]) -> tuple[tuple[Any, ...], ...]:
+        """Make moments of microseconds since 1970 where the type has a time zone, and intervals of three numbers."""
+        readers: dict[int, Callable[[Any], object]] = {
+            index: self._reader(column.type)
+            for index, column in enumerate(query.columns)
+            if column.type.is_array or column.type in (SqlType.TIMESTAMPTZ, SqlType.INTERVAL)
+        }
+        if not readers:
+            return tuple(rows)
+        return tuple(
+            tuple(readers[i](v) if i in readers and v is not None else v for i, v in enumerate(row)) for row in rows
+        )
+
+    def _reader(self, kind: SqlType) -> Callable[[Any], object]:
+        """What makes a value of a type that the engine holds as something else."""
+        if kind.element is not None:
+            return partial(elements_of, kind.element, self._zone)
+        return self._moment if kind is SqlType.TIMESTAMPTZ else _span
+
+    def _moment(self, value: int) -> datetime:
+        span = timedelta(microseconds=value)
+        try:
+            instant = _EPOCH + span
+        except OverflowError:  # at the ends of time, where UTC's year does not exist
+            end = datetime.min if value < 0 else datetime.max
+            offset = self._zone.utcoffset(end) or timedelta()
+            return (_EPOCH.replace(tzinfo=None) + (span + offset)).replace(tzinfo=self._zone)
+        try:
+            return instant.astimezone(self._zone)
+        except OverflowError:  # … or the zone's own
+            return instant
+
+    def close(self) -> None:
+        """Let go of the engine."""
+        self._database.close()
+
+
+def _span(parts: Sequence[int]) -> Span:
+    months, days, microseconds = parts
+    return Span(months, days, microseconds)
+
+
+def _dropped(query: CompiledQuery, released: Sequence[ReleasedCells]) -> Iterator[Dropped]:
+    """What the cells of groups lack of their wide totals; nothing where a total may be noise alone.
+
+    The variance of 1 - B/W is (s_B² + (B/W)²·s_W²)/W², to first order.
+    """
+    for total in query.wide_totals:
+        cell = released[total.release].cells[total.cell]
+        wide = float(released[total.wide].cells[total.wide_cell][0])
+        of_cell = added(query.releases[total.release].primitives[total.cell].noise)
+        of_wide = added(query.releases[total.wide].primitives[total.wide_cell].noise)
+        if wide <= of_wide.half_width():
+            continue
+        kept = float(cell.sum()) / wide
+        variance = (len(cell) * of_cell.stderr**2 + (kept * of_wide.stderr) ** 2) / wide**2
+        yield Dropped(total.release, total.cell, min(max(1 - kept, 0.0), 1.0), 1.96 * variance**0.5)
+
+
+def _released_tables(releases: Sequence[ReleasedCells]) -> dict[str, dict[str, NDArray[Any]]]:
+    """Released cells as tables r0, r1 and so on."""
+    tables = {}
+    for index, cells in enumerate(releases):
+        named: dict[str, NDArray[Any]] = {f"k{i}": key for i, key in enumerate(cells.keys)}
+        tables[f"r{index}"] = named | {f"p{i}": cell for i, cell in enumerate(cells.cells)}
+    return tables
+
+
+def _nothing(planned: PlannedRelease) -> ReleasedCells:
+    """Cells of no group."""
+    keys = tuple(np.array([], dtype=object) for _ in range(planned.keys))
+    return ReleasedCells(keys, (np.array([], dtype=np.int64),) * len(planned.primitives))

@@ -1,0 +1,44 @@
+"""What the data owner looks at in the data: with noise, at the expense of the cap alone, or exactly; each is a record.
+
+Rule 1: a look with noise is charged to the cap, durably, before it is taken: what it tells adds to what users are told.
+Rule 2: an exact look costs nothing and is covered by nothing; the record says so for as long as the ledger lives.
+"""
+
+from collections.abc import Sequence
+
+from dpsql.ledger.budgets import open_cap
+from dpsql.ledger.ledger import BudgetScope
+from dpsql.ledger.projection import charged, load_spent, write_total
+from dpsql.ledger.receipt import write_events
+from dpsql.ledger.refusals import owner_exhausted
+from dpsql.ledger.transaction import Transaction
+from dpsql.policy import Policy
+from dpsql.privacy.accounting import Spent, admits
+from dpsql.privacy.cost import Event
+
+CAP_CHARGED, EXACT_VALUES = "cap.charged", "values.exact"
+"""Kinds of records."""
+
+
+def charge_cap(transaction: Transaction, policy: Policy, events: Sequence[Event], purpose: str) -> None:
+    """Charge a look with noise to the cap.
+
+    Raises:
+        BudgetExhausted: The cap does not cover it.
+    """
+    cap = open_cap(transaction, policy.dataset)
+    spent = load_spent(cap.spent)
+    after = charged(write_total(spent), write_events(tuple(events)))
+    if not admits(cap.limit, after.spent):
+        raise owner_exhausted(policy.dataset.name, cap.limit, spent, Spent.zero().add(events))
+    body = _body(policy, purpose) | {"budget": cap.id, "events": [event.to_json() for event in events]}
+    transaction.append(CAP_CHARGED, body)
+
+
+def record_exact(transaction: Transaction, policy: Policy, purpose: str) -> None:
+    """Record an exact look."""
+    transaction.append(EXACT_VALUES, _body(policy, purpose))
+
+
+def _body(policy: Policy, purpose: str) -> dict[str, object]:
+    return {"scope": BudgetScope.ALL.value, "name": "", "dataset": policy.dataset.name, "reason": purpose}

@@ -1,0 +1,1 @@
+"""Bounds on processor time and memory, kept by the kernel and by counting bytes."""

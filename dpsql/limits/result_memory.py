@@ -1,0 +1,133 @@
+"""result_memory: how many bytes results take, of one result, of one user's, and of all in this process.
+
+Rule 1: rows are counted while they are fetched, so that a result ends where its room ends, and not where memory does.
+Rule 2: a result is counted for as long as anything refers to it: a client that does not read keeps its own room only.
+"""
+
+import threading
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from sys import getsizeof
+from typing import Any, Final, Protocol
+
+from dpsql.errors import QueryTooComplex, ResultsTooLarge
+
+MAX_RESULT_BYTES: Final = 256 << 20
+MAX_USER_BYTES: Final = 512 << 20
+MAX_BYTES: Final = 2 << 30
+"""Of the results that all users hold in one process."""
+_BATCH_ROWS: Final = 1000
+
+
+class RowSource(Protocol):
+    """Where rows come from, such as a cursor of an engine."""
+
+    def fetchmany(self, size: int, /) -> list[tuple[Any, ...]]:
+        """Return the next rows, at most so many; none at the end."""
+        ...
+
+
+class Held:
+    """What users hold of results; to be used from any thread.
+
+    Args:
+        of_user: Bytes that one user may hold.
+        of_all: Bytes that all may hold together.
+    """
+
+    def __init__(self, of_user: int = MAX_USER_BYTES, of_all: int = MAX_BYTES) -> None:
+        self._of_user = of_user
+        self._of_all = of_all
+        self._bytes: Counter[str] = Counter()
+        self._given_back: deque[tuple[str, int]] = deque()
+        self._lock = threading.Lock()
+
+    @property
+    def bytes(self) -> int:
+        """What all hold now."""
+        with self._lock:
+            self._settle()
+            return self._bytes.total()
+
+    def take(self, user: str, size: int) -> None:
+        """Count bytes that a user is about to hold.
+
+        Raises:
+            ResultsTooLarge: It would be too many; they are not counted.
+        """
+        with self._lock:
+            self._settle()
+            if self._bytes[user] + size > self._of_user:
+                raise ResultsTooLarge(
+                    f"the results that you hold take more than {self._of_user >> 20:,} MiB",
+                    hint="Read or close the others first. What was charged is not charged again.",
+                )
+            if self._bytes.total() + size > self._of_all:
+                raise ResultsTooLarge(
+                    f"the results that all users hold take more than {self._of_all >> 20:,} MiB",
+                    hint="Try again in a moment. What was charged is not charged again.",
+                )
+            self._bytes[user] += size
+
+    def give_back(self, user: str, size: int) -> None:
+        """Count bytes no more; called where an object ends, which may be in the midst of anything: it takes no lock."""
+        self._given_back.append((user, size))
+
+    def _settle(self) -> None:
+        while self._given_back:
+            user, size = self._given_back.popleft()
+            self._bytes[user] -= size
+            if not self._bytes[user]:
+                del self._bytes[user]
+
+
+HELD: Final = Held()
+"""Of this process."""
+
+
+class MemoryShare:
+    """The bytes of one result, held until nothing refers to this any more.
+
+    Args:
+        user: Whose.
+        held: Where they are counted.
+        most: Bytes that there may be.
+        what: Whose they are, in the words of the error.
+    """
+
+    def __init__(
+        self, user: str = "", held: Held = HELD, most: int = MAX_RESULT_BYTES, what: str = "the result takes"
+    ) -> None:
+        self._what = what
+        self._user = user
+        self._held = held
+        self._most = most
+        self._size = 0
+
+    def __del__(self) -> None:
+        self._held.give_back(self._user, self._size)
+
+    def fetch(self, rows: RowSource) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield all rows in batches, each counted before the next is fetched.
+
+        Raises:
+            QueryTooComplex: They take more bytes than a result may.
+            ResultsTooLarge: The user, or all users together, hold too much.
+        """
+        while batch := rows.fetchmany(_BATCH_ROWS):
+            self._take(size_of(batch))
+            yield batch
+
+    def _take(self, size: int) -> None:
+        if self._size + size > self._most:
+            raise QueryTooComplex(
+                f"{self._what} more than {self._most >> 20:,} MiB",
+                hint="Add a LIMIT, or ask for fewer or shorter columns. What was charged is not charged again.",
+            )
+        self._held.take(self._user, size)
+        self._size += size
+
+
+def size_of(rows: Iterable[Sequence[Any]]) -> int:
+    """Bytes that rows take in memory."""
+    return sum(getsizeof(row) + sum(map(getsizeof, row)) for row in rows)

@@ -1,0 +1,87 @@
+"""An engine is a line in the registry: policies, errors, drafts and copies know it from there alone."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dpsql.backends import DuckDBBackend, Outline, open_backend, prepare_tables, read_outline, registry
+from dpsql.backends.registry import Entry, register
+from dpsql.compiler.dialects import DIALECTS
+from dpsql.compiler.dialects.duckdb import DuckDB
+from dpsql.errors import InvalidParameter, InvalidPolicy
+from dpsql.gateway.session import Session
+from dpsql.policy import load_policy
+from dpsql.policy.engines import ENGINES, EngineKind
+from tests.conftest import silent_engine
+
+HERON = EngineKind("Heron", ("heron", "egret"), "heron://host/nest", "nest")
+
+
+@pytest.fixture
+def third(clinic_policy: Path) -> Iterator[None]:
+    """A third engine, which keeps the small clinic in a file of DuckDB."""
+    file = str(clinic_policy.with_suffix(".duckdb"))
+
+    def outline(location: str) -> Outline:
+        return Outline(location, location, "nest", ())
+
+    register(HERON, Entry(DuckDB(), lambda _, policy: DuckDBBackend(file, policy), outline, lambda *_: ("there", {})))
+    yield
+    for scheme in HERON.schemes:
+        del ENGINES[scheme]
+    del DIALECTS[HERON], registry._ENTRIES[HERON]
+
+
+def heron(clinic_policy: Path, folder: Path, url: str = "heron://host/clinic", more: str = "") -> Path:
+    text = clinic_policy.read_text(encoding="utf-8").replace("duckdb:///clinic.duckdb", url)
+    path = folder / "heron.toml"
+    path.write_text(text.replace("[dataset]\n", f"[dataset]\n{more}\n"), encoding="utf-8")
+    return path
+
+
+@pytest.mark.usefixtures("third")
+@pytest.mark.parametrize("url", ["heron://host/clinic", "egret://host/clinic?a=b"])
+def test_it_answers_queries(url: str, clinic_policy: Path, tmp_path: Path) -> None:
+    with silent_engine(heron(clinic_policy, tmp_path, url), tmp_path) as engine:
+        (statement,) = Session(engine, "ana").parse("SELECT COUNT(*) FROM patients")
+        assert Session(engine, "ana").execute(statement).rows == ((500,),)
+
+
+@pytest.mark.usefixtures("third")
+def test_its_schema_is_the_one_that_policies_need_not_name(clinic_policy: Path, tmp_path: Path) -> None:
+    path = heron(clinic_policy, tmp_path)
+    path.write_text(re.sub(r'\nschema = "main".*', "", path.read_text(encoding="utf-8")), encoding="utf-8")
+    policy = load_policy(path)
+    assert (policy.dataset.schema, policy.dataset.url) == ("nest", "heron://host/clinic")
+
+
+@pytest.mark.usefixtures("third")
+def test_what_files_alone_have_is_refused(clinic_policy: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidPolicy, match="the server of the url has limits of its own"):
+        load_policy(heron(clinic_policy, tmp_path, more='memory = "1 GB"'))
+    assert load_policy(heron(clinic_policy, tmp_path, more='prepared_schema = "copies"')).dataset.prepared_schema
+
+
+@pytest.mark.usefixtures("third")
+def test_errors_name_it(clinic_policy: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidPolicy, match="neither duckdb:///, postgresql:// nor heron://") as refused:
+        load_policy(heron(clinic_policy, tmp_path, "stork://host/clinic"))
+    assert refused.value.hint == (
+        'write: url = "duckdb:///clinic.duckdb" or "postgresql://reader@host/db" or "heron://host/nest"'
+    )
+    with pytest.raises(InvalidParameter, match="neither duckdb:///, postgresql:// nor heron://"):
+        read_outline("stork://host/clinic")
+
+
+@pytest.mark.usefixtures("third")
+def test_it_is_outlined_and_prepared(clinic_policy: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidParameter, match='the database "heron://host/clinic" has no table'):
+        read_outline("heron://host/clinic")
+    assert prepare_tables(load_policy(heron(clinic_policy, tmp_path))) == ("there", {})
+
+
+def test_without_its_line_there_is_none(clinic_policy: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidPolicy, match="neither duckdb:/// nor postgresql://"):
+        open_backend(load_policy(heron(clinic_policy, tmp_path)))

@@ -1,0 +1,1 @@
+SELECT x[x[x[x[x[x[x[x[x[x[x[x[x[x[x[x[x[x[x[x[x[x[x[x[x[x[x[x[x[x[x[x[x[x[x[x[x[x[x[x[1]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]

@@ -1,0 +1,61 @@
+"""The wheel has all that dpsql reads, and works in an environment of its own, in an empty folder."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import HANG_SECONDS
+
+ROOT = Path(__file__).parent.parent
+READ = {".css", ".html", ".py", ".svg", ".toml", ".tsv", ".typed"}
+"""Endings of what is part of the program."""
+
+
+def run(folder: Path, *command: str | Path) -> str:
+    """Run a program that must end well; gives what it printed."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DPSQL_"))}
+    ended = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=2 * HANG_SECONDS
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built of a copy: a build leaves nothing in the repository."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    shutil.copytree(ROOT / "dpsql", source / "dpsql", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    run(folder, sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", "dist", source)
+    (built,) = (folder / "dist").glob("*.whl")
+    return built
+
+
+def test_the_wheel_has_every_file_of_the_program(wheel: Path) -> None:
+    files = {str(path.relative_to(ROOT)) for path in (ROOT / "dpsql").rglob("*") if path.suffix in READ}
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert packed == files
+
+
+def test_the_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -> None:
+    run(tmp_path, sys.executable, "-m", "venv", "own")
+    run(tmp_path, tmp_path / "own" / "bin" / "python", "-m", "pip", "install", "--quiet", wheel)
+    dpsql, empty = tmp_path / "own" / "bin" / "dpsql", tmp_path / "empty"
+    empty.mkdir()
+    assert run(empty, dpsql, "--version").startswith("dpsql, version ")
+    assert "inventing 50 patients" in run(empty, dpsql, "demo", "--no-serve", "--patients", "50")
+    counted = run(
+        empty,
+        *(dpsql, "query", "demo/clinic.toml", "SELECT COUNT(*) AS n FROM patients", "--format", "csv"),
+        *("--user", "ana", "--ledger", "sqlite:///demo/ledger.sqlite"),
+    )
+    assert counted.splitlines()[0] == "n"
