@@ -103,15 +103,15 @@ def agree(mine: object, theirs: object) -> bool:
 def test_a_format_may_have_any_mark_and_text_of_it_is_read(analyst: Session, form: str) -> None:
     """An engine that met a pattern that is none would fail only for rows that get so far, and tell of them."""
     marks = sorted(set(string.punctuation + "§→") - set('"\\%'))
-    forms = [form.format(mark).replace("'", "''") for mark in marks]
     parts = "TO_DATE(TO_CHAR(day, '{0}'), '{0}') = day"
-    written = [parts.format(each) for each in forms]
-    (statement,) = analyst.parse(f"SELECT day IS NULL, {', '.join(written)} FROM samples WHERE day >= '1000-01-01'")
-    rows = analyst.execute(statement).rows
-    assert len(rows) > 3
-    for missing, *same in rows:
-        assert same == [True] * len(marks), [mark for mark, alike in zip(marks, same, strict=True) if not alike]
-        assert missing is False
+    for few in (marks[start : start + 8] for start in range(0, len(marks), 8)):
+        written = [parts.format(form.format(mark).replace("'", "''")) for mark in few]
+        (statement,) = analyst.parse(f"SELECT day IS NULL, {', '.join(written)} FROM samples WHERE day >= '1000-01-01'")
+        rows = analyst.execute(statement).rows
+        assert len(rows) > 3
+        for missing, *same in rows:
+            assert same == [True] * len(few), [mark for mark, alike in zip(few, same, strict=True) if not alike]
+            assert missing is False
 
 
 @pytest.mark.parametrize(
