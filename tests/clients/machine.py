@@ -5,8 +5,6 @@ import shutil
 from functools import cache
 from pathlib import Path
 
-import pyodbc
-
 from tests.pgbouncer import INSTALLED
 
 HERE = Path(__file__).parent
@@ -57,7 +55,11 @@ def sequelize() -> bool:
 
 @cache
 def odbc() -> str | None:
-    """The Unicode driver of psqlODBC."""
+    """The Unicode driver of psqlODBC; None also where the library of ODBC itself is missing."""
+    try:
+        import pyodbc
+    except ImportError:
+        return None
     return next((name for name in pyodbc.drivers() if name.startswith("PostgreSQL Unicode")), None)
 
 
@@ -74,7 +76,7 @@ def missing() -> dict[str, str]:
         "test_jdbc.py": (jdbc(), "JDBC (javac and libpostgresql-jdbc-java)"),
         "test_node.py": (node(), "Node (node, and npm install in tests/clients)"),
         "test_sequelize.py": (sequelize() or None, "Sequelize (npm install in tests/clients)"),
-        "test_odbc.py": (odbc(), "ODBC (odbc-postgresql)"),
+        "test_odbc.py": (odbc(), "ODBC (libodbc2 and odbc-postgresql)"),
         "test_r.py": (r(), "R (r-cran-rpostgresql)"),
         "test_pgbouncer.py": (INSTALLED, "pgbouncer"),
     }
