@@ -250,6 +250,39 @@ def test_the_log_has_the_kind_of_an_exception_and_not_its_text(caplog: pytest.Lo
     assert "canary" not in caplog.text
 
 
+UNCAUGHT = """
+import threading
+from dpsql.cli.logs import log_to_stderr
+
+class Closed:
+    def __del__(self):
+        raise ValueError("canary")
+
+def fail():
+    raise LookupError("canary")
+
+log_to_stderr("text")
+Closed()
+thread = threading.Thread(target=fail)
+thread.start()
+thread.join()
+"""
+
+
+def test_the_log_has_the_kind_of_what_nobody_caught() -> None:
+    """Python prints a traceback with the text of an exception that leaves a thread, or comes from a finalizer."""
+    ended = subprocess.run([sys.executable, "-c", UNCAUGHT], capture_output=True, text=True, check=True)
+    lines = ended.stderr.splitlines()
+    assert [re.findall("unexpected ([A-Za-z]+) at", line) for line in lines] == [["ValueError"], ["LookupError"]]
+    assert "canary" not in ended.stderr
+
+
+def test_a_text_begins_no_line_of_the_log() -> None:
+    told = "it failed\n2026-01-01 INFO all is well\r\x1b[2K"
+    line = TextLines().format(logging.LogRecord("dpsql", logging.ERROR, "", 0, told, None, None))
+    assert line.endswith(r"it failed\n2026-01-01 INFO all is well\r\x1b[2K")
+
+
 def test_past_releases_are_shown_to_psycopg_and_psql(policy: Path, ledger: str, start: Start) -> None:
     program = start("serve", policy, "--port", 0, "--ledger", ledger)
     with connect(program) as connection:
