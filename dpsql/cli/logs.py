@@ -4,6 +4,7 @@ Rule: users, databases, addresses and what went wrong; never a row or an excepti
     it was asked for.
 """
 
+import asyncio
 import json
 import logging
 import sys
@@ -23,6 +24,12 @@ def log_to_stderr(log_format: str) -> None:
     root.setLevel(logging.WARNING)
     logging.getLogger("dpsql").setLevel(logging.INFO)
     threading.excepthook = sys.unraisablehook = _log_uncaught
+
+
+def log_unhandled(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what no task handled: asyncio would print the exception, and the task with what it holds."""
+    if isinstance(context.get("exception"), Exception):
+        log_bug(context["exception"])
 
 
 def _log_uncaught(caught: Any) -> None:

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from dpsql.cli import serve as serve_module
-from dpsql.cli.logs import JsonLines, TextLines
+from dpsql.cli.logs import JsonLines, TextLines, log_unhandled
 from dpsql.ledger import check_anchor, open_ledger
 from tests.cli.conftest import Program, Run
 from tests.cli.test_demo import psql
@@ -241,7 +241,7 @@ def test_the_log_has_the_kind_of_an_exception_and_not_its_text(caplog: pytest.Lo
             raise KeyError("canary")
         except KeyError as error:
             record = logging.LogRecord("dpsql", logging.ERROR, "", 0, "it failed", None, sys.exc_info())
-            serve_module._log_unhandled(runner.get_loop(), {"message": "canary", "exception": error})
+            log_unhandled(runner.get_loop(), {"message": "canary", "exception": error})
     for formatter in (TextLines(), JsonLines()):
         line = formatter.format(record)
         assert "KeyError" in line
