@@ -117,6 +117,25 @@ def test_the_end_of_a_read_does_not_show_before_its_quantum_has(
     assert seen(padded) == before
 
 
+def test_what_another_user_has_is_held_back_as_what_is_read(padded: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(monkeypatch)
+    held.seconds = 0.001
+    padded.ledger.add_account("eve", "analyst")
+    run(Session(padded, "eve"), COUNT)
+    held.ended.clear()
+    held.seconds = 3600.0
+    session = Session(padded, "ana")
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(run, session, COUNT)
+        assert held.ended.wait(30)
+        session.cancel()
+        with pytest.raises(QueryCanceled):
+            asked.result(60)
+    held.ended.clear()
+    assert len(run(session, COUNT)) == 1, "it is paid for, and had again"
+    assert not held.ended.is_set()
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_end_of_a_read_shows_after_its_quantum(
     padded: Engine, monkeypatch: pytest.MonkeyPatch, fails: bool

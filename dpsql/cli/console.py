@@ -13,7 +13,7 @@ import click
 
 from dpsql.backends import open_backend
 from dpsql.cli.command import Command
-from dpsql.cli.logs import log_to_stderr
+from dpsql.cli.logs import log_to_stderr, log_unhandled
 from dpsql.cli.options import ledger_option, ledger_url, policy_argument
 from dpsql.cli.passwords import password_file_option, read_password
 from dpsql.cli.policy import copy_states
@@ -105,6 +105,7 @@ def console(
 
 async def _run(server: HttpServer, tls: ServerTls | None, url: str) -> None:
     told_to_stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.set_exception_handler(log_unhandled)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told_to_stop.set)
     # Whoever has the gateway load its policies again may mean all that is called dpsql.

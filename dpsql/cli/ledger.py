@@ -125,7 +125,8 @@ def clock(reason: str | None, ledger: str | None, policy: Path | None) -> None:
 def backup(file: Path, ledger: str | None, policy: Path | None) -> None:
     """Copy the ledger, in use or not, to the new FILE, and verify the copy.
 
-    Putting an old copy back gives back the budget spent since: note the hash that is printed, for `verify --head`.
+    A copy that is put back has forgotten what was spent since. All users are frozen in it, until you have compared it
+    with the hash that was noted last (`verify --head`) and run: dpsql budget unfreeze --all-users
 
     Example:
       dpsql ledger backup ledger-monday.sqlite --policy clinic.toml

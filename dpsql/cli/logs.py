@@ -4,10 +4,15 @@ Rule: users, databases, addresses and what went wrong; never a row or an excepti
     it was asked for.
 """
 
+import asyncio
 import json
 import logging
 import sys
+import threading
 from datetime import UTC, datetime
+from typing import Any
+
+from dpsql.wire.report import log_bug
 
 
 def log_to_stderr(log_format: str) -> None:
@@ -18,14 +23,28 @@ def log_to_stderr(log_format: str) -> None:
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("dpsql").setLevel(logging.INFO)
+    threading.excepthook = sys.unraisablehook = _log_uncaught
+
+
+def log_unhandled(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what no task handled: asyncio would print the exception, and the task with what it holds."""
+    if isinstance(context.get("exception"), Exception):
+        log_bug(context["exception"])
+
+
+def _log_uncaught(caught: Any) -> None:
+    """Log what a thread or a finalizer raised: Python would print its text, which may quote a row."""
+    if isinstance(caught.exc_value, Exception):
+        log_bug(caught.exc_value)
 
 
 class TextLines(logging.Formatter):
-    """Time, level and message; of an exception its type only."""
+    """Time, level and message, in one line whatever is in it; of an exception its type only."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        return " ".join(_fields(record).values())
+        text = " ".join(_fields(record).values())
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class JsonLines(logging.Formatter):

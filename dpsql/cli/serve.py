@@ -17,13 +17,13 @@ from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from dpsql.backends import open_backend
 from dpsql.cli.command import Command
-from dpsql.cli.logs import log_to_stderr
+from dpsql.cli.logs import log_to_stderr, log_unhandled
 from dpsql.cli.options import ledger_option, ledger_url
 from dpsql.compiler.sql.parse import start_trial
 from dpsql.errors import Error, InvalidParameter, InvalidPolicy, LedgerUnavailable
@@ -241,7 +241,7 @@ async def _run(
     )
     told_to_stop, told_to_load = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(_log_unhandled)
+    loop.set_exception_handler(log_unhandled)
     for number in _SIGNALS:
         loop.add_signal_handler(number, told_to_stop.set)
     loop.add_signal_handler(signal.SIGHUP, told_to_load.set)
@@ -424,12 +424,6 @@ def _decoy_secret(ledger: Ledger) -> bytes | None:
     """What unknown users' salts are derived from: the same after every start, and known to the ledger's owner alone."""
     first = next(iter(ledger.export()), None)
     return hashlib.sha256(f"decoy {first['hash']}".encode()).digest() if first is not None else None
-
-
-def _log_unhandled(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    error = context.get("exception")
-    if isinstance(error, Exception):
-        log_bug(error)
 
 
 def is_loopback(host: str) -> bool:

@@ -383,6 +383,9 @@ class Engine:
             cancellation: Stops it.
             charge: Number of the charge that lets private rows be read; None where all releases are stored.
         """
+        for grant in granted:
+            if grant.payload is not None and not grant.reused:
+                self._hold_back(monotonic(), cancellation)  # another user's takes a quantum, as one that is read
         stored = _payloads(query, granted)
         known = self._answers.get(stored) if stored is not None else None
         if known is not None:

@@ -1,18 +1,31 @@
-"""Copies of a ledger, made while it is in use: one state of it, whole, under a name that was free."""
+"""Copies of a ledger, made while it is in use: one state of it, whole, under a name that was free.
+
+Rule: a backup answers nobody. Put in the place of its ledger it has forgotten what was spent since, so all users are
+    frozen in it until the data owner says otherwise.
+"""
 
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 from dpsql.errors import InvalidParameter, LedgerUnavailable
+from dpsql.ledger.accounts import freeze, frozen_by
 from dpsql.ledger.damage import flaws
 from dpsql.ledger.file import check_layout, made_whole, open_snapshot, translated
-from dpsql.ledger.ledger import VerifyReport
+from dpsql.ledger.ledger import BudgetScope, Holder, VerifyReport
+from dpsql.ledger.memory import Memory
+from dpsql.ledger.stored import now
+from dpsql.ledger.transaction import CLOCK_LIMIT, LedgerClock, Transaction
 from dpsql.ledger.verification import verify
 
 
 def backup(path: Path, target: Path) -> VerifyReport:
-    """Copy the ledger at `path` to a new file, durably, and verify the copy; nothing is kept of one that is not whole.
+    """Copy the ledger at `path` to a new file, durably, verify the copy, and freeze all users in it.
+
+    Nothing is kept of a copy that is not whole.
+
+    Returns:
+        What was copied, without the record of the freeze: both ledgers have the record that is its last.
 
     Raises:
         InvalidParameter: There is a file of that name.
@@ -44,9 +57,22 @@ def _copy_whole(source: sqlite3.Connection, target: Path) -> VerifyReport:
     with made_whole(target) as name:
         with closing(copy(source, name)) as made:
             report = verify(made, flaws(made))
+            if report.ok:
+                _freeze(made)
         if not report.ok:
             raise LedgerUnavailable(
                 f"the ledger is not whole: {report.problems[0]}",
                 hint="keep the backup before this one; `dpsql ledger verify` tells all",
             )
         return report
+
+
+def _freeze(copied: sqlite3.Connection) -> None:
+    """Freeze all users in a copy, in a record of its own."""
+    everybody = Holder(BudgetScope.ALL)
+    if frozen_by(copied, everybody) is None:
+        copied.execute("PRAGMA journal_mode = DELETE")  # all that is written is in the one file
+        copied.execute("BEGIN IMMEDIATE")
+        transaction = Transaction(copied, LedgerClock(now, CLOCK_LIMIT), Memory())
+        freeze(transaction, everybody, "this is a backup: what was spent after it was made is not in it")
+        transaction.commit()

@@ -125,8 +125,7 @@ def charge(
     # A release that costs nothing reads no private row.
     private = [grant for grant in paid if price(grant.item.events) != Spent.zero()]
     if private:
-        reads = any(grant.fresh for grant in private)
-        read = admission.begin(transaction, user, own.limit, _prices(own.limit, private), price(asked), fresh=reads)
+        read = admission.begin(transaction, user, own.limit, _prices(own.limit, private), price(asked))
 
     if not paid and sum(len(grant.release.payload or b"") for grant in distinct) <= _MOST_PAYLOAD:
         transaction.memory.learnt[_asked(user, policy, requests)] = _Owned(payers, grants)

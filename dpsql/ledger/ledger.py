@@ -154,8 +154,8 @@ class Charge:
 
     @property
     def reads(self) -> bool:
-        """Whether a release is to be made, of private rows that are read: none of those is free."""
-        return not self.free and any(release.payload is None for release in self.releases)
+        """Whether it opens a read, which is to end: what another user has paid for opens one, too."""
+        return not self.free
 
     @property
     def remaining(self) -> Remaining:

@@ -7,6 +7,8 @@ Rule 2: a read is open from the charge that it was paid with until a record says
 Rule 3: each release that is read costs a part of the user's whole budget, a larger one once a read has failed: what
     tells which of many questions failed is how many there were.
 Rule 4: nobody is told how a read ended before the ledger knows it.
+Rule 5: a release that another user has paid for costs, waits and takes a place as one that is read: otherwise a user
+    whose places are taken could find out, free of charge, what others have asked.
 
 Guarantee: of one dataset, in one window of a budget of which no more than 10,000 releases at ε = 0.01 can be paid, and
     between two acts of the owner, which reads of a user failed is one of at most 2²⁰ possibilities: 1 without a
@@ -82,11 +84,9 @@ class Admission:
     is_dead: Callable[[str], bool]
 
     def begin(
-        self, transaction: Transaction, user: str, limit: Limit, prices: Sequence[Spent], asked: Spent, *, fresh: bool
-    ) -> OpenRead | None:
-        """Return what the record of the charge says of the read that begins; None where nothing is read.
-
-        A release that another user has paid for costs as much as one that is read: nothing is to tell them apart.
+        self, transaction: Transaction, user: str, limit: Limit, prices: Sequence[Spent], asked: Spent
+    ) -> OpenRead:
+        """Return what the record of the charge says of the read that begins.
 
         Args:
             transaction: That of the charge.
@@ -94,7 +94,6 @@ class Admission:
             limit: Of the user's budget.
             prices: What each of the releases costs that are paid for.
             asked: What the query costs.
-            fresh: Whether any of them is to be read.
 
         Raises:
             PolicyViolation: One of them costs too little.
@@ -106,8 +105,6 @@ class Admission:
             raise ReadsLost
         for price in prices:
             check_price(limit, price, asked, failures)
-        if not fresh:
-            return None
         if not self.first:
             raise NoPlace
         if failures + len(reads) >= MAX_FAILURES:

@@ -71,6 +71,12 @@ class Program:
         return {"processes": listed, "errors": "".join(answers), "files": str(read), "log": log}
 
 
+def port_of(program: Program) -> str:
+    """Where it listens, once it does."""
+    wait_for(lambda: "listening on" in program.log.read_text(encoding="utf-8"))
+    return str(re.findall(r"listening on .*:(\d+)", program.log.read_text(encoding="utf-8"))[0])
+
+
 @contextmanager
 def running(folder: Path, ledger: Path, *words: str) -> Iterator[Program]:
     pipe, log = subprocess.PIPE, folder / f"log-{ledger.name}"
@@ -104,8 +110,7 @@ def dpsql(arena: Arena) -> dict[str, str]:
     ledger.close()
     words = ("-m", "dpsql", "serve", str(policy), "--port", "0", "--ledger", f"sqlite:///{path}")
     with running(arena.folder, path, *words) as program:
-        wait_for(lambda: "listening on" in program.log.read_text(encoding="utf-8"))
-        port = re.findall(r"listening on .*:(\d+)", program.log.read_text(encoding="utf-8"))[0]
+        port = port_of(program)
 
         def told(password: str, sql: str) -> str:
             try:

@@ -1,6 +1,9 @@
 """`dpsql console`: the password from a file or standard input, loopback without TLS, a program that stops when told."""
 
+import asyncio
+import gc
 import http.client
+import os
 import shutil
 import signal
 import socket
@@ -14,8 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from dpsql.cli import console as console_module
 from dpsql.cli.console import check_ledger, look_at_engine
 from dpsql.ledger import open_ledger
+from dpsql.wire.metrics import Metrics
+from dpsql.wire.monitor import monitor
 from tests.cli.conftest import Program, Run
 from tests.waiting import HANG_SECONDS, wait_for
 
@@ -139,3 +145,27 @@ def test_the_ledger_and_the_database_are_looked_at(policy: Path, ledger: str, ru
     assert "there is no file" in str(look_at_engine(policy).trouble)
     policy.unlink()
     assert "no such file" in str(look_at_engine(policy).trouble)
+
+
+def test_what_no_task_handled_is_logged_by_its_kind(caplog: pytest.LogCaptureFixture) -> None:
+    """The task that asyncio would print holds what is on the page."""
+
+    async def fail() -> None:
+        raise LookupError("canary")
+
+    async def nothing() -> frozenset[str]:
+        return frozenset()
+
+    async def visit() -> None:
+        served = asyncio.create_task(console_module._run(monitor(Metrics(), nothing, "127.0.0.1", 0), None, "http://x"))
+        await asyncio.sleep(0)
+        task = asyncio.create_task(fail())
+        await asyncio.wait([task])
+        del task
+        gc.collect()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await served
+
+    asyncio.run(visit())
+    assert "unexpected LookupError" in caplog.text
+    assert "canary" not in caplog.text

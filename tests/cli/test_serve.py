@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from dpsql.cli import serve as serve_module
-from dpsql.cli.logs import JsonLines, TextLines
+from dpsql.cli.logs import JsonLines, TextLines, log_unhandled
 from dpsql.ledger import check_anchor, open_ledger
 from tests.cli.conftest import Program, Run
 from tests.cli.test_demo import psql
@@ -241,13 +241,46 @@ def test_the_log_has_the_kind_of_an_exception_and_not_its_text(caplog: pytest.Lo
             raise KeyError("canary")
         except KeyError as error:
             record = logging.LogRecord("dpsql", logging.ERROR, "", 0, "it failed", None, sys.exc_info())
-            serve_module._log_unhandled(runner.get_loop(), {"message": "canary", "exception": error})
+            log_unhandled(runner.get_loop(), {"message": "canary", "exception": error})
     for formatter in (TextLines(), JsonLines()):
         line = formatter.format(record)
         assert "KeyError" in line
         assert "canary" not in line
     assert "unexpected KeyError" in caplog.text
     assert "canary" not in caplog.text
+
+
+UNCAUGHT = """
+import threading
+from dpsql.cli.logs import log_to_stderr
+
+class Closed:
+    def __del__(self):
+        raise ValueError("canary")
+
+def fail():
+    raise LookupError("canary")
+
+log_to_stderr("text")
+Closed()
+thread = threading.Thread(target=fail)
+thread.start()
+thread.join()
+"""
+
+
+def test_the_log_has_the_kind_of_what_nobody_caught() -> None:
+    """Python prints a traceback with the text of an exception that leaves a thread, or comes from a finalizer."""
+    ended = subprocess.run([sys.executable, "-c", UNCAUGHT], capture_output=True, text=True, check=True)
+    lines = ended.stderr.splitlines()
+    assert [re.findall("unexpected ([A-Za-z]+) at", line) for line in lines] == [["ValueError"], ["LookupError"]]
+    assert "canary" not in ended.stderr
+
+
+def test_a_text_begins_no_line_of_the_log() -> None:
+    told = "it failed\n2026-01-01 INFO all is well\r\x1b[2K"
+    line = TextLines().format(logging.LogRecord("dpsql", logging.ERROR, "", 0, told, None, None))
+    assert line.endswith(r"it failed\n2026-01-01 INFO all is well\r\x1b[2K")
 
 
 def test_past_releases_are_shown_to_psycopg_and_psql(policy: Path, ledger: str, start: Start) -> None:

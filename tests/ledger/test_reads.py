@@ -69,11 +69,13 @@ def stop(ledger: StoredLedger, charge: Charge) -> None:
     ledger.end(charge.id)
 
 
+def give_up() -> None:
+    """Wait for nothing."""
+    raise QueryCanceled("enough")
+
+
 def is_full(ledger: StoredLedger, user: str = "ana") -> bool:
     """Whether a further read would have to wait; nothing is charged for the attempt."""
-
-    def give_up() -> None:
-        raise QueryCanceled("enough")
 
     before = ledger.cap(POLICY).spent
     try:
@@ -209,9 +211,24 @@ def test_what_is_had_already_needs_no_place(ledger: StoredLedger) -> None:
         begin(ledger, key)
     again = begin(ledger, "a")
     assert (again.free, again.releases[0].payload) == (True, b"cells")
-    handed = begin(ledger, "a", user="ben")
-    assert (handed.free, handed.releases[0].payload) == (False, b"cells")
     assert not is_full(ledger, "ben")
+
+
+def test_what_another_user_has_takes_a_place_as_what_is_read(ledger: StoredLedger, pool: ThreadPoolExecutor) -> None:
+    """A user whose places are taken would else learn for nothing what others have asked: only that is answered."""
+    finish(ledger, begin(ledger, "a", user="ben"))
+    charges = [begin(ledger, key) for key in range(3)]
+    with pytest.raises(QueryCanceled):
+        begin(ledger, "a", check=give_up)
+    assert ledger.budget("ana", POLICY).charges == 3
+    handed = pool.submit(begin, ledger, "a")
+    waits(ledger, 1)
+    finish(ledger, charges[0])
+    assert (handed.result(SECONDS).free, handed.result().releases[0].payload) == (False, b"cells")
+    assert is_full(ledger)
+    stop(ledger, handed.result())
+    assert not is_full(ledger)
+    assert ledger.verify().ok
 
 
 def test_the_reads_of_one_query_end_with_its_last(ledger: StoredLedger) -> None:
