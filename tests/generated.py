@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dpsql import errors
 from dpsql.compiler.ir.functions import EXTRACT_PARTS, FRACTION_PARTS, FUNCTIONS, UNITS
+from tests import reference
 
 ROOT = Path(__file__).parent.parent
 BEGIN = "<!-- generated: python -m tests.generated -->\n"
@@ -171,14 +172,21 @@ def error_codes() -> Iterator[str]:
         yield f"| {kind.sqlstate} | `{kind.__name__}` | {summary} |"
 
 
-PARTS = {"docs/errors.md": error_codes, "docs/sql.md": functions}
+PARTS = {
+    "docs/commands.md": reference.commands,
+    "docs/errors.md": error_codes,
+    "docs/policy.md": reference.policy_keys,
+    "docs/settings.md": reference.settings_tables,
+    "docs/sql.md": functions,
+}
 
 
 def updated(file: str) -> str:
     """Return a file's text with its generated part as it must be."""
     before, begin, rest = (ROOT / file).read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)
-    return "".join((before, begin, "\n".join(PARTS[file]()), "\n", end, after))
+    lines = "\n".join(PARTS[file]()).strip()
+    return "".join((before, begin, "\n", lines, "\n\n", end, after))
 
 
 if __name__ == "__main__":
