@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 from click.testing import CliRunner
 
 import dpsql
