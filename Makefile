@@ -3,6 +3,7 @@
 # make check   format, lint, types and the quickest tests, in a minute; the environment has the test tools
 # make test    install with the test tools, then format, lint, types and all tests that are not slow
 # make test-all  make test, then the slow tests, and the coverage gate over both
+# make docs    build the docs as a site, in site/; strict: each link must lead somewhere
 # make attack  let every attack fall upon a naive gateway and upon dpsql; one table
 #
 # PYTHON=python3.12 chooses the interpreter of a new .venv; ARGS="--port 6544" goes to `dpsql demo` and to pytest;
@@ -15,11 +16,11 @@ CODE := dpsql tests benchmarks examples
 
 ENGINE := duckdb
 
-.PHONY: help demo secrets check test test-all attack lint format bench clean
+.PHONY: help demo secrets check test test-all docs attack lint format bench clean
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n '1,9s/^# *//p' Makefile
+	@sed -n '1,10s/^# *//p' Makefile
 
 demo: $(VENV)/installed$(if $(filter postgres,$(ENGINE)),-postgres)
 	@$(BIN)/dpsql demo --engine $(ENGINE) $(ARGS)
@@ -67,6 +68,10 @@ test-all: lint
 	@$(BIN)/coverage report --show-missing --skip-covered --fail-under=100 >.coverage-gate \
 		|| { cat .coverage-gate; exit 1; }
 
+docs: $(VENV)/installed-docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict $(ARGS)
+	@echo 'open site/index.html'
+
 attack: $(VENV)/installed-test
 	@$(BIN)/python -m tests.attacks
 
@@ -84,7 +89,7 @@ bench: $(VENV)/installed-test
 
 # demo/ stays: it holds a ledger, and a new ledger would be a new budget.
 clean:
-	@rm -rf $(VENV) build dist .coverage .coverage-gate .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) build dist site .coverage .coverage-gate .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/installed: pyproject.toml | $(BIN)/python
@@ -97,10 +102,15 @@ $(VENV)/installed-postgres: pyproject.toml | $(BIN)/python
 	@$(PIP) install --editable '.[postgres-demo]'
 	@touch $@ $(VENV)/installed
 
+$(VENV)/installed-docs: pyproject.toml | $(BIN)/python
+	@echo 'installing dpsql and what builds its docs into $(VENV) …'
+	@$(PIP) install --editable '.[docs]'
+	@touch $@ $(VENV)/installed
+
 $(VENV)/installed-test: pyproject.toml | $(BIN)/python
 	@echo 'installing dpsql and its test tools into $(VENV) …'
 	@$(PIP) install --editable '.[test]'
-	@touch $@ $(VENV)/installed
+	@touch $@ $(VENV)/installed $(VENV)/installed-docs
 
 # Some systems ship Python without ensurepip; there, pip installs itself into the new environment.
 $(BIN)/python:

@@ -1,11 +1,14 @@
 """The generated parts of the docs: `python -m tests.generated` writes them, tests/test_docs.py compares them."""
 
+import html
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from dpsql import errors
 from dpsql.compiler.ir.functions import EXTRACT_PARTS, FRACTION_PARTS, FUNCTIONS, UNITS
+from tests import reference
 
 ROOT = Path(__file__).parent.parent
 BEGIN = "<!-- generated: python -m tests.generated -->\n"
@@ -152,14 +155,18 @@ SPELLINGS: dict[str, str | None] = {
 EVERYWHERE = "protected, released, public"
 
 
+def _with_bar(code: re.Match[str]) -> str:
+    """A bar would end the cell, and the site shows a backslash before one in code."""
+    return f"<code>{html.escape(code[1]).replace('|', '&#124;')}</code>"
+
+
 def functions() -> Iterator[str]:
     """Yield the lines of the table of functions."""
     yield "| SQL | over which rows | gives a value |"
     yield "|---|---|---|"
     for name, spelling in SPELLINGS.items():
         if spelling is not None:
-            # A bar would end the cell, even in code.
-            yield f"| {spelling.replace('|', chr(92) + '|')} | {EVERYWHERE} | {FUNCTIONS[name].total} |"
+            yield f"| {re.sub('`([^`]*[|][^`]*)`', _with_bar, spelling)} | {EVERYWHERE} | {FUNCTIONS[name].total} |"
 
 
 def error_codes() -> Iterator[str]:
@@ -171,14 +178,21 @@ def error_codes() -> Iterator[str]:
         yield f"| {kind.sqlstate} | `{kind.__name__}` | {summary} |"
 
 
-PARTS = {"docs/errors.md": error_codes, "docs/sql.md": functions}
+PARTS = {
+    "docs/commands.md": reference.commands,
+    "docs/errors.md": error_codes,
+    "docs/policy.md": reference.policy_keys,
+    "docs/settings.md": reference.settings_tables,
+    "docs/sql.md": functions,
+}
 
 
 def updated(file: str) -> str:
     """Return a file's text with its generated part as it must be."""
     before, begin, rest = (ROOT / file).read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)
-    return "".join((before, begin, "\n".join(PARTS[file]()), "\n", end, after))
+    lines = "\n".join(PARTS[file]()).strip()
+    return "".join((before, begin, "\n", lines, "\n\n", end, after))
 
 
 if __name__ == "__main__":

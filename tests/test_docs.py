@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 import pytest
+import yaml  # type: ignore[import-untyped]
 from click.testing import CliRunner
 
 import dpsql
@@ -251,17 +252,60 @@ def test_the_policy_of_the_readme_is_one(demo: Path, tmp_path: Path) -> None:
         assert checked.exit_code == 0, checked.output
 
 
+def test_the_guide_for_data_owners_works_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library is made, and asked under the policy of the page; commands that serve or prompt are not run."""
+    monkeypatch.chdir(tmp_path)
+    for block in blocks("docs/owners.md", "python"):
+        exec(block, {})
+    (policy,) = blocks("docs/owners.md", "toml")
+    (tmp_path / "library.toml").write_text(policy)
+    run = [words for block in blocks("docs/owners.md", "sh") for words in commands(block)]
+    asked = [words for words in run if words[1] not in ("serve", "user")]
+    assert len(asked) >= 8
+    for words in asked:
+        done = CliRunner().invoke(main, words[1:])
+        assert done.exit_code == 0, (words, done.output)
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_resolve(page: str) -> None:
+    folder = (ROOT / page).parent
     for link in re.findall(r"\]\(([^)\s]+)\)", text(page)):
         target, _, anchor = link.partition("#")
         if "://" in target:
             continue
-        path = (ROOT / page).parent / target if target else ROOT / page
+        path = folder / target if target else ROOT / page
         assert path.exists(), link
+        assert folder == ROOT or folder in path.resolve().parents, f"{link} is not on the site"
         if anchor:
             headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
             assert anchor in {re.sub(r"[^\w-]", "", heading.lower().replace(" ", "-")) for heading in headings}, link
+
+
+def pages_of(nav: Any) -> Iterator[str]:
+    """Yield the pages of mkdocs' navigation."""
+    match nav:
+        case str():
+            yield nav
+        case list():
+            for entry in nav:
+                yield from pages_of(entry)
+        case dict():
+            for entry in nav.values():
+                yield from pages_of(entry)
+
+
+def test_the_site_has_each_page_once() -> None:
+    site = yaml.safe_load(text("mkdocs.yml"))
+    assert sorted(f"docs/{page}" for page in pages_of(site["nav"])) == sorted(set(PAGES) - {"README.md"})
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_lists_and_tables_begin_after_a_blank_line(page: str) -> None:
+    """GitHub does not ask for it; the site shows them as one paragraph with the line above."""
+    prose = re.sub(r"^```.*?^```$", "", text(page), flags=re.MULTILINE | re.DOTALL)
+    joined = re.compile(r"^(?![-|#>\s*]|\d{1,2}\. |<!--).+\n(?:[-*] |\d{1,2}\. |\|).*", re.MULTILINE)
+    assert joined.findall(prose) == []
 
 
 NAMED = re.compile(r"`((?:dpsql|tests|benchmarks|examples|policies|docs|docker)/[\w./-]*)(?:::(\w+))?`")
