@@ -361,9 +361,9 @@ def silence_noise(patch: pytest.MonkeyPatch) -> None:
         return units > 0
 
     def wanted(choice: RankChoice, values: NDArray[np.int64], counts: NDArray[np.int64]) -> int:
-        """The value of the rank asked for: the middle of those that have it, or the limit where there is nobody."""
+        """The value of the rank asked for: the middle of those that have it, or none where there is nobody."""
         if not values.size:
-            return choice.lower
+            return choice.nothing
         steps = choice.steps(values, counts)
         best = [place for place, loss in enumerate(steps.losses) if loss == min(steps.losses)]
         return (steps.firsts[best[0]] + steps.firsts[best[-1]] + steps.sizes[best[-1]] - 1) // 2

@@ -35,7 +35,7 @@ class Suggestion:
 
     Attributes:
         limit: Which.
-        value: The limit; None where an exact search found no value at all.
+        value: The limit; None where no value was found.
         ranks: How many units, at 95 %, it may lie from the one that was wanted; None of an exact one.
     """
 
@@ -103,12 +103,16 @@ class Suggester:
             cap = self.ledger.charge_cap(self.policy, events, query.sql)
             cells = self._released(query, post)
         suggestions = tuple(
-            Suggestion(limit, _value(limit, cell), column.error.ranks if column.error is not None else None)
+            Suggestion(
+                limit,
+                None if cell is None else _value(limit, cell),
+                column.error.ranks if column.error is not None else None,
+            )
             for limit, cell, column in zip(search.limits, cells, query.columns, strict=True)
         )
         return Suggested(suggestions, together(cap.limit, [query.spends]), cap)
 
-    def _released(self, query: CompiledQuery, post: PostProcessor) -> Sequence[int]:
+    def _released(self, query: CompiledQuery, post: PostProcessor) -> Sequence[int | None]:
         """Read and release, one relation after another; the cells of the query's one row."""
         released = []
         for planned in query.releases:

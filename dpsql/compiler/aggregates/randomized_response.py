@@ -308,7 +308,9 @@ def debiased(
     answers = f"{several} * ({share} * {float(p * (1 - p))!r} + (1 - {share}) * {float(q * (1 - q))!r})"
     own = f"{_QUANTILE**2!r} * {answers}"
     if isinstance(output, ResponseEstimate) and output.is_share:
-        return Formula(share, _limits_of_share(output, (count, total), named(own), widths), columns)
+        limits = _limits_of_share(output, (count, total), named(own), widths)
+        known, low, high = (f"CASE WHEN {total} > 0 THEN {text} END" for text in (share, *limits))
+        return Formula(known, (low, high), columns)
     value = named(f"({count} - {float(q)!r} * {total}) / {float(p - q)!r}")
     plain = f"k{output.key} IS NULL" if isinstance(output, ResponseGroupEstimate) else "false"
     low, high = NO_LIMITS

@@ -14,6 +14,7 @@ class QuerySettings:
         delta: δ for private group keys, over the whole query.
         mechanism: "auto", "laplace" or "gaussian".
         intervals: True to add <column>_low and <column>_high beside each noisy column.
+        row_intervals: True to add them beside columns of which the plan does not tell one error for all rows.
         max_rows: Narrower than the policy's, or None.
         max_groups: Narrower than the policy's, or None.
         max_rows_per_group: Narrower than the policy's, or None.
@@ -28,6 +29,7 @@ class QuerySettings:
     mechanism: str
     now: datetime
     intervals: bool = False
+    row_intervals: bool = False
     max_rows: int | None = None
     max_groups: int | None = None
     max_rows_per_group: int | None = None
