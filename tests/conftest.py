@@ -40,6 +40,7 @@ COVERS = {
     *(
         "test_array_columns",
         "test_wide_totals",
+        "test_small_groups",
         "test_prepared_tables",
         "test_engine",
         "test_flights",
@@ -48,6 +49,7 @@ COVERS = {
     *(
         "test_neighbours",
         "test_neighbours_groups",
+        "test_neighbours_min_units",
         "test_neighbours_prepared",
         "test_neighbours_rows",
         "test_nested",
@@ -79,6 +81,7 @@ SLOW = CLIENTS | {
 """What `make test-all` alone runs: it takes more seconds than a change of one line should wait for."""
 NEIGHBOURS = {
     "test_neighbours",
+    "test_neighbours_min_units",
     "test_neighbours_prepared",
     "test_neighbours_keys",
     "test_neighbours_rows",

@@ -130,15 +130,19 @@ class Suggester:
                 yield Suggestion(limit, None if cell == NO_VALUE else _value(limit, cell), None)
 
     def _catalog(self, epsilon: Fraction) -> Catalog:
-        """The policy as the data owner sees it: every table, at the price and in the currency of the cap."""
+        """The policy as the data owner sees it: every table, at the price and in the currency of the cap.
+
+        Its minimum frequencies are for users: what is found is a limit, and goes to the owner alone.
+        """
         role = self.policy.roles[0]
+        policy = replace(self.policy, tables=tuple(replace(table, min_units=1) for table in self.policy.tables))
         everything = replace(
             role,
             budget=self.policy.dataset.budget,
             query=replace(role.query, max_epsilon=epsilon, wide_share=_NONE),
             tables=frozenset(table.name for table in self.policy.tables),
         )
-        return Catalog(self.policy, self.backend.schema, everything)
+        return Catalog(policy, self.backend.schema, everything)
 
 
 def _value(limit: SearchedLimit, cell: int) -> Bound:

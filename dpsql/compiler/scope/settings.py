@@ -14,13 +14,13 @@ class QuerySettings:
         delta: δ for private group keys, over the whole query.
         mechanism: "auto", "laplace" or "gaussian".
         intervals: True to add <column>_low and <column>_high beside each noisy column.
-        row_intervals: True to add them beside columns of which the plan does not tell one error for all rows.
         max_rows: Narrower than the policy's, or None.
         max_groups: Narrower than the policy's, or None.
         max_rows_per_group: Narrower than the policy's, or None.
         max_error_ratio: How many times as large the error may be where rows are read from a prepared copy.
         wide_totals: True to buy the totals that tell how much bounding drops, where the role has a share for them.
         calibrate: True to raise counts by the share of rows that bounding drops.
+        row_intervals: True to add limits, as `intervals` does, beside columns that have no one error for all rows.
         now: What now() and CURRENT_DATE mean; a constant of the query, with a time zone.
     """
 
@@ -29,10 +29,10 @@ class QuerySettings:
     mechanism: str
     now: datetime
     intervals: bool = False
-    row_intervals: bool = False
     max_rows: int | None = None
     max_groups: int | None = None
     max_rows_per_group: int | None = None
     max_error_ratio: Fraction = Fraction(1)
     wide_totals: bool = True
     calibrate: bool = True
+    row_intervals: bool = False
