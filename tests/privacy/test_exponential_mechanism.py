@@ -172,8 +172,13 @@ def test_the_claimed_sensitivity_is_reached(rank: Rank) -> None:
 def loss_of_nothing(choice: RankChoice, rows: list[int]) -> int:
     """The loss of the last candidate that a choice hands over, which stands for no value."""
     handed: list[tuple[int, ...]] = []
+
+    def first(losses: tuple[int, ...], sizes: tuple[int, ...], scale: Fraction) -> int:
+        handed.append((*losses, *sizes))
+        return 0
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampling, "exponential", lambda losses, sizes, scale: handed.append((*losses, *sizes)) or 0)
+        patch.setattr(sampling, "exponential", first)
         choice.choose(*histogram(rows))
     (candidates,) = handed
     losses, sizes = candidates[: len(candidates) // 2], candidates[len(candidates) // 2 :]
