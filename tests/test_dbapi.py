@@ -61,7 +61,8 @@ def test_a_query_as_in_the_manual(clinic_policy: Path, ledger: str) -> None:
         cur.execute("SELECT sex, AVG(age) FROM patients WHERE age > %(a)s GROUP BY sex", {"a": 18})
         rows = cur.fetchall()
         assert [row[0] for row in rows] == ["F", "M", "X", None]
-        assert all(18 <= row[1] <= 110 for row in rows)
+        assert all(row[1] is None or 18 <= row[1] <= 110 for row in rows)
+        assert sum(row[1] is not None for row in rows) >= 2
         assert cur.release is not None
         assert cur.release.cost["epsilon"] == pytest.approx(0.1)
         assert cur.release.cost["rho"] == pytest.approx(0.005)

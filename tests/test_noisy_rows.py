@@ -32,21 +32,25 @@ def test_limits_become_intervals(connection: dpsql.Connection) -> None:
         assert intervals == (
             None,
             ConfidenceInterval(raw[2], raw[3]),
-            ConfidenceInterval(raw[5], raw[6]),
+            None if raw[4] is None else ConfidenceInterval(raw[5], raw[6]),
             ConfidenceInterval(raw[8], raw[9]),
         )
 
 
-def test_without_limits_the_plan_says_what_it_can(connection: dpsql.Connection) -> None:
+def test_what_the_plan_does_not_tell_is_told_row_by_row(connection: dpsql.Connection) -> None:
     result = connection.run(MEANS)
+    limits = connection.run(MEANS, settings={"dpsql.intervals": "on"}).rows
     noisy = NoisyRows.of(result)
     assert noisy.rows == tuple(result.rows)
     (column,) = [column for column in noisy.columns if column.name == "n"]
     assert column.error is not None and column.error.plus_minus_95 is not None
-    for row, (key, of_count, of_mean, of_half) in zip(noisy.rows, noisy.intervals, strict=True):
+    pairs: Any = zip(noisy.rows, noisy.intervals, limits, strict=True)
+    for row, (key, of_count, of_mean, of_half), limit in pairs:
         margin = column.error.plus_minus_95
-        assert (key, of_mean, of_half) == (None, None, None)
+        assert key is None
         assert of_count == ConfidenceInterval(row[1] - margin, row[1] + margin)
+        assert of_mean == (None if row[2] is None else ConfidenceInterval(limit[5], limit[6]))
+        assert of_half == ConfidenceInterval(limit[8], limit[9])
 
 
 def test_the_error_of_an_array_is_that_of_each_number(connection: dpsql.Connection) -> None:
@@ -68,7 +72,7 @@ def test_an_answer_to_a_target_has_its_limits_taken_out(connection: dpsql.Connec
     assert [column.name for column in noisy.columns] == ["n", "m"]
     assert [len(row) for row in noisy.rows] == [2]
     of_count, of_mean = noisy.intervals[0]
-    assert of_count is not None and of_mean is None
+    assert of_count is not None and of_mean is not None
 
 
 def test_a_value_without_limits_is_within_infinity(connection: dpsql.Connection, no_noise: None) -> None:

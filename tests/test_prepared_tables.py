@@ -35,6 +35,7 @@ from tests.test_neighbours import CASES, CROWD
 
 TOTAL = "SELECT COUNT(*), SUM(cost), AVG(cost), COUNT(DISTINCT patient_id) FROM visits"
 GROUPED = "SELECT city, COUNT(*), AVG(cost) FROM visits GROUP BY city"
+AVERAGE = "SELECT COUNT(*), AVG(cost) FROM visits"
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +175,7 @@ def test_a_copy_is_read_where_it_makes_nothing_less_exact(limited: Planner) -> N
     assert total.contribution.copied
     assert (
         total.form == 'from the prepared copy of "visits", with the values of "cost" on their grid: '
-        "the error is 1 times that without it, and max_error_ratio is 1"
+        "the error is 1 times that without it, and max_error_ratio is 1; its sums lack the rows that the copy left out"
     )
     assert not grouped.contribution.copied
     assert grouped.form == "not from a prepared copy: the error is 3.16 times that without it, and max_error_ratio is 1"
@@ -561,6 +562,18 @@ def test_answers_come_from_a_copy_and_say_so(session: Session) -> None:
     told = json.loads("".join(str(row[0]) for row in run(session, f"EXPLAIN (FORMAT JSON) {GROUPED}")))
     explained = told[0] if isinstance(told, list) else told
     assert [form["prepared"] for form in explained["forms"]] == [True]
+
+
+@pytest.mark.parametrize(("sql", "lacks"), [("SELECT SUM(cost) FROM visits", True), (AVERAGE, False)])
+def test_sums_of_a_copy_say_what_they_lack(session: Session, sql: str, lacks: bool) -> None:
+    """A person's rows beyond max_rows are in the sum of a table, clamped, and not in that of a copy."""
+    (statement,) = session.parse(sql)
+    for ratio, from_copy in (("1", True), ("0", False)):
+        session.execute(session.parse(f"SET dpsql.max_error_ratio = {ratio}")[0])
+        told = session.execute(statement).notices[0].message
+        assert ("sums are of at most 50 rows per unit" in told) == (lacks and from_copy)
+        lines = [str(row[0]) for row in run(session, f"EXPLAIN {sql}")]
+        assert any("its sums lack the rows" in line for line in lines) == (lacks and from_copy)
 
 
 def test_what_is_refused_stays_refused(planner: Planner) -> None:

@@ -54,7 +54,7 @@ class Drawable:
 
     def _copies(self, rows: Places, times: int) -> Cells:
         """Draws × rows × cells."""
-        shown = [np.nan] * self.planned.private_keys
+        shown = [np.nan] * (self.planned.selection is not None)
         found = np.full((times * len(rows), len(shown) + len(self.exact.cells)), np.nan)
         for first, kept, cells in self._released(rows, times):
             at = first + kept

@@ -22,7 +22,6 @@ from dpsql.ledger import SqliteLedger
 from dpsql.policy import Policy
 from dpsql.privacy.accounting import Limit
 from dpsql.privacy.cost import Accountant
-from dpsql.privacy.selection import Threshold
 from dpsql.privacy.totals import Spent
 
 _USER = "auditor"
@@ -131,10 +130,10 @@ class Stack:
     def shown_at(self, sql: str) -> int:
         """How many units a private group needs to be shown about every second time."""
         (statement,) = self.session.parse(sql)
-        selection = self.session.explain(statement).query.releases[0].selection
-        if selection is None:
+        size = self.session.explain(statement).query.releases[0].smallest_likely
+        if size is None:
             raise TypeError("a query with private groups selects them")
-        return selection.cutoff if isinstance(selection, Threshold) else selection.smallest_likely
+        return size
 
     def ask(self, sql: str) -> Seen:
         """Ask one query."""

@@ -166,6 +166,7 @@ def _table(table: Table, unit: str) -> Iterator[str]:
             f'table "{table.name}", rows of one {unit} ({way}) that count: {table.rows_per_unit}; '
             f"in GROUP BY: {table.rows_per_group} in each group, "
             f"and {table.groups_per_unit} groups where {unit}s are counted"
+            + (f"; groups of fewer than {table.min_units} {unit}s are not shown" if table.min_units > 1 else "")
         )
     rows = [(column.name, column.type.value, limits_text(column), keys_text(column, table)) for column in table.columns]
     yield from (f"  {line}" for line in table_lines(("column", "type", "limits", "as a group key"), rows) if rows)

@@ -211,6 +211,7 @@ def _table(each: Table, unit: str) -> str:
     return (
         f"rows of one {unit} ({way}) that count: {each.rows_per_unit}; "
         f"in GROUP BY {each.rows_per_group} in each of {each.groups_per_unit} groups"
+        + (f"; groups of fewer than {each.min_units} {unit}s are not shown" if each.min_units > 1 else "")
     )
 
 

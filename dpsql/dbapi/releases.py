@@ -7,6 +7,7 @@ from typing import Any
 from dpsql.compiler.plan.query_plan import OutputColumn
 from dpsql.gateway.engine import Answer, Explanation
 from dpsql.gateway.explain import cost_json, explanation_lines, group_json, remaining_json
+from dpsql.gateway.intervals import ColumnMargin, column_margins
 from dpsql.gateway.notices import bounding_notice
 
 Limits = tuple[float, float] | None
@@ -63,6 +64,8 @@ class ReleaseReport(_Columns):
         bounding: What contribution bounding and clamping may cut, in words; None where they cut nothing.
         dropped: How much of the rows, or of a sum, bounds dropped, and half its 95 % interval; none where no wide total
             tells.
+        margins: How exact each noisy column is: the least and the largest ± of its rows, and in how many it is above a
+            tenth of the value.
         answer: The released rows, and the plan that they came from.
     """
 
@@ -75,6 +78,7 @@ class ReleaseReport(_Columns):
     intervals: dict[str, tuple[Limits, ...]]
     bounding: str | None
     dropped: tuple[tuple[float, float], ...]
+    margins: tuple[ColumnMargin, ...]
     answer: Answer = field(repr=False, compare=False)
 
 
@@ -127,6 +131,7 @@ def release_of(answer: Answer) -> ReleaseReport | None:
         intervals=_intervals(answer),
         bounding=bounding_notice(answer.query, answer.rows.dropped),
         dropped=tuple((each.share, each.margin) for each in answer.rows.dropped),
+        margins=column_margins(answer),
         answer=answer,
     )
 

@@ -35,7 +35,7 @@ class Suggestion:
 
     Attributes:
         limit: Which.
-        value: The limit; None where an exact search found no value at all.
+        value: The limit; None where no value was found.
         ranks: How many units, at 95 %, it may lie from the one that was wanted; None of an exact one.
     """
 
@@ -103,12 +103,16 @@ class Suggester:
             cap = self.ledger.charge_cap(self.policy, events, query.sql)
             cells = self._released(query, post)
         suggestions = tuple(
-            Suggestion(limit, _value(limit, cell), column.error.ranks if column.error is not None else None)
+            Suggestion(
+                limit,
+                None if cell is None else _value(limit, cell),
+                column.error.ranks if column.error is not None else None,
+            )
             for limit, cell, column in zip(search.limits, cells, query.columns, strict=True)
         )
         return Suggested(suggestions, together(cap.limit, [query.spends]), cap)
 
-    def _released(self, query: CompiledQuery, post: PostProcessor) -> Sequence[int]:
+    def _released(self, query: CompiledQuery, post: PostProcessor) -> Sequence[int | None]:
         """Read and release, one relation after another; the cells of the query's one row."""
         released = []
         for planned in query.releases:
@@ -126,15 +130,19 @@ class Suggester:
                 yield Suggestion(limit, None if cell == NO_VALUE else _value(limit, cell), None)
 
     def _catalog(self, epsilon: Fraction) -> Catalog:
-        """The policy as the data owner sees it: every table, at the price and in the currency of the cap."""
+        """The policy as the data owner sees it: every table, at the price and in the currency of the cap.
+
+        Its minimum frequencies are for users: what is found is a limit, and goes to the owner alone.
+        """
         role = self.policy.roles[0]
+        policy = replace(self.policy, tables=tuple(replace(table, min_units=1) for table in self.policy.tables))
         everything = replace(
             role,
             budget=self.policy.dataset.budget,
             query=replace(role.query, max_epsilon=epsilon, wide_share=_NONE),
             tables=frozenset(table.name for table in self.policy.tables),
         )
-        return Catalog(self.policy, self.backend.schema, everything)
+        return Catalog(policy, self.backend.schema, everything)
 
 
 def _value(limit: SearchedLimit, cell: int) -> Bound:

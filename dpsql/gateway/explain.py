@@ -11,7 +11,6 @@ from dpsql.gateway.prices import Cost, Quotation
 from dpsql.gateway.system_relations import decimal_text
 from dpsql.ledger import GroupBalance
 from dpsql.privacy.accounting import Limit, Remaining
-from dpsql.privacy.selection import Threshold
 
 
 def cost_json(cost: Cost | None) -> dict[str, float | None]:
@@ -201,9 +200,9 @@ def _release_lines(index: int, planned: PlannedRelease) -> list[str]:
     if planned.form is not None:
         lines.append(f"  {planned.form}")
     if planned.selection is not None:
-        selection = planned.selection
-        size = selection.cutoff if isinstance(selection, Threshold) else selection.smallest_likely
-        lines.append(f"  private keys: a group of {size} units is shown about every second time")
+        why = "private keys" if planned.min_units == 1 else f"min_units = {planned.min_units}"
+        never = f", and one of fewer than {planned.min_units} never" if planned.min_units > 1 else ""
+        lines.append(f"  {why}: a group of {planned.smallest_likely} units is shown about every second time{never}")
     return lines
 
 

@@ -15,6 +15,7 @@ from dpsql.gateway.results import Result
 from dpsql.sqltypes import SqlType
 
 _MOST_PLACES = 12
+_INEXACT = 0.1
 _ROUNDING = 1e-6
 """Of a last place; what floating point adds to a margin of just so many places."""
 
@@ -96,6 +97,42 @@ class NoisyRows:
             tuple(tuple(_intervals(answer, row, limited, kept)) for row in rows),
             query.price.epsilon if query.price is not None else None,
         )
+
+
+@dataclass(frozen=True)
+class ColumnMargin:
+    """Half the widths of one column's 95 % intervals, over the rows of an answer.
+
+    Attributes:
+        name: The column's name.
+        least: Of the most exact row.
+        greatest: Of the least exact row; infinity where a row has no limit.
+        rows: How many rows have a value.
+        inexact: In how many of them it is more than a tenth of the value.
+    """
+
+    name: str
+    least: float
+    greatest: float
+    rows: int
+    inexact: int
+
+
+def column_margins(answer: Answer) -> tuple[ColumnMargin, ...]:
+    """How exact each noisy number is: by its intervals, or by the plan where there are no rows."""
+    noisy = NoisyRows.of_answer(answer)
+    found = []
+    for place, column in enumerate(noisy.columns):
+        rows = ((row[place], interval[place]) for row, interval in zip(noisy.rows, noisy.intervals, strict=True))
+        halves = [(each.margin(float(value)), abs(float(value))) for value, each in rows if each is not None]
+        margins = [half for half, _ in halves]
+        if any(margins):
+            inexact = sum(half > _INEXACT * size for half, size in halves)
+            found.append(ColumnMargin(column.name, min(margins), max(margins), len(margins), inexact))
+        elif column.error is not None and column.error.plus_minus_95:
+            half = column.error.plus_minus_95
+            found.append(ColumnMargin(column.name, half, half, 0, 0))
+    return tuple(found)
 
 
 def _intervals(

@@ -1,10 +1,13 @@
 """notices: what an answer cost, how exact it is and what bounding may cut, in words."""
 
+import math
 from collections.abc import Sequence
 
 from dpsql.compiler.aggregates.base import number_text
+from dpsql.compiler.ir.primitives import PrimitiveKind
 from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedRelease
 from dpsql.gateway.engine import Answer
+from dpsql.gateway.intervals import ColumnMargin, column_margins
 from dpsql.gateway.prices import Cost
 from dpsql.gateway.release import Dropped
 from dpsql.gateway.system_relations import decimal_text
@@ -48,43 +51,47 @@ def choice_texts(columns: Sequence[OutputColumn]) -> list[str]:
     return texts
 
 
-def answer_notice(answer: Answer, pursuit: Pursuit | None = None, *, intervals: bool) -> str | None:
+def answer_notice(answer: Answer, pursuit: Pursuit | None = None) -> str | None:
     """What makes an answer worse than it looks, then its price, what is left and how exact it is; None without one.
 
     Args:
         answer: The answer.
         pursuit: The rounds it is the last of, if there was a target.
-        intervals: Whether the rows say themselves how exact they are.
     """
     paid = charge_text(answer)
     if paid is None:
         return None
-    errors, drops = _margins(answer), bool(answer.query.wide_totals)
+    margins, drops = column_margins(answer), bool(answer.query.wide_totals)
+    told = {margin.name for margin in margins}
     means = [c.name for c in answer.columns if (e := c.error) and e.plus_minus_95 is e.ranks is e.apart is None]
+    untold = [name for name in means if name not in told]
     target = [] if pursuit is None else [target_text(pursuit)]
     missed = pursuit is not None and pursuit.failure is not None
     lacks = dropped_text(answer.query, answer.rows.dropped)
-    parts = [*(target if missed else []), *([] if lacks is None else [lacks]), paid]
-    if errors:
-        parts.append(f"{', '.join(errors)} (95 %{'' if drops else ' of noise'})")
+    parts = [*(target if missed else []), *([] if lacks is None else [lacks]), *_caveats(answer.query), paid]
+    if margins:
+        parts.append(f"{', '.join(map(_margin_text, margins))} (95 %{'' if drops else ' of noise'})")
+    parts += inexact_texts(margins)
     parts += choice_texts(answer.columns)
     parts += [] if missed else target
-    if means and not intervals:
-        parts.append(f"the ± of {', '.join(means)} depends on the size of the group (SET dpsql.intervals = on)")
+    if untold:
+        parts.append(f"the ± of {', '.join(untold)} depends on the size of the group")
     return "; ".join(parts)
 
 
-def _margins(answer: Answer) -> list[str]:
-    """Half the widths of the intervals: what the plan tells of noise, or the least and the largest of the rows."""
-    query, rows, told = answer.query, (answer.full or answer.rows).rows, []
-    wide = query.limited if query.wide_totals else ()
-    for place, column in enumerate(query.columns):
-        if column.error is None or not column.error.plus_minus_95:
-            continue
-        halves = [row[place + 2] - float(row[place]) for row in rows if place in wide and row[place] is not None]
-        ends = (min(halves), max(halves)) if halves else (column.error.plus_minus_95,)
-        told.append(f"{column.name} ± {' to ± '.join(dict.fromkeys(map(number_text, ends)))}")
-    return told
+def _margin_text(margin: ColumnMargin) -> str:
+    """The least and the largest half of the intervals of a column."""
+    ends = (number_text(end) if math.isfinite(end) else "∞" for end in (margin.least, margin.greatest))
+    return f"{margin.name} ± {' to ± '.join(dict.fromkeys(ends))}"
+
+
+def inexact_texts(margins: Sequence[ColumnMargin]) -> list[str]:
+    """In how many rows a column's ± is large, where it differs from row to row."""
+    return [
+        f"{margin.inexact} of {margin.rows} rows of {margin.name} above ± 10 %"
+        for margin in margins
+        if margin.inexact and margin.least < margin.greatest
+    ]
 
 
 def target_text(pursuit: Pursuit) -> str:
@@ -113,7 +120,7 @@ def bounding_notice(query: CompiledQuery, dropped: Sequence[Dropped] = ()) -> st
         query: The query.
         dropped: What wide totals tell.
     """
-    told = [text for text in (_rows_cut(query), _values_cut(query)) if text is not None]
+    told = [text for text in (_rows_cut(query), _values_cut(query), _groups_hidden(query)) if text is not None]
     told += [f"dropped: about {_share_text(each)}" for each in dropped]
     return "; ".join(told) or None
 
@@ -126,12 +133,31 @@ def dropped_text(query: CompiledQuery, dropped: Sequence[Dropped]) -> str | None
     planned = query.releases[worst.release]
     bounds, primitive = planned.contribution, planned.primitives[worst.cell].primitive
     what = "rows" if primitive.grid is None else "sum"
-    where = " or are in groups that are not shown" if planned.private_keys else ""
+    where = " or are in groups that are not shown" if planned.selection is not None else ""
     if bounds.grouped and bounds.rows_per_unit is None and not bounds.copied and not bounds.one_group:
         lever = f"max_groups = {bounds.groups_per_unit} and max_rows_per_group = {bounds.rows_per_group}"
     else:
         lever = f"max_rows = {bounds.rows_per_unit or bounds.rows_per_group}"
     return f"about {_share_text(worst)} of the {what} are dropped by {lever}{where}"
+
+
+def _caveats(query: CompiledQuery) -> list[str]:
+    """What an answer is made of that its SQL does not tell.
+
+    Sums lack rows that they would have without a prepared copy: over a table, a unit's sum of all rows counts, clamped
+    to what `max_rows` rows can add up to. A subquery has rows of groups that PostgreSQL would not have.
+    """
+    rows = [
+        planned.contribution.rows_per_group
+        for planned in query.releases
+        if planned.contribution.copied and any(made.primitive.kind is PrimitiveKind.SUM for made in planned.primitives)
+    ]
+    copied = (
+        f"sums are of at most {max(rows, default=0)} rows per unit, which a prepared copy has "
+        "(SET dpsql.max_error_ratio = 0: of all)"
+    )
+    listed = "the subquery has all listed groups, also those of nobody (HAVING COUNT(*) > 0 leaves half of these out)"
+    return [copied] * bool(rows) + [listed] * query.adds_up_listed
 
 
 def _share_text(dropped: Dropped) -> str:
@@ -161,6 +187,12 @@ def rows_in_each(planned: PlannedRelease) -> str:
     bounds = planned.contribution
     in_each = f", {bounds.rows_per_group} in each group" if bounds.rows_per_group != bounds.rows_per_unit else ""
     return in_each + (f", in {bounds.groups_per_unit} groups" if planned.limits_groups else "")
+
+
+def _groups_hidden(query: CompiledQuery) -> str | None:
+    """The policy's minimum frequency rule; None where there is none."""
+    least = max((planned.min_units for planned in query.releases), default=1)
+    return None if least == 1 else f"min_units: groups of fewer than {least} units are not shown"
 
 
 def _values_cut(query: CompiledQuery) -> str | None:

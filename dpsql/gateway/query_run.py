@@ -55,8 +55,7 @@ class QueryRequest:
         if course is None:
             return self._shown(execute(self._compile(self._with_limits()))), None
         pursuit = course.pursue(execute)
-        with_limits = self.settings.is_on("dpsql.intervals")
-        return pursuit.answer if with_limits else without_limits(pursuit.answer), pursuit
+        return self._shown(pursuit.answer), pursuit
 
     def recall(self) -> Answer | None:
         """Answer it from memory, if it was asked and answered before and that is enough; nothing is waited for."""
@@ -94,7 +93,7 @@ class QueryRequest:
 
     def _with_limits(self) -> QuerySettings:
         """The settings, with intervals where they are not told by the plan: what bounds drop is in them, too."""
-        asked = self._asked()
+        asked = replace(self._asked(), row_intervals=True)
         return replace(asked, intervals=True) if self.settings.role.query.wide_share else asked
 
     def _shown(self, answer: Answer) -> Answer:

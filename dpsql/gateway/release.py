@@ -119,7 +119,8 @@ class ReleasedRows:
 def release(planned: PlannedRelease, exact: ExactCells) -> ReleasedCells:
     """Select groups and add noise: the only door through which cells leave.
 
-    Guarantee: the events of `planned`, for cells whose sensitivity is that of its primitives.
+    Guarantee: the events of `planned`, for cells whose sensitivity is that of its primitives. Under a minimum frequency
+        of k, groups of n units are selected as groups of max(0, n - k + 1), which one unit moves by 1 at the most.
     Assumes: `exact` is what the engine gave for `planned.sql`.
     Reference: Dwork & Roth 2014, section 3; Wilson et al. 2020 for the selection of groups by their units.
     """
@@ -137,9 +138,9 @@ def release(planned: PlannedRelease, exact: ExactCells) -> ReleasedCells:
         return ReleasedCells(exact.keys, tuple(cells))
     if isinstance(planned.selection, Threshold):
         return _cut_off(planned, planned.selection, exact)
-    kept = planned.selection.keep(exact.units)
+    kept = planned.selection.keep(np.maximum(exact.units - (planned.min_units - 1), 0))
     cells = [_noised(cell[kept], planned, index) for index, cell in enumerate(exact.cells)]
-    return _sorted(ReleasedCells(tuple(key[kept] for key in exact.keys), tuple(cells)))
+    return _shown(planned, exact, kept, cells)
 
 
 def merged(blocks: Sequence[ReleasedCells]) -> ReleasedCells:
@@ -159,16 +160,27 @@ def merged(blocks: Sequence[ReleasedCells]) -> ReleasedCells:
 
 
 def _cut_off(planned: PlannedRelease, threshold: Threshold, exact: ExactCells) -> ReleasedCells:
-    """Keep the groups whose noisy cell reaches the threshold; that cell is released as it was compared."""
+    """Keep the groups whose noisy cell reaches the threshold; that cell is released as it was compared.
+
+    Under a minimum frequency of k, it is the count less k - 1 that must reach it.
+    """
     if planned.threshold_primitive is None:
         raise TypeError("a threshold cuts off a primitive")
     compared = _noised(exact.cells[planned.threshold_primitive], planned, planned.threshold_primitive)
-    kept = (compared >= threshold.cutoff) & (exact.units > 0)
+    kept = (compared - (planned.min_units - 1) >= threshold.cutoff) & (exact.units >= planned.min_units)
     cells = [
         compared[kept] if index == planned.threshold_primitive else _noised(cell[kept], planned, index)
         for index, cell in enumerate(exact.cells)
     ]
-    return _sorted(ReleasedCells(tuple(key[kept] for key in exact.keys), tuple(cells)))
+    return _shown(planned, exact, kept, cells)
+
+
+def _shown(
+    planned: PlannedRelease, exact: ExactCells, kept: NDArray[np.bool_], cells: Sequence[NDArray[np.int64]]
+) -> ReleasedCells:
+    """The groups that are kept: private ones sorted, public ones in the order in which they are listed."""
+    released = ReleasedCells(tuple(key[kept] for key in exact.keys), tuple(cells))
+    return _sorted(released) if planned.private_keys else released
 
 
 def _sorted(cells: ReleasedCells) -> ReleasedCells:
@@ -414,7 +426,7 @@ def _dropped(query: CompiledQuery, released: Sequence[ReleasedCells]) -> Iterato
     """
     for total in query.wide_totals:
         cell = released[total.release].cells[total.cell]
-        wide = float(released[total.wide].cells[total.wide_cell][0])
+        wide = float(released[total.wide].cells[total.wide_cell].sum())  # 0 where it is not shown
         of_cell = added(query.releases[total.release].primitives[total.cell].noise)
         of_wide = added(query.releases[total.wide].primitives[total.wide_cell].noise)
         if wide <= of_wide.half_width():

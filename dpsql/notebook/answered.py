@@ -11,7 +11,7 @@ from dpsql.dbapi import ReleaseReport
 from dpsql.dbapi.frames import data_frame
 from dpsql.dbapi.releases import release_of
 from dpsql.gateway.intervals import AnswerColumn, ConfidenceInterval, NoisyRows, number_text
-from dpsql.gateway.notices import bounding_notice, charge_text, choice_texts
+from dpsql.gateway.notices import bounding_notice, charge_text, choice_texts, inexact_texts
 from dpsql.gateway.results import Result
 from dpsql.gateway.text_table import table_lines
 from dpsql.notebook.plots import plot
@@ -77,6 +77,7 @@ class Answered:
         paid = charge_text(answer)
         exact = [_COVERS] if any(interval for row in self.noisy.intervals for interval in row) else []
         cut = bounding_notice(answer.query, answer.rows.dropped)
+        exact += inexact_texts(self.release.margins)
         told = "; ".join([*exact, *choice_texts(answer.columns), *([f"bounding: {cut}"] if cut is not None else [])])
         return [*([paid] if paid is not None else []), *([told] if told else []), *notices]
 

@@ -109,6 +109,7 @@ def _role(name: str, node: Node, tables: tuple[Table, ...], cap: Budget) -> Role
             f'write: accountant = "{allowed[0].value}", or give the cap accountant = "{budget.accountant.value}"',
         )
     query = _query(keys["query"], budget, visible)
+    _check_min_units(keys["budget"], budget, query, visible)
     return Role(name, budget, query, frozenset(table.name for table in visible))
 
 
@@ -148,7 +149,7 @@ def _budget(node: Node, shape: Shape, tables: tuple[Table, ...]) -> Budget:
     if delta == 0 and accountant not in (Accountant.PURE, Accountant.BASIC):
         what = f"{accountant.value} needs a delta above 0"
         raise keys["delta"].wrong(what, f'write: {shape["delta"]}, or accountant = "pure"')
-    share = Fraction(1, 2) if delta and accountant.selects and _has_private_keys(tables) else Fraction(0)
+    share = Fraction(1, 2) if delta and accountant.selects and _selects_groups(tables) else Fraction(0)
     if "selection_share" in keys:
         share = _selection_share(keys["selection_share"], accountant)
     budget = Budget(
@@ -234,7 +235,7 @@ def _query_delta(node: Node, budget: Budget, tables: tuple[Table, ...]) -> Fract
     if delta == 0 and _needs_delta(tables):
         raise node.wrong("delta = 0, and every key of these tables is private", mend)
     # Without private keys nothing is ever charged for them: any delta will do.
-    if delta > available and _has_private_keys(tables):
+    if delta > available and _selects_groups(tables):
         what = f"delta = {node.shown()} is more than the whole budget has for private keys"
         none = "write: delta = 0, or give the budget a selection_share"
         raise node.wrong(what, mend if available else none if budget.accountant.selects else "write: delta = 0")
@@ -264,6 +265,24 @@ def _needs_delta(tables: tuple[Table, ...]) -> bool:
         for table in tables
         for column in table.columns
     )
+
+
+def _check_min_units(node: Node, budget: Budget, query: QueryDefaults, tables: tuple[Table, ...]) -> None:
+    """Groups of few units are left out by a selection, which needs a δ."""
+    ruled = next((table for table in tables if table.min_units > 1), None)
+    if ruled is None or (query.delta and _for_selection(budget)):
+        return
+    what = f"table {quoted(ruled.name)} has min_units, and {{}}: groups cannot be selected by their units"
+    mend = "leave the table out of the role's tables, or remove min_units"
+    if not budget.accountant.selects:
+        raise node.wrong(what.format(f"accountant {budget.accountant.value} has no delta to select with"), mend)
+    none = "query.delta is 0" if _for_selection(budget) else "no delta is kept for selection"
+    raise node.wrong(what.format(none), f"write: delta = 1e-9 in query, and a selection_share; or {mend}")
+
+
+def _selects_groups(tables: tuple[Table, ...]) -> bool:
+    """Return True if some groups are shown only where enough units are in them."""
+    return _has_private_keys(tables) or any(table.min_units > 1 for table in tables)
 
 
 def _has_private_keys(tables: tuple[Table, ...]) -> bool:

@@ -201,6 +201,7 @@ class Table:
         rows_per_unit: Rows of one unit that count.
         groups_per_unit: Groups that one unit may touch; at most max_rows.
         rows_per_group: Rows of one unit that count within a group; at most max_rows.
+        min_units: Groups of fewer units are not shown; 1 for no such rule.
         columns: The columns that exist for analysts, in the order of the policy.
     """
 
@@ -214,6 +215,7 @@ class Table:
     groups_per_unit: int | None
     rows_per_group: int | None
     columns: tuple[PolicyColumn, ...]
+    min_units: int = 1
 
     @property
     def relation(self) -> str:
@@ -307,6 +309,7 @@ class Policy:
 def _table_facts(table: Table) -> list[str]:
     via = table.unit_via and [table.unit_via.table, sorted(table.unit_via.on)]
     bounds = [table.rows_per_unit, table.groups_per_unit, table.rows_per_group]
+    bounds += [table.min_units] if table.min_units > 1 else []
     # The name comes first, so that sorting by these lists sorts by table.
     return [table.name, json.dumps([table.public, table.unit_key, via, bounds, [*map(_column_facts, table.columns)]])]
 

@@ -20,10 +20,12 @@ _TABLE: Shape = {
     "max_rows": "max_rows = 50",
     "max_groups": "max_groups = 10",
     "max_rows_per_group": "max_rows_per_group = 50",
+    "min_units": "min_units = 10",
     "columns": 'columns = { age = { type = "integer", lower = 0, upper = 110 } }',
 }
 _UNIT_VIA: Shape = {"table": 'table = "visits"', "on": 'on = { visit_id = "visit_id" }'}
-_OF_A_UNIT = ("unit_key", "unit_via", "max_rows", "max_groups", "max_rows_per_group")
+_COUNTS = ("max_rows", "max_groups", "max_rows_per_group", "min_units")
+_OF_A_UNIT = ("unit_key", "unit_via", *_COUNTS)
 _RESERVED_SCHEMAS = frozenset({"dpsql", "pg_catalog", "information_schema"})
 
 
@@ -56,7 +58,7 @@ def _table(name: str, node: Node, timezone: ZoneInfo) -> Table:
         raise node.wrong("neither unit_key nor unit_via says whose rows these are", mend)
     elif "unit_key" in keys and "max_rows" not in keys:
         raise node.wrong("max_rows is missing", "write: max_rows = N, the most rows of one unit that shall count")
-    counts = {key: keys[key].count(MAX_COUNT) for key in _OF_A_UNIT[2:] if key in keys}
+    counts = {key: keys[key].count(MAX_COUNT) for key in _COUNTS if key in keys}
     return Table(
         name=name,
         schema=_schema(name, node),
@@ -68,6 +70,7 @@ def _table(name: str, node: Node, timezone: ZoneInfo) -> Table:
         groups_per_unit=counts.get("max_groups"),
         rows_per_group=counts.get("max_rows_per_group"),
         columns=read_columns(keys["columns"], timezone) if "columns" in keys else (),
+        min_units=counts.get("min_units", 1),
     )
 
 
@@ -157,6 +160,7 @@ def _with_bounds(node: Node, table: Table, tables: dict[str, Table]) -> Table:
         rows_per_unit=max_rows,
         groups_per_unit=min(table.groups_per_unit or max_rows, max_rows),
         rows_per_group=min(table.rows_per_group or max_rows, max_rows),
+        min_units=max(link.min_units for link in chain),
     )
 
 

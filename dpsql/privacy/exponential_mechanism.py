@@ -2,6 +2,8 @@
 
 Rule 1: losses are integers, and a value is drawn with probability exactly proportional to exp(−loss/scale).
 Rule 2: what is chosen from is the whole grid, whatever is there; values that nothing lies at are one step among others.
+Rule 3: one more candidate is that there is no value. It weighs as much as the grid 19 times over where no row is, and
+less with each row.
 """
 
 import math
@@ -70,7 +72,9 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class RankChoice:
-    """Chooses a value of a grid for each group, with P[v] ∝ exp(−loss(v)/scale).
+    """Chooses a value of a grid for each group, or none, with P[v] ∝ size(v)·exp(−loss(v)/scale).
+
+    The size of each value is 1. None has 19 times the size of the grid, and a loss of max(below, above) a row.
 
     Guarantee: with losses that move by Δ at the most in each of the groups that one neighbouring step touches, each
         choice is (2Δ/scale)-DP, and of bounded range, so (Δ²/2·scale²)-zCDP: (2·L1/scale, 0)-DP and
@@ -80,7 +84,9 @@ class RankChoice:
         value, e at it and b above it moves the ends of a quantile's interval by below·a − above·(e + b) and
         below·(a + e) − above·b. Of an extreme, 2·inset + 1 or the number of rows, whichever is less, is taken off 2L:
         that is the larger of two numbers, which one unit moves by 2·cap at the most, and so does one in its place.
-    Reference: McSherry & Talwar 2007; Smith 2011 for quantiles; Cesar & Rogers 2021 for ε²/8-zCDP of
+        The loss of none moves by max(below, above)·cap at the most, also for one unit in another's place. Sizes do not
+        depend on data.
+    Reference: McSherry & Talwar 2007, also for sizes; Smith 2011 for quantiles; Cesar & Rogers 2021 for ε²/8-zCDP of
         mechanisms of bounded range ε (Dong, Durfee & Rogers 2020).
     """
 
@@ -105,6 +111,11 @@ class RankChoice:
         return self.upper - self.lower + 1
 
     @property
+    def nothing(self) -> int:
+        """What stands for no value: where no row is, it is chosen in 95 % of cases."""
+        return self.upper + 1
+
+    @property
     def inset(self) -> int:
         """Rows that may lie beyond an extreme: with fewer, the values beyond it all would together outweigh it."""
         return self.reach if self.rank.is_extreme else 0
@@ -119,11 +130,13 @@ class RankChoice:
         return math.ceil(missed / self.rank.total)
 
     def choose(self, values: NDArray[np.int64], counts: NDArray[np.int64]) -> int:
-        """Choose one value, of rows that lie at some values of the grid, in order, each with how many do."""
+        """Choose one value, of rows that lie at some values of the grid, in order, each with how many do, or none."""
         steps = self.steps(values, counts)
-        chosen = sampling.exponential(steps.losses, steps.sizes, self.scale)
-        first, size = steps.firsts[chosen], steps.sizes[chosen]
-        return first + sampling.below(size)
+        losses, sizes = (*steps.losses, self._loss_of_nothing(int(counts.sum()))), (*steps.sizes, self._size_of_nothing)
+        chosen = sampling.exponential(losses, sizes, self.scale)
+        if chosen == len(steps.firsts):
+            return self.nothing
+        return steps.firsts[chosen] + sampling.below(steps.sizes[chosen])
 
     def steps(self, values: NDArray[np.int64], counts: NDArray[np.int64]) -> "Steps":
         """The grid cut where the loss changes: at each value that rows lie at, and between them."""
@@ -142,6 +155,13 @@ class RankChoice:
                 losses.append(self._loss(below, here, total))
             below += here
         return Steps(tuple(firsts), tuple(sizes), tuple(losses))
+
+    @property
+    def _size_of_nothing(self) -> int:
+        return int((1 - _MISSED) / _MISSED) * self.values
+
+    def _loss_of_nothing(self, total: int) -> int:
+        return max(self.rank.below, self.rank.above) * total
 
     def _loss(self, below: int, here: int, total: int) -> int:
         rank, beyond = self.rank, total - below - here

@@ -131,7 +131,7 @@ def release(sql: str, *, keys: int = 0, inputs: tuple[PlannedInput, ...] = ()) -
     """A release of two cells with SQL of the test's own, in which tables stand by their names in engine SQL."""
     primitive = PlannedPrimitive(UNITS, None)  # type: ignore[arg-type]
     query = PrintedQuery(BoundedQuery(None, None, ()), sql)
-    return PlannedRelease(query, inputs, keys, (primitive,), None, None, None, False, sql)  # type: ignore[arg-type]
+    return PlannedRelease(query, inputs, keys, (primitive,), None, None, None, False, 1, sql)  # type: ignore[arg-type]
 
 
 def public(sql: str, width: int = 1) -> PublicRead:

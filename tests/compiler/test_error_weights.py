@@ -90,7 +90,7 @@ def primitive(kind: PrimitiveKind, grid: Grid | None = None) -> Primitive:
         ([SumEstimate(1, Fraction(1))], [0, 4, 0]),
         ([MeanEstimate(2, 0, GRID)], [Fraction(1, 3), 0, 1]),
         ([CountEstimate(0), MeanEstimate(2, 0, GRID)], [Fraction(4, 3), 0, 1]),
-        ([QuantileEstimate(1, Fraction(1)), BooleanEstimate(True, 0, 2)], [1, 1, 1]),
+        ([QuantileEstimate(1, GRID), BooleanEstimate(True, 0, 2)], [1, 1, 1]),
         ([VarianceEstimate("var_pop", 0, y=Moment(1, GRID), yy=Moment(2, GRID))], [1, 1, 1]),
     ],
 )

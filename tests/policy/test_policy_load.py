@@ -115,6 +115,39 @@ def test_bounds_follow_the_unit(tmp_path: Path) -> None:
     assert (orders.rows_per_unit, orders.groups_per_unit, orders.rows_per_group) == (4, 4, 4)
 
 
+MINIMUM = "max_rows = 25", "max_rows = 25\nmin_units = 10"
+
+
+def test_a_minimum_frequency_is_that_of_the_way_to_the_unit(tmp_path: Path) -> None:
+    assert {each.min_units for each in load(tmp_path, SMALL).tables} == {1}
+    least = {each.name: each.min_units for each in changed(tmp_path, MINIMUM).tables}
+    assert least == {"customers": 1, "sales.orders": 10, "items": 10, "shops": 1}
+    # δ is kept for it where no key is private.
+    public = ('city = { type = "text" }, ', "")
+    (none,), (kept,) = (changed(tmp_path, public, *each).roles for each in ((), (MINIMUM,)))
+    assert none.budget.selection_share == 0 and kept.budget.selection_share == Fraction(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("budget", "query", "says"),
+    [
+        ('epsilon = 1, accountant = "pure"', "", "accountant pure has no delta to select with"),
+        ('epsilon = 1, delta = 1e-6, accountant = "rdp"', "", "accountant rdp has no delta to select with"),
+        ("epsilon = 1, delta = 1e-6, selection_share = 0", "", "no delta is kept for selection"),
+        ("epsilon = 1, delta = 1e-6", ", delta = 0", "query.delta is 0"),
+    ],
+)
+def test_a_minimum_frequency_needs_a_delta(tmp_path: Path, budget: str, query: str, says: str) -> None:
+    role = ("budget = { epsilon = 1, delta = 1e-6 }", f"budget = {{ {budget} }}")
+    price = ("query = { epsilon = 0.1 }", f"query = {{ epsilon = 0.1{query} }}")
+    changed(tmp_path, role, price)
+    with pytest.raises(InvalidPolicy, match=says) as refused:
+        changed(tmp_path, role, price, MINIMUM)
+    assert 'table "sales.orders" has min_units' in str(refused.value)
+    alone = ("query = { epsilon = 0.1", 'tables = ["customers"]\nquery = { epsilon = 0.1')
+    assert changed(tmp_path, role, price, alone, MINIMUM).role("clerk") is not None
+
+
 def test_units_and_names(tmp_path: Path) -> None:
     policy = load(tmp_path, SMALL)
     orders, items, shops = table(policy, "sales.orders"), table(policy, "items"), table(policy, "shops")
@@ -301,6 +334,7 @@ COLUMN = 'sex = { type = "text", values = ["F", "M"] }'
         ("max_rows = 25", "max_rows = 26"),
         ("max_rows = 25", "max_rows = 25\nmax_groups = 9"),
         ("max_rows = 25", "max_rows = 25\nmax_rows_per_group = 4"),
+        MINIMUM,
         ('unit_key = "id"', 'unit_key = "ID"'),
         ('{ customer = "id" }', '{ customer = "ident" }'),
         ("[tables.shops]", "[tables.stores]"),

@@ -277,6 +277,7 @@ TABLES = [
             ("max_rows", "max_rows = 1"),
             ("max_groups", "max_groups = 1"),
             ("max_rows_per_group", "max_rows_per_group = 1"),
+            ("min_units", "min_units = 10"),
         ]
     ),
     Mistake("public = true", "public = 1", "tables.icd10.public", "true or false belongs here", "public = true"),

@@ -49,14 +49,14 @@ class Primitives:
         protected: The rows.
         contribution: What one unit may contribute.
         keys: The keys of the groups.
-        private_keys: True where groups have to be selected.
+        selects_groups: True where groups are shown only if enough units are in them.
         added: The primitives so far.
     """
 
     protected: Protected
     contribution: Contribution
     keys: tuple[Expr, ...] = ()
-    private_keys: bool = False
+    selects_groups: bool = False
     added: list[Primitive] = field(default_factory=list)
 
     @property
@@ -128,6 +128,7 @@ class Drawn:
         noises: The noise of each cell.
         threshold_primitive: The cell that is compared with a threshold, if one is.
         cutoff: The threshold.
+        least: A group that is shown has so many units at least.
         wide: The wide totals of cells over public groups, or over all rows.
         calibrates: Whether counts of groups are raised by the share of rows that bounding drops.
     """
@@ -137,6 +138,7 @@ class Drawn:
     cutoff: int
     wide: Mapping[int, WideCell] = field(default_factory=dict)
     calibrates: bool = False
+    least: int = 1
 
     @property
     def widths(self) -> list[float]:
@@ -148,11 +150,11 @@ class Drawn:
 
         Given that it is shown, a group that has the threshold's size or more is as large as y with twice the
         probability at the most: shown it is in half of the cases at least. Of a group below the threshold nothing is
-        known but that somebody is in it.
+        known but that it has the `least` units of a group that is shown.
         """
         least = added(self.noises[cell]).half_width(1 - _MISSED / 2)
         low = f"CAST(p{cell} AS DOUBLE) - {least!r}"
-        return f"CASE WHEN {low} >= {self.cutoff} THEN {low} ELSE 1 END"
+        return f"CASE WHEN {low} >= {self.cutoff} THEN {low} ELSE {self.least} END"
 
 
 @dataclass(frozen=True)

@@ -47,14 +47,20 @@ class _Carried:
         return Limits(Column(self.low), Column(self.high), self.sources)
 
 
-def with_margins(lowered: Lowered, fields: Fields) -> Lowered:
-    """Add the limits of a 95 % interval after each noisy column, an aggregate of protected rows or computed of such."""
+def with_margins(lowered: Lowered, fields: Fields, *, every: bool = True) -> Lowered:
+    """Add the limits of a 95 % interval after each noisy column, an aggregate of protected rows or computed of such.
+
+    Args:
+        lowered: The query.
+        fields: The source of further fields.
+        every: False to leave out columns of which the plan tells one error for all rows.
+    """
     relation, carrier = lowered.relation, _Carrier(fields)
     columns: list[tuple[str, Field]] = []
     limited: list[int] = []
     for name, field in lowered.columns:
         columns.append((name, field))
-        carried = carrier.carry(relation, field)
+        carried = carrier.carry(relation, field) if every or _differs_by_row(relation, field) else None
         if carried is None:
             continue
         relation = carried.relation
@@ -169,6 +175,12 @@ def _aggregated(relation: Release, field: Field) -> _Carried | None:
     if not found or relation.picks is not None or not FUNCTIONS[found[0].call.function].has_interval:
         return None
     return _Carried(relation, *found[0].limits, frozenset({(field, found[0].call)}))
+
+
+def _differs_by_row(relation: Relation, field: Field) -> bool:
+    """True of averages and the like, and of what is computed of noisy columns."""
+    found = origins(relation, field)
+    return not found or any(not FUNCTIONS[origin.call.function].even_interval for origin in found)
 
 
 def _is_even(relation: Filter | Sort | Distinct, field: Field) -> bool:

@@ -85,9 +85,9 @@ def _estimate(call: AggregateCall, primitives: Primitives) -> HistogramEstimate:
     Raises:
         PolicyViolation: Each count would be shown only if enough units are in it.
     """
-    if primitives.private_keys:
+    if primitives.selects_groups:
         raise PolicyViolation(
-            "HISTOGRAM needs public group keys, and these group keys are private",
+            "HISTOGRAM needs groups that are all shown, and these group keys are private, or the policy has min_units",
             hint="Group by the bucket too, with WIDTH_BUCKET, and count.",
         )
     if not isinstance(call.other, Literal) or not isinstance(call.other.value, int):

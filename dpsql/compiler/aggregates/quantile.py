@@ -24,7 +24,7 @@ from dpsql.compiler.aggregates.total import decimal_or_double
 from dpsql.compiler.dialects import POST_PROCESSING
 from dpsql.compiler.expressions.arrays import array_items
 from dpsql.compiler.ir.functions import PERCENTILES
-from dpsql.compiler.ir.nodes import AggregateCall, Cast, Expr, Literal, Protected
+from dpsql.compiler.ir.nodes import AggregateCall, Cast, Expr, Grid, Literal, Protected
 from dpsql.compiler.ir.primitives import Primitive, PrimitiveKind
 from dpsql.compiler.scope.lowering import Lowering, placeholder
 from dpsql.compiler.values.grids import decimal_places, grid_of
@@ -54,10 +54,10 @@ class _Chosen(Estimate):
 
 @dataclass(frozen=True)
 class QuantileEstimate(_Chosen):
-    """A grid value that was chosen by its rank, times the step."""
+    """A grid value that was chosen by its rank, times the step; NULL where none was chosen."""
 
     cell: int
-    step: Fraction
+    grid: Grid
 
     @property
     def cells(self) -> tuple[int, ...]:
@@ -66,11 +66,12 @@ class QuantileEstimate(_Chosen):
 
     def formula(self, sql_type: SqlType, prefix: str, drawn: Drawn | None, keys: int) -> Formula:
         """The value; an interval would cost further releases."""
-        return Formula(in_steps(self.cell, self.step, decimal_places(self.step), sql_type))
+        value = in_steps(self.cell, self.grid.step, decimal_places(self.grid.step), sql_type)
+        return Formula(f"CASE WHEN {_is_value(self.cell, self.grid)} THEN {value} END")
 
     def released_type(self, call: AggregateCall) -> SqlType:
         """Double precision where no number of digits is enough for the step."""
-        return decimal_or_double(call.type, self.step)
+        return decimal_or_double(call.type, self.grid.step)
 
     def error(self, noises: Sequence[CellMechanism], release: int) -> ColumnError:
         """The error in ranks."""
@@ -79,17 +80,17 @@ class QuantileEstimate(_Chosen):
 
 @dataclass(frozen=True)
 class QuantilesEstimate(_Chosen):
-    """An array of grid values that were chosen by their ranks, in order, times the step.
+    """An array of grid values that were chosen by their ranks, in order, times the step; NULL where one was not.
 
     Attributes:
         chosen: The cells.
         places: Which of the values in ascending order each one is; equal ranks are one cell.
-        step: What the values are multiples of.
+        grid: What the values are chosen from.
     """
 
     chosen: tuple[int, ...]
     places: tuple[int, ...]
-    step: Fraction
+    grid: Grid
 
     @property
     def cells(self) -> tuple[int, ...]:
@@ -98,17 +99,24 @@ class QuantilesEstimate(_Chosen):
 
     def formula(self, sql_type: SqlType, prefix: str, drawn: Drawn | None, keys: int) -> Formula:
         """The values, sorted, for a greater fraction has no lesser value: that brings none further off."""
-        element, digits = sql_type.element or SqlType.DOUBLE, decimal_places(self.step)
-        chosen = (in_steps(cell, self.step, digits, element) for cell in self.chosen)
+        element, step = sql_type.element or SqlType.DOUBLE, self.grid.step
+        chosen = (in_steps(cell, step, decimal_places(step), element) for cell in self.chosen)
         each = dict(zip(self.places, chosen, strict=True))
         values = ", ".join(each[place] for place in sorted(each))
         places = ", ".join(str(place + 1) for place in self.places)
-        return Formula(POST_PROCESSING.array(f"list_select(list_sort([{values}]), [{places}])"))
+        array = POST_PROCESSING.array(f"list_select(list_sort([{values}]), [{places}])")
+        known = " AND ".join(_is_value(cell, self.grid) for cell in dict.fromkeys(self.chosen))
+        return Formula(f"CASE WHEN {known} THEN {array} END")
 
     def error(self, noises: Sequence[CellMechanism], release: int) -> ColumnError:
         """The error in ranks of the value that is least exact."""
         errors = [_rank_error(noises[cell], release, self) for cell in self.chosen]
         return max(errors, key=lambda error: error.ranks or 0)
+
+
+def _is_value(cell: int, grid: Grid) -> str:
+    """Whether a value was chosen: what stands for none lies above the grid."""
+    return f"p{cell} <= {grid.upper}"
 
 
 def _rank_error(choice: CellMechanism, release: int, estimate: Estimate) -> ColumnError:
@@ -134,9 +142,9 @@ def _quantile(call: AggregateCall, primitives: Primitives) -> Estimate:
     primitive = Primitive(PrimitiveKind.RANK, argument_of(call), call.filter, primitives.cap, grid)
     cells = tuple(primitives.cell(replace(primitive, rank=rank)) for rank in _ranks_of(call))
     if not call.type.is_array:
-        return QuantileEstimate(cells[0], grid.step)
+        return QuantileEstimate(cells[0], grid)
     ascending = sorted(set(call.fractions))
-    return QuantilesEstimate(cells, tuple(ascending.index(each) for each in call.fractions), grid.step)
+    return QuantilesEstimate(cells, tuple(ascending.index(each) for each in call.fractions), grid)
 
 
 def _ranks_of(call: AggregateCall) -> tuple[Rank, ...]:

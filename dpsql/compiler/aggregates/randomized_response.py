@@ -125,7 +125,7 @@ class Responses:
         """The randomized answers that a release reads."""
         return cls(release, carried(release.aggregate, _randomized))
 
-    def check(self, *, private_keys: bool) -> None:
+    def check(self, *, selects_groups: bool) -> None:
         """Refuse what is not linear in the answers.
 
         Raises:
@@ -142,7 +142,7 @@ class Responses:
         plain = [used for key, used in zip(aggregate.keys, keys, strict=True) if not isinstance(key, Column)]
         self._refuse(frozenset().union(*plain))
         used = frozenset().union(*keys, *(self._used(part) for call in aggregate.aggregates for part in call.operands))
-        if used and (self.release.protected.rows_per_unit > 1 or (private_keys and any(keys))):
+        if used and (self.release.protected.rows_per_unit > 1 or (selects_groups and any(keys))):
             raise self._refusal(used, "max_rows = 1 in the policy, and public keys beside it: COUNT(*) … GROUP BY {0}")
         if sum(map(bool, keys)) > 1:
             raise self._refusal(used, "Group by one of them at a time.")
@@ -308,7 +308,8 @@ def debiased(
     answers = f"{several} * ({share} * {float(p * (1 - p))!r} + (1 - {share}) * {float(q * (1 - q))!r})"
     own = f"{_QUANTILE**2!r} * {answers}"
     if isinstance(output, ResponseEstimate) and output.is_share:
-        return Formula(share, _limits_of_share(output, (count, total), named(own), widths), columns)
+        limits = _limits_of_share(output, (count, total), named(own), widths)
+        return Formula(f"CASE WHEN {total} > 0 THEN {share} END", limits, columns)
     value = named(f"({count} - {float(q)!r} * {total}) / {float(p - q)!r}")
     plain = f"k{output.key} IS NULL" if isinstance(output, ResponseGroupEstimate) else "false"
     low, high = NO_LIMITS
@@ -349,7 +350,7 @@ def _limits_of_share(
     ends = ends if p > q else (ends[1], ends[0])
     inside = (f"greatest(least(({end} - {float(q)!r}) / {float(p - q)!r}, 1), 0)" for end in ends)
     low, high = (
-        f"CASE WHEN {total} > {of_total!r} THEN {text} ELSE {end} END"
+        f"CASE WHEN {total} > {of_total!r} THEN {text} WHEN {total} > 0 THEN {end} END"
         for text, end in zip(inside, ("0.0", "1.0"), strict=True)
     )
     return low, high

@@ -25,11 +25,23 @@ class ReleasedLeaf:
         release: The release, in its canonical form.
         estimates: Its aggregates.
         private_keys: True where its rows come in no order that SQL gives them.
+        selects_groups: True where rows are missing if too few units are in them; without keys there is a row of NULLs.
     """
 
     release: Release
     estimates: tuple[Estimate, ...]
     private_keys: bool
+    selects_groups: bool = False
+
+    @property
+    def lists_all(self) -> bool:
+        """True where all public groups have a row, also those without a unit."""
+        return bool(self.release.aggregate.keys) and self.release.picks is None and not self.selects_groups
+
+    @property
+    def may_be_hidden(self) -> bool:
+        """True where its one row may be missing."""
+        return not self.release.aggregate.keys and self.selects_groups
 
     def at(self, table: str, drawn: Drawn | None, written: Release) -> Leaf:
         """The leaf over a table of cells.
@@ -42,12 +54,14 @@ class ReleasedLeaf:
         aggregate = self.release.aggregate
         columns = {field: from_text(f"k{i}", field.type) for i, field in enumerate(aggregate.key_fields)}
         first: dict[str, str] = {}
+        if self.may_be_hidden:
+            table = f"(SELECT * FROM (SELECT 1 AS one) LEFT JOIN {table} ON TRUE)"
         places = enumerate(zip(aggregate.aggregate_fields, self.release.limits, strict=True))
         for (place, (value, limits)), call, estimate in zip(places, aggregate.aggregates, self.estimates, strict=True):
             formula = estimate.formula(estimate.released_type(call), f"s{place}_", drawn, len(aggregate.keys))
             first |= formula.columns
-            columns[value] = formula.value
-            columns |= zip(limits, formula.limits, strict=True)
+            made = [self._if_shown(text) for text in (formula.value, *formula.limits)]
+            columns |= zip((value, *limits), made, strict=True)
         keys = written.aggregate.key_fields
         order = ", ".join(f"{columns[field]} NULLS LAST" for field in keys)
         is_ordered = not self.private_keys and keys == aggregate.key_fields
@@ -56,6 +70,10 @@ class ReleasedLeaf:
         return Leaf(
             f"(SELECT * FROM {source}{behind})" if behind else source, tuple(columns[field] for field in written.fields)
         )
+
+    def _if_shown(self, text: str) -> str:
+        """A value, or NULL where the release's one row is not shown: some functions pass over NULLs."""
+        return f"CASE WHEN p0 IS NOT NULL THEN {text} END" if self.may_be_hidden else text
 
     def errors(self, noises: Sequence[CellMechanism], index: int) -> dict[Field, ColumnError]:
         """The error of each aggregate that is a number, and of the keys that were picked by one.

@@ -76,7 +76,10 @@ class SumEstimate(Estimate):
 
 @dataclass(frozen=True)
 class MeanEstimate(Estimate):
-    """(centre + sum / count) · step, within the grid's bounds; the sum is of distances from the centre."""
+    """(centre + sum / count) · step, within the grid's bounds; the sum is of distances from the centre.
+
+    It is NULL where the noisy count is not positive, as PostgreSQL has for no rows.
+    """
 
     kind: ClassVar[str] = "a mean"
     has_constant_error: ClassVar[bool] = False
@@ -105,17 +108,20 @@ class MeanEstimate(Estimate):
         return "a centred sum and a count"
 
     def formula(self, sql_type: SqlType, prefix: str, drawn: Drawn | None, keys: int) -> Formula:
-        """The mean, with Fieller's limits; where the count may be noise alone, every mean of the grid is left."""
-        grid = self.grid
-        mean = f"({grid.centre} + p{self.sum_cell} / CAST(greatest(p{self.count_cell}, 1) AS DOUBLE))"
-        value = times(self._inside(mean), grid.step)
+        """The mean, with Fieller's limits; where the count may be noise alone, every mean of the grid is left.
+
+        All are NULL where the count is not positive.
+        """
+        grid, total, count = self.grid, f"CAST(p{self.sum_cell} AS DOUBLE)", f"CAST(p{self.count_cell} AS DOUBLE)"
+        mean = f"{grid.centre} + {total} / {count}"
+        value = times(f"CASE WHEN {count} > 0 THEN {self._inside(mean)} END", grid.step)
         if drawn is None:
             return Formula(value)
         of_sum, of_count = drawn.widths[self.sum_cell], drawn.widths[self.count_cell]
-        total, count = f"CAST(p{self.sum_cell} AS DOUBLE)", f"CAST(p{self.count_cell} AS DOUBLE)"
         low, high = (
             times(
-                f"CASE WHEN {count} > {of_count!r} THEN {self._inside(f'{grid.centre} + {mean}')} ELSE {end} END",
+                f"CASE WHEN {count} > {of_count!r} THEN {self._inside(f'{grid.centre} + {mean}')} "
+                f"WHEN {count} > 0 THEN {end} END",
                 grid.step,
             )
             for mean, end in zip(

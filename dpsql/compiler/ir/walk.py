@@ -55,6 +55,11 @@ def nodes(relation: Relation) -> Iterator[Relation]:
         yield from nodes(part)
 
 
+def min_units(relation: Relation) -> int:
+    """The least units of a group that is shown, by the policy of the tables that a relation reads; 1 for any."""
+    return max((node.table.min_units for node in nodes(relation) if isinstance(node, UnitScan)), default=1)
+
+
 def expressions(relation: Relation) -> tuple[Expr, ...]:
     """The expressions that stand in a relation itself."""
     match relation:

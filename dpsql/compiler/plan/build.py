@@ -4,6 +4,7 @@ Rule: above the boundary everything is post-processing, run on released cells an
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dpsql.compiler.aggregates.base import ColumnError, Drawn, WideCell
 from dpsql.compiler.aggregates.provenance import origins
@@ -11,7 +12,8 @@ from dpsql.compiler.aggregates.release_leaf import text_leaf
 from dpsql.compiler.canonical.releases import Canonical
 from dpsql.compiler.dialects import POST_PROCESSING
 from dpsql.compiler.dialects.render import Leaf, Renderer
-from dpsql.compiler.ir.nodes import Field, Relation, Release, SystemScan
+from dpsql.compiler.ir.nodes import Aggregate, Field, Relation, Release, SystemScan
+from dpsql.compiler.ir.walk import nodes
 from dpsql.compiler.plan.priced import priced
 from dpsql.compiler.plan.public_reads import public_read
 from dpsql.compiler.plan.query_plan import (
@@ -29,7 +31,6 @@ from dpsql.compiler.scope.catalog import Catalog
 from dpsql.compiler.scope.lowering import Fields, Lowered
 from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.privacy.cost import Price
-from dpsql.privacy.selection import Threshold
 from dpsql.sqltypes import SqlType
 
 
@@ -72,7 +73,10 @@ def plan(sql: str, lowered: Lowered, catalog: Catalog, fields: Fields, settings:
     post_sql = _post_sql(lowered, Renderer(POST_PROCESSING, catalog.schema, catalog.policy, leaves))
     columns = _columns(lowered, drafts, releases)
     reads = (tuple(public), tuple(system))
-    return CompiledQuery(sql, columns, releases, *reads, post_sql, price, wide, lowered.limited, lowered.invented)
+    listed = {cut for cut, release in formed.items() if drafts.leaves[release][1].lists_all}
+    adds_up = any(isinstance(node, Aggregate) and listed.intersection(nodes(node)) for node in nodes(lowered.relation))
+    query = CompiledQuery(sql, columns, releases, *reads, post_sql, price, wide, lowered.limited, lowered.invented)
+    return replace(query, adds_up_listed=adds_up)
 
 
 def _post_sql(lowered: Lowered, renderer: Renderer) -> str:
@@ -101,16 +105,16 @@ def _width(error: ColumnError) -> float:
 
 def _drawn(index: int, releases: Sequence[PlannedRelease], wide: Sequence[WideTotal], settings: QuerySettings) -> Drawn:
     planned = releases[index]
-    cutoff = planned.selection.cutoff if isinstance(planned.selection, Threshold) else 0
+    cutoff = planned.smallest_likely or 0
     # The groups that a selection shows do not add up to all that there are.
     totals = {
         total.cell: WideCell(f"r{total.wide}", total.wide_cell, releases[total.wide].primitives[total.wide_cell].noise)
         for total in wide
-        if total.release == index and not planned.private_keys
+        if total.release == index and planned.selection is None
     }
     noises = tuple(primitive.noise for primitive in planned.primitives)
     calibrates = settings.calibrate and planned.contribution.grouped
-    return Drawn(noises, planned.threshold_primitive, cutoff, totals, calibrates)
+    return Drawn(noises, planned.threshold_primitive, cutoff, totals, calibrates, planned.min_units)
 
 
 def _outgoing(name: str, sql_type: SqlType) -> str:

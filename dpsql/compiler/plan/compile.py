@@ -87,8 +87,8 @@ def _compiled(
 ) -> CompiledQuery:
     try:
         lowered, fields = lower(tree, catalog, parameters, constants, statement.sql, statement.offset)
-        if settings.intervals:
-            lowered = with_margins(lowered, fields)
+        if settings.intervals or settings.row_intervals:
+            lowered = with_margins(lowered, fields, every=settings.intervals)
         if has_no_rows(lowered.relation):
             lowered = without_rows(lowered)
         compiled = plan(statement.sql, lowered, catalog, fields, settings)

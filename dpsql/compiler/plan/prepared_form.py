@@ -19,7 +19,7 @@ from dpsql.compiler.dialects import DIALECTS
 from dpsql.compiler.dialects.dialect import standard_name
 from dpsql.compiler.dialects.render import Leaf
 from dpsql.compiler.ir.nodes import Relation, Release
-from dpsql.compiler.ir.primitives import UNITS, Contribution
+from dpsql.compiler.ir.primitives import UNITS, Contribution, PrimitiveKind
 from dpsql.compiler.plan.pricing import Calibrated, Unpriced, error_ratio
 from dpsql.compiler.scope.catalog import Catalog
 from dpsql.compiler.scope.lowering import Fields
@@ -36,6 +36,11 @@ class PreparedForm:
     query: PrintedQuery
     unpriced: Unpriced
 
+    @property
+    def loses_of_sums(self) -> bool:
+        """True where values are added up: over a table, a unit's sum of all rows is clamped, and no row is left out."""
+        return any(primitive.kind is PrimitiveKind.SUM for primitive in self.unpriced.primitives)
+
 
 @dataclass(frozen=True)
 class PreparedForms:
@@ -49,6 +54,7 @@ class PreparedForms:
         self,
         release: Release,
         bounding: Bounding,
+        unpriced: Unpriced,
         estimates: tuple[Estimate, ...],
         leaves: Mapping[Relation, Leaf],
         groups: int | None,
@@ -58,6 +64,7 @@ class PreparedForms:
         Args:
             release: The release.
             bounding: How it is bounded without a copy.
+            unpriced: What it draws noise for without a copy.
             estimates: What is made of its cells.
             leaves: Where the engine finds what is made first.
             groups: How many public groups there are; None where they are private, or where there are none.
@@ -72,7 +79,7 @@ class PreparedForms:
         if (self.settings.max_rows, self.settings.max_groups, self.settings.max_rows_per_group) != (None, None, None):
             return "the bounds that were set are narrower than the copy's"
         contribution = _contribution(found.copy.rows_per_unit, bool(bounding.keys), groups)
-        primitives = Primitives(release.protected, contribution, bounding.keys, bounding.counts_units)
+        primitives = Primitives(release.protected, contribution, bounding.keys, unpriced.selects)
         try:
             same = tuple(estimate_of(call, primitives) for call in release.aggregate.aggregates) == estimates
         except QueryTooComplex:
@@ -82,8 +89,9 @@ class PreparedForms:
             return "distinct values and values chosen by rank are bounded unit by unit"
         if not same or len(drawn) != len(bounding.primitives) or (UNITS in drawn) != (UNITS in bounding.primitives):
             return "other cells would be needed than without it"
-        unpriced = Unpriced(drawn, contribution, bounding.counts_units, error_weights(drawn, estimates))
-        return self._over(found, bounding, unpriced, leaves)
+        weights = error_weights(drawn, estimates)
+        over_copy = replace(unpriced, primitives=drawn, contribution=contribution, weights=weights)
+        return self._over(found, bounding, over_copy, leaves)
 
     def _over(
         self, found: PreparedRead, bounding: Bounding, unpriced: Unpriced, leaves: Mapping[Relation, Leaf]
@@ -126,4 +134,5 @@ def read_form(
         return None, f"not from a prepared copy: {told}"
     columns = ", ".join(standard_name(column) for column in copied.on_grid)
     values = f", with the values of {columns} on their grid" if columns else ""
-    return copied, f'from the prepared copy of "{copied.table}"{values}: {told}'
+    lost = "; its sums lack the rows that the copy left out" if copied.loses_of_sums else ""
+    return copied, f'from the prepared copy of "{copied.table}"{values}: {told}{lost}'

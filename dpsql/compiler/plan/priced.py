@@ -76,6 +76,7 @@ def _release(
         drawn.threshold_primitive,
         draft.unpriced.contribution,
         draft.unpriced.private_keys,
+        draft.unpriced.min_units,
         hashlib.sha256(identity.encode()).hexdigest(),
         form,
     )

@@ -33,8 +33,9 @@ class Unpriced:
     Attributes:
         primitives: Its cells.
         contribution: What one unit may contribute.
-        private_keys: True where its groups have to be selected.
+        private_keys: True where data tells which groups there are.
         weights: How much the noise of each primitive is seen.
+        min_units: Groups of fewer units are not shown.
         is_wide: True where it tells what the bounds of another release drop.
     """
 
@@ -42,7 +43,13 @@ class Unpriced:
     contribution: Contribution
     private_keys: bool
     weights: tuple[Fraction, ...]
+    min_units: int = 1
     is_wide: bool = False
+
+    @property
+    def selects(self) -> bool:
+        """True where groups are shown only if enough units are in them."""
+        return self.private_keys or self.min_units > 1
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,7 @@ class Calibrated:
 
     Attributes:
         primitives: The cells with their noise.
-        selection: How private groups are kept; None where all groups are public.
+        selection: Which groups are kept, by their units; None where all are.
         threshold_primitive: The primitive whose noisy cell the selection cuts off; None for a selection of its own.
     """
 
@@ -118,7 +125,7 @@ class Pricing:
             weights += [*self._weights(release, selects), *[Fraction(1)] * selects]
             apart += [release.is_wide] * (len(release.primitives) + selects)
             deltas += [noise_delta] * len(release.primitives) + [Fraction(1)] * selects
-            if release.private_keys and not selects:
+            if release.selects and not selects:
                 deltas[-1] = Fraction(1)
         parts = split(self.price, self._proportions(weights, apart), deltas) if weights else ()
         calibrated = []
@@ -137,7 +144,7 @@ class Pricing:
 
         Where Gaussians convert, a primitive spends the δ of its share, so there a selection always has one.
         """
-        return release.private_keys and (self._converts or UNITS not in release.primitives)
+        return release.selects and (self._converts or UNITS not in release.primitives)
 
     def _proportions(self, weights: Sequence[Fraction], apart: Sequence[bool]) -> tuple[Fraction, ...]:
         """What is seen in the answer shares most of the price; wide totals have a part set apart."""
@@ -150,7 +157,7 @@ class Pricing:
     @staticmethod
     def _weights(release: Unpriced, selects: bool) -> list[Fraction]:
         """How much each primitive matters; a count that decides which groups there are is seen in that, too."""
-        decides = release.private_keys and not selects
+        decides = release.selects and not selects
         pairs = zip(release.primitives, release.weights, strict=True)
         return [weight + 1 if decides and primitive == UNITS else weight for primitive, weight in pairs]
 
@@ -161,7 +168,7 @@ class Pricing:
             )
             for primitive, share in zip(release.primitives, map(self._for_noise, shares), strict=False)
         )
-        if not release.private_keys:
+        if not release.selects:
             return Calibrated(primitives, None, None)
         return Calibrated(primitives, *self._selection(release, primitives, shares))
 
@@ -172,6 +179,11 @@ class Pricing:
         self, release: Unpriced, primitives: tuple[PlannedPrimitive, ...], shares: tuple[Share, ...]
     ) -> tuple[Selection, int | None]:
         share = shares[-1]
+        if share.delta == 0 and not release.private_keys:
+            raise PolicyViolation(
+                f"delta is 0, and groups of fewer than {release.min_units} units, which are not shown, need one",
+                hint="Run SET dpsql.delta = 1e-9",
+            )
         if share.delta == 0:
             raise PolicyViolation(
                 "these group keys are private, and delta is 0: private groups cannot be selected",

@@ -65,10 +65,11 @@ class PlannedRelease:
         inputs: What is made before it.
         keys: Number of group keys.
         primitives: The cells with their noise.
-        selection: How private groups are kept; None where all groups are public.
+        selection: Which groups are kept, by their units; None where all are.
         threshold_primitive: The primitive whose noisy cell the selection cuts off; None for a selection of its own.
         contribution: What one unit may contribute.
-        private_keys: True where a group is shown only if it passes the selection.
+        private_keys: True where data tells which groups there are.
+        min_units: Groups of fewer units are not shown: the selection counts a group's units from there.
         key: Names this release for reuse: equal keys are equal computations on equal data and equal inputs.
         form: Whether its rows are those of a prepared copy, and why; None where nothing was prepared.
     """
@@ -81,6 +82,7 @@ class PlannedRelease:
     threshold_primitive: int | None
     contribution: Contribution
     private_keys: bool
+    min_units: int
     key: str
     form: str | None = None
 
@@ -93,14 +95,26 @@ class PlannedRelease:
     def limits_groups(self) -> bool:
         """True where the noise is made for so many groups of a unit, and not for its rows in whatever groups."""
         rows = self.contribution.rows_per_unit
-        if rows is None or self.contribution.groups_per_unit < rows or self.private_keys:
+        if rows is None or self.contribution.groups_per_unit < rows or self.selection is not None:
             return True
         return any(planned.primitive.counts_units for planned in self.primitives)
 
     @property
-    def in_blocks(self) -> bool:
-        """True where each group is kept or dropped by itself, so that its groups may be released block by block."""
+    def smallest_likely(self) -> int | None:
+        """The least number of units with which a group is shown about every second time; None where all are shown."""
         if self.selection is None:
+            return None
+        selection = self.selection
+        counted = selection.cutoff if isinstance(selection, Threshold) else selection.smallest_likely
+        return counted + self.min_units - 1
+
+    @property
+    def in_blocks(self) -> bool:
+        """True where each group is kept or dropped by itself, so that its groups may be released block by block.
+
+        Public groups come in their order, all at once.
+        """
+        if not self.private_keys:
             return False
         bounds = self.contribution
         # Where SQL does not limit a unit's groups, their number is compared with the limit: all are wanted at once.
@@ -167,6 +181,7 @@ class CompiledQuery:
         wide_totals: The totals that tell how much bounding drops, in the order of their cells.
         limited: Places of the columns that are followed by the two limits of their 95 % interval.
         invented: Whether the rows are made up of the policy's bounds and domains.
+        adds_up_listed: Whether post-processing aggregates rows of public groups, of which some may have no unit.
     """
 
     sql: str
@@ -179,6 +194,7 @@ class CompiledQuery:
     wide_totals: tuple[WideTotal, ...] = ()
     limited: tuple[int, ...] = ()
     invented: bool = False
+    adds_up_listed: bool = False
 
     @property
     def ends(self) -> frozenset[int]:

@@ -197,6 +197,13 @@ class Tree:
         """The prepared copies that rows are read from."""
         return [each for each in self.readings if isinstance(each, PreparedTable)]
 
+    @property
+    def min_units(self) -> int:
+        """The least units of a group that may be shown, by the tables that rows are read from, or are copied from."""
+        copied = [name for name, copy in self._catalog.schema.copies.items() if copy in self.copies]
+        tables = [*self.readings, *map(self._catalog.policy.table, copied)]
+        return max((each.min_units for each in tables if isinstance(each, Table)), default=1)
+
     def _read_by_rows(self) -> Iterator[Reading]:
         expressions = [*self.rows.keys, *(each for value in self.rows.values for each in _expressions(value))]
         subqueries = [relation for expression in expressions for relation in relations_in(expression)]

@@ -20,6 +20,7 @@ from dpsql.compiler.dialects.render import Leaf, Renderer
 from dpsql.compiler.ir.nodes import Call, Cast, Expr, Protected, Relation, Release
 from dpsql.compiler.ir.primitives import Contribution, Primitive
 from dpsql.compiler.ir.schema import InputTable
+from dpsql.compiler.ir.walk import min_units
 from dpsql.compiler.plan.prepared_form import PreparedForm, PreparedForms
 from dpsql.compiler.plan.pricing import Unpriced
 from dpsql.compiler.plan.public_reads import public_read
@@ -105,25 +106,27 @@ class Drafts:
         protected, keys = release.protected, release.aggregate.keys
         domain = enumerate_keys(keys, protected.relation, self.catalog, self.fields) if keys else None
         listed, groups = domain if domain is not None else (None, None)
-        private = bool(keys) and domain is None
+        private, least = bool(keys) and domain is None, min_units(release.aggregate)
         inputs, leaves = self._inputs(made_first(release.aggregate, listed))
         contribution = self._contribution(release, groups, settings)
-        primitives = Primitives(protected, contribution, keys, private)
-        estimates = self._estimates(release, primitives, private)
+        primitives = Primitives(protected, contribution, keys, selects_groups=private or least > 1)
+        estimates = self._estimates(release, primitives)
         drawn = tuple(primitives.added)
-        if domain is not None and release.picks is None:
+        # Public keys alone are listed without a protected row, and tell of no unit.
+        least = least if drawn or private else 1
+        if domain is not None and release.picks is None and least == 1:
             contribution = in_any_groups(contribution, drawn, groups, protected, settings)
         bounds = bounds_of(protected.relation)
         fine = any(_is_fine(key, bounds) for key in keys)
-        unpriced = Unpriced(drawn, contribution, private, error_weights(drawn, estimates), is_wide)
-        bounding = Bounding(protected, keys, drawn, contribution, listed, fine, private)
+        unpriced = Unpriced(drawn, contribution, private, error_weights(drawn, estimates), least, is_wide)
+        bounding = Bounding(protected, keys, drawn, contribution, listed, fine, unpriced.selects)
         # A copy has lost the rows that a wide total is there to count.
         forms = PreparedForms(self.catalog, self.fields, settings)
-        copied = None if is_wide else forms.of(release, bounding, estimates, leaves, groups)
+        copied = None if is_wide else forms.of(release, bounding, unpriced, estimates, leaves, groups)
         schema, policy = self.catalog.schema, self.catalog.policy
         query = printed(rewrite(bounding, leaves), DIALECTS[schema.engine], schema, policy)
         index = self._index(Draft(query, inputs, len(keys), unpriced, copied))
-        return index, unpriced, ReleasedLeaf(release, estimates, private)
+        return index, unpriced, ReleasedLeaf(release, estimates, private, unpriced.selects)
 
     def _add_wide_totals(self, index: int, unpriced: Unpriced, leaf: ReleasedLeaf) -> None:
         """Bound the wide totals of a release, if its role buys them and bounding may drop some of its rows."""
@@ -167,15 +170,15 @@ class Drafts:
         one_list = in_one_group(protected, keys, schema)
         return of_lists(release, lists, size, settings, one_list=one_list)
 
-    def _estimates(self, release: Release, primitives: Primitives, private: bool) -> tuple[Estimate, ...]:
+    def _estimates(self, release: Release, primitives: Primitives) -> tuple[Estimate, ...]:
         """What is made of the cells, which are added to the list."""
         calls = release.aggregate.aggregates
         responses = Responses.of(release)
-        responses.check(private_keys=private)
+        responses.check(selects_groups=primitives.selects_groups)
         if release.picks is None:
             return tuple(responses.estimate(primitives, call) for call in calls)
-        if private or not release.aggregate.keys:
-            raise _nothing_public()
+        if primitives.selects_groups or not release.aggregate.keys:
+            raise _nothing_public(min_units(release.aggregate))
         responses.refuse_picks()
         places = Places(release.picks.count, release.picks.least)
         return tuple(picked(call, places, primitives) for call in calls)
@@ -222,7 +225,12 @@ class Drafts:
         return self.leaves[release][1].at(f"r{releases.index(index)}", None, release)
 
 
-def _nothing_public() -> PolicyViolation:
+def _nothing_public(least: int) -> PolicyViolation:
+    if least > 1:
+        return PolicyViolation(
+            f"MODE() may show a value that fewer than {least} units have",
+            hint="Group by the value, too, and count: groups of fewer units are left out.",
+        )
     return PolicyViolation(
         "the values to choose from are not public",
         hint="Use columns whose domain the policy declares, or count by group: private groups are then selected.",

@@ -222,9 +222,11 @@ def _check_groups(release: PlannedRelease, tree: Tree) -> None:
 
 
 def _check_selection(release: PlannedRelease, tree: Tree, moves: list[Moves], adjacency: Adjacency) -> None:
-    if release.private_keys != (release.selection is not None):
-        raise GuaranteeMismatch("private groups need a selection, and public ones none")
-    if not release.private_keys:
+    if release.min_units < tree.min_units:
+        raise GuaranteeMismatch("groups of fewer units would be shown than the policy lets be")
+    if (release.private_keys or release.min_units > 1) != (release.selection is not None):
+        raise GuaranteeMismatch("private groups, and those of few units, need a selection, and others none")
+    if release.selection is None:
         return
     groups = max(tree.counted_groups(), release.contribution.groups_per_unit)
     touched = groups * (2 if adjacency is Adjacency.SUBSTITUTE else 1)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from dpsql.compiler.aggregates.mode import picked_groups
 from dpsql.compiler.aggregates.registry import FUNCTIONS
 from dpsql.compiler.ir.nodes import Column, Expr, Field, Order, Picks, Relation, Release
-from dpsql.compiler.ir.walk import fields_in, relations_in, windows_in
+from dpsql.compiler.ir.walk import fields_in, min_units, relations_in, windows_in
 from dpsql.compiler.scope.catalog import Catalog
 from dpsql.compiler.scope.lowering import Fields
 from dpsql.compiler.values.domain import enumerate_keys
@@ -77,7 +77,7 @@ def _is_worth_it(count: int, release: Release, catalog: Catalog, fields: Fields)
     """True where picks of public keys are better than noisy counts, by policy and SQL alone."""
     protected = release.protected
     domain = enumerate_keys(release.aggregate.keys, protected.relation, catalog, fields)
-    if domain is None:
+    if domain is None or min_units(release.aggregate) > 1:
         return False
     (score,) = release.aggregate.aggregates
     of_units = score.distinct and score.argument is not None and protected.is_unit_or_null(score.argument)

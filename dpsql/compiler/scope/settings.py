@@ -20,6 +20,7 @@ class QuerySettings:
         max_error_ratio: How many times as large the error may be where rows are read from a prepared copy.
         wide_totals: True to buy the totals that tell how much bounding drops, where the role has a share for them.
         calibrate: True to raise counts by the share of rows that bounding drops.
+        row_intervals: True to add limits, as `intervals` does, beside columns that have no one error for all rows.
         now: What now() and CURRENT_DATE mean; a constant of the query, with a time zone.
     """
 
@@ -34,3 +35,4 @@ class QuerySettings:
     max_error_ratio: Fraction = Fraction(1)
     wide_totals: bool = True
     calibrate: bool = True
+    row_intervals: bool = False
