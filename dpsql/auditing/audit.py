@@ -10,18 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import reduce
+from functools import cache, reduce
 from pathlib import Path
-
-import numpy as np
 
 from dpsql.auditing import checks
 from dpsql.auditing.classes import QueryClass, query_classes
-from dpsql.auditing.likelihood import Cells
 from dpsql.auditing.neighbours import RESIDENTS, NotAuditable, WorldRows, Worlds, neighbours, worlds
 from dpsql.auditing.served import served
 from dpsql.auditing.stack import Stack
-from dpsql.auditing.verdict import Finding, Seen, judge
+from dpsql.auditing.transcript import Pair, Transcript
+from dpsql.auditing.verdict import Finding, Seen, Trials, judge
 from dpsql.backends import open_backend
 from dpsql.policy import Policy
 from dpsql.privacy.cost import Accountant
@@ -153,12 +151,15 @@ def _findings(
     extent: Extent,
     error: float,
 ) -> Iterator[Finding]:
-    one, other = (written(made, rows) for rows in neighbours(made))
-    # A query without groups is about one unit; there are few others, so that it can be asked often.
-    small = replace(made, units=_FEW_UNITS)
-    few = [written(small, replace(rows, name=f"few_{rows.name}")) for rows in neighbours(small)]
+    @cache
+    def databases(whole: bool) -> tuple[Worlds, tuple[str, str]]:
+        # A query without groups is about one unit; there are few others, so that it can be asked often.
+        of, name = (replace(made, units=_FEW_UNITS), "few_{}") if whole else (made, "{}")
+        one, other = (written(of, replace(rows, name=name.format(rows.name))) for rows in neighbours(of))
+        return of, (one, other)
+
     for each in asked:
-        of, (with_units, without) = (small, few) if each.query.is_whole else (made, [one, other])
+        of, (with_units, without) = databases(each.query.is_whole)
         # A ledger for each: the δ of selections is large, and would use up the budget of all.
         with (
             Stack(of, with_units, folder, each.accountant, delta=each.query.delta) as there,
@@ -166,13 +167,19 @@ def _findings(
         ):
             yield _judged(each, (there, away), extent, error)
     if extent.wants("reuse"):
-        yield checks.reuse(made, folder, (one, other), extent.runs, error)
+        yield checks.reuse(made, folder, databases(False)[1], extent.runs, extent.draws // made.units, error)
     if extent.wants("failure"):
-        yield checks.failure(made, folder, (one, other))
-    without_unit = [table for table in made.protected if extent.wants(checks.nobody_name(table))]
+        yield checks.failure(made, folder, databases(False)[1])
+    without_unit = [table for table in made.protected if extent.wants(checks.orphans_name(table))]
     if without_unit:
-        lost = written(made, replace(neighbours(made)[1], name="nobody", nobody=True))
-        yield from checks.nobody(made, folder, (lost, other), without_unit, extent.single_runs, error)
+        lost = written(made, replace(neighbours(made)[1], name="orphans", orphans=True))
+        yield from checks.orphans(made, folder, (lost, databases(False)[1][1]), without_unit, extent.single_runs, error)
+
+
+def _transcript(stacks: tuple[Stack, Stack], trials: Trials) -> Transcript:
+    """The releases in which each unit has groups of its own; a side that was refused an answer has fewer."""
+    pairs = (Pair(sides, trials.keys) for sides in zip(*(stack.exact for stack in stacks), strict=False))
+    return Transcript(tuple(pair for pair in pairs if pair.sides[0].lies_in(trials.keys)))
 
 
 def _runs_of(delta: Fraction | None) -> int:
@@ -185,18 +192,22 @@ def _judged(asked: _Asked, stacks: tuple[Stack, Stack], extent: Extent, error: f
     runs = extent.single_runs if each.is_whole else min(extent.runs, _runs_of(each.delta))
     times = max(3, int(extent.draws * each.share) // max(1, len(each.trials.keys)))
     seen: list[list[Seen]] = []
-    drawn: list[Cells] = []
-    size = 0
     for stack in stacks:
         stack.configure(asked.mechanism, asked.epsilon, each.settings)
-        if each.by_size and not size:
-            size = min(RESIDENTS, max(1, stack.shown_at(each.sql[0].format(1)) - 1))
-        asks = [sql.format(size) if each.by_size else sql for sql in each.sql]
+        asks = each.sql
+        if each.residents is not None:
+            residents = each.residents(stack.selection(each.sql[0].format(1, 1)))
+            asks = tuple(sql.format(*(min(RESIDENTS, most) for most in residents)) for sql in each.sql)
         seen.append([reduce(Seen.beside, map(stack.ask, asks)) for _ in range(runs)])
-        if extent.draws:
-            of = [exact.drawn(each.trials.keys, times) for exact in stack.exact]
-            nothing = np.empty((times, max(1, len(each.trials.keys)), 1, 0))
-            drawn.append(np.concatenate([cells for cells in of if cells is not None] or [nothing], axis=3))
+    transcript = _transcript(stacks, each.trials)
     name = f"{asked.mechanism}, {asked.accountant.value}"
-    further = (drawn[0], drawn[1]) if extent.draws else None
-    return judge(each.name, name, each.trials, (seen[0], seen[1]), error, drawn=further, of_delta=each.of_delta)
+    return judge(
+        each.name,
+        name,
+        each.trials,
+        (seen[0], seen[1]),
+        error,
+        transcript=transcript,
+        times=times,
+        of_delta=each.of_delta,
+    )

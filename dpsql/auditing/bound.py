@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 _CUTS = 64
 """Cuts that are tried of one feature, and single values."""
+_DOUBT = 2.0
+"""Standard errors by which an event may be less telling than where it was chosen."""
 _STEPS = 60
 _TERMS = 4096
 """Terms of a tail that are added up one by one."""
@@ -141,14 +143,15 @@ def bound_of(
 
 def _best(sides: tuple[Outcomes, Outcomes], trials: int, least: Least, error: float) -> OutcomeSet | None:
     """The event that promises most of as many trials as will be counted, if any promises something."""
-    width = NormalDist().inv_cdf(1 - min(error, 0.5) / 2)
+    chosen_on = min(side.trials for side in sides)
+    width = NormalDist().inv_cdf(1 - min(error, 0.5) / 2) / math.sqrt(4 * trials) + _DOUBT / math.sqrt(4 * chosen_on)
     best, event = 0.0, None
     for feature in dict.fromkeys((*sides[0].features, *sides[1].features)):
         for relation, value, hits in _candidates(sides[0].of(feature), sides[1].of(feature)):
             for swapped in (False, True):
                 shares = [count / side.trials for count, side in zip(hits, sides, strict=True)]
                 likely, rare = shares[::-1] if swapped else shares
-                promise = least(_moved(likely, -width, trials), _moved(rare, width, trials))
+                promise = least(_moved(likely, -width), _moved(rare, width))
                 if promise > best:
                     best, event = promise, OutcomeSet(feature, relation, value, swapped)
     return event
@@ -161,7 +164,7 @@ def _candidates(one: Values, other: Values) -> Iterator[tuple[str, float, tuple[
     common = values[np.argsort(-counts, kind="stable")[:_CUTS]]
     sides = [np.sort(side[~np.isnan(side)]) for side in (one, other)]
     finite = np.sort(np.concatenate(sides))
-    cuts = np.unique(finite[:: max(1, len(finite) // _CUTS)])
+    cuts = np.unique(finite[_places(len(finite))]) if len(finite) else finite
     below, up_to = ([np.searchsorted(side, cuts, how) for side in sides] for how in ("left", "right"))
     for value in common:
         hits = [int(np.count_nonzero(_holds(side, "=", value))) for side in (one, other)]
@@ -171,13 +174,19 @@ def _candidates(one: Values, other: Values) -> Iterator[tuple[str, float, tuple[
         yield "<=", float(cut), (int(up_to[0][place]), int(up_to[1][place]))
 
 
+def _places(size: int) -> NDArray[np.intp]:
+    """Places in an order of so many, close to each other at both ends: the best event may be rare."""
+    odds = np.linspace(-math.log(size), math.log(size), _CUTS)
+    found: NDArray[np.intp] = np.minimum(size - 1, size / (1 + np.exp(-odds))).astype(np.intp)
+    return found
+
+
 def _holds(values: Values, relation: str, wanted: float) -> NDArray[np.bool_]:
     if relation == "=":
         return np.isnan(values) if math.isnan(wanted) else values == wanted
     return values >= wanted if relation == ">=" else values <= wanted
 
 
-def _moved(share: float, width: float, trials: int) -> float:
-    """About the limit of a share that so many trials would give; arcs of roots have nearly one variance."""
-    arc = math.asin(math.sqrt(min(1.0, share + (1 / trials if width > 0 else 0)))) + width / math.sqrt(4 * trials)
-    return math.sin(min(math.pi / 2, max(0.0, arc))) ** 2
+def _moved(share: float, width: float) -> float:
+    """A share moved by so much of an arc: arcs of roots have nearly one variance, of 1/4 a trial."""
+    return math.sin(min(math.pi / 2, max(0.0, math.asin(math.sqrt(share)) + width))) ** 2

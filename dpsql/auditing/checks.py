@@ -1,4 +1,4 @@
-"""checks: what the ledger has to do with it: answers had again, failures after a charge; and rows of nobody."""
+"""checks: what the ledger has to do with it: reused answers, failures after a charge; and rows without a unit."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -12,6 +12,7 @@ from dpsql.auditing.claims import Claim, claims
 from dpsql.auditing.classes import own_groups, source_of
 from dpsql.auditing.neighbours import MAX_EPSILON, PROBE, Worlds
 from dpsql.auditing.stack import Stack
+from dpsql.auditing.transcript import Pair, Transcript
 from dpsql.auditing.verdict import Finding, Seen, Trials, judge
 from dpsql.backends import Backend, ExactRows, open_backend
 from dpsql.errors import BackendFailure
@@ -25,23 +26,26 @@ _LAPLACE, _BUDGET = "laplace", Accountant.BASIC
 _ONE_GROUP = (("dpsql.max_groups", "1"),)
 
 
-def reuse(worlds: Worlds, folder: Path, urls: tuple[str, str], runs: int, error: float) -> Finding:
+def reuse(worlds: Worlds, folder: Path, urls: tuple[str, str], runs: int, times: int, error: float) -> Finding:
     """Ask twice for one price, then again of another version of the data: two equal answers, and one that is paid."""
     table = worlds.protected[0]
     faults: list[str] = []
     sides: list[list[Seen]] = []
+    exact = []
     for url, following in (urls, urls[::-1]):
         with ExitStack() as held:
             stack = held.enter_context(Stack(worlds, url, folder, _BUDGET))
             stack.configure(_LAPLACE, Fraction(1), (*_ONE_GROUP, ("dpsql.reuse", "on")))
             sides.append([_twice(stack, _numbered(table, run), faults) for run in range(runs)])
+            exact.append(stack.exact[-1])
             other = Stack(worlds, following, folder, _BUDGET, version="another", ledger=stack.ledger_file)
             held.enter_context(other)
             other.configure(_LAPLACE, Fraction(1), (*_ONE_GROUP, ("dpsql.reuse", "on")))
             if other.ask(_numbered(table, 0)).price == Spent.zero():
                 faults.append("an answer of another version of the data is given for nothing")
     trials = Trials(own_groups(worlds))
-    finding = judge("reuse", _LAPLACE, trials, (sides[0], sides[1]), error)
+    transcript = Transcript((Pair((exact[0], exact[1]), trials.keys),))
+    finding = judge("reuse", _LAPLACE, trials, (sides[0], sides[1]), error, transcript=transcript, times=times)
     return replace(finding, faults=tuple(dict.fromkeys([*faults, *finding.faults])))
 
 
@@ -92,20 +96,20 @@ def failure(worlds: Worlds, folder: Path, urls: tuple[str, str]) -> Finding:
     if None in (seen.refusal for seen in told):
         faults.append("a failure is no failure")
     nothing = Bound(0.0, None, 0)
-    return Finding("failure", _LAPLACE, claim.epsilon, claim.delta, nothing, 1, tuple(faults))
+    return Finding("failure", _LAPLACE, claim.epsilon, claim.delta, nothing, 1, faults=tuple(faults))
 
 
-def nobody_name(table: Table) -> str:
+def orphans_name(table: Table) -> str:
     """What the class of a table's rows without a unit is called."""
-    return f"rows of nobody {table.name}"
+    return f"rows without a unit {table.name}"
 
 
-def nobody(
+def orphans(
     worlds: Worlds, folder: Path, urls: tuple[str, str], tables: Sequence[Table], runs: int, error: float
 ) -> Iterator[Finding]:
-    """Compare a database with one that has rows of nobody besides, which nothing may tell apart."""
+    """Compare a database with one that also has rows without a unit, which no answer may tell apart."""
     for table in tables:
-        if not worlds.has_nobody(table):
+        if not worlds.has_orphans(table):
             continue
         sides: list[list[Seen]] = []
         for url in urls:
@@ -113,4 +117,4 @@ def nobody(
                 stack.configure(_LAPLACE, MAX_EPSILON, ())
                 sql = f"SELECT COUNT(*) FROM {source_of(table)}"
                 sides.append([stack.ask(sql) for _ in range(min(runs, _MOST_RUNS))])
-        yield judge(nobody_name(table), _LAPLACE, Trials(), (sides[0], sides[1]), error, Claim(0.0, 0.0))
+        yield judge(orphans_name(table), _LAPLACE, Trials(), (sides[0], sides[1]), error, Claim(0.0, 0.0))

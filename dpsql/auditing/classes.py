@@ -1,20 +1,37 @@
 """classes: the query classes that a policy's tables allow, each with how its rows are cut into trials."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.auditing.neighbours import BLOCK, CHOICE, CROWD, PLACE, PROBE, SECRET, SPREAD, Worlds
 from dpsql.auditing.verdict import Trials
 from dpsql.compiler.dialects.postgres import Postgres
+from dpsql.compiler.plan.pricing import Selection
 from dpsql.policy import PolicyColumn, Table
 from dpsql.privacy.cost import Accountant
+from dpsql.privacy.selection import Threshold, TruncatedGeometric
 from dpsql.sqltypes import SqlType
 
 _MOST_PAIRS = 1_000_000
 """Rows that a join of all units may have."""
 _QUERIES = 3
 """Queries of a transcript."""
+
+
+Residents = Callable[[Selection], tuple[int, int]]
+"""From how groups are selected to the residents of a unit's group, and of the group of the one in its place."""
+
+
+def _middle(selection: Selection) -> tuple[int, int]:
+    """One unit more decides whether the group is shown; in the other group, one less already does."""
+    likely = selection.cutoff if isinstance(selection, Threshold) else selection.smallest_likely
+    return max(1, likely - 1), max(0, likely - 2)
+
+
+def _ends(selection: Selection) -> tuple[int, int]:
+    """A group of nobody else is shown with a probability of δ; one unit before it is certain, one is hidden with δ."""
+    return 0, len(selection.probabilities()) - 2 if isinstance(selection, TruncatedGeometric) else 0
 
 
 @dataclass(frozen=True)
@@ -30,9 +47,8 @@ class QueryClass:
         accountants: The budgets that it is asked under; those of the mechanisms if there are none.
         share: The part of the draws that is enough.
         delta: Of each query; None for the audit's own.
-        of_delta: Whether δ is put to the test, for there is nothing else to tell.
-        by_size: Whether the queries have a place, {}, for how many residents a group has: with one unit more it is
-            shown about every second time.
+        of_delta: Whether δ is put to the test, and not ε.
+        residents: How many residents the two groups of a unit have, for the places {0} and {1} of the queries.
         most_gaussian: The largest price under Gaussian noise, whose tails are thin, so that little of a loss is seen.
     """
 
@@ -45,7 +61,7 @@ class QueryClass:
     share: Fraction = Fraction(1)
     delta: Fraction | None = None
     of_delta: bool = False
-    by_size: bool = False
+    residents: Residents | None = None
     most_gaussian: Fraction = Fraction(2)
 
     @property
@@ -66,7 +82,7 @@ def query_classes(worlds: Worlds) -> Iterator[QueryClass]:
     first = max(worlds.protected, key=worlds.rows_of)
     yield from _of_keys(worlds, first)
     yield from _joins(worlds)
-    yield from _transcripts(worlds, worlds.protected[0])
+    yield from _transcripts(worlds.protected[0])
 
 
 def _of_table(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
@@ -129,31 +145,30 @@ def _of_keys(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
     counts = [("selection", ""), ("threshold", ", COUNT(*)")]
     if table.unit_key is not None:
         counts.append(("threshold of units", f", COUNT(DISTINCT {Postgres.quote_name(table.unit_key)})"))
-    for label, counted in counts:
-        yield QueryClass(
+
+    def private(
+        label: str, counted: str, epsilon: int, delta: Fraction, residents: Residents, gaussian: Fraction = Fraction(2)
+    ) -> QueryClass:
+        # A resident of the group of a unit has a CROWD; one of the group of its substitute has none.
+        among = f"{PLACE} <= {{0}} AND {CROWD} >= 0 OR {PLACE} <= {{1}} AND {CROWD} IS NULL"
+        sql = f"SELECT {SECRET}{counted} FROM {source} WHERE {among} GROUP BY {SECRET}"
+        each = Trials(secrets, public=False)
+        return QueryClass(
             f"{label} {name}",
-            (f"SELECT {SECRET}{counted} FROM {source} WHERE {PLACE} <= {{}} GROUP BY {SECRET}",),
-            Trials(secrets, public=False),
-            Fraction(2),
-            delta=Fraction(1, 100),
-            by_size=True,
+            (sql,),
+            each,
+            Fraction(epsilon),
+            delta=delta,
+            residents=residents,
+            of_delta=residents is _ends,
+            most_gaussian=gaussian,
         )
-    # With a δ so large even a group of two is shown more often than not.
-    yield QueryClass(
-        f"rare threshold {name}",
-        (f"SELECT {SECRET}, COUNT(*) FROM {source} WHERE {PLACE} <= 1 GROUP BY {SECRET}",),
-        Trials(secrets, public=False),
-        Fraction(3),
-        delta=Fraction(2 if worlds.substitutes else 1, 5),
-    )
-    # In a group of its own a unit is shown with a probability of δ.
-    yield QueryClass(
-        f"delta of {name}",
-        (f"SELECT {SECRET} FROM {source} WHERE {PLACE} = 0 GROUP BY {SECRET}",),
-        Trials(secrets, public=False),
-        Fraction(1, 10),
-        of_delta=True,
-    )
+
+    for label, counted in counts:
+        yield private(label, counted, 2, Fraction(1, 100), _middle)
+    yield private("delta of", "", 2, Fraction(1, 20), _ends)
+    # Gaussian noise of a smaller price is wide enough for its tail to be near δ.
+    yield private("delta of threshold", counts[-1][1], 3, Fraction(1, 20), _ends, Fraction(1, 4))
     # The resident's choice is the likeliest, and makes all others less likely with a unit more.
     epsilon, most_gaussian = (Fraction(4), Fraction(2)) if worlds.substitutes else (Fraction(2), Fraction(1))
     yield QueryClass(
@@ -180,14 +195,17 @@ def _of_keys(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
     yield QueryClass(f"COUNT of all {name}", (whole,), Trials(), Fraction(3))
 
 
-def _transcripts(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
-    """Yield a transcript of several queries, and of many, which each accountant adds up in its way."""
-    name, source, each = table.name, source_of(table), own_groups(worlds)
+def _transcripts(table: Table) -> Iterator[QueryClass]:
+    """Yield a transcript of several queries, which each accountant adds up in its way.
+
+    They count one unit: where neighbours substitute, one cell that moves by 1 loses as much as is claimed of it, and
+    the two groups of a unit, of half the loss each, lose less by Σε².
+    """
     sql = tuple(
-        f"SELECT {PROBE}, COUNT(*) FROM {source} WHERE {PROBE} <> -{place + 2} GROUP BY {PROBE}"
+        f"SELECT COUNT(*) FROM {source_of(table)} WHERE {PROBE} = 0 AND {PLACE} <> -{place + 1}"
         for place in range(_QUERIES)
     )
-    yield QueryClass(f"transcript {name}", sql, Trials(each), accountants=tuple(Accountant))
+    yield QueryClass(f"transcript {table.name}", sql, Trials(), accountants=tuple(Accountant))
 
 
 def _joins(worlds: Worlds) -> Iterator[QueryClass]:

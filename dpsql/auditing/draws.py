@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.auditing.likelihood import Cells
 from dpsql.backends import ExactCells
 from dpsql.compiler.plan.query_plan import PlannedRelease
 from dpsql.gateway.release import ReleasedCells, release
 
+Cells = NDArray[np.float64]
+"""Runs × units × groups of a unit × cells of a group; NaN where there is none."""
 Places = NDArray[np.intp]
 """Units × groups: in which row a unit's group is; -1 where it is in none."""
 
@@ -27,7 +28,11 @@ class Drawable:
     planned: PlannedRelease
     exact: ExactCells
 
-    def drawn(self, groups: Sequence[Sequence[object]], times: int) -> Cells | None:
+    def lies_in(self, groups: Sequence[Sequence[object]]) -> bool:
+        """Whether each unit has groups of its own in it."""
+        return self.planned.contribution.lists is not None or not groups or len(self.exact.keys) == 1
+
+    def drawn(self, groups: Sequence[Sequence[object]], times: int) -> Cells:
         """Draw the noisy cells of all groups so often.
 
         Args:
@@ -36,15 +41,13 @@ class Drawable:
 
         Returns:
             Draws × units × groups × cells: whether a private group is shown, and its noisy cells; NaN where there is
-            none. Where groups are picked, which one of a list comes first. None where no unit has groups of its own.
+            none. Where groups are picked, which one of a list comes first.
         """
         if self.planned.contribution.lists is not None:
             return self._picked(groups, times)
         if not groups:
             rows = len(self.exact.units)
             return self._copies(np.arange(rows), times).reshape(times, 1, 1, -1)
-        if len(self.exact.keys) != 1:
-            return None
         places = places_of(self.exact.keys[0], groups)
         needed = np.unique(places[places >= 0])
         cells = self._copies(needed, times)

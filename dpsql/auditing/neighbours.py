@@ -59,13 +59,13 @@ class WorldRows:
         name: What the database is called.
         first: Number of the first unit that comes and goes; None where none is there.
         high: Whether their values are beyond the upper bounds; else beyond the lower ones.
-        nobody: Whether there are rows that lead to no unit.
+        orphans: Whether there are rows that lead to no unit.
     """
 
     name: str
     first: int | None
     high: bool = True
-    nobody: bool = False
+    orphans: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Worlds:
         """Whether neighbours differ by a unit that is another."""
         return self.policy.dataset.adjacency is Adjacency.SUBSTITUTE
 
-    def has_nobody(self, table: Table) -> bool:
+    def has_orphans(self, table: Table) -> bool:
         """Whether there can be rows that lead to no unit."""
         column = table.unit_key or (table.unit_via.on[0][0] if table.unit_via is not None else "")
         return not self._engine(table).columns[column].not_null
@@ -167,7 +167,7 @@ class Worlds:
             yield self._unit_rows(table, first, first + groups, min(count, table.rows_per_unit or 1), high=False)
         if rows.first is not None:
             yield self._unit_rows(table, rows.first, rows.first + self.units, count, high=rows.high)
-        if rows.nobody and self.has_nobody(table):
+        if rows.orphans and self.has_orphans(table):
             yield self._unit_rows(table, 0, 1, count, high=True, lost=True)
 
     # Tables
@@ -218,7 +218,7 @@ class Worlds:
 
     @property
     def _shift(self) -> int:
-        """What is added to the numbers of keys, so that those who come and go are nobody who is there."""
+        """What is added to the numbers of keys, so that no unit that comes and goes is one that is there."""
         return 0 if self.source is None else 10**9
 
     def _unit_rows(self, table: Table, first: int, end: int, rows: int, *, high: bool, lost: bool = False) -> str:

@@ -13,6 +13,7 @@ from dpsql.auditing.neighbours import ROLES, Worlds
 from dpsql.auditing.verdict import Seen
 from dpsql.backends import Backend, Cancellation, ExactRows, open_backend
 from dpsql.backends.backend import NO_INPUTS, Inputs, Take
+from dpsql.compiler.plan.pricing import Selection
 from dpsql.compiler.plan.query_plan import PlannedRelease, PublicRead
 from dpsql.errors import Error
 from dpsql.gateway.engine import Engine
@@ -127,13 +128,13 @@ class Stack:
         """The exact cells of all that was asked since the stack was configured."""
         return tuple(self._exact.values())
 
-    def shown_at(self, sql: str) -> int:
-        """How many units a private group needs to be shown about every second time."""
+    def selection(self, sql: str) -> Selection:
+        """How the private groups of a query are selected."""
         (statement,) = self.session.parse(sql)
-        size = self.session.explain(statement).query.releases[0].smallest_likely
-        if size is None:
+        selection = self.session.explain(statement).query.releases[0].selection
+        if selection is None:
             raise TypeError("a query with private groups selects them")
-        return size
+        return selection
 
     def ask(self, sql: str) -> Seen:
         """Ask one query."""

@@ -6,7 +6,7 @@ Rule 2: what noisy cells may tell is the charge, and nothing else is asked of th
 
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from math import isfinite, nan
@@ -15,11 +15,15 @@ import numpy as np
 
 from dpsql.auditing.bound import Bound, Outcomes, Values, bound_of
 from dpsql.auditing.claims import Claim, claims
-from dpsql.auditing.likelihood import Cells, learned
+from dpsql.auditing.draws import Cells
+from dpsql.auditing.laws import attainable
+from dpsql.auditing.transcript import EMPTY, Transcript
 from dpsql.gateway.release import ReleasedCells
 from dpsql.privacy.accounting import Limit
 from dpsql.privacy.totals import Spent
 
+_CHOSEN_ON = 4
+"""The part of the runs on which the event is chosen."""
 _FEW = 2
 """Groups of a unit whose cells are looked at each by itself."""
 
@@ -110,6 +114,7 @@ class Finding:
         delta: What is claimed.
         bound: What the runs prove.
         runs: Queries on each side.
+        attainable: The most that any event on these databases could show, by the law of the noise; see `attainable`.
         faults: What is wrong, one sentence each.
         of_delta: Whether the bound is one on δ, and not on ε.
     """
@@ -120,7 +125,8 @@ class Finding:
     delta: float
     bound: Bound
     runs: int
-    faults: tuple[str, ...] = field(default=())
+    attainable: float = 0.0
+    faults: tuple[str, ...] = ()
     of_delta: bool = False
 
     @property
@@ -128,6 +134,11 @@ class Finding:
         """Which part of its claim the bound reaches."""
         claimed = self.delta if self.of_delta else self.epsilon
         return self.bound.least / claimed if claimed else 0.0
+
+    @property
+    def share_of_attainable(self) -> float:
+        """Which part of what is attainable the bound reaches."""
+        return self.bound.least / self.attainable if self.attainable else 0.0
 
     @property
     def holds(self) -> bool:
@@ -142,7 +153,8 @@ def judge(
     sides: tuple[Sequence[Seen], Sequence[Seen]],
     error: float,
     claim: Claim | None = None,
-    drawn: tuple[Cells, Cells] | None = None,
+    transcript: Transcript = EMPTY,
+    times: int = 0,
     of_delta: bool = False,
 ) -> Finding:
     """Compare what two sides showed, run by run.
@@ -154,7 +166,8 @@ def judge(
         sides: What was seen with the units and without them.
         error: The probability with which a sound class may be found faulty.
         claim: What is claimed, where that is not what the charge promises.
-        drawn: The noisy cells of further runs, whose noise alone was drawn anew; see `Drawable.drawn`.
+        transcript: The releases with their exact cells.
+        times: How often the noise of all units is drawn besides.
         of_delta: Whether the bound is one on δ, which is all that there is to tell.
     """
     faults = [*_differences(sides, trials)]
@@ -165,15 +178,15 @@ def judge(
     if not claimed or any(seen.refusal is not None for side in sides for seen in side):
         nothing = Bound(0.0, None, 0)
         return Finding(
-            name, mechanism, 0.0, 0.0, nothing, len(sides[0]), tuple(dict.fromkeys(faults)) or ("no charge",)
+            name, mechanism, 0.0, 0.0, nothing, len(sides[0]), 0.0, tuple(dict.fromkeys(faults)) or ("no charge",)
         )
-    asked = {
+    seen = {
         "released": (trials.released(sides[0]), trials.released(sides[1])),
         "rows": (trials.rows(sides[0]), trials.rows(sides[1])),
     }
-    evidence = [_outcomes(asked)]
-    if drawn is not None and drawn[0].shape[3]:
-        evidence.append(_outcomes({"released": drawn}))
+    evidence = [_outcomes(seen, transcript)]
+    if transcript.pairs and times:
+        evidence.append(_outcomes({"released": transcript.drawn(times)}, transcript))
     share = error / len(claimed) / len(evidence)
     least = [each.least_delta if of_delta else each.least for each in claimed]
     bounds = [max((bound_of(*of, each, share) for of in evidence), key=lambda bound: bound.least) for each in least]
@@ -184,30 +197,32 @@ def judge(
             faults.append(f"the {letter} of what was seen is above {bound.least:.3g}, and {limit:.3g} is claimed")
     best = max(range(len(bounds)), key=lambda place: bounds[place].least / limits[place] if limits[place] else 0.0)
     kept, of = tuple(dict.fromkeys(faults)), claimed[best]
-    return Finding(name, mechanism, of.epsilon, of.delta, bounds[best], len(sides[0]), kept, of_delta)
+    most = attainable(transcript.law, least[best])
+    return Finding(name, mechanism, of.epsilon, of.delta, bounds[best], len(sides[0]), most, kept, of_delta)
 
 
 def _outcomes(
-    seen: Mapping[str, tuple[Cells, Cells]],
+    seen: Mapping[str, tuple[Cells, Cells]], transcript: Transcript
 ) -> tuple[tuple[Outcomes, Outcomes], tuple[Outcomes, Outcomes]]:
-    """The runs on which the event is chosen, the first third, and those on which it is counted."""
-    third = max(1, min(len(cells[0]) for cells in seen.values()) // 3)
+    """The runs on which the event is chosen, and the others, on which it is counted."""
+    chosen_on = max(1, min(len(cells[0]) for cells in seen.values()) // _CHOSEN_ON)
     features: list[dict[str, Values]] = [{}, {}]
     for name, sides in seen.items():
         cells = [_widened(side, max(side.shape[3] for side in sides)) for side in sides]
         if not cells[0].shape[3]:
             continue
-        likelihood = learned(cells[0][:third], cells[1][:third])
         for found, side in zip(features, cells, strict=True):
-            found[f"likelihood of {name}"] = likelihood.score(side)
             found |= _single(name, side)
+            losses = transcript.losses(side) if name == "released" else None
+            if losses is not None:
+                found["loss"] = losses
     chosen, counted = (
         [
             Outcomes(runs.size, {name: values[part].ravel() for name, values in found.items()})
             for found in features
             for runs in [next(iter(found.values()))[part]]
         ]
-        for part in (slice(third), slice(third, None))
+        for part in (slice(chosen_on), slice(chosen_on, None))
     )
     return (chosen[0], chosen[1]), (counted[0], counted[1])
 

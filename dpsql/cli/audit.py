@@ -74,15 +74,28 @@ def _progress(finding: Finding, format: str) -> None:
 
 
 def _lines(report: Report) -> list[str]:
-    names = ["class", "noise, accountant", "claimed ε", "claimed δ", "at least", "of the claim", "trials", "verdict"]
+    names = [
+        "class",
+        "noise, accountant",
+        "claimed ε",
+        "claimed δ",
+        "attainable",
+        "at least",
+        "of the claim",
+        "of it",
+        "trials",
+        "verdict",
+    ]
     rows = [
         [
             finding.name,
             finding.mechanism,
             f"{finding.epsilon:.3g}",
             f"{finding.delta:.3g}",
+            f"{finding.attainable:.3g}",
             _bound(finding),
             f"{finding.share:.0%}",
+            f"{finding.share_of_attainable:.0%}",
             f"{finding.bound.trials}",
             "; ".join(finding.faults) or "not refuted",
         ]
@@ -91,7 +104,7 @@ def _lines(report: Report) -> list[str]:
     refuted = sum(not finding.holds for finding in report.findings)
     verdict = f"{refuted} refuted" if refuted else "none refuted"
     return [
-        *table_lines(names, rows, right=range(2, 7)),
+        *table_lines(names, rows, right=range(2, 9)),
         f"{len(rows)} claims about {report.dataset}, {verdict}; all bounds hold together with confidence "
         f"{report.confidence:.10g}",
     ]
@@ -99,12 +112,20 @@ def _lines(report: Report) -> list[str]:
 
 def _markdown(report: Report) -> Iterator[str]:
     """The table of the documentation."""
-    yield "| class | noise, accountant | claimed ε, δ | at least | of the claim | trials |"
-    yield "|---|---|---|---|---|---|"
+    yield "| class | noise, accountant | claimed ε, δ | attainable | at least | of the claim | of it | trials |"
+    yield "|---|---|---|---|---|---|---|---|"
     for each in report.findings:
         claimed = f"{each.epsilon:.3g}, {each.delta:.3g}"
-        cells = [each.name, each.mechanism, claimed, _bound(each), f"{each.share:.0%}", str(each.bound.trials)]
+        shares = [f"{share:.0%}" if of else "–" for share, of in _shares(each)]
+        bounds = [f"{each.attainable:.3g}", _bound(each), *shares]
+        cells = [each.name, each.mechanism, claimed, *bounds, str(each.bound.trials)]
         yield f"| {' | '.join(cells)} |"
+
+
+def _shares(finding: Finding) -> Iterator[tuple[float, float]]:
+    """Shares of the claim and of what is attainable, each with what it is a share of."""
+    yield finding.share, finding.epsilon
+    yield finding.share_of_attainable, finding.attainable
 
 
 def _bound(finding: Finding) -> str:
@@ -127,6 +148,7 @@ def _json(report: Report) -> dict[str, Any]:
                 "mechanism": finding.mechanism,
                 "claimed": {"epsilon": finding.epsilon, "delta": finding.delta},
                 f"{'delta' if finding.of_delta else 'epsilon'}_at_least": finding.bound.least,
+                "attainable": finding.attainable,
                 "trials": finding.bound.trials,
                 "runs": finding.runs,
                 "holds": finding.holds,

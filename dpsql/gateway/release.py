@@ -194,7 +194,7 @@ def _noised(cell: NDArray[Any], planned: PlannedRelease, index: int) -> NDArray[
     """Cells lie within ±2^62, and noise beyond that has a probability below 2^-128."""
     drawn = planned.primitives[index].noise
     if isinstance(drawn, RankChoice):
-        return np.array([drawn.choose(*_counted(text)) for text in cell], dtype=np.int64)
+        return np.array([drawn.choose(*counted(text)) for text in cell], dtype=np.int64)
     if isinstance(drawn, Picking):
         raise TypeError("a place is no noisy cell")
     noise = np.clip(drawn.sample(len(cell)), -MAX_CELL, MAX_CELL)
@@ -222,7 +222,7 @@ def _picked(cell: NDArray[Any], planned: PlannedRelease, index: int, exact: Exac
     return places
 
 
-def _counted(text: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def counted(text: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The values of a group, and how often each is there."""
     pairs = np.array(text.replace(":", ",").split(",") if text else [], dtype=np.int64).reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]

@@ -113,7 +113,7 @@ def noise_in_floating_point(patch: Patch) -> None:
     patch.setattr(DiscreteLaplace, "sample", double)
 
 
-def rows_of_nobody_kept(patch: Patch) -> None:
+def rows_without_a_unit_kept(patch: Patch) -> None:
     patch.setattr(
         Renderer, "_unit_key", lambda self, name, column, kind: (self.dialect.canonical(f'"{name}"', column, kind), "")
     )
@@ -178,7 +178,7 @@ MUTANTS = [
     Mutant(delta_spent_twice, "delta", replace(EXTENT, units=600, runs=8)),
     Mutant(selection_without_noise, "delta"),
     Mutant(noise_in_floating_point, "COUNT people", replace(EXTENT, units=600)),
-    Mutant(rows_of_nobody_kept, "rows of nobody visits", replace(EXTENT, single_runs=80)),
+    Mutant(rows_without_a_unit_kept, "rows without a unit visits", replace(EXTENT, single_runs=80)),
     Mutant(join_that_multiplies_rows_uncounted, "join people visits"),
     Mutant(charge_after_the_read, "failure"),
     Mutant(reuse_across_versions_of_the_data, "reuse"),

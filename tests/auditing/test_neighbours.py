@@ -101,11 +101,11 @@ def test_substitutes_are_as_many_and_elsewhere(tmp_path: Path) -> None:
     assert counted(other, f"SELECT min({PROBE}) FROM visits WHERE {PROBE} >= 0") == (UNITS,)
 
 
-def test_rows_of_nobody_lead_to_no_unit(of_small: Worlds, tmp_path: Path) -> None:
-    path = of_small.write(tmp_path, WorldRows("nobody", None, nobody=True))
+def test_orphans_lead_to_no_unit(of_small: Worlds, tmp_path: Path) -> None:
+    path = of_small.write(tmp_path, WorldRows("orphans", None, orphans=True))
     assert counted(path, "SELECT count(*) FROM visits WHERE person IS NULL") == (2 * SPREAD,)
     assert counted(path, "SELECT count(*) FROM drugs WHERE visit IS NULL") == (2 * SPREAD,)
-    assert not of_small.has_nobody(of_small.protected[0])
+    assert not of_small.has_orphans(of_small.protected[0])
 
 
 def test_the_engine_enforces_what_the_owner_s_does(of_small: Worlds, tmp_path: Path) -> None:

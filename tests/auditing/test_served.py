@@ -37,7 +37,15 @@ def of_postgres(tmp_path_factory: pytest.TempPathFactory, postgres_server: Serve
 def test_what_holds_is_not_refuted(of_postgres: Path, postgres_server: Server) -> None:
     """Refuted with a probability of 10⁻⁷ at the most; nothing is left on the server."""
     there: list[object] = []
-    names = ("COUNT people", "quantile drugs", "selection", "join people", "reuse", "failure", "rows of nobody visits")
+    names = (
+        "COUNT people",
+        "quantile drugs",
+        "selection",
+        "join people",
+        "reuse",
+        "failure",
+        "rows without a unit visits",
+    )
     extent = replace(EXTENT, units=40, runs=3, only=names, mechanisms=("laplace",))
     report = audit(
         load_policy(of_postgres), extent, lambda _: there.extend(postgres_server.run(DATABASES)), postgres_server.url

@@ -41,8 +41,12 @@ def test_a_claim_that_is_refuted(run: Run, tmp_path: Path, monkeypatch: pytest.M
 def test_the_table_of_the_documentation(run: Run, tmp_path: Path) -> None:
     told = run("audit", write(tmp_path), *FEW, "--only", "delta", "--format", "markdown").stdout.splitlines()
     assert told[0].startswith("| class | noise, accountant |")
-    assert [line.split(" | ")[0] for line in told[2:]] == ["| COUNT people", "| delta of visits"] * 2
-    assert [line.split(" | ")[3][0] for line in told[2:]] == ["ε", "δ"] * 2
+    assert [line.split(" | ")[0] for line in told[2:]] == [
+        "| COUNT people",
+        "| delta of visits",
+        "| delta of threshold visits",
+    ] * 2
+    assert [line.split(" | ")[4][0] for line in told[2:]] == ["ε", "δ", "δ"] * 2
 
 
 def test_a_class_that_is_not_there(run: Run, tmp_path: Path) -> None:

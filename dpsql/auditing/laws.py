@@ -1,0 +1,161 @@
+"""laws: what a mechanism shows of two exact values, as the probabilities of its outcomes on the two sides.
+
+Rule: no bound rests on this file. It names the event to count and the most that any event can show. If the plan is
+wrong, the event is weak, and the bound that is counted still holds.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.privacy.cell_mechanism import AddedNoise
+from dpsql.privacy.exponential_mechanism import RankChoice
+from dpsql.privacy.mechanisms import DiscreteLaplace
+from dpsql.privacy.top_k import Picking
+
+Floats = NDArray[np.float64]
+Masses = NDArray[np.float64]
+"""2 × outcomes: the probability of each outcome on the two sides."""
+
+MOST = 50.0
+"""A loss beyond it stands for an infinite one."""
+_STEP = 1 / 40
+"""Outcomes whose losses are closer than this are merged."""
+_FINE = 64
+"""Steps of a grid in one scale of noise that are told apart; finer noise is as good as continuous."""
+_SCALES = 40
+"""Laplace noise of so many scales has a probability below 10⁻¹⁷; Gaussian noise of a quarter of them."""
+_RAREST = 1e-9
+"""Events below this probability are left out: no audit can count them."""
+_LEAST = 1e-15
+"""A probability below it is rounding."""
+NOTHING: Masses = np.ones((2, 1))
+"""The law of what tells nothing."""
+
+
+def attainable(law: Masses, least: Callable[[float, float], float]) -> float:
+    """Return the most that any event shows of a claim, however often it is counted.
+
+    Guarantee: no event has a pair of probabilities (p, q) beyond the convex hull of those of the events "the loss is t
+        or more" and "t or less". `least` grows with p, falls with q, and on a segment of the hull it is greatest at
+        one of the ends. Outcomes that are merged tell less by a part of _STEP²/8 at the most.
+    Assumes: the event has a probability above 10⁻⁹ on the likelier side.
+    Reference: Neyman & Pearson 1933; Kairouz, Oh & Viswanath 2015, section 2, for the region of (p, q).
+
+    Args:
+        law: What the two sides show, in the order of losses, as `merged` gives it.
+        least: What a claim must be with which an event may have two probabilities.
+    """
+    best = 0.0
+    for masses in (law[:, ::-1], law[::-1]):
+        likely, rare = np.cumsum(masses, axis=1).tolist()
+        best = max(best, *(least(p, max(q, _LEAST)) for p, q in zip(likely, rare, strict=True) if p > _RAREST))
+    return best
+
+
+def log_ratio(one: NDArray[Any], other: NDArray[Any]) -> Floats:
+    """Return the loss of outcomes with these probabilities; 0 where both are 0."""
+    found: Floats = np.log(np.maximum(one, 1e-300)) - np.log(np.maximum(other, 1e-300))
+    return np.clip(found, -MOST, MOST)
+
+
+def merged(masses: Masses) -> Masses:
+    """Return the same outcomes in the order of their losses, those of one loss as one."""
+    places = np.rint(log_ratio(*masses) / _STEP).astype(int)
+    found = np.stack([np.bincount(places - places.min(), weights=side) for side in masses])
+    return np.asarray(found[:, found.any(axis=0)], dtype=np.float64)
+
+
+def together(one: Masses, other: Masses) -> Masses:
+    """Return the law of two independent outcomes: their losses add up."""
+    return merged((one[:, :, None] * other[:, None, :]).reshape(2, -1))
+
+
+def noisy(noise: AddedNoise, one: int, other: int, cutoff: int | None = None) -> Masses:
+    """Return what a cell with noise shows of two exact values; below a cutoff it shows nothing.
+
+    On a fine grid the cell moves by as large a part of the noise on one that is coarser.
+    """
+    if one == other and cutoff is None:
+        return NOTHING
+    spread, moved = _spread(noise), abs(one - other)
+    if cutoff is None and spread > _FINE:
+        steps = max(1, round(moved * _FINE / spread))
+        noise, one, other = _scaled(noise, Fraction(steps, moved)), steps * (one > other), steps * (other > one)
+    reach = _reach(noise)
+    values = np.arange(min(one, other) - reach, max(one, other) + reach + 1)
+    found = np.stack([_mass(noise, values - one), _mass(noise, values - other)])
+    return found if cutoff is None else found[:, values >= cutoff]
+
+
+def tail(noise: AddedNoise, least: NDArray[np.int64]) -> Floats:
+    """Return with which probability noise is that much or more."""
+    reach = _reach(noise)
+    tails = np.append(np.cumsum(_mass(noise, np.arange(reach, -reach - 1, -1)))[::-1], 0)
+    found: Floats = np.minimum(tails, 1)[np.clip(least + reach, 0, 2 * reach + 1)]
+    return found
+
+
+def log_mass(noise: AddedNoise, values: NDArray[Any]) -> Floats:
+    """Return the logarithm of the probability of noise, but for a term that all values share."""
+    if isinstance(noise, DiscreteLaplace):
+        return np.asarray(-np.abs(values) / float(noise.scale), dtype=np.float64)
+    return np.asarray(-(values**2) / float(2 * noise.variance), dtype=np.float64)
+
+
+def chosen(choice: RankChoice, one: "Counted", other: "Counted") -> Masses:
+    """Return what a choice by rank shows of two sets of rows: each value has P ∝ exp(−loss/scale)."""
+    sides = [choice.steps(*rows) for rows in (one, other)]
+    firsts = sorted({first for side in sides for first in side.firsts})
+    sizes = np.diff([*firsts, choice.upper + 1])
+    losses = [np.array(side.losses)[np.searchsorted(side.firsts, firsts, side="right") - 1] for side in sides]
+    weights = sizes * np.exp(-np.stack(losses) / float(choice.scale))
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True), dtype=np.float64)
+
+
+Counted = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Values of a grid in order, and how many rows lie at each."""
+
+
+def picked(picking: Picking, scores: NDArray[np.int64]) -> Floats:
+    """Return with which probability each candidate is picked first.
+
+    Where coins are flipped, candidate i is first with probability pᵢ·∫Π(1 − pⱼt)dt from 0 to 1 over j ≠ i, for its
+    place among the others is uniform.
+
+    Reference: McKenna & Sheldon 2020, section 3.
+    """
+    better = np.asarray(-scores if picking.places.least else scores, dtype=np.float64)
+    heads = np.exp(-2 * (better.max() - better) / float(picking.scale))
+    if not picking.flips:
+        return np.asarray(heads / heads.sum(), dtype=np.float64)
+    # Π(1 − pⱼt) as a polynomial in t, from its factors.
+    others = [reduce(np.polymul, [np.array([-p, 1.0]) for p in np.delete(heads, i)]) for i in range(len(heads))]
+    return np.array([p * np.poly1d(missed).integ()(1.0) for p, missed in zip(heads, others, strict=True)])
+
+
+def _mass(noise: AddedNoise, values: NDArray[np.int64]) -> Floats:
+    reach = _reach(noise)
+    total = np.exp(log_mass(noise, np.arange(-reach, reach + 1))).sum()
+    return np.asarray(np.exp(log_mass(noise, values)) / total, dtype=np.float64)
+
+
+def _spread(noise: AddedNoise) -> float:
+    return float(noise.scale) if isinstance(noise, DiscreteLaplace) else math.sqrt(noise.variance)
+
+
+def _reach(noise: AddedNoise) -> int:
+    """Noise of more is not looked at."""
+    return math.ceil(_spread(noise) * (_SCALES if isinstance(noise, DiscreteLaplace) else _SCALES / 4)) + 1
+
+
+def _scaled(noise: AddedNoise, factor: Fraction) -> AddedNoise:
+    if isinstance(noise, DiscreteLaplace):
+        return replace(noise, scale=noise.scale * factor)
+    return replace(noise, variance=noise.variance * factor**2)
