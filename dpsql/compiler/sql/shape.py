@@ -67,7 +67,8 @@ def check_shape(tokens: Sequence[Token], offset: int = 0) -> None:
             if subscripts >= MAX_SUBSCRIPTS:
                 raise _refusal(f"more than {MAX_SUBSCRIPTS} subscripts follow each other", token, offset)
         elif (kind in _CLOSING or kind in _ENDS) and joins[-1]:
-            raise _open_join(f'syntax error at or near "{token.text[:63]}"', offset + token.start + 1)
+            place = offset + token.start + 1
+            raise InvalidSyntax(f'a join needs ON or USING before "{token.text[:63]}"', position=place)
         elif kind in _CLOSING and tried:
             tried.pop()
             joins.pop()
@@ -81,12 +82,7 @@ def check_shape(tokens: Sequence[Token], offset: int = 0) -> None:
         natural = natural or kind == TokenType.NATURAL
         before = kind
     if joins[0]:
-        raise _open_join("syntax error at end of input", None)
-
-
-def _open_join(message: str, position: int | None) -> InvalidSyntax:
-    hint = "A join needs ON or USING. Write CROSS JOIN for each row with each other row."
-    return InvalidSyntax(message, hint=hint, position=position)
+        raise InvalidSyntax("a join needs ON or USING", position=offset + tokens[-1].end + 2)
 
 
 def _refusal(message: str, token: Token, offset: int) -> QueryTooComplex:
