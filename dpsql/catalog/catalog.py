@@ -6,6 +6,7 @@ Rule 2: describing runs nothing.
 
 import threading
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
@@ -237,12 +238,14 @@ class PolicyCatalogProvider:
             return "(" + ",".join("" if part is None else str(part) for part in parts) + ")"
         if kind.name == "interval":
             return intervals.span(value)
+        if kind.name == "timestamptz" and isinstance(value, datetime):
+            return value.replace(tzinfo=UTC)
         return _plain(value) if isinstance(value, Decimal) else value
 
 
 def _is_shown(rows: Sequence[tuple[Any, ...]], place: int, kind: Kind) -> bool:
     """Whether a column's values are what the engine gave."""
-    if kind.is_array or kind.name in REG_TYPES or kind.fields or kind.name == "interval":
+    if kind.is_array or kind.name in REG_TYPES or kind.fields or kind.name in ("interval", "timestamptz"):
         return False
     return kind.storage in _EXACT or not any(isinstance(row[place], Decimal) for row in rows)
 

@@ -185,6 +185,8 @@ class Operations:
         return Typed(name[operator], BOOL)
 
     def _arithmetic(self, operator: str, left: Typed, right: Typed, at: int) -> Typed:
+        if operator in ("*", "/") and "interval" in (left.kind.name, right.kind.name):
+            return self._scaled(operator, left, right, at)
         if {left.kind.category, right.kind.category} & {"D", "T"}:
             return self._moments(operator, left, right, at)
         kinds = [
@@ -202,12 +204,22 @@ class Operations:
         # The wider type, so that an overflow is none of the engine's; the result is cut back to its own.
         return Typed(f"CAST(({a} {sign} {b}) AS {kind.storage})", kind)
 
-    def _moments(self, operator: str, left: Typed, right: Typed, at: int) -> Typed:
-        kind = left.kind if left.kind.category == "D" else right.kind
-        if operator not in ("+", "-") or not {left.kind.name, right.kind.name} & {"interval", "date", "timestamptz"}:
+    def _scaled(self, operator: str, left: Typed, right: Typed, at: int) -> Typed:
+        """An interval times or through a number."""
+        one, factor = (right, left) if operator == "*" and left.kind.name != "interval" else (left, right)
+        if one.kind.name != "interval" or factor.kind.name not in _NUMBERS:
             raise self._no_operator(operator, [left, right], at)
-        if left.kind.category == right.kind.category == "D" and operator == "-":
-            kind = named("interval")
+        return Typed(f"({one.sql} {operator} {coerced(self.statement, factor, FLOAT8).sql})", named("interval"))
+
+    def _moments(self, operator: str, left: Typed, right: Typed, at: int) -> Typed:
+        """Differences of moments, and moments or intervals with something added or taken away."""
+        left, right = (
+            coerced(self.statement, one, other.kind) if one.kind == UNKNOWN else one
+            for one, other in ((left, right), (right, left))
+        )
+        kind = _kind_of_moments(operator, left.kind, right.kind)
+        if kind is None:
+            raise self._no_operator(operator, [left, right], at)
         a, b = (settled(self.statement, one).sql for one in (left, right))
         return Typed(f"CAST(({a} {operator} {b}) AS {kind.storage})", kind)
 
@@ -216,6 +228,19 @@ class Operations:
         sign = escape[0] if escape else quote("\\")
         sql = f"{'ilike' if ignore_case else 'like'}_escape({left}, {right}, {sign})"
         return Typed(f"(NOT {sql})" if negated else sql, BOOL)
+
+
+def _kind_of_moments(operator: str, left: Kind, right: Kind) -> Kind | None:
+    """The type of a sum or difference with a moment or an interval; None where there is no such operator."""
+    if operator == "-" and left.category == right.category == "D":
+        return named("int4" if left.name == right.name == "date" else "interval")
+    if operator == "+" and left.category != "D":
+        left, right = right, left
+    if left.name == "date" and right.name in ("int2", "int4"):
+        return left
+    if operator not in ("+", "-") or right.name != "interval":
+        return None
+    return named("timestamp") if left.name == "date" else left
 
 
 def _is_short(one: Typed) -> bool:

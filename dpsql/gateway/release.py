@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -21,6 +22,8 @@ from numpy.typing import NDArray
 
 from dpsql.backends.backend import Cancellation, ExactCells, PublicRows, Texts
 from dpsql.backends.duckdb import MAX_CHECKED, RETURNS_MEMORY, is_several_rows, rehearse, stoppable, text_rows
+from dpsql.compiler.dialects.duckdb import GENERAL_SCALE
+from dpsql.compiler.ir.nodes import COMPUTED_SCALE
 from dpsql.compiler.plan.query_plan import MAX_RESULT_ROWS, CompiledQuery, PlannedInput, PlannedRelease
 from dpsql.errors import (
     CardinalityViolation,
@@ -378,11 +381,11 @@ class PostProcessor:
             cursor.close()
 
     def _as_values(self, query: CompiledQuery, rows: list[tuple[Any, ...]]) -> tuple[tuple[Any, ...], ...]:
-        """Make moments of microseconds since 1970 where the type has a time zone, and intervals of three numbers."""
+        """Make moments of microseconds since 1970, intervals of three numbers, and numerics without filling zeros."""
         readers: dict[int, Callable[[Any], object]] = {
             index: self._reader(column.type)
             for index, column in enumerate(query.columns)
-            if column.type.is_array or column.type in (SqlType.TIMESTAMPTZ, SqlType.INTERVAL)
+            if column.type.is_array or column.type in (SqlType.TIMESTAMPTZ, SqlType.INTERVAL, SqlType.NUMERIC)
         }
         if not readers:
             return tuple(rows)
@@ -394,6 +397,8 @@ class PostProcessor:
         """What makes a value of a type that the engine holds as something else."""
         if kind.element is not None:
             return partial(elements_of, kind.element, self._zone)
+        if kind is SqlType.NUMERIC:
+            return _number
         return self._moment if kind is SqlType.TIMESTAMPTZ else _span
 
     def _moment(self, value: int) -> datetime:
@@ -412,6 +417,14 @@ class PostProcessor:
     def close(self) -> None:
         """Let go of the engine."""
         self._database.close()
+
+
+def _number(value: object) -> object:
+    """A numeric without the zeros that fill it up where it has no scale of its own."""
+    if not isinstance(value, Decimal) or value.as_tuple().exponent not in (-GENERAL_SCALE, -COMPUTED_SCALE):
+        return value
+    whole = value.to_integral_value()
+    return whole if value == whole else value.normalize()
 
 
 def _span(parts: Sequence[int]) -> Span:

@@ -17,6 +17,7 @@ from dpsql.compiler.ir.lengths import beginning
 from dpsql.compiler.ir.nodes import Column, Expr, Field, Grid, Protected, Relation
 from dpsql.compiler.ir.primitives import Contribution, Primitive, PrimitiveKind
 from dpsql.compiler.ir.schema import StoredGrid
+from dpsql.compiler.ir.walk import in_double
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class _Rewrite:
         stored = self._b.stored.get(argument.field) if isinstance(argument, Column) else None
         if isinstance(argument, Column) and stored is not None and stored.grid == grid:
             return steps.Prepared(argument.field, grid)
-        return steps.Clamped(argument, grid)
+        return steps.Clamped(in_double(argument), grid)
 
     def _condition(self, primitive: Primitive) -> steps.Plain | None:
         return None if primitive.filter is None else steps.Plain(primitive.filter)

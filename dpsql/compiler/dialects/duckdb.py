@@ -17,12 +17,14 @@ from dpsql.compiler.ir.walk import free_fields, relations_in
 from dpsql.errors import UnsupportedQuery
 from dpsql.sqltypes import ARRAYS, SqlType
 
+GENERAL_SCALE = 10
+"""Digits after the point of numerics of no scale of their own."""
 TYPES = {
     SqlType.BOOLEAN: "BOOLEAN",
     SqlType.SMALLINT: "SMALLINT",
     SqlType.INTEGER: "INTEGER",
     SqlType.BIGINT: "BIGINT",
-    SqlType.NUMERIC: "DECIMAL(38, 10)",
+    SqlType.NUMERIC: f"DECIMAL(38, {GENERAL_SCALE})",
     SqlType.REAL: "DOUBLE",
     SqlType.DOUBLE: "DOUBLE",
     SqlType.TEXT: "VARCHAR",

@@ -45,7 +45,7 @@ from dpsql.compiler.ir.nodes import (
     Window,
 )
 from dpsql.compiler.ir.schema import EngineColumn, EngineSchema, InputTable, PreparedSource
-from dpsql.compiler.ir.walk import fields_in, free_fields, relations_in
+from dpsql.compiler.ir.walk import fields_in, free_fields, in_double, relations_in
 from dpsql.errors import QueryTooComplex
 from dpsql.policy import Policy, PolicyColumn, Table
 from dpsql.sqltypes import SqlType
@@ -189,6 +189,7 @@ class Renderer:
     def _aggregated(self, call: AggregateCall | Window, argument: Expr, behind: str) -> str:
         """An aggregate, of grid values where it must be exact; of texts, it is one that is held, and so bounded."""
         is_held = argument.type.is_text and call.function in ("min", "max")
+        argument = in_double(argument) if call.grid is not None else argument
         text = self.expression(beginning(argument, MAX_SCANNED) if is_held else argument)
         if call.grid is not None:
             text = self.dialect.on_grid(text, argument.type, call.grid)

@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from dpsql.compiler.expressions.calls import Arguments, Called
 from dpsql.compiler.expressions.datetimes import interval_arithmetic, is_temporal, moment_arithmetic
-from dpsql.compiler.ir.nodes import Call, Cast, Expr, Literal
+from dpsql.compiler.ir.nodes import COMPUTED_SCALE, Call, Cast, Expr, Literal
 from dpsql.compiler.scope.lowering import Lowering, Method
 from dpsql.compiler.sql.constant_folding import computed_interval
 from dpsql.compiler.sql.literals import number
@@ -16,7 +16,6 @@ from dpsql.errors import DatatypeMismatch, InvalidParameter, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
 MAX_BUCKETS = 100_000
-MAX_DIGITS = 15
 MAX_FOLDED = 27
 """Digits up to which Python's decimals are exact."""
 
@@ -32,6 +31,7 @@ _BITS: dict[type[exp.Expr], tuple[str, str]] = {
     exp.BitwiseOr: ("bit_or", "|"),
     exp.BitwiseXor: ("bit_xor", "#"),
 }
+_FLOATS = frozenset({SqlType.REAL, SqlType.DOUBLE})
 _WIDTHS = {SqlType.SMALLINT: 16, SqlType.INTEGER: 32, SqlType.BIGINT: 64}
 
 
@@ -52,13 +52,16 @@ def _of_numbers(lowering: Lowering, node: exp.Expr, name: str, symbol: str, left
     folded = _folded(name, left, right)
     if folded is not None:
         return folded
+    is_exact = SqlType.NUMERIC in (left.type, right.type) and not {left.type, right.type} & _FLOATS
+    is_exact &= not (isinstance(left, Literal) and isinstance(right, Literal))  # too long to be folded
     left, right = lowering.coercion.unify((left, right), lowering.at(node))
     if not left.type.is_number:
         raise DatatypeMismatch(f"operator {symbol} needs numbers, not {left.type.value}", position=lowering.at(node))
     if left.type.is_integer:
         return Call(f"int_{name}", (left, right), left.type)
     floats = tuple(lowering.coercion.to(side, SqlType.DOUBLE) for side in (left, right))
-    return Call(name, floats, SqlType.DOUBLE)
+    found = Call(name, floats, SqlType.DOUBLE)
+    return Cast(found, SqlType.NUMERIC, COMPUTED_SCALE) if is_exact else found
 
 
 _EXACT: dict[str, Callable[[Decimal, Decimal], Decimal]] = {
@@ -128,7 +131,8 @@ def _negation(lowering: Lowering, node: exp.Neg) -> Expr:
         return Call("int_negate", (argument,), argument.type)
     if argument.type is not SqlType.UNKNOWN and not argument.type.is_number:
         raise DatatypeMismatch(f"operator - needs numbers, not {argument.type.value}", position=lowering.at(node))
-    return Call("negate", (lowering.coercion.to(argument, SqlType.DOUBLE, lowering.at(node)),), SqlType.DOUBLE)
+    found = Call("negate", (lowering.coercion.to(argument, SqlType.DOUBLE, lowering.at(node)),), SqlType.DOUBLE)
+    return Cast(found, SqlType.NUMERIC, COMPUTED_SCALE) if argument.type is SqlType.NUMERIC else found
 
 
 def _negated_literal(literal: Literal) -> Literal:
@@ -239,12 +243,12 @@ def _trunc(call: Arguments) -> Expr:
 
 
 def _digits(call: Arguments) -> int | None:
-    return call.whole(1, -MAX_DIGITS, MAX_DIGITS) if len(call) == 2 else 0
+    return call.whole(1, -COMPUTED_SCALE, COMPUTED_SCALE) if len(call) == 2 else 0
 
 
 def _exact(argument: Expr) -> Expr:
     """A number as numeric, with as many digits after the point as there may be."""
-    return argument if argument.type is SqlType.NUMERIC else Cast(argument, SqlType.NUMERIC, MAX_DIGITS)
+    return argument if argument.type is SqlType.NUMERIC else Cast(argument, SqlType.NUMERIC, COMPUTED_SCALE)
 
 
 def _width_bucket(call: Arguments) -> Expr:

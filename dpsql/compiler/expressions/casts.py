@@ -5,14 +5,13 @@ from decimal import Decimal
 from sqlglot import exp
 
 from dpsql.compiler.ir import intervals
-from dpsql.compiler.ir.nodes import Call, Cast, Expr, Literal
+from dpsql.compiler.ir.nodes import COMPUTED_SCALE, Call, Cast, Expr, Literal
 from dpsql.compiler.scope.lowering import Lowering, Method
 from dpsql.errors import DataError, DatatypeMismatch, InvalidParameter, UnsupportedQuery
 from dpsql.sqltypes import INTEGER_RANGES, SqlType, parse_type
 from dpsql.textformat import read_fields
 
 MAX_LENGTH = 10_000
-MAX_SCALE = 15
 MAX_PRECISION = 38
 
 # Text is converted only where PostgreSQL reads it as a value of the type.
@@ -83,8 +82,10 @@ def _to_numeric(lowering: Lowering, node: exp.Cast, argument: Expr, numbers: tup
             return lowering.coercion.to(argument, SqlType.NUMERIC, lowering.at(node))
         return _cast_to(lowering, argument, SqlType.DOUBLE, node)
     precision, scale = numbers[0], numbers[1] if len(numbers) > 1 else 0
-    if scale > MAX_SCALE:
-        raise UnsupportedQuery(f"numeric has at most {MAX_SCALE} digits after the point", position=lowering.at(node))
+    if scale > COMPUTED_SCALE:
+        raise UnsupportedQuery(
+            f"numeric has at most {COMPUTED_SCALE} digits after the point", position=lowering.at(node)
+        )
     if not scale <= precision <= MAX_PRECISION or precision == 0:
         raise UnsupportedQuery(
             f"numeric has at most {MAX_PRECISION} digits, and its scale must not exceed its precision",

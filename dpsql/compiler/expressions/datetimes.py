@@ -14,7 +14,7 @@ from dpsql.compiler.ir.functions import (
     TIME_PARTS,
     UNITS,
 )
-from dpsql.compiler.ir.nodes import Call, Cast, Expr, Literal
+from dpsql.compiler.ir.nodes import COMPUTED_SCALE, Call, Cast, Expr, Literal
 from dpsql.compiler.scope.lowering import Lowering, Method
 from dpsql.compiler.sql.constant_folding import computed_interval
 from dpsql.compiler.sql.rewriting import replaced
@@ -137,14 +137,15 @@ def _interval(lowering: Lowering, node: exp.Interval) -> Expr:
 
 def _extract(lowering: Lowering, node: exp.Extract) -> Expr:
     lowering.only(node, "this", "expression")
-    return _part(lowering, node, str(node.this.this), lowering.lower(node.expression))
+    found = _part(lowering, node, str(node.this.this), lowering.lower(node.expression))
+    return Cast(found, SqlType.NUMERIC, 0 if found.type.is_integer else COMPUTED_SCALE)
 
 
 def _date_part(call: Arguments) -> Expr:
     part = call.fixed(0)
     if part is None:
         return Literal(None, SqlType.DOUBLE)
-    return _part(call.lowering, call.node, part, call.values[1])
+    return call.lowering.coercion.to(_part(call.lowering, call.node, part, call.values[1]), SqlType.DOUBLE)
 
 
 def _part(lowering: Lowering, node: exp.Expr, written: str, subject: Expr) -> Expr:

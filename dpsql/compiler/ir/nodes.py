@@ -97,6 +97,10 @@ class Case:
     type: SqlType
 
 
+COMPUTED_SCALE = 15
+"""Digits after the point of a numeric that is computed: as many as double precision is sure of."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cast:
     """A conversion that gives NULL where the value does not fit; `scale` is for numeric(p, s)."""
@@ -104,6 +108,11 @@ class Cast:
     argument: Expr
     type: SqlType
     scale: int | None = None
+
+    @property
+    def is_computed(self) -> bool:
+        """True for what numeric arithmetic gives: it is done in double precision, and rounded to the digits of that."""
+        return self.type is SqlType.NUMERIC and self.scale == COMPUTED_SCALE and self.argument.type is SqlType.DOUBLE
 
 
 @dataclass(frozen=True, slots=True)

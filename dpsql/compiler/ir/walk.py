@@ -34,6 +34,11 @@ from dpsql.compiler.ir.nodes import (
 )
 
 
+def in_double(expression: Expr) -> Expr:
+    """A number as it is before it is rounded to a numeric, where it goes on in double precision."""
+    return expression.argument if isinstance(expression, Cast) and expression.is_computed else expression
+
+
 def inputs(relation: Relation) -> tuple[Relation, ...]:
     """The relations that `relation` is made of, subqueries included, without going through a release boundary."""
     if isinstance(relation, Release):

@@ -126,8 +126,8 @@ class From:
             scope = self.clauses.scope((*left.sources, source), self.outer, people)
             condition = self.clauses.expressions(scope, "in JOIN conditions").condition(join.args["on"])
             refuse_unlisted(condition, scope, self.clauses.at(join), self._links(left.status, status))
-        elif kind not in ("inner", "cross") or (kind == "inner" and join.args.get("kind")):
-            raise InvalidSyntax("a join needs ON or USING", position=at)
+        elif kind not in ("inner", "cross"):
+            raise TypeError("a join without ON or USING is a syntax error")
         known = self._known(kind, condition, everything, left)
         kind = "cross" if condition is None else kind
         try:

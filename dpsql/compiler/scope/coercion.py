@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from dpsql.compiler.ir.nodes import Cast, Expr, Literal
+from dpsql.compiler.ir.walk import in_double
 from dpsql.compiler.sql.constant_folding import spelled
 from dpsql.compiler.sql.literals import Parameters, parse_text
 from dpsql.errors import DatatypeMismatch
@@ -37,6 +38,8 @@ class Coercion:
             if expression.parameter is not None and source is SqlType.UNKNOWN:
                 self.parameters.types[expression.parameter] = target
             return parse_text(replace(expression, type=target), at, self.parameters.zone)
+        if target is SqlType.DOUBLE and in_double(expression) is not expression:
+            return in_double(expression)
         widening = source.is_number and target.is_number
         texts = source.is_text and target.is_text
         moments = source.is_moment and target.is_moment

@@ -101,7 +101,7 @@ def _bounded(statement: QueryStatement, read: Callable[[str], exp.Expr]) -> exp.
             _try(statement.sql)
         tree = read(statement.sql)
         deep = _depth(tree) > MAX_DEPTH
-    except QueryTooComplex:
+    except (QueryTooComplex, InvalidSyntax):
         raise
     except TooManyNodes:
         raise _too_long() from None

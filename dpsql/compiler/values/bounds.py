@@ -4,11 +4,12 @@ Rule: the engine clamps every aggregated value to the limits chosen here, so a w
 never privacy.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
-from decimal import Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
+from math import copysign, exp, log, log10, sqrt
 from typing import TypeGuard
 
 from dpsql.compiler.ir.functions import EXTRACT_PARTS, PAIRS, SPREADS
@@ -274,10 +275,10 @@ def _cast(expression: Cast, bounds: Bounds) -> Interval:
     if not expression.argument.type.is_number:
         return UNBOUNDED
     inner = interval(expression.argument, bounds)
-    rounds = expression.type.is_integer or expression.scale is not None
-    if rounds and not expression.argument.type.is_integer:
-        return Interval(_whole(inner.lower, -1), _whole(inner.upper, 1))
-    return inner
+    if expression.argument.type.is_integer or expression.is_computed:
+        return inner
+    digits = 0 if expression.type.is_integer else expression.scale
+    return inner if digits is None else _to_digits([inner, Interval(Fraction(digits))])
 
 
 def _whole(end: Fraction | None, direction: int) -> Fraction | None:
@@ -302,11 +303,13 @@ def _case(expression: Case, bounds: Bounds) -> Interval:
 def _call(expression: Call, bounds: Bounds) -> Interval:
     name = expression.function.removeprefix("int_")
     if name.startswith("extract_"):
-        return _extracted(expression, name.removeprefix("extract_"))
+        return _extracted(expression, name.removeprefix("extract_"), bounds)
     if name in _RANGES:
         return _RANGES[name]
     if name == "days_between":
         return _subtract([_days(argument, bounds) for argument in expression.arguments])
+    if name == "nullif":
+        return _without(expression, bounds)
     parts = [interval(argument, bounds) for argument in expression.arguments]
     rule = _int_divide if expression.function == "int_divide" else _RULES.get(name)
     return rule(parts) if rule is not None and expression.type.is_number else UNBOUNDED
@@ -317,15 +320,44 @@ def _days(expression: Expr, bounds: Bounds) -> Interval:
     if isinstance(expression, Literal) and isinstance(expression.value, date):
         day = Fraction(expression.value.toordinal())
         return Interval(day, day)
+    if isinstance(expression, Cast) and expression.argument.type.is_moment:
+        return _days(expression.argument, bounds)
     return interval(expression, bounds)
 
 
-def _extracted(expression: Call, part: str) -> Interval:
-    """What a part of a moment lies between; the parts of an interval are as large as it is."""
-    if expression.arguments[0].type is SqlType.INTERVAL or part not in EXTRACT_PARTS:
+def _extracted(expression: Call, part: str, bounds: Bounds) -> Interval:
+    """What a part of a moment lies between; the parts of a difference of two are as large as it is."""
+    (subject,) = expression.arguments
+    if isinstance(subject, Call) and subject.function in _DIFFERENCES:
+        days = _subtract([_days(argument, bounds) for argument in subject.arguments])
+        return _part_of_days(part, _add([days, Interval(Fraction(-1), Fraction(1))]))
+    if subject.type is SqlType.INTERVAL or part not in EXTRACT_PARTS:
         return UNBOUNDED
     low, high = EXTRACT_PARTS[part]
     return Interval(Fraction(low), Fraction(high))
+
+
+def _part_of_days(part: str, days: Interval) -> Interval:
+    """A part of an interval of so many days; a year has 365 days or more, and a day of 24 hours 86,400 seconds."""
+    if part == "year":
+        return _rounded([_divide([days, Interval(Fraction(365), Fraction(365))])])
+    if part == "epoch":
+        return _multiply([days, Interval(Fraction(86_400), Fraction(86_400))])
+    if part == "day":
+        return days
+    if part == "month":
+        return Interval(Fraction(0 if days.lower is not None and days.lower >= 0 else -11), Fraction(11))
+    return UNBOUNDED
+
+
+def _without(expression: Call, bounds: Bounds) -> Interval:
+    """NULLIF takes an end away from whole numbers: x / NULLIF(n, 0) divides by 1 at least."""
+    subject, constant = (interval(argument, bounds) for argument in expression.arguments)
+    if not expression.type.is_integer or constant.lower is None or constant.lower != constant.upper:
+        return subject
+    lower = None if subject.lower is None else subject.lower + (subject.lower == constant.lower)
+    upper = None if subject.upper is None else subject.upper - (subject.upper == constant.lower)
+    return subject if lower is not None and upper is not None and lower > upper else Interval(lower, upper)
 
 
 def _add(parts: list[Interval]) -> Interval:
@@ -411,10 +443,46 @@ def _greatest(parts: list[Interval]) -> Interval:
     return Interval(max(lowers, default=None), around.upper)
 
 
-def _root(parts: list[Interval]) -> Interval:
-    """A square root lies between 0 and the greater of the number and 1."""
-    upper = parts[0].upper
-    return Interval(Fraction(0), None if upper is None else max(upper, Fraction(1)))
+def _increasing(
+    function: Callable[[float], float], least: Interval = UNBOUNDED
+) -> Callable[[list[Interval]], Interval]:
+    """The rule of a function that grows with its argument, and gives NULL where it has no value.
+
+    Args:
+        function: Raises ValueError or OverflowError where it has no value.
+        least: What its values lie in, whatever the argument.
+    """
+
+    def end(argument: Fraction | None, direction: int) -> Fraction | None:
+        try:
+            found = None if argument is None else function(float(argument))
+        except (ValueError, OverflowError):
+            return None
+        return None if found is None else _significant(found, direction)
+
+    def rule(parts: list[Interval]) -> Interval:
+        return least.intersect(Interval(end(parts[0].lower, -1), end(parts[0].upper, 1)))
+
+    return rule
+
+
+def _significant(number: float, direction: int) -> Fraction:
+    """A number moved outward to six digits, which is beyond any error of floating-point functions."""
+    digits = Context(prec=6, rounding=ROUND_FLOOR if direction < 0 else ROUND_CEILING)
+    return Fraction(digits.create_decimal(repr(number)))
+
+
+def _power(parts: list[Interval]) -> Interval:
+    """Of a number that is not negative, to a constant power."""
+    base, exponent = parts
+    if exponent.lower is None or exponent.lower != exponent.upper:
+        return UNBOUNDED
+    power = float(exponent.lower)
+    if exponent.lower.denominator == 1 and exponent.lower % 2 == 0:
+        base = _absolute([base])
+    if base.lower is None or base.lower < 0 or power <= 0:
+        return UNBOUNDED
+    return _increasing(lambda number: number**power, _between(0, None))([base])
 
 
 def _to_digits(parts: list[Interval]) -> Interval:
@@ -439,6 +507,9 @@ def _between(low: int, high: int | None) -> Interval:
     return Interval(Fraction(low), None if high is None else Fraction(high))
 
 
+_DIFFERENCES = frozenset({"days_between", "moments_between", "age"})
+"""Calls that tell how far two moments are apart."""
+
 _RANGES = {
     **dict.fromkeys(("length", "octet_length", "bit_length", "strpos", "regexp_count"), _between(0, None)),
     **dict.fromkeys(("sign", "sin", "cos", "tanh"), _between(-1, 1)),
@@ -462,10 +533,14 @@ _RULES = {
     "trunc": _rounded,
     "round": _rounded,
     "coalesce": _hull,
-    "nullif": lambda parts: parts[0],
     "least": _least,
     "greatest": _greatest,
-    "sqrt": _root,
+    "sqrt": _increasing(sqrt, _between(0, None)),
+    "cbrt": _increasing(lambda number: copysign(abs(number) ** (1 / 3), number)),
+    "ln": _increasing(log),
+    "log10": _increasing(log10),
+    "exp": _increasing(exp, _between(0, None)),
+    "power": _power,
     "round_digits": _to_digits,
     "trunc_digits": _to_digits,
     "numeric_within": lambda parts: parts[0],

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import TypeVar
 
+from dpsql.compiler.expressions.integrality import is_whole
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     AggregateCall,
@@ -22,6 +23,7 @@ from dpsql.compiler.ir.nodes import (
 from dpsql.compiler.ir.walk import inputs
 from dpsql.compiler.values.bounds import Interval, bounds_of, interval, narrow
 from dpsql.errors import PolicyViolation, QueryTooComplex
+from dpsql.sqltypes import SqlType
 
 MAX_CELL = 2**50
 """The greatest value one unit may add to a cell, in grid units; totals are clamped to 2^62."""
@@ -86,8 +88,8 @@ def _unbounded(call: AggregateCall, argument: Expr, relation: Relation) -> Polic
 
 
 def step_of(argument: Expr, relation: Relation, found: Interval) -> Fraction:
-    """The grid an argument is put on: its column's step, 1 for integers, else a millionth of its range or less."""
-    if argument.type.is_integer:
+    """The grid an argument is put on: its column's step, 1 for whole numbers, else a millionth of its range or less."""
+    if argument.type.is_integer or (argument.type is SqlType.NUMERIC and is_whole(argument, relation)):
         return Fraction(1)
     declared = _steps(relation).get(argument.field) if isinstance(argument, Column) else None
     if declared is not None:
