@@ -182,6 +182,7 @@ MEANINGS: dict[str, tuple[str, Shape, Mapping[str, str]]] = {
             "default is `max_rows`.",
             "max_rows_per_group": "Contribution bound: the rows of one unit that count in one group. The default "
             "is `max_rows`.",
+            "min_units": "A group with fewer units is not shown, also where its keys are public.",
             "columns": "The columns that analysts may use.",
         },
     ),

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 from dpsql.compiler.aggregates.base import number_text
-from dpsql.compiler.ir.primitives import PrimitiveKind
 from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedRelease
 from dpsql.gateway.engine import Answer
 from dpsql.gateway.intervals import ColumnMargin, column_margins
@@ -150,7 +149,7 @@ def _caveats(query: CompiledQuery) -> list[str]:
     rows = [
         planned.contribution.rows_per_group
         for planned in query.releases
-        if planned.contribution.copied and any(made.primitive.kind is PrimitiveKind.SUM for made in planned.primitives)
+        if planned.contribution.copied and any(made.primitive.sums_values for made in planned.primitives)
     ]
     copied = (
         f"sums are of at most {max(rows, default=0)} rows per unit, which a prepared copy has "

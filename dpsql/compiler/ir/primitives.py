@@ -92,6 +92,11 @@ class Primitive:
         return not (self.kind.is_distinct or self.is_chosen)
 
     @property
+    def sums_values(self) -> bool:
+        """True where the values of a unit are added up, and then clamped together."""
+        return self.kind is PrimitiveKind.SUM
+
+    @property
     def is_chosen(self) -> bool:
         """True where the mechanism chooses a value or a group; else it adds noise to the cell."""
         return self.rank is not None or self.places is not None

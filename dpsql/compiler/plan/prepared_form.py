@@ -19,7 +19,7 @@ from dpsql.compiler.dialects import DIALECTS
 from dpsql.compiler.dialects.dialect import standard_name
 from dpsql.compiler.dialects.render import Leaf
 from dpsql.compiler.ir.nodes import Relation, Release
-from dpsql.compiler.ir.primitives import UNITS, Contribution, PrimitiveKind
+from dpsql.compiler.ir.primitives import UNITS, Contribution
 from dpsql.compiler.plan.pricing import Calibrated, Unpriced, error_ratio
 from dpsql.compiler.scope.catalog import Catalog
 from dpsql.compiler.scope.lowering import Fields
@@ -39,7 +39,7 @@ class PreparedForm:
     @property
     def loses_of_sums(self) -> bool:
         """True where values are added up: over a table, a unit's sum of all rows is clamped, and no row is left out."""
-        return any(primitive.kind is PrimitiveKind.SUM for primitive in self.unpriced.primitives)
+        return any(primitive.sums_values for primitive in self.unpriced.primitives)
 
 
 @dataclass(frozen=True)
