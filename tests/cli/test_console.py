@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.cli.console import check_ledger, look_at_engine
+from dpsql.cli.console_server import check_ledger, look_at_engine
 from dpsql.ledger import open_ledger
 from tests.cli.conftest import Program, Run
 from tests.waiting import HANG_SECONDS, wait_for
