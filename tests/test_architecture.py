@@ -46,7 +46,7 @@ SHORT = {
     "dpsql.gateway.array_elements": "release.py makes released rows, and nothing else",
 }
 """Files and packages that may have short files, and why."""
-LISTS = {"dpsql.compiler.aggregates.registry", "dpsql.cli.main"}
+LISTS = {"dpsql.compiler.aggregates.registry", "dpsql.cli.main", "dpsql.cli.policy"}
 """Files that list others, of which each is a thing of its own: an aggregate, a command."""
 
 # The other files of dpsql/wire are bytes in, bytes out.

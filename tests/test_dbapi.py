@@ -15,10 +15,9 @@ import pytest
 import dpsql
 from dpsql.backends import ExactRows
 from dpsql.dbapi import connection as connection_module
-from dpsql.dbapi import default_ledger
 from dpsql.dbapi.binding import bind
 from dpsql.gateway.engine import Engine
-from dpsql.ledger import SqliteLedger, open_ledger
+from dpsql.ledger import SqliteLedger, default_ledger, open_ledger
 from dpsql.policy import load_policy
 
 COUNT = "SELECT COUNT(*) FROM patients"
@@ -235,7 +234,7 @@ def test_errors_carry_their_sqlstate(clinic_policy: Path, ledger: str) -> None:
         with pytest.raises(dpsql.ProgrammingError) as refused:
             conn.cursor().execute("SELECT age FROM patients")
         assert refused.value.sqlstate == "42501"
-        assert refused.value.hint == "Aggregate them. Write: SELECT COUNT(*) FROM patients"
+        assert refused.value.hint == "Aggregate them. Write: SELECT age, COUNT(*) FROM patients GROUP BY age"
 
 
 def test_threads_share_a_connection(clinic_policy: Path, ledger: str) -> None:

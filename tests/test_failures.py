@@ -21,7 +21,8 @@ from dpsql.compiler.plan.query_plan import PlannedRelease, PublicRead
 from dpsql.errors import BackendFailure, DatabaseUnavailable, Error, PolicyViolation
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.session import Session
-from dpsql.ledger import Ledger, PostgresLedger, SqliteLedger, open_ledger
+from dpsql.ledger import Ledger, SqliteLedger, open_ledger
+from dpsql.ledger.postgres import PostgresLedger
 from dpsql.policy import load_policy
 from tests.conftest import MakeEngine
 from tests.faults.forks import Fork, Forks

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.backends import Cancellation, PostgresBackend
+from dpsql.backends import Cancellation
+from dpsql.backends.postgres import PostgresBackend
 from dpsql.errors import BackendFailure, DatabaseUnavailable, Error, InvalidParameter, QueryCanceled
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.session import Session

@@ -14,12 +14,11 @@ from pathlib import Path
 import duckdb
 
 from dpsql.auditing.values import beyond, constant, engine_type, null, number_as
-from dpsql.backends import DUCKDB
 from dpsql.compiler.dialects.duckdb import DuckDB
 from dpsql.compiler.ir.schema import EngineSchema, EngineTable
 from dpsql.errors import NotSupportedError
 from dpsql.policy import Budget, MechanismChoice, Policy, PolicyColumn, QueryDefaults, Role, Table, UnitVia
-from dpsql.policy.engines import engine_of
+from dpsql.policy.engines import DUCKDB, engine_of
 from dpsql.privacy.cost import Accountant
 from dpsql.privacy.sensitivity import Adjacency
 from dpsql.sqltypes import SqlType

@@ -51,10 +51,8 @@ from dpsql.errors import (
     UnsupportedQuery,
 )
 from dpsql.policy import Policy
-from dpsql.policy.engines import EngineKind
+from dpsql.policy.engines import DUCKDB
 from dpsql.sqltypes import SqlType
-
-DUCKDB: Final = EngineKind("DuckDB", ("duckdb",), "duckdb:///clinic.duckdb", "main", is_file=True)
 
 _LOG = logging.getLogger("dpsql.backend")
 MAX_CHECKED = 10_000

@@ -62,9 +62,7 @@ from dpsql.errors import (
     UnsupportedQuery,
 )
 from dpsql.policy import Policy
-from dpsql.policy.engines import EngineKind
-
-POSTGRES: Final = EngineKind("PostgreSQL", ("postgresql", "postgres"), "postgresql://reader@host/db", "public")
+from dpsql.policy.engines import POSTGRES
 
 _LOG = logging.getLogger("dpsql.backend")
 

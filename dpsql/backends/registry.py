@@ -4,12 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dpsql.backends.backend import Backend
-from dpsql.backends.duckdb import DUCKDB, DuckDBBackend
+from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.backends.duckdb_outline import outline_of_duckdb
 from dpsql.backends.duckdb_prepared import write_prepared
 from dpsql.backends.outline import Outline
-from dpsql.backends.postgres import POSTGRES, PostgresBackend
-from dpsql.backends.postgres_outline import outline_of_postgres
 from dpsql.compiler.bounding.prepared_tables import plan_prepared
 from dpsql.compiler.dialects import DIALECTS
 from dpsql.compiler.dialects.dialect import Dialect
@@ -17,7 +15,7 @@ from dpsql.compiler.dialects.duckdb import DuckDB
 from dpsql.compiler.dialects.postgres import Postgres
 from dpsql.errors import InvalidParameter
 from dpsql.policy import Policy
-from dpsql.policy.engines import ENGINES, EngineKind, UnknownEngine, engine_of
+from dpsql.policy.engines import DUCKDB, ENGINES, POSTGRES, EngineKind, UnknownEngine, engine_of
 
 Prepared = tuple[str, dict[str, int]]
 """Where bounded copies are, and how many rows each has."""
@@ -106,7 +104,24 @@ def _prepare_in_file(policy: Policy, _: str | None) -> Prepared:
     return str(file), rows
 
 
+# psycopg takes a tenth of a second to import, so a policy over a DuckDB file does without.
+
+
+def _open_server(url: str, policy: Policy) -> Backend:
+    from dpsql.backends.postgres import PostgresBackend
+
+    return PostgresBackend(url, policy)
+
+
+def _outline_of_server(url: str) -> Outline:
+    from dpsql.backends.postgres_outline import outline_of_postgres
+
+    return outline_of_postgres(url)
+
+
 def _prepare_on_server(policy: Policy, url: str | None) -> Prepared:
+    from dpsql.backends.postgres import PostgresBackend
+
     backend = PostgresBackend(policy.dataset.url, policy)
     try:
         return f"schema {policy.dataset.prepared_schema}", backend.prepare(url)
@@ -115,4 +130,4 @@ def _prepare_on_server(policy: Policy, url: str | None) -> Prepared:
 
 
 register(DUCKDB, Entry(DuckDB(), DuckDBBackend, outline_of_duckdb, _prepare_in_file))
-register(POSTGRES, Entry(Postgres(), PostgresBackend, outline_of_postgres, _prepare_on_server))
+register(POSTGRES, Entry(Postgres(), _open_server, _outline_of_server, _prepare_on_server))

@@ -4,16 +4,17 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpsql.auditing import Extent, Finding, Report
-from dpsql.auditing import audit as audited
 from dpsql.cli.command import Command
 from dpsql.cli.options import policy_argument
 from dpsql.gateway.text_table import table_lines
 from dpsql.policy import load_policy
+
+if TYPE_CHECKING:
+    from dpsql.auditing import Finding, Report
 
 
 @click.command(cls=Command)
@@ -54,6 +55,9 @@ def audit(policy: Path, format: str, confidence: float, server: str | None, only
     Example:
       dpsql audit clinic.toml --only COUNT --only join
     """
+    from dpsql.auditing import Extent
+    from dpsql.auditing import audit as audited
+
     extent = Extent(confidence=confidence, only=only, **runs)
     report = audited(load_policy(policy), extent, lambda finding: _progress(finding, format), server)
     if not report.findings:
@@ -68,12 +72,12 @@ def audit(policy: Path, format: str, confidence: float, server: str | None, only
         raise click.exceptions.Exit(1)
 
 
-def _progress(finding: Finding, format: str) -> None:
+def _progress(finding: "Finding", format: str) -> None:
     if format != "json":
         click.echo(f"{finding.name}, {finding.mechanism}", err=True)
 
 
-def _lines(report: Report) -> list[str]:
+def _lines(report: "Report") -> list[str]:
     names = [
         "class",
         "noise, accountant",
@@ -110,7 +114,7 @@ def _lines(report: Report) -> list[str]:
     ]
 
 
-def _markdown(report: Report) -> Iterator[str]:
+def _markdown(report: "Report") -> Iterator[str]:
     """The table of the documentation."""
     yield "| class | noise, accountant | claimed ε, δ | attainable | at least | of the claim | of it | trials |"
     yield "|---|---|---|---|---|---|---|---|"
@@ -122,13 +126,13 @@ def _markdown(report: Report) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
-def _shares(finding: Finding) -> Iterator[tuple[float, float]]:
+def _shares(finding: "Finding") -> Iterator[tuple[float, float]]:
     """Shares of the claim and of what is attainable, each with what it is a share of."""
     yield finding.share, finding.epsilon
     yield finding.share_of_attainable, finding.attainable
 
 
-def _bound(finding: Finding) -> str:
+def _bound(finding: "Finding") -> str:
     return f"{'δ' if finding.of_delta else 'ε'} {_down(finding.bound.least)}"
 
 
@@ -137,7 +141,7 @@ def _down(epsilon: float) -> float:
     return math.floor(epsilon * 1000) / 1000
 
 
-def _json(report: Report) -> dict[str, Any]:
+def _json(report: "Report") -> dict[str, Any]:
     return {
         "dataset": report.dataset,
         "confidence": report.confidence,

@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from dpsql.cli.clinic import generate_clinic
-from dpsql.cli.clinic_server import ClinicServer, embedded_server
 from dpsql.cli.command import Command
 from dpsql.cli.logs import log_to_stderr
-from dpsql.cli.serve import ServeOptions, serve_gateway
 from dpsql.errors import InvalidParameter
 from dpsql.ledger import Ledger, open_ledger
 from dpsql.policy import load_policy
 from dpsql.policy.environment import NotFilledIn, filled_in
 from dpsql.wire.scram import Verifier, make_verifier
+
+if TYPE_CHECKING:
+    from dpsql.cli.clinic_server import ClinicServer
 
 _ANALYSTS: Final = ("ana", "ben")
 _ROLE: Final = "analyst"
@@ -82,6 +82,8 @@ def demo(directory: Path, port: int, patients: int, no_serve: bool, engine: str,
             again = f"demo --engine {engine} --dir {directory}" if ends else f"serve {policy} --ledger {url}"
             click.echo(f"\nto serve the clinic:\n  dpsql {again}")
             return
+        from dpsql.cli.serving import ServeOptions, serve_gateway
+
         log_to_stderr("text")
         serve_gateway(
             [load_policy(policy)],
@@ -94,6 +96,8 @@ def demo(directory: Path, port: int, patients: int, no_serve: bool, engine: str,
 @contextmanager
 def _clinic_in_file(directory: Path, patients: int) -> Iterator[Path]:
     """The clinic as a DuckDB file; gives the policy."""
+    from dpsql.cli.clinic import generate_clinic
+
     path = directory / "clinic.duckdb"
     if path.exists():
         click.echo(f"{path} is kept as it is")
@@ -106,6 +110,8 @@ def _clinic_in_file(directory: Path, patients: int) -> Iterator[Path]:
 @contextmanager
 def _clinic_in_server(directory: Path, patients: int) -> Iterator[Path]:
     """The clinic in a server of its own, which runs until the end; gives the policy."""
+    from dpsql.cli.clinic_server import ClinicServer, embedded_server
+
     folder = (directory / "postgres").resolve()
     with embedded_server(folder) as url:
         # Nobody else has a say in this server: who reaches its socket may be anybody, so the reader has no password.
@@ -115,6 +121,8 @@ def _clinic_in_server(directory: Path, patients: int) -> Iterator[Path]:
 @contextmanager
 def _clinic_on(url: str, directory: Path, patients: int) -> Iterator[Path]:
     """The clinic on a server that runs already; gives the policy."""
+    from dpsql.cli.clinic_server import ClinicServer
+
     try:
         server = ClinicServer(filled_in(url), "${READER_PASSWORD}")
         policy = _make_clinic(server, "the clinic of the server", directory, patients)
@@ -123,7 +131,7 @@ def _clinic_on(url: str, directory: Path, patients: int) -> Iterator[Path]:
     yield policy
 
 
-def _make_clinic(server: ClinicServer, place: str, directory: Path, patients: int) -> Path:
+def _make_clinic(server: "ClinicServer", place: str, directory: Path, patients: int) -> Path:
     if server.has_clinic():
         click.echo(f"{place} is kept as it is")
     else:

@@ -11,7 +11,7 @@ import click
 from dpsql.cli.command import Group
 from dpsql.cli.exact import exact_lines
 from dpsql.cli.options import existing_file, existing_ledger, finding_ledger, named_ledger, opened_ledger
-from dpsql.ledger import Noted, VerifyReport, copy_ledger, is_file, migrate_database
+from dpsql.ledger import Noted, VerifyReport, copy_ledger, is_file
 from dpsql.ledger import backup as back_up
 from dpsql.ledger import migrate as migrate_file
 
@@ -161,6 +161,8 @@ def migrate(ledger: str | None, policy: Path | None) -> None:
     """
     url = named_ledger(ledger, policy)
     if not is_file(url):
+        from dpsql.ledger.postgres import migrate_database
+
         migrated = migrate_database(url)
         click.echo("it has the layout of this version" if migrated is None else _told(migrated[1]))
         return

@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from dpsql.dbapi import default_ledger
 from dpsql.errors import InvalidParameter
-from dpsql.ledger import Ledger, ledger_file, open_ledger
+from dpsql.ledger import Ledger, default_ledger, ledger_file, open_ledger
 from dpsql.policy import Policy, load_policy
 
 F = TypeVar("F", bound=Callable[..., Any])

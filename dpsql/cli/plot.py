@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from warnings import catch_warnings
 
 from dpsql.errors import InvalidParameter
-from dpsql.notebook.plots import COLOURS, need_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,6 +66,8 @@ def check_plot(path: Path) -> None:
     """
     if path.suffix not in (".png", ".svg"):
         raise InvalidParameter(f'"{path}" is not the name of a picture', hint="--plot budget.png, or --plot budget.svg")
+    from dpsql.notebook.plots import need_matplotlib
+
     need_matplotlib()
 
 
@@ -112,6 +113,8 @@ def _draw_gate(axes: "Axes", drawing: Drawing) -> None:
 
 
 def _draw_reports(axes: "Axes", drawing: Drawing) -> None:
+    from dpsql.notebook.plots import COLOURS
+
     # The legend lists them as they lie at the right end, from above.
     ranked = sorted(filter(lambda curve: curve.highest, drawing.reports), key=lambda curve: -curve.highest)
     lines = []

@@ -2,20 +2,21 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from dpsql.backends import open_backend
 from dpsql.cli.command import Group
-from dpsql.cli.draft import draft_policy
 from dpsql.cli.options import policy_argument
 from dpsql.cli.suggest import suggest
-from dpsql.cli.survey import TableSurvey, survey
-from dpsql.compiler.ir.schema import EngineSchema
 from dpsql.gateway.policy_summary import budget_text, keys_text, limits_text
 from dpsql.gateway.system_relations import decimal_text
 from dpsql.gateway.text_table import table_lines
 from dpsql.policy import Dataset, Policy, Role, Table, load_policy
+
+if TYPE_CHECKING:
+    from dpsql.cli.survey import TableSurvey
+    from dpsql.compiler.ir.schema import EngineSchema
 
 
 @click.group(cls=Group, commands=[suggest])
@@ -41,6 +42,8 @@ def init(database_url: str, unit: str | None) -> None:
       dpsql policy init duckdb:///clinic.duckdb > clinic.toml
       dpsql policy init postgresql://reader@host/clinic --unit patients > clinic.toml
     """
+    from dpsql.cli.draft import draft_policy
+
     click.echo(draft_policy(database_url, unit), nl=False)
 
 
@@ -58,6 +61,9 @@ def check(policy: Path, advise: bool, schema_only: bool) -> None:
     Example:
       dpsql policy check clinic.toml --advise
     """
+    from dpsql.backends import open_backend
+    from dpsql.cli.survey import survey
+
     loaded = load_policy(policy)
     backend = open_backend(loaded)
     try:
@@ -77,7 +83,7 @@ def check(policy: Path, advise: bool, schema_only: bool) -> None:
         backend.close()
 
 
-def _copies(loaded: Policy, schema: EngineSchema, path: Path) -> Iterator[str]:
+def _copies(loaded: Policy, schema: "EngineSchema", path: Path) -> Iterator[str]:
     """Which tables have a prepared copy, and whether it is read."""
     if not schema.copies:
         yield f"prepared copies: none (dpsql prepare {path} makes them)"
@@ -85,13 +91,13 @@ def _copies(loaded: Policy, schema: EngineSchema, path: Path) -> Iterator[str]:
         yield f"prepared copy of {table}: {state}"
 
 
-def copy_states(schema: EngineSchema) -> Iterator[tuple[str, str]]:
+def copy_states(schema: "EngineSchema") -> Iterator[tuple[str, str]]:
     """Yield each table that has a prepared copy, and what may be read of it."""
     for table, copy in schema.copies.items():
         yield table, copy if isinstance(copy, str) else f"fresh, with {copy.rows_per_unit} rows of one unit at the most"
 
 
-def _surveyed(found: TableSurvey, unit: str) -> Iterator[str]:
+def _surveyed(found: "TableSurvey", unit: str) -> Iterator[str]:
     table = found.table
     key = f"PRIMARY KEY or UNIQUE NOT NULL ({table.unit_key})"
     bounds = f"max_rows = {table.rows_per_unit} is enforced in SQL"

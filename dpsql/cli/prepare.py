@@ -4,7 +4,6 @@ from pathlib import Path
 
 import click
 
-from dpsql.backends import prepare_tables
 from dpsql.cli.command import Command
 from dpsql.cli.options import policy_argument
 from dpsql.policy import load_policy
@@ -31,6 +30,8 @@ def prepare(policy: Path, url: str | None) -> None:
       dpsql prepare clinic.toml
       dpsql prepare clinic.toml --url postgresql://owner@host/clinic
     """
+    from dpsql.backends import prepare_tables
+
     where, rows = prepare_tables(load_policy(policy), url)
     for table, count in rows.items():
         click.echo(f"{table}: {count:,} rows")

@@ -1,7 +1,7 @@
 """dbapi: PEP 249 over an engine in this process: the module's globals, and what they are made of."""
 
 from dpsql.dbapi.connection import Connection, Cursor
-from dpsql.dbapi.opening import connect, default_ledger
+from dpsql.dbapi.opening import connect
 from dpsql.dbapi.releases import ColumnReport, PriceEstimate, ReleaseReport
 from dpsql.dbapi.types import (
     BINARY,
@@ -64,7 +64,6 @@ __all__ = [
     "Warning",
     "apilevel",
     "connect",
-    "default_ledger",
     "paramstyle",
     "threadsafety",
 ]

@@ -7,7 +7,7 @@ from dpsql.backends import open_backend
 from dpsql.dbapi.connection import Connection
 from dpsql.errors import InvalidParameter, PolicyViolation
 from dpsql.gateway.engine import Engine
-from dpsql.ledger import Ledger, open_ledger
+from dpsql.ledger import Ledger, default_ledger, open_ledger
 from dpsql.ledger.accounts import check_name
 from dpsql.policy import Policy, load_policy
 
@@ -63,11 +63,6 @@ def _check_texts(**given: object) -> None:
     for name, value in given.items():
         if not (isinstance(value, str) or (value is None and name in ("role", "ledger"))):
             raise InvalidParameter(f"{name} is a text, not {type(value).__name__}", hint=f'connect(…, {name}="…")')
-
-
-def default_ledger(policy: Policy) -> str:
-    """The URL of the ledger beside a policy."""
-    return f"sqlite:///{policy.path.resolve().parent / 'dpsql-ledger.sqlite'}"
 
 
 def _ensure_account(ledger: Ledger, policy: Policy, user: str, role: str | None) -> None:

@@ -3,7 +3,6 @@
 from datetime import date, datetime
 from fractions import Fraction
 
-from dpsql.compiler.values.domain import MAX_SOURCE
 from dpsql.gateway.system_relations import decimal_text
 from dpsql.policy import Bound, Budget, PolicyColumn, Table, can_be_key
 from dpsql.sqltypes import SqlType
@@ -52,6 +51,8 @@ def keys_text(column: PolicyColumn, table: Table) -> str:
 
 
 def _is_short_range(column: PolicyColumn) -> bool:
+    from dpsql.compiler.values.sources import MAX_SOURCE  # the compiler, which `--help` does without
+
     lower, upper = column.lower, column.upper
     if column.type.is_integer and isinstance(lower, Fraction) and isinstance(upper, Fraction):
         return upper - lower < MAX_SOURCE

@@ -28,9 +28,9 @@ from dpsql.ledger.ledger import (
     VerifyReport,
 )
 from dpsql.ledger.migration import Migration, migrate
-from dpsql.ledger.postgres import PostgresLedger, migrate_database
 from dpsql.ledger.sqlite import SqliteLedger
 from dpsql.ledger.stored import StoredLedger
+from dpsql.policy import Policy
 
 __all__ = [
     "Account",
@@ -46,7 +46,6 @@ __all__ = [
     "Migration",
     "Noted",
     "OwnerRecord",
-    "PostgresLedger",
     "Reading",
     "ReleaseRecord",
     "ReleaseRequest",
@@ -56,10 +55,10 @@ __all__ = [
     "backup",
     "check_anchor",
     "copy_ledger",
+    "default_ledger",
     "is_file",
     "ledger_file",
     "migrate",
-    "migrate_database",
     "open_ledger",
 ]
 
@@ -83,6 +82,8 @@ def open_ledger(url: str, *, make: bool = True) -> StoredLedger:
         LedgerUnavailable: What is there cannot be a ledger, or not now; or nothing is, and none is to be made.
     """
     if not is_file(url):
+        from dpsql.ledger.postgres import PostgresLedger  # psycopg, which a ledger in a file does without
+
         return PostgresLedger(url, make=make)
     return SqliteLedger(ledger_file(url), make=make)
 
@@ -96,6 +97,11 @@ def copy_ledger(source: str, target: str) -> VerifyReport:
     """
     with closing(open_ledger(source, make=False)) as old, closing(open_ledger(target)) as new:
         return new.fill(old)
+
+
+def default_ledger(policy: Policy) -> str:
+    """Return the URL of the ledger next to a policy."""
+    return f"sqlite:///{policy.path.resolve().parent / 'dpsql-ledger.sqlite'}"
 
 
 def is_file(url: str) -> bool:

@@ -1,6 +1,7 @@
-"""The engines that may hold the data, as a policy's url names them; `dpsql.backends.registry` enters each."""
+"""The engines that may hold the data, as a policy's url names them; `dpsql.backends.registry` opens each."""
 
 from dataclasses import dataclass
+from typing import Final
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,10 @@ class EngineKind:
         return url.removeprefix(self.start) if self.is_file else url
 
 
-ENGINES: dict[str, EngineKind] = {}
+DUCKDB: Final = EngineKind("DuckDB", ("duckdb",), "duckdb:///clinic.duckdb", "main", is_file=True)
+POSTGRES: Final = EngineKind("PostgreSQL", ("postgresql", "postgres"), "postgresql://reader@host/db", "public")
+
+ENGINES: Final = {scheme: engine for engine in (DUCKDB, POSTGRES) for scheme in engine.schemes}
 """The engines by scheme."""
 
 

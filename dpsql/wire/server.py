@@ -14,22 +14,23 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from ipaddress import ip_address
 from typing import Final, TypeVar
 
 from dpsql.errors import AuthenticationFailed, Error, QueryCanceled, ServerShutdown, TooManyConnections, UnknownDatabase
 from dpsql.gateway.session import Session
 from dpsql.wire.backend import FATAL, BackendKeyData, ParameterStatus, ReadyForQuery
 from dpsql.wire.client import Disconnected
+from dpsql.wire.client_limits import ClientLimits, Network
 from dpsql.wire.connection import ClientConnection
 from dpsql.wire.fair_pool import FairPool
 from dpsql.wire.frontend import CancelRequest, StartupMessage, Terminate
 from dpsql.wire.login import Gate, Lobby, Login, greet, log_in
 from dpsql.wire.login_throttle import LoginThrottle
 from dpsql.wire.metrics import Metrics
-from dpsql.wire.protocol import MessageLimits, ServerProtocol, State
+from dpsql.wire.protocol import ServerProtocol, State
 from dpsql.wire.report import Endings, error_response, logger
 from dpsql.wire.session import WireSession
 from dpsql.wire.tls import ServerTls
@@ -37,7 +38,6 @@ from dpsql.wire.watchdog import Watchdog
 
 T = TypeVar("T")
 
-Network = IPv4Network | IPv6Network
 
 _SERVICE_THREADS: Final = 2
 _CANCEL_SECONDS: Final = 2.0
@@ -60,34 +60,6 @@ _FIXED_PARAMETERS: Final = {
     "in_hot_standby": "off",
     "default_transaction_read_only": "on",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ClientLimits:
-    """What a client may take.
-
-    Attributes:
-        connections: Clients logged in at a time.
-        user_connections: Clients of one user among them.
-        logins: Clients logging in at a time, half of them from one address; cancel requests count among them. A
-            further one takes the place of the one that has been silent longest.
-        login_seconds: From connecting to being logged in.
-        idle_seconds: Between two messages.
-        write_seconds: For reading a reply.
-        failure_delay: Seconds that a first failed login waits; see `dpsql.wire.login_throttle`.
-        names: Prepared statements, and portals, of a client.
-        messages: Bytes of a message.
-    """
-
-    connections: int = 100
-    user_connections: int = 50
-    logins: int = 100
-    login_seconds: float = 10.0
-    idle_seconds: float = 3600.0
-    write_seconds: float = 60.0
-    failure_delay: float = 0.5
-    names: int = 1000
-    messages: MessageLimits = field(default_factory=MessageLimits)
 
 
 class _Guest:

@@ -11,7 +11,7 @@ from multiprocessing.synchronize import Barrier
 
 import psycopg
 
-from dpsql.wire.server import ClientLimits
+from dpsql.wire.client_limits import ClientLimits
 from tests.attacks.arena import Arena, Comparison, Verdict, asking
 from tests.attacks.naive import Ask, Refused
 from tests.attacks.test_login import STARTUP, naive_server

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import psycopg
 
+from dpsql.wire.client_limits import ClientLimits
 from dpsql.wire.frontend import (
     Bind,
     Close,
@@ -32,7 +33,6 @@ from dpsql.wire.frontend import (
     Sync,
 )
 from dpsql.wire.scram import PLAIN
-from dpsql.wire.server import ClientLimits
 from tests.attacks.arena import Arena, Comparison, Verdict
 from tests.wire.conftest import CERTIFICATE, KEY, RunningServer
 

@@ -12,17 +12,16 @@ from typing import Any
 import pytest
 
 from dpsql.backends import (
-    POSTGRES,
     Backend,
     Cancellation,
     ExactCells,
-    PostgresBackend,
     PublicRows,
     open_backend,
     postgres,
 )
 from dpsql.backends import backend as backend_module
 from dpsql.backends.connections import MAX_CONNECTIONS
+from dpsql.backends.postgres import PostgresBackend
 from dpsql.compiler.bounding.steps import BoundedQuery, PrintedQuery
 from dpsql.compiler.ir.nodes import Grid, Values
 from dpsql.compiler.ir.primitives import UNITS, Primitive, PrimitiveKind
@@ -39,6 +38,7 @@ from dpsql.errors import (
 )
 from dpsql.limits.result_memory import HELD
 from dpsql.policy import load_policy
+from dpsql.policy.engines import POSTGRES
 from dpsql.privacy.exponential_mechanism import Rank
 from dpsql.sqltypes import SqlType
 from tests.backends.test_fetching import CutAfterFirst

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from dpsql.backends import Cancellation, PostgresBackend, open_backend, prepare_tables
+from dpsql.backends import Cancellation, open_backend, prepare_tables
+from dpsql.backends.postgres import PostgresBackend
 from dpsql.backends.postgres_prepared import STALE, copy_name
 from dpsql.compiler.ir.schema import PreparedTable
 from dpsql.compiler.plan.compile import compile_query

@@ -7,7 +7,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from dpsql.backends import PostgresBackend, open_backend
+from dpsql.backends import open_backend
+from dpsql.backends.postgres import PostgresBackend
 from dpsql.policy import load_policy
 from tests.cli.conftest import Run
 from tests.compiler.plans import Planner

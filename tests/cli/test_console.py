@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.cli import console as console_module
-from dpsql.cli.console import check_ledger, look_at_engine
+from dpsql.cli import console_server
+from dpsql.cli.console_server import check_ledger, look_at_engine
 from dpsql.ledger import open_ledger
 from dpsql.wire.metrics import Metrics
 from dpsql.wire.monitor import monitor
@@ -157,7 +157,7 @@ def test_what_no_task_handled_is_logged_by_its_kind(caplog: pytest.LogCaptureFix
         return frozenset()
 
     async def visit() -> None:
-        served = asyncio.create_task(console_module._run(monitor(Metrics(), nothing, "127.0.0.1", 0), None, "http://x"))
+        served = asyncio.create_task(console_server._run(monitor(Metrics(), nothing, "127.0.0.1", 0), None, "http://x"))
         await asyncio.sleep(0)
         task = asyncio.create_task(fail())
         await asyncio.wait([task])

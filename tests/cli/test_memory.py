@@ -7,7 +7,6 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from dpsql.cli import policy as policy_module
 from tests.cli.conftest import Run
 
 
@@ -30,7 +29,7 @@ def test_too_little_memory_is_told(
     def fail(*_: object) -> None:
         raise fault()
 
-    monkeypatch.setattr(policy_module, "open_backend", fail)
+    monkeypatch.setattr("dpsql.backends.open_backend", fail)
     said = run("policy", "check", policy, status=1).stderr
     assert said.startswith("error: there is not enough memory, or no room for another thread (53200)\nhint: ")
     assert "report it" not in said

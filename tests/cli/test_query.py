@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.cli import query as query_module
+from dpsql.cli import answers
 from tests.cli.conftest import Run
 
 BY_SEX = "SELECT sex, COUNT(*) AS n, AVG(age) FROM patients GROUP BY sex ORDER BY sex"
@@ -136,7 +136,7 @@ def test_a_bug_is_told_without_its_text(run: Run, policy: Path, monkeypatch: pyt
     def fail(*_: object, **__: object) -> None:
         raise KeyError("a patient's name")
 
-    monkeypatch.setattr(query_module, "connect", fail)
+    monkeypatch.setattr(answers, "connect", fail)
     failed = run("query", policy, BY_SEX, "--user", "ana", status=1)
     assert "dpsql itself failed: KeyError" in failed.stderr
     assert "patient's name" not in failed.output

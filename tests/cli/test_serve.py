@@ -15,7 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dpsql.cli import serve as serve_module
+from dpsql.cli import serving
 from dpsql.cli.logs import JsonLines, TextLines, log_unhandled
 from dpsql.ledger import check_anchor, open_ledger
 from tests.cli.conftest import Program, Run
@@ -176,7 +176,7 @@ def test_an_anchor_stays_where_the_ledger_has_lost_its_record(
         check_anchor(anchor, opened, make=True)
         anchor.write_text(f"7{anchor.read_text()}")
         before = anchor.read_text()
-        serve_module._anchor(anchor, opened)
+        serving._anchor(anchor, opened)
     assert anchor.read_text() == before
     assert "the anchor stays as it was: the record that was noted" in caplog.text
 

@@ -10,7 +10,7 @@ import dpsql
 from dpsql.cli import main
 from dpsql.cli.main import SUMMARIES, command
 
-HEAVY = {"duckdb", "numpy", "psycopg", "sqlglot", "sqlite3", "starlette", "matplotlib", "IPython", "asyncio"}
+HEAVY = {"duckdb", "numpy", "psycopg", "sqlglot", "starlette", "matplotlib", "IPython", "asyncio"}
 BARE = {
     "import": "import dpsql",
     "names": "import dpsql; dir(dpsql); dpsql.__all__; dpsql.__doc__",
@@ -21,14 +21,31 @@ BARE = {
 
 @pytest.mark.parametrize("program", BARE.values(), ids=BARE)
 def test_heavy_packages_are_imported_late(program: str) -> None:
+    assert (HEAVY | {"sqlite3"}) & imported(program) == set()
+
+
+@pytest.mark.parametrize("name", SUMMARIES)
+def test_the_help_of_a_command_imports_no_engine_parser_or_driver(name: str) -> None:
+    help = f"import sys; sys.argv[1:] = {[name, '--help']}; from dpsql.cli import main; main(standalone_mode=False)"
+    assert HEAVY & imported(help) == set()
+
+
+def test_a_database_in_a_file_needs_no_driver_of_postgresql() -> None:
+    modules = imported("import dpsql; dpsql.connect")
+    assert "duckdb" in modules
+    assert "psycopg" not in modules
+
+
+def imported(program: str) -> set[str]:
+    """Return the names of the modules that a program has imported in the end."""
     ended = subprocess.run(
         [sys.executable, "-c", f"{program}\nimport sys\nprint(*sys.modules, file=sys.stderr)"],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert HEAVY & set(ended.stderr.split()) == set()
     assert "dpsql" in ended.stderr.split()
+    return set(ended.stderr.split())
 
 
 def test_each_name_is_imported_when_it_is_used() -> None:

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from dpsql.ledger import PostgresLedger
+from dpsql.ledger.postgres import PostgresLedger
 from tests.clients.conftest import CODES, COUNTS, HINT, ROWS
 from tests.pgbouncer import pgbouncer
 from tests.wire.conftest import RunningServer

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dpsql.backends import DUCKDB, POSTGRES, open_backend
+from dpsql.backends import open_backend
 from dpsql.compiler.ir.schema import EngineColumn, EngineSchema
 from dpsql.compiler.plan.compile import Described, compile_query, describe_query
 from dpsql.compiler.plan.query_plan import CompiledQuery
@@ -16,7 +16,7 @@ from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.gateway.settings import Settings
 from dpsql.policy import Policy
-from dpsql.policy.engines import EngineKind
+from dpsql.policy.engines import DUCKDB, POSTGRES, EngineKind
 from dpsql.sqltypes import SqlType
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

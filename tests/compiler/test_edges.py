@@ -10,10 +10,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from dpsql.backends import DUCKDB
 from dpsql.compiler.dialects import DIALECTS
 from dpsql.compiler.ir.functions import MAX_SCANNED
 from dpsql.gateway.session import Session
+from dpsql.policy.engines import DUCKDB
 from tests.compiler.test_expressions import EXPRESSIONS
 from tests.conftest import silent_engine
 from tests.copies import copied

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.backends import DUCKDB, POSTGRES
 from dpsql.compiler.dialects import DIALECTS
 from dpsql.compiler.dialects.dialect import spelled
 from dpsql.compiler.dialects.magnitude import FULL, magnitude, stays_normal
@@ -16,7 +15,7 @@ from dpsql.compiler.ir.nodes import Call, Case, Cast, Column, Expr, Field, Grid,
 from dpsql.compiler.ir.schema import EngineColumn
 from dpsql.errors import UnsupportedQuery
 from dpsql.policy import load_policy
-from dpsql.policy.engines import ENGINES
+from dpsql.policy.engines import DUCKDB, ENGINES, POSTGRES
 from dpsql.sqltypes import SqlType
 from tests.compiler.plans import Planner
 from tests.engines import HOSTS

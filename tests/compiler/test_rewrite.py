@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.backends import DUCKDB, POSTGRES
 from dpsql.compiler.plan.query_plan import CompiledQuery
 from dpsql.policy import load_policy
-from dpsql.policy.engines import EngineKind
+from dpsql.policy.engines import DUCKDB, POSTGRES, EngineKind
 from tests.compiler.plans import Planner
 from tests.fixtures.load import HERE, Case, load, parse
 

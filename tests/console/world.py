@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dpsql.backends import Backend
-from dpsql.cli.console import check_ledger
+from dpsql.cli.console_server import check_ledger
 from dpsql.console.background import Background
 from dpsql.console.facts import Gatherer
 from dpsql.console.health import EngineHealth, GatewayHealth

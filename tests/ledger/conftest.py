@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.ledger import PostgresLedger, SqliteLedger
+from dpsql.ledger import SqliteLedger
+from dpsql.ledger.postgres import PostgresLedger
 from dpsql.ledger.schema import DERIVED_TABLES, VERSION
 from dpsql.ledger.stored import StoredLedger
 from tests.ledger.world import Clock, Place, new_ledger, opened, peopled, tamper

@@ -19,7 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpsql.errors import BudgetExhausted, InvalidParameter, LedgerUnavailable
-from dpsql.ledger import Charge, Noted, PostgresLedger, migrate_database, open_ledger
+from dpsql.ledger import Charge, Noted, open_ledger
+from dpsql.ledger.postgres import PostgresLedger, migrate_database
 from dpsql.ledger.postgres_connection import WRITE, PostgresConnection
 from dpsql.ledger.postgres_schema import _expected, altered
 from dpsql.ledger.schema import DERIVED_TABLES, VERSION

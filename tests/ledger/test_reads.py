@@ -15,8 +15,9 @@ import psycopg
 import pytest
 
 from dpsql.errors import BudgetExhausted, LedgerUnavailable, PolicyViolation, QueryCanceled, TooManyStatements
-from dpsql.ledger import Charge, Ledger, PostgresLedger, Reading, ReleaseRequest, SqliteLedger
+from dpsql.ledger import Charge, Ledger, Reading, ReleaseRequest, SqliteLedger
 from dpsql.ledger.gateway_lock import GatewayLock
+from dpsql.ledger.postgres import PostgresLedger
 from dpsql.ledger.stored import StoredLedger
 from dpsql.privacy.accounting import Accountant
 from dpsql.privacy.cost import Event

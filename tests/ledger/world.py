@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from dpsql.ledger import BudgetScope, Charge, Holder, PostgresLedger, ReleaseRequest, SqliteLedger
+from dpsql.ledger import BudgetScope, Charge, Holder, ReleaseRequest, SqliteLedger
 from dpsql.ledger.charging import charge
+from dpsql.ledger.postgres import PostgresLedger
 from dpsql.ledger.reads import Admission
 from dpsql.ledger.stored import StoredLedger
 from dpsql.policy import Budget, Dataset, MechanismChoice, Policy, QueryDefaults, RenewalWindow, Role, UserGroup

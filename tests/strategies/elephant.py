@@ -8,7 +8,8 @@ import duckdb
 import numpy as np
 import psycopg
 
-from dpsql.backends import PostgresBackend, PublicRows, prepare_tables
+from dpsql.backends import PublicRows, prepare_tables
+from dpsql.backends.postgres import PostgresBackend
 from dpsql.compiler.plan.query_plan import PlannedInput, PlannedRelease
 from dpsql.compiler.scope.catalog import Catalog
 from dpsql.policy import load_policy

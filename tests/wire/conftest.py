@@ -9,8 +9,9 @@ import pytest
 
 from dpsql.errors import PolicyViolation
 from dpsql.gateway.session import Session
+from dpsql.wire.client_limits import ClientLimits, Network
 from dpsql.wire.scram import make_verifier
-from dpsql.wire.server import ClientLimits, GatewayServer, Network
+from dpsql.wire.server import GatewayServer
 from dpsql.wire.tls import load_tls
 from tests.waiting import HANG_SECONDS
 from tests.wire.scripted import ScriptedSession

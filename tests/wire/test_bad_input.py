@@ -33,6 +33,7 @@ from dpsql.wire.backend import (
     ErrorResponse,
     ReadyForQuery,
 )
+from dpsql.wire.client_limits import ClientLimits
 from dpsql.wire.frontend import (
     CancelRequest,
     FrontendMessage,
@@ -47,7 +48,6 @@ from dpsql.wire.frontend import (
     Terminate,
 )
 from dpsql.wire.protocol import Encryption, IllegalReply, MessageLimits, ServerProtocol, State
-from dpsql.wire.server import ClientLimits
 from dpsql.wire.session import WireSession
 from tests.waiting import HANG_SECONDS, wait_for
 from tests.wire.conftest import RunningServer

@@ -14,6 +14,7 @@ from dpsql.wire.backend import (
     NegotiateProtocolVersion,
     ParameterStatus,
 )
+from dpsql.wire.client_limits import ClientLimits
 from dpsql.wire.frontend import (
     GSSENCRequest,
     Query,
@@ -23,7 +24,6 @@ from dpsql.wire.frontend import (
 )
 from dpsql.wire.login import check_encoding, parse_options
 from dpsql.wire.scram import PLAIN, PLUS
-from dpsql.wire.server import ClientLimits
 from tests.waiting import HANG_SECONDS, wait_for
 from tests.wire.conftest import CERTIFICATE, RunningServer
 from tests.wire.rawclient import RawClient

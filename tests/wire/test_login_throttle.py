@@ -6,9 +6,9 @@ import psycopg
 import pytest
 
 from dpsql.errors import TooManyConnections, TooManyStatements
+from dpsql.wire.client_limits import ClientLimits
 from dpsql.wire.login_throttle import LoginThrottle
 from dpsql.wire.rate_limit import RateLimit
-from dpsql.wire.server import ClientLimits
 from tests.waiting import wait_for
 from tests.wire.rawclient import RawClient
 from tests.wire.test_server import Serve

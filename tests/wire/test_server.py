@@ -16,10 +16,11 @@ import pytest
 
 from dpsql.errors import InvalidParameter
 from dpsql.wire.backend import CommandComplete, DataRow, ErrorResponse, ReadyForQuery
+from dpsql.wire.client_limits import ClientLimits
 from dpsql.wire.connection import ClientConnection
 from dpsql.wire.frontend import Bind, CancelRequest, Execute, Parse, Query, Sync, Terminate
 from dpsql.wire.protocol import MessageLimits, ServerProtocol
-from dpsql.wire.server import ClientLimits, GatewayServer
+from dpsql.wire.server import GatewayServer
 from dpsql.wire.tls import end_point_hash, expiry, load_tls
 from tests.waiting import HANG_SECONDS, wait_for
 from tests.wire.conftest import CERTIFICATE, KEY, RunningServer

@@ -14,10 +14,10 @@ import pytest
 
 from dpsql.errors import AuthenticationFailed, ProtocolViolation, TooManyConnections
 from dpsql.wire.backend import AuthenticationSASL
+from dpsql.wire.client_limits import ClientLimits
 from dpsql.wire.proxy import ProxyHeader, read_proxy_header
 from dpsql.wire.report import Endings
 from dpsql.wire.scram import make_verifier
-from dpsql.wire.server import ClientLimits
 from tests.waiting import HANG_SECONDS, wait_for
 from tests.wire.conftest import _VERIFIERS, RunningServer
 from tests.wire.rawclient import RawClient

@@ -4,7 +4,7 @@ Rule: what a hint tells the analyst to write has been compiled, for the same use
 """
 
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import chain, islice
 
 from sqlglot import exp
 
@@ -12,11 +12,11 @@ from dpsql.compiler.scope.catalog import Catalog
 from dpsql.compiler.scope.resolve import identifier, quoted
 from dpsql.compiler.sql.position import position
 from dpsql.compiler.sql.postgres_syntax import print_sql
-from dpsql.compiler.sql.rewriting import counted, is_small, replaced
+from dpsql.compiler.sql.rewriting import counted, inner_joins, is_small, reduced, replaced
 from dpsql.errors import Error, InvalidText
 
-_MAX_TRIED = 12
-"""Queries that are compiled for one hint."""
+_MAX_TRIED = 10
+"""Changes of the refused query that are compiled for one hint; two counts may follow."""
 _MAX_LENGTH = 1000
 """Characters of a query in a hint."""
 _OF_NUMBERS = (exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Stddev, exp.StddevPop, exp.Variance, exp.VariancePop)
@@ -24,9 +24,11 @@ _WAYS = ("LEAST(GREATEST({}, 0), 100)", "CAST({} AS date)", "LEAST(GREATEST(LENG
 """What makes an argument one that aggregates take."""
 _CONSTANTS = ("'2026-01-31'", "'1 day'", "'12:00'", "'true'", "'1'")
 """Constants of the types that texts are read as."""
+_PATTERNS = ("'^[A-Z]+'", "'YYYY-MM-DD'")
+"""A regular expression, and a format of dates."""
 
 
-def advise(error: Error, tree: exp.Expr, offset: int, catalog: Catalog, compiles: Callable[[str], bool]) -> None:
+def advise(error: Error, tree: exp.Query, offset: int, catalog: Catalog, compiles: Callable[[str], bool]) -> None:
     """Add to an error's hint the first query that compiles.
 
     Args:
@@ -44,10 +46,15 @@ def advise(error: Error, tree: exp.Expr, offset: int, catalog: Catalog, compiles
         error.hint = " ".join(part for part in (error.hint, f"Write: {found}") if part)
 
 
-def _candidates(error: Error, tree: exp.Expr, offset: int, catalog: Catalog) -> Iterator[str]:
-    """What the rule that refuses proposes, then the same rows counted, then a count of any table."""
+def _candidates(error: Error, tree: exp.Query, offset: int, catalog: Catalog) -> Iterator[str]:
+    """What the rule that refuses proposes, then less of the query, then its rows counted, then those of a table."""
     if is_small(tree):
-        yield from islice(error.queries or _altered(error, tree, offset), _MAX_TRIED)
+        changes = chain(
+            error.queries or _altered(error, tree, offset), inner_joins(tree), reduced(tree, error.position, offset)
+        )
+        yield from islice(changes, _MAX_TRIED)
+        if isinstance(tree, exp.SetOperation | exp.Subquery):
+            yield f"SELECT COUNT(*) FROM ({print_sql(tree)}) AS t"  # never run for the user
     if isinstance(tree, exp.Select) and tree.args.get("from_") is not None:
         yield from counted(tree)
     named = [identifier(table.this) for table in tree.find_all(exp.Table) if isinstance(table.this, exp.Identifier)]
@@ -60,10 +67,9 @@ def _candidates(error: Error, tree: exp.Expr, offset: int, catalog: Catalog) -> 
 
 def _altered(error: Error, tree: exp.Expr, offset: int) -> Iterator[str]:
     """The query with another constant at the error's place, or another argument of an aggregate, or key that counts."""
-    if isinstance(error, InvalidText):
-        for literal in tree.find_all(exp.Literal):
-            if position(literal, offset) == error.position:
-                yield from replaced(literal, *_CONSTANTS)
+    for literal in tree.find_all(exp.Literal):
+        if literal.is_string and position(literal, offset) == error.position:
+            yield from replaced(literal, *(_CONSTANTS if isinstance(error, InvalidText) else _PATTERNS))
     outer = next((join for join in tree.find_all(exp.Join) if join.side), None)
     if outer is not None:
         for count in tree.find_all(exp.Count):

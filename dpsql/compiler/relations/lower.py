@@ -46,7 +46,7 @@ from dpsql.compiler.scope.resolve import Scope, close_names, identifier, quoted
 from dpsql.compiler.scope.tables import Tables
 from dpsql.compiler.sql.literals import Parameters
 from dpsql.compiler.sql.position import position
-from dpsql.compiler.sql.rewriting import counted, replaced
+from dpsql.compiler.sql.rewriting import counted, grouped, replaced
 from dpsql.errors import Error, InvalidSyntax, PolicyViolation, QueryTooComplex, UndefinedTable, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
@@ -99,7 +99,7 @@ def _rows_refused(clauses: Clauses, lowered: Lowered, node: exp.Expr) -> PolicyV
         "rows of protected tables are not shown",
         detail=f'Each row of "{name}" belongs to one {unit}.',
         hint="Aggregate them.",
-        queries=counted(node) if isinstance(node, exp.Select) else (),
+        queries=(*grouped(node), *counted(node)) if isinstance(node, exp.Select) else (),
         position=at,
     )
 

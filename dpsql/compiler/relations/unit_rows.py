@@ -36,7 +36,7 @@ from dpsql.compiler.relations.output import Item
 from dpsql.compiler.relations.unlisted_keys import refuse_unlisted
 from dpsql.compiler.scope.lowering import Lowered
 from dpsql.compiler.scope.resolve import Scope
-from dpsql.compiler.sql.rewriting import averaged, counted, partitioned, rounded_keys, unordered
+from dpsql.compiler.sql.rewriting import averaged, counted, grouped, partitioned, rounded_keys, unordered
 from dpsql.compiler.values.grids import grid_of
 from dpsql.errors import DatatypeMismatch, PolicyViolation, UnsupportedQuery
 from dpsql.sqltypes import SqlType
@@ -231,7 +231,7 @@ class UnitRows:
             f"{'ORDER BY' if clause == 'order' else clause.upper()} over rows of protected tables is not supported",
             hint="Aggregate first, then order and limit the result.",
             position=clauses.at(node.args[clause]) or clauses.at(node),
-            queries=(*unordered(node), *counted(node)),
+            queries=(*unordered(node), *grouped(node), *counted(node)),
         )
 
     def _numbered(

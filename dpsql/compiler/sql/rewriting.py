@@ -3,11 +3,12 @@
 Rule: each text is a copy of the whole query, so there are few of them, and none of a large query.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from sqlglot import exp
 
+from dpsql.compiler.sql.position import position
 from dpsql.compiler.sql.postgres_syntax import print_sql
 
 _REPLACED = "replaced"
@@ -16,6 +17,10 @@ _MAX_NODES = 500
 """Nodes of a query that is copied."""
 _MAX_KEYS = 4
 """Keys of GROUP BY that are written in another way."""
+_MAX_LISTED = 2
+"""Columns of a SELECT list that become group keys."""
+_CLAUSES = (exp.Where, exp.Having, exp.Order, exp.Group, exp.Join)
+"""What a query may lack."""
 
 
 def is_small(tree: exp.Expr) -> bool:
@@ -73,6 +78,21 @@ def counted(node: exp.Select) -> tuple[str, ...]:
         select.set("expressions", [exp.Count(this=exp.Star())])
 
     return changed(node, count)
+
+
+def grouped(node: exp.Select) -> tuple[str, ...]:
+    """The SELECT with the number of rows for each value of the one or two columns that it lists."""
+    columns = [item.unalias() for item in node.expressions]
+    if len(columns) > _MAX_LISTED or not all(type(column) is exp.Column for column in columns):
+        return ()
+
+    def group(select: exp.Expr) -> None:
+        for clause in ("distinct", "limit", "offset"):
+            select.set(clause, None)
+        select.append("expressions", exp.Count(this=exp.Star()))
+        select.set("group", exp.Group(expressions=[column.copy() for column in columns]))
+
+    return changed(node, group)
 
 
 def averaged(node: exp.Select) -> tuple[str, ...]:
@@ -154,3 +174,70 @@ def unordered(node: exp.Select) -> tuple[str, ...]:
             select.set(clause, None)
 
     return changed(node, drop)
+
+
+def inner_joins(tree: exp.Expr) -> tuple[str, ...]:
+    """The query with inner joins in the place of its outer joins."""
+    outer = [join for join in tree.find_all(exp.Join) if join.side]
+    if not outer or not is_small(tree):
+        return ()
+    query = tree.copy()
+    for join in query.find_all(exp.Join):
+        join.set("side", None)
+    return (print_sql(query),)
+
+
+def reduced(tree: exp.Query, place: int | None, offset: int) -> Iterator[str]:
+    """The query with less of what stands at a place: with one operand of it, then without its condition, term or item.
+
+    Args:
+        tree: A small query.
+        place: The position in the text, as `position` counts it; None for any item of the SELECT list.
+        offset: Where the query starts in the text.
+    """
+    if place is None:
+        for item in reversed(tree.selects[1:]):
+            yield from changed(item, _leave_out)
+        return
+    found = [node for node in tree.walk() if position(node, offset) == place]
+    for node in found:
+        if isinstance(node, exp.Func | exp.Binary | exp.Cast | exp.WithinGroup):
+            yield from _operands(node)
+    for node in found[-1:]:
+        yield from _without(node)
+
+
+def _operands(node: exp.Expr) -> Iterator[str]:
+    """The query with an operand in the place of an expression; with AVG or COUNT of it where that is an aggregate."""
+    column = node.find(exp.Column)
+    if isinstance(node, exp.AggFunc | exp.WithinGroup) and column is not None:
+        calls = ("COUNT(DISTINCT {})",) if isinstance(node, exp.Count) else ("AVG({})", "COUNT({})")
+        yield from replaced(node, *(call.format(print_sql(column)) for call in calls))
+        return
+    for part in node.iter_expressions():
+        if not isinstance(part, exp.Literal | exp.Boolean | exp.DataType | exp.Var):
+            yield from replaced(node, print_sql(part), everywhere=True)
+
+
+def _without(node: exp.Expr) -> Iterator[str]:
+    """The query without each condition, clause or item that a node is in, from the inside out."""
+    part = node
+    while part.parent is not None:
+        whole = part.parent
+        if isinstance(whole, exp.And | exp.Filter):
+            yield from changed(part, _leave_out_side)
+        elif isinstance(part, _CLAUSES) or (isinstance(whole, exp.Select) and part.arg_key == "expressions"):
+            yield from changed(part, _leave_out)
+        part = whole
+
+
+def _leave_out(copy: exp.Expr) -> None:
+    copy.pop()
+
+
+def _leave_out_side(copy: exp.Expr) -> None:
+    """Put the other side of AND, or the aggregate before FILTER, in the place of the whole."""
+    whole = copy.parent
+    if whole is None:
+        raise TypeError("a side without its whole")
+    whole.replace(whole.expression if copy.arg_key == "this" else whole.this)
