@@ -1,7 +1,7 @@
 """classes: the query classes that a policy's tables allow, each with how its rows are cut into trials."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.auditing.neighbours import BLOCK, CHOICE, CROWD, PLACE, PROBE, SECRET, SPREAD, Worlds
@@ -45,7 +45,7 @@ class QueryClass:
         epsilon: The price that each is asked at: one at which few runs tell much.
         settings: Further settings of the session.
         accountants: The budgets that it is asked under; those of the mechanisms if there are none.
-        share: The part of the draws that is enough.
+        share: The part of the draws that it takes; several where the event that tells most is rare.
         delta: Of each query; None for the audit's own.
         of_delta: Whether δ is put to the test, and not ε.
         residents: How many residents the two groups of a unit have, for the places {0} and {1} of the queries.
@@ -89,8 +89,8 @@ def _of_table(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
     name, source = table.name, source_of(table)
     each = Trials(own_groups(worlds))
 
-    def grouped(label: str, expression: str, epsilon: int = 1, key: str = PROBE) -> QueryClass:
-        sql = f"SELECT {key}, {expression} FROM {source} GROUP BY {key}"
+    def grouped(label: str, expression: str, epsilon: int = 1) -> QueryClass:
+        sql = f"SELECT {PROBE}, {expression} FROM {source} GROUP BY {PROBE}"
         return QueryClass(f"{label} {name}", (sql,), each, Fraction(epsilon))
 
     yield grouped("COUNT", "COUNT(*)")
@@ -102,7 +102,9 @@ def _of_table(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
         yield _median(worlds, table, numbers[0])
     if len(numbers) > 1:
         pair = f"({numbers[1]}, {numbers[0]})"
-        yield grouped("regression", f"REGR_SLOPE{pair}, REGR_COUNT{pair}, REGR_AVGY{pair}", 4)
+        # Its loss is spread over so many cells that the events that tell most are rare.
+        asked = grouped("regression", f"REGR_SLOPE{pair}, REGR_COUNT{pair}, REGR_AVGY{pair}", 4)
+        yield replace(asked, share=Fraction(4))
 
 
 def _median(worlds: Worlds, table: Table, number: str) -> QueryClass:
@@ -160,6 +162,7 @@ def _of_keys(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
             Fraction(epsilon),
             delta=delta,
             residents=residents,
+            share=Fraction(4 if residents is _ends else 1),
             of_delta=residents is _ends,
             most_gaussian=gaussian,
         )

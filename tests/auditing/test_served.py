@@ -11,7 +11,7 @@ from dpsql.auditing import Extent, audit
 from dpsql.auditing.neighbours import NotAuditable
 from dpsql.policy import Policy, load_policy
 from tests.auditing.conftest import write
-from tests.auditing.test_mutants import CONFIDENCE, scale_of_a_quarter
+from tests.auditing.test_mutants import CONFIDENCE, scale_of_a_half
 from tests.cli.conftest import Run, run  # noqa: F401
 from tests.copies import copied
 from tests.postgres import Server
@@ -60,7 +60,7 @@ def test_what_holds_is_not_refuted(of_postgres: Path, postgres_server: Server) -
 def test_a_planted_fault_is_refuted(
     of_postgres: Path, postgres_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scale_of_a_quarter(monkeypatch)
+    scale_of_a_half(monkeypatch)
     report = audit(load_policy(of_postgres), EXTENT, server=postgres_server.url)
     assert {finding.name for finding in report.findings if not finding.holds} >= {"COUNT people"}
 
