@@ -145,13 +145,49 @@ def blocks_of(planned: PlannedRelease, pieces: Iterable[ExactCells]) -> Iterator
     """
     held: list[ExactCells] = []
     size = 0
-    for piece in pieces:
+    for piece in _whole(pieces) if planned.query.tree.in_pieces else pieces:
         if planned.in_blocks and held and size + _size(piece) > BLOCK_BYTES:
             yield _repeated(planned, together(held))
             held, size = [], 0
         held.append(piece)
         size += _size(piece)
     yield _repeated(planned, together(held))
+
+
+def _whole(rows: Iterable[ExactCells]) -> Iterator[ExactCells]:
+    """Groups, of rows one by one whose last cell numbers the pieces of a group."""
+    held: list[ExactCells] = []
+    for row in rows:
+        if held and not row.cells[-1].any():
+            yield _joined(held)
+            held = []
+        held.append(row)
+    yield _joined(held)
+
+
+def _joined(rows: Sequence[ExactCells]) -> ExactCells:
+    """One group, with each of its lists in one text."""
+    first = rows[0]
+    cells = [
+        np.array([",".join(row.cells[place][0] for row in rows if row.cells[place][0])], dtype=object)
+        if len(rows) > 1 and cell.dtype == object
+        else cell
+        for place, cell in enumerate(first.cells[:-1])
+    ]
+    return replace(first, cells=tuple(cells))
+
+
+def cell_names(planned: PlannedRelease) -> list[str]:
+    """The columns of a release's engine SQL."""
+    keys, primitives = range(planned.keys), range(len(planned.primitives))
+    names = [*(f"k{index}" for index in keys), "units", *(f"p{index}" for index in primitives)]
+    return [*names, "piece"] if planned.query.tree.in_pieces else names
+
+
+def are_lists(planned: PlannedRelease) -> list[bool]:
+    """Tell for each column behind the units whether it is a list of values, as a text."""
+    lists = [made.primitive.rank is not None for made in planned.primitives]
+    return [*lists, False] if planned.query.tree.in_pieces else lists
 
 
 def _repeated(planned: PlannedRelease, block: ExactCells) -> ExactCells:

@@ -29,7 +29,9 @@ from dpsql.backends.backend import (
     Inputs,
     PublicRows,
     Take,
+    are_lists,
     blocks_of,
+    cell_names,
     fetching,
     group_limit,
     public_rows,
@@ -437,10 +439,8 @@ def is_several_rows(error: duckdb.Error) -> bool:
 
 def _pieces(planned: PlannedRelease, cursor: duckdb.DuckDBPyConnection) -> Iterator[ExactCells]:
     """The groups of a release, one piece after another; the last may be empty."""
-    keys, cells = range(planned.keys), range(len(planned.primitives))
-    names = [*(f"k{index}" for index in keys), "units", *(f"p{index}" for index in cells)]
+    names, is_text = cell_names(planned), are_lists(planned)
     types = {name: str(kind) for name, kind, *_ in cursor.description or ()}
-    is_text = [made.primitive.rank is not None for made in planned.primitives]
     if any(
         types[name] != "BIGINT" for name, text in zip(names[planned.keys :], [False, *is_text], strict=True) if not text
     ):

@@ -36,7 +36,9 @@ from dpsql.backends.backend import (
     Take,
     Texts,
     Unreachable,
+    are_lists,
     blocks_of,
+    cell_names,
     fetching,
     group_limit,
     public_rows,
@@ -157,7 +159,7 @@ class PostgresBackend:
         """
         statements: dict[str, tuple[list[str], int | None, int]]
         statements = {read.sql: (_public_names(read), None, 0) for read in public}
-        statements |= {each.sql: (_cell_names(each), group_limit(each), _width(each)) for each in releases}
+        statements |= {each.sql: (cell_names(each), group_limit(each), _width(each)) for each in releases}
         unknown = {sql: asked for sql, asked in statements.items() if sql not in self._checked}
         try:
             with self._connections.transaction(cancellation, CHECK_SECONDS) as transaction:
@@ -282,7 +284,7 @@ class PostgresBackend:
         hand_over: Callable[[], None],
         take: Callable[[ExactCells], None],
     ) -> None:
-        names, size, width = _cell_names(planned), group_limit(planned), _width(planned)
+        names, size, width = cell_names(planned), group_limit(planned), _width(planned)
         statement = self._statement(planned.sql, names, size=size, width=width)
         with self._connections.transaction(cancellation, STATEMENT_SECONDS) as transaction:
             hand_over()
@@ -388,11 +390,10 @@ def _run(transaction: Transaction, statement: bytes, parameters: Sequence[object
 
 def _pieces(planned: PlannedRelease, rows: Iterator[tuple[Any, ...]]) -> Iterator[ExactCells]:
     """The groups of a release, one piece after another; an empty one where there are none."""
-    width = planned.keys + 1 + len(planned.primitives)
-    for row in chain([next(rows, (0, *[None] * width))], rows):
+    for row in chain([next(rows, (0, *[None] * len(cell_names(planned))))], rows):
         cells = (
-            _integers(row, place) if made.primitive.rank is None else _texts(row, place)
-            for place, made in enumerate(planned.primitives, planned.keys + 2)
+            _texts(row, place) if is_list else _integers(row, place)
+            for place, is_list in enumerate(are_lists(planned), planned.keys + 2)
         )
         keys = (_texts(row, place) for place in range(1, planned.keys + 1))
         yield ExactCells(tuple(keys), _integers(row, planned.keys + 1), tuple(cells))
@@ -412,11 +413,6 @@ def _integers(row: tuple[Any, ...], place: int) -> NDArray[np.int64]:
     if not isinstance(column, np.ndarray):
         raise TypeError("a cell is not a bigint")
     return column
-
-
-def _cell_names(planned: PlannedRelease) -> list[str]:
-    keys, primitives = range(planned.keys), range(len(planned.primitives))
-    return [*(f"k{index}" for index in keys), "units", *(f"p{index}" for index in primitives)]
 
 
 def _public_names(read: PublicRead) -> list[str]:

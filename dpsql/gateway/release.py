@@ -227,7 +227,7 @@ def _picked(cell: NDArray[Any], planned: PlannedRelease, index: int, exact: Exac
 
 def counted(text: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The values of a group, and how often each is there."""
-    pairs = np.array(text.replace(":", ",").split(",") if text else [], dtype=np.int64).reshape(-1, 2)
+    pairs = np.fromstring(text.replace(":", ","), dtype=np.int64, sep=",").reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]
 
 

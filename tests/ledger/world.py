@@ -115,7 +115,7 @@ def requests(*keys: object) -> Sequence[ReleaseRequest]:
 class Unread(Admission):
     """Lets everything be charged; nothing is read."""
 
-    def begin(self, *_: Any, **__: Any) -> Any:
+    def begin(self, *_: object, **__: object) -> Any:
         """No read begins."""
 
 

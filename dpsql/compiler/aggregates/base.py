@@ -9,7 +9,7 @@ Rule: values, intervals and errors are made of released cells and of the noise's
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar, Protocol
 
@@ -28,11 +28,6 @@ from dpsql.sqltypes import SqlType
 
 MAX_PRIMITIVES = 64
 MAX_DISTINCT_PRIMITIVES = 8
-MAX_LISTS = 16
-"""Lists of values that one row of an engine's answer may have: all of them are below a gigabyte for some three million
-values each."""
-_SHORT_LIST = 2**16
-"""Values of a grid whose lists are short, whatever the rows are."""
 NO_LIMITS = ("CAST(NULL AS DOUBLE)", "CAST(NULL AS DOUBLE)")
 ALIKE = Fraction(1)
 """The weight of a primitive whose noise is seen once."""
@@ -77,23 +72,11 @@ class Primitives:
             raise QueryTooComplex(
                 f"a query may have at most {MAX_DISTINCT_PRIMITIVES} COUNT(DISTINCT …)", hint="Use fewer in one query."
             )
-        lists = {replace(each, rank=None) for each in self.added if _is_long_list(each)}
-        if len(lists) > MAX_LISTS:
-            raise QueryTooComplex(
-                f"a query may have medians and the like of {MAX_LISTS} different expressions",
-                hint="Ask for fewer at a time.",
-            )
         if len(self.added) > MAX_PRIMITIVES:
             raise QueryTooComplex(
                 f"a query may have at most {MAX_PRIMITIVES} aggregates", hint="Use fewer in one query."
             )
         return self.added.index(primitive)
-
-
-def _is_long_list(primitive: Primitive) -> bool:
-    """True where how often there is each value of a large grid is read."""
-    grid = primitive.grid
-    return primitive.rank is not None and grid is not None and grid.upper - grid.lower >= _SHORT_LIST
 
 
 @dataclass(frozen=True)

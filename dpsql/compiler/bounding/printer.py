@@ -11,7 +11,8 @@
     bounded   `Clamp` of shares
     chosen    `ValueSampling`
     apart     cells that are not added up unit by unit
-    totals    the cells that are
+    pieces    which pieces a group has of histograms that may be long
+    totals    the cells that are added up unit by unit
 
 Rule: totals are clamped to ±2^62, which moves neighbours no further apart; cells are integers.
 """
@@ -30,6 +31,7 @@ from dpsql.policy import Policy
 from dpsql.sqltypes import SqlType
 
 MAX_TOTAL = 2**62
+_PIECE = "coalesce(pieces.piece, 0)"
 SALT = 0x6470_7371_6C
 """Part of the keyed hash. It need not be secret: any function of a unit's own rows bounds its contribution."""
 
@@ -75,6 +77,7 @@ class _Printer:
         self._enumeration = tree.enumeration
         # A row that had one list many times could outgrow what an engine holds.
         self._repeated = tree.repeated
+        self._in_pieces = tree.in_pieces
         samplings, self._rows = _beneath(totals.source)
         # Groups that are kept once their rows are summed: what is summed then has their hash.
         self._sampling = next((each for each in samplings if not isinstance(each.input, steps.Rows)), None)
@@ -346,18 +349,34 @@ class _Printer:
             return cells
         for place in dict.fromkeys(self._apart.values()):
             self._print_apart(place, self._totals.cells[place])
-        self._cte("totals", cells)
+        joins, numbers = self._pieces(cells)
         places = range(len(self._totals.cells))
         columns = {place: f"totals.p{place}" for place in places if place not in self._apart}
-        joins = ""
         for place, table in self._apart.items():
             if place == table:
                 joins += f" LEFT JOIN apart{place} ON {self._match(f'apart{place}', 'totals', self._keys)}"
+                if self._in_pieces:
+                    joins += f" AND {f'apart{place}.piece' if self._is_long(place) else '0'} = {_PIECE}"
             nothing = self._nothing(place)
             columns[place] = nothing if place in self._repeated else f"coalesce(apart{table}.n, {nothing})"
         keys = [f"totals.{key} AS {key}" for key in self._keys]
         cells_in_order = [f"{columns[place]} AS p{place}" for place in places]
-        return f"SELECT {', '.join([*keys, 'totals.units AS units', *cells_in_order])} FROM totals{joins}"
+        return f"SELECT {', '.join([*keys, 'totals.units AS units', *cells_in_order, *numbers])} FROM totals{joins}"
+
+    def _is_long(self, place: int) -> bool:
+        cell = self._totals.cells[place]
+        return isinstance(cell, steps.Histogram) and cell.is_long
+
+    def _pieces(self, cells: str) -> tuple[str, list[str]]:
+        """Print the totals; return what joins the numbers of pieces to them, and the columns that tell rows apart."""
+        if not self._in_pieces:
+            self._cte("totals", cells)
+            return "", []
+        self._cte("totals", f"SELECT *, row_number() OVER () AS place FROM {self._dialect.derived(cells)}")
+        names, tables = ", ".join([*self._keys, "piece"]), dict.fromkeys(filter(self._is_long, self._apart.values()))
+        self._cte("pieces", " UNION ".join(f"SELECT {names} FROM apart{place}" for place in tables))
+        joined = f" LEFT JOIN pieces ON {self._match('pieces', 'totals', self._keys)}"
+        return joined, [f"{_PIECE} AS piece", "totals.place AS place"]
 
     def _nothing(self, place: int) -> str:
         """What stands where no row is."""
@@ -405,8 +424,13 @@ class _Printer:
         """How often each value v is there, as a text of value:count, … in order."""
         columns = ", ".join([*self._keys, "v", "count(*) AS m"])
         self._cte(f"counted{place}", f"SELECT {columns} FROM {rows} AS s{_group_by([*self._keys, 'v'])}")
-        listed = ", ".join([*self._keys, f"{self._dialect.histogram('v', 'm')} AS n"])
-        self._cte(f"apart{place}", f"SELECT {listed} FROM counted{place}{_group_by(self._keys)}")
+        counted, names = f"counted{place}", list(self._keys)
+        if self._is_long(place):
+            over = f"PARTITION BY {', '.join(self._keys)} ORDER BY v" if self._keys else "ORDER BY v"
+            number = self._dialect.quotient(f"(row_number() OVER ({over}) - 1)", str(steps.PIECE))
+            counted, names = f"(SELECT *, CAST({number} AS BIGINT) AS piece FROM {counted}) AS s", [*names, "piece"]
+        listed = ", ".join([*names, f"{self._dialect.histogram('v', 'm')} AS n"])
+        self._cte(f"apart{place}", f"SELECT {listed} FROM {counted}{_group_by(names)}")
 
     def _match(self, left: str, right: str, names: list[str]) -> str:
         pairs = (self._dialect.same(f"{left}.{name}", f"{right}.{name}", self._types[name]) for name in names)
@@ -421,7 +445,8 @@ class _Printer:
         self._cte("cells", cells)
         keys = [f"{self._coded[key]}.{key}" if key in self._coded else f"cells.{key}" for key in self._keys]
         joins = "".join(f" JOIN {table} ON cells.{key} = {table}.code" for key, table in self._coded.items())
-        return f"SELECT {', '.join([*keys, 'units', *self._names])} FROM cells{joins}"
+        told = ["piece", "place"] if self._in_pieces else []
+        return f"SELECT {', '.join([*keys, 'units', *self._names, *told])} FROM cells{joins}"
 
     @property
     def _names(self) -> list[str]:
@@ -431,10 +456,15 @@ class _Printer:
         """The final SELECT: every public group, zero where nobody is; or the groups there are."""
         if self._enumeration is None:
             keys = [f"{self._dialect.as_text(key, self._types[key])} AS {key}" for key in self._keys]
-            return f"SELECT {', '.join([*keys, 'units', *self._names])} FROM {self._dialect.derived(cells)}"
+            piece, in_order = (["piece"], " ORDER BY place, piece") if self._in_pieces else ([], "")
+            found = ", ".join([*keys, "units", *self._names, *piece])
+            return f"SELECT {found} FROM {self._dialect.derived(cells)}{in_order}"
         columns, listed, order = _listed(self._renderer, self._enumeration)
         columns.append("coalesce(b.units, 0) AS units")
         columns += [f"coalesce(b.{cell}, {self._nothing(place)}) AS {cell}" for place, cell in enumerate(self._names)]
+        if self._in_pieces:
+            columns.append("coalesce(b.piece, 0) AS piece")
+            order += ", coalesce(b.piece, 0)"
         pairs = zip(self._keys, map(self._renderer.name, self._enumeration.relation.fields), strict=True)
         match = " AND ".join(self._dialect.same(f"b.{key}", f"d.{name}", self._types[key]) for key, name in pairs)
         return f"SELECT {', '.join(columns)} FROM ({listed}) AS d LEFT JOIN ({cells}) AS b ON {match} ORDER BY {order}"

@@ -9,11 +9,16 @@ group; None stands for the unit's share of its sampled rows there, which `RowSam
 
 import enum
 from dataclasses import dataclass
+from typing import Final
 
 from dpsql.compiler.dialects.render import Leaf
 from dpsql.compiler.ir.nodes import Expr, Field, Grid, Relation
 
 # What a row brings
+
+PIECE: Final = 2**18
+"""Different values of a histogram in one row of an engine's answer: 64 histograms, of 41 characters a value, stay below
+the gigabyte at which PostgreSQL fails."""
 
 
 @dataclass(frozen=True)
@@ -289,6 +294,11 @@ class Histogram:
     value: Value
     condition: Plain | None
 
+    @property
+    def is_long(self) -> bool:
+        """Whether there may be more different values than one piece has."""
+        return not isinstance(self.value, OnGrid) or self.value.grid.upper - self.value.grid.lower >= PIECE
+
 
 Cell = UnitTotal | RowCount | RowSum | UnitCount | DistinctTotal | Histogram
 
@@ -348,6 +358,12 @@ class BoundedQuery:
     totals: Totals | None
     enumeration: Enumeration | None
     leaves: tuple[tuple[Relation, Leaf], ...]
+
+    @property
+    def in_pieces(self) -> bool:
+        """Whether a group may have several rows: a column more, `piece`, is 0 in the first of them."""
+        cells = self.totals.cells if self.totals is not None else ()
+        return any(isinstance(cell, Histogram) and cell.is_long for cell in cells)
 
     @property
     def repeated(self) -> dict[int, int]:
