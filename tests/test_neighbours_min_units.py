@@ -160,6 +160,22 @@ def test_groups_of_fewer_units_are_never_shown_and_others_as_if_they_had_fewer(
     assert shown(with_rule, with_rule.smallest_likely + 60) == DRAWS
 
 
+def test_no_noise_lets_a_group_of_fewer_units_pass_a_threshold(survey: Survey) -> None:
+    """The count that is released is compared, and somebody has to be there beside."""
+    (planned,) = plan(ruled(survey), UNITS)
+    assert isinstance(planned.selection, Threshold)
+    open_to_all = replace(planned, selection=replace(planned.selection, cutoff=-(10**9)))
+    assert shown(open_to_all, LEAST - 1) == 0
+    assert shown(open_to_all, LEAST) == DRAWS
+
+
+def test_a_count_that_was_shown_has_the_minimum_for_its_low_limit(survey: Survey) -> None:
+    (planned,) = plan(ruled(survey), UNITS, replace(SETTINGS, intervals=True))
+    size = planned.smallest_likely
+    sql = ruled(survey).compile(UNITS, replace(SETTINGS, intervals=True)).post_sql
+    assert f" >= {size} THEN " in sql and f"ELSE {LEAST} END" in sql
+
+
 def test_public_groups_stay_in_their_order(survey: Survey) -> None:
     (planned,) = plan(ruled(survey), "SELECT age, COUNT(*) FROM people GROUP BY age")
     names = np.array(["9", "10", "100", "11"], dtype=object)

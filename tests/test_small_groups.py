@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterator
 from contextlib import closing
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +14,16 @@ import pytest
 import dpsql
 from dpsql.backends import ExactCells, open_backend
 from dpsql.compiler.plan.query_plan import PlannedRelease
+from dpsql.compiler.plan.suggestion import searchable
+from dpsql.gateway.bounds_search import Suggester
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.intervals import ColumnMargin
 from dpsql.gateway.release import release
 from dpsql.gateway.results import Result
 from dpsql.gateway.session import Session
 from dpsql.ledger import open_ledger
-from dpsql.policy import load_policy
+from dpsql.policy import Policy, load_policy
+from dpsql.privacy.exponential_mechanism import RankChoice
 from dpsql.privacy.mechanisms import DiscreteGaussian
 from tests.compiler.plans import Planner
 from tests.conftest import silence_noise
@@ -182,12 +187,20 @@ def test_a_count_of_units_of_a_join_knows_their_one_group(clinic_policy: Path, s
 
 
 @pytest.fixture
-def ruled(clinic_policy: Path, tmp_path: Path) -> Iterator[Session]:
+def policy(clinic_policy: Path, tmp_path: Path) -> Policy:
     """A policy that shows no group of fewer than 100 patients."""
     text = clinic_policy.read_text(encoding="utf-8").replace("duckdb:///", f"duckdb:///{clinic_policy.parent}/")
+    for table in ("patients", "visits"):
+        text = text.replace(f"[tables.{table}]\n", f"[tables.{table}]\nmin_units = 100\n")
     file = tmp_path / "ruled.toml"
-    file.write_text(text.replace("[tables.patients]\n", "[tables.patients]\nmin_units = 100\n"), encoding="utf-8")
-    policy = load_policy(file)
+    file.write_text(
+        re.sub("(, wide_share = [0-9.]+)?, max_epsilon", ", wide_share = 0.1, max_epsilon", text), encoding="utf-8"
+    )
+    return load_policy(file)
+
+
+@pytest.fixture
+def ruled(policy: Policy, tmp_path: Path) -> Iterator[Session]:
     with closing(open_ledger(f"sqlite:///{tmp_path}/ruled.sqlite")) as ledger:
         ledger.add_account("ana", "analyst")
         with closing(Engine(policy, ledger, open_backend(policy))) as engine:
@@ -208,6 +221,30 @@ def test_groups_of_fewer_units_are_not_shown(ruled: Session, monkeypatch: pytest
     assert set(row) == {None}
     (row,) = ask(ruled, "SELECT COUNT(*), AVG(age) FROM patients").rows
     assert row[0] == 500
+
+
+def test_a_wide_total_of_fewer_units_is_not_shown_either(ruled: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    silence_noise(monkeypatch)
+    ask(ruled, "SET dpsql.epsilon = 0.5")
+    for where, shown in (("city = 'Nowhere'", False), ("cost >= 0", True)):
+        answer = ask(ruled, f"SELECT COUNT(*), SUM(cost) FROM visits WHERE {where}").answer
+        assert answer is not None and len(answer.query.wide_totals) == 1
+        assert (answer.rows.rows[0][0] is not None) == (len(answer.rows.dropped) == 1) == shown
+    (row,) = ask(ruled, "SELECT 1 + COUNT(*) FROM visits WHERE city = 'Nowhere'").rows
+    assert row == (None,)
+
+
+def test_the_owner_searches_for_limits_without_the_rule(
+    policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = [searchable(policy, table, tighter=True) for table in policy.tables if table.name == "patients"]
+    with closing(open_ledger(f"sqlite:///{tmp_path}/owner.sqlite")) as ledger, closing(open_backend(policy)) as backend:
+        suggester = Suggester(policy, ledger, backend)
+        found = suggester.search(wanted, Fraction(1), Decimal("0.95")).suggestions
+        assert found and all(each.value is not None for each in found)
+        monkeypatch.setattr(RankChoice, "choose", lambda choice, *_: choice.nothing)
+        found = suggester.search(wanted, Fraction(1), Decimal("0.95")).suggestions
+        assert found and all(each.value is None for each in found)
 
 
 def test_explain_tells_of_the_rule(ruled: Session) -> None:

@@ -182,7 +182,7 @@ def _lines(found: _Found, part: Decimal) -> Iterator[str]:
     for name, (low, high) in found.columns.items():
         column = low.limit.column
         if column is None or low.value is None or high.value is None:
-            yield f"# {key_text(name)}: there is no value"
+            yield f"# {key_text(name)}: no value was found"
         else:
             yield f"{_column_line(column, low.value, high.value)}    # {_now(column)}{_column_remark(low, high)}"
 

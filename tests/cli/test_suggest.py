@@ -190,6 +190,6 @@ def test_a_column_without_values(run: Run, tmp_path: Path) -> None:
         '[tables.people]\nunit_key = "id"\nmax_rows = 3\n[tables.people.columns]\nage = { type = "integer" }\n'
     )
     result = run("policy", "suggest", policy, "--exact")
-    assert "# age: there is no value" in result.stdout
+    assert "# age: no value was found" in result.stdout
     assert "max_rows =" not in result.stdout
     run("policy", "suggest", policy, "--epsilon", "1")  # a choice among cells that hold nothing is a choice, too
