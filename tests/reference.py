@@ -182,7 +182,7 @@ MEANINGS: dict[str, tuple[str, Shape, Mapping[str, str]]] = {
             "default is `max_rows`.",
             "max_rows_per_group": "Contribution bound: the rows of one unit that count in one group. The default "
             "is `max_rows`.",
-            "min_units": "A group with fewer units is not shown, also where its keys are public.",
+            "min_units": "Minimum frequency: groups of fewer units are not shown. It costs δ, also for public groups.",
             "columns": "The columns that analysts may use.",
         },
     ),
@@ -261,7 +261,7 @@ def policy_keys() -> Iterator[str]:
     names = {"roles.NAME": "roles.analyst", "groups.NAME": "groups.team", "tables.NAME": "tables.patients"}
     for section, (about, shape, meanings) in MEANINGS.items():
         if set(meanings) != set(shape):
-            raise LookupError(f"tests/reference.py: [{section}] {sorted(set(meanings) ^ set(shape))}")
+            raise LookupError(f"say in tests/reference.py what it means: [{section}] {set(meanings) ^ set(shape)}")
         yield f"### `[{section}]`"
         yield ""
         yield f"{about[0].upper()}{about[1:]}."
@@ -316,7 +316,7 @@ def settings_tables() -> Iterator[str]:
     known = settings.Settings(policy, policy.roles[0])
     own = [name for name in known.names() if name.startswith("dpsql.")]
     if set(own) != set(SETTINGS):
-        raise LookupError(f"tests/reference.py: {sorted(set(own) ^ set(SETTINGS))}")
+        raise LookupError(f"say in tests/reference.py what it does: {set(own) ^ set(SETTINGS)}")
     yield "| setting | values | default | meaning |"
     yield "|---|---|---|---|"
     for name, (values, meaning) in SETTINGS.items():

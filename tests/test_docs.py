@@ -1,5 +1,6 @@
 """The docs say what the program does: commands parse, examples run, tables and links are up to date."""
 
+import ast
 import dataclasses
 import importlib
 import inspect
@@ -331,6 +332,25 @@ def test_the_check_of_names_finds_mistakes() -> None:
     assert missing("`dpsql/gateway/engine.py` and `tests/test_docs.py::missing`, `dpsql/privacy/`") == []
     wrong = ["dpsql/engines.py", "tests/test_docs.py::test_of_nothing", "docs/none/"]
     assert missing(" ".join(f"`{name}`" for name in wrong)) == wrong
+
+
+def told(source: str) -> Iterator[str]:
+    """Yield the texts of a Python source that are no docstrings."""
+    syntax = ast.parse(source)
+    docs = {id(node.value) for node in ast.walk(syntax) if isinstance(node, ast.Expr)}
+    for node in ast.walk(syntax):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.value
+
+
+def test_no_message_points_to_a_page() -> None:
+    """Whoever reads a message has dpsql, and perhaps not its repository."""
+    page = re.compile(r"\b(?:docs|examples)/\w|\bREADME\b|\.md\b")
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "dpsql").rglob("*.py")]
+    assert [text for source in sources for text in told(source) if page.search(text)] == []
+    assert [text for text in told('"""docs/a.md"""\nx = f"see docs/b.md, {y}"') if page.search(text)] == [
+        "see docs/b.md, "
+    ]
 
 
 def modules() -> list[str]:

@@ -30,7 +30,11 @@ _STATE: Final = (
 """Whether there is anything in the schema, and a ledger; asked of the tables, for what a cache says may be old."""
 
 _BUSY: Final = "another gateway holds the ledger: end it, or try again"
-_RIGHTS: Final = "docs/operations.md has the GRANTs that a gateway needs, and how its owner makes the ledger"
+_RIGHTS: Final = (
+    f"as the ledger's owner: GRANT USAGE ON SCHEMA {SCHEMA} TO …; "
+    f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {SCHEMA} TO …; "
+    f"REVOKE UPDATE, DELETE ON {SCHEMA}.records FROM …; REVOKE INSERT, DELETE ON {SCHEMA}.layout FROM …"
+)
 _OLDER: Final = (
     "stop the gateways, then as its owner: dpsql ledger migrate --ledger postgresql://ledger_owner@host/ledger"
 )
@@ -186,7 +190,7 @@ class PostgresStorage:
             table, right = lacking[0]
             raise LedgerUnavailable(
                 f'ledger "{self._name}": the role may not {right} on {SCHEMA}.{table}',
-                hint=f"GRANT {right} ON {SCHEMA}.{table} TO …; {_RIGHTS}",
+                hint=f"as the ledger's owner: GRANT {right} ON {SCHEMA}.{table} TO …",
             )
         self.writer.rollback()
 
