@@ -22,6 +22,7 @@ from dpsql.errors import BackendFailure, DatabaseUnavailable, Error, PolicyViola
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.session import Session
 from dpsql.ledger import Ledger, PostgresLedger, SqliteLedger, open_ledger
+from dpsql.limits.result_memory import MemoryShare
 from dpsql.policy import load_policy
 from tests.conftest import MakeEngine
 from tests.faults.forks import Fork, Forks
@@ -51,6 +52,7 @@ class Leaking(DuckDBBackend):
         cancellation: Cancellation,
         inputs: Inputs = NO_INPUTS,
         take: Take | None = None,
+        share: MemoryShare | None = None,
     ) -> ExactRows:
         if self.together is not None:
             with suppress(BrokenBarrierError):
@@ -58,7 +60,7 @@ class Leaking(DuckDBBackend):
             raise BackendFailure
         if any(str(INCOME) in planned.sql for planned in releases.values()):
             raise BackendFailure
-        return super().fetch(releases, public, cancellation, inputs, take)
+        return super().fetch(releases, public, cancellation, inputs, take, share)
 
 
 @pytest.fixture
