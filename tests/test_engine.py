@@ -7,7 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from dpsql.backends import Cancellation, DuckDBBackend, ExactRows
+from dpsql.backends import Cancellation, DuckDBBackend, ExactRows, PublicRows
 from dpsql.backends.backend import NO_INPUTS, Inputs, Take
 from dpsql.compiler.ir.nodes import Values
 from dpsql.compiler.plan.query_plan import CompiledQuery, PlannedRelease, PublicRead
@@ -27,6 +27,7 @@ from dpsql.gateway.explain import explanation_json, explanation_lines
 from dpsql.gateway.session import Session
 from dpsql.gateway.settings import Settings
 from dpsql.ledger import BudgetScope, Holder, open_ledger
+from dpsql.limits.result_memory import MemoryShare
 from dpsql.policy import load_policy
 from dpsql.privacy.accounting import Spent
 from tests.compiler.plans import changed_policy
@@ -79,6 +80,7 @@ class WatchedBackend(DuckDBBackend):
         cancellation: Cancellation,
         inputs: Inputs = NO_INPUTS,
         take: Take | None = None,
+        share: MemoryShare | None = None,
     ) -> ExactRows:
         self.reads += len(releases)
         if self.engine is not None:
@@ -86,9 +88,15 @@ class WatchedBackend(DuckDBBackend):
         if self.gate is not None:
             assert self.gate.wait(HANG_SECONDS)
         if self.failing:
-            bad = [PublicRead("q0", Values((), ((),)), self.failure, 0)]
-            return super().fetch({}, tuple(bad), cancellation)
-        return super().fetch(releases, public, cancellation, inputs, take)
+            return super().fetch({}, (self._bad,), cancellation)
+        return super().fetch(releases, public, cancellation, inputs, take, share)
+
+    def stream(self, read: PublicRead, cancellation: Cancellation) -> Generator[PublicRows]:
+        return super().stream(self._bad if self.failing else read, cancellation)
+
+    @property
+    def _bad(self) -> PublicRead:
+        return PublicRead("q0", Values((), ((),)), self.failure, 0)
 
 
 @pytest.fixture

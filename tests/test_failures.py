@@ -23,6 +23,7 @@ from dpsql.gateway.engine import Engine
 from dpsql.gateway.session import Session
 from dpsql.ledger import Ledger, SqliteLedger, open_ledger
 from dpsql.ledger.postgres import PostgresLedger
+from dpsql.limits.result_memory import MemoryShare
 from dpsql.policy import load_policy
 from tests.conftest import MakeEngine
 from tests.faults.forks import Fork, Forks
@@ -52,6 +53,7 @@ class Leaking(DuckDBBackend):
         cancellation: Cancellation,
         inputs: Inputs = NO_INPUTS,
         take: Take | None = None,
+        share: MemoryShare | None = None,
     ) -> ExactRows:
         if self.together is not None:
             with suppress(BrokenBarrierError):
@@ -59,7 +61,7 @@ class Leaking(DuckDBBackend):
             raise BackendFailure
         if any(str(INCOME) in planned.sql for planned in releases.values()):
             raise BackendFailure
-        return super().fetch(releases, public, cancellation, inputs, take)
+        return super().fetch(releases, public, cancellation, inputs, take, share)
 
 
 @pytest.fixture

@@ -1,10 +1,14 @@
 """That results are bounded in bytes: each of them, those of one user, and all together."""
 
+import errno
 import gc
 import threading
 from collections.abc import Iterator
+from datetime import date
+from decimal import Decimal
 from itertools import repeat
 from pathlib import Path
+from typing import NoReturn
 
 import psycopg
 import pytest
@@ -15,7 +19,18 @@ from dpsql.errors import QueryTooComplex, ResultsTooLarge
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.results import Result
 from dpsql.gateway.session import Session
-from dpsql.limits.result_memory import HELD, Held, MemoryShare, size_of
+from dpsql.limits import kept_rows
+from dpsql.limits.kept_rows import RowStore
+from dpsql.limits.result_memory import (
+    BATCH_BYTES,
+    HELD,
+    IN_MEMORY,
+    READ,
+    Held,
+    MemoryShare,
+    batches,
+    size_of,
+)
 from dpsql.wire.connection import ClientConnection
 from tests.conftest import MakeEngine
 from tests.waiting import wait_for
@@ -37,13 +52,13 @@ class Source:
 
 def test_a_result_ends_where_its_room_ends() -> None:
     held, source = Held(), Source()
-    share = MemoryShare("ana", held, most=50 * MEBIBYTE)
+    store = RowStore(MemoryShare("ana", held, most=50 * MEBIBYTE))
     with pytest.raises(QueryTooComplex, match="the result takes more than 50 MiB"):
-        for _ in share.fetch(source):
-            pass
-    assert source.fetched == 6000
-    assert 40 * MEBIBYTE < held.bytes <= 50 * MEBIBYTE
-    del share
+        for batch in batches(source):
+            store.add(batch)
+    assert 45 * MEBIBYTE < held.bytes <= 50 * MEBIBYTE
+    assert source.fetched * 10_000 < held.bytes + 2 * BATCH_BYTES
+    del store
     assert held.bytes == 0
 
 
@@ -51,14 +66,92 @@ def test_a_user_has_room_for_some_results_and_others_for_theirs() -> None:
     held = Held(of_user=25 * MEBIBYTE, of_all=45 * MEBIBYTE)
     shares = {user: MemoryShare(user, held) for user in ("ana", "bob", "cleo")}
     for user in ("ana", "bob"):
-        next(shares[user].fetch(Source()))
-        next(shares[user].fetch(Source()))
+        shares[user].take(20 * MEBIBYTE)
     with pytest.raises(ResultsTooLarge, match="you hold take more than 25 MiB"):
-        next(shares["ana"].fetch(Source()))
+        shares["ana"].take(10 * MEBIBYTE)
     with pytest.raises(ResultsTooLarge, match="all users hold take more than 45 MiB"):
-        next(shares["cleo"].fetch(Source()))
+        shares["cleo"].take(10 * MEBIBYTE)
     del shares["ana"]
-    next(shares["cleo"].fetch(Source()))
+    shares["cleo"].take(10 * MEBIBYTE)
+
+
+def test_batches_are_small_in_bytes_whatever_a_row_takes() -> None:
+    class Wide(Source):
+        def fetchmany(self, size: int, /) -> list[tuple[str]]:
+            return [("x" * 100_000,)] * size
+
+    for source in (Source(), Wide()):
+        some = batches(source)
+        assert all(size_of(next(some)) <= max(BATCH_BYTES, 100 * 101_000) for _ in range(20))
+        assert size_of(next(some)) > BATCH_BYTES // 2
+
+
+def rows_of(count: int) -> list[tuple[object, ...]]:
+    return [(n, Decimal(n) / 8, date(2026, 1, 1), None, "x" * 1000) for n in range(count)]
+
+
+@pytest.mark.parametrize("memory", [0, 100_000, MEBIBYTE])
+def test_rows_are_the_same_in_memory_and_in_a_file(monkeypatch: pytest.MonkeyPatch, memory: int) -> None:
+    monkeypatch.setattr(kept_rows, "RESULT_MEMORY", memory)
+    wanted = rows_of(500)
+    store = RowStore(MemoryShare("ana", Held()))
+    for start in range(0, 500, 60):
+        store.add(wanted[start : start + 60])
+    rows = store.rows()
+    assert isinstance(rows, tuple) == (memory == MEBIBYTE)
+    assert (len(rows), list(rows), rows[-1], rows[77]) == (500, wanted, wanted[-1], wanted[77])
+    for part in (slice(50, 130), slice(499, None), slice(130, 50, -1), slice(None, None, 7), slice(600, 700)):
+        assert list(rows[part]) == wanted[part]
+    assert list(rows[100:200][10:20][::-1]) == wanted[110:120][::-1]
+    with pytest.raises(IndexError):
+        rows[500]
+
+
+def test_what_results_take_in_memory_is_bounded_and_ends_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.collect()
+    before = IN_MEMORY.bytes
+    monkeypatch.setattr(IN_MEMORY, "_of_all", before + 2 * MEBIBYTE)
+    stores = []
+    for user in ("ana", "bob"):
+        store = RowStore(MemoryShare(user, Held()))
+        for _ in range(10):
+            store.add(rows_of(400))
+        stores.append(store)
+        assert before < IN_MEMORY.bytes <= before + 2 * MEBIBYTE
+    assert all(list(store.rows()) == rows_of(400) * 10 for store in stores)
+    stores.clear()
+    del store
+    assert IN_MEMORY.bytes == before
+
+
+def test_a_disk_without_room_is_told_without_its_place(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(kept_rows, "RESULT_MEMORY", 0)
+
+    def full(**_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
+    held = Held()
+    with pytest.raises(ResultsTooLarge, match="no room on the gateway's disk for the result"):
+        RowStore(MemoryShare("ana", held)).add(rows_of(10))
+    assert held.bytes == 0
+    assert "No space left on device" in caplog.text
+
+
+def test_public_rows_are_counted_for_who_asks(clinic: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query that makes others of its public rows holds them; bob's are not counted for ana."""
+    sorted_with_noise = f"SELECT * FROM ({WIDE.format(20)}) t(x) UNION ALL SELECT COUNT(*)::text FROM patients"
+    gc.collect()
+    READ.take("bob", 5 * MEBIBYTE)
+    monkeypatch.setattr(READ, "_of_user", 5 * MEBIBYTE)
+    with pytest.raises(ResultsTooLarge, match="your queries read take more than 5 MiB"):
+        query(Session(clinic, "ana"), sorted_with_noise)
+    READ.give_back("bob", 5 * MEBIBYTE)
+    monkeypatch.setattr(READ, "_of_user", 500 * MEBIBYTE)
+    assert len(query(Session(clinic, "ana"), sorted_with_noise).rows) > 1000
+    assert READ.bytes == 0
 
 
 def test_what_is_given_back_by_many_threads_is_counted() -> None:

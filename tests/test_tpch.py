@@ -22,6 +22,7 @@ from dpsql.errors import Error
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.results import Result
 from dpsql.gateway.session import Session
+from dpsql.limits.result_memory import MemoryShare
 from dpsql.policy import load_policy
 from examples.load_tpch import load as load_tpch
 from tests.compiler.test_accepted import is_same
@@ -84,8 +85,9 @@ class BothSides(DuckDBBackend):
         cancellation: Cancellation,
         inputs: Inputs = NO_INPUTS,
         take: Take | None = None,
+        share: MemoryShare | None = None,
     ) -> ExactRows:
-        here = super().fetch(releases, public, cancellation, inputs)
+        here = super().fetch(releases, public, cancellation, inputs, share=share)
         there = self.neighbour.fetch(releases, (), cancellation, inputs)
         for index, planned in releases.items():
             assert_neighbours(planned, here.releases[index], there.releases[index])

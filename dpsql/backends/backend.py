@@ -5,9 +5,12 @@ Rule: an exact cell has a type of its own. Nothing but release.py takes it, and 
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from itertools import chain
+from sys import getsizeof
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -25,12 +28,17 @@ from dpsql.errors import (
     QueryTooComplex,
     ResultsTooLarge,
 )
-from dpsql.limits.result_memory import MemoryShare, RowSource
+from dpsql.limits.result_memory import READ, MemoryShare, RowSource, batches
 
 _LOG = logging.getLogger("dpsql.backend")
 
 MAX_PUBLIC_BYTES = 256 << 20
-"""What the rows take that a query reads of public tables."""
+"""What the rows take that a query reads of public tables to make others of them."""
+MAX_PUBLIC_ROWS = 1_000_000
+"""How many rows a query may read of public tables."""
+TOO_MANY_ROWS = "the query reads more than {:,} rows of public tables"
+MAX_CHECKED = 10_000
+"""Statements remembered as runnable."""
 BLOCK_BYTES = 2**26
 """What a block of groups of private keys may take in memory."""
 _CHARACTER_BYTES = 4
@@ -78,29 +86,53 @@ class PublicRows:
         return named or {"one": np.ones(self.count, dtype=np.int64)}
 
 
-def public_rows(source: RowSource, width: int, most: int, too_many: str) -> PublicRows:
-    """The rows of a source, counted while they are fetched.
+def public_share(user: str) -> MemoryShare:
+    """Where the public rows are counted that a query of a user holds."""
+    return MemoryShare(user, READ, MAX_PUBLIC_BYTES, "what the query reads takes")
+
+
+def public_blocks(source: RowSource, width: int, too_many: str) -> Iterator[PublicRows]:
+    """The rows of a source, in blocks of a few mebibytes.
 
     Args:
         source: Of one more row than there may be, at the most.
         width: How many columns they have, all texts.
-        most: How many rows there may be.
-        too_many: Says that there are more, with a place for their number.
+        too_many: Says that there are more than a million, with a place for this number.
 
     Raises:
-        QueryTooComplex: There are too many, or they take too many bytes.
+        QueryTooComplex: There are too many.
+    """
+    count = 0
+    for rows in batches(source):
+        count += len(rows)
+        if count > MAX_PUBLIC_ROWS:
+            raise QueryTooComplex(too_many.format(MAX_PUBLIC_ROWS), hint="Filter, aggregate or LIMIT them.")
+        columns = np.empty((width, len(rows)), dtype=object)
+        for index, column in enumerate(zip(*rows, strict=True) if width else ()):
+            columns[index] = column
+        yield PublicRows(tuple(columns), len(rows))
+
+
+def public_rows(blocks: Iterable[PublicRows], width: int, share: MemoryShare) -> PublicRows:
+    """Blocks of rows put together.
+
+    Args:
+        blocks: The blocks.
+        width: How many columns they have.
+        share: Where they are counted, before the next block is fetched.
+
+    Raises:
+        QueryTooComplex: They take too many bytes.
         ResultsTooLarge: All that is held takes too much.
     """
-    share = MemoryShare("", most=MAX_PUBLIC_BYTES, what="what the query reads takes")
-    rows: list[tuple[Any, ...]] = []
-    for batch in share.fetch(source):
-        rows += batch
-    if len(rows) > most:
-        raise QueryTooComplex(too_many.format(most), hint="Filter, aggregate or LIMIT them.")
-    columns = np.empty((width, len(rows)), dtype=object)
-    for index, column in enumerate(zip(*rows, strict=True) if width else ()):
-        columns[index] = column
-    return PublicRows(tuple(columns), len(rows))
+    held: list[PublicRows] = []
+    for block in blocks:
+        share.take(sum(map(getsizeof, chain.from_iterable(block.columns))))
+        held.append(block)
+    if not held:
+        return PublicRows.empty(width)
+    columns = zip(*(block.columns for block in held), strict=True)
+    return PublicRows(tuple(map(np.concatenate, columns)), sum(block.count for block in held))
 
 
 @dataclass(frozen=True)
@@ -113,6 +145,25 @@ class ExactRows:
 
 Take = Callable[[int, ExactCells], None]
 """Takes a block of groups of a release by index; it holds no block when the next one comes."""
+
+
+class Runnable:
+    """Statements that an engine is known to run: their digests, for the texts may be long."""
+
+    def __init__(self) -> None:
+        self._known: frozenset[bytes] = frozenset()
+
+    def __contains__(self, sql: object) -> bool:
+        return isinstance(sql, str) and _digest(sql) in self._known
+
+    def add(self, statements: Iterable[str]) -> None:
+        """Note statements; where they would be too many, those that were known are forgotten."""
+        added = frozenset(map(_digest, statements))
+        self._known = self._known | added if len(self._known) < MAX_CHECKED else added
+
+
+def _digest(sql: str) -> bytes:
+    return sha256(sql.encode("utf-8", "surrogatepass")).digest()
 
 
 def together(blocks: Sequence[ExactCells]) -> ExactCells:
@@ -207,7 +258,7 @@ def _size(piece: ExactCells) -> int:
 class Cancellation:
     """Lets one running query be stopped from another thread."""
 
-    _stop: Callable[[], Any] | None = None
+    _stops: list[Callable[[], Any]] = field(default_factory=list)
     _cancelled: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -215,8 +266,8 @@ class Cancellation:
         """Stop what runs, and whatever would run next."""
         with self._lock:
             self._cancelled = True
-            if self._stop is not None:
-                self._stop()
+            for stop in self._stops:
+                stop()
 
     @property
     def is_cancelled(self) -> bool:
@@ -228,16 +279,21 @@ class Cancellation:
         if self._cancelled:
             raise QueryCanceled("canceling statement due to user request")
 
-    def enter(self, stop: Callable[[], Any]) -> None:
-        """Say how to stop what begins now."""
-        with self._lock:
-            self._stop = stop
-        self.check()
+    @contextmanager
+    def stopping(self, stop: Callable[[], Any]) -> Iterator[None]:
+        """Let what runs here be stopped so, beside what runs already.
 
-    def leave(self) -> None:
-        """Nothing runs any more."""
+        Raises:
+            QueryCanceled: It was cancelled before.
+        """
         with self._lock:
-            self._stop = None
+            self._stops.append(stop)
+        try:
+            self.check()
+            yield
+        finally:
+            with self._lock:
+                self._stops.remove(stop)
 
 
 Inputs = Mapping[int, tuple[PublicRows, ...]]
@@ -332,6 +388,7 @@ class Backend(Protocol):
         cancellation: Cancellation,
         inputs: Inputs = NO_INPUTS,
         take: Take | None = None,
+        share: MemoryShare | None = None,
     ) -> ExactRows:
         """Run engine queries of one plan.
 
@@ -342,6 +399,7 @@ class Backend(Protocol):
             inputs: The rows that each release reads beside the database's; no other query sees them.
             take: Takes each block of groups as it comes, in place of the answer: one block or more of each release.
                 What it raises ends the fetch as a failure of the engine would.
+            share: Where the public rows are counted; by default for nobody.
 
         Raises:
             BackendFailure: The engine failed, whatever the cause: one fixed sentence. It may depend on private rows,
@@ -351,6 +409,14 @@ class Backend(Protocol):
             CardinalityViolation: A public subquery that stands for one value has several.
             QueryTooComplex: There are too many public rows.
             QueryCanceled: The user or the time limit stopped it.
+        """
+        ...
+
+    def stream(self, read: PublicRead, cancellation: Cancellation) -> Generator[PublicRows]:
+        """Run one engine query over public tables, and yield its rows in blocks of a few mebibytes.
+
+        Raises:
+            Error: As `fetch`.
         """
         ...
 

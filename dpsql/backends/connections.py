@@ -182,11 +182,10 @@ def _stoppable(connection: Transaction, cancellation: Cancellation) -> Iterator[
             left.wait(CANCEL_AGAIN_SECONDS)
 
     try:
-        cancellation.enter(threading.Thread(target=insist, daemon=True).start)
-        yield
+        with cancellation.stopping(threading.Thread(target=insist, daemon=True).start):
+            yield
     finally:
         left.set()
-        cancellation.leave()
 
 
 def _reason(error: psycopg.Error) -> Unreachable:

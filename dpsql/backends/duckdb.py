@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -22,19 +22,24 @@ import duckdb
 import numpy as np
 
 from dpsql.backends.backend import (
+    MAX_PUBLIC_ROWS,
     NO_INPUTS,
+    TOO_MANY_ROWS,
     Cancellation,
     ExactCells,
     ExactRows,
     Inputs,
     PublicRows,
+    Runnable,
     Take,
     are_lists,
     blocks_of,
     cell_names,
     fetching,
     group_limit,
+    public_blocks,
     public_rows,
+    public_share,
     together,
 )
 from dpsql.backends.deadlines import after
@@ -52,16 +57,13 @@ from dpsql.errors import (
     QueryTooComplex,
     UnsupportedQuery,
 )
+from dpsql.limits.result_memory import MemoryShare
 from dpsql.policy import Policy
 from dpsql.policy.engines import DUCKDB
 from dpsql.sqltypes import SqlType
 
 _LOG = logging.getLogger("dpsql.backend")
-MAX_CHECKED = 10_000
-"""Statements remembered as runnable."""
 CHECK_SECONDS = 10.0
-MAX_PUBLIC_ROWS = 1_000_000
-"""Rows that a query may read of public tables."""
 STATEMENT_SECONDS = 300.0
 """How long one engine query may run."""
 
@@ -176,7 +178,7 @@ class DuckDBBackend:
         except BaseException:
             self._database.close()
             raise
-        self._checked: frozenset[str] = frozenset()
+        self._checked = Runnable()
 
     def check(
         self, releases: tuple[PlannedRelease, ...], public: tuple[PublicRead, ...], cancellation: Cancellation
@@ -199,7 +201,7 @@ class DuckDBBackend:
                 for name, width in widths.items():
                     cursor.register(name, PublicRows.empty(width).table())
                 rehearse(cursor, sql, cancellation)
-        self._checked = self._checked.union(unknown) if len(self._checked) < MAX_CHECKED else frozenset(unknown)
+        self._checked.add(unknown)
 
     def fetch(
         self,
@@ -208,18 +210,24 @@ class DuckDBBackend:
         cancellation: Cancellation,
         inputs: Inputs = NO_INPUTS,
         take: Take | None = None,
+        share: MemoryShare | None = None,
     ) -> ExactRows:
         """Run engine queries of one plan; see Backend."""
         kept: dict[int, list[ExactCells]] = {}
         take = take or (lambda index, block: kept.setdefault(index, []).append(block))
         with fetching(cancellation, duckdb.Error):  # the engine is in this process: whatever fails may do so over a row
-            rows = {read.sql: self._public(read, cancellation) for read in public}
+            share = share or public_share("")
+            rows = {read.sql: public_rows(self._public(read, cancellation), read.width, share) for read in public}
             for index, planned in releases.items():
                 self._read(planned, inputs.get(index, ()), cancellation, partial(take, index))
-        if self._was_written():
-            _LOG.error("the database file was written while a query read it")
-            raise BackendFailure()
+        self._check_unwritten()
         return ExactRows({index: together(blocks) for index, blocks in kept.items()}, rows)
+
+    def stream(self, read: PublicRead, cancellation: Cancellation) -> Generator[PublicRows]:
+        """Run one engine query over public tables; see Backend."""
+        with fetching(cancellation, duckdb.Error):
+            yield from self._public(read, cancellation)
+        self._check_unwritten()
 
     def count(self, sql: str, names: Sequence[str]) -> tuple[int, ...]:
         """Count for the data owner; see Backend."""
@@ -247,10 +255,10 @@ class DuckDBBackend:
         """Statements that make queries faster: none, for DuckDB's own indexes do not; see Backend."""
         return ()
 
-    def _public(self, read: PublicRead, cancellation: Cancellation) -> PublicRows:
+    def _public(self, read: PublicRead, cancellation: Cancellation) -> Iterator[PublicRows]:
         with self._reading(cancellation) as cursor:
             try:
-                return text_rows(cursor, read.sql, read.width, "the query reads more than {:,} rows of public tables")
+                yield from text_rows(cursor, read.sql, read.width, TOO_MANY_ROWS)
             except duckdb.OutOfMemoryException:
                 raise QueryTooComplex(
                     "the rows of public tables that the query reads take too much memory",
@@ -282,6 +290,12 @@ class DuckDBBackend:
         with _cursor(self._database, cancellation, STATEMENT_SECONDS) as cursor:
             cursor.execute(self._use)
             yield cursor
+
+    def _check_unwritten(self) -> None:
+        """Fail where the file was written while it was read."""
+        if self._was_written():
+            _LOG.error("the database file was written while a query read it")
+            raise BackendFailure()
 
     def _was_written(self) -> bool:
         """Whether the very file that is open was written since; one that replaced it is not read at all."""
@@ -400,12 +414,8 @@ def _cursor(
 @contextmanager
 def stoppable(cursor: duckdb.DuckDBPyConnection, cancellation: Cancellation, seconds: float) -> Iterator[None]:
     """Let the user and a time limit stop what runs on a cursor."""
-    with after(seconds, cancellation.cancel):
-        try:
-            cancellation.enter(cursor.interrupt)
-            yield
-        finally:
-            cancellation.leave()
+    with after(seconds, cancellation.cancel), cancellation.stopping(cursor.interrupt):
+        yield
 
 
 def _shadow(schema: EngineSchema, policy: Policy, plans: tuple[PreparedTablePlan, ...]) -> duckdb.DuckDBPyConnection:
@@ -420,16 +430,13 @@ def _shadow(schema: EngineSchema, policy: Policy, plans: tuple[PreparedTablePlan
     return shadow
 
 
-def text_rows(cursor: duckdb.DuckDBPyConnection, sql: str, width: int, too_many: str) -> PublicRows:
-    """The rows of SQL whose columns are texts named v0, v1 and so on.
+def text_rows(cursor: duckdb.DuckDBPyConnection, sql: str, width: int, too_many: str) -> Iterator[PublicRows]:
+    """The rows of SQL whose columns are texts named v0, v1 and so on, in blocks.
 
     Raises:
-        QueryTooComplex: There are more than a million of them, or they take too many bytes; `too_many` says so of
-            their number, with a place for it.
-        ResultsTooLarge: All that is held takes too much.
+        QueryTooComplex: There are more than a million of them; `too_many` says so, with a place for this number.
     """
-    limited = cursor.execute(f"SELECT * FROM ({sql}) LIMIT {MAX_PUBLIC_ROWS + 1}")
-    return public_rows(limited, width, MAX_PUBLIC_ROWS, too_many)
+    return public_blocks(cursor.execute(f"SELECT * FROM ({sql}) LIMIT {MAX_PUBLIC_ROWS + 1}"), width, too_many)
 
 
 def is_several_rows(error: duckdb.Error) -> bool:

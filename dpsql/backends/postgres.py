@@ -27,12 +27,15 @@ from psycopg.adapt import Loader
 from psycopg.pq import Format
 
 from dpsql.backends.backend import (
+    MAX_PUBLIC_ROWS,
     NO_INPUTS,
+    TOO_MANY_ROWS,
     Cancellation,
     ExactCells,
     ExactRows,
     Inputs,
     PublicRows,
+    Runnable,
     Take,
     Texts,
     Unreachable,
@@ -41,7 +44,9 @@ from dpsql.backends.backend import (
     cell_names,
     fetching,
     group_limit,
+    public_blocks,
     public_rows,
+    public_share,
     together,
     unavailable,
 )
@@ -63,6 +68,7 @@ from dpsql.errors import (
     QueryCanceled,
     UnsupportedQuery,
 )
+from dpsql.limits.result_memory import MemoryShare
 from dpsql.policy import Policy
 from dpsql.policy.engines import POSTGRES
 
@@ -73,10 +79,6 @@ VERSIONS: Final = range(13, 19)
 STATEMENT_SECONDS: Final = 300.0
 """How long one engine query may run."""
 CHECK_SECONDS: Final = 10.0
-MAX_CHECKED: Final = 10_000
-"""Statements remembered as runnable."""
-MAX_PUBLIC_ROWS: Final = 1_000_000
-"""Rows that a query may read of public tables."""
 
 _SERVER: Final = (
     b"SELECT version(), current_setting('server_version_num')::int / 10000, current_setting('server_encoding')"
@@ -86,6 +88,7 @@ _BY_SORTING: Final = b"SET LOCAL enable_hashagg = off"
 without one a sort takes no longer than hashing."""
 _NAME_BYTES: Final = 63
 _CHANGED: Final = "the database's tables have changed since the gateway was started"
+_STOPPED: Final = "canceling statement due to user request or time limit"
 _TEXT: Final = psycopg.postgres.types["text"].oid
 _TEXTS: Final = psycopg.postgres.types["text"].array_oid
 _BIGINTS: Final = psycopg.postgres.types["int8"].array_oid
@@ -146,7 +149,7 @@ class PostgresBackend:
             ): f"SELECT * FROM {copy_path(plan.table, policy.dataset.prepared_schema or '')}"
             for plan in self._plans
         }
-        self._checked: frozenset[str] = frozenset()
+        self._checked = Runnable()
         self._has_changed = self._suspects_copies = False
 
     def check(
@@ -178,7 +181,7 @@ class PostgresBackend:
             raise unavailable(error.what) from None
         except (psycopg.Error, ValueError, TypeError) as error:
             raise _refusal(error, cancellation) from None
-        self._checked = self._checked.union(unknown) if len(self._checked) < MAX_CHECKED else frozenset(unknown)
+        self._checked.add(unknown)
 
     def fetch(
         self,
@@ -187,21 +190,29 @@ class PostgresBackend:
         cancellation: Cancellation,
         inputs: Inputs = NO_INPUTS,
         take: Take | None = None,
+        share: MemoryShare | None = None,
     ) -> ExactRows:
         """Run engine queries of one plan; see Backend."""
         kept: dict[int, list[ExactCells]] = {}
         take = take or (lambda index, block: kept.setdefault(index, []).append(block))
         with fetching(cancellation, psycopg.Error) as hand_over:
+            share = share or public_share("")
+            blocks = ((read, self._public(read, cancellation, hand_over)) for read in public)
+            rows = {read.sql: public_rows(each, read.width, share) for read, each in blocks}
             try:
-                rows = {read.sql: self._public(read, cancellation, hand_over) for read in public}
                 for index, planned in releases.items():
                     self._read(planned, inputs.get(index, ()), cancellation, hand_over, partial(take, index))
             except psycopg.errors.QueryCanceled:
-                raise QueryCanceled("canceling statement due to user request or time limit") from None
+                raise QueryCanceled(_STOPPED) from None
             except psycopg.Error:
                 self._suspects_copies = bool(self._copy_sources)  # one may be gone
                 raise
         return ExactRows({index: together(blocks) for index, blocks in kept.items()}, rows)
+
+    def stream(self, read: PublicRead, cancellation: Cancellation) -> Generator[PublicRows]:
+        """Run one engine query over public tables; see Backend."""
+        with fetching(cancellation, psycopg.Error) as hand_over:
+            yield from self._public(read, cancellation, hand_over)
 
     def count(self, sql: str, names: Sequence[str]) -> tuple[int, ...]:
         """Count for the data owner; see Backend."""
@@ -261,10 +272,11 @@ class PostgresBackend:
         """Close the connections."""
         self._connections.close()
 
-    def _public(self, read: PublicRead, cancellation: Cancellation, hand_over: Callable[[], None]) -> PublicRows:
+    def _public(
+        self, read: PublicRead, cancellation: Cancellation, hand_over: Callable[[], None]
+    ) -> Iterator[PublicRows]:
         limited = f"SELECT {', '.join(_public_names(read))} FROM answer LIMIT {MAX_PUBLIC_ROWS + 1}"
         statement = self._with_sources(read.sql, limited)
-        too_many = "the query reads more than {:,} rows of public tables"
         try:
             with self._connections.transaction(cancellation, STATEMENT_SECONDS) as transaction:
                 hand_over()
@@ -272,9 +284,11 @@ class PostgresBackend:
                     cursor.execute(statement)
                     if any(column.type_code != _TEXT for column in cursor.description or ()):
                         raise TypeError("a column is not text")
-                    return public_rows(cursor, read.width, MAX_PUBLIC_ROWS, too_many)
+                    yield from public_blocks(cursor, read.width, TOO_MANY_ROWS)
         except psycopg.errors.CardinalityViolation:
             raise CardinalityViolation() from None
+        except psycopg.errors.QueryCanceled:
+            raise QueryCanceled(_STOPPED) from None
 
     def _read(
         self,
@@ -458,7 +472,7 @@ def _check_readable(facts: Facts) -> None:
 def _refusal(error: Exception, cancellation: Cancellation) -> Error:
     """What to tell where a statement could not be tried out on empty tables."""
     if cancellation.is_cancelled or isinstance(error, psycopg.errors.QueryCanceled):
-        return QueryCanceled("canceling statement due to user request or time limit")
+        return QueryCanceled(_STOPPED)
     if isinstance(error, psycopg.errors.CardinalityViolation):
         return CardinalityViolation()
     if isinstance(error, psycopg.Error) and (error.sqlstate is None or error.sqlstate.startswith(_NOW)):

@@ -51,6 +51,9 @@ from dpsql.errors import (
     UnsupportedQuery,
 )
 
+_MOST_GROUPS = 9
+"""Groups of a regular expression that regexp_matches gives."""
+
 
 class Calls(Operations, ABC):
     """Translates calls; expressions inside them are translated by a class below."""
@@ -198,6 +201,8 @@ class Calls(Operations, ABC):
             "all": ", ".join(texts),
             "rest": ", ".join(texts[1:]),
         }
+        if function.name == "regexp_matches":
+            words["matches"] = _matches([arg.sql for arg in args])
         if array is not None:
             first_index, last_index = (0, "") if array.kind.is_vector else (1, " + 1")
             words["subscripts"] = f"range({first_index}, len({array.sql}){last_index})"
@@ -363,3 +368,24 @@ def _of_row(node: syntax.Expr) -> bool:
     while isinstance(node, syntax.CastExpr):
         node = node.expr
     return isinstance(node, syntax.Name)
+
+
+def _matches(args: Sequence[str]) -> str:
+    """What regexp_matches finds: a list of the groups of each match, or of the match where the pattern has no group.
+
+    DuckDB wants a constant as the number of a group, and refuses one that the pattern lacks: empty groups stand behind.
+    """
+    text, pattern, *flags = args
+    searched = " || ".join(["'(?s)'", *(f"CASE WHEN contains({flag}, 'i') THEN '(?i)' ELSE '' END" for flag in flags)])
+    searched = f"{searched} || {pattern}"
+    bare = f"regexp_replace(regexp_replace({pattern}, '\\\\.', '', 'g'), '\\[[^]]*\\]', '', 'g')"
+    groups = f"len(regexp_extract_all({bare}, '\\(([^?]|$)'))"
+    found = f"regexp_extract_all(catalog_text({text}), {searched})"
+    each = ", ".join(
+        f"regexp_extract_all({text}, {searched} || '{'()' * _MOST_GROUPS}', {group})[i]"
+        for group in range(1, _MOST_GROUPS + 1)
+    )
+    return (
+        f"(CASE WHEN {groups} = 0 THEN list_transform({found}, lambda m: [m]) "
+        f"ELSE list_transform(range(1, len({found}) + 1), lambda i: ([{each}])[:{groups}]) END)"
+    )

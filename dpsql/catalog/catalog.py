@@ -13,7 +13,7 @@ from typing import Any, Final
 from dpsql.backends import Cancellation
 from dpsql.catalog.engine import CatalogEngine
 from dpsql.catalog.kinds import REG_TYPES, STORED_SCALE, TEXT, UNKNOWN, Kind, kind_of
-from dpsql.catalog.literals import stored
+from dpsql.catalog.literals import quote, stored
 from dpsql.catalog.objects import KINDS, PolicyObjects
 from dpsql.catalog.queries import Queries
 from dpsql.catalog.routing import catalog_query
@@ -33,6 +33,7 @@ from dpsql.sqltypes import SqlType
 
 _EXACT: Final = frozenset({"BOOLEAN", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP"})
 """Storages of which the engine gives the very values; a text may be a number that only became one."""
+_ENDLESS: Final = frozenset({"DATE", "TIMESTAMP"})
 _FACTS: Final = {
     "block_size": "8192",
     "default_table_access_method": "heap",
@@ -267,18 +268,27 @@ def _declared(types: Sequence[SqlType | None]) -> dict[int, Kind]:
 
 
 def _fetched(rendered: Rendered) -> str:
-    """The query with what Python would take for something else as texts: months are no number of days."""
-    if not any("INTERVAL" in column.kind.storage for column in rendered.columns):
+    """The query without what Python would take for something else.
+
+    An interval becomes a text, for months are no number of days; an infinite date or moment, for which Python has no
+    value, is refused.
+    """
+    storages = {column.kind.storage.removesuffix("[]") for column in rendered.columns}
+    if storages.isdisjoint({"INTERVAL", *_ENDLESS}):
         return rendered.sql
-    items = (
-        f"list_transform({column.sql}, lambda e: {_span('e')}) AS {column.sql}"
-        if column.kind.storage == "INTERVAL[]"
-        else f"{_span(column.sql)} AS {column.sql}"
-        if column.kind.name == "interval"
-        else column.sql
-        for column in rendered.columns
-    )
+    items = (f"{_as_fetched(column.sql, column.kind)} AS {column.sql}" for column in rendered.columns)
     return f"SELECT {', '.join(items)} FROM ({rendered.sql})"
+
+
+def _as_fetched(sql: str, kind: Kind) -> str:
+    element = kind.storage.removesuffix("[]")
+    if element in _ENDLESS:
+        shown = kind_of(kind.element).name if kind.is_array else kind.name
+        whole = f"list_bool_or(list_transform({sql}, lambda e: isinf(e)))" if kind.is_array else f"isinf({sql})"
+        return f"CASE WHEN {whole} THEN CAST(catalog_infinite({quote(shown)}) AS {kind.storage}) ELSE {sql} END"
+    if element != "INTERVAL":
+        return sql
+    return f"list_transform({sql}, lambda e: {_span('e')})" if kind.is_array else _span(sql)
 
 
 def _span(sql: str) -> str:

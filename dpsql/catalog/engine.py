@@ -220,6 +220,7 @@ class CatalogEngine:
             "catalog_encoding_number": (_strict(_encoding_number), (text,), number),
             "catalog_no_setting": (_no_setting, (text,), text),
             "catalog_no_change": (_no_change, (text,), text),
+            "catalog_infinite": (_infinite, (text,), text),
             "catalog_quote_ident": (_strict(quote_identifier), (text,), text),
             "catalog_quote_literal": (_strict(quote_literal), (text,), text),
             "catalog_parse_ident": (_strict(lambda name: list(split_name(name))), (text,), texts),
@@ -292,6 +293,10 @@ def _no_setting(name: str | None) -> None:
 def _no_change(name: str | None) -> None:
     """set_config of a row: a query without rows, as pg_dump sends it where it looks for a setting, changes nothing."""
     raise UnsupportedQuery("set_config takes constants", hint=f"SELECT set_config('{name}', '…', false)")
+
+
+def _infinite(name: str) -> None:
+    raise UnsupportedQuery(f"an infinite {name} cannot be shown", hint=f"Show it as text: 'infinity'::{name}::text")
 
 
 def _initcap(text: str) -> str:

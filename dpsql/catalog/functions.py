@@ -130,6 +130,8 @@ generate_series(int8, int8) setof int8 = catalog_series({0}, {1}, 1)
 generate_series(int8, int8, int8) setof int8 = catalog_series({0}, {1}, {2})
 regexp_split_to_table(text, text) setof text = string_split_regex(catalog_text({0}), {1})
 string_to_table(text, text) setof text = catalog_split({0}, {1})
+regexp_matches(text, text) setof _text = {matches}[:1]
+regexp_matches(text, text, text) setof _text = CASE WHEN contains({2}, 'g') THEN {matches} ELSE {matches}[:1] END
 """
 _SESSION: Final = """
 version() text = {version}

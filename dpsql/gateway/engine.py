@@ -14,7 +14,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -23,7 +23,7 @@ from typing import Generic, TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from dpsql.backends.backend import Backend, Cancellation, PublicRows
+from dpsql.backends.backend import Backend, Cancellation, PublicRows, public_share
 from dpsql.backends.deadlines import after
 from dpsql.compiler.plan.compile import Described, compile_query, describe_query
 from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedInput, PlannedRelease, PublicRead
@@ -287,6 +287,8 @@ class Engine:
         reads = query.reads(query.releases)
         if query.releases or reads:
             self._backend.check(query.releases, reads, cancellation)
+        if query.passes_on:
+            return Answer(query.columns, self._pass_on(user, query, cancellation), query, None)
         if not query.releases:
             return Answer(query.columns, self._read_for_nothing(user, query, (), cancellation), query, None)
         requests = [request(planned) for planned in query.releases]
@@ -393,13 +395,13 @@ class Engine:
             return known
         pairs = tuple(zip(query.releases, granted, strict=True))
         missing = [planned for planned, grant in pairs if grant.payload is None]
-        public = self._public(query.reads(missing), cancellation)
+        public = self._public(user, query.reads(missing), cancellation)
         cells: dict[str, ReleasedCells] = {}
         for planned, grant in pairs:
             if grant.payload is not None:
                 cells[planned.key] = ReleasedCells.from_bytes(grant.payload)
                 continue
-            inputs = tuple(self._input(made, cells, public, cancellation) for made in planned.inputs)
+            inputs = tuple(self._input(user, made, cells, public, cancellation) for made in planned.inputs)
             cells[planned.key] = self._make(user, planned, inputs, cancellation, charge)
             ends = charge if planned is missing[-1] else None
             self.ledger.store(grant.release_id, cells[planned.key].to_bytes(), ends=ends)
@@ -410,12 +412,21 @@ class Engine:
             self._answers.put(stored, rows)
         return rows
 
-    def _public(self, reads: tuple[PublicRead, ...], cancellation: Cancellation) -> Mapping[str, PublicRows]:
+    def _pass_on(self, user: str, query: CompiledQuery, cancellation: Cancellation) -> ReleasedRows:
+        """Answer a query whose rows are those of one public read, without ever holding all of them."""
+        (read,) = query.public_reads
+        try:
+            with closing(self._backend.stream(read, cancellation)) as blocks:
+                return self._post.pass_on(query, blocks, cancellation, MemoryShare(user))
+        except BackendFailure:
+            raise BackendFailure(charged=False) from None
+
+    def _public(self, user: str, reads: tuple[PublicRead, ...], cancellation: Cancellation) -> Mapping[str, PublicRows]:
         """Rows of public tables by the SQL that reads them; a failure here has nothing to do with private rows."""
         if not reads:
             return {}
         try:
-            return self._backend.fetch({}, reads, cancellation).public
+            return self._backend.fetch({}, reads, cancellation, share=public_share(user)).public
         except (CardinalityViolation, QueryCanceled, QueryTooComplex, ResultsTooLarge):
             raise
         except Exception as error:
@@ -423,6 +434,7 @@ class Engine:
 
     def _input(
         self,
+        user: str,
         planned: PlannedInput,
         cells: Mapping[str, ReleasedCells],
         public: Mapping[str, PublicRows],
@@ -430,7 +442,9 @@ class Engine:
     ) -> PublicRows:
         """What a release reads of others; whatever goes wrong here is over what is public, and may be told."""
         releases = [cells[release.key] for release in planned.releases]
-        return self._post.make(planned, releases, [public[read.sql] for read in planned.public_reads], cancellation)
+        return self._post.make(
+            planned, releases, [public[read.sql] for read in planned.public_reads], cancellation, user
+        )
 
     def _make(
         self,
@@ -470,11 +484,8 @@ class Engine:
         if not wait:
             return
         stopped = threading.Event()
-        cancellation.enter(stopped.set)
-        try:
+        with cancellation.stopping(stopped.set):
             stopped.wait(wait)
-        finally:
-            cancellation.leave()
         cancellation.check()
 
     def _system(self, user: str, query: CompiledQuery) -> Mapping[str, Sequence[Sequence[str | None]]]:

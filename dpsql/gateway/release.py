@@ -7,7 +7,7 @@ Rule 3: post-processing runs in an engine that holds no data and reaches none.
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -20,8 +20,8 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.backends.backend import Cancellation, ExactCells, PublicRows, Texts
-from dpsql.backends.duckdb import MAX_CHECKED, RETURNS_MEMORY, is_several_rows, rehearse, stoppable, text_rows
+from dpsql.backends.backend import Cancellation, ExactCells, PublicRows, Runnable, Texts, public_rows, public_share
+from dpsql.backends.duckdb import RETURNS_MEMORY, is_several_rows, rehearse, stoppable, text_rows
 from dpsql.compiler.dialects.duckdb import GENERAL_SCALE
 from dpsql.compiler.ir.nodes import COMPUTED_SCALE
 from dpsql.compiler.plan.query_plan import MAX_RESULT_ROWS, CompiledQuery, PlannedInput, PlannedRelease
@@ -34,7 +34,8 @@ from dpsql.errors import (
     QueryTooComplex,
 )
 from dpsql.gateway.array_elements import elements_of
-from dpsql.limits.result_memory import MemoryShare
+from dpsql.limits.kept_rows import RowStore
+from dpsql.limits.result_memory import MemoryShare, batches
 from dpsql.privacy.cell_mechanism import added
 from dpsql.privacy.exponential_mechanism import RankChoice
 from dpsql.privacy.selection import Threshold
@@ -110,13 +111,15 @@ class Dropped:
 class ReleasedRows:
     """The rows that leave, what bounding dropped of them where wide totals tell it, and their bytes."""
 
-    rows: tuple[tuple[Any, ...], ...]
+    rows: Sequence[tuple[Any, ...]]
     dropped: tuple[Dropped, ...] = ()
-    share: MemoryShare | None = field(default=None, compare=False, repr=False)
+    shares: tuple[MemoryShare, ...] = field(default=(), compare=False, repr=False)
 
     def only(self, places: Sequence[int]) -> "ReleasedRows":
         """The same rows with some of their columns."""
-        return ReleasedRows(tuple(tuple(row[place] for place in places) for row in self.rows), self.dropped, self.share)
+        return ReleasedRows(
+            tuple(tuple(row[place] for place in places) for row in self.rows), self.dropped, self.shares
+        )
 
 
 def release(planned: PlannedRelease, exact: ExactCells) -> ReleasedCells:
@@ -255,7 +258,7 @@ class PostProcessor:
             },
         )
         self._zone = ZoneInfo(timezone)
-        self._checked: frozenset[str] = frozenset()
+        self._checked = Runnable()
         self._database.execute(f"SET GLOBAL TimeZone = '{timezone}'")
         self._database.execute("SET lock_configuration = true")
 
@@ -282,7 +285,7 @@ class PostProcessor:
         with self._cursor(_released_tables([_nothing(planned) for planned in releases]) | tables) as cursor:
             if widths or releases:
                 rehearse(cursor, sql, cancellation)
-        self._checked = self._checked | {sql} if len(self._checked) < MAX_CHECKED else frozenset({sql})
+        self._checked.add([sql])
 
     def make(
         self,
@@ -290,6 +293,7 @@ class PostProcessor:
         releases: Sequence[ReleasedCells],
         public: Sequence[PublicRows],
         cancellation: Cancellation,
+        user: str = "",
     ) -> PublicRows:
         """Make an input of an engine query, of released cells and public rows.
 
@@ -298,6 +302,7 @@ class PostProcessor:
             releases: The cells of the releases it is made of, in their order.
             public: The rows of its public reads, in their order.
             cancellation: Stops it.
+            user: For whom the bytes of the rows are counted.
 
         Raises:
             CardinalityViolation: It stands for one value, or a subquery in it does, and there are several.
@@ -309,7 +314,8 @@ class PostProcessor:
         tables = {name: rows.table() for name, rows in zip(names, public, strict=True)}
         with self._running(_released_tables(releases) | tables, cancellation) as cursor:
             too_many = "a subquery of the query has more than {:,} rows"
-            rows = text_rows(cursor, planned.sql, len(planned.types), too_many)
+            blocks = text_rows(cursor, planned.sql, len(planned.types), too_many)
+            rows = public_rows(blocks, len(planned.types), public_share(user))
         if planned.single and rows.count > 1:
             raise CardinalityViolation
         return rows
@@ -344,14 +350,34 @@ class PostProcessor:
         for wanted in query.system_reads:
             columns = tuple(np.array(column, dtype=object) for column in system[wanted.name])
             tables[wanted.table] = PublicRows(columns, len(columns[0])).table()
-        share = share or MemoryShare()
-        found: list[tuple[Any, ...]] = []
-        with self._running(_released_tables(releases) | tables, cancellation) as cursor:
-            for batch in share.fetch(cursor.execute(query.post_sql)):
-                found += batch
-        if len(found) > MAX_RESULT_ROWS:
-            raise QueryTooComplex(f"the result has more than {MAX_RESULT_ROWS:,} rows", hint="Add a LIMIT.")
-        return ReleasedRows(self._as_values(query, found), tuple(_dropped(query, releases)), share)
+        kept = RowStore(share or MemoryShare())
+        self._keep(kept, query, _released_tables(releases) | tables, cancellation)
+        return ReleasedRows(kept.rows(), tuple(_dropped(query, releases)), kept.shares)
+
+    def pass_on(
+        self, query: CompiledQuery, blocks: Iterable[PublicRows], cancellation: Cancellation, share: MemoryShare
+    ) -> ReleasedRows:
+        """Run the post-processing SQL of a query that passes on the rows of one public read, block by block.
+
+        Raises:
+            InvalidParameter: A value has no place in its type.
+            QueryTooComplex: It has too many rows or bytes.
+            ResultsTooLarge: The user, or all users together, hold too much.
+            QueryCanceled: The user or the time limit stopped it.
+        """
+        (read,) = query.public_reads
+        kept = RowStore(share)
+        for block in blocks:
+            self._keep(kept, query, {read.table: block.table()}, cancellation)
+        return ReleasedRows(kept.rows(), shares=kept.shares)
+
+    def _keep(self, kept: RowStore, query: CompiledQuery, tables: Tables, cancellation: Cancellation) -> None:
+        """Add the rows of the post-processing SQL over some tables."""
+        with self._running(tables, cancellation) as cursor:
+            for batch in batches(cursor.execute(query.post_sql)):
+                kept.add(self._as_values(query, batch))
+                if len(kept) > MAX_RESULT_ROWS:
+                    raise QueryTooComplex(f"the result has more than {MAX_RESULT_ROWS:,} rows", hint="Add a LIMIT.")
 
     @contextmanager
     def _running(self, tables: Tables, cancellation: Cancellation) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -380,7 +406,7 @@ class PostProcessor:
         finally:
             cursor.close()
 
-    def _as_values(self, query: CompiledQuery, rows: list[tuple[Any, ...]]) -> tuple[tuple[Any, ...], ...]:
+    def _as_values(self, query: CompiledQuery, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         """Make moments of microseconds since 1970, intervals of three numbers, and numerics without filling zeros."""
         readers: dict[int, Callable[[Any], object]] = {
             index: self._reader(column.type)
@@ -388,10 +414,10 @@ class PostProcessor:
             if column.type.is_array or column.type in (SqlType.TIMESTAMPTZ, SqlType.INTERVAL, SqlType.NUMERIC)
         }
         if not readers:
-            return tuple(rows)
-        return tuple(
+            return rows
+        return [
             tuple(readers[i](v) if i in readers and v is not None else v for i, v in enumerate(row)) for row in rows
-        )
+        ]
 
     def _reader(self, kind: SqlType) -> Callable[[Any], object]:
         """What makes a value of a type that the engine holds as something else."""

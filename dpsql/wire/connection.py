@@ -69,6 +69,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._changed = asyncio.Event()
         self._writable = asyncio.Event()
         self._writable.set()
+        self._cut_off: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin; called by the event loop."""
@@ -117,6 +118,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End; called by the event loop."""
         self._transport = None
+        if self._cut_off is not None:
+            self._cut_off.cancel()
         self._changed.set()
         self._writable.set()
         if self.on_lost is not None:
@@ -222,7 +225,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is not None:
             transport.close()
-            asyncio.get_running_loop().call_later(_LINGER_SECONDS, transport.abort)
+            self._cut_off = asyncio.get_running_loop().call_later(_LINGER_SECONDS, transport.abort)
 
     def _name(self, address: str, port: int) -> None:
         self.address, self.peer = address, f"{address}:{port}"

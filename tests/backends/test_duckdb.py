@@ -12,6 +12,7 @@ import duckdb
 import pytest
 
 from dpsql.backends import Cancellation, DuckDBBackend
+from dpsql.backends import backend as backend_module
 from dpsql.backends import duckdb as duckdb_module
 from dpsql.compiler.ir.nodes import Values
 from dpsql.compiler.plan.query_plan import PublicRead
@@ -99,9 +100,9 @@ def test_a_database_that_fails_says_so_when_it_is_probed(backend: DuckDBBackend)
 
 def test_too_many_public_rows(backend: DuckDBBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     sql = "SELECT note AS v0 FROM people"
-    monkeypatch.setattr(duckdb_module, "MAX_PUBLIC_ROWS", 30)
+    monkeypatch.setattr(backend_module, "MAX_PUBLIC_ROWS", 30)
     assert read(backend, sql).count == 30
-    monkeypatch.setattr(duckdb_module, "MAX_PUBLIC_ROWS", 29)
+    monkeypatch.setattr(backend_module, "MAX_PUBLIC_ROWS", 29)
     with pytest.raises(QueryTooComplex, match="more than 29 rows"):
         read(backend, sql)
 

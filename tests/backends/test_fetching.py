@@ -1,6 +1,7 @@
 """Whose failure it is: before the engine has a query, the infrastructure's; after that, one on private rows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -53,8 +54,10 @@ class CutAfterFirst(Cancellation):
         super().__init__()
         self.cut = cut
 
-    def leave(self) -> None:
-        super().leave()
+    @contextmanager
+    def stopping(self, stop: Callable[[], object]) -> Iterator[None]:
+        with super().stopping(stop):
+            yield
         self.cut()
 
 

@@ -36,7 +36,7 @@ from dpsql.errors import (
     QueryTooComplex,
     UnsupportedQuery,
 )
-from dpsql.limits.result_memory import HELD
+from dpsql.limits.result_memory import READ
 from dpsql.policy import load_policy
 from dpsql.policy.engines import POSTGRES
 from dpsql.privacy.exponential_mechanism import Rank
@@ -412,7 +412,7 @@ def test_several_rows_for_one_value(backend: PostgresBackend) -> None:
 
 
 def test_too_many_public_rows(backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres, "MAX_PUBLIC_ROWS", 100)
+    monkeypatch.setattr(backend_module, "MAX_PUBLIC_ROWS", 100)
     sql = "SELECT i::text AS v0 FROM generate_series(1, {}) AS i, generate_series(1, 10) AS j"
     assert read(backend, sql.format(10)).count == 100
     with pytest.raises(QueryTooComplex, match="more than 100 rows"):
@@ -424,10 +424,10 @@ def test_too_many_public_bytes(backend: PostgresBackend, monkeypatch: pytest.Mon
     monkeypatch.setattr(backend_module, "MAX_PUBLIC_BYTES", 1 << 20)
     sql = "SELECT array_to_json(array_fill(i, ARRAY[1000]))::text AS v0 FROM generate_series(1, {}) AS i"
     assert read(backend, sql.format(100)).count == 100
-    before = HELD.bytes
+    before = READ.bytes
     with pytest.raises(QueryTooComplex, match="what the query reads takes more than 1 MiB"):
         read(backend, sql.format(2000))
-    assert HELD.bytes == before
+    assert READ.bytes == before
     assert read(backend, "SELECT FROM generate_series(1, 3)", width=0).count == 3
 
 

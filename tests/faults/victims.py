@@ -67,9 +67,9 @@ def fail_together(number: int) -> None:
     """Let reads of private rows fail in this process, when so many are under way or none has come for a while."""
     together = threading.Barrier(number)
 
-    def fetch(function: Callable[..., Any], backend: Any, releases: Any, *arguments: Any) -> Any:
+    def fetch(function: Callable[..., Any], backend: Any, releases: Any, *arguments: Any, **options: Any) -> Any:
         if not releases:
-            return function(backend, releases, *arguments)
+            return function(backend, releases, *arguments, **options)
         with suppress(threading.BrokenBarrierError):
             together.wait(GATHERING)
         raise BackendFailure
@@ -80,7 +80,7 @@ def fail_together(number: int) -> None:
 def serve_and_hang(policy: str, ledger: str) -> None:
     """Be `dpsql serve` with an engine that reads private rows for ever, and say so whenever it begins to."""
 
-    def fetch(function: Callable[..., Any], backend: Any, *arguments: Any) -> None:
+    def fetch(function: Callable[..., Any], backend: Any, *arguments: Any, **options: Any) -> None:
         print("reading", flush=True)
         threading.Event().wait()
 

@@ -182,6 +182,7 @@ class CompiledQuery:
         limited: Places of the columns that are followed by the two limits of their 95 % interval.
         invented: Whether the rows are made up of the policy's bounds and domains.
         adds_up_listed: Whether post-processing aggregates rows of public groups, of which some may have no unit.
+        passes_on: Whether the rows are those of its one public read, each made into its types by itself.
     """
 
     sql: str
@@ -195,6 +196,7 @@ class CompiledQuery:
     limited: tuple[int, ...] = ()
     invented: bool = False
     adds_up_listed: bool = False
+    passes_on: bool = False
 
     @property
     def ends(self) -> frozenset[int]:

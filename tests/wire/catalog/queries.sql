@@ -133,3 +133,9 @@ with recursive roles(_oid) as (select oid _oid, pg_roles.* from pg_roles where r
 select typname, typname[0], typname[1], typname[0] = '_' from pg_type where typname in ('_int4', 'bool') order by 1;
 select set_config(name, 'x', false) from pg_settings where name = 'there_is_none';
 select tgname frobnicate frob from pg_trigger;
+select m from regexp_matches('foobarbequebaz', '(bar)(beque)') m;
+select * from regexp_matches('abcabd', 'ab.', 'g') with ordinality as t(m, n);
+select relname, m[1], m[2] from pg_class c, regexp_matches(c.relname::text, '^(PG)_(classy)?', 'i') as m where relname in ('pg_class', 'pg_type') order by 1;
+select (regexp_matches('when (a) go', E'\\((.)\\)'))[1], (select count(*) from regexp_matches('foo', 'x'));
+select m from regexp_matches(E'a[(]b\nc', 'b.(c)|[(]') m;
+select -5::numeric, -2::int % 2, -2 ^ 2, - 5::numeric(3, 1) < -4, 'infinity'::date::text, array['infinity'::date] > array[now()::date];

@@ -1,6 +1,7 @@
 """What the catalog must never do: show what a role may not see, ask the engine, charge, or reach outside."""
 
 from contextlib import closing
+from datetime import date
 from pathlib import Path
 
 import duckdb
@@ -310,3 +311,26 @@ def test_postgres_is_the_first_database_that_a_user_may_open(make_engine: MakeEn
 def test_set_config_over_rows_changes_nothing(shop: Visitors) -> None:
     with pytest.raises(UnsupportedQuery, match="set_config takes constants"):
         shop.run("SELECT set_config(name, 'me', false) FROM pg_settings WHERE name = 'application_name'")
+
+
+@pytest.mark.parametrize(
+    ("sql", "name"),
+    [
+        ("SELECT 'infinity'::date FROM pg_class", "date"),
+        ("SELECT relname, '-infinity'::timestamptz FROM pg_class", "timestamptz"),
+        ("SELECT '{2026-01-01,infinity}'::date[]", "date"),
+        ("SELECT ARRAY['infinity'::timestamp]", "timestamp"),
+    ],
+)
+def test_infinite_dates_are_refused_and_not_shown_as_others(tmp_path: Path, sql: str, name: str) -> None:
+    """Python has no value for them, and DuckDB gives its last or first one."""
+    clerk = Visitors(shop_policy(tmp_path), "clerk")
+    try:
+        with pytest.raises(UnsupportedQuery, match=f"an infinite {name} cannot be shown") as refused:
+            clerk.rows(sql)
+        assert refused.value.hint == f"Show it as text: 'infinity'::{name}::text"
+        assert clerk.rows("SELECT '{2026-01-01,NULL}'::date[], NULL::date[], NULL::date") == [
+            ([date(2026, 1, 1), None], None, None)
+        ]
+    finally:
+        clerk.close()
