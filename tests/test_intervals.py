@@ -108,7 +108,7 @@ class Repeater:
             # There are as many groups as repeats; none of them is of more units than before.
             counted = replace(planned, contribution=replace(planned.contribution, ranked=True))
             released.append(ReleasedCells(many.keys, many.cells) if repeats is None else release(counted, many))
-        return self.post.run(query, released, {}, {}, Cancellation()).rows
+        return tuple(self.post.run(query, released, {}, {}, Cancellation()).rows)
 
     def held(self, query: CompiledQuery) -> dict[tuple[object, ...], list[bool]]:
         """For each noisy column of each group, and each repeat, whether its interval holds what is true.

@@ -30,6 +30,7 @@ from dpsql.gateway.engine import Engine
 from dpsql.gateway.explain import explanation_json, explanation_lines
 from dpsql.gateway.release import PostProcessor, ReleasedCells, release
 from dpsql.ledger import BudgetScope, Holder
+from dpsql.limits.result_memory import MemoryShare
 from dpsql.policy import load_policy
 from dpsql.privacy.accounting import Spent
 from dpsql.sqltypes import SqlType
@@ -63,11 +64,12 @@ class Stages(DuckDBBackend):
         cancellation: Cancellation,
         inputs: Inputs = NO_INPUTS,
         take: Take | None = None,
+        share: MemoryShare | None = None,
     ) -> ExactRows:
         for planned in releases.values():
             self.seen.append((planned.sql, inputs))
         self.before.get(len(self.seen), lambda: None)()
-        return super().fetch(releases, public, cancellation, inputs, take)
+        return super().fetch(releases, public, cancellation, inputs, take, share)
 
     @property
     def rows(self) -> list[list[list[str | None]]]:

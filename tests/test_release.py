@@ -284,7 +284,7 @@ def post(
     query = CompiledQuery("", columns, tuple(planned for planned, _ in releases), reads, (), sql, None)
     rows = processor.run(query, [cells for _, cells in releases], public or {}, {}, cancellation or Cancellation())
     assert isinstance(rows, ReleasedRows)
-    return rows.rows
+    return tuple(rows.rows)
 
 
 def test_released_cells_and_public_rows_are_tables(processor: PostProcessor, planner: Planner) -> None:
