@@ -47,7 +47,7 @@ class Extent:
 
     units: int = 400
     runs: int = 24
-    single_runs: int = 400
+    single_runs: int = 100
     draws: int = 200_000
     confidence: float = 1 - 1e-6
     only: tuple[str, ...] = ()

@@ -150,8 +150,9 @@ class Transcript:
             return None
         ends = np.cumsum([pair.width for pair in self.pairs])[:-1]
         parts = zip(self.pairs, np.split(cells, ends, axis=3), strict=True)
-        found: Cells = np.sum([pair.losses(part) for pair, part in parts], axis=0)
-        return found
+        total: Cells = np.sum([pair.losses(part) for pair, part in parts], axis=0)
+        # All that is infinite, whatever is added to it, is one value: no cut parts it.
+        return np.clip(total, -MOST / 2, MOST / 2)
 
 
 EMPTY = Transcript()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("--units", type=click.IntRange(10, 10_000), default=400, show_default=True, help="Pairs of neighbours.")
 @click.option("--runs", type=click.IntRange(3, 10_000), default=24, show_default=True, help="Of a query with groups.")
 @click.option(
-    "--single-runs", type=click.IntRange(3, 1_000_000), default=400, show_default=True, help="Of one without groups."
+    "--single-runs", type=click.IntRange(3, 1_000_000), default=100, show_default=True, help="Of one without groups."
 )
 @click.option(
     "--draws",

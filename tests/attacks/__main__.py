@@ -29,7 +29,7 @@ def audited(arena: Arena) -> Verdict:
     )
     verdicts = {}
     for engine, extent, server in (
-        ("duckdb", Extent(runs=12, single_runs=300), None),
+        ("duckdb", Extent(runs=12, single_runs=100), None),
         ("postgresql", some, arena.server.url),
     ):
         findings = audit(policy, extent, server=server).findings
