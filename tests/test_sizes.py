@@ -175,8 +175,9 @@ def quantiles(count: int) -> str:
 
 
 WIDE = """
-    CREATE VIEW wide AS SELECT id, repeat(repeat('a', 1000000), 380) AS one, repeat(repeat('b', 1000000), 380) AS two,
-        repeat(repeat('c', 1000000), 380) AS three FROM (VALUES (1)) AS v (id);
+    CREATE VIEW wide AS SELECT id, repeat(repeat(chr(96 + id), 1000000), 380) AS one,
+        repeat(repeat(chr(97 + id), 1000000), 380) AS two, repeat(repeat(chr(98 + id), 1000000), 380) AS three
+        FROM generate_series(1, 1) AS g (id);
     CREATE VIEW keyed AS SELECT repeat('k', 150000) || id AS person, 1 AS n FROM generate_series(1, 2) AS g (id);
     CREATE VIEW listed AS SELECT repeat('w', 150000) AS word;
 """
