@@ -174,6 +174,41 @@ def quantiles(count: int) -> str:
     return f"PERCENTILE_CONT(ARRAY[{fractions}]) WITHIN GROUP (ORDER BY {NUMBER})"
 
 
+WIDE = """
+    CREATE VIEW wide AS SELECT id, repeat(repeat(chr(96 + id), 1000000), 380) AS one,
+        repeat(repeat(chr(97 + id), 1000000), 380) AS two, repeat(repeat(chr(98 + id), 1000000), 380) AS three
+        FROM generate_series(1, 1) AS g (id);
+    CREATE VIEW keyed AS SELECT repeat('k', 150000) || id AS person, 1 AS n FROM generate_series(1, 2) AS g (id);
+    CREATE VIEW listed AS SELECT repeat('w', 150000) AS word;
+"""
+WIDE_POLICY = """
+[tables.wide]
+unit_key = "id"
+max_rows = 1
+columns = { id = { type = "integer" }, one = { type = "text" }, two = { type = "text" }, three = { type = "text" } }
+[tables.keyed]
+unit_key = "person"
+max_rows = 1
+columns = { n = { type = "integer" } }
+[tables.listed]
+public = true
+columns = { word = { type = "text" } }
+"""
+
+
+def test_a_row_of_a_view_holds_no_gigabyte_of_texts(postgres_server: Server, tmp_path: Path) -> None:
+    """To tell distinct texts, and to order rows, PostgreSQL puts a row together that holds all of them."""
+    with postgres_server.database(PEOPLE, GIANTS, WIDE) as name:
+        policy = POLICY.format(url=url_of(postgres_server.url, dbname=name), schema="public") + WIDE_POLICY
+        for session in opened(policy, tmp_path):
+            ordered = "SELECT LAG(id) OVER (PARTITION BY id ORDER BY one, two, three) AS n, one FROM wide"
+            assert ask(session, f"SELECT COUNT(one) FROM ({ordered}) AS s WHERE n IS NULL") == [(1,)]
+            distinct = "SELECT COUNT(DISTINCT one), COUNT(DISTINCT two), COUNT(DISTINCT three) FROM wide"
+            assert ask(session, distinct) == [(1, 1, 1)]
+            assert ask(session, "SELECT COUNT(*) FROM keyed") == [(2,)], "people are told apart by the whole key"
+            assert ask(session, "SELECT word FROM listed") == [("w" * 150_000,)], "what is public is shown whole"
+
+
 @pytest.mark.parametrize("key", ["", ", LENGTH(note) > 5 AS k", ", note"])
 def test_a_list_of_values_is_read_once(each: Session, key: str) -> None:
     """A row that had it for each of 64 quantiles would outgrow PostgreSQL with a million people."""

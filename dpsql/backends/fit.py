@@ -31,8 +31,13 @@ def path_of(table: Table, policy: Policy) -> TablePath:
 
 
 def needed_columns(table: Table, policy: Policy) -> frozenset[str]:
-    """The columns that queries may need: those listed, and those that lead to the unit, here and from elsewhere."""
-    names = {column.name for column in table.columns} | ({table.unit_key} if table.unit_key is not None else set())
+    """The columns that queries may need: those listed, and those that lead to the unit."""
+    return key_columns(table, policy).union(column.name for column in table.columns)
+
+
+def key_columns(table: Table, policy: Policy) -> frozenset[str]:
+    """The columns that lead to the unit, here and from elsewhere."""
+    names = {table.unit_key} if table.unit_key is not None else set()
     for other in policy.tables:
         if other.unit_via is not None:
             for here, there in other.unit_via.on:

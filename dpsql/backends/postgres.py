@@ -51,12 +51,13 @@ from dpsql.backends.backend import (
     unavailable,
 )
 from dpsql.backends.connections import Connections, Transaction
-from dpsql.backends.fit import TablePath, fitted, needed_columns, path_of
+from dpsql.backends.fit import TablePath, fitted, key_columns, needed_columns, path_of
 from dpsql.backends.postgres_advice import excess_rights, missing_indexes, unenforced
 from dpsql.backends.postgres_facts import Facts, read_facts
 from dpsql.backends.postgres_prepared import STALE, copy_name, copy_path, read_prepared, write_prepared
 from dpsql.compiler.bounding.prepared_tables import plan_prepared
 from dpsql.compiler.dialects.postgres import Postgres
+from dpsql.compiler.ir.functions import MAX_SCANNED
 from dpsql.compiler.ir.schema import EngineSchema, PreparedTable
 from dpsql.compiler.plan.query_plan import PlannedRelease, PublicRead
 from dpsql.errors import (
@@ -89,6 +90,8 @@ without one a sort takes no longer than hashing."""
 _NAME_BYTES: Final = 63
 _CHANGED: Final = "the database's tables have changed since the gateway was started"
 _STOPPED: Final = "canceling statement due to user request or time limit"
+_ANY_LENGTH: Final = ("text", "character varying")
+"""Types of texts without a declared length."""
 _TEXT: Final = psycopg.postgres.types["text"].oid
 _TEXTS: Final = psycopg.postgres.types["text"].array_oid
 _BIGINTS: Final = psycopg.postgres.types["int8"].array_oid
@@ -138,7 +141,13 @@ class PostgresBackend:
             raise
         paths = {table.name: path_of(table, policy) for table in sorted(policy.tables, key=lambda table: table.name)}
         names = {name: _name(index, path) for index, (name, path) in enumerate(paths.items())}
-        self._sources = {Postgres.quote_name(names[name]): self._source(path) for name, path in paths.items()}
+        whole = {
+            table.name: self._needed[paths[table.name]] if table.public else key_columns(table, policy)
+            for table in policy.tables
+        }
+        self._sources = {
+            Postgres.quote_name(names[name]): self._source(path, whole[name]) for name, path in paths.items()
+        }
         tables = {name: replace(self._facts.tables[path], path=(names[name],)) for name, path in paths.items()}
         plain = EngineSchema(POSTGRES, tables)
         self._plans = plan_prepared(policy, plain) if policy.dataset.prepared_schema is not None else ()
@@ -348,9 +357,20 @@ class PostgresBackend:
         answer = f"answer AS MATERIALIZED ({sql})"
         return f"WITH {', '.join([*sources, answer])} {asked}".encode()
 
-    def _source(self, path: TablePath) -> str:
-        columns = ", ".join(map(Postgres.quote_name, sorted(self._needed[path])))
-        return f"SELECT {columns} FROM {'.'.join(map(Postgres.quote_name, path))}"
+    def _source(self, path: TablePath, whole: frozenset[str]) -> str:
+        """The needed columns: those in `whole` as they are, of others that a row would hold itself the beginning.
+
+        A table's rows refer to long texts. Those of a view or a foreign table hold them, and PostgreSQL fails at a
+        gigabyte in one row.
+        """
+        columns = []
+        for name in sorted(self._needed[path]):
+            column = quoted = Postgres.quote_name(name)
+            is_text = self._facts.tables[path].columns[name].type_name in _ANY_LENGTH
+            if is_text and self._facts.kinds[path] in "vf" and name not in whole:
+                column = f"left({quoted}, {MAX_SCANNED}) AS {quoted}"
+            columns.append(column)
+        return f"SELECT {', '.join(columns)} FROM {'.'.join(map(Postgres.quote_name, path))}"
 
     def _copies(self) -> dict[str, PreparedTable | str]:
         try:
