@@ -200,7 +200,7 @@ def main() -> None:
     parser.add_argument("--engine", choices=("duckdb", "postgres"), help="one of them alone")
     parser.add_argument("--url", help="of a PostgreSQL server, as a role that may make databases")
     parser.add_argument("--version", type=int, default=18, help="of the PostgreSQL server that is made without --url")
-    parser.add_argument("--prepared", action="store_true", help="prepared copies alone")
+    parser.add_argument("--prepared", action="store_true", help="prepared tables alone")
     arguments = parser.parse_args()
     size = f"{arguments.rows:,} rows of {arguments.units:,} units"
     with tempfile.TemporaryDirectory() as folder:

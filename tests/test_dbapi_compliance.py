@@ -15,7 +15,7 @@ import pytest
 import dpsql
 
 NOT_AS_WRITTEN = {
-    "test_callproc": "there are no stored procedures: NotSupportedError, as PEP 249 says of what is optional",
+    "test_callproc": "stored procedures are not supported: NotSupportedError, as PEP 249 says of what is optional",
     "test_cursor_isolation": "inserts: what one cursor sets is seen by the other, and nothing else is there to be seen",
     "test_executemany": "inserts: of statements without a result only, for others would be charged and not be seen",
     "test_fetchone": "inserts into an empty table: of two tables, one empty and one with a row",

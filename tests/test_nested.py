@@ -501,9 +501,9 @@ def test_stages_are_explained(nested: Engine, stages: Stages) -> None:
         nested, f"SELECT ({ABOVE}), COUNT(*) FROM patients WHERE age > (SELECT MAX(doctor_id) FROM doctors)"
     )
     lines = explanation_lines(nested.explain("ana", query))
-    assert [line for line in lines if "made first" in line] == [
-        "  made first, of public rows: input.0",
-        "  made first, of release 2: input.0",
+    assert [line for line in lines if "computed first" in line] == [
+        "  computed first, of public rows: input.0",
+        "  computed first, of release 2: input.0",
     ]
     assert sum(line.strip() == "engine SQL:" for line in lines) == 3
     assert lines.count("Public SQL:") == 1
@@ -518,7 +518,7 @@ def test_stages_are_explained(nested: Engine, stages: Stages) -> None:
         {"release": 2, "table": "input.0", "of_releases": [1], "sql": query.releases[2].inputs[0].sql},
     ]
     constant = compiled(nested, "SELECT COUNT(*) FROM patients WHERE age > (SELECT 50)")
-    assert "  made first, of constants: input.0" in explanation_lines(nested.explain("ana", constant))
+    assert "  computed first, of constants: input.0" in explanation_lines(nested.explain("ana", constant))
     assert stages.seen == []
 
 

@@ -237,7 +237,7 @@ def test_rows_that_are_made_up_are_told(run: Run, policy: Path, tmp_path: Path) 
     run(f"%dpsql connect {synthetic} --user ana")
     invented = run("%dpsql SELECT age FROM people LIMIT 2")
     assert invented.release is None
-    assert "NOTICE: these rows are made up" in invented._repr_html_()
+    assert "NOTICE: these rows are synthetic" in invented._repr_html_()
 
 
 def test_values_that_were_chosen_have_ranks(asked: Run) -> None:

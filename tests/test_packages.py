@@ -1,10 +1,13 @@
 """The wheel has all that dpsql reads, and works in an environment of its own, in an empty folder."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,15 +17,22 @@ from tests.waiting import HANG_SECONDS
 ROOT = Path(__file__).parent.parent
 READ = {".css", ".html", ".py", ".svg", ".toml", ".tsv", ".typed"}
 """Endings of what is part of the program."""
+SUITE = ("tests/compiler/test_rejected.py", "tests/compiler/test_rewrite.py", "tests/test_engine.py")
+"""What a version of the parser or of DuckDB must pass."""
 
 
-def run(folder: Path, *command: str | Path) -> str:
+def run(folder: Path, *command: str | Path, more: Mapping[str, str] | None = None) -> str:
     """Run a program that must end well; gives what it printed."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DPSQL_"))}
     ended = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=2 * HANG_SECONDS
+        command,
+        cwd=folder,
+        env=environment | dict(more or {}),
+        capture_output=True,
+        text=True,
+        timeout=4 * HANG_SECONDS,
     )
-    assert ended.returncode == 0, ended.stderr
+    assert ended.returncode == 0, f"{ended.stdout[-3000:]}\n{ended.stderr[-3000:]}"
     return ended.stdout
 
 
@@ -59,3 +69,21 @@ def test_the_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Pat
         *("--user", "ana", "--ledger", "sqlite:///demo/ledger.sqlite"),
     )
     assert counted.splitlines()[0] == "n"
+
+
+@pytest.mark.parametrize("end", ["oldest", "newest"])
+def test_the_ranges_of_duckdb_and_sqlglot_hold(end: str, tmp_path: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    ranges = dict(re.findall(r"(duckdb|sqlglot)(?:\[c\])?(>=[^ ]+)", "\n".join(project["dependencies"])))
+    ranges["sqlglotc"] = ranges["sqlglot"]
+    wanted = {
+        name: each.partition(",")[0].replace(">=", "==") if end == "oldest" else each for name, each in ranges.items()
+    }
+    packages = [name + each for name, each in wanted.items()]
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", "versions", *packages)
+    run(tmp_path, *pip)
+    more = {"PYTHONPATH": str(tmp_path / "versions"), "PYTHONHASHSEED": "0"}
+    shown = run(tmp_path, sys.executable, "-c", "import sqlglot; print(sqlglot.__file__)", more=more)
+    assert shown.startswith(str(tmp_path))
+    suite = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-cov", *SUITE)
+    assert " passed" in run(ROOT, *suite, more=more)

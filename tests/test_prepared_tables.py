@@ -174,11 +174,13 @@ def test_a_copy_is_read_where_it_makes_nothing_less_exact(limited: Planner) -> N
     total, grouped = only(limited.compile(TOTAL)), only(limited.compile(GROUPED))
     assert total.contribution.copied
     assert (
-        total.form == 'from the prepared copy of "visits", with the values of "cost" on their grid: '
-        "the error is 1 times that without it, and max_error_ratio is 1; its sums lack the rows that the copy left out"
+        total.form == 'from the prepared table of "visits", with the values of "cost" on their grid: '
+        "the error is 1 times that without it, and max_error_ratio is 1; its sums lack the rows that the prepared table left out"
     )
     assert not grouped.contribution.copied
-    assert grouped.form == "not from a prepared copy: the error is 3.16 times that without it, and max_error_ratio is 1"
+    assert (
+        grouped.form == "not from a prepared table: the error is 3.16 times that without it, and max_error_ratio is 1"
+    )
 
 
 def test_the_analyst_says_how_much_less_exact_it_may_be(limited: Planner) -> None:
@@ -299,7 +301,7 @@ def test_a_copy_of_other_data_is_stale(own: Path, before: str, after: str, stale
     assert {table for table, copy in found.items() if copy == STALE} == stale
     release = only(Planner(load_policy(own)).compile(TOTAL))
     assert release.contribution.copied == (not stale)
-    assert (release.form == f"not from a prepared copy: {STALE}") == bool(stale)
+    assert (release.form == f"not from a prepared table: {STALE}") == bool(stale)
 
 
 @pytest.mark.parametrize(
@@ -554,8 +556,8 @@ def run(session: Session, sql: str) -> list[tuple[object, ...]]:
 
 def test_answers_come_from_a_copy_and_say_so(session: Session) -> None:
     lines = [str(row[0]) for row in run(session, f"EXPLAIN {TOTAL}")]
-    assert "Release 1: 50 rows of one unit count, in all groups together" in lines
-    assert any(line.startswith('  from the prepared copy of "visits"') for line in lines)
+    assert "Release 1: contribution bound: 50 rows per unit, in all groups" in lines
+    assert any(line.startswith('  from the prepared table of "visits"') for line in lines)
     assert len(run(session, "SELECT COUNT(*) FROM visits")) == 1
     run(session, "SET dpsql.max_error_ratio = 4")
     assert run(session, "SHOW dpsql.max_error_ratio") == [("4",)]

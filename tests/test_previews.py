@@ -91,7 +91,7 @@ def test_rows_are_of_bounds_and_domains_and_said_to_be(session: Session) -> None
     patients = run(session, "SELECT * FROM patients")
     assert len(patients.rows) == 100
     assert [notice.message for notice in patients.notices] == [
-        "these rows are made up: no row of a protected table is shown"
+        "these rows are synthetic: no row of a protected table is shown"
     ]
     ages, weights = column(patients, "age"), column(patients, "weight")
     assert (min(ages), max(ages), min(weights), max(weights)) == (0, 110, 1, 300)
@@ -110,7 +110,7 @@ def test_rows_are_of_bounds_and_domains_and_said_to_be(session: Session) -> None
 def test_no_setting_hides_that_they_are_made_up(session: Session, setting: str) -> None:
     run(session, f"SET {setting}")
     shown = run(session, "SELECT age FROM patients")
-    assert [notice.message[:22] for notice in shown.notices] == ["these rows are made up"]
+    assert [notice.message[:24] for notice in shown.notices] == ["these rows are synthetic"]
 
 
 def test_they_are_filtered_ordered_and_limited(session: Session) -> None:

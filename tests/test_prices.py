@@ -135,7 +135,7 @@ def test_part_of_a_price_may_be_an_earlier_release(make_engine: MakeEngine, clin
     run(session, "SET dpsql.epsilon = 0.05")
     run(session, "SELECT COUNT(*) FROM visits")
     run(session, "RESET dpsql.epsilon")
-    assert plan(session, f"EXPLAIN {sql}")[0] == "Price: epsilon 0.05; the rest is in your earlier releases"
+    assert plan(session, f"EXPLAIN {sql}")[0] == "Price: epsilon 0.05; the rest reuses your earlier releases"
     assert charged(session, sql).pure_epsilon == Fraction(1, 20)
 
 
@@ -151,7 +151,7 @@ def test_what_others_have_asked_does_not_show(engine: Engine, session: Session) 
 
 def test_a_query_that_does_not_fit_is_said_not_to(make_engine: MakeEngine, clinic_policy: Path) -> None:
     session = Session(make_engine(with_budget(clinic_policy, "pure", "0.05")), "ana")
-    assert plan(session, f"EXPLAIN {COUNT}")[0] == "Price: epsilon 0.1, which the budget does not cover"
+    assert plan(session, f"EXPLAIN {COUNT}")[0] == "Price: epsilon 0.1, over the budget"
     assert json.loads(plan(session, f"EXPLAIN (FORMAT JSON) {COUNT}")[0])["fits"] is False
 
 
@@ -185,7 +185,7 @@ def test_the_budget_of_the_group_is_asked_too_and_does_not_tell_what_members_ask
     with pytest.raises(BudgetExhausted, match="group"):
         run(session, batch[2])
     assert joint(session, *batch).refused == 2
-    assert plan(session, f"EXPLAIN {batch[2]}")[0] == "Price: epsilon 0.1, which the budget does not cover"
+    assert plan(session, f"EXPLAIN {batch[2]}")[0] == "Price: epsilon 0.1, over the budget"
 
 
 # Several EXPLAINs in one message
@@ -198,7 +198,7 @@ def test_the_last_of_several_tells_the_joint_price(engine: Engine, session: Sess
     assert not any(line.startswith("All ") for lines in plans[:-1] for line in lines)
     assert plans[-1][:-2] == plan(session, f"EXPLAIN {BY_SEX}")
     assert plans[-1][-2:] == [
-        "All 4 statements together: epsilon 0.141421 (rho 0.01), delta 1e-09, which the budget covers",
+        "All 4 statements together: epsilon 0.141421 (rho 0.01), delta 1e-09, within the budget",
         "Remaining after them: epsilon 4.83021 of 5, delta for private keys 4.99e-07",
     ]
     assert len(engine.ledger.history("ana")) == 1
@@ -208,12 +208,11 @@ def test_the_first_that_does_not_fit_is_named(make_engine: MakeEngine, clinic_po
     session = Session(make_engine(with_budget(clinic_policy, "pure", "0.15")), "ana")
     lines = plan(session, f"EXPLAIN {PUBLIC}; EXPLAIN {COUNT}; EXPLAIN {COUNT}; EXPLAIN {BY_SEX}")
     assert lines[-2] == (
-        "All 4 statements together: epsilon 0.2, which the budget does not cover; "
-        "statement 4 is the first that does not fit"
+        "All 4 statements together: epsilon 0.2, over the budget; statement 4 is the first that exceeds it"
     )
     assert lines[-1] == "Remaining after them: epsilon 0 of 0.15, delta for private keys 0"
     free = plan(session, f"EXPLAIN {PUBLIC}; EXPLAIN {PUBLIC}")
-    assert free[-2] == "All 2 statements together: nothing, which the budget covers"
+    assert free[-2] == "All 2 statements together: nothing, within the budget"
 
 
 def test_another_statement_between_begins_anew(session: Session) -> None:
@@ -309,7 +308,7 @@ def test_statements_together_say_which_price_is_too_little(session: Session) -> 
     explained = [session.explain(statement) for statement in session.parse(f"{COUNT}; {PUBLIC}")]
     joint = session.quote(explained)
     assert not joint.fits and joint.refused is None
-    assert "of which one costs too little: each noisy relation" in joint_lines(explained, joint)[0]
+    assert "one of them costs too little: each noisy relation" in joint_lines(explained, joint)[0]
 
 
 def test_anothers_cheap_release_costs_too_little_too(engine: Engine, session: Session) -> None:

@@ -283,9 +283,9 @@ def test_how_answers_were_given_is_part_of_what_a_release_is_reused_by(policy: P
         ("= 0.75", "= 1.5", "not the probability"),
         ("randomized_response = 0.75", "coin = 0.75", "unknown key"),
         ("{ randomized_response = 0.75 }", "{}", "randomized_response is missing"),
-        ('"text", values = ["x", "y", "z"]', '"text"', "need a boolean, or a domain"),
-        ('"text", values = ["x", "y", "z"]', '"date"', "need a boolean, or a domain"),
-        ('values = ["x", "y", "z"]', 'values = ["x"]', "one answer only"),
+        ('"text", values = ["x", "y", "z"]', '"text"', "a boolean column, or a domain"),
+        ('"text", values = ["x", "y", "z"]', '"date"', "a boolean column, or a domain"),
+        ('values = ["x", "y", "z"]', 'values = ["x"]', "at least two values"),
         ('values = ["x", "y", "z"], collected_by = { randomized_response = 0.6', 'values = ["x", "y", "z", "a", "b"], '
          "collected_by = { randomized_response = 0.2", "they say nothing"),
     ],

@@ -125,7 +125,7 @@ def test_explain_tells_price_error_and_plan_and_costs_nothing(engine: Engine, se
         assert part in text
     assert result.columns == (ResultColumn("QUERY PLAN", SqlType.TEXT),)
     run(session, "SET dpsql.max_rows = 20")
-    told = "Release 1: 20 rows of one unit count in all groups together"
+    told = "Release 1: contribution bound: 20 rows per unit"
     for each in ("", ", 5 in each group"):
         for columns, of_groups in (("COUNT(*)", ""), ("COUNT(*), COUNT(DISTINCT patient_id)", ", in 10 groups")):
             explained = run(session, f"EXPLAIN SELECT icd, {columns} FROM visits GROUP BY icd")
@@ -133,7 +133,7 @@ def test_explain_tells_price_error_and_plan_and_costs_nothing(engine: Engine, se
         run(session, "SET dpsql.max_rows_per_group = 5")
     histogram = run(session, "EXPLAIN SELECT HISTOGRAM(age, 0, 100, 2) FROM patients")
     assert "Column histogram (bigint[]): each count ± " in str(histogram.rows)
-    assert "nothing, no private row is read" in str(run(session, "EXPLAIN SELECT COUNT(*) FROM doctors").rows)
+    assert "free, no private row is read" in str(run(session, "EXPLAIN SELECT COUNT(*) FROM doctors").rows)
     assert engine.ledger.history() == []
 
 

@@ -87,19 +87,18 @@ def test_what_is_overspent_admits_nothing() -> None:
         ({}, "never renews"),
         (
             {"window": RenewalWindow(30), "window_end": END},
-            "renews every 30 days, next on 2026-01-31 00:00 UTC; windows add up: w of them may lose w times this, "
-            "a stretch as long as one may lose it twice",
+            "renews every 30 days, next on 2026-01-31 00:00 UTC; windows add up: w windows may lose w times this, "
+            "and a period as long as one window may lose it twice",
         ),
         (
             {"window": RenewalWindow(None), "resets": 1},
-            "renews every calendar month; windows add up: w of them may lose w times this, "
-            "a stretch as long as one may lose it twice; "
-            "reset once by the data owner: what was spent before a reset adds to what is spent after it",
+            "renews every calendar month; windows add up: w windows may lose w times this, "
+            "and a period as long as one window may lose it twice; "
+            "reset once by the data owner: spending before a reset adds to spending after it",
         ),
         (
             {"resets": 3},
-            "never renews; "
-            "reset 3 times by the data owner: what was spent before a reset adds to what is spent after it",
+            "never renews; reset 3 times by the data owner: spending before a reset adds to spending after it",
         ),
     ],
 )

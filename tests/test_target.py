@@ -554,7 +554,7 @@ def test_explain_tells_the_epsilon_that_meets_a_number(engine: Engine, session: 
     aim(session, "50")
     lines = [row[0] for row in run(session, f"EXPLAIN {COUNT}").rows]
     assert lines[0] == "Price: epsilon 0.0389 (rho 0.000756605)"
-    assert lines[1] == "Target 50: met, by the least epsilon that meets it"
+    assert lines[1] == "Target 50: met at the lowest epsilon that is enough"
     assert lines[3].startswith("Column count (bigint): ± 50 at 95 %")  # type: ignore[attr-defined]
     told_as_json = json.loads(str(run(session, f"EXPLAIN (FORMAT JSON) {COUNT}").rows[0][0]))
     assert told_as_json["target"] == {"error": "50", "rounds": 1, "most": told_as_json["price"], "fits": True}
@@ -565,12 +565,9 @@ def test_explain_tells_how_rounds_will_go_and_what_they_may_cost(engine: Engine,
     aim(session, "5 %")
     lines = [str(row[0]) for row in run(session, f"EXPLAIN {MEANS}").rows]
     assert lines[0] == "Price: epsilon 0.0094 (rho 4.418e-05)"
-    assert lines[1].startswith("Target 5 %: in rounds, each of at least twice the epsilon of the one before")
+    assert lines[1].startswith("Target 5 %: in rounds, each with at least twice the epsilon of the last")
     # ρ of 1/2, 1/8, 1/32 … is more than the analyst's 0.44.
-    assert (
-        lines[2]
-        == "All rounds together: at most epsilon 1.15467 (rho 0.666626) in 7 rounds, more than the budget covers"
-    )
+    assert lines[2] == "All rounds together: at most epsilon 1.15467 (rho 0.666626) in 7 rounds, over the budget"
     assert not any("_low" in line for line in lines if line.startswith("Column"))
     target = json.loads(str(run(session, f"EXPLAIN (FORMAT JSON) {MEANS}").rows[0][0]))["target"]
     assert (target["error"], target["rounds"], target["fits"]) == ("5 %", 7, False)
@@ -583,7 +580,7 @@ def test_a_course_of_one_round_may_still_miss(session: Session) -> None:
     aim(session, "5")
     lines = [str(row[0]) for row in run(session, f"EXPLAIN {MEANS}").rows]
     assert lines[1].startswith("Target 5: in rounds")
-    assert lines[2] == "All rounds together: at most epsilon 1 (rho 0.5) in 1 round, more than the budget covers"
+    assert lines[2] == "All rounds together: at most epsilon 1 (rho 0.5) in 1 round, over the budget"
 
 
 def test_explained_together_the_rounds_count_with_the_most_they_cost(session: Session) -> None:
@@ -591,8 +588,8 @@ def test_explained_together_the_rounds_count_with_the_most_they_cost(session: Se
     *_, last = session.parse(f"EXPLAIN SELECT COUNT(*) FROM doctors; EXPLAIN {COUNT}")
     lines = [str(row[0]) for row in session.execute(last).rows]
     assert lines[-2] == (
-        "All 2 statements together: at most epsilon 1.15467 (rho 0.666626), which the budget does not cover; "
-        "statement 2 is the first that does not fit"
+        "All 2 statements together: at most epsilon 1.15467 (rho 0.666626), over the budget; "
+        "statement 2 is the first that exceeds it"
     )
 
 

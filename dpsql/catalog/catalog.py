@@ -189,7 +189,9 @@ class PolicyCatalogProvider:
                 error.position += statement.offset
             raise
         except RecursionError:
-            raise QueryTooComplex("the query nests too deep", hint="Write long chains of operators in parts.") from None
+            raise QueryTooComplex(
+                "the query is nested too deeply", hint="Write long chains of operators in parts."
+            ) from None
 
     def _rendered(
         self,

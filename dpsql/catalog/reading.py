@@ -34,7 +34,9 @@ def _read(sql: str) -> syntax.ParsedQuery:
     try:
         return _QueryReader(sql).query(tree)
     except RecursionError:
-        raise QueryTooComplex("the query nests too deep", hint="Write long chains of operators in parts.") from None
+        raise QueryTooComplex(
+            "the query is nested too deeply", hint="Write long chains of operators in parts."
+        ) from None
     except Error:
         raise
     except Exception:  # the parser made a tree of another shape than it makes of what is understood here

@@ -80,8 +80,8 @@ def catalog_query(sql: str, own: frozenset[str], types: Sequence[SqlType | None]
     mixed = [name for name in others if name in own]
     if known and mixed:
         raise UnsupportedQuery(
-            f'"{mixed[0]}" and relations of the catalog may not stand in one query',
-            hint="Ask the catalog first, then the tables.",
+            f'"{mixed[0]}" and relations of the catalog cannot be used in one query',
+            hint="Query the catalog first, then the tables.",
         )
     if known:
         return query

@@ -88,7 +88,9 @@ def _explained_lines(explanations: Sequence[Explanation], joint: Quotation | Non
 def _statement(connection: Connection, sql: str) -> Statement:
     statements = connection.session.parse(sql)
     if len(statements) != 1:
-        raise InvalidSyntax("this takes one statement", hint="Settings go into options: --epsilon E, --set NAME=VALUE")
+        raise InvalidSyntax(
+            "exactly one statement is expected", hint="Set options instead: --epsilon E, --set NAME=VALUE"
+        )
     return statements[0]
 
 

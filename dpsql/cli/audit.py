@@ -20,37 +20,43 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @policy_argument
 @click.option("--units", type=click.IntRange(10, 10_000), default=400, show_default=True, help="Pairs of neighbours.")
-@click.option("--runs", type=click.IntRange(3, 10_000), default=24, show_default=True, help="Of a query with groups.")
 @click.option(
-    "--single-runs", type=click.IntRange(3, 1_000_000), default=100, show_default=True, help="Of one without groups."
+    "--runs", type=click.IntRange(3, 10_000), default=24, show_default=True, help="Runs of a query with groups."
+)
+@click.option(
+    "--single-runs",
+    type=click.IntRange(3, 1_000_000),
+    default=100,
+    show_default=True,
+    help="Runs of a query without groups.",
 )
 @click.option(
     "--draws",
     type=click.IntRange(0, 10_000_000),
     default=200_000,
     show_default=True,
-    help="Trials whose noise alone is drawn anew.",
+    help="Trials in which only the noise is drawn again.",
 )
 @click.option(
     "--confidence",
     type=click.FloatRange(0.5, 1, max_open=True),
     default=0.999999,
     show_default=True,
-    help="With which all bounds hold together.",
+    help="Confidence with which all bounds hold together.",
 )
-@click.option("--with-rows", is_flag=True, help="On a copy of the database's own rows (DuckDB), not of made-up ones.")
-@click.option("--server", metavar="URL", help="Of a PostgreSQL server: the databases are made there, then dropped.")
-@click.option("--only", multiple=True, metavar="NAME", help="Classes whose names begin so, such as COUNT or join.")
+@click.option("--with-rows", is_flag=True, help="Audit a copy of the database's own rows (DuckDB), not synthetic rows.")
+@click.option("--server", metavar="URL", help="A PostgreSQL server, on which databases are created and then dropped.")
+@click.option("--only", multiple=True, metavar="NAME", help="Only classes whose names begin so, such as COUNT or join.")
 @click.option("--format", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True)
 def audit(policy: Path, format: str, confidence: float, server: str | None, only: tuple[str, ...], **runs: Any) -> None:
-    """Try to refute the privacy that is claimed, on databases made up in the shape of the policy's.
+    """Test the claimed privacy on neighbouring databases, which are made in the shape of the policy's.
 
-    Query classes are asked many times, through everything from parsing to the ledger, on databases that differ by the
-    rows of units at their limits. What tells the two apart gives a lower bound on ε: where it is above the claim, the
-    claim is false, and the status is 1. Where it is not, nothing is proved.
+    Each class of queries runs many times, from parsing to the ledger, on databases that differ by the rows of units at
+    their bounds. How well the answers tell the two apart gives a lower bound on ε. If the bound exceeds the claim, the
+    claim is false, and the status is 1. Otherwise nothing is proved.
 
-    Of the policy's own database the schema alone is read, unless --with-rows copies it for as long as the audit takes.
-    Nobody's budget is charged.
+    The audit reads only the schema of the policy's database, unless --with-rows copies its rows for the time of the
+    audit. No budget is charged.
 
     Example:
       dpsql audit clinic.toml --only COUNT --only join

@@ -40,7 +40,9 @@ def budget() -> None:
 @click.option("--policy", required=True, metavar="POLICY", type=click.Path(path_type=Path), help="Whose budgets.")
 @click.option("--user", metavar="NAME", help="This user's alone.")
 @click.option("--user-group", metavar="NAME", help="The shared budget of this group of users alone.")
-@click.option("--group", metavar="K", type=click.IntRange(1, 10**6), help="Also what K units together are guaranteed.")
+@click.option(
+    "--group", metavar="K", type=click.IntRange(1, 10**6), help="Also show the guarantee for K units together."
+)
 @comparing
 @ledger_option
 def show(
@@ -79,7 +81,7 @@ def show(
     if any(status.resets for _, status in statuses):
         click.echo(f"A budget that was reset bounds what came after: {RESETS_ADD_UP}. The cap counts both.")
     if held:
-        click.echo("warning: this machine's clock is not believed, so no budget renews; see: dpsql ledger clock")
+        click.echo("warning: this machine's clock is ahead of the ledger, so no budget renews; see: dpsql ledger clock")
     for line in (*exact, *report):
         click.echo(line)
 

@@ -24,8 +24,8 @@ class OutOfMemory(OperationalError, code="53200"):
 
     def __init__(self) -> None:
         super().__init__(
-            "there is not enough memory, or no room for another thread",
-            hint="Give the process more (the container's limits, ulimit -v and -u), or stop what else takes it.",
+            "out of memory, or no more threads are allowed",
+            hint="Raise the limits of the container or of ulimit -v and -u, or stop other programs.",
         )
 
 

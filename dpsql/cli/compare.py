@@ -44,8 +44,10 @@ def _parse_delta(ctx: click.Context, param: click.Parameter, text: str | None) -
 def comparing(command: F) -> F:
     """Give a command the options of a `Comparison`."""
     options = (
-        click.option("--compare", is_flag=True, help="Also what the queries amount to under other analyses."),
-        click.option("--delta", metavar="D", callback=_parse_delta, help="Compare at this delta, not at the budget's."),
+        click.option("--compare", is_flag=True, help="Also show what the queries cost under other analyses."),
+        click.option(
+            "--delta", metavar="D", callback=_parse_delta, help="Compare at this delta instead of the budget's."
+        ),
         click.option("--plot", metavar="FILE", type=click.Path(path_type=Path), help="Draw it: .png or .svg."),
     )
     for option in reversed(options):
@@ -99,7 +101,7 @@ def compared(ledger: Ledger, statuses: Sequence[tuple[str, BudgetStatus]], asked
         check_plot(asked.plot)
     elif not asked.table:
         if asked.delta is not None:
-            raise click.UsageError("--delta says where to compare: give --compare or --plot too.")
+            raise click.UsageError("--delta needs --compare or --plot.")
         return
     histories = read_histories(ledger, statuses if asked.table else statuses[-1:], asked.delta)
     if asked.table:
@@ -132,7 +134,7 @@ def read_histories(
         found = [charge for number in status.numbers for charge in charges.get(number, [])][: status.charges]
         if not _adds_up(found, status.spent):
             raise LedgerUnavailable(
-                f'the charges of "{name}" do not add up to what is spent: the ledger changed while it was read',
+                f'the charges of "{name}" do not add up to the spending: the ledger changed while it was read',
                 hint="Run it again; if that does not help, dpsql ledger verify.",
             )
         histories.append(BudgetHistory(name, status, found, status.limit.delta if delta is None else delta))
@@ -182,7 +184,7 @@ def drawing(budget: BudgetHistory) -> Drawing:
     """
     if not budget.charges:
         raise InvalidParameter(
-            f'"{budget.name}" has been charged nothing yet: there is nothing to draw',
+            f'"{budget.name}" has no charges yet, so there is nothing to draw',
             hint="--user NAME draws another budget.",
         )
     last = len(budget.charges)

@@ -67,7 +67,7 @@ def serve_console(
     tls = None if certificate is None else load_tls(*certificate)
     if tls is None and not is_loopback(host):
         raise InvalidParameter(
-            f"without TLS the console does not listen on {host}: the password would cross the network readable",
+            f"the console requires TLS on {host}: the password would cross the network in plain text",
             hint="--tls-cert FILE --tls-key FILE; or leave --host out, and reach it by ssh -L 6580:127.0.0.1:6580",
         )
     loaded = load_policy(policy)
@@ -109,9 +109,9 @@ def _renew(server: HttpServer, tls: ServerTls | None) -> None:
         try:
             server.renew_tls(tls.renewed().context)
         except Error as error:
-            _LOG.error("the certificate stays as it was: %s", error.message)
+            _LOG.error("the certificate is unchanged: %s", error.message)
         else:
-            _LOG.info("the certificate was loaded again")
+            _LOG.info("the certificate was reloaded")
 
 
 def _bracketed(host: str) -> str:

@@ -40,29 +40,29 @@ _QUERIES: Final = (
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("demo"),
     show_default=True,
-    help="Where the files go.",
+    help="The directory for the files.",
 )
 @click.option("--port", type=click.IntRange(0, 65535), default=6543, show_default=True)
 @click.option("--patients", type=click.IntRange(1, 5_000_000), default=50_000, show_default=True)
-@click.option("--no-serve", is_flag=True, help="Make the files and stop.")
+@click.option("--no-serve", is_flag=True, help="Make the files, and do not serve them.")
 @click.option(
     "--engine",
     type=click.Choice(["duckdb", "postgres"]),
     default="duckdb",
     show_default=True,
-    help="Where the data lie: in a file, or in a PostgreSQL server that runs as long as the demo.",
+    help="Keep the data in a file, or in a PostgreSQL server that runs as long as the demo.",
 )
 @click.option(
     "--server",
     metavar="URL",
-    help="A PostgreSQL server that runs already, as a role that may make databases and roles; the clinic's reader gets "
+    help="A running PostgreSQL server, as a role that may create databases and roles; the clinic's reader gets "
     "the password ${READER_PASSWORD}.",
 )
 def demo(directory: Path, port: int, patients: int, no_serve: bool, engine: str, server: str | None) -> None:
-    """Make an invented clinic to try dpsql on, and serve it on this machine.
+    """Make a synthetic clinic to try dpsql on, and serve it on this machine.
 
-    DIR gets clinic.duckdb, clinic.toml, ledger.sqlite and credentials.txt; with --engine postgres the directory
-    postgres and clinic-postgres.toml. What is there already is kept.
+    The demo writes clinic.duckdb, clinic.toml, ledger.sqlite and credentials.txt to DIR; with --engine postgres the
+    directory postgres and clinic-postgres.toml. Existing files are kept.
 
     Example:
       dpsql demo --dir /tmp/clinic --port 6544

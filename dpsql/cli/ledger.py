@@ -26,7 +26,7 @@ def _hash(ctx: click.Context, option: click.Parameter, text: str | None) -> str 
 
 @click.group(cls=Group)
 def ledger() -> None:
-    """Check the ledger, copy it, and bring it to this version.
+    """Verify, copy and upgrade the ledger.
 
     Example:
       dpsql ledger verify --ledger sqlite:///dpsql-ledger.sqlite
@@ -49,8 +49,8 @@ def init(ledger: str | None, policy: Path | None) -> None:
 
 @ledger.command()
 @finding_ledger
-@click.option("--head", metavar="HASH", callback=_hash, help="The hash that an earlier check printed, kept elsewhere.")
-@click.option("--records", metavar="N", type=click.IntRange(0), help="How many records there were then.")
+@click.option("--head", metavar="HASH", callback=_hash, help="The hash that an earlier verify printed.")
+@click.option("--records", metavar="N", type=click.IntRange(0), help="The number of records at that time.")
 @click.pass_context
 def verify(ctx: click.Context, head: str | None, records: int | None, ledger: str | None, policy: Path | None) -> None:
     """Recompute the hash chain, and every balance from the records; status 1 if something does not fit.
@@ -61,7 +61,7 @@ def verify(ctx: click.Context, head: str | None, records: int | None, ledger: st
       dpsql ledger verify --policy clinic.toml
     """
     if records is not None and head is None:
-        raise click.UsageError("--records says where the hash --head was: give both")
+        raise click.UsageError("--records needs --head: give both")
     with existing_ledger(ledger, policy) as opened:
         report = opened.verify(None if head is None else Noted(head, records))
         exact = list(exact_lines(opened)) if report.ok else []

@@ -8,14 +8,14 @@ import click
 from dpsql.cli.command import Group
 
 SUMMARIES = {
-    "audit": "Try to refute the privacy that is claimed.",
+    "audit": "Test the claimed privacy on neighbouring databases.",
     "budget": "Show budgets and what they were spent on, and change them.",
     "console": "Show budgets, spending, releases and health in a browser.",
-    "demo": "Make an invented clinic, and serve it on this machine.",
-    "explain": "Tell what a query would cost and how exact it would be.",
-    "ledger": "Check the ledger, copy it, and bring it to this version.",
-    "policy": "Draft, check and show policies, and suggest limits.",
-    "prepare": "Make bounded copies of the protected tables.",
+    "demo": "Make a synthetic clinic, and serve it on this machine.",
+    "explain": "Show the price and the error of a query in advance.",
+    "ledger": "Verify, copy and upgrade the ledger.",
+    "policy": "Draft, check and show policies, and suggest bounds.",
+    "prepare": "Make prepared tables, with bounded rows of each unit.",
     "query": "Answer one query, and charge it to a user's budget.",
     "serve": "Serve the databases of policies to PostgreSQL clients.",
     "user": "Add, change, list and remove users.",

@@ -25,14 +25,14 @@ ledger_option = click.option(
     metavar="URL",
     envvar="DPSQL_LEDGER",
     show_envvar=True,
-    help="sqlite:///PATH or postgresql://…; by default dpsql-ledger.sqlite beside the policy.",
+    help="sqlite:///PATH or postgresql://…; by default dpsql-ledger.sqlite next to the policy.",
 )
 
 policy_option = click.option(
     "--policy",
     metavar="POLICY",
     type=click.Path(path_type=Path),
-    help="Use the default ledger beside this policy.",
+    help="Use the default ledger next to this policy.",
 )
 
 
@@ -49,9 +49,9 @@ def ledger_url(ledger: str | None, policies: Sequence[Policy]) -> str:
     """
     urls = {ledger} if ledger else {default_ledger(policy) for policy in policies}
     if not urls:
-        raise click.UsageError("which ledger? Give --ledger URL, or --policy POLICY for the one beside it.")
+        raise click.UsageError("no ledger is named: give --ledger URL, or --policy POLICY for the one next to it.")
     if len(urls) > 1:
-        raise click.UsageError("the policies are in several directories: say which ledger they share with --ledger URL")
+        raise click.UsageError("the policies are in several directories: name their ledger with --ledger URL")
     return urls.pop()
 
 

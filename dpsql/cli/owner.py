@@ -15,14 +15,16 @@ from dpsql.policy import Policy, load_policy
 F = TypeVar("F", bound=Callable[..., Any])
 
 _user = click.option("--user", metavar="NAME", help="Of this user.")
-_user_group = click.option("--user-group", metavar="NAME", help="Of this group of users.")
-_everybody = click.option("--all-users", is_flag=True, help="Of everybody, in every dataset of the ledger.")
+_user_group = click.option("--user-group", metavar="NAME", help="The budget of this group of users.")
+_everybody = click.option("--all-users", is_flag=True, help="All budgets, in every dataset of the ledger.")
 _cap = click.option("--all-users", is_flag=True, hidden=True, help="Refused: the cap is changed in the policy.")
 _policy = click.option(
-    "--policy", required=True, metavar="POLICY", type=click.Path(path_type=Path), help="Whose budget it is."
+    "--policy", required=True, metavar="POLICY", type=click.Path(path_type=Path), help="The policy of the budget."
 )
-_reason = click.option("--reason", required=True, metavar="TEXT", help="Why; it is recorded.")
-_delta = click.option("--delta", metavar="D", default="0", show_default=True, help="Delta, in the same direction.")
+_reason = click.option("--reason", required=True, metavar="TEXT", help="The reason, which the ledger records.")
+_delta = click.option(
+    "--delta", metavar="D", default="0", show_default=True, help="By how much delta changes in the same direction."
+)
 
 
 def _of_a_budget(command: F) -> F:
@@ -41,7 +43,7 @@ def _of_a_freeze(command: F) -> F:
 
 @click.command(cls=Command)
 @_of_a_budget
-@click.option("--epsilon", required=True, metavar="E", help="So much more than now.")
+@click.option("--epsilon", required=True, metavar="E", help="By how much epsilon is raised.")
 @_delta
 def grant(epsilon: str, delta: str, reason: str, policy: Path, ledger: str | None, **whose: Any) -> None:
     """Give a user or a group more than the policy says.
@@ -61,7 +63,7 @@ def grant(epsilon: str, delta: str, reason: str, policy: Path, ledger: str | Non
 
 @click.command(cls=Command)
 @_of_a_budget
-@click.option("--epsilon", required=True, metavar="E", help="So much less than now.")
+@click.option("--epsilon", required=True, metavar="E", help="By how much epsilon is lowered.")
 @_delta
 def lower(epsilon: str, delta: str, reason: str, policy: Path, ledger: str | None, **whose: Any) -> None:
     """Give a user or a group less than now; what is spent stays spent.
@@ -130,7 +132,7 @@ def _holder(user: str | None, user_group: str | None, all_users: bool) -> Holder
     named += [Holder(BudgetScope.GROUP, user_group)] if user_group is not None else []
     named += [Holder(BudgetScope.ALL)] if all_users else []
     if len(named) != 1:
-        raise click.UsageError("who is meant? Give one of --user NAME and --user-group NAME.")
+        raise click.UsageError("give one of --user NAME and --user-group NAME.")
     return named[0]
 
 

@@ -65,7 +65,9 @@ def check_plot(path: Path) -> None:
         InvalidParameter: The suffix is not that of a picture, or matplotlib is not installed.
     """
     if path.suffix not in (".png", ".svg"):
-        raise InvalidParameter(f'"{path}" is not the name of a picture', hint="--plot budget.png, or --plot budget.svg")
+        raise InvalidParameter(
+            f'"{path}" is not the name of a .png or .svg file', hint="--plot budget.png, or --plot budget.svg"
+        )
     from dpsql.notebook.plots import need_matplotlib
 
     need_matplotlib()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group, commands=[suggest])
 def policy() -> None:
-    """Draft, check and show policies, and suggest limits for them.
+    """Draft, check and show policies, and suggest bounds for them.
 
     Example:
       dpsql policy check clinic.toml
@@ -30,12 +30,12 @@ def policy() -> None:
 
 @policy.command()
 @click.argument("database_url")
-@click.option("--unit", metavar="TABLE", help="The table with one row a person; foreign keys lead there from others.")
+@click.option("--unit", metavar="TABLE", help="The table with one row per person, to which foreign keys lead.")
 def init(database_url: str, unit: str | None) -> None:
     """Draft a policy from the schema of a database, for you to finish.
 
-    Only the schema is read, never the values: limits and domains read off the data would tell about the people in it.
-    Every table is protected, and what cannot be known is marked TODO. A password belongs in PGPASSWORD or in a password
+    The command reads the schema and never the values: bounds and domains taken from the data would reveal facts about
+    people. Every table is protected, and unknown settings are marked TODO. Give a password by PGPASSWORD or a password
     file, not in the URL, which other users of the machine can see.
 
     Example:
@@ -49,14 +49,14 @@ def init(database_url: str, unit: str | None) -> None:
 
 @policy.command()
 @policy_argument
-@click.option("--advise", is_flag=True, help="Name the indexes that would make queries faster.")
+@click.option("--advise", is_flag=True, help="List indexes that would make queries faster.")
 @click.option("--schema-only", is_flag=True, help="Read no rows.")
 def check(policy: Path, advise: bool, schema_only: bool) -> None:
     """Check a policy, and compare it with its database.
 
-    The database must have the tables and columns that the policy names. Then the rows are counted that the policy's
-    bounds cut off. These counts are exact: they are for the data owner, and a bound that is chosen by them tells about
-    the people in the data.
+    The database must have the tables and columns that the policy names. The command then counts the rows that the
+    policy's bounds drop. These counts are exact and for the data owner only: a bound chosen by them reveals facts about
+    people.
 
     Example:
       dpsql policy check clinic.toml --advise
@@ -84,17 +84,17 @@ def check(policy: Path, advise: bool, schema_only: bool) -> None:
 
 
 def _copies(loaded: Policy, schema: "EngineSchema", path: Path) -> Iterator[str]:
-    """Which tables have a prepared copy, and whether it is read."""
+    """Which tables have a prepared table, and whether it is read."""
     if not schema.copies:
-        yield f"prepared copies: none (dpsql prepare {path} makes them)"
+        yield f"prepared tables: none (dpsql prepare {path} makes them)"
     for table, state in copy_states(schema):
-        yield f"prepared copy of {table}: {state}"
+        yield f"prepared table of {table}: {state}"
 
 
 def copy_states(schema: "EngineSchema") -> Iterator[tuple[str, str]]:
-    """Yield each table that has a prepared copy, and what may be read of it."""
+    """Yield each table that has a prepared table, and what may be read of it."""
     for table, copy in schema.copies.items():
-        yield table, copy if isinstance(copy, str) else f"fresh, with {copy.rows_per_unit} rows of one unit at the most"
+        yield table, copy if isinstance(copy, str) else f"fresh, with {copy.rows_per_unit} rows of one unit at most"
 
 
 def _surveyed(found: "TableSurvey", unit: str) -> Iterator[str]:
@@ -102,9 +102,9 @@ def _surveyed(found: "TableSurvey", unit: str) -> Iterator[str]:
     key = f"PRIMARY KEY or UNIQUE NOT NULL ({table.unit_key})"
     bounds = f"max_rows = {table.rows_per_unit} is enforced in SQL"
     if found.one_row:
-        bounds = f"{key} allows one row each, so bounding is left out"
+        bounds = f"{key} allows one row each, so bounding is not needed"
     elif table.rows_per_unit == 1 and table.unit_key is not None:
-        bounds += f"; {key} would let it be left out"
+        bounds += f"; {key} would make it unnecessary"
     yield f"\n{table.name}: {found.rows:,} rows, {found.units:,} units ({unit}); {bounds}"
     for finding in found.findings:
         yield f"  {f'{finding.column}: ' if finding.column is not None else ''}{finding.count:,} {finding.what}"

@@ -12,19 +12,20 @@ from dpsql.policy import load_policy
 @click.command(cls=Command)
 @policy_argument
 @click.option(
-    "--url", metavar="URL", help="The PostgreSQL database, as a role that may make tables; else the policy's."
+    "--url",
+    metavar="URL",
+    help="The PostgreSQL database, as a role that may create tables; by default the policy's url.",
 )
 def prepare(policy: Path, url: str | None) -> None:
-    """Make bounded copies of the protected tables.
+    """Make prepared tables, with bounded rows of each unit, for the protected tables.
 
-    A copy has max_rows rows of each unit, chosen by a keyed hash, as the policy lets queries see them, and the values
-    of bounded columns within their limits, as the integers that queries add up. Counts, sums and averages over it need
-    no further bounding, and are taken from it where their error is no larger than max_error_ratio allows. It belongs to
-    one policy and one data_version: of others it is never read, so run this again when either changes. A gateway reads
-    a new copy once it is started again.
+    A prepared table has at most max_rows rows of each unit, chosen by a keyed hash. Values of bounded columns are
+    clamped, and stored as the integers that queries sum. Counts, sums and averages over it need no further bounding.
+    Queries use it where their error stays within max_error_ratio. It belongs to one policy and one data_version: run
+    this again when either changes. A running gateway uses new prepared tables after a restart.
 
-    Copies of a DuckDB file are in a file beside it; PostgreSQL has them in the schema that prepared_schema names, which
-    is made if it is not there. A password belongs in PGPASSWORD or in a password file, not in the URL.
+    For a DuckDB file, they are in a file next to it. For PostgreSQL, they are in the schema that prepared_schema names,
+    which is created if it does not exist. Give a password by PGPASSWORD or a password file, not in the URL.
 
     Example:
       dpsql prepare clinic.toml
@@ -35,4 +36,6 @@ def prepare(policy: Path, url: str | None) -> None:
     where, rows = prepare_tables(load_policy(policy), url)
     for table, count in rows.items():
         click.echo(f"{table}: {count:,} rows")
-    click.echo(f"written to {where}" if rows else "no table needs a copy: the database allows each unit one row")
+    click.echo(
+        f"written to {where}" if rows else "no table needs a prepared table: the database allows one row per unit"
+    )

@@ -12,13 +12,17 @@ from dpsql.cli.options import ledger_option, policy_argument
 _of_a_query = (
     policy_argument,
     click.argument("sql"),
-    click.option("--user", required=True, metavar="NAME", help="Who asks, and whose budget pays."),
-    click.option("--role", metavar="ROLE", help="The role of a user that the ledger does not know yet."),
+    click.option(
+        "--user", required=True, metavar="NAME", help="The user who runs the query and whose budget is charged."
+    ),
+    click.option("--role", metavar="ROLE", help="The role of a user who is new to the ledger."),
     click.option("--epsilon", metavar="E", help="The query's price, instead of the role's."),
     click.option("--delta", metavar="D", help="δ for private group keys, instead of the role's."),
     click.option("--mechanism", metavar="M", help="auto, laplace or gaussian."),
     click.option(
-        "--target-error", metavar="T", help="How exact, as in '5 %' or 50: asks the least price that gives it."
+        "--target-error",
+        metavar="T",
+        help="Target error, as in '5 %' or 50; dpsql charges the smallest epsilon that meets it.",
     ),
     click.option(
         "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Another setting, as in dpsql.intervals=on."
@@ -38,7 +42,7 @@ def _asking(command: Callable[..., None]) -> Callable[..., None]:
 def query(sql: str, format: str, **options: Any) -> None:
     """Answer one query, and charge it to a user's budget.
 
-    The rows go to standard output; what they cost and how exact they are goes to standard error.
+    The rows go to standard output. The price and the error go to standard error.
 
     Example:
       dpsql query clinic.toml "SELECT sex, COUNT(*) FROM patients GROUP BY sex" --user ana
@@ -52,9 +56,9 @@ def query(sql: str, format: str, **options: Any) -> None:
 @_asking
 @click.option("--format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def explain(sql: str, format: str, **options: Any) -> None:
-    """Tell what a query would cost, how exact it would be and what it would run; nothing is read or spent.
+    """Show the price, the error and the engine SQL of a query; no private row is read, and nothing is charged.
 
-    Of several queries, also what they cost together, and whether the budget covers them.
+    For several queries, it also shows their joint price, and whether the budget covers it.
 
     Example:
       dpsql explain clinic.toml "SELECT city, COUNT(*) FROM patients GROUP BY city" --user ana

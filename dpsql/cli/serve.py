@@ -33,21 +33,21 @@ class NetworkType(click.ParamType[Network]):
 @click.command(cls=Command)
 @click.argument("policies", metavar="POLICY...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=6543, show_default=True, help="0: any that is free.")
+@click.option("--port", type=click.IntRange(0, 65535), default=6543, show_default=True, help="0 for any free port.")
 @ledger_option
-@click.option("--init-ledger", is_flag=True, help="Make the ledger, and the anchor, if there is none.")
+@click.option("--init-ledger", is_flag=True, help="Create the ledger and the anchor if they do not exist.")
 @click.option(
     "--anchor",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Note the ledger's last record in FILE, on another disk, and start with no ledger that lacks it.",
+    help="Note the ledger's last record in FILE, on another disk, and refuse to start with a ledger that lacks it.",
 )
 @click.option("--tls-cert", metavar="FILE", type=click.Path(path_type=Path), help="PEM chain; TLS is then required.")
 @click.option("--tls-key", metavar="FILE", type=click.Path(path_type=Path), help="The certificate's PEM key.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--log-queries", is_flag=True, help="The log has the text of queries, with all that stands in them.")
+@click.option("--log-queries", is_flag=True, help="Log the text of queries, including their constants.")
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="/metrics, /healthz and /readyz; none by default.")
-@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address for them.")
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address for metrics.")
 @click.option("--max-connections", type=click.IntRange(1), default=_DEFAULTS.connections, show_default=True)
 @click.option("--user-connections", type=click.IntRange(1), default=_DEFAULTS.user_connections, show_default=True)
 @click.option(
@@ -59,10 +59,14 @@ class NetworkType(click.ParamType[Network]):
     type=NetworkType(),
     multiple=True,
     metavar="NETWORK",
-    help="Proxies, which must send a PROXY header; may be given again.",
+    help="A network of proxies, which must send a PROXY header; may be repeated.",
 )
 @click.option(
-    "--grace", type=click.FloatRange(0), default=10.0, show_default=True, help="Seconds to end in when stopped."
+    "--grace",
+    type=click.FloatRange(0),
+    default=10.0,
+    show_default=True,
+    help="Seconds for running statements to end after SIGTERM.",
 )
 def serve(
     policies: tuple[Path, ...],
@@ -85,10 +89,9 @@ def serve(
 ) -> None:
     """Serve the databases of one or more policies to PostgreSQL clients.
 
-    Users and their budgets are in the ledger, which all the policies share; it must be there already, unless
-    --init-ledger makes a new one, in which nothing is spent. SIGTERM and Ctrl-C stop the gateway:
-    it lets running queries end for some seconds, and cancels the others. SIGHUP loads the policies
-    and the certificate again.
+    The ledger holds users and budgets, and all the policies share it. It must exist, unless --init-ledger creates a
+    new one. SIGTERM and Ctrl-C stop the gateway: running queries have --grace seconds to end, and are then cancelled.
+    SIGHUP reloads the policies and the certificate.
 
     Example:
       dpsql user add ana --role analyst --policy clinic.toml
@@ -96,7 +99,7 @@ def serve(
       dpsql serve clinic.toml --init-ledger --anchor /mnt/elsewhere/clinic.anchor
     """
     if (tls_cert is None) != (tls_key is None):
-        raise click.UsageError("--tls-cert and --tls-key belong together")
+        raise click.UsageError("--tls-cert and --tls-key must be given together")
     from dpsql.cli.serving import ServeOptions, serve_gateway
 
     loaded = [load_policy(path) for path in policies]

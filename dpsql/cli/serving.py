@@ -95,10 +95,10 @@ def serve_gateway(
     """
     host = operation.host
     if operation.tls is None and not is_loopback(host):
-        _LOG.warning("without TLS on %s: whoever sits between can read answers and alter them; see --tls-cert", host)
+        _LOG.warning("without TLS on %s: anyone on the network can read and alter answers; see --tls-cert", host)
     ledger.probe()  # what is wrong with the ledger or the clock is told now, not with the first query
     if not any(account.verifier for account in ledger.accounts()):
-        _LOG.warning("nobody can connect yet: no user has a password; see dpsql user add --help")
+        _LOG.warning("no user can connect: none has a password; see dpsql user add --help")
     databases = Databases(_open_engines(policies, ledger))
     try:
         asyncio.run(_run(databases, [policy.path for policy in policies], ledger, operation, announce))
@@ -176,7 +176,7 @@ def _end_after(seconds: float) -> None:
     """End the program whatever still runs: who waits for it would kill it. What was charged is durable."""
 
     def end() -> None:
-        _LOG.error("something did not end in time; the gateway ends without it")
+        _LOG.error("a worker did not end in time; the gateway exits without it")
         os._exit(1)
 
     timer = threading.Timer(seconds, end)
@@ -222,7 +222,7 @@ async def listen(start: Callable[[], Awaitable[None]], host: str, port: int) -> 
     except OSError as error:
         reason = str(error.strerror or error).rpartition(": ")[2]
         raise InvalidParameter(
-            f"cannot listen on {host}:{port}: {reason}", hint="--port N takes another port, --port 0 any that is free."
+            f"cannot listen on {host}:{port}: {reason}", hint="--port N chooses another port, --port 0 any free port."
         ) from None
 
 
@@ -278,7 +278,7 @@ def _anchor(anchor: Path, ledger: Ledger) -> None:
     try:
         check_anchor(anchor, ledger, make=False)
     except (Error, OSError) as error:
-        _LOG.error("the anchor stays as it was: %s", error)
+        _LOG.error("the anchor is unchanged: %s", error)
 
 
 async def _reload_when_told(told: asyncio.Event, load: Callable[[], str], metrics: Metrics) -> None:
@@ -307,9 +307,9 @@ def _reload(
             log_bug(error)
         sqlstate, reason = (error.sqlstate, error.message) if isinstance(error, Error) else ("XX000", "a failure")
         told = {"event": "reload", "sqlstate": sqlstate}
-        _LOG.error("the policies stay as they were: %s", reason, extra={"fields": told})
+        _LOG.error("the policies are unchanged: %s", reason, extra={"fields": told})
         return sqlstate
-    _LOG.info("the policies were loaded again", extra={"fields": {"event": "reload", "sqlstate": "00000"}})
+    _LOG.info("the policies were reloaded", extra={"fields": {"event": "reload", "sqlstate": "00000"}})
     return "00000"
 
 

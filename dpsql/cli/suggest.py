@@ -10,11 +10,13 @@ from dpsql.cli.options import ledger_option, policy_argument
 
 @click.command(cls=Command)
 @policy_argument
-@click.option("--epsilon", metavar="E", help="What the search may cost the cap, all of it together.")
+@click.option("--epsilon", metavar="E", help="The price of the whole search, charged to the cap.")
 @click.option("--exact", is_flag=True, help="Search without noise; the ledger records that no guarantee covers it.")
-@click.option("--tighter", is_flag=True, help="Look at columns that have limits, too.")
+@click.option("--tighter", is_flag=True, help="Include columns that have bounds.")
 @click.option("--only", metavar="NAME", multiple=True, help="This TABLE or TABLE.COLUMN alone; may be repeated.")
-@click.option("--quantile", metavar="Q", help="The part of the people with no more rows and groups; by default 0.95.")
+@click.option(
+    "--quantile", metavar="Q", help="The fraction of units with at most these rows and groups; by default 0.95."
+)
 @ledger_option
 @click.option("--format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def suggest(
@@ -27,21 +29,23 @@ def suggest(
     ledger: str | None,
     format: str,
 ) -> None:
-    """Suggest limits: lower and upper of columns, max_rows, max_groups and max_rows_per_group of tables.
+    """Suggest bounds: lower and upper of columns, max_rows, max_groups and max_rows_per_group of tables.
 
-    They are searched for in the data, with differential privacy. That is charged to the cap over all users, and to no
-    user; the charge stands whatever comes of it. What is printed are lines for the policy.
+    The command searches for them in the data, with differential privacy. The price is charged to the cap over all
+    users, and not to a user; a failed search is charged too. The output is lines for the policy.
 
-    Limits that are known without the data are better, and cost nothing.
+    Bounds that are known without the data are better, and cost nothing.
 
     Example:
       dpsql policy suggest clinic.toml --epsilon 0.5
       dpsql policy suggest clinic.toml --epsilon 0.2 --only visits.cost
     """
     if exact == (epsilon is not None):
-        raise click.UsageError("what may it cost? Give --epsilon 0.5, for example; or --exact, for no guarantee.")
+        raise click.UsageError(
+            "no price is given: use --epsilon 0.5, for example, or --exact for a search without a guarantee."
+        )
     if exact and quantile is not None:
-        raise click.UsageError("--quantile goes with --epsilon: --exact cuts nothing off.")
+        raise click.UsageError("--quantile needs --epsilon: --exact drops no rows.")
     from dpsql.cli.suggested_limits import suggest_limits
 
     suggest_limits(policy, ledger, epsilon, quantile, only, tighter=tighter, format=format)

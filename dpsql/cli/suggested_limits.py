@@ -24,8 +24,8 @@ from dpsql.policy.model import CONTRIBUTION_BOUNDS
 
 _QUANTILE = "0.95"
 _LOUD = """\
-WARNING: these limits are EXACT. They were taken from the data without noise, and they tell of the people in it.
-WARNING: NO GUARANTEE covers them: the ledger has it on record, and `dpsql budget show` will say so from now on."""
+WARNING: these limits are EXACT. They were taken from the data without noise, and they reveal facts about people.
+WARNING: NO GUARANTEE covers them: the ledger records it, and `dpsql budget show` will say so from now on."""
 
 
 def suggest_limits(
@@ -68,8 +68,8 @@ def _wanted(policy: Policy, only: Sequence[str], *, tighter: bool) -> list[Wante
     wanted = [each for each in wanted if each.columns or each.keys or each.rows]
     if not wanted:
         raise InvalidParameter(
-            "there is nothing to suggest: what can have a limit has one",
-            hint="--tighter looks at columns that have limits, too" if not tighter else None,
+            "there is nothing to suggest: every column that can have bounds has them",
+            hint="--tighter includes columns that have bounds" if not tighter else None,
         )
     return wanted
 
@@ -84,7 +84,7 @@ def _named(policy: Policy, name: str, *, tighter: bool) -> Wanted:
         known = ", ".join(each.name for each in policy.tables if not each.public)
         raise InvalidParameter(f'the policy has no "{name}"', hint=f"--only TABLE or TABLE.COLUMN, of: {known}")
     if table.public:
-        raise InvalidParameter(f'"{table.name}" is public: its rows are about nobody, and need no limits')
+        raise InvalidParameter(f'"{table.name}" is public: its rows belong to no unit and need no bounds')
     if not column:
         return searchable(policy, table, tighter=tighter)
     found = searchable(policy, table, tighter=True)
@@ -168,7 +168,7 @@ def _head(policy: Policy, paid: Suggested | None) -> Iterator[str]:
         yield f'# Limits of "{name}", searched for with differential privacy.'
         yield f"# Charged to the cap: epsilon {decimal_text(paid.cost.epsilon)} ({accountant})."
         yield f"# Left of the cap: epsilon {decimal_text(left.epsilon, 4)}, delta {decimal_text(left.delta)}."
-    yield "# These lines take the place of those that the policy has for the same tables and columns."
+    yield "# These lines replace those of the policy for the same tables and columns."
 
 
 def _lines(found: _Found, part: Decimal) -> Iterator[str]:
@@ -196,7 +196,7 @@ def _count_remark(each: Suggestion, part: Decimal) -> str:
 def _column_remark(low: Suggestion, high: Suggestion) -> str:
     if low.ranks is None or high.ranks is None:
         return ""
-    return f"; at 95 %, {low.ranks} people at the most have values below, and {high.ranks} above"
+    return f"; at 95 %, {low.ranks} people at most have values below, and {high.ranks} above"
 
 
 def _now(column: PolicyColumn) -> str:

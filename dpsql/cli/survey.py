@@ -98,9 +98,11 @@ class _Surveyor:
         findings = [SurveyFinding(name, count, what) for (name, what, _), count in zip(tests, counts, strict=True)]
         unit = self.policy.dataset.privacy_unit
         whole = [
-            SurveyFinding(None, max(rows - reached, 0), f"rows lead to no {unit}: they never count"),
+            SurveyFinding(None, max(rows - reached, 0), f"rows have no {unit}: they are dropped"),
             SurveyFinding(None, max(reached - rows, 0), f"rows count again, for they lead to more than one {unit}"),
-            SurveyFinding(None, above, f"units have more rows than {table.rows_per_unit}: of each, only so many count"),
+            SurveyFinding(
+                None, above, f"units have more rows than {table.rows_per_unit}: the rows above it are dropped"
+            ),
         ]
         unique = table.unit_key is not None and self.catalog.schema.tables[table.name].is_unique(
             frozenset({table.unit_key})
@@ -127,20 +129,20 @@ class _Surveyor:
             fields.append(self.fields.new(SqlType.TEXT))
             value, text = Column(field), Column(fields[-1])
             lost = _both(negated(is_null(text)), is_null(value))
-            tests.append((column.name, "values are no finite value of their type: they count as NULL", lost))
+            tests.append((column.name, "values are not finite values of their type: they count as NULL", lost))
             tests += [(column.name, what, condition) for what, condition in self._of_column(table, column, value)]
         return tests, replace(scan, columns=tuple(columns), column_fields=tuple(fields))
 
     def _of_column(self, table: Table, column: PolicyColumn, value: Column) -> Iterator[tuple[str, Expr]]:
         if not column.nullable:
-            yield "rows have no value, in spite of nullable = false", is_null(value)
+            yield "rows are NULL despite nullable = false", is_null(value)
         if column.lower is not None and column.upper is not None:
             outside = [
                 Call(name, (value, _literal(limit, column.type)), SqlType.BOOLEAN)
                 for name, limit in (("lt", column.lower), ("gt", column.upper))
             ]
             yield (
-                "values lie outside lower and upper: they are moved there",
+                "values are outside lower and upper: they are clamped",
                 Call("or", tuple(outside), SqlType.BOOLEAN),
             )
         if column.values is not None or column.values_from is not None:

@@ -96,7 +96,7 @@ def list_(ledger: str | None, policy: Path | None) -> None:
 @user.command()
 @click.argument("name")
 @click.option("--user-group", metavar="GROUP", help="A group of the policy, whose budget its members share.")
-@click.option("--none", "none", is_flag=True, help="Out of the group.")
+@click.option("--none", "none", is_flag=True, help="Remove the user from the group.")
 @finding_ledger
 def group(name: str, user_group: str | None, none: bool, ledger: str | None, policy: Path | None) -> None:
     """Put a user into a group, or out of it.
@@ -108,7 +108,7 @@ def group(name: str, user_group: str | None, none: bool, ledger: str | None, pol
       dpsql user group ana --user-group team --policy clinic.toml
     """
     if none == (user_group is not None):
-        raise click.UsageError("which group? Give --user-group GROUP, or --none.")
+        raise click.UsageError("no group is named: give --user-group GROUP, or --none.")
     if policy is not None:
         _check_group(policy, user_group)
     with existing_ledger(ledger, policy) as opened:
@@ -148,7 +148,7 @@ def disconnect(name: str, ledger: str | None, policy: Path | None) -> None:
 
 @user.command()
 @click.argument("name")
-@click.option("--reason", required=True, metavar="TEXT", help="What was found and mended; it is recorded.")
+@click.option("--reason", required=True, metavar="TEXT", help="What was found and fixed; the ledger records it.")
 @finding_ledger
 def unfreeze(name: str, reason: str, ledger: str | None, policy: Path | None) -> None:
     """Let a frozen user ask again.

@@ -46,7 +46,7 @@ class EngineHealth:
 
     Attributes:
         trouble: Why it cannot be opened; None if it can.
-        copies: Each table with a prepared copy, and whether it is read.
+        copies: Each table with a prepared table, and whether it is read.
         warnings: What the owner should know of it.
         checked: When it was looked at.
     """

@@ -52,7 +52,7 @@ def bind(operation: str, parameters: Values | None) -> tuple[str, tuple[object, 
         InterfaceError: The parameters cannot be read.
     """
     if not isinstance(operation, str):
-        raise DatatypeMismatch(f"a statement is text, not {type(operation).__name__}", hint='execute("SELECT 1")')
+        raise DatatypeMismatch(f"a statement must be a str, not {type(operation).__name__}", hint='execute("SELECT 1")')
     text = str.__str__(operation)
     if parameters is None:
         return text, ()
@@ -65,7 +65,7 @@ def bind(operation: str, parameters: Values | None) -> tuple[str, tuple[object, 
             _check_count(len(names), len(parameters))
             return text, tuple(plain(parameters[place]) for place in range(len(names)))
     raise DatatypeMismatch(
-        f"parameters are a sequence or a mapping, not {type(parameters).__name__}",
+        f"parameters must be a sequence or a mapping, not {type(parameters).__name__}",
         hint='execute("SELECT %s", [value]), or execute("SELECT %(name)s", {"name": value})',
     )
 
@@ -168,7 +168,7 @@ def _of_numpy(value: np.generic) -> object:
 def _whole(value: int) -> int:
     whole = int.__index__(value)
     if whole.bit_length() > _MAX_BITS:
-        raise NumberOutOfRange("a whole number has too many digits", hint="Pass a number of 30 digits at the most.")
+        raise NumberOutOfRange("a whole number has too many digits", hint="Pass a number with at most 30 digits.")
     return whole
 
 
@@ -185,7 +185,9 @@ def _moment(value: date | time) -> object:
         if value.tzinfo is None:
             return time(value.hour, value.minute, value.second, value.microsecond)
     except OverflowError:
-        raise NumberOutOfRange("a moment lies outside the years 1 to 9999 in UTC") from None
+        raise NumberOutOfRange("a timestamp is outside the years 1 to 9999 in UTC") from None
     except (TypeError, ValueError):  # as pandas' NaT, which has no year
-        raise DatatypeMismatch(f"{type(value).__name__} is no moment", hint="Pass None for NULL.") from None
-    raise DatatypeMismatch("a time of day with a zone has no SQL type", hint="value.replace(tzinfo=None)")
+        raise DatatypeMismatch(
+            f"{type(value).__name__} is not a date or timestamp", hint="Pass None for NULL."
+        ) from None
+    raise DatatypeMismatch("time with time zone is not supported", hint="value.replace(tzinfo=None)")

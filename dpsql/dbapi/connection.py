@@ -168,7 +168,7 @@ class Connection:
             statement = self._one(sql)
             if many and not isinstance(statement.parsed, _WITHOUT_RESULT):
                 raise UnsupportedQuery(
-                    "executemany would drop the results, which are charged", hint="Call execute once for each."
+                    "executemany would discard results that are charged", hint="Call execute once for each."
                 )
             return self._session.execute(statement, parameters)
 
@@ -197,7 +197,7 @@ class Connection:
     def _turn(self) -> Iterator[None]:
         """One statement at a time: whatever goes wrong is an Error, and the reply is held back."""
         if self._busy == threading.get_ident():
-            raise InterfaceError("a statement of this very thread is still running on the connection")
+            raise InterfaceError("this thread is already running a statement on the connection")
         with self._lock:
             self.check_open()
             self._busy = threading.get_ident()
@@ -260,9 +260,7 @@ def _forget_values(error: BaseException) -> None:
 def _fault(error: Exception) -> Error:
     """What a caller is told of an exception that nothing expected; the log has its place, and never its text."""
     if isinstance(error, RecursionError | MemoryError):
-        return QueryTooComplex(
-            "the statement nests too deeply or is too large, or what called it has left too little room"
-        )
+        return QueryTooComplex("the statement is nested too deeply or is too large for the stack that is left")
     frames = traceback.extract_tb(error.__traceback__)
     _LOG.error("unexpected %s at %s", type(error).__name__, "; ".join(f"{at.filename}:{at.lineno}" for at in frames))
     return InternalError(f"dpsql itself failed: {type(error).__name__}", hint="Please report it, with the log.")
@@ -351,7 +349,7 @@ class Cursor(Fetching):
             UnsupportedQuery: Always.
         """
         self._check_open()
-        raise UnsupportedQuery("there are no stored procedures", hint="SELECT LOWER('FOO') calls a function.")
+        raise UnsupportedQuery("stored procedures are not supported", hint="SELECT LOWER('FOO') calls a function.")
 
     def setinputsizes(self, sizes: Sequence[object]) -> None:
         """Do nothing, as PEP 249 allows: values tell their types."""

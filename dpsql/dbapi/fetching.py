@@ -80,10 +80,10 @@ class Fetching(ABC):
         """
         rows = self._rows()
         if mode not in ("relative", "absolute"):
-            raise InterfaceError(f"no such mode of scroll: {mode!r:.40}", hint='scroll(1, "relative")')
+            raise InterfaceError(f"invalid scroll mode: {mode!r:.40}", hint='scroll(1, "relative")')
         place = _whole(value, "value") + (self._next if mode == "relative" else 0)
         if not 0 <= place < len(rows):
-            raise RowOutOfRange("there is no such row in the result", hint="scroll(0, 'absolute')")
+            raise RowOutOfRange("the row is outside the result", hint="scroll(0, 'absolute')")
         self._next = place
 
     def nextset(self) -> None:
@@ -136,5 +136,5 @@ def _whole(number: object, name: str) -> int:
 def _count(number: object, name: str) -> int:
     count = _whole(number, name)
     if count < 0:
-        raise InterfaceError(f"{name} is not negative", hint="fetchall() for all rows that are left")
+        raise InterfaceError(f"{name} is not negative", hint="Call fetchall() for all remaining rows.")
     return count

@@ -29,7 +29,7 @@ def connect(
         policy: Path of the policy file.
         user: Who asks; a user the ledger does not know is added.
         role: The role such a user gets; not needed where the policy has one only.
-        ledger: URL of the ledger; by default dpsql-ledger.sqlite beside the policy.
+        ledger: URL of the ledger; by default dpsql-ledger.sqlite next to the policy.
         epsilon: Price of a query, instead of the role's.
         delta: δ for private group keys, instead of the role's.
         mechanism: "auto", "laplace" or "gaussian".

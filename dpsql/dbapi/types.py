@@ -81,4 +81,4 @@ def TimestampFromTicks(ticks: float) -> datetime:
     try:
         return datetime.fromtimestamp(ticks)
     except (ValueError, OverflowError, OSError):
-        raise NumberOutOfRange("so many seconds after 1970 lie outside the years 1 to 9999") from None
+        raise NumberOutOfRange("the timestamp is outside the years 1 to 9999") from None

@@ -114,11 +114,11 @@ def joint_lines(explanations: Sequence[Explanation], joint: Quotation) -> list[s
     asked = "nothing" if joint.cost.free else cost_text(joint.cost)
     if any(explanation.rounds for explanation in explanations):
         asked = f"at most {asked}"
-    fits = "which the budget covers"
+    fits = "within the budget"
     if joint.refused is not None:
-        fits = f"which the budget does not cover; statement {joint.refused + 1} is the first that does not fit"
+        fits = f"over the budget; statement {joint.refused + 1} is the first that exceeds it"
     if joint.cheap is not None:
-        fits = f"of which one costs too little: {_least(joint)}"
+        fits = f"one of them costs too little: {_least(joint)}"
     return [
         f"All {len(joint.charges)} statements together: {asked}, {fits}",
         f"Remaining after them: {_left(joint.remaining, joint.status.limit)}",
@@ -139,15 +139,15 @@ def _left(left: Remaining, limit: Limit) -> str:
 
 def _price_text(explanation: Explanation) -> str:
     if not explanation.query.releases:
-        return "nothing, no private row is read"
+        return "free, no private row is read"
     if explanation.cost.free:
-        return "free, your earlier release" if explanation.reused else "nothing, there is no noise"
+        return "free, your earlier release" if explanation.reused else "free, the answer has no noise"
     text = cost_text(explanation.cost)
     if explanation.cost.spent != explanation.spends:
-        text += "; the rest is in your earlier releases"
+        text += "; the rest reuses your earlier releases"
     if explanation.quotation.cheap is not None:
         return f"{text}, which is too little: {_least(explanation.quotation)}"
-    return text if explanation.quotation.refused is None else f"{text}, which the budget does not cover"
+    return text if explanation.quotation.refused is None else f"{text}, over the budget"
 
 
 def _least(quotation: Quotation) -> str:
@@ -160,13 +160,13 @@ def _target_lines(explanation: Explanation) -> list[str]:
     if explanation.target is None:
         return []
     if not explanation.rounds:
-        return [f"Target {explanation.target}: met, by the least epsilon that meets it"]
+        return [f"Target {explanation.target}: met at the lowest epsilon that is enough"]
     most, rounds = explanation.most, len(explanation.rounds)
     cost = "nothing" if most.cost.free else f"{cost_text(most.cost)} in {rounds} round{'s' if rounds > 1 else ''}"
-    fits = "" if most.refused is None else ", more than the budget covers"
+    fits = "" if most.refused is None else ", over the budget"
     return [
-        f"Target {explanation.target}: in rounds, each of at least twice the epsilon of the one before; "
-        "the price and the plan are those of the first",
+        f"Target {explanation.target}: in rounds, each with at least twice the epsilon of the last; "
+        "price and plan are for the first",
         f"All rounds together: at most {cost}{fits}",
     ]
 
@@ -178,38 +178,40 @@ def _wrapped(title: str, sql: str) -> list[str]:
 
 
 def _error_text(column: OutputColumn) -> str:
-    return "not noisy by itself" if column.error is None else column.error.explained
+    return "computed from noisy values" if column.error is None else column.error.explained
 
 
 def _release_lines(index: int, planned: PlannedRelease) -> list[str]:
     bounds = planned.contribution
     if bounds.lists is not None:
-        touched = f"{bounds.groups_per_unit} groups, for each of their keys" if bounds.grouped else "each key"
-        counted = f"top keys; one unit counts in {touched} with {bounds.rows_per_group} rows"
+        touched = f"{bounds.groups_per_unit} groups, and " if bounds.grouped else ""
+        counted = f"{touched}{bounds.rows_per_group} rows per unit of each candidate key"
     elif bounds.copied:
-        counted = f"{bounds.rows_per_group} rows of one unit count, in all groups together"
+        counted = f"{bounds.rows_per_group} rows per unit, in all groups"
     elif not bounds.grouped:
-        counted = f"{bounds.rows_per_group} rows of one unit count"
+        counted = f"{bounds.rows_per_group} rows per unit"
     elif bounds.one_group:
-        counted = f"one unit counts in one group, for it determines the keys, with {bounds.rows_per_group} rows"
+        counted = f"{bounds.rows_per_group} rows per unit, all in one group"
     elif bounds.rows_per_unit is not None:
-        counted = f"{bounds.rows_per_unit} rows of one unit count in all groups together{rows_in_each(planned)}"
+        counted = f"{bounds.rows_per_unit} rows per unit{rows_in_each(planned)}"
     else:
-        counted = f"one unit counts in {bounds.groups_per_unit} groups, with {bounds.rows_per_group} rows in each"
-    lines = [f"Release {index + 1}: {counted}{', enforced by the schema' if bounds.one_row else ''}"]
+        counted = f"{bounds.groups_per_unit} groups per unit, and {bounds.rows_per_group} rows in each"
+    lines = [
+        f"Release {index + 1}: contribution bound: {counted}{', enforced by the schema' if bounds.one_row else ''}"
+    ]
     if planned.form is not None:
         lines.append(f"  {planned.form}")
     if planned.selection is not None:
         why = "private keys" if planned.min_units == 1 else f"min_units = {planned.min_units}"
         never = f", and one of fewer than {planned.min_units} never" if planned.min_units > 1 else ""
-        lines.append(f"  {why}: a group of {planned.smallest_likely} units is shown about every second time{never}")
+        lines.append(f"  {why}: a group of {planned.smallest_likely} units is shown with probability about 1/2{never}")
     return lines
 
 
 def _release_sql_lines(query: CompiledQuery, planned: PlannedRelease) -> list[str]:
     lines: list[str] = []
     for made in planned.inputs:
-        lines += _wrapped(f"  made first, {_sources(query, made)}: {made.table}", made.sql)
+        lines += _wrapped(f"  computed first, {_sources(query, made)}: {made.table}", made.sql)
     return lines + _wrapped("  engine SQL:", planned.sql)
 
 

@@ -28,7 +28,7 @@ def charge_text(answer: Answer) -> str | None:
         return None
     price = cost_text(cost)
     if cost.free:
-        price = "free, your earlier release" if answer.reused else "nothing, there is no noise"
+        price = "free, your earlier release" if answer.reused else "free, the answer has no noise"
     price += f" for {len(answer.earlier) + 1} rounds" if answer.earlier else ""
     left = decimal_text(charge.remaining.epsilon, 4)
     parts = [f"price: {price}", f"remaining: epsilon {left} of {decimal_text(charge.limit.epsilon)}"]
@@ -143,7 +143,7 @@ def dropped_text(query: CompiledQuery, dropped: Sequence[Dropped]) -> str | None
 def _caveats(query: CompiledQuery) -> list[str]:
     """What an answer is made of that its SQL does not tell.
 
-    Sums lack rows that they would have without a prepared copy: over a table, a unit's sum of all rows counts, clamped
+    Sums lack rows that they would have without a prepared table: over a table, a unit's sum of all rows counts, clamped
     to what `max_rows` rows can add up to. A subquery has rows of groups that PostgreSQL would not have.
     """
     rows = [
@@ -152,7 +152,7 @@ def _caveats(query: CompiledQuery) -> list[str]:
         if planned.contribution.copied and any(made.primitive.sums_values for made in planned.primitives)
     ]
     copied = (
-        f"sums are of at most {max(rows, default=0)} rows per unit, which a prepared copy has "
+        f"sums are of at most {max(rows, default=0)} rows per unit, which a prepared table has "
         "(SET dpsql.max_error_ratio = 0: of all)"
     )
     listed = "the subquery has all listed groups, also those of nobody (HAVING COUNT(*) > 0 leaves half of these out)"

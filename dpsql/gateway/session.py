@@ -482,8 +482,8 @@ class Session:
         if answer.query.invented:
             # Nothing switches this off: nobody may take these rows for data.
             yield Notice(
-                "these rows are made up: no row of a protected table is shown",
-                detail="They are drawn from the bounds and domains of the policy alone.",
+                "these rows are synthetic: no row of a protected table is shown",
+                detail="They come from the bounds and domains of the policy only.",
                 hint="Aggregate the rows for answers about the data.",
             )
         if pursuit is not None and pursuit.failure is not None:

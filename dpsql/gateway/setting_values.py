@@ -51,7 +51,7 @@ def error_ratio(_: str, value: str) -> str:
     ratio = number(RATIO, value)
     if not 0 <= ratio <= 1000:
         raise InvalidParameter(
-            f"{RATIO} must lie between 0, for no prepared copies, and 1000", hint=f"Write: SET {RATIO} = 1.5"
+            f"{RATIO} must lie between 0, for no prepared tables, and 1000", hint=f"Write: SET {RATIO} = 1.5"
         )
     return decimal_text(ratio)
 

@@ -12,8 +12,8 @@ from dpsql.privacy.sensitivity import Sensitivity
 
 Columns = Sequence[Sequence[str | None]]
 
-WINDOWS_ADD_UP = "windows add up: w of them may lose w times this, a stretch as long as one may lose it twice"
-RESETS_ADD_UP = "what was spent before a reset adds to what is spent after it"
+WINDOWS_ADD_UP = "windows add up: w windows may lose w times this, and a period as long as one window may lose it twice"
+RESETS_ADD_UP = "spending before a reset adds to spending after it"
 
 _ONE = Sensitivity(l0=1, linf=1, l1=1, l2_squared=1)
 

@@ -76,7 +76,7 @@ def read_roles(node: Node, tables: tuple[Table, ...], cap: Budget) -> tuple[Role
     """Return the roles, each with a budget that the cap can account for."""
     roles = tuple(_role(name, member, tables, cap) for name, member in node.members("role").items())
     if not roles:
-        raise node.wrong("no role: nobody could ask", f"write: [roles.analyst] with {_ROLE['budget']}")
+        raise node.wrong("at least one role is required", f"write: [roles.analyst] with {_ROLE['budget']}")
     return roles
 
 
@@ -133,7 +133,7 @@ def _visible(node: Node, tables: tuple[Table, ...]) -> tuple[Table, ...]:
     for element in node.elements():
         name = element.text()
         if name not in known:
-            raise element.wrong(f"{quoted(name)} is no table of this policy", did_you_mean(name, known))
+            raise element.wrong(f"{quoted(name)} is not a table of this policy", did_you_mean(name, known))
         if name in visible:
             raise element.wrong(f"{quoted(name)} stands twice", "remove one of the two")
         visible[name] = known[name]
@@ -161,7 +161,7 @@ def _budget(node: Node, shape: Shape, tables: tuple[Table, ...]) -> Budget:
     )
     if _needs_delta(tables) and _for_selection(budget) == 0:
         mend = 'write: delta = 1e-6 with accountant = "zcdp", or give a key column values = [...]'
-        raise node.wrong("no delta for groups, and every key of these tables is private", mend)
+        raise node.wrong("delta is 0, and every group key of these tables is private", mend)
     return budget
 
 
@@ -174,7 +174,7 @@ def _delta(node: Node, accountant: Accountant) -> Fraction:
     if delta == 0:
         return delta
     if accountant is Accountant.PURE:
-        raise node.wrong("the pure accountant knows no delta", 'write: delta = 0, or accountant = "zcdp"')
+        raise node.wrong("the pure accountant requires delta = 0", 'write: delta = 0, or accountant = "zcdp"')
     return node.number_between(LEAST_DELTA, MOST_DELTA)
 
 
@@ -183,7 +183,7 @@ def _selection_share(node: Node, accountant: Accountant) -> Fraction:
     if share == 0:
         return share
     if not accountant.selects:
-        raise node.wrong(f"the {accountant.value} accountant has no delta to share", "remove selection_share")
+        raise node.wrong(f"the {accountant.value} accountant does not split delta", "remove selection_share")
     # Neither part may be so small that it is none.
     return node.number_between(LEAST_SHARE, MOST_SHARE)
 
@@ -203,7 +203,7 @@ def _query(node: Node, budget: Budget, tables: tuple[Table, ...]) -> QueryDefaul
     keys = node.fields(_QUERY, required=("epsilon",))
     epsilon = keys["epsilon"].number_between(LEAST_EPSILON, MOST_EPSILON)
     if epsilon > budget.epsilon:
-        what = f"epsilon = {spelled(epsilon)} is more than the whole budget of {spelled(budget.epsilon)}"
+        what = f"epsilon = {spelled(epsilon)} exceeds the budget of {spelled(budget.epsilon)}"
         raise keys["epsilon"].wrong(what, f"write: epsilon = {spelled(budget.epsilon / 50)}")
     most = budget.epsilon
     if "max_epsilon" in keys:
@@ -224,7 +224,7 @@ def _wide_share(keys: Mapping[str, Node]) -> Fraction:
     """The share of wide totals; policies from before there were any call it bias_share."""
     given = [keys[name] for name in ("wide_share", "bias_share") if name in keys]
     if len(given) > 1:
-        raise given[1].wrong("wide_share and bias_share are one key", "leave bias_share out")
+        raise given[1].wrong("bias_share is the old name of wide_share", "remove bias_share")
     return given[0].number_between(LEAST_WIDE_SHARE, MOST_WIDE_SHARE) if given else Fraction(0)
 
 
@@ -233,10 +233,10 @@ def _query_delta(node: Node, budget: Budget, tables: tuple[Table, ...]) -> Fract
     available = _for_selection(budget)
     mend = f"write: delta = {float(available / _QUERIES_WITH_PRIVATE_KEYS):.1g}"
     if delta == 0 and _needs_delta(tables):
-        raise node.wrong("delta = 0, and every key of these tables is private", mend)
+        raise node.wrong("delta is 0, and every group key of these tables is private", mend)
     # Without private keys nothing is ever charged for them: any delta will do.
     if delta > available and _selects_groups(tables):
-        what = f"delta = {node.shown()} is more than the whole budget has for private keys"
+        what = f"delta = {node.shown()} exceeds the budget's delta for private keys"
         none = "write: delta = 0, or give the budget a selection_share"
         raise node.wrong(what, mend if available else none if budget.accountant.selects else "write: delta = 0")
     return delta
@@ -246,7 +246,7 @@ def _mechanism(node: Node, accountant: Accountant, delta: Fraction) -> Mechanism
     mechanism = MechanismChoice(node.choice(MechanismChoice))
     if mechanism is MechanismChoice.GAUSSIAN:
         if accountant is Accountant.PURE:
-            raise node.wrong("the pure accountant cannot price Gaussian noise", 'write: mechanism = "laplace"')
+            raise node.wrong("the pure accountant does not support Gaussian noise", 'write: mechanism = "laplace"')
         if accountant.converts and delta == 0:
             what = f"Gaussian noise costs delta under {accountant.value}, and delta = 0"
             raise node.wrong(what, 'write: mechanism = "laplace"')

@@ -64,7 +64,7 @@ def _column(name: str, node: Node, timezone: ZoneInfo) -> PolicyColumn:
     lower, upper = _limits(keys["lower"], keys["upper"], sql_type, timezone) if "lower" in keys else (None, None)
     step = _step(keys["step"], sql_type, lower, upper) if "step" in keys else None
     if "values" in keys and "values_from" in keys:
-        raise keys["values_from"].wrong("values and values_from cannot both say the domain", "remove one of the two")
+        raise keys["values_from"].wrong("values and values_from cannot be used together", "remove one of the two")
     values = _values(keys["values"], sql_type, lower, upper) if "values" in keys else None
     return PolicyColumn(
         name=name,
@@ -85,11 +85,12 @@ def _collected_by(node: Node, sql_type: SqlType, values: tuple[Value, ...] | Non
     listed = values is not None and (sql_type.is_text or sql_type.is_integer)
     if sql_type is not SqlType.BOOLEAN and not listed:
         raise node.wrong(
-            "randomized answers need a boolean, or a domain of texts or whole numbers", 'write: values = ["yes", "no"]'
+            "randomized_response needs a boolean column, or a domain of texts or integers",
+            'write: values = ["yes", "no"]',
         )
     count = len(values) if values is not None else 2
     if count < 2:
-        raise node.wrong("there is one answer only", 'write: values = ["yes", "no"]')
+        raise node.wrong("randomized_response needs at least two values", 'write: values = ["yes", "no"]')
     truth = keys["randomized_response"]
     probability = truth.number()
     if not 0 < probability <= 1:
@@ -129,7 +130,7 @@ def _limits(low: Node, high: Node, sql_type: SqlType, timezone: ZoneInfo) -> tup
     else:
         raise low.wrong(
             f"{sql_type.value} has no lower and upper: only numbers, dates and timestamps do",
-            "remove both; a domain is said by: values = [...]",
+            "remove both; declare a domain with: values = [...]",
         )
     if _above(lower, upper):
         raise low.wrong(
@@ -155,7 +156,7 @@ def _number(node: Node, sql_type: SqlType) -> Fraction:
     name = node.key[-1] if isinstance(node.key[-1], str) else "value"
     if number.denominator != 1:
         raise node.wrong(
-            f"{node.shown()} is not a whole number, and the column is {sql_type.value}",
+            f"{node.shown()} is not an integer, and the column is {sql_type.value}",
             f'write: {name} = {round(number)}, or type = "decimal"',
         )
     largest = 2 ** (_INTEGER_BITS[sql_type] - 1) - 1
@@ -173,10 +174,10 @@ def _moment(node: Node, sql_type: SqlType, timezone: ZoneInfo) -> date | datetim
     if sql_type is SqlType.DATE:
         if isinstance(value, date) and not isinstance(value, datetime):
             return value
-        raise node.wrong("a date belongs here", mend)
+        raise node.wrong("a date is expected here", mend)
     # A bare date would be midnight: as an upper limit it would cut off the last day, so it must be said.
     if not isinstance(value, datetime):
-        raise node.wrong("a date with a time belongs here", mend)
+        raise node.wrong("a date with a time is expected here", mend)
     if sql_type is SqlType.TIMESTAMP:
         if value.tzinfo is not None:
             raise node.wrong("a timestamp without time zone has no offset", mend)
@@ -218,7 +219,7 @@ def _values(node: Node, sql_type: SqlType, lower: Bound | None, upper: Bound | N
             raise element.wrong(f"{element.shown()} stands twice", "remove one of the two")
         if _outside(value, lower, upper):
             raise element.wrong(
-                f"{element.shown()} lies outside lower and upper", "widen the limits, remove them, or remove the value"
+                f"{element.shown()} is outside lower and upper", "widen the limits, remove them, or remove the value"
             )
         values[value] = None
     return tuple(values)
@@ -247,13 +248,13 @@ def _value(node: Node, sql_type: SqlType) -> Value:
     if sql_type is SqlType.DATE:
         if isinstance(node.value, date) and not isinstance(node.value, datetime):
             return node.value
-        raise node.wrong("a date belongs here")
+        raise node.wrong("a date is expected here")
     return _text_value(node, sql_type)
 
 
 def _text_value(node: Node, sql_type: SqlType) -> str:
     if not isinstance(node.value, str) or "\0" in node.value:
-        raise node.wrong(f"a value of type {sql_type.value} belongs here")
+        raise node.wrong(f"a value of type {sql_type.value} is expected here")
     if sql_type is SqlType.UUID:
         try:
             return str(uuid.UUID(node.value))
@@ -278,5 +279,5 @@ def _values_from(node: Node, sql_type: SqlType) -> tuple[str, str]:
     _check_domain_type(node, sql_type)
     table, _, column = node.text().rpartition(".")
     if not table or not column:
-        raise node.wrong(f"{node.shown()} does not say table.column")
+        raise node.wrong(f"{node.shown()} is not of the form table.column")
     return table, column

@@ -67,7 +67,7 @@ def read_timezone(keys: Mapping[str, Node]) -> ZoneInfo:
         folded = {zone.casefold(): zone for zone in known}
         near = difflib.get_close_matches(name.casefold(), folded, n=1)
         mend = f'did you mean "{folded[near[0]]}"?' if near else 'write: timezone = "UTC", or "Europe/Berlin"'
-        raise node.wrong(f"{quoted(name)} is no IANA time zone", mend)
+        raise node.wrong(f"{quoted(name)} is not an IANA time zone", mend)
     return ZoneInfo(name)
 
 
@@ -107,7 +107,7 @@ def read_dataset(keys: Mapping[str, Node], tables: tuple[Table, ...], folder: Pa
 def _of_file(keys: Mapping[str, Node], name: str) -> Node:
     """Return a key that is for an engine in this process."""
     if not _engine(keys["url"]).is_file:
-        raise keys[name].wrong("the server of the url has limits of its own", f"remove {name}")
+        raise keys[name].wrong("this is for DuckDB files only; a server has its own limits", f"remove {name}")
     return keys[name]
 
 
@@ -126,7 +126,7 @@ def _prepared_schema(keys: Mapping[str, Node]) -> str | None:
     node = keys["prepared_schema"]
     engine = _engine(keys["url"])
     if engine.is_file:
-        what = f"the prepared copies of a {engine.name} file are in a file beside it"
+        what = f"prepared tables of a {engine.name} file are in a file next to it"
         raise node.wrong(what, "remove prepared_schema")
     return check_schema(node, node.name("schema"))
 
@@ -140,7 +140,7 @@ def _url(node: Node, folder: Path) -> str:
     try:
         return f"{engine.start}{(folder / engine.location(url)).resolve()}"
     except (OSError, RuntimeError):
-        raise node.wrong(f"the path of the {engine.name} file leads nowhere") from None
+        raise node.wrong(f"the path of the {engine.name} file cannot be resolved") from None
 
 
 def _expanded(node: Node) -> str:
@@ -150,7 +150,7 @@ def _expanded(node: Node) -> str:
     except NotFilledIn as error:
         raise node.wrong(error.what, error.mend) from None
     if not url.isprintable() or " " in url:
-        raise node.wrong("a url has no blanks and no control characters", "write them percent-encoded: %20")
+        raise node.wrong("a url must not contain spaces or control characters", "write them percent-encoded: %20")
     return url
 
 

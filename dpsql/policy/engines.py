@@ -14,7 +14,7 @@ class EngineKind:
         example: A url of it.
         default_schema: The schema of tables that name none.
         is_file: True where a url is the scheme, `:///` and the path of a file that is opened in this process: such an
-            engine has the memory and the threads that the policy says, and keeps prepared copies beside the file.
+            engine has the memory and the threads that the policy says, and keeps prepared tables next to the file.
     """
 
     name: str
@@ -54,7 +54,7 @@ class UnknownEngine(Exception):
     def __init__(self) -> None:
         engines = list(dict.fromkeys(ENGINES.values()))
         *most, last = (engine.start for engine in engines)
-        super().__init__(f"the url starts with neither {', '.join(most)} nor {last}")
+        super().__init__(f"the url must start with {', '.join(most)} or {last}")
         self.mend = " or ".join(f'"{engine.example}"' for engine in engines)
 
 

@@ -29,7 +29,7 @@ def filled_in(text: str) -> str:
         NotFilledIn: A reference has no name, or its name no value.
     """
     if "${" in _VARIABLE.sub("", text):
-        what, mend = "${ without a name and } after it", 'write: url = "postgresql://reader:${PASSWORD}@host/db"'
+        what, mend = '"${" must be followed by a name and "}"', 'write: url = "postgresql://reader:${PASSWORD}@host/db"'
         raise NotFilledIn(what, mend)
     return _VARIABLE.sub(lambda found: _value(found[1]), text)
 

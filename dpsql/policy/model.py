@@ -244,8 +244,8 @@ class Dataset:
         reply_quantum: Replies are padded to a multiple of so many milliseconds; 0: not at all.
         timezone: IANA name of the zone that timestamptz values are shown and cut in.
         preview: What is shown where rows of a protected table are asked for: "refuse" or "synthetic".
-        prepared_schema: Where PostgreSQL keeps prepared copies; None where there are none, and of a DuckDB file.
-        max_error_ratio: How many times as large the error may be where rows are read from a prepared copy.
+        prepared_schema: Where PostgreSQL keeps prepared tables; None where there are none, and of a DuckDB file.
+        max_error_ratio: How many times as large the error may be where rows are read from a prepared table.
         memory: Bytes that a DuckDB engine may take; None for half of the machine's.
         threads: Threads that a DuckDB engine may use; None for all processors.
     """

@@ -79,7 +79,7 @@ class Node:
             other = seen.setdefault(name.casefold(), name)
             if other != name:
                 raise member.wrong(
-                    f"{quoted(name)} and {quoted(other)} are one {what} to a database that ignores case",
+                    f"{quoted(name)} and {quoted(other)} are the same {what} in a database that ignores case",
                     f"keep one of the two {what}s",
                 )
         return members
@@ -149,7 +149,7 @@ class Node:
         # The exponent is looked at first: Fraction(Decimal("1e999999")) would compute the million digits.
         number = Decimal(value) if isinstance(value, int) else value
         if not number.is_finite():
-            raise self.wrong(f"{self.shown()} is not a finite number, or beyond any range")
+            raise self.wrong(f"{self.shown()} is not a finite number")
         if number and abs(number.adjusted()) > MAX_EXPONENT:
             raise self.wrong(f"{self.shown()} is beyond the range of 1e-{MAX_EXPONENT} to 1e{MAX_EXPONENT}")
         return Fraction(number)
@@ -180,7 +180,7 @@ class Node:
     def _mistyped(self, wanted: str) -> InvalidPolicy:
         # The value itself is not shown: it may be a url with a password.
         found = next((name for kind, name in _KINDS if isinstance(self.value, kind)), "something else")
-        return self.wrong(f"{wanted} belongs here, not {found}")
+        return self.wrong(f"{wanted} is expected here, not {found}")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -189,7 +189,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.6)
     if near:
         return f"did you mean {' or '.join(quoted(match) for match in near)}?"
-    return f"one of: {', '.join(names[:30])}" if names else "there is none to name here"
+    return f"one of: {', '.join(names[:30])}" if names else "no name is allowed here"
 
 
 def spelled(number: Fraction) -> str:

@@ -35,7 +35,7 @@ def read_tables(node: Node, default_schema: str, timezone: ZoneInfo) -> tuple[Ta
     declared = {name: _table(name, member, timezone) for name, member in nodes.items()}
     _check_relations(nodes, declared, default_schema)
     if all(table.public for table in declared.values()):
-        raise node.wrong("no table is protected: each is public", 'write in one: unit_key = "patient_id", and max_rows')
+        raise node.wrong("no table is protected: all are public", 'write in one: unit_key = "patient_id", and max_rows')
     for name, table in declared.items():
         _check_key(nodes[name], table)
         _check_domains(nodes[name], table, declared)
@@ -52,12 +52,14 @@ def _table(name: str, node: Node, timezone: ZoneInfo) -> Table:
                 raise keys[key].wrong("a public table has no unit", mend)
     elif "unit_key" in keys and "unit_via" in keys:
         mend = "keep unit_key if this table has the column, else unit_via"
-        raise keys["unit_via"].wrong("unit_key and unit_via cannot both lead to the unit", mend)
+        raise keys["unit_via"].wrong("unit_key and unit_via cannot be used together", mend)
     elif "unit_key" not in keys and "unit_via" not in keys:
         mend = f"write: {_TABLE['unit_key']}, or public = true if the rows are about nobody"
-        raise node.wrong("neither unit_key nor unit_via says whose rows these are", mend)
+        raise node.wrong("a protected table needs unit_key or unit_via", mend)
     elif "unit_key" in keys and "max_rows" not in keys:
-        raise node.wrong("max_rows is missing", "write: max_rows = N, the most rows of one unit that shall count")
+        raise node.wrong(
+            "max_rows is missing", "write: max_rows = N, the contribution bound: the rows of one unit that count"
+        )
     counts = {key: keys[key].count(MAX_COUNT) for key in _COUNTS if key in keys}
     return Table(
         name=name,
@@ -77,14 +79,16 @@ def _table(name: str, node: Node, timezone: ZoneInfo) -> Table:
 def _schema(name: str, node: Node) -> str | None:
     schema, dot, relation = name.rpartition(".")
     if "." in schema or (dot and not (schema.strip() and relation.strip())):
-        raise node.wrong(f"{quoted(name)} is neither a table nor schema.table", 'write: [tables."sales.orders"]')
+        raise node.wrong(
+            f"{quoted(name)} is not a table name, with or without a schema", 'write: [tables."sales.orders"]'
+        )
     return check_schema(node, schema) if dot else None
 
 
 def check_schema(node: Node, schema: str) -> str:
     """Return the schema unless it is one that the gateway itself answers for."""
     if schema.casefold() in _RESERVED_SCHEMAS:
-        raise node.wrong(f"the schema {quoted(schema)} is the gateway's own", "keep the data in another schema")
+        raise node.wrong(f"the schema {quoted(schema)} is reserved for the gateway", "keep the data in another schema")
     return schema
 
 
@@ -92,7 +96,7 @@ def _unit_via(node: Node) -> UnitVia:
     keys = node.fields(_UNIT_VIA, required=("table", "on"))
     pairs = keys["on"].members("column")
     if not pairs:
-        raise keys["on"].wrong("no columns to go along")
+        raise keys["on"].wrong("on must name at least one column")
     ways = tuple((here, replace(there, example=f'{here} = "{here}"').name("column")) for here, there in pairs.items())
     return UnitVia(keys["table"].text(), ways)
 
@@ -110,7 +114,7 @@ def _check_relations(nodes: dict[str, Node], tables: dict[str, Table], default_s
 def _check_key(node: Node, table: Table) -> None:
     column = _listed(table, table.unit_key) if table.unit_key else None
     if column and not can_be_key(column.type):
-        what = f"{quoted(column.name)} is {column.type.value}, whose values have no one spelling"
+        what = f"{quoted(column.name)} is {column.type.value}, whose values have no canonical form"
         raise _at(node, "unit_key").wrong(what, "name a column of integer, text or uuid type")
 
 
@@ -132,7 +136,7 @@ def _check_domain(
         raise node.wrong("the rows of a public table are its domain", "remove values_from")
     domain = tables.get(way[0])
     if domain is None or not domain.public:
-        fault = "is no table of this policy" if domain is None else "is not public: its values are not to be shown"
+        fault = "is not a table of this policy" if domain is None else "is not public, so its values cannot be a domain"
         public = [name for name, known in tables.items() if known.public]
         raise node.wrong(f"{quoted(way[0])} {fault}", did_you_mean(way[0], public))
     source = domain.column(way[1])
@@ -172,12 +176,12 @@ def _chain(node: Node, table: Table, tables: dict[str, Table]) -> list[Table]:
         at = _at(_table_node(node, link), "unit_via")
         parent = tables.get(via.table)
         if parent is None or parent.public:
-            fault = "is no table of this policy" if parent is None else "is public: it leads to no unit"
+            fault = "is not a table of this policy" if parent is None else "is public, so it has no unit"
             protected = [name for name, known in tables.items() if not known.public and known is not link]
             raise _at(at, "table").wrong(f"{quoted(via.table)} {fault}", did_you_mean(via.table, protected))
         if parent in chain:
             names = " → ".join(quoted(step.name) for step in [*chain, parent])
-            raise _at(at, "table").wrong(f"goes in a circle: {names}", "one table of the circle needs a unit_key")
+            raise _at(at, "table").wrong(f"forms a circle: {names}", "one table of the circle needs a unit_key")
         _check_join(at, link, parent, via)
         chain.append(parent)
         if len(chain) > MAX_CHAIN:

@@ -61,7 +61,7 @@ class Databases:
 
     @property
     def generation(self) -> int:
-        """How often the policies were loaded again."""
+        """How often the policies were reloaded."""
         return self._current.number
 
     @contextmanager
@@ -107,8 +107,8 @@ class Databases:
         """
         if engines.keys() != self.names:
             raise InvalidPolicy(
-                "the databases are not those of the start: " + ", ".join(sorted(engines)),
-                hint="Start the gateway again, or name them as before: " + ", ".join(sorted(self.names)),
+                "the served databases have changed: " + ", ".join(sorted(engines)),
+                hint="Restart the gateway, or keep their names: " + ", ".join(sorted(self.names)),
             )
         with self._lock:
             old, self._current = self._current, _generation(self._current.number + 1, engines)

@@ -130,7 +130,7 @@ def _read_binary(element: PgType, raw: bytes) -> list[object]:
         if dimensions == 0:
             return []
         if dimensions > 1:
-            raise UnsupportedQuery("parameters that are arrays of arrays are not supported")
+            raise UnsupportedQuery("multidimensional array parameters are not supported")
         (count,) = struct.unpack_from("!i", raw, 12)
         if not 0 <= count <= _MAX_ELEMENTS:
             raise InvalidText("incorrect binary data format in a parameter")

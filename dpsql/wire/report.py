@@ -16,8 +16,8 @@ from dpsql.gateway.results import Notice
 from dpsql.wire.backend import ErrorResponse, NoticeResponse
 
 ERROR: Final = "ERROR"
-BUG_SENTENCE: Final = "the gateway failed in answering this; the operator's log says where"
-LEDGER_SENTENCE: Final = "the ledger cannot be used now, and nothing is answered without it"
+BUG_SENTENCE: Final = "the gateway failed to answer this; the operator's log says where"
+LEDGER_SENTENCE: Final = "the ledger is not available, and no query is answered without it"
 _LEDGER_HINT: Final = (
     "Try again later; the operator's log has the cause. SELECT * FROM dpsql.budget tells what was charged."
 )

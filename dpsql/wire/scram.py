@@ -168,7 +168,8 @@ class ScramServer:
         if flag == "y" and self._channel_binding is not None:
             raise AuthenticationFailed(
                 "SCRAM channel binding negotiation error",
-                detail="The client believes that the server has no channel binding, but it has.",
+                detail="The client supports SCRAM channel binding but thinks the server does not. "
+                "However, this server does support channel binding.",
             )
         if flag.startswith("p=") and flag != f"p={_BINDING}":
             raise ProtocolViolation("unsupported SCRAM channel-binding type")

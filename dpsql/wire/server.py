@@ -394,11 +394,11 @@ class GatewayServer:
         logger.info(message, login.user, login.database, connection.peer, extra={"fields": told})
 
     def _show_gauges(self, metrics: Metrics) -> None:
-        metrics.gauge("dpsql_clients", "Connections, those that are logging in included.", lambda: len(self._clients))
+        metrics.gauge("dpsql_clients", "Connections, including those that are logging in.", lambda: len(self._clients))
         metrics.gauge("dpsql_sessions", "Clients that are logged in.", lambda: len(self._guests))
         metrics.gauge("dpsql_calls_running", "Calls that have a worker.", lambda: self._statements.running)
         metrics.gauge("dpsql_calls_waiting", "Calls that wait for a worker.", lambda: self._statements.waiting)
-        metrics.gauge("dpsql_accepting", "1 while new clients are let in.", lambda: int(self.accepting))
+        metrics.gauge("dpsql_accepting", "1 while new clients are accepted.", lambda: int(self.accepting))
         if self._gate.tls is not None:
             metrics.gauge(
                 "dpsql_certificate_expiry_timestamp_seconds", "When the certificate ends.", self._certificate_ends

@@ -71,7 +71,7 @@ def load_tls(certificate: Path, key: Path) -> ServerTls:
         raise InvalidParameter(
             f"cannot load TLS certificate {certificate} and key {key}",
             detail=str(error),
-            hint="Both are PEM files; the key must be the certificate's own, without a passphrase.",
+            hint="Both must be PEM files. The key must belong to the certificate and have no passphrase.",
         ) from error
     return ServerTls(context, end_point_hash(leaf), expiry(leaf), certificate, key)
 

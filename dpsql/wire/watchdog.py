@@ -61,7 +61,7 @@ class Watchdog:
                 stuck = stuck + _TICK if self._waiting() and self._ended() == known else 0.0
                 known = self._ended()
                 if stuck >= self._stuck_seconds:
-                    logger.critical("no worker has ended a call for %d seconds: the gateway ends itself", stuck)
+                    logger.critical("no call has finished for %d seconds: the gateway exits", stuck)
                     faulthandler.dump_traceback(_STDERR)
                     os._exit(1)
         finally:

@@ -212,7 +212,10 @@ def test_a_change_says_of_whom_and_why(run: Run, team: Path) -> None:
     for command in ("grant", "lower", "reset", "freeze", "unfreeze"):
         amount = ("--epsilon", "1") if command in ("grant", "lower") else ()
         nobody = run("budget", command, *amount, *REASON, "--policy", team, status=2)
-        assert "who is meant?" in nobody.stderr
+        assert "give one of --user NAME" in nobody.stderr
         both = ("--user", "ana", "--user-group", "team")
-        assert "who is meant?" in run("budget", command, *both, *amount, *REASON, "--policy", team, status=2).stderr
+        assert (
+            "give one of --user NAME"
+            in run("budget", command, *both, *amount, *REASON, "--policy", team, status=2).stderr
+        )
         assert "--reason" in run("budget", command, "--user", "ana", *amount, "--policy", team, status=2).stderr

@@ -69,26 +69,26 @@ unit_key = "id"
 max_rows = 1
 """
 CHECKED = """
-people: 5 rows, 5 units (person); {key} allows one row each, so bounding is left out
-  age: 2 values lie outside lower and upper: they are moved there
-  weight: 2 values are no finite value of their type: they count as NULL
-  weight: 1 values lie outside lower and upper: they are moved there
-  height: 1 values lie outside lower and upper: they are moved there
+people: 5 rows, 5 units (person); {key} allows one row each, so bounding is not needed
+  age: 2 values are outside lower and upper: they are clamped
+  weight: 2 values are not finite values of their type: they count as NULL
+  weight: 1 values are outside lower and upper: they are clamped
+  height: 1 values are outside lower and upper: they are clamped
   sex: 1 values are not in the domain: their rows are in no group
   town: 1 values are not in the domain: their rows are in no group
-  seen: 1 values are no finite value of their type: they count as NULL
-  seen: 2 values lie outside lower and upper: they are moved there
-  note: 2 rows have no value, in spite of nullable = false
+  seen: 1 values are not finite values of their type: they count as NULL
+  seen: 2 values are outside lower and upper: they are clamped
+  note: 2 rows are NULL despite nullable = false
 
 events: 9 rows, 3 units (person); max_rows = 3 is enforced in SQL
-  1 rows lead to no person: they never count
-  1 units have more rows than 3: of each, only so many count
+  1 rows have no person: they are dropped
+  1 units have more rows than 3: the rows above it are dropped
   kind: 1 values are not in the domain: their rows are in no group
 
 details: 7 rows, 2 units (person); max_rows = 3 is enforced in SQL
-  2 rows lead to no person: they never count
+  2 rows have no person: they are dropped
 
-lone: 0 rows, 0 units (person); max_rows = 1 is enforced in SQL; {key} would let it be left out
+lone: 0 rows, 0 units (person); max_rows = 1 is enforced in SQL; {key} would make it unnecessary
 """
 
 

@@ -194,7 +194,7 @@ def test_without_a_user_all_users_are_drawn(run: Run, spent: Path, tmp_path: Pat
 @pytest.mark.parametrize("name", ["budget.jpg", "budget", "png", ".svg"])
 def test_what_is_no_picture_is_refused(run: Run, spent: Path, name: str) -> None:
     refused = run("budget", "show", "--policy", spent, "--plot", name, status=1).stderr
-    assert f'"{name}" is not the name of a picture (22023)' in refused
+    assert f'"{name}" is not the name of a .png or .svg file (22023)' in refused
     assert "hint: --plot budget.png" in refused
 
 

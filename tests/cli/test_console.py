@@ -52,7 +52,7 @@ def test_without_the_extra_it_says_what_installs_it_and_all_else_runs(policy: Pa
 def test_without_tls_it_listens_on_this_machine_alone(run: Run, policy: Path, ledger: str) -> None:
     for host in ("0.0.0.0", "::", "192.0.2.1", "example.org"):
         told = refused(run, policy, "--ledger", ledger, "--host", host)
-        assert f"without TLS the console does not listen on {host}" in told and "--tls-cert" in told
+        assert f"the console requires TLS on {host}" in told and "--tls-cert" in told
 
 
 def test_it_needs_a_password_a_ledger_and_a_policy(run: Run, policy: Path, ledger: str, tmp_path: Path) -> None:
@@ -95,10 +95,10 @@ def test_it_shows_what_there_is_and_writes_nothing(policy: Path, ledger: str, st
     program.wait_for(program.err, "wrong password from 127.0.0.1")
     former = presented(port)
     program.process.send_signal(signal.SIGHUP)
-    program.wait_for(program.err, "the certificate was loaded again")
+    program.wait_for(program.err, "the certificate was reloaded")
     Path(certificate).write_text("none")
     program.process.send_signal(signal.SIGHUP)
-    program.wait_for(program.err, "the certificate stays as it was: cannot load TLS certificate")
+    program.wait_for(program.err, "the certificate is unchanged: cannot load TLS certificate")
     assert presented(port) == former
     for new, old in (("renewed.crt", certificate), ("renewed.key", key)):
         shutil.copy(CERTIFICATES / new, old)

@@ -31,6 +31,6 @@ def test_too_little_memory_is_told(
 
     monkeypatch.setattr("dpsql.backends.open_backend", fail)
     said = run("policy", "check", policy, status=1).stderr
-    assert said.startswith("error: there is not enough memory, or no room for another thread (53200)\nhint: ")
+    assert said.startswith("error: out of memory, or no more threads are allowed (53200)\nhint: ")
     assert "report it" not in said
     assert "canary" not in said

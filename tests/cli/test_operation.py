@@ -47,7 +47,7 @@ def reload(program: Program) -> str:
     known = len(program.err)
     program.process.send_signal(signal.SIGHUP)
     with program._changed:
-        said = ("policies were loaded", "policies stay")
+        said = ("policies were reloaded", "policies are unchanged")
         assert program._changed.wait_for(
             lambda: any(part in line for line in program.err[known:] for part in said), HANG_SECONDS
         )
@@ -75,7 +75,7 @@ def test_policies_are_loaded_again_under_open_sessions(policy: Path, ledger: str
             connection.execute(by_sex, prepare=True)
         change(policy, "max_epsilon = 1.0", "max_epsilon = 0.25")
         change(policy, 'sex = { type = "text", values = ["F", "M"', 'sex = { type = "text", values = ["F", "M", "Z"')
-        assert reload(program).endswith("INFO the policies were loaded again")
+        assert reload(program).endswith("INFO the policies were reloaded")
 
         with pytest.raises(psycopg.errors.InvalidParameterValue):
             connection.execute(by_sex, prepare=True)
@@ -90,11 +90,11 @@ def test_policies_are_loaded_again_under_open_sessions(policy: Path, ledger: str
         assert "Z" in str(connection.execute(domains).fetchone())
 
         change(policy, "max_epsilon = 0.25", "max_epsilon = -1")
-        assert "the policies stay as they were: " in reload(program)
+        assert "the policies are unchanged: " in reload(program)
         assert connection.execute("SET dpsql.epsilon = 0.2").statusmessage == "SET"
         change(policy, "max_epsilon = -1", "max_epsilon = 0.25")
         change(policy, 'name = "clinic" ', 'name = "other" ')
-        assert "the policies stay as they were: the databases are not those of the start" in reload(program)
+        assert "the policies are unchanged: the served databases have changed" in reload(program)
         assert connection.execute("SELECT 1").fetchone() == (1,)
     metrics = probe(program, "metrics")[1]
     assert 'dpsql_policy_reloads_total{outcome="00000"} 1.0\n' in metrics
@@ -134,14 +134,14 @@ def test_the_certificate_is_loaded_again(policy: Path, ledger: str, start: Start
     with connect(program, sslmode="require") as connection:
         new = put("renewed")
         assert presented(program) == old, "not before it is told"
-        assert "were loaded again" in reload(program)
+        assert "were reloaded" in reload(program)
         assert presented(program) == new != old
         assert connection.execute("SELECT 1").fetchone() == (1,)
         key.write_bytes((CERTIFICATES / "server.key").read_bytes())  # not the certificate's own
-        assert "the policies stay as they were: cannot load TLS certificate" in reload(program)
+        assert "the policies are unchanged: cannot load TLS certificate" in reload(program)
         change(policy, "max_epsilon = 1.0", "max_epsilon = -1")
         put("server")
-        assert "the policies stay as they were" in reload(program)
+        assert "the policies are unchanged" in reload(program)
         assert presented(program) == new, "all or nothing"
     assert program.stop() == 0
 
@@ -157,7 +157,7 @@ def test_a_prepared_statement_of_another_shape_is_refused_before_it_is_charged(
         spent = connection.execute("SELECT * FROM dpsql.budget").fetchall()
         change(policy, 'age = { type = "integer"', 'age = { type = "bigint"')
         change(policy, "weight = {", "# weight = {")
-        assert "were loaded again" in reload(program)
+        assert "were reloaded" in reload(program)
         with pytest.raises(psycopg.errors.FeatureNotSupported, match="cached plan must not change result type"):
             connection.execute(ages, prepare=True)
         with pytest.raises(psycopg.errors.UndefinedColumn):
@@ -249,7 +249,7 @@ def test_a_failing_ledger_is_told_to_the_operator_and_its_place_to_nobody_else(
         with pytest.raises(psycopg.errors.IoError) as failed:
             connection.execute(COUNT)
         told = str(failed.value) + str(failed.value.diag.message_detail)
-        assert "the ledger cannot be used now" in told
+        assert "the ledger is not available" in told
         assert str(policy.parent) not in told
         assert file.name not in told
         assert probe(program, "readyz") == (503, "not ready: ledger\n")

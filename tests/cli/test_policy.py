@@ -59,7 +59,7 @@ def test_a_draft_is_no_policy_before_somebody_says_whose_rows_these_are(run: Run
     draft = policy.parent / "draft.toml"
     text = run("policy", "init", f"duckdb:///{policy.parent / 'clinic.duckdb'}").stdout
     draft.write_text(text)
-    assert "neither unit_key nor unit_via" in run("policy", "check", draft, status=1).stderr
+    assert "needs unit_key or unit_via" in run("policy", "check", draft, status=1).stderr
     text = text.replace("[tables.patients]\n", '[tables.patients]\nunit_key = "patient_id"\n')
     text = text.replace("[tables.visits]\n", '[tables.visits]\nunit_key = "patient_id"\n')
     text = text.replace(
@@ -80,9 +80,9 @@ def test_a_draft_is_no_policy_before_somebody_says_whose_rows_these_are(run: Run
     [
         ("postgresql://reader:s3cret@127.0.0.1:1/db", "nothing listens there"),
         ("postgresql://reader:s3cret@127.0.0.1:x y/db", "libpq cannot read the URL"),
-        ("mysql://reader:s3cret@host/db", "neither duckdb:/// nor postgresql://"),
-        ("clinic.duckdb", "neither duckdb:/// nor postgresql://"),
-        ("duckdb:///", "neither duckdb:/// nor postgresql://"),
+        ("mysql://reader:s3cret@host/db", "must start with duckdb:/// or postgresql://"),
+        ("clinic.duckdb", "must start with duckdb:/// or postgresql://"),
+        ("duckdb:///", "must start with duckdb:/// or postgresql://"),
         ("duckdb:///nowhere.duckdb", "there is no file"),
     ],
 )
@@ -159,7 +159,7 @@ def test_a_finished_draft_is_a_policy_that_fits(
     policy = tmp_path / "shop.toml"
     policy.write_text(text)
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
-    assert "neither unit_key nor unit_via" in run("policy", "check", policy, status=1).stderr
+    assert "needs unit_key or unit_via" in run("policy", "check", policy, status=1).stderr
     for name in ("towns", '"web.clicks"'):
         start = text.index(f"[tables.{name}]")
         end = text.index("\n[", start + 1)

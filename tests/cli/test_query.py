@@ -176,7 +176,7 @@ def test_explain_of_several_tells_what_they_cost_together(run: Run, policy: Path
     lines = run("explain", policy, several, "--user", "ana").stdout.splitlines()
     titles = [line for line in lines if line.startswith("Statement ")]
     assert titles[2] == "Statement 3: SELECT COUNT(*) FROM patients"
-    assert lines[-2] == "All 4 statements together: epsilon 0.141421 (rho 0.01), which the budget covers"
+    assert lines[-2] == "All 4 statements together: epsilon 0.141421 (rho 0.01), within the budget"
     dear = json.loads(run("explain", policy, several, "--user", "ana", "--epsilon", "0.8", "--format", "json").stdout)
     assert (dear["joint"]["fits"], dear["joint"]["first_refused"]) == (False, 3)
     run("explain", policy, f"{BY_SEX}; SHOW ALL", "--user", "ana", status=1)

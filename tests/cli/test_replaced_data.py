@@ -54,7 +54,7 @@ def serve(start: Start, policy: Path, ledger: str) -> Program:
 
 
 def is_prepared(connection: "psycopg.Connection[tuple[object, ...]]", sql: str) -> bool:
-    """Whether a query would read a prepared copy."""
+    """Whether a query would read a prepared table."""
     (plan,) = connection.execute(f"EXPLAIN (FORMAT JSON) {sql}".encode()).fetchone() or ()
     assert isinstance(plan, dict)
     return bool(plan["forms"][0]["prepared"])
@@ -77,7 +77,7 @@ def test_a_file_renamed_over_the_old_one_is_read_after_a_reload(policy: Path, le
         put(policy, *HALF)
         assert count(connection) == before, "until it is told, the old file is what the policy describes"
         change(policy, 'data_version = "', 'data_version = "new ')
-        assert "were loaded again" in reload(program)
+        assert "were reloaded" in reload(program)
         after = count(connection)
         assert after < before - 100
     assert program.stop() == 0
@@ -103,7 +103,7 @@ def test_a_file_that_lacks_what_the_policy_names_is_not_loaded(
         put(policy, *HALF, change_of)
         change(policy, 'data_version = "', 'data_version = "new ')
         said = reload(program)
-        assert "the policies stay as they were: " in said
+        assert "the policies are unchanged: " in said
         assert reason in said
         assert count(connection) == before
     assert program.stop() == 0
@@ -115,15 +115,15 @@ def test_copies_that_were_made_anew_are_read_after_a_reload(policy: Path, ledger
         before = count(connection, COSTS)
         assert not is_prepared(connection, COSTS)
         run("prepare", policy)
-        assert "were loaded again" in reload(program)
+        assert "were reloaded" in reload(program)
         assert is_prepared(connection, COSTS), "copies of the file that is open"
         put(policy, *HALF)
         change(policy, 'data_version = "', 'data_version = "new ')
-        assert "were loaded again" in reload(program)
+        assert "were reloaded" in reload(program)
         assert not is_prepared(connection, COSTS), "copies of another file"
         assert count(connection, COSTS) < before * 0.8
         run("prepare", policy)
-        assert "were loaded again" in reload(program)
+        assert "were reloaded" in reload(program)
         assert is_prepared(connection, COSTS)
         assert count(connection, f"{COSTS} AND cost >= 0.01") < before * 0.8
     assert program.stop() == 0
@@ -141,6 +141,6 @@ def test_a_file_that_is_written_under_the_gateway_is_not_read_until_a_reload(
             count(connection, COSTS)
         assert connection.execute("SELECT * FROM dpsql.budget").fetchall() == spent
         change(policy, 'data_version = "', 'data_version = "new ')
-        assert "were loaded again" in reload(program)
+        assert "were reloaded" in reload(program)
         assert count(connection) < before - 100
     assert program.stop() == 0

@@ -121,7 +121,7 @@ def test_a_target_over_the_network(policy: Path, ledger: str, start: Start) -> N
         while cursor.nextset():
             pass
         lines = [str(line) for (line,) in cursor.fetchall()]
-        assert lines[-2].startswith("All 3 statements together: epsilon 0.141421 (rho 0.01), which the budget ")
+        assert lines[-2].startswith("All 3 statements together: epsilon 0.141421 (rho 0.01), within the budget")
     assert program.stop() == 0
 
 
@@ -138,7 +138,7 @@ def test_with_a_certificate_tls_is_required(policy: Path, ledger: str, start: St
 def test_a_gateway_that_others_can_reach_without_tls_says_so(policy: Path, start: Start) -> None:
     program = start("serve", policy, "--port", 0, "--host", "0.0.0.0", "--init-ledger")
     program.wait_for(program.err, "WARNING without TLS on 0.0.0.0")
-    program.wait_for(program.err, "WARNING nobody can connect yet")
+    program.wait_for(program.err, "WARNING no user can connect")
     program.wait_for(program.err, "listening on")
     assert program.stop() == 0
 
@@ -178,7 +178,7 @@ def test_an_anchor_stays_where_the_ledger_has_lost_its_record(
         before = anchor.read_text()
         serving._anchor(anchor, opened)
     assert anchor.read_text() == before
-    assert "the anchor stays as it was: the record that was noted" in caplog.text
+    assert "the anchor is unchanged: the record that was noted" in caplog.text
 
 
 def test_a_port_in_use_is_told(policy: Path, ledger: str, start: Start) -> None:

@@ -145,9 +145,9 @@ def test_a_kill_before_the_read_keeps_the_charge(policy: Path) -> None:
 
 
 USAGE = {
-    "no price": ([], "what may it cost"),
-    "both": (["--epsilon", "1", "--exact"], "what may it cost"),
-    "quantile of exact": (["--exact", "--quantile", "0.9"], "--exact cuts nothing off"),
+    "no price": ([], "no price is given"),
+    "both": (["--epsilon", "1", "--exact"], "no price is given"),
+    "quantile of exact": (["--exact", "--quantile", "0.9"], "--exact drops no rows"),
 }
 REFUSED = {
     "zero": (["--epsilon", "0"], "epsilon is out of range"),

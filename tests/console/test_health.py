@@ -23,7 +23,7 @@ def test_a_gateway_tells_what_it_refused_on_the_dataset() -> None:
     async def scenario() -> GatewayHealth:
         metrics = Metrics()
         metrics.gauge("dpsql_sessions", "Clients that are logged in.", lambda: 3)
-        metrics.gauge("dpsql_accepting", "1 while new clients are let in.", lambda: 1)
+        metrics.gauge("dpsql_accepting", "1 while new clients are accepted.", lambda: 1)
         for kind in ("query", "query", "set"):
             metrics.statements.labels('a"b\\c\nd', kind).inc()
         metrics.statements.labels("other", "query").inc()

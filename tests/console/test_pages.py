@@ -150,7 +150,7 @@ def test_policy_changes_refusals_and_health(page: str) -> None:
     assert "1 ZZZZZ – –" in told
     assert "whole : 40 records, checked 2026-01-18 13:00 UTC" in told
     assert f"dpsql ledger verify --head {'ab' * 32} --records 40" in told
-    assert "117.2 KiB" in told and "prepared copy of visits: fresh" in told
+    assert "117.2 KiB" in told and "prepared table of visits: fresh" in told
     assert "lets clients in ; 2 logged in; 12 statements" in told
 
 

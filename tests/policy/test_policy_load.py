@@ -499,8 +499,8 @@ def test_what_the_engine_may_take(tmp_path: Path) -> None:
         (f'{url}\nmemory = "8"', 'is not "N MB" or "N GB"'),
         (f'{url}\nmemory = "99 MB"', "at least 100 MB"),
         (f"{url}\nthreads = 0", "not between 1 and 1024"),
-        ('url = "postgresql://r@h/d"\nmemory = "8GB"', "limits of its own"),
-        ('url = "postgresql://r@h/d"\nthreads = 4', "limits of its own"),
+        ('url = "postgresql://r@h/d"\nmemory = "8GB"', "its own limits"),
+        ('url = "postgresql://r@h/d"\nthreads = 4', "its own limits"),
     ):
         with pytest.raises(InvalidPolicy, match=why):
             changed(tmp_path, (url, url_and))
@@ -512,8 +512,8 @@ def test_where_copies_are_and_how_exact_what_is_read_from_them_must_be(tmp_path:
     policy = changed(tmp_path, (url, 'url = "postgresql://r@h/d"\nprepared_schema = "Copies"\nmax_error_ratio = 2.5'))
     assert policy.dataset.max_error_ratio == Fraction(5, 2) and policy.dataset.prepared_schema == "Copies"
     for url_and, why in (
-        (f'{url}\nprepared_schema = "copies"', "in a file beside it"),
-        ('url = "postgresql://r@h/d"\nprepared_schema = "dpsql"', "the gateway's own"),
+        (f'{url}\nprepared_schema = "copies"', "in a file next to it"),
+        ('url = "postgresql://r@h/d"\nprepared_schema = "dpsql"', "reserved for the gateway"),
         (f"{url}\nmax_error_ratio = 1001", "not between 0 and 1000"),
     ):
         with pytest.raises(InvalidPolicy, match=why):

@@ -52,7 +52,7 @@ def test_workers_of_which_none_ends_a_call_end_the_process() -> None:
     program = start("await asyncio.sleep(600)", waiting=3, stuck=2)
     _, err = program.communicate(timeout=HANG_SECONDS)
     assert program.returncode == 1
-    assert "no worker has ended a call for 2 seconds" in err
+    assert "no call has finished for 2 seconds" in err
     assert "most recent call first" in err
 
 

@@ -63,7 +63,7 @@ class StoredGrid:
 
 @dataclass(frozen=True)
 class PreparedTable:
-    """A prepared copy of a protected table's rows, of which the engine's own constraints leave a unit so many.
+    """A prepared table of a protected table's rows, of which the engine's own constraints leave a unit so many.
 
     Attributes:
         path: What engine SQL calls it.

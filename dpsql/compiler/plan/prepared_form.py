@@ -127,12 +127,12 @@ def read_form(
         allowed: How many times the error of the other form it may have.
     """
     if not isinstance(copied, PreparedForm):
-        return None, None if copied is None else f"not from a prepared copy: {copied}"
+        return None, None if copied is None else f"not from a prepared table: {copied}"
     ratio = error_ratio(over_copy, without)
     told = f"the error is {ratio:.3g} times that without it, and max_error_ratio is {float(allowed):.3g}"
     if ratio > allowed:
-        return None, f"not from a prepared copy: {told}"
+        return None, f"not from a prepared table: {told}"
     columns = ", ".join(standard_name(column) for column in copied.on_grid)
     values = f", with the values of {columns} on their grid" if columns else ""
-    lost = "; its sums lack the rows that the copy left out" if copied.loses_of_sums else ""
-    return copied, f'from the prepared copy of "{copied.table}"{values}: {told}{lost}'
+    lost = "; its sums lack the rows that the prepared table left out" if copied.loses_of_sums else ""
+    return copied, f'from the prepared table of "{copied.table}"{values}: {told}{lost}'

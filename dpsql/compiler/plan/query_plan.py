@@ -71,7 +71,7 @@ class PlannedRelease:
         private_keys: True where data tells which groups there are.
         min_units: Groups of fewer units are not shown: the selection counts a group's units from there.
         key: Names this release for reuse: equal keys are equal computations on equal data and equal inputs.
-        form: Whether its rows are those of a prepared copy, and why; None where nothing was prepared.
+        form: Whether its rows are those of a prepared table, and why; None where nothing was prepared.
     """
 
     query: PrintedQuery

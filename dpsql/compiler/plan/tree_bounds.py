@@ -67,7 +67,7 @@ from dpsql.policy import Table
 
 Leaves = Mapping[Relation, Leaf]
 Reading = Table | PreparedTable
-"""What rows are read from: a table of the policy, or the prepared copy of one."""
+"""What rows are read from: a table of the policy, or the prepared table of one."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class Tree:
 
     @property
     def copies(self) -> list[PreparedTable]:
-        """The prepared copies that rows are read from."""
+        """The prepared tables that rows are read from."""
         return [each for each in self.readings if isinstance(each, PreparedTable)]
 
     @property
@@ -232,7 +232,7 @@ class Tree:
         return protected[0].rows_per_unit if self._keeps_rows(rows.relation) else None
 
     def _keeps_rows(self, relation: Relation) -> bool:
-        """True where each row of a prepared copy becomes one row at the most, and none beside them is there."""
+        """True where each row of a prepared table becomes one row at the most, and none beside them is there."""
         if relation in self._leaves:
             return isinstance(self._leaves[relation].table, PreparedSource)
         match relation:
@@ -435,7 +435,7 @@ class Tree:
             _refuse("values of a bounded copy are on another grid than the noise is made for")
 
     def _column_of(self, relation: Relation, field: Field) -> str | None:
-        """The column of the prepared copy that a field is handed on from as it is."""
+        """The column of the prepared table that a field is handed on from as it is."""
         match relation:
             case UnitScan():
                 names = dict(zip(relation.column_fields, relation.columns, strict=True))
