@@ -126,7 +126,7 @@ class ExpressionReader(ABC):
 
     def _is(self, node: exp.Expr) -> syntax.Expr:
         expr, what = self.expr(node.this), node.expression
-        word = what.sql().lower() if isinstance(what, exp.Null | exp.Boolean | exp.Column) else ""
+        word = what.sql(comments=False).lower() if isinstance(what, exp.Null | exp.Boolean | exp.Column) else ""
         if word not in ("null", "true", "false", "unknown"):
             raise self._refusal(node)
         return syntax.Logic("not", (syntax.Test(expr, word),)) if node.args.get("negate") else syntax.Test(expr, word)

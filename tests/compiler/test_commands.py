@@ -117,6 +117,12 @@ def test_copy(rest: str, options: CopyOptions) -> None:
     assert (read.query.sql, read.query.offset, read.options) == ("SELECT (1), ')'", 6, options)
 
 
+def test_copy_reads_texts_with_escapes_as_pdo_sends_them() -> None:
+    (read,) = parse("COPY doctors TO STDIN WITH DELIMITER E'\t' NULL AS E'\\\\N'")
+    assert isinstance(read, CopyStatement)
+    assert (read.options.delimiter, read.options.null) == ("\t", "\\N")
+
+
 def test_copy_of_a_table_selects_from_it() -> None:
     queries = [
         read.query.sql

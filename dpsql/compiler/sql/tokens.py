@@ -100,7 +100,7 @@ class Words:
     def string(self) -> str:
         """Take a string constant."""
         token = self._next()
-        if token.token_type != TokenType.STRING:
+        if token.token_type not in (TokenType.STRING, TokenType.BYTE_STRING):  # the latter is E'…'
             self._at -= 1
             raise self.wrong()
         return token.text

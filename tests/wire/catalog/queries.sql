@@ -139,3 +139,5 @@ select relname, m[1], m[2] from pg_class c, regexp_matches(c.relname::text, '^(P
 select (regexp_matches('when (a) go', E'\\((.)\\)'))[1], (select count(*) from regexp_matches('foo', 'x'));
 select m from regexp_matches(E'a[(]b\nc', 'b.(c)|[(]') m;
 select -5::numeric, -2::int % 2, -2 ^ 2, - 5::numeric(3, 1) < -4, 'infinity'::date::text, array['infinity'::date] > array[now()::date];
+select relname from pg_class c where relname = 'pg_class' and c.relrewrite = 0 and c.reltoastrelid is not null and -- not a comparison with what is said here
+  c.relispartition is not true and /* nor here */ array['r', 'v']::"char"[] operator(pg_catalog.@>) array[c.relkind];
