@@ -85,6 +85,7 @@ NEIGHBOURS = {
     "test_neighbours_prepared",
     "test_neighbours_keys",
     "test_neighbours_rows",
+    "test_profiles",
     "test_tpch",
 }
 """Suites that `make test` runs on DuckDB, and of which it leaves the greater part on PostgreSQL to `make test-all`."""

@@ -23,8 +23,10 @@ from dpsql.gateway.release import ReleasedCells, release
 from dpsql.gateway.results import Result
 from dpsql.gateway.session import Session
 from dpsql.ledger import open_ledger
+from dpsql.policy.profile import Profile
 from tests.conftest import silence_noise
 from tests.strategies.data import UNITS, Database, Row, databases
+from tests.strategies.profiles import frozen_profile
 from tests.strategies.world import Rows, Survey, open_survey
 from tests.strategies.writer import queries
 
@@ -135,11 +137,18 @@ def error_text(error: Error) -> str:
 
 
 def transcript(
-    survey: Survey, database: Database, script: Sequence[str], ledger: Path, shown: Groups | None
+    survey: Survey,
+    database: Database,
+    script: Sequence[str],
+    ledger: Path,
+    shown: Groups | None,
+    profile: Profile | None = None,
 ) -> tuple[list[str], Groups]:
     """What ana's client is told, and the groups that the engine found."""
     survey.fill(database.tables())
     opened = open_ledger(f"sqlite:///{ledger}")
+    if profile is not None:
+        opened.store_profile(survey.catalog.policy, profile.to_json())
     opened.add_account("ana", "analyst")
     engine = Engine(survey.catalog.policy, opened, survey.backend)
     found: Groups = {}
@@ -153,14 +162,19 @@ def transcript(
 
 
 def assert_same_transcripts(
-    survey: Survey, left: Database, right: Database, script: Sequence[str], folder: Path
+    survey: Survey,
+    left: Database,
+    right: Database,
+    script: Sequence[str],
+    folder: Path,
+    profile: Profile | None = None,
 ) -> list[str]:
     """Both sides tell the same; returns what they tell."""
-    _, here = transcript(survey, left, script, folder / "left.sqlite", None)
-    _, there = transcript(survey, right, script, folder / "right.sqlite", None)
+    _, here = transcript(survey, left, script, folder / "left.sqlite", None, profile)
+    _, there = transcript(survey, right, script, folder / "right.sqlite", None, profile)
     shown = {key: groups & there.get(key, set()) for key, groups in here.items()}
-    one, _ = transcript(survey, left, script, folder / "one.sqlite", shown)
-    other, _ = transcript(survey, right, script, folder / "other.sqlite", shown)
+    one, _ = transcript(survey, left, script, folder / "one.sqlite", shown, profile)
+    other, _ = transcript(survey, right, script, folder / "other.sqlite", shown, profile)
     for mine, yours in zip(one, other, strict=True):
         assert mine == yours
     return one
@@ -192,6 +206,19 @@ def test_a_session_tells_nothing_but_what_is_released(
     folder = tmp_path_factory.mktemp("replay")
     lines = assert_same_transcripts(survey, database, database.without(unit), SCRIPT, folder)
     assert sum("BackendFailure" in line for line in lines) == 0
+
+
+@settings(
+    max_examples=3, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+)
+@given(database=databases(), unit=st.sampled_from(range(UNITS)), asked=st.lists(queries(), min_size=3, max_size=6))
+def test_a_profile_that_both_have_tells_no_more(
+    survey: Survey, tmp_path_factory: pytest.TempPathFactory, database: Database, unit: int, asked: list[str]
+) -> None:
+    folder, profile = tmp_path_factory.mktemp("replay"), frozen_profile(survey.catalog.policy)
+    script = [*asked, *(f"EXPLAIN {sql}" for sql in asked), "EXPLAIN SELECT COUNT(*) FROM letters", *SCRIPT]
+    lines = assert_same_transcripts(survey, database, database.without(unit), script, folder, profile)
+    assert any(f"bounds chosen by profile {profile.id}" in line for line in lines)
 
 
 def some_rows() -> Database:

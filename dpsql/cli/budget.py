@@ -16,6 +16,7 @@ from dpsql.errors import InvalidParameter
 from dpsql.gateway.system_relations import RESETS_ADD_UP, WINDOWS_ADD_UP, decimal_text
 from dpsql.gateway.text_table import table_lines
 from dpsql.ledger import BudgetScope, BudgetStatus, ChargeRecord, Holder, Ledger, OwnerRecord
+from dpsql.ledger.profiles import profiles_loss
 from dpsql.policy import Policy, load_policy
 from dpsql.privacy.accounting import Spent, group_privacy
 from dpsql.privacy.cost import Event
@@ -25,6 +26,8 @@ _COLUMNS = (
     "resets",
 )
 _GROUP_COLUMNS = ("epsilon for {k}", "delta for {k}")
+_NONE = Fraction(0)
+_PROFILE_COLUMNS = ("epsilon with profiles", "delta with profiles")
 
 
 @click.group(cls=Group, commands=[grant, lower, reset, freeze, unfreeze])
@@ -72,10 +75,20 @@ def show(
         statuses = _statuses(opened, loaded, user, user_group)
         exact = list(exact_lines(opened, loaded.dataset.name))
         held = opened.clock_status().held
+        profiles = profiles_loss(opened, loaded)
         report = list(compared(opened, statuses, Comparison(compare, delta, group, plot)))
     rows = [_row(name, status, group) for name, status in statuses]
     names = _COLUMNS + (() if group is None else tuple(name.format(k=group) for name in _GROUP_COLUMNS))
-    click.echo("\n".join(table_lines(names, rows, right=(2, 3, 4, 5, 6, 7, 9, 10, 11))))
+    if any(profiles):
+        names += _PROFILE_COLUMNS
+        # The cap, which comes last where all are shown, is charged for them already.
+        shown = [(*profiles, status) for _, status in statuses]
+        if user is None and user_group is None:
+            shown[-1] = (_NONE, _NONE, statuses[-1][1])
+        rows = [row + _with(*each) for row, each in zip(rows, shown, strict=True)]
+    click.echo("\n".join(table_lines(names, rows, right=(2, 3, 4, 5, 6, 7, 9, *range(10, len(names))))))
+    if any(profiles):
+        click.echo("A budget bounds what is shown beyond the policy and its profiles. The cap counts the profiles.")
     if any(status.window is not None for _, status in statuses):
         click.echo(f"A budget that renews bounds one window: {WINDOWS_ADD_UP}. The cap never renews.")
     if any(status.resets for _, status in statuses):
@@ -126,6 +139,11 @@ def _row(name: str, status: BudgetStatus, group: int | None) -> list[str | None]
     if group is not None:
         row += [decimal_text(value, 4) for value in group_privacy(limit, group)]
     return row
+
+
+def _with(epsilon: Fraction, delta: Fraction, status: BudgetStatus) -> list[str | None]:
+    """The (ε, δ) of profiles and of a budget together."""
+    return [decimal_text(status.limit.epsilon + epsilon, 4), decimal_text(status.limit.delta + delta, 4)]
 
 
 @budget.command()

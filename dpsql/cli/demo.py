@@ -4,6 +4,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from fractions import Fraction
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,7 +15,8 @@ from dpsql.cli.command import Command
 from dpsql.cli.logs import log_to_stderr
 from dpsql.errors import InvalidParameter
 from dpsql.ledger import Ledger, open_ledger
-from dpsql.policy import load_policy
+from dpsql.ledger.profiles import newest_profile
+from dpsql.policy import Policy, load_policy
 from dpsql.policy.environment import NotFilledIn, filled_in
 from dpsql.wire.scram import Verifier, make_verifier
 
@@ -25,6 +27,7 @@ _ANALYSTS: Final = ("ana", "ben")
 _ROLE: Final = "analyst"
 _HOST: Final = "127.0.0.1"
 _STEPS: Final = 1000
+_PROFILE_EPSILON: Final = Fraction(1, 5)
 _QUERIES: Final = (
     "SELECT sex, COUNT(*), AVG(age) FROM patients GROUP BY sex;",
     "SELECT city, COUNT(*) AS patients FROM patients GROUP BY city ORDER BY patients DESC LIMIT 5;",
@@ -62,7 +65,8 @@ def demo(directory: Path, port: int, patients: int, no_serve: bool, engine: str,
     """Make a synthetic clinic to try dpsql on, and serve it on this machine.
 
     The demo writes clinic.duckdb, clinic.toml, ledger.sqlite and credentials.txt to DIR; with --engine postgres the
-    directory postgres and clinic-postgres.toml. Existing files are kept.
+    directory postgres and clinic-postgres.toml. It makes a profile of rows per patient for epsilon 0.2 of the cap.
+    Existing files are kept.
 
     Example:
       dpsql demo --dir /tmp/clinic --port 6544
@@ -77,6 +81,8 @@ def demo(directory: Path, port: int, patients: int, no_serve: bool, engine: str,
         click.echo(f"users, with their passwords (also in {directory / 'credentials.txt'}):")
         for user, password in passwords.items():
             click.echo(f"  {user} {password}")
+        loaded = load_policy(policy)
+        _make_profile(loaded, ledger)
         if no_serve:
             ends = engine == "postgres" and server is None
             again = f"demo --engine {engine} --dir {directory}" if ends else f"serve {policy} --ledger {url}"
@@ -86,7 +92,7 @@ def demo(directory: Path, port: int, patients: int, no_serve: bool, engine: str,
 
         log_to_stderr("text")
         serve_gateway(
-            [load_policy(policy)],
+            [loaded],
             ledger,
             ServeOptions(_HOST, port),
             announce=lambda chosen: click.echo(_welcome(_ANALYSTS[0], passwords[_ANALYSTS[0]], chosen)),
@@ -157,6 +163,18 @@ def _make_policy(path: Path, changes: Mapping[str, str]) -> Path:
             text = text.replace(before, after)
         path.write_text(text, encoding="utf-8")
     return path
+
+
+def _make_profile(policy: Policy, ledger: Ledger) -> None:
+    """Have a profile made, unless the ledger has one, so that bounds are chosen query by query."""
+    if newest_profile(ledger, policy) is not None:
+        return
+    from dpsql.backends import open_backend
+    from dpsql.gateway.profiles import make_profile
+
+    with closing(open_backend(policy)) as backend:
+        made = make_profile(policy, ledger, backend, _PROFILE_EPSILON)
+    click.echo(f"profile {made.profile.id} of rows per patient: made for epsilon 0.2 of the cap over all users")
 
 
 def _make_users(ledger: Ledger, path: Path) -> dict[str, str]:

@@ -5,6 +5,10 @@ from collections.abc import Iterator
 from dpsql.ledger import Ledger
 from dpsql.ledger.owner_reads import EXACT_VALUES
 
+EXACT_WARNING = """\
+WARNING: these numbers are EXACT. They were taken from the data without noise, and they tell of the people in it.
+WARNING: NO GUARANTEE covers them: the ledger has it on record, and `dpsql budget show` will say so from now on."""
+
 
 def exact_lines(ledger: Ledger, dataset: str | None = None) -> Iterator[str]:
     """Yield a warning for each exact look at the data, of one dataset or of all; the guarantee does not cover them."""
@@ -12,6 +16,6 @@ def exact_lines(ledger: Ledger, dataset: str | None = None) -> Iterator[str]:
         if record.kind == EXACT_VALUES and dataset in (None, record.dataset):
             when = record.at.isoformat(sep=" ", timespec="seconds")
             yield (
-                f'warning: record {record.id}, {when}: limits of "{record.dataset}" were taken from the data '
+                f'warning: record {record.id}, {when}: values of "{record.dataset}" were taken from the data '
                 f"{record.reason}. What they tell of a person is not covered by any budget."
             )

@@ -7,21 +7,26 @@ from typing import TYPE_CHECKING
 import click
 
 from dpsql.cli.command import Group
-from dpsql.cli.options import policy_argument
+from dpsql.cli.exact import EXACT_WARNING
+from dpsql.cli.options import existing_ledger, ledger_option, named_ledger, opened_ledger, policy_argument
+from dpsql.cli.profile import drop_lines, profile
 from dpsql.cli.suggest import suggest
 from dpsql.gateway.policy_summary import budget_text, keys_text, limits_text
 from dpsql.gateway.system_relations import decimal_text
 from dpsql.gateway.text_table import table_lines
+from dpsql.ledger import is_file, ledger_file
+from dpsql.ledger.profiles import newest_profile
 from dpsql.policy import Dataset, Policy, Role, Table, load_policy
 
 if TYPE_CHECKING:
+    from dpsql.backends import Backend
     from dpsql.cli.survey import TableSurvey
     from dpsql.compiler.ir.schema import EngineSchema
 
 
-@click.group(cls=Group, commands=[suggest])
+@click.group(cls=Group, commands=[suggest, profile])
 def policy() -> None:
-    """Draft, check and show policies, and suggest bounds for them.
+    """Draft, check and show policies, suggest bounds for them, and profile what their bounds drop.
 
     Example:
       dpsql policy check clinic.toml
@@ -50,19 +55,20 @@ def init(database_url: str, unit: str | None) -> None:
 @policy.command()
 @policy_argument
 @click.option("--advise", is_flag=True, help="List indexes that would make queries faster.")
-@click.option("--schema-only", is_flag=True, help="Read no rows.")
-def check(policy: Path, advise: bool, schema_only: bool) -> None:
+@click.option("--exact", is_flag=True, help="Count without noise; the ledger records that no guarantee covers it.")
+@ledger_option
+def check(policy: Path, advise: bool, exact: bool, ledger: str | None) -> None:
     """Check a policy, and compare it with its database.
 
-    The database must have the tables and columns that the policy names. The command then counts the rows that the
-    policy's bounds drop. These counts are exact and for the data owner only: a bound chosen by them reveals facts about
-    people.
+    The database must have the tables and columns that the policy names. The newest profile (dpsql policy profile)
+    tells what the policy's bounds drop; no row is read for it. With --exact the command counts rows without noise.
+    These counts are for the data owner only: a bound chosen by them reveals facts about people.
 
     Example:
       dpsql policy check clinic.toml --advise
+      dpsql policy check clinic.toml --exact
     """
     from dpsql.backends import open_backend
-    from dpsql.cli.survey import survey
 
     loaded = load_policy(policy)
     backend = open_backend(loaded)
@@ -74,13 +80,39 @@ def check(policy: Path, advise: bool, schema_only: bool) -> None:
             click.echo(f"warning: {warning}")
         for line in _copies(loaded, backend.schema, policy):
             click.echo(line)
-        if not schema_only:
-            for found in survey(loaded, backend):
-                click.echo("\n".join(_surveyed(found, loaded.dataset.privacy_unit)))
+        for line in _exactly(loaded, backend, ledger) if exact else _profiled(loaded, ledger):
+            click.echo(line)
         if advise:
             click.echo("\n".join(["", *(backend.advice() or ["no index would make queries faster"])]))
     finally:
         backend.close()
+
+
+def _exactly(loaded: Policy, backend: "Backend", ledger: str | None) -> Iterator[str]:
+    """What is counted without noise, after the ledger has recorded that it is."""
+    from dpsql.cli.survey import survey
+    from dpsql.gateway.profiles import exact_profile
+
+    click.echo(EXACT_WARNING, err=True)
+    with opened_ledger(ledger, loaded.path) as opened:
+        tables = exact_profile(loaded, opened, backend)
+    for found in survey(loaded, backend):
+        yield from _surveyed(found, loaded.dataset.privacy_unit)
+    yield from drop_lines(tables)
+
+
+def _profiled(loaded: Policy, ledger: str | None) -> Iterator[str]:
+    """What the newest profile tells of the policy's tables."""
+    url = named_ledger(ledger, loaded.path)
+    found = None
+    if not is_file(url) or ledger_file(url).exists():
+        with existing_ledger(ledger, loaded.path) as opened:
+            found = newest_profile(opened, loaded)
+    if found is None:
+        yield f"profile: none (dpsql policy profile {loaded.path} --epsilon 0.2 makes one)"
+        return
+    yield f"profile {found.id}:"
+    yield from drop_lines([each for table in loaded.tables if (each := found.of(loaded, table)) is not None])
 
 
 def _copies(loaded: Policy, schema: "EngineSchema", path: Path) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from dpsql.backends import open_backend
+from dpsql.cli.exact import EXACT_WARNING
 from dpsql.cli.options import exact_number, opened_ledger
 from dpsql.cli.toml_text import key_text, limit_text, quoted_text, type_text
 from dpsql.compiler.plan.suggestion import Wanted, searchable
@@ -23,9 +24,6 @@ from dpsql.policy import Bound, Policy, PolicyColumn, Table, load_policy
 from dpsql.policy.model import CONTRIBUTION_BOUNDS
 
 _QUANTILE = "0.95"
-_LOUD = """\
-WARNING: these limits are EXACT. They were taken from the data without noise, and they reveal facts about people.
-WARNING: NO GUARANTEE covers them: the ledger records it, and `dpsql budget show` will say so from now on."""
 
 
 def suggest_limits(
@@ -46,7 +44,7 @@ def suggest_limits(
     with closing(open_backend(loaded)) as backend, opened_ledger(ledger, policy) as opened:
         suggester = Suggester(loaded, opened, backend)
         if price is None:
-            click.echo(_LOUD, err=True)
+            click.echo(EXACT_WARNING, err=True)
             _print(loaded, list(suggester.exact(wanted)), None, part, format)
         else:
             found = suggester.search(wanted, price, part)

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 
 from dpsql.backends import Backend
 from dpsql.backends.backend import Cancellation
+from dpsql.compiler.ir.schema import EngineSchema
 from dpsql.compiler.plan.query_plan import CompiledQuery
 from dpsql.compiler.plan.suggestion import NO_VALUE, SearchedLimit, Wanted, exact_searches, plan_search, positive
 from dpsql.compiler.scope.catalog import Catalog
@@ -91,9 +92,8 @@ class Suggester:
         """
         check_epsilon(epsilon)
         _check_fraction(fraction)
-        catalog = self._catalog(epsilon)
-        now = datetime.now(ZoneInfo(self.policy.dataset.timezone))
-        settings = QuerySettings(epsilon, _NONE, "auto", now)
+        catalog = owner_catalog(self.policy, self.backend.schema, epsilon)
+        settings = owner_settings(self.policy, epsilon)
         search = plan_search(wanted, fraction, catalog, settings, _purpose(wanted))
         query = search.query
         with closing(PostProcessor(self.policy.dataset.timezone)) as post:
@@ -123,26 +123,34 @@ class Suggester:
 
     def exact(self, wanted: Sequence[Wanted]) -> Iterator[Suggestion]:
         """Search without noise, which the ledger records first: what is found is covered by no guarantee."""
-        searches = exact_searches(wanted, self._catalog(self.policy.dataset.budget.epsilon))
+        searches = exact_searches(
+            wanted, owner_catalog(self.policy, self.backend.schema, self.policy.dataset.budget.epsilon)
+        )
         self.ledger.record_exact(self.policy, f"exactly, WITHOUT a guarantee: {_purpose(wanted)}")
         for search in searches:
             for limit, cell in zip(search.limits, self.backend.count(search.sql, search.names), strict=True):
                 yield Suggestion(limit, None if cell == NO_VALUE else _value(limit, cell), None)
 
-    def _catalog(self, epsilon: Fraction) -> Catalog:
-        """The policy as the data owner sees it: every table, at the price and in the currency of the cap.
 
-        Its minimum frequencies are for users: what is found is a limit, and goes to the owner alone.
-        """
-        role = self.policy.roles[0]
-        policy = replace(self.policy, tables=tuple(replace(table, min_units=1) for table in self.policy.tables))
-        everything = replace(
-            role,
-            budget=self.policy.dataset.budget,
-            query=replace(role.query, max_epsilon=epsilon, wide_share=_NONE),
-            tables=frozenset(table.name for table in self.policy.tables),
-        )
-        return Catalog(policy, self.backend.schema, everything)
+def owner_catalog(policy: Policy, schema: EngineSchema, epsilon: Fraction) -> Catalog:
+    """The policy as the data owner sees it: every table, at the price and in the currency of the cap.
+
+    Its minimum frequencies are for users: what is found goes to the owner alone, or bounds queries.
+    """
+    role = policy.roles[0]
+    everything = replace(
+        role,
+        budget=policy.dataset.budget,
+        query=replace(role.query, max_epsilon=epsilon, wide_share=_NONE),
+        tables=frozenset(table.name for table in policy.tables),
+    )
+    tables = tuple(replace(table, min_units=1) for table in policy.tables)
+    return Catalog(replace(policy, tables=tables), schema, everything)
+
+
+def owner_settings(policy: Policy, epsilon: Fraction) -> QuerySettings:
+    """The settings of what the data owner asks."""
+    return QuerySettings(epsilon, _NONE, "auto", datetime.now(ZoneInfo(policy.dataset.timezone)))
 
 
 def _value(limit: SearchedLimit, cell: int) -> Bound:

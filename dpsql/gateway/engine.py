@@ -45,6 +45,7 @@ from dpsql.gateway.release import PostProcessor, ReleasedCells, ReleasedRows, me
 from dpsql.gateway.response_padding import read_held_back
 from dpsql.gateway.system_relations import budget_columns, column_columns, release_columns
 from dpsql.ledger import BudgetStatus, Charge, GrantedRelease, Ledger, Reading
+from dpsql.ledger.profiles import newest_profile
 from dpsql.limits.result_memory import MemoryShare
 from dpsql.policy import Policy, Role
 from dpsql.privacy.accounting import Spent
@@ -167,6 +168,7 @@ class Engine:
         self.policy = policy
         self.ledger = ledger
         self._backend = backend
+        self._profile = newest_profile(ledger, policy)
         self._post = PostProcessor(policy.dataset.timezone)
         self._making: dict[str, threading.Lock] = {}
         self._making_lock = threading.Lock()
@@ -501,7 +503,7 @@ class Engine:
         return release_columns(records, self.ledger.budgets(user, self.policy).own.limit)
 
     def _catalog(self, role: Role) -> Catalog:
-        return Catalog(self.policy, self._backend.schema, role)
+        return Catalog(self.policy, self._backend.schema, role, self._profile)
 
     def _constants(self, user: str) -> Constants:
         return Constants(self.now(), user, self.policy.dataset.name, VERSION_TEXT)

@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from dpsql.compiler.plan.profiled_bounds import ProfiledBounds
 from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedInput, PlannedRelease
 from dpsql.gateway.engine import Explanation
 from dpsql.gateway.notices import bounding_notice, cost_text, rows_in_each
@@ -43,6 +44,7 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
         **target,
         "columns": [_column_json(column) for column in query.columns],
         "forms": [{"prepared": each.contribution.copied, "why": each.form} for each in query.releases],
+        "profiled": [_profiled_json(each.profiled) for each in query.releases],
         "engine_sql": [planned.sql for planned in query.releases] + [read.sql for read in query.reads(query.releases)],
         "made_first": [
             {"release": index, "table": made.table, "of_releases": _indexes(query, made), "sql": made.sql}
@@ -52,6 +54,13 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
         "bounding": bounding_notice(query),
         "post_sql": query.post_sql,
     }
+
+
+def _profiled_json(bounds: ProfiledBounds | None) -> dict[str, Any] | None:
+    if bounds is None:
+        return None
+    chosen = {"max_rows": bounds.rows, "max_rows_per_group": bounds.per_group}
+    return {"profile": bounds.profile, **chosen, "why": bounds.why}
 
 
 def _target_json(explanation: Explanation) -> dict[str, Any]:
@@ -199,6 +208,8 @@ def _release_lines(index: int, planned: PlannedRelease) -> list[str]:
     lines = [
         f"Release {index + 1}: contribution bound: {counted}{', enforced by the schema' if bounds.one_row else ''}"
     ]
+    if planned.profiled is not None:
+        lines.append(f"  bounds chosen by profile {planned.profiled.profile}: {planned.profiled.why}")
     if planned.form is not None:
         lines.append(f"  {planned.form}")
     if planned.selection is not None:

@@ -407,6 +407,12 @@ class Ledger(Protocol):
     def record_exact(self, policy: Policy, purpose: str) -> None:
         """Record durably that the data owner takes exact values from the data, which no guarantee covers."""
 
+    def store_profile(self, policy: Policy, profile: str) -> None:
+        """Keep a profile of the dataset durably: what a release that the cap was charged for came to."""
+
+    def profiles(self, policy: Policy) -> tuple[str, ...]:
+        """Return the profiles of the dataset, oldest first, as they were given to `store_profile`."""
+
     def held(self, user: str, policy: Policy, requests: Sequence[ReleaseRequest]) -> tuple[bool, ...]:
         """Tell which of the requests this user has already and would not be charged for; nothing is written."""
 

@@ -2,6 +2,7 @@
 
 Rule 1: a look with noise is charged to the cap, durably, before it is taken: what it tells adds to what users are told.
 Rule 2: an exact look costs nothing and is covered by nothing; the record says so for as long as the ledger lives.
+Rule 3: a profile is a record like any other: the chain of hashes shows if it is changed or lost.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from dpsql.policy import Policy
 from dpsql.privacy.accounting import Spent, admits
 from dpsql.privacy.cost import Event
 
-CAP_CHARGED, EXACT_VALUES = "cap.charged", "values.exact"
+CAP_CHARGED, EXACT_VALUES, PROFILE_MADE = "cap.charged", "values.exact", "profile.made"
 """Kinds of records."""
 
 
@@ -38,6 +39,11 @@ def charge_cap(transaction: Transaction, policy: Policy, events: Sequence[Event]
 def record_exact(transaction: Transaction, policy: Policy, purpose: str) -> None:
     """Record an exact look."""
     transaction.append(EXACT_VALUES, _body(policy, purpose))
+
+
+def store_profile(transaction: Transaction, dataset: str, profile: str) -> None:
+    """Record a profile that the cap was charged for."""
+    transaction.append(PROFILE_MADE, {"dataset": dataset, "profile": profile})
 
 
 def _body(policy: Policy, purpose: str) -> dict[str, object]:

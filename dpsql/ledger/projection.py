@@ -281,6 +281,10 @@ def _exact_values(connection: Store, record: Record, body: Body) -> None:
     """Change nothing: the record itself says that exact values were taken, and of what."""
 
 
+def _profile_made(connection: Store, record: Record, body: Body) -> None:
+    """Change nothing: the record itself is where the profile is kept."""
+
+
 def _clock_confirmed(connection: Store, record: Record, body: Body) -> None:
     if "reads_until" in body:
         connection.execute("UPDATE reads SET until = ?", (body["reads_until"],))
@@ -384,6 +388,7 @@ _PROJECTIONS: dict[str, Callable[[Store, Record, Body], None]] = {
     "cap.merged": _cap_merged,
     "cap.charged": _cap_charged,
     "values.exact": _exact_values,
+    "profile.made": _profile_made,
     "clock.confirmed": _clock_confirmed,
     "dataset.joined": _dataset_joined,
     "release.stored": _release_stored,

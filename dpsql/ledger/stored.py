@@ -47,7 +47,7 @@ from dpsql.ledger.ledger import (
     VerifyReport,
 )
 from dpsql.ledger.memory import MOST, Memory
-from dpsql.ledger.owner_reads import CAP_CHARGED, EXACT_VALUES, charge_cap, record_exact
+from dpsql.ledger.owner_reads import CAP_CHARGED, EXACT_VALUES, PROFILE_MADE, charge_cap, record_exact, store_profile
 from dpsql.ledger.projection import Body, load_events, read
 from dpsql.ledger.reads import (
     MAX_FAILURES,
@@ -203,6 +203,18 @@ class StoredLedger:
         """Record durably that the data owner takes exact values from the data, which no guarantee covers."""
         with self._writing() as transaction:
             record_exact(transaction, policy, purpose)
+
+    def store_profile(self, policy: Policy, profile: str) -> None:
+        """Keep a profile durably that the cap was charged for."""
+        with self._writing() as transaction:
+            store_profile(transaction, policy.dataset.name, profile)
+
+    def profiles(self, policy: Policy) -> tuple[str, ...]:
+        """Return the profiles of a dataset, oldest first."""
+        query = "SELECT body FROM records WHERE kind = ? ORDER BY seq"
+        with self._reading() as connection:
+            bodies = [read(json.loads, body) for (body,) in connection.execute(query, (PROFILE_MADE,)).fetchall()]
+        return tuple(body["profile"] for body in bodies if body["dataset"] == policy.dataset.name)
 
     def held(self, user: str, policy: Policy, requests: Sequence[ReleaseRequest]) -> tuple[bool, ...]:
         """Tell which of the requests this user has already and would not be charged for; nothing is written."""

@@ -173,6 +173,11 @@ class DiscreteGaussian:
         return sampling.discrete_gaussian(self.variance, size)
 
 
+def variance(noise: DiscreteLaplace | DiscreteGaussian) -> Fraction:
+    """Return the variance of the continuous law, in grid units squared: that of the discrete law is not above it."""
+    return 2 * noise.scale**2 if isinstance(noise, DiscreteLaplace) else noise.variance
+
+
 def laplace(sensitivity: Sensitivity, share: Share) -> DiscreteLaplace:
     """Return Laplace noise that costs the share.
 

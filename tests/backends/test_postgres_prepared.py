@@ -67,10 +67,10 @@ def opened(policy: Path) -> PostgresBackend:
 
 def test_a_role_that_writes_makes_them_and_one_that_reads_uses_them(clinic: Path, owner: str, run: Run) -> None:  # noqa: F811
     assert prepared_of(clinic) == {}
-    assert "prepared tables: none" in run("policy", "check", clinic, "--schema-only").stdout
+    assert "prepared tables: none" in run("policy", "check", clinic).stdout
     told = run("prepare", clinic, "--url", owner).stdout
     assert "visits: " in told and "written to schema The copies" in told
-    assert "prepared table of visits: fresh, with 50 rows" in run("policy", "check", clinic, "--schema-only").stdout
+    assert "prepared table of visits: fresh, with 50 rows" in run("policy", "check", clinic).stdout
     with closing(opened(clinic)) as backend:
         release = planned(clinic, backend)
         assert release.contribution.copied

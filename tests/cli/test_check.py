@@ -8,6 +8,7 @@ import duckdb
 import pytest
 
 from dpsql.backends import open_backend
+from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.backends.postgres import PostgresBackend
 from dpsql.policy import load_policy
 from tests.cli.conftest import Run
@@ -90,6 +91,18 @@ details: 7 rows, 2 units (person); max_rows = 3 is enforced in SQL
 
 lone: 0 rows, 0 units (person); max_rows = 1 is enforced in SQL; {key} would make it unnecessary
 """
+DROPPED = """
+events: share of the rows that are dropped if of one unit so many count
+  rows of one unit |   1    |   2    |   3    | ± (95 %)
+  -----------------+--------+--------+--------+---------
+  in all           | 62.5 % | 37.5 % | 25.0 % |    0.0 %
+  in one kind      | 37.5 % | 12.5 % |  0.0 % |    0.0 %
+
+details: share of the rows that are dropped if of one unit so many count
+  rows of one unit |   1    |   2    |   3   | ± (95 %)
+  -----------------+--------+--------+-------+---------
+  in all           | 60.0 % | 20.0 % | 0.0 % |    0.0 %
+"""
 
 
 @pytest.fixture
@@ -104,9 +117,19 @@ def people(host: Host, tmp_path: Path) -> Iterator[Path]:
 
 
 def test_what_the_bounds_cut_off_is_counted(run: Run, people: Path) -> None:
-    told = run("policy", "check", people).stdout
-    assert told[told.index("\npeople: ") :] == CHECKED.format(key="PRIMARY KEY or UNIQUE NOT NULL (id)")
-    assert "rows" not in run("policy", "check", people, "--schema-only").stdout
+    checked = run("policy", "check", people, "--exact")
+    assert "WARNING: NO GUARANTEE covers them" in checked.stderr
+    told = checked.stdout
+    assert told[told.index("\npeople: ") :] == CHECKED.format(key="PRIMARY KEY or UNIQUE NOT NULL (id)") + DROPPED
+    assert "WITHOUT a guarantee: what the policy's bounds drop" in run("budget", "show", "--policy", people).stdout
+
+
+def test_no_row_is_read_unless_asked(run: Run, people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for backend in (DuckDBBackend, PostgresBackend):
+        monkeypatch.setattr(backend, "count", None)
+        monkeypatch.setattr(backend, "fetch", None)
+    assert "profile: none (dpsql policy profile" in run("policy", "check", people).stdout
+    assert not people.with_name("dpsql-ledger.sqlite").exists()
 
 
 def test_a_database_that_fails_while_it_is_counted_is_told(run: Run, people: Path, postgres_server: Server) -> None:
@@ -117,7 +140,7 @@ def test_a_database_that_fails_while_it_is_counted_is_told(run: Run, people: Pat
     ruined = "CREATE VIEW main.ruined AS SELECT id, 1 / (id - id) AS n FROM main.people"
     postgres_server.run(ruined, database=name)
     people.write_text(text + '[tables.ruined]\nunit_key = "id"\nmax_rows = 1\ncolumns = { n = { type = "integer" } }\n')
-    checked = run("policy", "check", people, status=1)
+    checked = run("policy", "check", people, "--exact", status=1)
     assert "main.ruined is a view: each of its rows must be made of rows of one unit alone" in checked.stdout
     assert "the database could not answer this query" in checked.stderr
 

@@ -119,7 +119,7 @@ def test_exact_limits_are_loud_and_on_record(run: Run, policy: Path) -> None:
     assert spent(policy) == 0
     for shown in (("budget", "show"), ("ledger", "verify")):
         told = run(*shown, "--policy", policy).stdout
-        assert re.search(r'warning: record \d+, .*: limits of "clinic" were taken from the data exactly', told)
+        assert re.search(r'warning: record \d+, .*: values of "clinic" were taken from the data exactly', told)
         assert "visits.cost" in told
     assert "values.exact" in run("budget", "history", "--policy", policy).stdout
     found = json.loads(run("policy", "suggest", policy, "--exact", "--only", "visits.cost", "--format", "json").stdout)

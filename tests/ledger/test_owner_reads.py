@@ -76,3 +76,18 @@ def test_it_is_counted_as_the_cap_counts(ledger: StoredLedger) -> None:
     assert status.spent.rho == Fraction(1, 1000)
     with pytest.raises(BudgetExhausted, match="is left"):
         ledger.charge_cap(rules, (gaussian(1),), "limits")
+
+
+def test_profiles_are_kept_by_dataset(ledger: StoredLedger, place: Place, clock: Clock) -> None:
+    other = policy(name="other")
+    assert ledger.profiles(POLICY) == ()
+    ledger.store_profile(POLICY, "first")
+    ledger.store_profile(other, "others")
+    ledger.store_profile(POLICY, "second")
+    ledger.close()
+    again = opened(place, clock)
+    assert again.profiles(POLICY) == ("first", "second")
+    assert again.profiles(other) == ("others",)
+    assert again.owner_history() == []
+    assert again.verify().ok
+    again.close()

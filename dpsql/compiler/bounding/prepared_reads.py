@@ -32,25 +32,35 @@ def prepared_read(release: Release, catalog: Catalog) -> PreparedRead | str | No
     (scan,), (copy,) = scans, known.values()
     if isinstance(copy, str):
         return copy
-    if not _keeps_rows(release.protected.relation, catalog.schema):
+    if kept_scan(release.protected.relation, catalog.schema) is None:
         return "one of its rows may become several, or several one, before they are counted"
     return PreparedRead(scan, copy)
 
 
-def _keeps_rows(relation: Relation, schema: EngineSchema) -> bool:
-    """True where a relation has one row at the most for each row of the one scan beneath it."""
+def kept_scan(relation: Relation, schema: EngineSchema) -> UnitScan | None:
+    """The scan of which each row becomes one row of a relation at the most; None where there is none."""
     match relation:
         case UnitScan():
-            return True
+            return relation
         case Filter() | Project():
-            return _keeps_rows(relation.input, schema)
+            return kept_scan(relation.input, schema)
         case Join():
-            return _joins_once(relation, schema)
-    return False
+            return _joined_once(relation, schema)
+    return None
 
 
-def _joins_once(join: Join, schema: EngineSchema) -> bool:
+def _joined_once(join: Join, schema: EngineSchema) -> UnitScan | None:
     for kept, other, outer in ((join.left, join.right, "left"), (join.right, join.left, "right")):
-        if _keeps_rows(kept, schema) and join.kind in ("inner", "cross", "matched", outer):
-            return is_single(other) or matches_once(schema, other, join.condition)
-    return False
+        scan = kept_scan(kept, schema) if join.kind in ("inner", "cross", "matched", outer) else None
+        if scan is not None and (
+            is_single(other) or matches_once(schema, other, join.condition) or _is_one_row(other, schema)
+        ):
+            return scan
+    return None
+
+
+def _is_one_row(relation: Relation, schema: EngineSchema) -> bool:
+    """True of a table with one row a unit: joins of protected rows are on the unit."""
+    scan = kept_scan(relation, schema) if isinstance(relation, UnitScan | Filter | Project) else None
+    key = None if scan is None else scan.table.unit_key
+    return scan is not None and key is not None and schema.tables[scan.table.name].is_unique(frozenset({key}))

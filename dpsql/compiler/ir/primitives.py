@@ -5,6 +5,7 @@ Rule: a primitive's range is what its SQL enforces, by clamping; policy bounds o
 
 import enum
 from dataclasses import dataclass
+from fractions import Fraction
 
 from dpsql.compiler.ir.nodes import Expr, Grid
 from dpsql.privacy.cell_mechanism import CellMechanism
@@ -32,6 +33,13 @@ class PrimitiveKind(enum.Enum):
     def is_distinct(self) -> bool:
         """True where a value that several rows have counts once."""
         return self in (PrimitiveKind.DISTINCT, PrimitiveKind.DISTINCT_SUM, PrimitiveKind.DISTINCT_MEAN)
+
+
+_ROW_WEIGHTS = {
+    PrimitiveKind.COUNT: Fraction(1),
+    PrimitiveKind.SUM: Fraction(1, 2),
+    PrimitiveKind.MEAN: Fraction(0),
+}
 
 
 @dataclass(frozen=True)
@@ -95,6 +103,14 @@ class Primitive:
     def sums_values(self) -> bool:
         """True where the values of a unit are added up, and then clamped together."""
         return self.kind is PrimitiveKind.SUM
+
+    @property
+    def row_weight(self) -> Fraction | None:
+        """What a dropped row is expected to take from a cell, over the most that it may add; None of no total of rows.
+
+        Of values nothing is known: they are thought half as large as they may be, and as far below a centre as above.
+        """
+        return _ROW_WEIGHTS.get(self.kind)
 
     @property
     def is_chosen(self) -> bool:

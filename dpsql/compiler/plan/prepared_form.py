@@ -76,7 +76,7 @@ class PreparedForms:
             return found
         if release.picks is not None:
             return "keys that are picked are bounded unit by unit"
-        if (self.settings.max_rows, self.settings.max_groups, self.settings.max_rows_per_group) != (None, None, None):
+        if self.settings.narrows:
             return "the bounds that were set are narrower than the copy's"
         contribution = _contribution(found.copy.rows_per_unit, bool(bounding.keys), groups)
         primitives = Primitives(release.protected, contribution, bounding.keys, unpriced.selects)

@@ -32,7 +32,9 @@ def priced(
     releases: list[PlannedRelease] = []
     for draft, without, over_copy in zip(drafts, *drawn_by, strict=True):
         copied, form = read_form(draft.copied, over_copy, without, settings.max_error_ratio)
-        chosen = replace(draft, query=copied.query, unpriced=copied.unpriced) if copied is not None else draft
+        chosen = draft
+        if copied is not None:
+            chosen = replace(draft, query=copied.query, unpriced=copied.unpriced, profiled=None)
         drawn = over_copy if copied is not None else without
         releases.append(_release(chosen, _inputs(draft, releases), drawn, form, catalog.policy.fingerprint))
     return tuple(releases)
@@ -65,6 +67,7 @@ def _release(
                 [made.sql, [inner.key for inner in made.releases], [read.sql for read in made.public_reads]]
                 for made in inputs
             ],
+            *([] if draft.profiled is None else [draft.profiled.profile]),
         ]
     )
     return PlannedRelease(
@@ -79,6 +82,7 @@ def _release(
         draft.unpriced.min_units,
         hashlib.sha256(identity.encode()).hexdigest(),
         form,
+        draft.profiled,
     )
 
 

@@ -9,6 +9,7 @@ from dpsql.compiler.bounding.steps import PrintedQuery
 from dpsql.compiler.ir.nodes import Relation
 from dpsql.compiler.ir.primitives import Contribution
 from dpsql.compiler.plan.pricing import PlannedPrimitive, Selection
+from dpsql.compiler.plan.profiled_bounds import ProfiledBounds
 from dpsql.privacy.accounting import Spent
 from dpsql.privacy.cost import Event, Price
 from dpsql.privacy.selection import Threshold
@@ -72,6 +73,7 @@ class PlannedRelease:
         min_units: Groups of fewer units are not shown: the selection counts a group's units from there.
         key: Names this release for reuse: equal keys are equal computations on equal data and equal inputs.
         form: Whether its rows are those of a prepared table, and why; None where nothing was prepared.
+        profiled: Its bounds, where a profile chose them.
     """
 
     query: PrintedQuery
@@ -85,6 +87,7 @@ class PlannedRelease:
     min_units: int
     key: str
     form: str | None = None
+    profiled: ProfiledBounds | None = None
 
     @property
     def sql(self) -> str:

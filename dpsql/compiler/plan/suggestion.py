@@ -296,9 +296,8 @@ def _rows_of(relation: Relation, unit: Field) -> Protected:
 
 def searchable(policy: Policy, table: Table, *, tighter: bool) -> Wanted:
     """What a policy could limit of a table: columns without limits, or all of them; rows and groups of a unit."""
-    leading = {table.unit_key, *(here for here, _ in table.unit_via.on)} if table.unit_via else {table.unit_key}
     # Randomized answers are debiased in counts of units, and can be nothing else.
-    columns = [column for column in table.columns if column.name not in leading and column.collected_by is None]
+    columns = [each for each in table.columns if not leads_to_unit(table, each) and each.collected_by is None]
     limited = tuple(
         column
         for column in columns
@@ -307,7 +306,7 @@ def searchable(policy: Policy, table: Table, *, tighter: bool) -> Wanted:
         and (tighter or column.lower is None)
     )
     several = table.rows_per_unit != 1
-    keys = tuple(column for column in columns if several and _is_category(column))
+    keys = tuple(column for column in columns if several and is_category(column))
     return Wanted(table, limited, keys, several)
 
 
@@ -315,7 +314,13 @@ def _has_domain(column: PolicyColumn) -> bool:
     return column.values is not None or column.values_from is not None
 
 
-def _is_category(column: PolicyColumn) -> bool:
+def leads_to_unit(table: Table, column: PolicyColumn) -> bool:
+    """True for the unit's key, and for what the way to it begins with."""
+    way = table.unit_via.on if table.unit_via is not None else ()
+    return column.name == table.unit_key or column.name in {here for here, _ in way}
+
+
+def is_category(column: PolicyColumn) -> bool:
     """True for what rows are commonly grouped by: texts, truth values, days, and what has a domain."""
     grouped = column.type.is_text or column.type in (SqlType.BOOLEAN, SqlType.DATE)
     return grouped or _has_domain(column)

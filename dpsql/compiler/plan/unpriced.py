@@ -23,6 +23,7 @@ from dpsql.compiler.ir.schema import InputTable
 from dpsql.compiler.ir.walk import min_units
 from dpsql.compiler.plan.prepared_form import PreparedForm, PreparedForms
 from dpsql.compiler.plan.pricing import Unpriced
+from dpsql.compiler.plan.profiled_bounds import ProfiledBounds, chosen_bounds
 from dpsql.compiler.plan.public_reads import public_read
 from dpsql.compiler.plan.query_plan import PublicRead, WideTotal
 from dpsql.compiler.plan.release_boundaries import cuts, made_first
@@ -57,7 +58,7 @@ class Draft:
     """A bounded engine query, not yet priced; each input comes with whether it stands for one value.
 
     `copied` is the query over a bounded copy, or why there is none; None
-    where nothing was prepared.
+    where nothing was prepared. `profiled` are its bounds where a profile chose them.
     """
 
     query: PrintedQuery
@@ -65,6 +66,7 @@ class Draft:
     keys: int
     unpriced: Unpriced
     copied: PreparedForm | str | None
+    profiled: ProfiledBounds | None = None
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -106,27 +108,43 @@ class Drafts:
         protected, keys = release.protected, release.aggregate.keys
         domain = enumerate_keys(keys, protected.relation, self.catalog, self.fields) if keys else None
         listed, groups = domain if domain is not None else (None, None)
-        private, least = bool(keys) and domain is None, min_units(release.aggregate)
+        private = bool(keys) and domain is None
         inputs, leaves = self._inputs(made_first(release.aggregate, listed))
-        contribution = self._contribution(release, groups, settings)
-        primitives = Primitives(protected, contribution, keys, selects_groups=private or least > 1)
-        estimates = self._estimates(release, primitives)
-        drawn = tuple(primitives.added)
-        # Public keys alone are listed without a protected row, and tell of no unit.
-        least = least if drawn or private else 1
-        if domain is not None and release.picks is None and least == 1:
-            contribution = in_any_groups(contribution, drawn, groups, protected, settings)
+
+        def drawn_under(narrower: QuerySettings) -> tuple[Unpriced, tuple[Estimate, ...]]:
+            return self._drawn(release, groups, narrower, private=private, is_wide=is_wide)
+
+        profiled = None
+        if not is_wide:
+            profiled = chosen_bounds(release, groups, self.catalog, settings, lambda each: drawn_under(each)[0])
+        unpriced, estimates = drawn_under(profiled.narrowed(settings) if profiled is not None else settings)
+        drawn, contribution = unpriced.primitives, unpriced.contribution
         bounds = bounds_of(protected.relation)
         fine = any(_is_fine(key, bounds) for key in keys)
-        unpriced = Unpriced(drawn, contribution, private, error_weights(drawn, estimates), least, is_wide)
         bounding = Bounding(protected, keys, drawn, contribution, listed, fine, unpriced.selects)
         # A copy has lost the rows that a wide total is there to count.
         forms = PreparedForms(self.catalog, self.fields, settings)
         copied = None if is_wide else forms.of(release, bounding, unpriced, estimates, leaves, groups)
         schema, policy = self.catalog.schema, self.catalog.policy
         query = printed(rewrite(bounding, leaves), DIALECTS[schema.engine], schema, policy)
-        index = self._index(Draft(query, inputs, len(keys), unpriced, copied))
+        index = self._index(Draft(query, inputs, len(keys), unpriced, copied, profiled))
         return index, unpriced, ReleasedLeaf(release, estimates, private, unpriced.selects)
+
+    def _drawn(
+        self, release: Release, groups: int | None, settings: QuerySettings, *, private: bool, is_wide: bool
+    ) -> tuple[Unpriced, tuple[Estimate, ...]]:
+        """What a release draws noise for under settings, and what is made of its cells."""
+        protected, keys = release.protected, release.aggregate.keys
+        least = min_units(release.aggregate)
+        contribution = self._contribution(release, groups, settings)
+        primitives = Primitives(protected, contribution, keys, selects_groups=private or least > 1)
+        estimates = self._estimates(release, primitives)
+        drawn = tuple(primitives.added)
+        # Public keys alone are listed without a protected row, and tell of no unit.
+        least = least if drawn or private else 1
+        if keys and not private and release.picks is None and least == 1:
+            contribution = in_any_groups(contribution, drawn, groups, protected, settings)
+        return Unpriced(drawn, contribution, private, error_weights(drawn, estimates), least, is_wide), estimates
 
     def _add_wide_totals(self, index: int, unpriced: Unpriced, leaf: ReleasedLeaf) -> None:
         """Bound the wide totals of a release, if its role buys them and bounding may drop some of its rows."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from dpsql.compiler.ir.schema import EngineSchema
 from dpsql.policy import Policy, Role, Table
+from dpsql.policy.profile import Profile
 from dpsql.sqltypes import SqlType
 
 
@@ -69,11 +70,19 @@ SYSTEM_TABLES = {
 
 @dataclass(frozen=True)
 class Catalog:
-    """A policy as one role sees it, with the facts that the engine's schema enforces."""
+    """A policy as one role sees it, with the facts that the engine's schema enforces.
+
+    Attributes:
+        policy: The policy.
+        schema: The facts.
+        role: The role.
+        profile: What the data owner has had released of rows per unit, by which bounds may be chosen; None without.
+    """
 
     policy: Policy
     schema: EngineSchema
     role: Role
+    profile: Profile | None = None
 
     def table(self, name: str) -> Table | None:
         """The table of that policy name, if the role may see it."""

@@ -36,3 +36,8 @@ class QuerySettings:
     wide_totals: bool = True
     calibrate: bool = True
     row_intervals: bool = False
+
+    @property
+    def narrows(self) -> bool:
+        """True where bounds are set that are not the policy's."""
+        return (self.max_rows, self.max_groups, self.max_rows_per_group) != (None, None, None)

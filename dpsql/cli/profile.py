@@ -1,0 +1,93 @@
+"""`dpsql policy profile`: how many rows people have, with noise at the cap's expense; and what bounds drop by it."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from math import sqrt
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dpsql.cli.command import Command
+from dpsql.cli.options import exact_number, ledger_option, opened_ledger, policy_argument
+from dpsql.gateway.system_relations import decimal_text
+from dpsql.gateway.text_table import table_lines
+from dpsql.policy import load_policy
+from dpsql.policy.profile import RowRanks, TableProfile
+
+if TYPE_CHECKING:
+    from dpsql.gateway.profiles import MadeProfile
+
+
+@click.command(cls=Command)
+@policy_argument
+@click.option("--epsilon", metavar="E", required=True, help="What it may cost the cap, all of it together.")
+@ledger_option
+@click.option("--format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def profile(policy: Path, epsilon: str, ledger: str | None, format: str) -> None:
+    """Make a profile: how many rows people have, by which the bounds of each query are chosen.
+
+    The rows of each person are numbered, in all and in each group of each public key, and counted by their number, with
+    differential privacy. That is charged to the cap over all users, and to no user; the charge stands whatever comes of
+    it. The ledger keeps the profile for this data_version. A gateway reads it once it is started again: for each query
+    it then takes the bounds, none wider than the policy's, for which bias and noise together are expected to be least.
+
+    Users are then promised what their budgets say beyond the policy and its profiles; dpsql budget show has the sum.
+
+    Example:
+      dpsql policy profile clinic.toml --epsilon 0.2
+    """
+    from dpsql.backends import open_backend
+    from dpsql.gateway.profiles import make_profile
+
+    price, loaded = exact_number("epsilon", epsilon), load_policy(policy)
+    with closing(open_backend(loaded)) as backend, opened_ledger(ledger, policy) as opened:
+        made = make_profile(loaded, opened, backend, price)
+    if format == "json":
+        click.echo(json.dumps(_json(made), ensure_ascii=False))
+    else:
+        lines = [*_head(loaded.dataset.name, made), *drop_lines(made.profile.tables)]
+        click.echo("\n".join(lines))
+
+
+def _head(dataset: str, made: "MadeProfile") -> Iterator[str]:
+    left = made.cap.remaining
+    yield f'profile {made.profile.id} of "{dataset}", made with differential privacy'
+    yield f"charged to the cap: epsilon {decimal_text(made.cost.epsilon)} ({made.cap.limit.accountant.value})"
+    yield f"left of the cap: epsilon {decimal_text(left.epsilon, 4)}, delta {decimal_text(left.delta)}"
+
+
+def drop_lines(tables: Sequence[TableProfile]) -> Iterator[str]:
+    """Say, table by table, which share of the rows each bound drops."""
+    for table in tables:
+        yield f"\n{table.table}: share of the rows that are dropped if of one unit so many count"
+        names = ("rows of one unit", *map(str, table.bounds), "± (95 %)")
+        rows = [_row(ranks, len(table.bounds)) for ranks in table.ranks]
+        yield from (f"  {line}" for line in table_lines(names, rows, right=range(1, len(names))))
+
+
+def _row(ranks: RowRanks, bounds: int) -> list[str | None]:
+    shares = [_percent(ranks.share_dropped(place)) for place in range(bounds)]
+    return [str(ranks.grouping), *shares, _percent(1.96 * sqrt(ranks.variance) / max(1, sum(ranks.rows)))]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _json(made: "MadeProfile") -> dict[str, object]:
+    """The shape of `dpsql policy profile --format json`."""
+    from dpsql.gateway.explain import cost_json, remaining_json
+
+    tables = [
+        {
+            "table": table.table,
+            "rows_of_one_unit": str(ranks.grouping),
+            "dropped": {str(bound): ranks.share_dropped(place) for place, bound in enumerate(table.bounds)},
+        }
+        for table in made.profile.tables
+        for ranks in table.ranks
+    ]
+    cost, remaining = cost_json(made.cost), remaining_json(made.cap.remaining)
+    return {"profile": made.profile.id, "dropped": tables, "cost": cost, "remaining": remaining}

@@ -1,0 +1,158 @@
+"""profile: how many rows units have, as released with noise at the data owner's command; an input of the compiler.
+
+Number the rows of each unit in each of its groups from 1. Then the rows numbered above c are those that a bound of c
+rows in each group drops, and the rows numbered n are as many as there are units with n rows or more. So the numbers of
+rows by rank are the quantiles of rows per unit, and what each bound drops, in one.
+
+Guarantee: a profile is post-processing of the events in it, which the cap was charged with. Nothing of it is exact.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from dpsql.policy.model import Policy, Table
+from dpsql.privacy.cost import Event
+
+_STEPS = (1, 2, 5)
+
+
+def coarse_bounds(most: int) -> tuple[int, ...]:
+    """Return 1, 2, 5, 10, 20, 50 … below a bound, and the bound."""
+    found: list[int] = []
+    power = 1
+    while power < most:
+        found += [step * power for step in _STEPS if step * power < most]
+        power *= 10
+    return (*found, most)
+
+
+@dataclass(frozen=True, slots=True)
+class RankGroups:
+    """What the rows of a unit are grouped by when they are numbered.
+
+    Attributes:
+        column: A column with a public domain; None where all rows of a unit are numbered together.
+        part: "year" or "month" of a date or timestamp; None for the value itself.
+    """
+
+    column: str | None = None
+    part: str | None = None
+
+    def __str__(self) -> str:
+        if self.column is None:
+            return "in all"
+        return f"in one {self.part} of {self.column}" if self.part is not None else f"in one {self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class RowRanks:
+    """How many rows of a table have which rank among those of their unit in their group.
+
+    Attributes:
+        grouping: The groups.
+        rows: One noisy number for each of the table's bounds, of the rows above the bound before it and not above it;
+            and one of those above all bounds.
+        variance: Of the noise of each.
+        groups: How many public groups there are.
+    """
+
+    grouping: RankGroups
+    rows: tuple[int, ...]
+    variance: Fraction
+    groups: int
+
+    def dropped(self, place: int) -> tuple[Fraction, Fraction]:
+        """Return how many rows the bound at a place drops, no fewer than a wider one, and the variance of that."""
+        beyond = self.rows[place + 1 :]
+        most = max(sum(beyond[wider:]) for wider in range(len(beyond) + 1))
+        return Fraction(most), len(beyond) * self.variance
+
+    def share_dropped(self, place: int) -> float:
+        """Return the share of the rows that the bound at a place drops."""
+        total = max(1, sum(self.rows))
+        return min(1.0, float(self.dropped(place)[0] / total))
+
+
+@dataclass(frozen=True, slots=True)
+class TableProfile:
+    """What is known of one table.
+
+    Attributes:
+        table: Its name.
+        facts: A digest of all that the numbers depend on beside the rows.
+        bounds: The bounds between which ranks are told apart, in rising order.
+        ranks: For rows in all first, then for each public key.
+    """
+
+    table: str
+    facts: str
+    bounds: tuple[int, ...]
+    ranks: tuple[RowRanks, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What the data owner has had released of a dataset.
+
+    Attributes:
+        tables: The tables whose units may have several rows.
+        events: What the cap was charged.
+    """
+
+    tables: tuple[TableProfile, ...]
+    events: tuple[Event, ...]
+
+    @property
+    def id(self) -> str:
+        """Names it: profiles of one name are one profile."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:12]
+
+    def of(self, policy: Policy, table: Table) -> TableProfile | None:
+        """Return what is known of a table as the policy has it now; None where it is another table, unit or version."""
+        facts = table_facts(policy, table)
+        return next((each for each in self.tables if each.facts == facts), None)
+
+    def to_json(self) -> str:
+        """Return the form in which the ledger keeps it."""
+        tables = [[each.table, each.facts, each.bounds, [_said(ranks) for ranks in each.ranks]] for each in self.tables]
+        return json.dumps({"tables": tables, "events": [event.to_json() for event in self.events]}, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Profile":
+        """Read what to_json wrote."""
+        said: Mapping[str, Any] = json.loads(text)
+        tables = (
+            TableProfile(name, facts, tuple(bounds), tuple(_ranks(*each) for each in ranks))
+            for name, facts, bounds, ranks in said["tables"]
+        )
+        return cls(tuple(tables), tuple(map(Event.from_json, said["events"])))
+
+
+def _said(ranks: RowRanks) -> tuple[object, ...]:
+    return ranks.grouping.column, ranks.grouping.part, ranks.rows, str(ranks.variance), ranks.groups
+
+
+def _ranks(column: str | None, part: str | None, rows: list[int], variance: str, groups: int) -> RowRanks:
+    return RowRanks(RankGroups(column, part), tuple(rows), Fraction(variance), groups)
+
+
+def table_facts(policy: Policy, table: Table) -> str:
+    """Return a digest of all that a table's profile depends on beside its rows: version, bounds, way to the unit."""
+    dataset = policy.dataset
+    told = [
+        [dataset.name, dataset.schema, dataset.data_version, dataset.timezone],
+        [table.name, table.rows_per_unit, table.rows_per_group],
+        list(_way(policy, table)),
+    ]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+
+
+def _way(policy: Policy, table: Table | None) -> Iterator[list[object]]:
+    while table is not None:
+        via = table.unit_via
+        yield [table.name, table.unit_key] if via is None else [table.name, via.on]
+        table = policy.table(via.table) if via is not None else None
