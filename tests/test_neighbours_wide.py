@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from dpsql.backends import ExactCells
-from dpsql.compiler.plan.query_plan import PlannedRelease
+from dpsql.compiler.plan.query_plan import CompiledQuery, PlannedRelease
 from dpsql.compiler.scope.settings import QuerySettings
 from tests.engines import Host
 from tests.examples import profile
@@ -38,8 +38,9 @@ def each_substituted(host: Host, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def totals(planned: list[PlannedRelease]) -> list[PlannedRelease]:
-    """Those that may be wide totals: without groups, of units with several rows."""
-    return [each for each in planned if not each.keys and not each.contribution.one_row]
+    """Those that may be totals, without groups, or that tell where units are of whose rows some are left out."""
+    several = [each for each in planned if not each.contribution.one_row]
+    return [each for each in several if not each.keys or any(cell.primitive.sampled for cell in each.primitives)]
 
 
 @profile(8)
@@ -71,10 +72,17 @@ def doubled(side: ExactCells, place: int) -> ExactCells:
     return replace(side, cells=tuple(2 * cell if place == index else cell for index, cell in enumerate(side.cells)))
 
 
+def told(query: CompiledQuery) -> list[int]:
+    """The places of wide totals, of bounded ones, and of releases with cells that tell which units are sampled."""
+    totals = query.wide_totals
+    beside = {each.release for each in totals if each.sampled is not None}
+    return sorted(beside | {place for each in totals for place in (each.wide, each.bounded) if place is not None})
+
+
 def test_a_greedy_unit(each_counting: Survey) -> None:
     """It moves wide totals by no more than is claimed, and by more than half as much: twice the step is too far."""
     queries = [(sql, each_counting.compile(sql)) for sql in CASES]
-    asked = [(sql, query.releases[i]) for sql, query in queries for i in sorted({t.wide for t in query.wide_totals})]
+    asked = [(sql, query.releases[i]) for sql, query in queries for i in told(query)]
     moved = 0
     for (sql, release), left, right in zip(asked, *greedy(each_counting, [each for _, each in asked]), strict=True):
         assert_neighbours(release, left, right)

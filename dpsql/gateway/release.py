@@ -461,14 +461,16 @@ def _span(parts: Sequence[int]) -> Span:
 def _dropped(query: CompiledQuery, released: Sequence[ReleasedCells]) -> Iterator[Dropped]:
     """What the cells of groups lack of their wide totals; nothing where a total may be noise alone.
 
-    The variance of 1 - B/W is (s_B² + (B/W)²·s_W²)/W², to first order.
+    Of private groups, what those lack that are not shown is no part of it. The variance of 1 - B/W is
+    (s_B² + (B/W)²·s_W²)/W², to first order.
     """
     for total in query.wide_totals:
-        cell = released[total.release].cells[total.cell]
+        within = (total.release, total.cell) if total.bounded is None else (total.bounded, total.wide_cell)
+        cell = released[within[0]].cells[within[1]]
         wide = float(released[total.wide].cells[total.wide_cell].sum())  # 0 where it is not shown
-        of_cell = added(query.releases[total.release].primitives[total.cell].noise)
+        of_cell = added(query.releases[within[0]].primitives[within[1]].noise)
         of_wide = added(query.releases[total.wide].primitives[total.wide_cell].noise)
-        if wide <= of_wide.half_width():
+        if not len(cell) or wide <= of_wide.half_width():
             continue
         kept = float(cell.sum()) / wide
         variance = (len(cell) * of_cell.stderr**2 + (kept * of_wide.stderr) ** 2) / wide**2

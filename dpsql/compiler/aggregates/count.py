@@ -33,8 +33,9 @@ class CountEstimate(Estimate):
             return Formula(value)
         found = calibration(self.cell, drawn, prefix)
         if found is not None:
-            raised = f"CAST(round({found.raised}) AS BIGINT)" if drawn.calibrates else value
-            return Formula(raised, found.limits, found.columns)
+            if not drawn.calibrates:
+                return Formula(value, (found.least, found.high), found.columns)
+            return Formula(f"CAST(round({found.raised}) AS BIGINT)", (found.low, found.high), found.columns)
         number, width = f"CAST({value} AS DOUBLE)", f"CAST('{drawn.widths[self.cell]!r}' AS DOUBLE)"
         low = drawn.low(self.cell) if self.cell == drawn.threshold_primitive else f"{number} - {width}"
         return Formula(value, (low, f"{number} + {width}"))
