@@ -72,17 +72,16 @@ def doubled(side: ExactCells, place: int) -> ExactCells:
     return replace(side, cells=tuple(2 * cell if place == index else cell for index, cell in enumerate(side.cells)))
 
 
-def told(query: CompiledQuery) -> list[int]:
-    """The places of wide totals, of bounded ones, and of releases with cells that tell which units are sampled."""
-    totals = query.wide_totals
-    beside = {each.release for each in totals if each.sampled is not None}
-    return sorted(beside | {place for each in totals for place in (each.wide, each.bounded) if place is not None})
+def totals_of(query: CompiledQuery) -> list[int]:
+    """The places of wide totals, and of bounded ones."""
+    places = (place for each in query.wide_totals for place in (each.wide, each.bounded))
+    return sorted({place for place in places if place is not None})
 
 
 def test_a_greedy_unit(each_counting: Survey) -> None:
     """It moves wide totals by no more than is claimed, and by more than half as much: twice the step is too far."""
     queries = [(sql, each_counting.compile(sql)) for sql in CASES]
-    asked = [(sql, query.releases[i]) for sql, query in queries for i in told(query)]
+    asked = [(sql, query.releases[i]) for sql, query in queries for i in totals_of(query)]
     moved = 0
     for (sql, release), left, right in zip(asked, *greedy(each_counting, [each for _, each in asked]), strict=True):
         assert_neighbours(release, left, right)
@@ -92,3 +91,24 @@ def test_a_greedy_unit(each_counting: Survey) -> None:
             with pytest.raises(TooFar):
                 assert_neighbours(release, doubled(left, place), doubled(right, place))
     assert moved > 45, moved
+
+
+def test_a_greedy_unit_that_is_sampled(each_counting: Survey) -> None:
+    """All rows that count of it are counted as those of such a unit, and no more: twice the step is too far."""
+    queries = [each_counting.compile(sql) for sql in CASES]
+    asked = [query.releases[each.release] for query in queries for each in query.wide_totals if each.sampled]
+    moved = 0
+    for release, left, right in zip(asked, *greedy(each_counting, asked), strict=True):
+        assert_neighbours(release, left, right)
+        for place, planned in enumerate(release.primitives):
+            if planned.primitive.sampled and is_too_far(release, doubled(left, place), doubled(right, place)):
+                moved += 1
+    assert moved > 5, (moved, len(asked))
+
+
+def is_too_far(release: PlannedRelease, left: ExactCells, right: ExactCells) -> bool:
+    try:
+        assert_neighbours(release, left, right)
+    except TooFar:
+        return True
+    return False

@@ -2,7 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -26,7 +27,7 @@ from dpsql.gateway.session import Session
 from dpsql.policy import Policy, load_policy
 from dpsql.privacy.cell_mechanism import added
 from dpsql.privacy.cost import Event, loss
-from dpsql.privacy.sensitivity import Adjacency
+from dpsql.privacy.sensitivity import Adjacency, row_sensitivity
 from tests.compiler.plans import Planner
 from tests.conftest import MakeEngine
 from tests.engines import Host
@@ -186,6 +187,39 @@ def test_the_sensitivity_is_that_of_all_small_vectors(adjacency: Adjacency, lowe
     of_sum = max(abs(summed(one) - summed(other)) for one in units for other in others)
     assert of_count == rows
     assert of_sum == (rows * (2 - lower) if adjacency is Adjacency.SUBSTITUTE else rows * max(2, -lower))
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+def test_rows_of_sampled_units_move_as_rows_do(adjacency: Adjacency) -> None:
+    """Brute force: every unit with up to three rows in each of three groups, of which two count in all, one in each."""
+    rows = 2
+    units = list(itertools.product(range(4), repeat=3))
+
+    def kept(unit: Sequence[int]) -> tuple[int, ...]:
+        """The first groups' rows; any choice by the unit's own rows would do."""
+        left, found = rows, []
+        for count in unit:
+            found.append(min(count, 1, left))
+            left -= found[-1]
+        return tuple(found)
+
+    def of_sampled(unit: Sequence[int]) -> tuple[int, ...]:
+        counted = kept(unit)
+        return counted if sum(unit) > sum(counted) else (0,) * len(counted)
+
+    def norms(cell: Callable[[Sequence[int]], tuple[int, ...]]) -> tuple[int, int, int]:
+        others = units if adjacency is Adjacency.SUBSTITUTE else [(0, 0, 0)]
+        moves = [[a - b for a, b in zip(cell(x), cell(y), strict=True)] for x in units for y in others]
+        return (
+            max(sum(map(bool, move)) for move in moves),
+            max(sum(map(abs, move)) for move in moves),
+            max(sum(each**2 for each in move) for move in moves),
+        )
+
+    found, claimed = norms(of_sampled), norms(kept)
+    assert all(mine <= theirs for mine, theirs in zip(found, claimed, strict=True)) and max(found) > 0
+    noised = row_sensitivity(adjacency, l0=3, rows=rows, per_cell=1, lower=0, upper=1, grouped=True)
+    assert claimed[1] <= noised.l1 and claimed[2] <= noised.l2_squared
 
 
 @pytest.mark.parametrize("adjacency", ["add_remove", "substitute"])
@@ -355,12 +389,15 @@ def test_the_notice_begins_with_what_is_dropped(many: Policy, make_engine: MakeE
 def test_the_notice_names_the_bound(many: Policy, make_engine: MakeEngine) -> None:
     session = Session(make_engine(many), "ana")
     for sql, lever in (
-        ("SELECT COUNT(*) FROM orders", "of the rows are dropped by max_rows = 2; price"),
+        ("SELECT COUNT(*) FROM orders", "of the rows are dropped by max_rows = 2; counts are raised by it; price"),
         ("SELECT SUM(price) FROM orders", "of the sum are dropped by max_rows = 2; price"),
+        (BY_KIND, "of the rows are dropped by max_rows = 2; counts are raised by it; price"),
+        ("SET dpsql.calibrate = off", ""),
         (BY_KIND, "of the rows are dropped by max_rows = 2; price"),
+        ("SELECT AVG(price) FROM orders", "of the rows are dropped by max_rows = 2; price"),
         ("SET dpsql.max_groups = 1", ""),
         (BY_KIND, "of the rows are dropped by max_groups = 1 and max_rows_per_group = 2; price"),
-        ("SELECT note, COUNT(*) FROM orders GROUP BY note", " or are in groups that are not shown; price"),
+        ("SELECT note, COUNT(*) FROM orders GROUP BY note", "by max_groups = 1 and max_rows_per_group = 2; price"),
     ):
         (statement,) = session.parse(sql)
         result = session.execute(statement)
@@ -368,7 +405,7 @@ def test_the_notice_names_the_bound(many: Policy, make_engine: MakeEngine) -> No
     explained = session.explain(statement)
     told = bounding_notice(explained.query)
     assert told is not None and "dropped" not in told and explanation_json(explained)["bounding"] == told
-    assert dropped_text(explained.query, ()) is None
+    assert dropped_text(explained.query, (), calibrated=True) is None
 
 
 @pytest.mark.usefixtures("no_noise")
@@ -430,6 +467,31 @@ def test_nothing_is_told_where_the_total_may_be_noise(policy: Policy, make_engin
     (statement,) = session.parse("SELECT COUNT(*) FROM orders")
     answer = session.execute(statement).answer
     assert answer is not None and answer.rows.dropped == ()
+
+
+@pytest.mark.usefixtures("no_noise")
+def test_the_notice_says_what_noise_hides(policy: Policy, make_engine: MakeEngine) -> None:
+    """The policy has 14 orders of which 8 count, and noise is larger than both; 100 times the price tells."""
+    session = Session(make_engine(policy), "ana")
+    hidden = "are dropped by max_rows = 2, for which intervals do not allow; price"
+    for sql, begins, holds in (
+        ("SET dpsql.epsilon = 5", "", ""),
+        ("SELECT COUNT(*) FROM orders", "at most ", hidden),
+        ("SET dpsql.epsilon = 500", "", ""),
+        ("SELECT COUNT(*) FROM orders", "about 4", "of the rows are dropped by max_rows = 2; counts"),
+    ):
+        (statement,) = session.parse(sql)
+        for notice in session.execute(statement).notices:
+            assert notice.message.startswith(begins) and holds in notice.message, notice.message
+
+
+def test_an_empty_answer_of_private_groups_says_why(policy: Policy, make_engine: MakeEngine) -> None:
+    session = Session(make_engine(policy), "ana")
+    (statement,) = session.parse("SELECT note, COUNT(*) FROM orders GROUP BY note")
+    result = session.execute(statement)
+    told = r"no group is left: one of \d+ units is shown about every second time; "
+    assert result.rows == () or list(result.rows) == []
+    assert re.match(told, result.notices[0].message), result.notices[0].message
 
 
 # The law of the ratio

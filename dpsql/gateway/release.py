@@ -7,6 +7,7 @@ Rule 3: post-processing runs in an engine that holds no data and reaches none.
 
 import base64
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -92,19 +93,29 @@ class Dropped:
     Attributes:
         release: The release, by its place in the plan.
         cell: The cell, by its place in the release.
-        share: The part of the total that bounds drop, or that lies in groups that are not shown.
+        share: The part of the total that bounds drop.
         margin: Half the width of its 95 % interval.
+        announced: Half the width of a cell's interval, over the mean of the cells.
     """
 
     release: int
     cell: int
     share: float
     margin: float
+    announced: float
 
     @property
     def is_material(self) -> bool:
-        """True where more is dropped than noise alone makes of nothing."""
-        return self.share > self.margin
+        """True where W/B - 1 is more than noise alone makes of nothing, as where counts are raised.
+
+        W/B is 1/(1 - share), so that its margin is that of the share times its square.
+        """
+        return self.share * (1 - self.share) > self.margin
+
+    @property
+    def is_hidden(self) -> bool:
+        """True where noise hides whether more is dropped than an interval allows for."""
+        return not self.is_material and self.share + self.margin > self.announced
 
 
 @dataclass(frozen=True)
@@ -473,8 +484,12 @@ def _dropped(query: CompiledQuery, released: Sequence[ReleasedCells]) -> Iterato
         if not len(cell) or wide <= of_wide.half_width():
             continue
         kept = float(cell.sum()) / wide
+        own = query.releases[total.release].primitives[total.cell].noise
+        shown = released[total.release].cells[total.cell]
+        mean = abs(float(shown.mean())) if len(shown) else 0.0
+        announced = added(own).half_width() / mean if mean else math.inf
         variance = (len(cell) * of_cell.stderr**2 + (kept * of_wide.stderr) ** 2) / wide**2
-        yield Dropped(total.release, total.cell, min(max(1 - kept, 0.0), 1.0), 1.96 * variance**0.5)
+        yield Dropped(total.release, total.cell, min(max(1 - kept, 0.0), 1.0), 1.96 * variance**0.5, announced)
 
 
 def _released_tables(releases: Sequence[ReleasedCells]) -> dict[str, dict[str, NDArray[Any]]]:

@@ -166,6 +166,8 @@ class Estimate(ABC):
 
     kind: ClassVar[str] = "a statistic"
     """What the value is, in words."""
+    is_raised: ClassVar[bool] = False
+    """True where it is raised by what bounds drop, if a wide total tells it."""
     has_constant_error: ClassVar[bool] = True
     """True where the plan alone tells the error; else it depends on other released cells."""
 

@@ -19,6 +19,7 @@ class CountEstimate(Estimate):
     """A cell, unchanged."""
 
     kind: ClassVar[str] = "a count"
+    is_raised: ClassVar[bool] = True
     cell: int
 
     @property
