@@ -471,13 +471,13 @@ def test_nothing_is_told_where_the_total_may_be_noise(policy: Policy, make_engin
 
 @pytest.mark.usefixtures("no_noise")
 def test_the_notice_says_what_noise_hides(policy: Policy, make_engine: MakeEngine) -> None:
-    """The policy has 14 orders of which 8 count, and noise is larger than both; 100 times the price tells."""
+    """The policy has 14 orders of which 8 count, and noise is larger than both; 20 times the price tells."""
     session = Session(make_engine(policy), "ana")
     hidden = "are dropped by max_rows = 2, for which intervals do not allow; price"
     for sql, begins, holds in (
         ("SET dpsql.epsilon = 5", "", ""),
         ("SELECT COUNT(*) FROM orders", "at most ", hidden),
-        ("SET dpsql.epsilon = 500", "", ""),
+        ("SET dpsql.epsilon = 100", "", ""),
         ("SELECT COUNT(*) FROM orders", "about 4", "of the rows are dropped by max_rows = 2; counts"),
     ):
         (statement,) = session.parse(sql)
