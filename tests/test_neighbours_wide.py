@@ -73,8 +73,10 @@ def doubled(side: ExactCells, place: int) -> ExactCells:
 
 
 def totals_of(query: CompiledQuery) -> list[int]:
-    """The places of wide totals, and of bounded ones."""
-    places = (place for each in query.wide_totals for place in (each.wide, each.bounded))
+    """The places of wide totals of rows, and of bounded ones: the greedy unit is in few groups."""
+    cells = (query.releases[each.release].primitives[each.cell] for each in query.wide_totals)
+    of_rows = [each for each, cell in zip(query.wide_totals, cells, strict=True) if not cell.primitive.counts_units]
+    places = (place for each in of_rows for place in (each.wide, each.bounded))
     return sorted({place for place in places if place is not None})
 
 

@@ -474,7 +474,7 @@ def test_nothing_is_told_where_the_total_may_be_noise(policy: Policy, make_engin
 
 @pytest.mark.usefixtures("no_noise")
 def test_the_notice_says_what_noise_hides(policy: Policy, make_engine: MakeEngine) -> None:
-    """The policy has 14 orders in its wide total, of which 7 count, and noise is larger than both; 20 times the price tells."""
+    """Of 14 orders in the wide total 7 count, and noise is larger than both; 20 times the price tells."""
     session = Session(make_engine(policy), "ana")
     hidden = "are dropped by max_rows = 2, for which intervals do not allow; price"
     for sql, begins, holds in (
