@@ -256,7 +256,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Whether announced intervals hold.")
     parser.add_argument("--draws", type=int, default=200, help="of the noise of each question; default: %(default)s")
     parser.add_argument("--only", choices=[each.name for each in DATA_SETS], help="one data set")
-    parser.add_argument("--wide-share", metavar="SHARE", help="of each price for wide totals, or 0; default: the policy's")
+    parser.add_argument(
+        "--wide-share", metavar="SHARE", help="of each price for wide totals, or 0; default: the policy's"
+    )
     parser.add_argument("--questions", action="store_true", help="print a row for each question, too")
     given = parser.parse_args()
     measured: list[Measured] = []
