@@ -73,11 +73,10 @@ def doubled(side: ExactCells, place: int) -> ExactCells:
 
 
 def totals_of(query: CompiledQuery) -> list[int]:
-    """The places of wide totals of rows, and of bounded ones: the greedy unit is in few groups."""
+    """The places of wide totals of rows: of those of units, and of bounded ones, it may have fewer than half."""
     cells = (query.releases[each.release].primitives[each.cell] for each in query.wide_totals)
     of_rows = [each for each, cell in zip(query.wide_totals, cells, strict=True) if not cell.primitive.counts_units]
-    places = (place for each in of_rows for place in (each.wide, each.bounded))
-    return sorted({place for place in places if place is not None})
+    return sorted({each.wide for each in of_rows})
 
 
 def test_a_greedy_unit(each_counting: Survey) -> None:

@@ -104,7 +104,7 @@ class TotalCell:
 
 
 @dataclass(frozen=True)
-class Totals:
+class CellTotals:
     """What tells how much bounds drop of a cell.
 
     Attributes:
@@ -136,7 +136,7 @@ class Drawn:
     noises: tuple[CellMechanism, ...]
     threshold_primitive: int | None
     cutoff: int
-    totals: Mapping[int, Totals] = field(default_factory=dict)
+    totals: Mapping[int, CellTotals] = field(default_factory=dict)
     calibrates: bool = False
     least: int = 1
 

@@ -91,7 +91,7 @@ def sampled_of(primitive: Primitive) -> Primitive:
 
 
 @dataclass(frozen=True)
-class Totals:
+class WideTotals:
     """Makes the totals of the cells of one release.
 
     Attributes:

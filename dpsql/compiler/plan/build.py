@@ -6,7 +6,7 @@ Rule: above the boundary everything is post-processing, run on released cells an
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpsql.compiler.aggregates.base import ColumnError, Drawn, TotalCell, Totals
+from dpsql.compiler.aggregates.base import CellTotals, ColumnError, Drawn, TotalCell
 from dpsql.compiler.aggregates.provenance import origins
 from dpsql.compiler.aggregates.release_leaf import text_leaf
 from dpsql.compiler.canonical.releases import Canonical
@@ -111,12 +111,12 @@ def _drawn(index: int, releases: Sequence[PlannedRelease], wide: Sequence[WideTo
     return Drawn(noises, planned.threshold_primitive, cutoff, totals, settings.calibrate, planned.min_units)
 
 
-def _totals(total: WideTotal, releases: Sequence[PlannedRelease]) -> Totals:
+def _totals(total: WideTotal, releases: Sequence[PlannedRelease]) -> CellTotals:
     def read(release: int) -> TotalCell:
         return TotalCell(f"r{release}", total.wide_cell, releases[release].primitives[total.wide_cell].noise)
 
     bounded = read(total.bounded) if total.bounded is not None else None
-    return Totals(read(total.wide), bounded, total.sampled, not releases[total.release].contribution.grouped)
+    return CellTotals(read(total.wide), bounded, total.sampled, not releases[total.release].contribution.grouped)
 
 
 def _outgoing(name: str, sql_type: SqlType) -> str:

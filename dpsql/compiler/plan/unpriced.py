@@ -11,7 +11,7 @@ from dpsql.compiler.aggregates.base import Estimate, Primitives, error_weights
 from dpsql.compiler.aggregates.randomized_response import Responses
 from dpsql.compiler.aggregates.release_leaf import ReleasedLeaf, input_leaf, text_leaf, to_text
 from dpsql.compiler.aggregates.top_k import picked
-from dpsql.compiler.aggregates.wide_totals import WIDTH, Totals, sampled, sampled_of, totalled
+from dpsql.compiler.aggregates.wide_totals import WIDTH, WideTotals, sampled, sampled_of, totalled
 from dpsql.compiler.bounding.printer import printed
 from dpsql.compiler.bounding.rewrite import Bounding, rewrite
 from dpsql.compiler.bounding.steps import PrintedQuery
@@ -149,7 +149,7 @@ class Drafts:
 
     def _add_totals_of(self, index: int, cells: tuple[int, ...], unpriced: Unpriced, release: Release) -> None:
         chosen = [unpriced.primitives[cell] for cell in cells]
-        totals = Totals(release, self.settings, self.catalog, self.fields)
+        totals = WideTotals(release, self.settings, self.catalog, self.fields)
         unbounded = replace(self.settings, max_rows=None, max_groups=None, max_rows_per_group=None)
         widths = (WIDTH, 1) if unpriced.selects and release.aggregate.keys else (WIDTH,)
         made = [totals.of(chosen, unpriced.contribution, width) for width in widths]
