@@ -111,7 +111,8 @@ def measure(data_set: DataSet, folder: Path, draws: int, wide_share: str | None)
     data_set.load(file)
     text, path = data_set.policy.read_text(encoding="utf-8"), folder / f"{data_set.name}.toml"
     if wide_share is not None:
-        text = re.sub(r"^query = \{(.*?) \}", rf"query = {{\1, wide_share = {wide_share} }}", text, flags=re.MULTILINE)
+        share = f", wide_share = {wide_share}" if float(wide_share) else ""
+        text = re.sub(r"^(query = \{.*?)(, wide_share = [\d.]+)? \}", rf"\1{share} }}", text, flags=re.MULTILINE)
     path.write_text(text, encoding="utf-8")
     policy = load_policy(path)
     plain = folder / f"{data_set.name}-truth.duckdb"
@@ -255,7 +256,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Whether announced intervals hold.")
     parser.add_argument("--draws", type=int, default=200, help="of the noise of each question; default: %(default)s")
     parser.add_argument("--only", choices=[each.name for each in DATA_SETS], help="one data set")
-    parser.add_argument("--wide-share", metavar="SHARE", help="of each price for wide totals; default: the policy's")
+    parser.add_argument(
+        "--wide-share", metavar="SHARE", help="of each price for wide totals, or 0; default: the policy's"
+    )
     parser.add_argument("--questions", action="store_true", help="print a row for each question, too")
     given = parser.parse_args()
     measured: list[Measured] = []

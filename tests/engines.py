@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 import duckdb
 
 from tests.copies import copied
-from tests.postgres import ROOT, Server, served_clinic, url_of
+from tests.postgres import Server, clinic_policy_text, served_clinic, url_of
 from tests.strategies.elephant import open_elephant
 from tests.strategies.keys import DuckDBPlace, Place, postgres_place
 from tests.strategies.world import Survey, open_survey
@@ -31,7 +31,7 @@ class Host(Protocol):
         ...
 
     def clinic(self, file: Path, folder: Path) -> AbstractContextManager[Path]:
-        """The demo clinic of a DuckDB file; gives the policy that serves it."""
+        """The demo clinic of a DuckDB file, without wide totals; gives the policy that serves it."""
         ...
 
     def survey(self, folder: Path, adjacency: str, *, prepared: bool = False) -> AbstractContextManager[Survey]:
@@ -68,7 +68,9 @@ class DuckDBHost:
     @contextmanager
     def clinic(self, file: Path, folder: Path) -> Iterator[Path]:
         shutil.copy(file, folder / "clinic.duckdb")
-        yield Path(shutil.copy(ROOT / "dpsql" / "cli" / "clinic.toml", folder))
+        policy = folder / "clinic.toml"
+        policy.write_text(clinic_policy_text(), encoding="utf-8")
+        yield policy
 
     @contextmanager
     def survey(self, folder: Path, adjacency: str, *, prepared: bool = False) -> Iterator[Survey]:

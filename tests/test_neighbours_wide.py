@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from dpsql.backends import ExactCells
-from dpsql.compiler.plan.query_plan import PlannedRelease
+from dpsql.compiler.plan.query_plan import CompiledQuery, PlannedRelease
 from dpsql.compiler.scope.settings import QuerySettings
 from tests.engines import Host
 from tests.examples import profile
@@ -38,8 +38,9 @@ def each_substituted(host: Host, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def totals(planned: list[PlannedRelease]) -> list[PlannedRelease]:
-    """Those that may be wide totals: without groups, of units with several rows."""
-    return [each for each in planned if not each.keys and not each.contribution.one_row]
+    """Those that may be totals, without groups, or that tell where units are of whose rows some are left out."""
+    several = [each for each in planned if not each.contribution.one_row]
+    return [each for each in several if not each.keys or any(cell.primitive.sampled for cell in each.primitives)]
 
 
 @profile(8)
@@ -71,10 +72,17 @@ def doubled(side: ExactCells, place: int) -> ExactCells:
     return replace(side, cells=tuple(2 * cell if place == index else cell for index, cell in enumerate(side.cells)))
 
 
+def totals_of(query: CompiledQuery) -> list[int]:
+    """The places of wide totals of rows: of those of units, and of bounded ones, it may have fewer than half."""
+    cells = (query.releases[each.release].primitives[each.cell] for each in query.wide_totals)
+    of_rows = [each for each, cell in zip(query.wide_totals, cells, strict=True) if not cell.primitive.counts_units]
+    return sorted({each.wide for each in of_rows})
+
+
 def test_a_greedy_unit(each_counting: Survey) -> None:
     """It moves wide totals by no more than is claimed, and by more than half as much: twice the step is too far."""
     queries = [(sql, each_counting.compile(sql)) for sql in CASES]
-    asked = [(sql, query.releases[i]) for sql, query in queries for i in sorted({t.wide for t in query.wide_totals})]
+    asked = [(sql, query.releases[i]) for sql, query in queries for i in totals_of(query)]
     moved = 0
     for (sql, release), left, right in zip(asked, *greedy(each_counting, [each for _, each in asked]), strict=True):
         assert_neighbours(release, left, right)
@@ -84,3 +92,24 @@ def test_a_greedy_unit(each_counting: Survey) -> None:
             with pytest.raises(TooFar):
                 assert_neighbours(release, doubled(left, place), doubled(right, place))
     assert moved > 45, moved
+
+
+def test_a_greedy_unit_that_is_sampled(each_counting: Survey) -> None:
+    """All rows that count of it are counted as those of such a unit, and no more: twice the step is too far."""
+    queries = [each_counting.compile(sql) for sql in CASES]
+    asked = [query.releases[each.release] for query in queries for each in query.wide_totals if each.sampled]
+    moved = 0
+    for release, left, right in zip(asked, *greedy(each_counting, asked), strict=True):
+        assert_neighbours(release, left, right)
+        for place, planned in enumerate(release.primitives):
+            if planned.primitive.sampled and is_too_far(release, doubled(left, place), doubled(right, place)):
+                moved += 1
+    assert moved > 5, (moved, len(asked))
+
+
+def is_too_far(release: PlannedRelease, left: ExactCells, right: ExactCells) -> bool:
+    try:
+        assert_neighbours(release, left, right)
+    except TooFar:
+        return True
+    return False

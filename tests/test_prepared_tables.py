@@ -175,7 +175,8 @@ def test_a_copy_is_read_where_it_makes_nothing_less_exact(limited: Planner) -> N
     assert total.contribution.copied
     assert (
         total.form == 'from the prepared table of "visits", with the values of "cost" on their grid: '
-        "the error is 1 times that without it, and max_error_ratio is 1; its sums lack the rows that the prepared table left out"
+        "the error is 1 times that without it, and max_error_ratio is 1; its sums lack the rows that the prepared "
+        "table left out"
     )
     assert not grouped.contribution.copied
     assert (

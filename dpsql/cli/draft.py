@@ -30,7 +30,8 @@ budget = {{ epsilon = 20, delta = 1e-6 }}    # TODO: the cap over all users toge
 
 [roles.analyst]
 budget = {{ epsilon = 5, delta = 1e-6 }}     # TODO: what one analyst may learn
-query = {{ epsilon = 0.1, delta = 1e-9, max_epsilon = 1 }}
+# wide_share: the part of each price that tells how many rows bounds drop; leave it out if max_rows drops none.
+query = {{ epsilon = 0.1, delta = 1e-9, max_epsilon = 1, wide_share = 0.1 }}
 """
 _UNIT = """\
 # TODO: whose row is it? One of:

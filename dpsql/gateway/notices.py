@@ -50,12 +50,13 @@ def choice_texts(columns: Sequence[OutputColumn]) -> list[str]:
     return texts
 
 
-def answer_notice(answer: Answer, pursuit: Pursuit | None = None) -> str | None:
+def answer_notice(answer: Answer, pursuit: Pursuit | None = None, *, calibrated: bool) -> str | None:
     """What makes an answer worse than it looks, then its price, what is left and how exact it is; None without one.
 
     Args:
         answer: The answer.
         pursuit: The rounds it is the last of, if there was a target.
+        calibrated: Whether counts are raised by what bounds drop.
     """
     paid = charge_text(answer)
     if paid is None:
@@ -66,8 +67,9 @@ def answer_notice(answer: Answer, pursuit: Pursuit | None = None) -> str | None:
     untold = [name for name in means if name not in told]
     target = [] if pursuit is None else [target_text(pursuit)]
     missed = pursuit is not None and pursuit.failure is not None
-    lacks = dropped_text(answer.query, answer.rows.dropped)
-    parts = [*(target if missed else []), *([] if lacks is None else [lacks]), *_caveats(answer.query), paid]
+    first = [empty_text(answer), dropped_text(answer.query, answer.rows.dropped, calibrated=calibrated)]
+    lacks = [text for text in first if text is not None]
+    parts = [*(target if missed else []), *lacks, *_caveats(answer.query), paid]
     if margins:
         parts.append(f"{', '.join(map(_margin_text, margins))} (95 %{'' if drops else ' of noise'})")
     parts += inexact_texts(margins)
@@ -91,6 +93,14 @@ def inexact_texts(margins: Sequence[ColumnMargin]) -> list[str]:
         for margin in margins
         if margin.inexact and margin.least < margin.greatest
     ]
+
+
+def empty_text(answer: Answer) -> str | None:
+    """Why an answer of groups that are selected has no row; None where it has one, or all groups are shown."""
+    sizes = [size for planned in answer.query.releases if (size := planned.smallest_likely) is not None]
+    if answer.rows.rows or not sizes:
+        return None
+    return f"no group is left: one of {max(sizes)} units is shown about every second time"
 
 
 def target_text(pursuit: Pursuit) -> str:
@@ -124,20 +134,40 @@ def bounding_notice(query: CompiledQuery, dropped: Sequence[Dropped] = ()) -> st
     return "; ".join(told) or None
 
 
-def dropped_text(query: CompiledQuery, dropped: Sequence[Dropped]) -> str | None:
-    """What an answer lacks, if more than noise makes of nothing, and which bound decides it; None where nothing."""
+def dropped_text(query: CompiledQuery, dropped: Sequence[Dropped], *, calibrated: bool) -> str | None:
+    """How much bounds drop, or may drop where noise hides it, and which bound decides it; None where that is small.
+
+    Args:
+        query: The query.
+        dropped: What wide totals tell.
+        calibrated: Whether counts are raised by it.
+    """
     worst = max((each for each in dropped if each.is_material), key=lambda each: each.share, default=None)
-    if worst is None:
+    if worst is not None:
+        what, lever = _dropped_by(query, worst)
+        counts = any(column.error is not None and column.error.estimate.is_raised for column in query.columns)
+        raised = "; counts are raised by it" if calibrated and counts else ""
+        return f"about {_share_text(worst)} of the {what} are dropped by {lever}{raised}"
+    most = max((each for each in dropped if each.is_hidden), key=lambda each: each.share + each.margin, default=None)
+    if most is None:
         return None
+    what, lever = _dropped_by(query, most)
+    at_most = f"{100 * (most.share + most.margin):.2g} %"
+    return f"at most {at_most} of the {what} are dropped by {lever}, for which intervals do not allow"
+
+
+def _dropped_by(query: CompiledQuery, worst: Dropped) -> tuple[str, str]:
+    """What is dropped, and the bound that drops it."""
     planned = query.releases[worst.release]
     bounds, primitive = planned.contribution, planned.primitives[worst.cell].primitive
+    if primitive.counts_units:
+        return "groups of units", f"max_groups = {bounds.groups_per_unit}"
     what = "rows" if primitive.grid is None else "sum"
-    where = " or are in groups that are not shown" if planned.selection is not None else ""
     if bounds.grouped and bounds.rows_per_unit is None and not bounds.copied and not bounds.one_group:
         lever = f"max_groups = {bounds.groups_per_unit} and max_rows_per_group = {bounds.rows_per_group}"
     else:
         lever = f"max_rows = {bounds.rows_per_unit or bounds.rows_per_group}"
-    return f"about {_share_text(worst)} of the {what} are dropped by {lever}{where}"
+    return what, lever
 
 
 def _caveats(query: CompiledQuery) -> list[str]:

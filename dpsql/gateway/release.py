@@ -7,6 +7,7 @@ Rule 3: post-processing runs in an engine that holds no data and reaches none.
 
 import base64
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -92,19 +93,29 @@ class Dropped:
     Attributes:
         release: The release, by its place in the plan.
         cell: The cell, by its place in the release.
-        share: The part of the total that bounds drop, or that lies in groups that are not shown.
+        share: The part of the total that bounds drop.
         margin: Half the width of its 95 % interval.
+        announced: Half the width of a cell's interval, over the mean of the cells.
     """
 
     release: int
     cell: int
     share: float
     margin: float
+    announced: float
 
     @property
     def is_material(self) -> bool:
-        """True where more is dropped than noise alone makes of nothing."""
-        return self.share > self.margin
+        """True where W/B - 1 is more than noise alone makes of nothing, as where counts are raised.
+
+        W/B is 1/(1 - share), so that its margin is that of the share times its square.
+        """
+        return self.share * (1 - self.share) > self.margin
+
+    @property
+    def is_hidden(self) -> bool:
+        """True where noise hides whether more is dropped than an interval allows for."""
+        return not self.is_material and self.share + self.margin > self.announced
 
 
 @dataclass(frozen=True)
@@ -461,18 +472,24 @@ def _span(parts: Sequence[int]) -> Span:
 def _dropped(query: CompiledQuery, released: Sequence[ReleasedCells]) -> Iterator[Dropped]:
     """What the cells of groups lack of their wide totals; nothing where a total may be noise alone.
 
-    The variance of 1 - B/W is (s_B² + (B/W)²·s_W²)/W², to first order.
+    Of private groups, what those lack that are not shown is no part of it. The variance of 1 - B/W is
+    (s_B² + (B/W)²·s_W²)/W², to first order.
     """
     for total in query.wide_totals:
-        cell = released[total.release].cells[total.cell]
+        within = (total.release, total.cell) if total.bounded is None else (total.bounded, total.wide_cell)
+        cell = released[within[0]].cells[within[1]]
         wide = float(released[total.wide].cells[total.wide_cell].sum())  # 0 where it is not shown
-        of_cell = added(query.releases[total.release].primitives[total.cell].noise)
+        of_cell = added(query.releases[within[0]].primitives[within[1]].noise)
         of_wide = added(query.releases[total.wide].primitives[total.wide_cell].noise)
-        if wide <= of_wide.half_width():
+        if not len(cell) or wide <= of_wide.half_width():
             continue
         kept = float(cell.sum()) / wide
+        own = query.releases[total.release].primitives[total.cell].noise
+        shown = released[total.release].cells[total.cell]
+        mean = abs(float(shown.mean())) if len(shown) else 0.0
+        announced = added(own).half_width() / mean if mean else math.inf
         variance = (len(cell) * of_cell.stderr**2 + (kept * of_wide.stderr) ** 2) / wide**2
-        yield Dropped(total.release, total.cell, min(max(1 - kept, 0.0), 1.0), 1.96 * variance**0.5)
+        yield Dropped(total.release, total.cell, min(max(1 - kept, 0.0), 1.0), 1.96 * variance**0.5, announced)
 
 
 def _released_tables(releases: Sequence[ReleasedCells]) -> dict[str, dict[str, NDArray[Any]]]:

@@ -490,7 +490,7 @@ class Session:
             # Nothing switches this off: the answer is less exact than was asked.
             yield _warning(target_text(pursuit), "01000", pursuit.failure)
         if self._settings.is_on("dpsql.notices"):
-            message = answer_notice(answer, pursuit)
+            message = answer_notice(answer, pursuit, calibrated=self._settings.is_on("dpsql.calibrate"))
             if message is not None:
                 yield Notice(message, detail=bounding_notice(answer.query, answer.rows.dropped))
 

@@ -224,6 +224,7 @@ def test_private_groups_and_ranks_come_in_blocks(
         release(sql, keys=1),
         primitives=tuple(PlannedPrimitive(primitive, None) for primitive in primitives),  # type: ignore[arg-type]
         private_keys=True,
+        contribution=Contribution(grouped=True, groups_per_unit=1, rows_per_group=1, one_row=True),
     )
     read: list[int] = []
     run = postgres._run

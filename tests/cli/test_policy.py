@@ -211,7 +211,7 @@ def test_show_tells_what_is_set(run: Run, policy: Path) -> None:
     for line in ("max_error_ratio = 1.5", 'memory = "8GB"', "threads = 4", 'preview = "synthetic"'):
         assert f"\n# {line} " in text
         text = text.replace(f"# {line} ", f"{line} ")
-    policy.write_text(text.replace("max_epsilon = 1.0 }", "max_epsilon = 1.0, wide_share = 0.05 }"))
+    policy.write_text(text.replace("wide_share = 0.1", "wide_share = 0.05"))
     shown = run("policy", "show", policy).stdout
     assert "\nreply_quantum 0 ms, preview synthetic, max_error_ratio 1.5, memory 8000 MB, threads 4\n" in shown
     assert "auto noise; 0.05 of it for wide totals\n" in shown

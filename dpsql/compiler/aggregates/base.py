@@ -95,12 +95,29 @@ class Formula:
 
 
 @dataclass(frozen=True)
-class WideCell:
-    """Where post-processing reads the wide total of a cell, and its noise."""
+class TotalCell:
+    """Where post-processing reads a total of a cell over all groups, and its noise."""
 
     table: str
     cell: int
     noise: CellMechanism
+
+
+@dataclass(frozen=True)
+class CellTotals:
+    """What tells how much bounds drop of a cell.
+
+    Attributes:
+        wide: Its wide total.
+        bounded: The total of what bounds keep, where it is not the sum of the groups.
+        sampled: The cell that counts, in each group, the rows of units of whose rows some are left out.
+        ungrouped: True where the cell is a total itself.
+    """
+
+    wide: TotalCell
+    bounded: TotalCell | None
+    sampled: int | None
+    ungrouped: bool
 
 
 @dataclass(frozen=True)
@@ -111,15 +128,15 @@ class Drawn:
         noises: The noise of each cell.
         threshold_primitive: The cell that is compared with a threshold, if one is.
         cutoff: The threshold.
+        totals: The wide totals of cells, and what else tells how much bounds drop of them.
+        calibrates: Whether counts are raised by what bounds drop.
         least: A group that is shown has so many units at least.
-        wide: The wide totals of cells over public groups, or over all rows.
-        calibrates: Whether counts of groups are raised by the share of rows that bounding drops.
     """
 
     noises: tuple[CellMechanism, ...]
     threshold_primitive: int | None
     cutoff: int
-    wide: Mapping[int, WideCell] = field(default_factory=dict)
+    totals: Mapping[int, CellTotals] = field(default_factory=dict)
     calibrates: bool = False
     least: int = 1
 
@@ -149,6 +166,8 @@ class Estimate(ABC):
 
     kind: ClassVar[str] = "a statistic"
     """What the value is, in words."""
+    is_raised: ClassVar[bool] = False
+    """True where it is raised by what bounds drop, if a wide total tells it."""
     has_constant_error: ClassVar[bool] = True
     """True where the plan alone tells the error; else it depends on other released cells."""
 

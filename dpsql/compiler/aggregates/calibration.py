@@ -1,26 +1,57 @@
-"""calibration: counts raised by the share of rows that bounding drops, and intervals that allow for what it drops.
+"""calibration: counts raised by what bounding drops, and intervals that allow for what it may drop otherwise.
 
-Let X be a released cell, B the sum of X over all n groups, W the wide total, and s², s_W² the variances of the noise of
-X and W. Then W/B is how many rows there are for each that is counted, with variance v = (s_W² + (W/B)²·n·s²)/B². It is
-used only where B > 5·√n·s and W/B - 1 > 1.96·√v, and then shrunk: r = 1 + (1 - v/(W/B - 1)²)·(W/B - 1). Where W is too
+Let X be a released cell, B its total over all groups, W the wide total, and s², s_B², s_W² the variances of their
+noise. Then W/B is how many rows there are for each that is counted, with variance v = (s_W² + (W/B)²·s_B²)/B². It is
+used only where B > 5·s_B and W/B - 1 > 1.96·√v, and then shrunk: r = 1 + (1 - v/(W/B - 1)²)·(W/B - 1). Where W is too
 noisy to tell, or nothing is dropped, r is 1 and nothing is changed.
 
+Rows are dropped of units that have many. Y counts, in each group, the rows of such units. With h = ΣY/ΣX, a group's own
+part of what is dropped is u = (r - 1)·(Y/h - X), with variance ν = (r - 1)²·(s_Y²/h² + s²). It is taken for a normal
+number with the variance τ²·X², where τ² = (mean of u² - ν)/(mean of X²); so λ·u is believed of it, with
+λ = τ²X²/(τ²X² + ν). The calibrated count is C = r·X + λ·u.
+
 Guarantee: all of it is post-processing of released cells.
-Assumes: rows that bounding drops are spread over groups as those that count are; how far they may be otherwise is what
-    an interval allows for, |r·X - X|. Nothing else is known of a group whose rows are those of few units.
-Reference: Särndal, Swensson & Wretman, Model Assisted Survey Sampling, 1992, chapter 7, for estimates by ratio; Stein
-    1956 for the shrinkage.
+Assumes: rows that bounding drops are spread over groups as those that count are: where Y is known, those of the units
+    of whose rows some are dropped. For how far they may be otherwise, an interval allows for half of λ·u and a quarter
+    of (r - 1)·X; where Y is not known, for all of (r - 1)·X. docs/accuracy.md has what these parts were measured on.
+Reference: Särndal, Swensson & Wretman, Model Assisted Survey Sampling, 1992, chapter 7, for estimates by ratio; Efron &
+    Morris, Stein's Estimation Rule and Its Competitors, JASA 1973, for the shrinkage.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dpsql.compiler.aggregates.base import Drawn
-from dpsql.privacy.cell_mechanism import added
+from dpsql.compiler.aggregates.base import Drawn, TotalCell
+from dpsql.privacy.cell_mechanism import CellMechanism, added
 
-_NORMAL_95 = 1.96
-_LEAST_TOTAL = 5
-"""A total is divided by where it is so many times its standard error."""
+# SQL over the cell {x}, which has noise of variance {of_x} and of half a width {width}.
+_GROUPS = {"b": "sum({x}) OVER ()", "of_b": "count(*) OVER () * {of_x}"}
+_RATIO = {
+    "e": "CASE WHEN {b} > 5 * sqrt({of_b}) THEN {w} / {b} ELSE 1 END",
+    "v": "({of_w} + {e} * {e} * {of_b}) / ({b} * {b})",
+    "r": "CASE WHEN {e} - 1 > 1.96 * sqrt({v}) THEN {e} - {v} / ({e} - 1) ELSE 1 END",
+}
+_IS_TOLD = " AND ".join(f"sum({{{cell}}}) OVER () > 5 * sqrt(count(*) OVER () * {{of_{cell}}})" for cell in "xy")
+_OWN_PART = {
+    "h": f"CASE WHEN {_IS_TOLD} THEN sum({{y}}) OVER () / sum({{x}}) OVER () END",
+    "u": "coalesce(({r} - 1) * ({y} / {h} - {x}), 0)",
+    "nu": "coalesce(({r} - 1) * ({r} - 1) * ({of_y} / ({h} * {h}) + {of_x}), 0)",
+    "size": "pow(greatest({x}, 0), 2)",
+    "tau": "greatest(avg({u} * {u}) OVER () - {nu}, 0) / nullif(avg({size}) OVER (), 0)",
+    "l": "CASE WHEN {tau} * {size} > 0 THEN {tau} * {size} / ({tau} * {size} + {nu}) ELSE 0 END",
+}
+_NO_OWN_PART = {"u": "0", "nu": "0", "l": "0"}
+_COUNT = {
+    "c": "{r} * {x} + {l} * {u}",
+    "p": "{x} / {b}",
+    "of_c": "{r} * {r} * {of_x} * (1 - 2 * {p} * {within}) + {p} * {p} * ({of_w} + {r} * {r} * {of_b})",
+    "half": "1.96 * sqrt(greatest({of_c}, 0) + {l} * {nu}) + 0.5 * abs({l} * {u}) + {allowed} * ({r} - 1) * abs({x})",
+    "all": "greatest({w} - {b} + 1.96 * sqrt({of_w} + {of_b}), 0)",
+    "least": "{x} - {width}",
+    "low": "CASE WHEN {r} > 1 THEN least({c}, greatest({c} - {half}, {least})) ELSE {least} END",
+    "high": "CASE WHEN {r} > 1 THEN greatest({c}, {x}, least({c} + {half}, {x} + {width} + {all})) "
+    "ELSE {x} + {width} END",
+}
 
 
 @dataclass(frozen=True)
@@ -29,48 +60,56 @@ class Calibration:
 
     Attributes:
         columns: What is computed first.
-        raised: The name of r·X.
-        limits: Those of the interval, in grid units.
+        raised: The name of C.
+        least: The name of X less its noise: a low limit of X, as of C where that is narrower.
+        low: The name of the low limit of C.
+        high: The name of the high limit of both.
     """
 
     columns: Mapping[str, str]
     raised: str
-    limits: tuple[str, str]
+    least: str
+    low: str
+    high: str
 
 
 def calibration(cell: int, drawn: Drawn, prefix: str) -> Calibration | None:
     """How a cell is calibrated; None where it has no wide total.
 
-    The low limit is that of the noise alone, for bounding only drops rows. The high limit is the lower of two: that of
-    the raised cell with its allowance, and that of a group which has all rows that are dropped anywhere.
+    Bounding only drops rows, so what is true is neither below X, nor above X and all that is dropped anywhere, but for
+    noise: the limits are those around C, or these where they are narrower.
 
     Args:
         cell: The cell.
         drawn: What was drawn for the cells.
         prefix: What the names of columns begin with.
     """
-    wide = drawn.wide.get(cell)
-    if wide is None:
+    totals = drawn.totals.get(cell)
+    if totals is None:
         return None
-    x, width = f"CAST(p{cell} AS DOUBLE)", repr(drawn.widths[cell])
-    of_cell, of_wide = added(drawn.noises[cell]).stderr ** 2, added(wide.noise).stderr ** 2
-    b, w, n, e, v, r, c, low, high = (f"{prefix}{name}" for name in ("b", "w", "n", "e", "v", "r", "c", "low", "high"))
-    of_all = f"{n} * {of_cell!r}"
-    raised_variance = (
-        f"{r} * {r} * {of_cell!r} * (1 - 2 * {x} / {b}) + pow({x} / {b}, 2) * ({of_wide!r} + {r} * {r} * {of_all})"
-    )
-    columns = {
-        b: f"sum({x}) OVER ()",
-        n: "count(*) OVER ()",
-        w: f"(SELECT CAST(p{wide.cell} AS DOUBLE) FROM {wide.table})",
-        e: f"CASE WHEN {b} > {_LEAST_TOTAL} * sqrt({of_all}) THEN {w} / {b} ELSE 1 END",
-        v: f"({of_wide!r} + {e} * {e} * {of_all}) / ({b} * {b})",
-        r: f"CASE WHEN {e} - 1 > {_NORMAL_95} * sqrt({v}) THEN {e} - {v} / ({e} - 1) ELSE 1 END",
-        c: f"{r} * {x}",
-        low: f"least({x} - {width}, {c})",
-        high: f"CASE WHEN {r} > 1 THEN greatest({x} + {width}, {c}, least("
-        f"{c} + abs({c} - {x}) + {_NORMAL_95} * sqrt(greatest({raised_variance}, 0)), "
-        f"{x} + {width} + greatest({w} - {b} + {_NORMAL_95} * sqrt({of_wide!r} + {of_all}), 0)"
-        f")) ELSE {x} + {width} END",
+    given = {
+        "x": f"CAST(p{cell} AS DOUBLE)",
+        "of_x": _variance(drawn.noises[cell]),
+        "width": repr(drawn.widths[cell]),
+        "of_w": _variance(totals.wide.noise),
+        "within": "1" if totals.bounded is None else "0",  # where its noise is in the total, too
+        "allowed": "0.25" if totals.ungrouped or totals.sampled is not None else "1",
     }
-    return Calibration(columns, c, (low, high))
+    columns = dict(_GROUPS)
+    if totals.bounded is not None:
+        columns = {"b": _read(totals.bounded), "of_b": _variance(totals.bounded.noise)}
+    columns |= {"w": _read(totals.wide)} | _RATIO
+    if totals.sampled is not None:
+        given |= {"y": f"CAST(p{totals.sampled} AS DOUBLE)", "of_y": _variance(drawn.noises[totals.sampled])}
+    columns |= (_NO_OWN_PART if totals.sampled is None else _OWN_PART) | _COUNT
+    names = {name: f"{prefix}{name}" for name in columns}
+    written = {names[name]: text.format(**given, **names) for name, text in columns.items()}
+    return Calibration(written, names["c"], names["least"], names["low"], names["high"])
+
+
+def _variance(noise: CellMechanism) -> str:
+    return repr(added(noise).stderr ** 2)
+
+
+def _read(total: TotalCell) -> str:
+    return f"(SELECT CAST(p{total.cell} AS DOUBLE) FROM {total.table})"

@@ -19,6 +19,7 @@ class CountEstimate(Estimate):
     """A cell, unchanged."""
 
     kind: ClassVar[str] = "a count"
+    is_raised: ClassVar[bool] = True
     cell: int
 
     @property
@@ -33,8 +34,9 @@ class CountEstimate(Estimate):
             return Formula(value)
         found = calibration(self.cell, drawn, prefix)
         if found is not None:
-            raised = f"CAST(round({found.raised}) AS BIGINT)" if drawn.calibrates else value
-            return Formula(raised, found.limits, found.columns)
+            if not drawn.calibrates:
+                return Formula(value, (found.least, found.high), found.columns)
+            return Formula(f"CAST(round({found.raised}) AS BIGINT)", (found.low, found.high), found.columns)
         number, width = f"CAST({value} AS DOUBLE)", f"CAST('{drawn.widths[self.cell]!r}' AS DOUBLE)"
         low = drawn.low(self.cell) if self.cell == drawn.threshold_primitive else f"{number} - {width}"
         return Formula(value, (low, f"{number} + {width}"))

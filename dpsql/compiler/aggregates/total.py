@@ -54,7 +54,7 @@ class SumEstimate(Estimate):
             return Formula(value)
         found = calibration(self.cell, drawn, prefix)
         if found is not None:
-            low, high = (times(limit, self.step) for limit in found.limits)
+            low, high = (times(limit, self.step) for limit in (found.least, found.high))
             return Formula(value, (low, high), found.columns)
         number = times(f"p{self.cell}", self.step)
         width = f"CAST('{drawn.widths[self.cell] * float(self.step)!r}' AS DOUBLE)"

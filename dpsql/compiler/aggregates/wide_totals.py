@@ -1,15 +1,17 @@
 """wide_totals: how many rows there are in all, so that an answer can tell how many of them its bounds drop.
 
-A release counts at most R rows of a unit, and fewer where its groups are bounded. Its wide total is a release of its
-own without groups, over the same rows, which counts at most WIDTH · R rows of a unit. What the groups of the first
-lack of the second, the bounds have dropped.
+A release counts at most R rows of a unit, and fewer where its groups are bounded. The wide total of a cell is a release
+of its own without groups, over the same rows, which counts at most WIDTH · R rows of a unit. Where units are counted in
+at most L0 groups each, it counts them in at most WIDTH · L0. What the groups of the cell lack of its wide total, the
+bounds have dropped. Groups that a selection shows do not add up to all that is counted: of these, the bounded total is
+a release of its own, too, as the wide one with a WIDTH of 1.
 
-Rule 1: a wide total is a release as any other: bounded, verified, charged, and noised by itself.
+Rule 1: a total is a release as any other: bounded, verified, charged, and noised by itself.
 Rule 2: it is asked of rows that are in some group: those whose keys have values of public lists, if these are public.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from dpsql.compiler.aggregates.base import Estimate
 from dpsql.compiler.aggregates.count import CountEstimate
@@ -23,26 +25,36 @@ from dpsql.compiler.ir.nodes import (
     Expr,
     Filter,
     InRelation,
+    Link,
+    Protected,
     Relation,
     Release,
 )
-from dpsql.compiler.ir.primitives import Primitive, PrimitiveKind
+from dpsql.compiler.ir.primitives import Contribution, Primitive, PrimitiveKind
 from dpsql.compiler.scope.catalog import Catalog
 from dpsql.compiler.scope.lowering import Fields
 from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.compiler.values.domain import enumerate_keys
 from dpsql.sqltypes import SqlType
 
+_COUNT = AggregateCall("count", None, False, None, SqlType.BIGINT)
 WIDTH = 4
-"""How many times as many rows of one unit a wide total counts."""
+"""How many times as many rows or groups of one unit a wide total counts."""
 
 
-def totalled(primitives: Sequence[Primitive], estimates: Sequence[Estimate]) -> tuple[int, ...]:
-    """The cells that a wide total is bought for: counts of rows, or sums of no negative values where there are none."""
-    counts = [cell for estimate in estimates if (cell := _counted(estimate)) is not None]
-    rows = [cell for cell in counts if _counts_rows(primitives[cell])]
+def totalled(
+    primitives: Sequence[Primitive], estimates: Sequence[Estimate], contribution: Contribution
+) -> tuple[int, ...]:
+    """The cells that a wide total is bought for: counts that bounds cut, or sums of no negative values without such."""
+    counted = (cell for estimate in estimates if (cell := _counted(estimate)) is not None)
+    # Of units, nothing is dropped but groups.
+    counts = [cell for cell in counted if _counts(primitives[cell]) and _is_cut(primitives[cell], contribution)]
     sums = [estimate.cell for estimate in estimates if isinstance(estimate, SumEstimate)]
-    return tuple(dict.fromkeys(rows or (cell for cell in sums if _adds_up(primitives[cell]))))
+    return tuple(dict.fromkeys(counts or (cell for cell in sums if _adds_up(primitives[cell]))))
+
+
+def _is_cut(primitive: Primitive, contribution: Contribution) -> bool:
+    return contribution.ranked if primitive.counts_units else not contribution.one_row
 
 
 def _counted(estimate: Estimate) -> int | None:
@@ -55,8 +67,8 @@ def _counted(estimate: Estimate) -> int | None:
             return None
 
 
-def _counts_rows(primitive: Primitive) -> bool:
-    return primitive.kind is PrimitiveKind.COUNT and not primitive.counts_units
+def _counts(primitive: Primitive) -> bool:
+    return primitive.kind is PrimitiveKind.COUNT
 
 
 def _adds_up(primitive: Primitive) -> bool:
@@ -64,30 +76,81 @@ def _adds_up(primitive: Primitive) -> bool:
     return primitive.kind is PrimitiveKind.SUM and primitive.lower == 0
 
 
-def widened(
-    release: Release, primitives: Sequence[Primitive], settings: QuerySettings, catalog: Catalog, fields: Fields
-) -> Release:
-    """The release without groups whose cells are the wide totals of some primitives.
+def sampled(
+    primitives: Sequence[Primitive], estimates: Sequence[Estimate], contribution: Contribution
+) -> tuple[Primitive, ...]:
+    """Cells that tell in which groups units are of whose rows some are left out, one a count of rows."""
+    shown = {estimate.cell for estimate in estimates if isinstance(estimate, CountEstimate)}
+    counts = [primitives[cell] for cell in totalled(primitives, estimates, contribution) if cell in shown]
+    return tuple(sampled_of(primitive) for primitive in counts if not primitive.counts_units)
 
-    Args:
+
+def sampled_of(primitive: Primitive) -> Primitive:
+    """The same count, of the rows of units of whose rows some are left out."""
+    return replace(primitive, sampled=True)
+
+
+@dataclass(frozen=True)
+class WideTotals:
+    """Makes the totals of the cells of one release.
+
+    Attributes:
         release: The release.
-        primitives: Those of its cells that are to be totalled.
         settings: Narrower bounds of the release.
         catalog: Policy and schema.
         fields: The source of further fields.
     """
-    protected, keys = release.protected, release.aggregate.keys
-    relation = protected.relation
-    if keys and enumerate_keys(keys, relation, catalog, fields) is not None:
-        domains = [(key, enumerate_keys((key,), relation, catalog, fields)) for key in keys]
-        for condition in [_is_listed(key, domain[0]) for key, domain in domains if domain is not None]:
-            relation = Filter(relation, condition)
-    rows = WIDTH * min(protected.rows_per_unit, settings.max_rows or protected.rows_per_unit)
-    calls = tuple(map(_call, primitives))
-    aggregate = Aggregate(relation, (), (), tuple(fields.new(call.type) for call in calls), calls)
-    limits = tuple((fields.new(SqlType.DOUBLE), fields.new(SqlType.DOUBLE)) for _ in calls)
-    wide = replace(protected, relation=relation, rows_per_unit=rows, groups_per_unit=1, rows_per_group=rows)
-    return Release(wide, aggregate, limits)
+
+    release: Release
+    settings: QuerySettings
+    catalog: Catalog
+    fields: Fields
+
+    def of(self, primitives: Sequence[Primitive], contribution: Contribution, width: int) -> Release:
+        """The release without groups whose cells are the totals of some cells: of several that count rows, or of one.
+
+        Args:
+            primitives: The cells.
+            contribution: What one unit may contribute to them.
+            width: How many times as many rows of a unit count, or of its groups where units are counted.
+        """
+        protected, (first, *_) = self._listed(), primitives
+        if first.counts_units:
+            pairs = self._pairs(protected, first)
+            return self._ungrouped(pairs, [_COUNT], width * contribution.groups_per_unit)
+        rows = width * min(protected.rows_per_unit, self.settings.max_rows or protected.rows_per_unit)
+        return self._ungrouped(protected, list(map(_call, primitives)), rows)
+
+    def _ungrouped(self, protected: Protected, calls: Sequence[AggregateCall], rows: int) -> Release:
+        aggregate = Aggregate(
+            protected.relation, (), (), tuple(self.fields.new(call.type) for call in calls), tuple(calls)
+        )
+        limits = tuple((self.fields.new(SqlType.DOUBLE), self.fields.new(SqlType.DOUBLE)) for _ in calls)
+        bounded = replace(protected, rows_per_unit=rows, groups_per_unit=1, rows_per_group=rows)
+        return Release(bounded, aggregate, limits)
+
+    def _listed(self) -> Protected:
+        """The rows that are in some group."""
+        protected, keys = self.release.protected, self.release.aggregate.keys
+        relation = protected.relation
+        if keys and enumerate_keys(keys, relation, self.catalog, self.fields) is not None:
+            domains = [(key, enumerate_keys((key,), relation, self.catalog, self.fields)) for key in keys]
+            for condition in [_is_listed(key, domain[0]) for key, domain in domains if domain is not None]:
+                relation = Filter(relation, condition)
+        return replace(protected, relation=relation)
+
+    def _pairs(self, protected: Protected, primitive: Primitive) -> Protected:
+        """One row for each unit and each group that it is counted in."""
+        relation = protected.relation
+        if primitive.argument is not None:
+            absent = Call("is_null", (primitive.argument,), SqlType.BOOLEAN)
+            relation = Filter(relation, Call("not", (absent,), SqlType.BOOLEAN))
+        if primitive.filter is not None:
+            relation = Filter(relation, primitive.filter)
+        keys = (Column(protected.unit), *self.release.aggregate.keys)
+        key_fields = tuple(self.fields.new(key.type) for key in keys)
+        pairs = Aggregate(relation, key_fields, keys, (), (), protected.rows_per_unit)
+        return replace(protected, relation=pairs, unit=key_fields[0], links=frozenset({Link((), key_fields[:1])}))
 
 
 def _is_listed(key: Expr, domain: Relation) -> Expr:

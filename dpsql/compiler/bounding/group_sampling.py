@@ -63,10 +63,13 @@ def by_shares(
     hashed: str,
     same: Callable[[str, str], str],
     dialect: Dialect,
+    *,
+    flagged: bool,
 ) -> Steps:
     """Cut the rows of each unit that has too many down in proportion, by systematic sampling.
 
-    Columns named in `carried` are handed on. `same` is the join condition of two units that are one.
+    Columns named in `carried` are handed on. `same` is the join condition of two units that are one. Where `flagged`,
+    the column `sampled` is true of units that had too many.
 
     Guarantee: Σm ≤ most over the groups of a unit, and 0 ≤ m ≤ n in each. With N = Σn > most, u in 0 … N − 1, and C the
         sum of n up to a group, m is ⌊(C·most + u)/N⌋ less the same of the group before. These add up to
@@ -81,9 +84,11 @@ def by_shares(
     upto = f"sum(n) OVER (PARTITION BY unit ORDER BY {order} ROWS UNBOUNDED PRECEDING)"
     groups = f"SELECT {source}.*, total FROM {source} JOIN busy ON {one}"
     before, after = (dialect.quotient(f"({rows} * {most} + u)", "total") for rows in ("(upto - n)", "upto"))
-    few = f"SELECT {columns}, n AS m FROM {source} WHERE NOT EXISTS (SELECT 1 FROM busy WHERE {one})"
+    no, yes = (", FALSE AS sampled", ", TRUE AS sampled") if flagged else ("", "")
+    few = f"SELECT {columns}, n AS m{no} FROM {source} WHERE NOT EXISTS (SELECT 1 FROM busy WHERE {one})"
+    many = f"SELECT {columns}, CAST({after} - {before} AS BIGINT) AS m{yes} FROM running"
     return [
         ("busy", f"SELECT unit, sum(n) AS total FROM {source} GROUP BY unit HAVING sum(n) > {most}"),
         ("running", f"SELECT *, {upto} AS upto, abs({hashed} % total) AS u FROM ({groups}) AS g"),
-        ("shared", f"{few} UNION ALL SELECT {columns}, CAST({after} - {before} AS BIGINT) AS m FROM running"),
+        ("shared", f"{few} UNION ALL {many}"),
     ]

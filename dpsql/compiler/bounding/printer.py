@@ -188,15 +188,13 @@ class _Printer:
                 return self._kept_groups(step)
             case steps.Clamp(input=steps.UnitSums() as sums):
                 return self._per_unit(sums, self._amounts(step))
-            case steps.Clamp():
+            case steps.Clamp(input=steps.RowSampling() as sampling):
                 amounts = self._amounts(step)
                 names = ", ".join([*self._grouping, "m", *amounts])
-                return self._cte("bounded", f"SELECT {names} FROM {self._source(step.input)}")
+                return self._cte("bounded", f"SELECT {names} FROM {self._shared(sampling, step.amounts)}")
             case steps.RowLimit(input=sums):
                 counted = f"least({self._inner('count(*)')}, {step.rows}) AS n"
                 return self._per_unit(sums, [counted, *self._sums.values()], shares=True)
-            case steps.RowSampling():
-                return self._shared(step)
         raise TypeError(f"{type(step).__name__} does not stand there")
 
     def _ranked_rows(self, step: steps.GroupSampling) -> str:
@@ -254,11 +252,15 @@ class _Printer:
             return self._all(by_ranking_few(step.groups, self._same_unit))
         return self._all(by_ranking_all(step.groups, self._kept_keys(step), lists=step.lists is not None))
 
-    def _shared(self, step: steps.RowSampling) -> str:
+    def _shared(self, step: steps.RowSampling, amounts: Sequence[steps.Amount | None]) -> str:
         """What the amounts of a unit are made of, with its share of so many rows in each group."""
         groups, hashed = self._source(step.input), self._hash("unit")
         carried = [*self._grouping, *self._sums.values()]
-        return self._all(by_shares(groups, step.rows, self._keys, carried, hashed, self._same_unit, self._dialect))
+        flagged = any(isinstance(amount, steps.SampledRows) for amount in amounts)
+        dialect = self._dialect
+        return self._all(
+            by_shares(groups, step.rows, self._keys, carried, hashed, self._same_unit, dialect, flagged=flagged)
+        )
 
     def _same_unit(self, left: str, right: str) -> str:
         return self._dialect.same(left, right, self._types["unit"])
@@ -273,6 +275,11 @@ class _Printer:
         match amount:
             case steps.CountedRows():
                 return f"least({self._inner(self._count(amount.count))}, {limit})"
+            case steps.SampledRows():
+                counted = self._inner(self._count(amount.count))
+                # Of a unit that is in one group alone, rows are left out before they are sampled.
+                sampled = "sampled OR " if amount.rows is None else ""
+                return f"CASE WHEN {sampled}{counted} > {limit} THEN least({counted}, {limit}) ELSE 0 END"
             case steps.ClampedSum():
                 total = f"coalesce({self._inner(self._sum(amount.sum))}, 0)"
                 low, high = (self._times(amount.rows, end) for end in (amount.lower, amount.upper))

@@ -166,6 +166,8 @@ class _Rewrite:
 
     def _amount(self, primitive: Primitive) -> steps.Amount:
         """What one unit adds to one cell, clamped to the primitive's range."""
+        if primitive.sampled:
+            return steps.SampledRows(self._count(primitive), self._limit(primitive))
         if primitive.kind is PrimitiveKind.COUNT or primitive.grid is None:
             return steps.CountedRows(self._count(primitive), self._limit(primitive))
         if primitive.kind is PrimitiveKind.SUM:

@@ -93,6 +93,18 @@ class CountedRows:
 
 
 @dataclass(frozen=True)
+class SampledRows:
+    """The rows that count of a unit of whose rows some are left out; 0 for other units.
+
+    Guarantee: a unit adds 0 to `rows`.
+    Reference: as a count with a condition on the unit's own rows; Wilson et al., PoPETs 2020, section 3.
+    """
+
+    count: Count
+    rows: int | None
+
+
+@dataclass(frozen=True)
 class ClampedSum:
     """Guarantee: a unit adds a number in [rows * lower, rows * upper], where lower <= 0 <= upper."""
 
@@ -116,7 +128,7 @@ class ScaledSum:
     grid: Grid
 
 
-Amount = CountedRows | ClampedSum | ScaledSum
+Amount = CountedRows | SampledRows | ClampedSum | ScaledSum
 
 
 # Steps

@@ -72,6 +72,7 @@ class Primitive:
         factors: For a MEAN of products: the two numbers, of which the first is the argument.
         rank: For RANK: the rank of the value that is chosen.
         places: Where groups are picked by their cells: which.
+        sampled: For COUNT: only rows of units of whose rows bounds leave some out.
     """
 
     kind: PrimitiveKind
@@ -82,6 +83,7 @@ class Primitive:
     factors: tuple[Factor, ...] = ()
     rank: Rank | None = None
     places: Places | None = None
+    sampled: bool = False
 
     @property
     def operands(self) -> tuple[Expr, ...]:

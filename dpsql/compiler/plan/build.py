@@ -6,7 +6,7 @@ Rule: above the boundary everything is post-processing, run on released cells an
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpsql.compiler.aggregates.base import ColumnError, Drawn, WideCell
+from dpsql.compiler.aggregates.base import CellTotals, ColumnError, Drawn, TotalCell
 from dpsql.compiler.aggregates.provenance import origins
 from dpsql.compiler.aggregates.release_leaf import text_leaf
 from dpsql.compiler.canonical.releases import Canonical
@@ -106,15 +106,17 @@ def _width(error: ColumnError) -> float:
 def _drawn(index: int, releases: Sequence[PlannedRelease], wide: Sequence[WideTotal], settings: QuerySettings) -> Drawn:
     planned = releases[index]
     cutoff = planned.smallest_likely or 0
-    # The groups that a selection shows do not add up to all that there are.
-    totals = {
-        total.cell: WideCell(f"r{total.wide}", total.wide_cell, releases[total.wide].primitives[total.wide_cell].noise)
-        for total in wide
-        if total.release == index and planned.selection is None
-    }
     noises = tuple(primitive.noise for primitive in planned.primitives)
-    calibrates = settings.calibrate and planned.contribution.grouped
-    return Drawn(noises, planned.threshold_primitive, cutoff, totals, calibrates, planned.min_units)
+    totals = {total.cell: _totals(total, releases) for total in wide if total.release == index}
+    return Drawn(noises, planned.threshold_primitive, cutoff, totals, settings.calibrate, planned.min_units)
+
+
+def _totals(total: WideTotal, releases: Sequence[PlannedRelease]) -> CellTotals:
+    def read(release: int) -> TotalCell:
+        return TotalCell(f"r{release}", total.wide_cell, releases[release].primitives[total.wide_cell].noise)
+
+    bounded = read(total.bounded) if total.bounded is not None else None
+    return CellTotals(read(total.wide), bounded, total.sampled, not releases[total.release].contribution.grouped)
 
 
 def _outgoing(name: str, sql_type: SqlType) -> str:

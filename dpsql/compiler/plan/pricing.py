@@ -36,7 +36,7 @@ class Unpriced:
         private_keys: True where data tells which groups there are.
         weights: How much the noise of each primitive is seen.
         min_units: Groups of fewer units are not shown.
-        is_wide: True where it tells what the bounds of another release drop.
+        is_wide: True where it is a total of another release's cell.
     """
 
     primitives: tuple[Primitive, ...]
@@ -106,7 +106,7 @@ class Pricing:
         price: What the query costs.
         settings: The mechanism that is asked for.
         adjacency: What neighbours are.
-        wide_share: The part of the price for wide totals.
+        wide_share: The part of the price for cells that tell what bounds drop.
     """
 
     price: Price
@@ -123,7 +123,8 @@ class Pricing:
         deltas: list[Fraction] = []
         for release, selects in needs:
             weights += [*self._weights(release, selects), *[Fraction(1)] * selects]
-            apart += [release.is_wide] * (len(release.primitives) + selects)
+            apart += [release.is_wide or primitive.sampled for primitive in release.primitives]
+            apart += [release.is_wide] * selects
             deltas += [noise_delta] * len(release.primitives) + [Fraction(1)] * selects
             if release.selects and not selects:
                 deltas[-1] = Fraction(1)
@@ -147,7 +148,7 @@ class Pricing:
         return release.selects and (self._converts or UNITS not in release.primitives)
 
     def _proportions(self, weights: Sequence[Fraction], apart: Sequence[bool]) -> tuple[Fraction, ...]:
-        """What is seen in the answer shares most of the price; wide totals have a part set apart."""
+        """What is seen in the answer shares most of the price; what tells of dropped rows has a part set apart."""
         seen = [weight for weight, is_apart in zip(weights, apart, strict=True) if not is_apart]
         shared = iter(proportions(self.price.accountant, seen))
         parts = [ZERO if is_apart else next(shared) for is_apart in apart]

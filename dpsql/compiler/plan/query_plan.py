@@ -143,12 +143,16 @@ class WideTotal:
         cell: The cell, by its place in the release.
         wide: The release that has the total, by its place in the plan.
         wide_cell: The total, by its place there.
+        bounded: The release that has, at the same place, the total of what bounds keep, if groups do not add up to it.
+        sampled: The cell that counts the rows of units of whose rows some are left out, if there is one.
     """
 
     release: int
     cell: int
     wide: int
     wide_cell: int
+    bounded: int | None = None
+    sampled: int | None = None
 
 
 @dataclass(frozen=True)

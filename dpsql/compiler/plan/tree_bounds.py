@@ -28,6 +28,7 @@ from dpsql.compiler.bounding.steps import (
     Rows,
     RowSampling,
     RowSum,
+    SampledRows,
     ScaledSum,
     Step,
     UnitCount,
@@ -340,7 +341,7 @@ class Tree:
                 _refuse("what is added up is not clamped")
         amount = step.amounts[place] if place < len(step.amounts) else None
         match amount:
-            case CountedRows():
+            case CountedRows() | SampledRows():
                 ends = (0, 1)
             case ClampedSum():
                 ends = (amount.lower, amount.upper)

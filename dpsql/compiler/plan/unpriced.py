@@ -11,7 +11,7 @@ from dpsql.compiler.aggregates.base import Estimate, Primitives, error_weights
 from dpsql.compiler.aggregates.randomized_response import Responses
 from dpsql.compiler.aggregates.release_leaf import ReleasedLeaf, input_leaf, text_leaf, to_text
 from dpsql.compiler.aggregates.top_k import picked
-from dpsql.compiler.aggregates.wide_totals import totalled, widened
+from dpsql.compiler.aggregates.wide_totals import WIDTH, WideTotals, sampled, sampled_of, totalled
 from dpsql.compiler.bounding.printer import printed
 from dpsql.compiler.bounding.rewrite import Bounding, rewrite
 from dpsql.compiler.bounding.steps import PrintedQuery
@@ -125,6 +125,10 @@ class Drafts:
         # A copy has lost the rows that a wide total is there to count.
         forms = PreparedForms(self.catalog, self.fields, settings)
         copied = None if is_wide else forms.of(release, bounding, unpriced, estimates, leaves, groups)
+        if keys and self._buys_totals(release) and not isinstance(copied, PreparedForm):
+            drawn += sampled(drawn, estimates, contribution)
+            unpriced = replace(unpriced, primitives=drawn, weights=error_weights(drawn, estimates))
+            bounding = replace(bounding, primitives=drawn)
         schema, policy = self.catalog.schema, self.catalog.policy
         query = printed(rewrite(bounding, leaves), DIALECTS[schema.engine], schema, policy)
         index = self._index(Draft(query, inputs, len(keys), unpriced, copied, profiled))
@@ -146,27 +150,37 @@ class Drafts:
             contribution = in_any_groups(contribution, drawn, groups, protected, settings)
         return Unpriced(drawn, contribution, private, error_weights(drawn, estimates), least, is_wide), estimates
 
+    def _buys_totals(self, release: Release) -> bool:
+        """Whether what bounds drop of a release is told, if they may drop anything."""
+        return bool(self.catalog.role.query.wide_share) and self.settings.wide_totals and release.picks is None
+
     def _add_wide_totals(self, index: int, unpriced: Unpriced, leaf: ReleasedLeaf) -> None:
-        """Bound the wide totals of a release, if its role buys them and bounding may drop some of its rows."""
-        is_bought = self.catalog.role.query.wide_share and self.settings.wide_totals
-        if not is_bought or unpriced.contribution.one_row or leaf.release.picks is not None:
+        """Bound the wide totals of a release, each with the bounded one if groups do not add up to it."""
+        if not self._buys_totals(leaf.release):
             return
-        cells = totalled(unpriced.primitives, leaf.estimates)
+        cells = totalled(unpriced.primitives, leaf.estimates, unpriced.contribution)
+        # Groups of a unit are rows of another relation.
+        units = [(cell,) for cell in cells if unpriced.primitives[cell].counts_units]
+        rows = tuple(cell for cell in cells if not unpriced.primitives[cell].counts_units)
+        for together in [*units, *([rows] if rows else [])]:
+            self._add_totals_of(index, together, unpriced, leaf.release)
+
+    def _add_totals_of(self, index: int, cells: tuple[int, ...], unpriced: Unpriced, release: Release) -> None:
         chosen = [unpriced.primitives[cell] for cell in cells]
-        if not cells:
-            return
-        wide = widened(leaf.release, chosen, self.settings, self.catalog, self.fields)
+        totals = WideTotals(release, self.settings, self.catalog, self.fields)
+        unbounded = replace(self.settings, max_rows=None, max_groups=None, max_rows_per_group=None)
+        widths = (WIDTH, 1) if unpriced.selects and release.aggregate.keys else (WIDTH,)
+        made = [totals.of(chosen, unpriced.contribution, width) for width in widths]
         try:
-            unbounded = replace(self.settings, max_rows=None, max_groups=None, max_rows_per_group=None)
-            place, found, _ = self._bounded(wide, unbounded, is_wide=True)
+            (wide, found, _), *bounded = [self._bounded(each, unbounded, is_wide=True) for each in made]
         except QueryTooComplex:  # its sum has too many digits
             return
-        pairs = enumerate(zip(cells, chosen, found.primitives, strict=True))
-        self.wide_totals |= {
-            WideTotal(index, cell, place, total)
-            for total, (cell, primitive, wider) in pairs
-            if primitive.grid == wider.grid  # what is counted in other steps is no total of it
-        }
+        for total, (cell, primitive, wider) in enumerate(zip(cells, chosen, found.primitives, strict=True)):
+            if primitive.grid == wider.grid:  # what is counted in other steps is no total of it
+                beneath = bounded[0][0] if bounded else None
+                beside = sampled_of(primitive)
+                place = unpriced.primitives.index(beside) if beside in unpriced.primitives else None
+                self.wide_totals.add(WideTotal(index, cell, wide, total, beneath, place))
 
     def _index(self, draft: Draft) -> int:
         """Where a draft stands, or one that is the same."""

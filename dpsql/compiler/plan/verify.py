@@ -47,7 +47,8 @@ def verify(compiled: CompiledQuery, catalog: Catalog, settings: QuerySettings) -
         for planned, moved in zip(release.primitives, moves, strict=True):
             _check_noise(planned, moved, release, adjacency)
         _check_selection(release, tree, moves, adjacency)
-    if any(compiled.releases[total.wide].keys for total in compiled.wide_totals):
+    totals = {place for each in compiled.wide_totals for place in (each.wide, each.bounded) if place is not None}
+    if any(compiled.releases[place].keys for place in totals):
         raise GuaranteeMismatch("a wide total has groups")
     events = [event for release in compiled.releases for event in release.events]
     if not events:
