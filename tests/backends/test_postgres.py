@@ -24,7 +24,7 @@ from dpsql.backends.connections import MAX_CONNECTIONS
 from dpsql.backends.postgres import PostgresBackend
 from dpsql.compiler.bounding.steps import BoundedQuery, PrintedQuery
 from dpsql.compiler.ir.nodes import Grid, Values
-from dpsql.compiler.ir.primitives import UNITS, Primitive, PrimitiveKind
+from dpsql.compiler.ir.primitives import UNITS, Contribution, Primitive, PrimitiveKind
 from dpsql.compiler.plan.pricing import PlannedPrimitive
 from dpsql.compiler.plan.query_plan import PlannedInput, PlannedRelease, PublicRead
 from dpsql.errors import (
