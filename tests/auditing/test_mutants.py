@@ -211,7 +211,10 @@ HALVED = (
 """Each kind of class, but for those of δ: no noise is in what they show."""
 
 
-THIRDS = (("regression", "substitute", "laplace"), ("quantile people", "substitute", "gaussian"))
+THIRDS = (
+    ("regression", "substitute", "laplace"),
+    *((name, "substitute", "gaussian") for name in ("quantile people", "threshold visits", "noisy max", "top-k")),
+)
 """What so few draws do not refute every time with half of the noise."""
 
 
