@@ -99,6 +99,7 @@ TOTALS = {
 }
 UNBOUGHT = [
     "SELECT COUNT(*) FROM buyers",
+    "SELECT SUM(age) FROM buyers",
     "SELECT COUNT(DISTINCT buyer) FROM orders",
     "SELECT SUM(change) FROM orders",
     "SELECT MEDIAN(price) FROM orders",
