@@ -99,6 +99,7 @@ TOTALS = {
 }
 UNBOUGHT = [
     "SELECT COUNT(*) FROM buyers",
+    "SELECT SUM(age) FROM buyers",
     "SELECT COUNT(DISTINCT buyer) FROM orders",
     "SELECT SUM(change) FROM orders",
     "SELECT MEDIAN(price) FROM orders",
@@ -327,7 +328,7 @@ def test_a_share_is_a_part(policy: Policy, share: str) -> None:
 def test_the_key_of_older_policies_is_read(policy: Policy) -> None:
     older = load_policy(changed(policy, "wide_share = 0.1", "bias_share = 0.05"))
     assert older.roles[0].query.wide_share == Fraction(1, 20)
-    with pytest.raises(InvalidPolicy, match="one key"):
+    with pytest.raises(InvalidPolicy, match="old name of wide_share"):
         load_policy(changed(policy, "wide_share = 0.1", "bias_share = 0.05, wide_share = 0.1"))
 
 

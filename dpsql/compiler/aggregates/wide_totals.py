@@ -50,7 +50,8 @@ def totalled(
     # Of units, nothing is dropped but groups.
     counts = [cell for cell in counted if _counts(primitives[cell]) and _is_cut(primitives[cell], contribution)]
     sums = [estimate.cell for estimate in estimates if isinstance(estimate, SumEstimate)]
-    return tuple(dict.fromkeys(counts or (cell for cell in sums if _adds_up(primitives[cell]))))
+    summed = [cell for cell in sums if _adds_up(primitives[cell]) and _is_cut(primitives[cell], contribution)]
+    return tuple(dict.fromkeys(counts or summed))
 
 
 def _is_cut(primitive: Primitive, contribution: Contribution) -> bool:
