@@ -104,7 +104,7 @@ def test_psql_answers_what_the_demo_proposes(start: Start, engine: str, director
     assert asked.returncode == 0, asked.stderr
     assert "(4 rows)" in asked.stdout
     assert "QUERY PLAN" in asked.stdout
-    assert asked.stderr.count("NOTICE:  price: ") == 2
+    assert asked.stderr.count("price: epsilon 0.1") == 2
     snippet = textwrap.dedent(shown.partition("or from Python:\n")[2].partition("\nCtrl-C")[0])
     printed = subprocess.run(
         [sys.executable, "-c", snippet], capture_output=True, text=True, timeout=HANG_SECONDS, check=True
