@@ -26,6 +26,8 @@ Rule 2: a leaf's PEP 249 base is the one psycopg gives the same SQLSTATE; class 
     call-level interfaces (ISO/IEC 9075-3), and InterfaceError's.
 """
 
+import logging
+import traceback
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import ClassVar
@@ -299,3 +301,10 @@ def reasons(kind: type[DatabaseError] = DatabaseError) -> Iterator[type[Database
         if "sqlstate" in vars(each):
             yield each
         yield from reasons(each)
+
+
+def log_bug(error: Exception) -> None:
+    """Write the type of an unexpected exception and where it was raised to the log."""
+    frames = traceback.extract_tb(error.__traceback__)
+    places = "; ".join(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
+    logging.getLogger("dpsql").error("unexpected %s at %s", type(error).__qualname__, places)

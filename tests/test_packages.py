@@ -74,7 +74,7 @@ def test_the_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Pat
 @pytest.mark.parametrize("end", ["oldest", "newest"])
 def test_the_ranges_of_duckdb_and_sqlglot_hold(end: str, tmp_path: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    ranges = dict(re.findall(r"(duckdb|sqlglot)(?:\[c\])?(>=[^ ]+)", "\n".join(project["dependencies"])))
+    ranges = dict(re.findall(r"(duckdb|sqlglot)(?:\[c\])?(>=\S+)", "\n".join(project["dependencies"])))
     ranges["sqlglotc"] = ranges["sqlglot"]
     wanted = {
         name: each.partition(",")[0].replace(">=", "==") if end == "oldest" else each for name, each in ranges.items()

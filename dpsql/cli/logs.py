@@ -4,15 +4,17 @@ Rule: users, databases, addresses and what went wrong; never a row or an excepti
     it was asked for.
 """
 
-import asyncio
 import json
 import logging
 import sys
 import threading
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dpsql.wire.report import log_bug
+from dpsql.errors import log_bug
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 def log_to_stderr(log_format: str) -> None:
@@ -26,7 +28,7 @@ def log_to_stderr(log_format: str) -> None:
     threading.excepthook = sys.unraisablehook = _log_uncaught
 
 
-def log_unhandled(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def log_unhandled(_loop: "asyncio.AbstractEventLoop", context: dict[str, Any]) -> None:
     """Log what no task handled: asyncio would print the exception, and the task with what it holds."""
     if isinstance(context.get("exception"), Exception):
         log_bug(context["exception"])

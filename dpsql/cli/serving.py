@@ -22,7 +22,7 @@ from typing import Final
 from dpsql.backends import open_backend
 from dpsql.cli.logs import log_unhandled
 from dpsql.compiler.sql.parse import start_trial
-from dpsql.errors import Error, InvalidParameter, InvalidPolicy, LedgerUnavailable
+from dpsql.errors import Error, InvalidParameter, InvalidPolicy, LedgerUnavailable, log_bug
 from dpsql.gateway.engine import Engine
 from dpsql.ledger import Ledger, check_anchor
 from dpsql.policy import Policy, load_policy
@@ -32,7 +32,6 @@ from dpsql.wire.gateway import Gateway
 from dpsql.wire.metrics import Metrics
 from dpsql.wire.monitor import Readiness, monitor
 from dpsql.wire.rate_limit import RateLimit
-from dpsql.wire.report import log_bug
 from dpsql.wire.server import LEAST_GRACE, GatewayServer
 from dpsql.wire.tls import ServerTls
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from dpsql.wire.report import log_bug
+from dpsql.errors import log_bug
 
 T = TypeVar("T")
 

@@ -25,7 +25,7 @@ from urllib.parse import unquote
 
 import h11
 
-from dpsql.wire.report import log_bug
+from dpsql.errors import log_bug
 
 AsgiMessage = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[AsgiMessage]]

@@ -7,11 +7,10 @@ Rule 2: the log has the type and the place of a bug, never its message: an excep
 
 import asyncio
 import logging
-import traceback
 from collections import Counter
 from typing import Final
 
-from dpsql.errors import Error, LedgerUnavailable
+from dpsql.errors import Error, LedgerUnavailable, log_bug
 from dpsql.gateway.results import Notice
 from dpsql.wire.backend import ErrorResponse, NoticeResponse
 
@@ -41,13 +40,6 @@ def error_response(error: Exception, severity: str = ERROR) -> ErrorResponse:
 def notice_response(notice: Notice) -> NoticeResponse:
     """Return a notice as it goes over the wire."""
     return NoticeResponse(notice.severity, notice.sqlstate, notice.message, notice.detail, notice.hint)
-
-
-def log_bug(error: Exception) -> None:
-    """Write the type of an unexpected exception and where it was raised to the log."""
-    frames = traceback.extract_tb(error.__traceback__)
-    places = "; ".join(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
-    logger.error("unexpected %s at %s", type(error).__qualname__, places)
 
 
 _ADDRESSES: Final = 1000

@@ -16,7 +16,7 @@ from dpsql.compiler.sql.parse import parse_catalog_query, parse_query
 from dpsql.compiler.sql.postgres_syntax import TooManyNodes, read_both, read_tree, tokens_of
 from dpsql.compiler.sql.shape import check_shape
 from dpsql.compiler.sql.statements import QueryStatement
-from dpsql.errors import Error, QueryTooComplex
+from dpsql.errors import Error, InvalidSyntax, QueryTooComplex
 from dpsql.limits.trial import Trial
 
 ROOT = Path(__file__).parent.parent.parent
@@ -87,8 +87,11 @@ def test_joins_that_hide_from_the_scan_make_too_many_nodes() -> None:
         read_tree(sql)
     with pytest.raises(QueryTooComplex, match="too long to parse"):
         parse_query(QueryStatement(sql))
+    hidden = sql[: len("SELECT 1 FROM t") + 12 * len(" JOIN t AS on")]
     with pytest.raises(QueryTooComplex, match="too long to parse"):
-        parse_query(QueryStatement(sql[: len("SELECT 1 FROM t") + 12 * len(" JOIN t AS on")] + " JOIN t" * 3))
+        parse_query(QueryStatement(hidden + " JOIN t" * 3 + " ON true" * 3))
+    with pytest.raises(InvalidSyntax, match="a join needs ON or USING"):
+        parse_query(QueryStatement(hidden + " JOIN t" * 3))
 
 
 def test_a_trial_that_does_not_end_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
