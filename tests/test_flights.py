@@ -174,7 +174,11 @@ def ask(connection: dpsql.Connection, question: Question) -> list[Cell]:
             values = dict(zip(names, row, strict=True))
             for column in columns:
                 assert column.error is not None
-                width = float(values[f"{column.name}_high"]) - float(values[f"{column.name}_low"])
+                value, *ends = (values[name] for name in (column.name, f"{column.name}_low", f"{column.name}_high"))
+                if value is None or value in ends:  # a mean of a count that is not positive, or clamped to its bounds
+                    assert errors[column.name] is None
+                    continue
+                width = float(ends[1]) - float(ends[0])
                 cells.append(
                     Cell(
                         key=row[: question.keys],
@@ -197,7 +201,7 @@ def true_values(truth: duckdb.DuckDBPyConnection, question: Question) -> dict[tu
 
 
 def check(question: Question, cells: list[Cell], truth: duckdb.DuckDBPyConnection, noise: bool) -> None:
-    """Hold each cell to the truth: where nobody is, counts and sums are 0, and a mean says nothing."""
+    """Hold each cell to the truth: where nobody is, counts and sums are 0, and a mean says nothing or is NULL."""
     true = true_values(truth, question)
     keys = {cell.key for cell in cells}
     assert keys <= set(true) if question.private else keys >= set(true)

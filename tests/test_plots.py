@@ -170,9 +170,7 @@ def test_no_bar_is_without_its_error(ask: Ask, connection: dpsql.Connection, no_
     with pytest.raises(InvalidParameter, match="without limits"):
         dpsql.plot(ask("SELECT 1 / (SUM(age) + 0.5) AS r FROM patients WHERE city = 'Nowhere'"))
     connection.configure({"dpsql.intervals": "off"})
-    with pytest.raises(InvalidParameter, match='how exact "mean" is') as refused:
-        dpsql.plot(connection.cursor().execute(SEXES), y="mean")
-    assert refused.value.hint is not None and "SET dpsql.intervals = on" in refused.value.hint
+    assert len(whiskers(dpsql.plot(connection.cursor().execute(SEXES), y="mean"))) == 3
     assert len(whiskers(dpsql.plot(connection.cursor().execute(SEXES), y="n"))) == 3
 
 

@@ -108,7 +108,7 @@ def test_a_private_key_is_the_beginning_of_a_text(each: Session) -> None:
 @pytest.mark.parametrize(
     "condition",
     [
-        "BIT_LENGTH(note) IS NULL",  # eight times 380 million is no integer
+        "BIT_LENGTH(note) = 800000",  # of the first characters: a view's texts are cut
         "SPLIT_PART(dashes, '-', -2) = 'ab'",  # a hundred million pieces
         "LENGTH(REVERSE(note)) = 10000",
         "LENGTH(note || note) = 10000",

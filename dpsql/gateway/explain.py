@@ -187,7 +187,7 @@ def _wrapped(title: str, sql: str) -> list[str]:
 
 
 def _error_text(column: OutputColumn) -> str:
-    return "computed from noisy values" if column.error is None else column.error.explained
+    return "no noise of its own" if column.error is None else column.error.explained
 
 
 def _release_lines(index: int, planned: PlannedRelease) -> list[str]:

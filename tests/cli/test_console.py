@@ -60,7 +60,7 @@ def test_it_needs_a_password_a_ledger_and_a_policy(run: Run, policy: Path, ledge
     assert "there is no ledger" in refused(run, policy)
     assert not (policy.parent / "dpsql-ledger.sqlite").exists()
     assert "F0000" in refused(run, tmp_path / "none.toml")
-    assert "belong together" in run("console", policy, "--tls-cert", "x", status=2).stderr
+    assert "must be given together" in run("console", policy, "--tls-cert", "x", status=2).stderr
     assert "No such file" in refused(run, policy, "--ledger", ledger, "--password-file", tmp_path / "none")
 
 

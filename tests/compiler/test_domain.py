@@ -188,7 +188,7 @@ PUBLIC += [
 ]  # fmt: skip
 
 PRIVATE = [
-    ("patients", "FLOOR(EXP(weight / 50))"),
+    ("patients", "FLOOR(TAN(weight / 50))"),
     ("patients", "FLOOR(weight * 1000)"),
     ("patients", "FLOOR(weight / (age - 50))"),
     ("patients", "ROUND(weight::numeric, 1)"),

@@ -65,7 +65,7 @@ def test_queries_mean_what_they_mean_to_postgresql(shop: Visitors, sql: str, row
         ("SELECT amname FROM pg_am FOR UPDATE", "amname"),
         ("SELECT 1 FROM pg_am TABLESAMPLE system (1)", "1"),
         ("SELECT relkind FROM pg_class GROUP BY GROUPING SETS ((relkind), ())", "relkind"),
-        ("SELECT * FROM pg_am a JOIN pg_am b", "pg_am"),
+        ("SELECT * FROM pg_am a JOIN pg_am b", ""),
         ("SELECT amname SIMILAR TO 'h' FROM pg_am", "amname"),
         ("SELECT oid IS JSON FROM pg_am", "oid"),
         ("SELECT oid::varchar(max) FROM pg_am", "oid"),
