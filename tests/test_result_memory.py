@@ -2,6 +2,9 @@
 
 import errno
 import gc
+import os
+import pickle
+import resource
 import threading
 from collections.abc import Iterator
 from datetime import date
@@ -138,6 +141,33 @@ def test_a_disk_without_room_is_told_without_its_place(
         RowStore(MemoryShare("ana", held)).add(rows_of(10))
     assert held.bytes == 0
     assert "No space left on device" in caplog.text
+
+
+def test_a_file_that_takes_a_part_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that fills in the midst of a write says so at the next one; the rows behind would start elsewhere."""
+    monkeypatch.setattr(kept_rows, "RESULT_MEMORY", 0)
+    store, most = RowStore(MemoryShare("ana", Held())), resource.getrlimit(resource.RLIMIT_FSIZE)
+    store.add(rows_of(100))
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, most[1]))
+        with pytest.raises(ResultsTooLarge, match="no room on the gateway's disk"):
+            store.add(rows_of(400))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+    store.add(rows_of(100))
+    assert store._file is not None and store._end == 2 * len(pickle.dumps(rows_of(100), pickle.HIGHEST_PROTOCOL))
+    assert list(store.rows()) == rows_of(100) * 2
+
+
+def test_other_bytes_than_were_written_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may be a text of a row, which would be run."""
+    monkeypatch.setattr(kept_rows, "RESULT_MEMORY", 0)
+    store = RowStore(MemoryShare("ana", Held()))
+    store.add(rows_of(10))
+    assert store._file is not None
+    os.pwrite(store._file.fileno(), b"cos\ngetpid\n(tR.", 0)
+    with pytest.raises(ResultsTooLarge, match="no room on the gateway's disk"):
+        store.row(0)
 
 
 def test_public_rows_are_counted_for_who_asks(clinic: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

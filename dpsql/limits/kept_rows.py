@@ -3,14 +3,17 @@
 Rule 1: what the results of all users take in memory is bounded, whoever reads them slowly or never.
 Rule 2: only rows that the user may have are kept here. The file has no name, nobody else can open it, and it ends with
     the result.
+Rule 3: what is read back is what was written, byte by byte, or it is not looked at: values are an analyst's own texts.
 """
 
+import hashlib
 import logging
 import os
 import pickle
 import tempfile
 from bisect import bisect
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, BinaryIO, overload
 
 from dpsql.errors import QueryTooComplex, ResultsTooLarge
@@ -24,6 +27,21 @@ Row = tuple[Any, ...]
 _LOG = logging.getLogger("dpsql.results")
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """Rows in the file.
+
+    Attributes:
+        place: Where they start.
+        length: How many bytes they are.
+        digest: Tells whether these are the bytes that were written.
+    """
+
+    place: int
+    length: int
+    digest: bytes
+
+
 class RowStore:
     """Rows in the order in which they were added.
 
@@ -34,7 +52,7 @@ class RowStore:
     def __init__(self, share: MemoryShare) -> None:
         self._share = share
         self._memory = MemoryShare(share.user, IN_MEMORY, RESULT_MEMORY)
-        self._batches: list[list[Row] | tuple[int, int]] = []
+        self._batches: list[list[Row] | _Written] = []
         self._starts: list[int] = []
         self._count = 0
         self._file: BinaryIO | None = None
@@ -57,8 +75,8 @@ class RowStore:
         """
         size = size_of(rows)
         self._share.take(size)
-        self._starts.append(self._count)
         self._batches.append(rows if self._is_in_memory(size) else self._write(rows))
+        self._starts.append(self._count)
         self._count += len(rows)
 
     @property
@@ -78,7 +96,7 @@ class RowStore:
         if not start <= place < start + len(batch):
             number = bisect(self._starts, place) - 1
             start, found = self._starts[number], self._batches[number]
-            batch = found if isinstance(found, list) else self._read_back(*found)
+            batch = found if isinstance(found, list) else self._read_back(found)
             self._read = start, batch
         return batch[place - start]
 
@@ -90,25 +108,39 @@ class RowStore:
             return False
         return True
 
-    def _write(self, rows: list[Row]) -> tuple[int, int]:
-        data = pickle.dumps(rows, pickle.HIGHEST_PROTOCOL)
+    def _write(self, rows: list[Row]) -> _Written:
+        data = memoryview(pickle.dumps(rows, pickle.HIGHEST_PROTOCOL))
+        written = 0
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # it ends with this store
-            self._file.write(data)
+            while written < len(data):  # a disk that is nearly full takes a part, and refuses the next
+                written += os.pwrite(self._file.fileno(), data[written:], self._end + written)
         except OSError as error:
-            _LOG.error("a result cannot be kept in %s: %s", tempfile.tempdir or "a temporary file", error.strerror)
-            raise ResultsTooLarge(
-                "there is no room on the gateway's disk for the result",
-                hint="Add a LIMIT, or tell the data owner. What was charged is not charged again.",
-            ) from None
-        place, self._end = self._end, self._end + len(data)
-        return place, len(data)
+            raise _no_room(error.strerror) from None
+        found = _Written(self._end, len(data), _digest(data))
+        self._end += len(data)
+        return found
 
-    def _read_back(self, place: int, length: int) -> list[Row]:
+    def _read_back(self, written: _Written) -> list[Row]:
         assert self._file is not None  # noqa: S101
-        rows: list[Row] = pickle.loads(os.pread(self._file.fileno(), length, place))  # noqa: S301  # written above
+        data = os.pread(self._file.fileno(), written.length, written.place)
+        if _digest(data) != written.digest:
+            raise _no_room("other bytes came back than were written")
+        rows: list[Row] = pickle.loads(data)  # noqa: S301  # by this store, for the digest is its own
         return rows
+
+
+def _digest(data: bytes | memoryview) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def _no_room(reason: str | None) -> ResultsTooLarge:
+    _LOG.error("a result cannot be kept in %s: %s", tempfile.tempdir or "a temporary file", reason)
+    return ResultsTooLarge(
+        "there is no room on the gateway's disk for the result",
+        hint="Add a LIMIT, or tell the data owner. What was charged is not charged again.",
+    )
 
 
 class KeptRows(Sequence[Row]):

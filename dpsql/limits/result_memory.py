@@ -120,7 +120,7 @@ class Held:
 
 HELD: Final = Held()
 """The results of this process, in memory and in files."""
-IN_MEMORY: Final = Held(MAX_MEMORY, MAX_MEMORY)
+IN_MEMORY: Final = Held(MAX_MEMORY // 4, MAX_MEMORY)
 """What these results take in memory."""
 READ: Final = Held(MAX_USER_READ_BYTES, MAX_READ_BYTES, _READS)
 """The public rows that queries of this process are made of."""

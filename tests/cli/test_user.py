@@ -90,7 +90,7 @@ def test_an_empty_password_is_refused(run: Run, policy: Path) -> None:
 
 
 def test_the_ledger_must_be_told_and_exist(run: Run, policy: Path, ledger: Path) -> None:
-    assert "which ledger" in run("user", "list", status=2).stderr
+    assert "no ledger is named" in run("user", "list", status=2).stderr
     for arguments in (
         ("user", "list"),
         ("ledger", "verify"),
@@ -118,7 +118,7 @@ def test_users_are_put_into_groups_and_out_of_them(run: Run, policy: Path) -> No
     run("user", "group", "ben", "--user-group", "team", "--policy", policy)
     assert groups() == ["", "team"]
     for wrong in ((), ("--none", "--user-group", "team")):
-        assert "which group?" in run("user", "group", "ana", *wrong, "--policy", policy, status=2).stderr
+        assert "no group is named" in run("user", "group", "ana", *wrong, "--policy", policy, status=2).stderr
     refused = run("user", "group", "ana", "--user-group", "staff", "--policy", policy, status=1)
     assert 'the policy has no group "staff"' in refused.stderr
     assert "It has: team" in refused.stderr
