@@ -149,7 +149,7 @@ def test_a_file_that_takes_a_part_takes_nothing(monkeypatch: pytest.MonkeyPatch)
     store, most = RowStore(MemoryShare("ana", Held())), resource.getrlimit(resource.RLIMIT_FSIZE)
     store.add(rows_of(100))
     try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, most[1]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (store._end + 1_000, most[1]))
         with pytest.raises(ResultsTooLarge, match="no room on the gateway's disk"):
             store.add(rows_of(400))
     finally:
