@@ -36,13 +36,17 @@ def connection(clinic_policy: Path, ledger: Path) -> Iterator[dpsql.Connection]:
 @pytest.fixture
 def reading(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when the engine is about to read."""
-    begun, fetch = threading.Event(), DuckDBBackend.fetch
+    begun = threading.Event()
 
-    def noted(self: DuckDBBackend, *arguments: Any, **named: Any) -> Any:
-        begun.set()
-        return fetch(self, *arguments, **named)
+    def noted(read: Callable[..., Any]) -> Callable[..., Any]:
+        def reads(self: DuckDBBackend, *arguments: Any, **named: Any) -> Any:
+            begun.set()
+            return read(self, *arguments, **named)
 
-    monkeypatch.setattr(DuckDBBackend, "fetch", noted)
+        return reads
+
+    for method in (DuckDBBackend.fetch, DuckDBBackend.stream):
+        monkeypatch.setattr(DuckDBBackend, method.__name__, noted(method))
     return begun
 
 
@@ -177,7 +181,7 @@ def test_a_thread_does_not_wait_for_itself(connection: dpsql.Connection, monkeyp
     monkeypatch.setattr(DuckDBBackend, "fetch", interrupted)
     monkeypatch.setattr(DuckDBBackend, "close", close)
     with pytest.raises(dpsql.OperationalError) as caught:
-        connection.cursor().execute("SELECT COUNT(*) FROM doctors")
+        connection.cursor().execute("SELECT COUNT(*) FROM patients")
     assert caught.value.sqlstate == "57014"
     assert (len(told), len(shut)) == (1, 1)
     with pytest.raises(dpsql.InterfaceError):
