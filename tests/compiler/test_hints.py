@@ -2,6 +2,8 @@
 
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import duckdb
@@ -16,6 +18,7 @@ from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.errors import Error
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.session import Session
+from dpsql.policy import load_policy
 from tests.compiler.test_rejected import CASES, refusal
 from tests.conftest import open_engine
 from tests.fixtures.load import Case
@@ -25,8 +28,12 @@ WRITE = "Write: "
 
 @pytest.fixture(scope="module")
 def engine(clinic_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """One engine for all hints, whose queries are compiled and not run."""
-    opened = open_engine(clinic_policy, tmp_path_factory.mktemp("ledger") / "ledger.sqlite")
+    """One engine for all hints; some refusals come when the query has been charged, so the budget is large."""
+    policy = load_policy(clinic_policy)
+    large = replace(policy.dataset.budget, epsilon=Fraction(10_000))
+    roles = tuple(replace(role, budget=replace(role.budget, epsilon=Fraction(10_000))) for role in policy.roles)
+    rich = replace(policy, dataset=replace(policy.dataset, budget=large), roles=roles)
+    opened = open_engine(rich, tmp_path_factory.mktemp("ledger") / "ledger.sqlite")
     yield opened
     opened.close()
     opened.ledger.close()
