@@ -9,7 +9,7 @@ RUN python -m venv --without-pip /opt/dpsql \
     && pip --python /opt/dpsql/bin/python install --no-cache-dir --no-deps --no-index /dist/*.whl
 
 FROM python:3.11.13-slim-bookworm@sha256:86adf8dbadc3d6e82ee5dd2c74bec2e1c2467cdad47886280501df722372d2e1
-RUN useradd --uid 10001 dpsql && install --directory --owner=dpsql /data
+RUN useradd --uid 10001 dpsql && install --directory --owner=dpsql /data /scratch
 COPY --from=build /opt/dpsql /opt/dpsql
 ENV PATH=/opt/dpsql/bin:$PATH
 USER dpsql

@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pytest
 
 from dpsql.backends import ExactCells
 from dpsql.backends import backend as backend_module
+from dpsql.backends.backend import _whole
 from dpsql.compiler.ir.functions import MAX_TEXT
 from dpsql.compiler.plan.query_plan import PlannedRelease
 from dpsql.errors import BackendFailure, PolicyViolation
@@ -152,3 +154,21 @@ def test_a_failure_at_a_later_block_is_a_failure_of_the_whole_read(
     other = Session(engine, "ben")
     (fine,) = other.parse("SELECT town, COUNT(*) FROM people GROUP BY town")
     assert list(other.execute(fine).rows)
+
+
+def piece(key: str, place: int) -> ExactCells:
+    """A row that holds a piece of a group's list."""
+    keys, cells = (np.array([key], dtype=object),), (np.array([f"{place}:2"], dtype=object), np.array([place]))
+    return ExactCells(keys, np.array([3]), cells)
+
+
+def test_pieces_of_one_group_are_put_together() -> None:
+    first, second = _whole([piece("a", 0), piece("a", 1), piece("b", 0)])
+    assert [(group.keys[0][0], group.cells[0][0]) for group in (first, second)] == [("a", "0:2,1:2"), ("b", "0:2")]
+
+
+@pytest.mark.parametrize("pieces", [[("a", 0), ("b", 1)], [("a", 0), ("a", 2)], [("a", 1)]])
+def test_pieces_out_of_order_are_refused(pieces: list[tuple[str, int]]) -> None:
+    """Values of one group would be counted in another."""
+    with pytest.raises(TypeError, match="out of order"):
+        list(_whole(piece(*each) for each in pieces))

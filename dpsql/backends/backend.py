@@ -217,8 +217,16 @@ def _whole(rows: Iterable[ExactCells]) -> Iterator[ExactCells]:
 
 
 def _joined(rows: Sequence[ExactCells]) -> ExactCells:
-    """One group, with each of its lists in one text."""
+    """One group, with each of its lists in one text.
+
+    Raises:
+        TypeError: The rows are not the pieces of one group, in their order.
+    """
     first = rows[0]
+    keys = [[key.tolist() for key in row.keys] for row in rows]
+    places = [place for row in rows for place in row.cells[-1]]
+    if len(first.units) and (any(each != keys[0] for each in keys) or places != [*range(len(rows))]):
+        raise TypeError("pieces of a group are out of order")
     cells = [
         np.array([",".join(row.cells[place][0] for row in rows if row.cells[place][0])], dtype=object)
         if len(rows) > 1 and cell.dtype == object

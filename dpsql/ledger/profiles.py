@@ -27,8 +27,12 @@ def profiles_loss(ledger: Ledger, policy: Policy) -> tuple[Fraction, Fraction]:
     """
     events = [event for each in _profiles(ledger, policy) for event in each.events]
     spent, converted = Spent.zero().add(events), ledger.cap(policy).limit.delta_conversion
-    if not events or not converted:
-        return spent.basic_epsilon or _NONE, spent.basic_delta
+    if not events:
+        return _NONE, _NONE
+    if not converted:
+        if spent.basic_epsilon is None:
+            raise TypeError("events of a budget without a conversion have a loss that adds up")
+        return spent.basic_epsilon, spent.basic_delta
     return standalone(spent, converted)
 
 

@@ -247,3 +247,12 @@ def test_substitute(policy: Policy) -> None:
     replaced = replace(policy, dataset=replace(policy.dataset, adjacency=Adjacency.SUBSTITUTE))
     planner = Profiled(replaced, of_visits(replaced))
     assert bounds(planner.compile("SELECT date_trunc('month', visited_on), COUNT(*) FROM visits GROUP BY 1")) == (20, 2)
+
+
+def test_a_key_that_had_no_value_is_counted_as_one_group(policy: Policy) -> None:
+    """Its public table may have been empty when the profile was made."""
+    made = of_visits(policy)
+    (table,) = made.tables
+    ranks = tuple(replace(each, groups=0) if each.grouping.column == "icd" else each for each in table.ranks)
+    empty = replace(made, tables=(replace(table, ranks=ranks),))
+    assert bounds(Profiled(policy, empty).compile("SELECT icd, COUNT(*) FROM visits GROUP BY icd")) is not None

@@ -103,7 +103,7 @@ def chosen_bounds(
     sizes = {ranks.grouping: ranks.groups for ranks in known}
     listed = prod(sizes.get(key, 1) for key in keys if key is not None)
     in_groups = bool(keys) and not widest.contribution.one_group
-    choice = _Choice(table, known, Fraction(groups or listed), in_groups, catalog, settings, unpriced)
+    choice = _Choice(table, known, Fraction(max(1, groups or listed)), in_groups, catalog, settings, unpriced)
     candidates = list(choice.candidates(release.protected))
     best = min(candidates, key=lambda each: (each.error, -each.rows, -each.per_group))
     return ProfiledBounds(catalog.profile.id, best.rows, best.per_group, choice.why(best, candidates[-1]))
