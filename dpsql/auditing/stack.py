@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from tempfile import mkdtemp
@@ -17,7 +18,9 @@ from dpsql.compiler.plan.pricing import Selection
 from dpsql.compiler.plan.query_plan import PlannedRelease, PublicRead
 from dpsql.errors import Error
 from dpsql.gateway.engine import Engine
-from dpsql.gateway.release import ReleasedCells
+from dpsql.gateway.notices import answer_notice, bounding_notice
+from dpsql.gateway.release import ReleasedCells, ReleasedRows
+from dpsql.gateway.results import Notice, Result
 from dpsql.gateway.session import Session
 from dpsql.ledger import SqliteLedger
 from dpsql.policy import Policy
@@ -147,7 +150,7 @@ class Stack:
         finally:
             released = self._ledger.taken()
         charge = result.answer.charge if result.answer is not None else None
-        frame = (result.columns, result.notices, result.tag.replace(str(len(result.rows)), "n"))
+        frame = (result.columns, _notices(result), result.tag.replace(str(len(result.rows)), "n"))
         price, limit = (charge.price, charge.limit) if charge is not None else (Spent.zero(), None)
         return Seen(frame, tuple(result.rows), price, released, limit)
 
@@ -165,3 +168,16 @@ class Stack:
     def spent(self) -> Spent:
         """What the budget holds."""
         return self._ledger.budget(_USER, self.policy).spent
+
+
+def _notices(result: Result) -> tuple[Notice, ...]:
+    """The notices, as they are where no row was released: what they make of noisy rows differs as these do.
+
+    A notice that says anything but what the plan and the released rows tell stays as it is, and is found to differ.
+    """
+    if result.answer is None:
+        return result.notices
+    told = answer_notice(result.answer, calibrated=True)
+    bare = replace(result.answer, rows=ReleasedRows(()), full=None)
+    without = Notice(answer_notice(bare, calibrated=True) or "", detail=bounding_notice(bare.query))
+    return tuple(without if notice.message == told else notice for notice in result.notices)
