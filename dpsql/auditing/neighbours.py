@@ -309,7 +309,8 @@ def worlds(policy: Policy, schema: EngineSchema, units: int, runs: int, *, with_
         PolicyColumn(CROWD, SqlType.INTEGER, values_from=(_PROBES, "probe")),
         PolicyColumn(PLACE, SqlType.INTEGER),
     )
-    tables = tuple(t if t.public else replace(t, columns=(*t.columns, *own)) for t in policy.tables)
+    # The law of what is shown is that of groups without a minimum frequency, which some accountants cannot have.
+    tables = tuple(t if t.public else replace(t, columns=(*t.columns, *own), min_units=1) for t in policy.tables)
     names = frozenset(table.name for table in (*tables, *public))
     budgets = {accountant: _budget(accountant) for accountant in ROLES}
     delta = min(_MOST_DELTA, Fraction(9, 10) / runs)
