@@ -18,6 +18,8 @@ from dpsql.compiler.ir.nodes import Values
 from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedRelease, PublicRead
 from dpsql.errors import GuaranteeMismatch, InvalidParameter, LedgerUnavailable, QueryCanceled, QueryTooComplex
 from dpsql.gateway.release import MAX_CELL, PostProcessor, ReleasedCells, ReleasedRows, merged, release
+from dpsql.limits.kept_rows import KeptRows, RowStore
+from dpsql.limits.result_memory import MemoryShare
 from dpsql.policy import load_policy
 from dpsql.privacy.exponential_mechanism import RankChoice
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
@@ -438,3 +440,12 @@ def test_of_several_quantiles_a_greater_one_has_no_lesser_value(planner: Planner
     assert column.error is not None and column.error.ranks == max(
         planned.noise.reach for planned in planned.primitives if isinstance(planned.noise, RankChoice)
     )
+
+
+def test_some_columns_of_rows_are_no_copy_of_what_is_in_a_file() -> None:
+    store = RowStore(MemoryShare())
+    store.add([(1, 2.5, "a"), (2, 3.5, "b")])
+    for rows in (((1, 2.5, "a"), (2, 3.5, "b")), KeptRows(store, range(2))):
+        some = ReleasedRows(rows, (), store.shares).only((2, 0))
+        assert type(some.rows) is type(rows) and some.shares == store.shares
+        assert list(some.rows) == [("a", 1), ("b", 2)]

@@ -6,7 +6,9 @@ import os
 import pickle
 import resource
 import threading
+import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from itertools import repeat
@@ -20,10 +22,13 @@ from psycopg.waiting import wait
 
 from dpsql.errors import QueryTooComplex, ResultsTooLarge
 from dpsql.gateway.engine import Engine
+from dpsql.gateway.intervals import ColumnMargin, column_margins
+from dpsql.gateway.release import ReleasedRows
 from dpsql.gateway.results import Result
 from dpsql.gateway.session import Session
+from dpsql.gateway.target import without_limits
 from dpsql.limits import kept_rows
-from dpsql.limits.kept_rows import RowStore
+from dpsql.limits.kept_rows import KeptRows, RowStore
 from dpsql.limits.result_memory import (
     BATCH_BYTES,
     HELD,
@@ -108,6 +113,45 @@ def test_rows_are_the_same_in_memory_and_in_a_file(monkeypatch: pytest.MonkeyPat
     assert list(rows[100:200][10:20][::-1]) == wanted[110:120][::-1]
     with pytest.raises(IndexError):
         rows[500]
+
+
+def test_columns_of_rows_in_a_file_are_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_rows, "RESULT_MEMORY", 0)
+    wanted = rows_of(500)
+    store = RowStore(MemoryShare("ana", Held()))
+    for start in range(0, 500, 60):
+        store.add(wanted[start : start + 60])
+    some = ReleasedRows(store.rows()).only((4, 0, 2))
+    assert isinstance(some.rows, KeptRows)
+    assert list(some.rows) == [(row[4], row[0], row[2]) for row in wanted]
+    assert list(some.only((1,)).rows[490::-7]) == [(row[0],) for row in wanted[490::-7]]
+    assert ReleasedRows(tuple(wanted)).only((0,)).rows == tuple((row[0],) for row in wanted)
+
+
+def test_the_error_of_rows_in_a_file_is_told_without_holding_them(
+    make_engine: MakeEngine, clinic_policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200,000 rows of 1,000 bytes, 1,000 in each read: what is held at once is below a twentieth of them."""
+    monkeypatch.setattr(kept_rows, "RESULT_MEMORY", 0)
+    session = Session(make_engine(clinic_policy), "ana")
+    for line in ("SET dpsql.intervals = on", "SELECT COUNT(*) AS n, 'x' AS t FROM patients"):
+        (statement,) = session.parse(line)
+        answer = session.execute(statement).answer
+    assert answer is not None and answer.limited == (0,)
+    store = RowStore(MemoryShare("ana", Held()))
+    for start in range(0, 200_000, 1_000):
+        store.add([(n, n - 5.0, n + 9.0, f"{n:0900}") for n in range(start, start + 1_000)])
+    large = replace(answer, rows=ReleasedRows(store.rows()))
+    tracemalloc.start()
+    try:
+        given = without_limits(large)
+        (margin,) = column_margins(replace(given, full=large.rows))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(given.rows.rows) == 200_000 and given.rows.rows[1][0] == 1
+    assert margin == ColumnMargin("n", 9.0, 9.0, 200_000, 90)
+    assert peak < 10 * MEBIBYTE
 
 
 def test_what_results_take_in_memory_is_bounded_and_ends_with_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,18 +12,21 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import dpsql
 from dpsql.backends import Cancellation, open_backend
 from dpsql.compiler.aggregates.wide_totals import WIDTH
+from dpsql.compiler.plan.profiled_bounds import ProfiledBounds
 from dpsql.compiler.plan.query_plan import CompiledQuery, WideTotal
 from dpsql.compiler.plan.verify import verify
 from dpsql.errors import GuaranteeMismatch, InvalidPolicy
 from dpsql.gateway.explain import explanation_json
 from dpsql.gateway.intervals import NoisyRows
 from dpsql.gateway.notices import bounding_notice, dropped_text
-from dpsql.gateway.release import PostProcessor, ReleasedCells, release
+from dpsql.gateway.release import Dropped, PostProcessor, ReleasedCells, release
 from dpsql.gateway.session import Session
+from dpsql.notebook.answered import Answered
 from dpsql.policy import Policy, load_policy
 from dpsql.privacy.cell_mechanism import added
 from dpsql.privacy.cost import Event, loss
@@ -386,7 +389,7 @@ def test_the_notice_begins_with_what_is_dropped(many: Policy, make_engine: MakeE
         (statement,) = session.parse(sql)
         (notice,) = session.execute(statement).notices
         assert notice.message.startswith(told), notice.message
-        assert "dropped: about " in str(notice.detail)
+        assert re.search(r"; dropped of (count|n|sum): about 50 % \(± .* %\) of the (rows|sum)$", str(notice.detail))
 
 
 @pytest.mark.usefixtures("no_noise")
@@ -394,7 +397,7 @@ def test_the_notice_names_the_bound(many: Policy, make_engine: MakeEngine) -> No
     session = Session(make_engine(many), "ana")
     for sql, lever in (
         ("SELECT COUNT(*) FROM orders", "of the rows are dropped by max_rows = 2; counts are raised by it; price"),
-        ("SELECT SUM(price) FROM orders", "of the sum are dropped by max_rows = 2; price"),
+        ("SELECT SUM(price) FROM orders", "of the sum is dropped by max_rows = 2; price"),
         (BY_KIND, "of the rows are dropped by max_rows = 2; counts are raised by it; price"),
         ("SET dpsql.calibrate = off", ""),
         (BY_KIND, "of the rows are dropped by max_rows = 2; price"),
@@ -456,6 +459,84 @@ def test_intervals_hold_where_they_are_not_asked_for_too(many: Policy, make_engi
 
 
 @pytest.mark.usefixtures("no_noise")
+def test_what_an_interval_holds_is_said_of_each_column(many: Policy, make_engine: MakeEngine) -> None:
+    """A sum or a mean beside a count has no wide total; where nobody is left, the plan tells of noise alone."""
+    session = Session(make_engine(many), "ana")
+    for sql, held in (
+        ("SELECT COUNT(*) AS n FROM orders", "(95 %)"),
+        ("SELECT SUM(price) AS s FROM orders", "(95 %)"),
+        ("SELECT COUNT(*) AS n, SUM(price) AS s FROM orders", "(95 %, of s 95 % of noise)"),
+        ("SELECT AVG(price) AS m FROM orders", "(95 % of noise)"),
+        ("SELECT COUNT(*) / 2 AS h FROM orders", "(95 % of noise)"),
+        ("SELECT SUM(change) AS c FROM orders", "(95 % of noise)"),
+        (f"{BY_KIND} HAVING COUNT(*) > 99999", "(95 % of noise)"),
+    ):
+        (statement,) = session.parse(sql)
+        result = session.execute(statement)
+        answered = Answered(result, "UTC")
+        assert held in result.notices[0].message, result.notices[0].message
+        for_rows = f"± is {held[1:-1].replace('of noise', 'of the noise alone')}"
+        lines = [line for line in repr(answered).splitlines() if line.startswith("± is ")]
+        assert all(line.startswith(f"{for_rows}; ") for line in lines) and len(lines) == bool(len(answered)), lines
+
+
+@pytest.mark.usefixtures("no_noise")
+def test_error_bars_hold_what_is_said(many: Policy, make_engine: MakeEngine) -> None:
+    session = Session(make_engine(many), "ana")
+    (statement,) = session.parse(BY_KIND.replace("AS n", "AS n, SUM(price) AS s"))
+    answered = Answered(session.execute(statement), "UTC")
+    for drawn, held in (("n", "95 %, n ± "), ("s", "95 % of the noise alone, s ± ")):
+        axes = dpsql.plot(answered, y=drawn, ax=Figure().subplots())
+        assert axes.texts[-1].get_text().startswith(f"Error bars: {held}")
+
+
+def test_the_bounds_that_drop_are_named(many: Policy) -> None:
+    query = Planner(many).compile(BY_KIND)
+    (total,) = query.wide_totals
+    planned = query.releases[total.release]
+    drops = (Dropped(total.release, total.cell, 0.17, 0.02, 0.1),)
+    profiled = ProfiledBounds("p", 20, 5, "it is told")
+    for bounds, profile, lever in (
+        (replace(planned.contribution, rows_per_unit=20, rows_per_group=20), None, "max_rows = 20"),
+        (
+            replace(planned.contribution, rows_per_unit=20, rows_per_group=5),
+            None,
+            "max_rows = 20 and max_rows_per_group = 5",
+        ),
+        (
+            replace(planned.contribution, rows_per_unit=20, rows_per_group=5),
+            profiled,
+            "max_rows = 20 and max_rows_per_group = 5 (chosen by the profile)",
+        ),
+        (
+            replace(planned.contribution, grouped=False, rows_per_unit=None, rows_per_group=7),
+            profiled,
+            "max_rows = 7 (chosen by the profile)",
+        ),
+    ):
+        changed_release = replace(planned, contribution=bounds, profiled=profile)
+        releases = (*query.releases[: total.release], changed_release, *query.releases[total.release + 1 :])
+        told = dropped_text(replace(query, releases=releases), drops, calibrated=False)
+        assert told == f"about 17 % (± 2 %) of the rows are dropped by {lever}"
+
+
+def test_the_detail_names_columns_and_leaves_out_what_noise_may_be(many: Policy) -> None:
+    query = Planner(many).compile(
+        "SELECT kind, COUNT(*) AS n, COUNT(*) FILTER (WHERE price > 4) AS dear, AVG(price) AS m FROM orders GROUP BY 1"
+    )
+    totals = query.wide_totals
+    clear = [Dropped(each.release, each.cell, 0.17, 0.02, 0.1) for each in totals]
+    noisy = [replace(each, margin=0.2) for each in clear]
+    told = str(bounding_notice(query, clear))
+    for name in ("n", "dear", "m"):
+        assert f"; dropped of {name}: about 17 % (± 2 %) of the rows" in told
+    assert bounding_notice(query, noisy) == bounding_notice(query)
+    assert str(bounding_notice(query, [clear[0], *noisy[1:]])).count("dropped") == 1
+    (of_none,) = [str(bounding_notice(replace(query, columns=()), clear[:1]))]
+    assert of_none.endswith("; dropped: about 17 % (± 2 %) of the rows")
+
+
+@pytest.mark.usefixtures("no_noise")
 def test_programs_are_told(many: Policy, tmp_path: Path) -> None:
     with dpsql.connect(many.path, user="ana", ledger=f"sqlite:///{tmp_path / 'ledger.db'}") as connection:
         cursor = connection.cursor()
@@ -487,6 +568,8 @@ def test_the_notice_says_what_noise_hides(policy: Policy, make_engine: MakeEngin
         (statement,) = session.parse(sql)
         for notice in session.execute(statement).notices:
             assert notice.message.startswith(begins) and holds in notice.message, notice.message
+            assert ("(95 % of noise)" if begins == "at most " else "(95 %)") in notice.message, notice.message
+            assert ("dropped" in str(notice.detail)) == (begins != "at most ")
 
 
 def test_an_empty_answer_of_private_groups_says_why(policy: Policy, make_engine: MakeEngine) -> None:

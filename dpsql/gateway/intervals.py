@@ -4,13 +4,14 @@ Rule: intervals are those that the answer tells: its columns of limits, or what 
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from dpsql.compiler.aggregates.base import ColumnError
 from dpsql.gateway.engine import Answer
+from dpsql.gateway.release import Dropped
 from dpsql.gateway.results import Result
 from dpsql.sqltypes import SqlType
 
@@ -22,7 +23,7 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class ConfidenceInterval:
-    """Where a number lies without its noise, at 95 %; what bounding cut is not in it.
+    """Where a number lies without its noise, at 95 %; what bounding cut is in it where its column `covers_drops`.
 
     Attributes:
         low: The lower end; minus infinity where there is none.
@@ -46,12 +47,14 @@ class AnswerColumn:
         type: Its type.
         noisy: Whether its values have noise.
         error: What the noise does to it; None where it is computed of noisy columns, or is not noisy.
+        covers_drops: Whether its intervals allow for what bounds drop, and not for noise alone.
     """
 
     name: str
     type: SqlType
     noisy: bool = False
     error: ColumnError | None = None
+    covers_drops: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,21 +84,13 @@ class NoisyRows:
     @classmethod
     def of_answer(cls, answer: Answer) -> "NoisyRows":
         """What a query was answered."""
-        if answer.full is not None:
-            answer = replace(answer, columns=answer.query.columns, rows=answer.full, full=None)
-        query, limited = answer.query, answer.limited
-        kept = [place for place in range(len(answer.columns)) if not limited or place not in query.ends]
-        columns = tuple(
-            AnswerColumn(column.name, column.type, column.error is not None or place in limited, column.error)
-            for place, column in enumerate(answer.columns)
-            if place in kept
-        )
-        rows = answer.rows.rows
+        answer = _with_limits(answer)
+        price, kept = answer.query.price, _kept(answer)
         return cls(
-            columns,
-            tuple(tuple(row[place] for place in kept) for row in rows),
-            tuple(tuple(_intervals(answer, row, limited, kept)) for row in rows),
-            query.price.epsilon if query.price is not None else None,
+            _columns(answer, kept),
+            tuple(answer.rows.only(kept).rows),
+            tuple(tuple(_intervals(answer, row, kept)) for row in answer.rows.rows),
+            price.epsilon if price is not None else None,
         )
 
 
@@ -109,6 +104,7 @@ class ColumnMargin:
         greatest: Of the least exact row; infinity where a row has no limit.
         rows: How many rows have a value.
         inexact: In how many of them it is more than a tenth of the value.
+        covers_drops: Whether the intervals allow for what bounds drop, and not for noise alone.
     """
 
     name: str
@@ -116,28 +112,92 @@ class ColumnMargin:
     greatest: float
     rows: int
     inexact: int
+    covers_drops: bool = False
 
 
 def column_margins(answer: Answer) -> tuple[ColumnMargin, ...]:
-    """How exact each noisy number is: by its intervals, or by the plan where there are no rows."""
-    noisy = NoisyRows.of_answer(answer)
-    found = []
-    for place, column in enumerate(noisy.columns):
-        rows = ((row[place], interval[place]) for row, interval in zip(noisy.rows, noisy.intervals, strict=True))
-        halves = [(each.margin(float(value)), abs(float(value))) for value, each in rows if each is not None]
-        margins = [half for half, _ in halves]
-        if any(margins):
-            inexact = sum(half > _INEXACT * size for half, size in halves)
-            found.append(ColumnMargin(column.name, min(margins), max(margins), len(margins), inexact))
-        elif column.error is not None and column.error.plus_minus_95:
-            half = column.error.plus_minus_95
-            found.append(ColumnMargin(column.name, half, half, 0, 0))
-    return tuple(found)
+    """How exact each noisy number is: by its intervals, or by the plan where there are no rows.
+
+    Rows are read one by one: those in a file stay there.
+    """
+    answer = _with_limits(answer)
+    kept = _kept(answer)
+    columns = _columns(answer, kept)
+    found = [_Margin() for _ in kept]
+    for row in answer.rows.rows:
+        for margin, place, interval in zip(found, kept, _intervals(answer, row, kept), strict=True):
+            if interval is not None:
+                margin.add(float(row[place]), interval)
+    told = map(_told, columns, found)
+    return tuple(margin for margin in told if margin is not None)
 
 
-def _intervals(
-    answer: Answer, row: tuple[Any, ...], limited: tuple[int, ...], kept: list[int]
-) -> Iterator[ConfidenceInterval | None]:
+@dataclass(slots=True)
+class _Margin:
+    """What is known of a column's margin after some rows."""
+
+    least: float = math.inf
+    greatest: float = 0.0
+    rows: int = 0
+    inexact: int = 0
+
+    def add(self, value: float, interval: ConfidenceInterval) -> None:
+        """Know of one row more."""
+        half = interval.margin(value)
+        self.least, self.greatest = min(self.least, half), max(self.greatest, half)
+        self.rows += 1
+        self.inexact += half > _INEXACT * abs(value)
+
+
+def _told(column: AnswerColumn, found: _Margin) -> ColumnMargin | None:
+    """A column's margin; where rows tell none, the plan's, which is of noise alone, if there is one."""
+    if found.greatest:
+        return ColumnMargin(column.name, found.least, found.greatest, found.rows, found.inexact, column.covers_drops)
+    half = column.error.plus_minus_95 if column.error is not None else None
+    return ColumnMargin(column.name, half, half, 0, 0) if half else None
+
+
+def _with_limits(answer: Answer) -> Answer:
+    """The answer with the limits of its intervals, where there are any."""
+    if answer.full is None:
+        return answer
+    return replace(answer, columns=answer.query.columns, rows=answer.full, full=None)
+
+
+def _kept(answer: Answer) -> list[int]:
+    """Places of the columns without those of limits."""
+    return [place for place in range(len(answer.columns)) if not answer.limited or place not in answer.query.ends]
+
+
+def _columns(answer: Answer, kept: list[int]) -> tuple[AnswerColumn, ...]:
+    limited = answer.limited
+    return tuple(
+        AnswerColumn(
+            column.name,
+            column.type,
+            column.error is not None or place in limited,
+            column.error,
+            place in limited and _covers_drops(answer.rows.dropped, column.error),
+        )
+        for place, column in ((place, answer.columns[place]) for place in kept)
+    )
+
+
+def _covers_drops(dropped: Sequence[Dropped], error: ColumnError | None) -> bool:
+    """Whether limits of a column allow for what bounds drop: its cell has a wide total, and noise hides nothing.
+
+    Without a wide total, or where that may be noise alone, limits are of noise alone. So are those of a mean: its count
+    has a total, and its sum has none.
+    """
+    if error is None:
+        return False
+    of_release = [each for each in dropped if each.release == error.release]
+    measured = any(error.estimate.cells == (each.cell,) for each in of_release)
+    return measured and not any(each.is_hidden for each in of_release)
+
+
+def _intervals(answer: Answer, row: tuple[Any, ...], kept: list[int]) -> Iterator[ConfidenceInterval | None]:
+    limited = answer.limited
     for place in kept:
         error = answer.columns[place].error
         if row[place] is None or answer.columns[place].type.is_array:  # the notice tells the error of each element

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dpsql.compiler.aggregates.base import number_text
 from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedRelease
 from dpsql.gateway.engine import Answer
-from dpsql.gateway.intervals import ColumnMargin, column_margins
+from dpsql.gateway.intervals import AnswerColumn, ColumnMargin, column_margins
 from dpsql.gateway.prices import Cost
 from dpsql.gateway.release import Dropped
 from dpsql.gateway.system_relations import decimal_text
@@ -61,7 +61,7 @@ def answer_notice(answer: Answer, pursuit: Pursuit | None = None, *, calibrated:
     paid = charge_text(answer)
     if paid is None:
         return None
-    margins, drops = column_margins(answer), bool(answer.query.wide_totals)
+    margins = column_margins(answer)
     told = {margin.name for margin in margins}
     means = [c.name for c in answer.columns if (e := c.error) and e.plus_minus_95 is e.ranks is e.apart is None]
     untold = [name for name in means if name not in told]
@@ -71,7 +71,7 @@ def answer_notice(answer: Answer, pursuit: Pursuit | None = None, *, calibrated:
     lacks = [text for text in first if text is not None]
     parts = [*(target if missed else []), *lacks, *_caveats(answer.query), paid]
     if margins:
-        parts.append(f"{', '.join(map(_margin_text, margins))} (95 %{'' if drops else ' of noise'})")
+        parts.append(f"{', '.join(map(_margin_text, margins))} ({covers_text(margins)})")
     parts += inexact_texts(margins)
     parts += choice_texts(answer.columns)
     parts += [] if missed else target
@@ -84,6 +84,20 @@ def _margin_text(margin: ColumnMargin) -> str:
     """The least and the largest half of the intervals of a column."""
     ends = (number_text(end) if math.isfinite(end) else "∞" for end in (margin.least, margin.greatest))
     return f"{margin.name} ± {' to ± '.join(dict.fromkeys(ends))}"
+
+
+def covers_text(columns: Sequence[ColumnMargin | AnswerColumn], noise: str = "noise") -> str:
+    """What a ± or an error bar of some columns holds, and of which of them it is that of noise alone.
+
+    Args:
+        columns: The columns.
+        noise: What noise is called.
+    """
+    alone = list(dict.fromkeys(column.name for column in columns if not column.covers_drops))
+    if not alone:
+        return "95 %"
+    of_noise = f"95 % of {noise}"
+    return of_noise if not any(column.covers_drops for column in columns) else f"95 %, of {', '.join(alone)} {of_noise}"
 
 
 def inexact_texts(margins: Sequence[ColumnMargin]) -> list[str]:
@@ -123,14 +137,14 @@ def _reached(measure: Measure, target: ErrorTarget) -> str:
 
 
 def bounding_notice(query: CompiledQuery, dropped: Sequence[Dropped] = ()) -> str | None:
-    """What bounding may cut, from the policy alone, and how many rows it dropped where that is told; None for neither.
+    """What bounding may cut, from the policy alone, and how much it dropped where that is told; None for neither.
 
     Args:
         query: The query.
         dropped: What wide totals tell.
     """
     told = [text for text in (_rows_cut(query), _values_cut(query), _groups_hidden(query)) if text is not None]
-    told += [f"dropped: about {_share_text(each)}" for each in dropped]
+    told += [_dropped_of(query, each) for each in dropped if each.is_material]
     return "; ".join(told) or None
 
 
@@ -144,30 +158,53 @@ def dropped_text(query: CompiledQuery, dropped: Sequence[Dropped], *, calibrated
     """
     worst = max((each for each in dropped if each.is_material), key=lambda each: each.share, default=None)
     if worst is not None:
-        what, lever = _dropped_by(query, worst)
         counts = any(column.error is not None and column.error.estimate.is_raised for column in query.columns)
         raised = "; counts are raised by it" if calibrated and counts else ""
-        return f"about {_share_text(worst)} of the {what} are dropped by {lever}{raised}"
+        return f"about {_share_text(worst)} {_dropped_by(query, worst)}{raised}"
     most = max((each for each in dropped if each.is_hidden), key=lambda each: each.share + each.margin, default=None)
     if most is None:
         return None
-    what, lever = _dropped_by(query, most)
     at_most = f"{100 * (most.share + most.margin):.2g} %"
-    return f"at most {at_most} of the {what} are dropped by {lever}, for which intervals do not allow"
+    return f"at most {at_most} {_dropped_by(query, most)}, for which intervals do not allow"
 
 
-def _dropped_by(query: CompiledQuery, worst: Dropped) -> tuple[str, str]:
+def _dropped_by(query: CompiledQuery, dropped: Dropped) -> str:
     """What is dropped, and the bound that drops it."""
-    planned = query.releases[worst.release]
-    bounds, primitive = planned.contribution, planned.primitives[worst.cell].primitive
+    what = _counted(query, dropped)
+    verb = "is" if what == "sum" else "are"
+    return f"of the {what} {verb} dropped by {_lever(query, dropped)}"
+
+
+def _dropped_of(query: CompiledQuery, dropped: Dropped) -> str:
+    """The share that is dropped of a cell, which goes by the names of the columns that are made of it."""
+    errors = ((column.name, column.error) for column in query.columns)
+    names = [n for n, e in errors if e and e.release == dropped.release and dropped.cell in e.estimate.cells]
+    of_columns = f" of {', '.join(dict.fromkeys(names))}" if names else ""
+    return f"dropped{of_columns}: about {_share_text(dropped)} of the {_counted(query, dropped)}"
+
+
+def _counted(query: CompiledQuery, dropped: Dropped) -> str:
+    """What a cell counts or adds up."""
+    primitive = query.releases[dropped.release].primitives[dropped.cell].primitive
     if primitive.counts_units:
-        return "groups of units", f"max_groups = {bounds.groups_per_unit}"
-    what = "rows" if primitive.grid is None else "sum"
-    if bounds.grouped and bounds.rows_per_unit is None and not bounds.copied and not bounds.one_group:
-        lever = f"max_groups = {bounds.groups_per_unit} and max_rows_per_group = {bounds.rows_per_group}"
-    else:
-        lever = f"max_rows = {bounds.rows_per_unit or bounds.rows_per_group}"
-    return what, lever
+        return "groups of units"
+    return "rows" if primitive.grid is None else "sum"
+
+
+def _lever(query: CompiledQuery, dropped: Dropped) -> str:
+    """The bounds that drop something of a cell, by the names of their settings."""
+    planned = query.releases[dropped.release]
+    bounds = planned.contribution
+    if planned.primitives[dropped.cell].primitive.counts_units:
+        return f"max_groups = {bounds.groups_per_unit}"
+    profile = " (chosen by the profile)" if planned.profiled is not None else ""
+    in_each = f" and max_rows_per_group = {bounds.rows_per_group}"
+    rows = bounds.rows_per_unit
+    if rows is not None:
+        return f"max_rows = {rows}{in_each if bounds.rows_per_group < rows else ''}{profile}"
+    if bounds.grouped and not bounds.copied and not bounds.one_group:
+        return f"max_groups = {bounds.groups_per_unit}{in_each}{profile}"
+    return f"max_rows = {bounds.rows_per_group}{profile}"
 
 
 def _caveats(query: CompiledQuery) -> list[str]:

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -35,7 +35,7 @@ from dpsql.errors import (
     QueryTooComplex,
 )
 from dpsql.gateway.array_elements import elements_of
-from dpsql.limits.kept_rows import RowStore
+from dpsql.limits.kept_rows import KeptRows, RowStore
 from dpsql.limits.result_memory import MemoryShare, batches
 from dpsql.privacy.cell_mechanism import added
 from dpsql.privacy.exponential_mechanism import RankChoice
@@ -127,10 +127,10 @@ class ReleasedRows:
     shares: tuple[MemoryShare, ...] = field(default=(), compare=False, repr=False)
 
     def only(self, places: Sequence[int]) -> "ReleasedRows":
-        """The same rows with some of their columns."""
-        return ReleasedRows(
-            tuple(tuple(row[place] for place in places) for row in self.rows), self.dropped, self.shares
-        )
+        """The same rows with some of their columns; rows in a file stay there."""
+        if isinstance(self.rows, KeptRows):
+            return replace(self, rows=self.rows.only(places))
+        return replace(self, rows=tuple(tuple(row[place] for place in places) for row in self.rows))
 
 
 def release(planned: PlannedRelease, exact: ExactCells) -> ReleasedCells:

@@ -149,11 +149,19 @@ class KeptRows(Sequence[Row]):
     Args:
         store: The store.
         places: Which of its rows, in this order.
+        columns: Which of their columns, in this order; None for all.
     """
 
-    def __init__(self, store: RowStore, places: range) -> None:
+    def __init__(self, store: RowStore, places: range, columns: tuple[int, ...] | None = None) -> None:
         self._store = store
         self._places = places
+        self._columns = columns
+
+    def only(self, columns: Sequence[int]) -> "KeptRows":
+        """The same rows with some of their columns; no copy, either."""
+        of_all = self._columns
+        chosen = tuple(columns) if of_all is None else tuple(of_all[column] for column in columns)
+        return KeptRows(self._store, self._places, chosen)
 
     def __len__(self) -> int:
         return len(self._places)
@@ -164,5 +172,6 @@ class KeptRows(Sequence[Row]):
     def __getitem__(self, index: slice) -> "KeptRows": ...
     def __getitem__(self, index: int | slice) -> "Row | KeptRows":
         if isinstance(index, slice):
-            return KeptRows(self._store, self._places[index])
-        return self._store.row(self._places[index])
+            return KeptRows(self._store, self._places[index], self._columns)
+        row = self._store.row(self._places[index])
+        return row if self._columns is None else tuple(row[column] for column in self._columns)

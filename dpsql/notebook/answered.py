@@ -11,7 +11,7 @@ from dpsql.dbapi import ReleaseReport
 from dpsql.dbapi.frames import data_frame
 from dpsql.dbapi.releases import release_of
 from dpsql.gateway.intervals import AnswerColumn, ConfidenceInterval, NoisyRows, number_text
-from dpsql.gateway.notices import bounding_notice, charge_text, choice_texts, inexact_texts
+from dpsql.gateway.notices import bounding_notice, charge_text, choice_texts, covers_text, inexact_texts
 from dpsql.gateway.results import Result
 from dpsql.gateway.text_table import table_lines
 from dpsql.notebook.plots import plot
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _SHOWN_ROWS = 100
-_COVERS = "± is 95 % of the noise alone"
 
 
 class Answered:
@@ -75,11 +74,13 @@ class Answered:
             return notices
         answer = self.release.answer
         paid = charge_text(answer)
-        exact = [_COVERS] if any(interval for row in self.noisy.intervals for interval in row) else []
+        by_column = zip(self.noisy.columns, zip(*self.noisy.intervals, strict=True), strict=False)
+        told = [column for column, intervals in by_column if any(intervals)]
+        exact = [f"± is {covers_text(told, 'the noise alone')}"] if told else []
         cut = bounding_notice(answer.query, answer.rows.dropped)
         exact += inexact_texts(self.release.margins)
-        told = "; ".join([*exact, *choice_texts(answer.columns), *([f"bounding: {cut}"] if cut is not None else [])])
-        return [*([paid] if paid is not None else []), *([told] if told else []), *notices]
+        exact += [*choice_texts(answer.columns), *([f"bounding: {cut}"] if cut is not None else [])]
+        return [*([paid] if paid is not None else []), *(["; ".join(exact)] if exact else []), *notices]
 
     def __repr__(self) -> str:
         columns, rows = self.noisy.columns, self.noisy.rows

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from dpsql.dbapi import ReleaseReport
 from dpsql.errors import InvalidParameter
 from dpsql.gateway.intervals import AnswerColumn, ConfidenceInterval, NoisyRows, margin_text, number_text
+from dpsql.gateway.notices import covers_text
 from dpsql.gateway.system_relations import decimal_text
 from dpsql.wire.pgtypes import text_of
 
@@ -36,7 +37,7 @@ class HasRelease(Protocol):
 class _Bars:
     """The bars of one column: of each row the label, and the value with its interval; None where there is no value."""
 
-    name: str
+    column: AnswerColumn
     labels: Sequence[str]
     values: Sequence[tuple[Any, ConfidenceInterval] | None]
 
@@ -62,10 +63,10 @@ def plot(
     y: str | Sequence[str] | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Draw a release: for each row a bar, with the 95 % interval of the noise.
+    """Draw a release: for each row a bar, with its 95 % interval.
 
-    The error bars cover the noise that was added to a number and nothing else: not what bounding cut off, and not how
-    far those who are in the data stand for others.
+    The error bars cover the noise that was added to a number. A note says so where they do not allow for what bounding
+    cut off, too. How far those who are in the data stand for others is never in them.
 
     Args:
         release: A cursor, its `release`, or the result of a notebook's cell.
@@ -92,7 +93,7 @@ def plot(
     handles = [_draw(axes, bars, place, len(drawn)) for place, bars in enumerate(drawn)]
     if len(drawn) > 1:
         legend = axes.legend(
-            handles, [bars.name for bars in drawn], frameon=False, loc="upper left", bbox_to_anchor=(1, 1)
+            handles, [bars.column.name for bars in drawn], frameon=False, loc="upper left", bbox_to_anchor=(1, 1)
         )
         for text in legend.get_texts():
             text.set_parse_math(False)
@@ -181,7 +182,7 @@ def _bars(noisy: NoisyRows, place: int, labels: Sequence[str]) -> _Bars:
                 hint="Ask for larger groups, or pay more for them.",
             )
         values.append(None if interval is None else (value, interval))
-    return _Bars(column.name, labels, values)
+    return _Bars(column, labels, values)
 
 
 def _axes(bars: int) -> "Axes":
@@ -213,11 +214,12 @@ def _draw(axes: "Axes", bars: _Bars, place: int, of: int) -> "BarContainer":
 def _write(axes: "Axes", drawn: Sequence[_Bars], keys: Sequence[str], epsilon: str | None) -> None:
     """Write what is to be read beside the bars."""
     labels = drawn[0].labels
-    names, by = ", ".join(bars.name for bars in drawn), ", ".join(keys)
+    names, by = ", ".join(bars.column.name for bars in drawn), ", ".join(keys)
     title = f"{names} by {by}" if by else names
     axes.set_title(f"{title}, ε = {epsilon}", loc="left", pad=22, parse_math=False)
-    margins = "; ".join(f"{bars.name} {_margins(bars)}" for bars in drawn)
-    note = f"Error bars: 95 % of the noise alone, {margins}"
+    margins = "; ".join(f"{bars.column.name} {_margins(bars)}" for bars in drawn)
+    held = covers_text([bars.column for bars in drawn], "the noise alone")
+    note = f"Error bars: {held}, {margins}"
     axes.text(0, 1.02, note, transform=axes.transAxes, fontsize="small", color="0.35", parse_math=False)
     axes.set_xticks(range(len(labels)), labels, parse_math=False)
     if max(map(len, labels)) * len(labels) > 60:
