@@ -306,6 +306,8 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
 }
 """By dpsql's own settings: the values that it takes, and what it does."""
 
+FROM_PROFILE = {"dpsql.max_rows", "dpsql.max_groups", "dpsql.max_rows_per_group"}
+"""Settings whose default is chosen by the newest profile, if there is one."""
 FROM_POLICY = {"dpsql.epsilon", "dpsql.delta", "dpsql.mechanism", "dpsql.max_error_ratio"}
 """Settings whose default is a key of the policy."""
 
@@ -321,7 +323,8 @@ def settings_tables() -> Iterator[str]:
     yield "|---|---|---|---|"
     for name, (values, meaning) in SETTINGS.items():
         default = "from the policy" if name in FROM_POLICY else f"`{known.show(name)}`"
-        yield f"| `{name}` | {values} | {default.replace('`policy`', 'from the policy')} | {meaning} |"
+        default = "chosen by the profile, else from the policy" if name in FROM_PROFILE else default
+        yield f"| `{name}` | {values} | {default} | {meaning} |"
     yield ""
     yield "These settings of PostgreSQL exist as well:"
     yield ""

@@ -45,7 +45,7 @@ _QUERY: Shape = {
     "mechanism": 'mechanism = "auto"',
     "max_epsilon": "max_epsilon = 1.0",
     "wide_share": "wide_share = 0.1",
-    "bias_share": "wide_share = 0.1",
+    "bias_share": "bias_share = 0.1",
 }
 _ROLE: Shape = {
     "budget": "budget = { epsilon = 5, delta = 1e-6 }",

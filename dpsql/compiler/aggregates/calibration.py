@@ -12,8 +12,9 @@ number with the variance τ²·X², where τ² = (mean of u² - ν)/(mean of X²
 
 Guarantee: all of it is post-processing of released cells.
 Assumes: rows that bounding drops are spread over groups as those that count are: where Y is known, those of the units
-    of whose rows some are dropped. For how far they may be otherwise, an interval allows for half of λ·u and a quarter
-    of (r - 1)·X; where Y is not known, for all of (r - 1)·X. docs/accuracy.md has what these parts were measured on.
+    of whose rows some are dropped. For how far they may be otherwise, an interval allows for half of λ·u, and for a
+    quarter of (r - 1)·X where Y is known or the answer has no groups; else for all of (r - 1)·X. The quarter was chosen
+    on the demo's clinic, and is no bound. docs/accuracy.md has what these parts were measured on.
 Reference: Särndal, Swensson & Wretman, Model Assisted Survey Sampling, 1992, chapter 7, for estimates by ratio; Efron &
     Morris, Stein's Estimation Rule and Its Competitors, JASA 1973, for the shrinkage.
 """
