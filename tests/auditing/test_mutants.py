@@ -212,7 +212,7 @@ HALVED = (
 
 
 THIRDS = (
-    ("regression", "substitute", "laplace"),
+    *((name, "substitute", "laplace") for name in ("regression", "quantile people")),
     *((name, "substitute", "gaussian") for name in ("quantile people", "threshold visits", "noisy max", "top-k")),
 )
 """What so few draws do not refute every time with half of the noise."""
@@ -260,7 +260,6 @@ NEAR = (
     "SUM people",
     "COUNT of all",
     "regression",
-    "quantile people",
     "threshold",
     "delta",
     "transcript",
