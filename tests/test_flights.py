@@ -9,6 +9,7 @@ second is no larger in law, so that 6 (Laplace: 10) half widths are exceeded wit
 cells are drawn, so an alarm is false less than once in 20 million runs.
 """
 
+import math
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -175,15 +176,14 @@ def ask(connection: dpsql.Connection, question: Question) -> list[Cell]:
             for column in columns:
                 assert column.error is not None
                 value, *ends = (values[name] for name in (column.name, f"{column.name}_low", f"{column.name}_high"))
-                if value is None or value in ends:  # a mean of a count that is not positive, or clamped to its bounds
-                    assert errors[column.name] is None
-                    continue
-                width = float(ends[1]) - float(ends[0])
+                says_nothing = value is None or value in ends  # a mean of few, or one that is clamped to its bounds
+                assert not says_nothing or errors[column.name] is None
+                width = math.inf if says_nothing else float(ends[1]) - float(ends[0])
                 cells.append(
                     Cell(
                         key=row[: question.keys],
                         column=column.name,
-                        value=float(values[column.name]),
+                        value=float(value or 0),
                         half_width=width / 2,
                         mechanism=column.error.mechanism,
                         is_mean=errors[column.name] is None,

@@ -19,7 +19,7 @@ from dpsql.compiler.plan.query_plan import PlannedRelease, PublicRead
 from dpsql.errors import Error
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.notices import answer_notice, bounding_notice
-from dpsql.gateway.release import ReleasedCells, ReleasedRows
+from dpsql.gateway.release import ReleasedCells
 from dpsql.gateway.results import Notice, Result
 from dpsql.gateway.session import Session
 from dpsql.ledger import SqliteLedger
@@ -178,6 +178,6 @@ def _notices(result: Result) -> tuple[Notice, ...]:
     if result.answer is None:
         return result.notices
     told = answer_notice(result.answer, calibrated=True)
-    bare = replace(result.answer, rows=ReleasedRows(()), full=None)
+    bare = replace(result.answer, rows=replace(result.answer.rows, rows=(), dropped=()), full=None)
     without = Notice(answer_notice(bare, calibrated=True) or "", detail=bounding_notice(bare.query))
     return tuple(without if notice.message == told else notice for notice in result.notices)
