@@ -175,12 +175,14 @@ class Drafts:
             (wide, found, _), *bounded = [self._bounded(each, unbounded, is_wide=True) for each in made]
         except QueryTooComplex:  # its sum has too many digits
             return
-        for total, (cell, primitive, wider) in enumerate(zip(cells, chosen, found.primitives, strict=True)):
-            if primitive.grid == wider.grid:  # what is counted in other steps is no total of it
-                beneath = bounded[0][0] if bounded else None
-                beside = sampled_of(primitive)
-                place = unpriced.primitives.index(beside) if beside in unpriced.primitives else None
-                self.wide_totals.add(WideTotal(index, cell, wide, total, beneath, place))
+        beneath = bounded[0][0] if bounded else None
+        pairs = enumerate(zip(cells, chosen, found.primitives, strict=True))
+        # What is counted in other steps is no total of it.
+        alike = [(total, cell, each) for total, (cell, each, wider) in pairs if each.grid == wider.grid]
+        for total, cell, primitive in alike:
+            beside = sampled_of(primitive)
+            place = unpriced.primitives.index(beside) if beside in unpriced.primitives else None
+            self.wide_totals.add(WideTotal(index, cell, wide, total, beneath, place))
 
     def _index(self, draft: Draft) -> int:
         """Where a draft stands, or one that is the same."""
