@@ -248,7 +248,7 @@ def test_keys_that_the_engine_does_not_enforce_determine_nothing(survey: Survey)
         schema = replace(survey.catalog.schema, tables={**survey.catalog.schema.tables, "people": changed})
         catalog = replace(survey.catalog, schema=schema)
         with pytest.raises(GuaranteeMismatch):
-            verify(planned, catalog, SETTINGS)
+            verify(planned, catalog)
         assert (
             not compile_query(QueryStatement(DETERMINED[0]), catalog, SETTINGS, CONSTANTS)
             .releases[0]
@@ -263,7 +263,7 @@ def test_a_greater_share_than_the_noise_is_made_for_is_refused(survey: Survey) -
     less = replace(last.noise.sensitivity, l1=last.noise.sensitivity.l1 - 1)
     faulty = replace(planned, primitives=(*others, replace(last, noise=replace(last.noise, sensitivity=less))))
     with pytest.raises(GuaranteeMismatch):
-        verify(replace(query, releases=(faulty,)), survey.catalog, SETTINGS)
+        verify(replace(query, releases=(faulty,)), survey.catalog)
 
 
 def test_all_groups_are_released(survey: Survey) -> None:

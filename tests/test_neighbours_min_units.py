@@ -243,7 +243,7 @@ def test_without_delta_nothing_is_selected(survey: Survey) -> None:
 def test_verify_finds_a_rule_that_is_left_out(survey: Survey, sql: str) -> None:
     found = ruled(survey)
     query = found.compile(sql)
-    verify(query, found.catalog, SETTINGS)
+    verify(query, found.catalog)
     (planned,) = query.releases
     for faulty in (
         replace(planned, min_units=LEAST - 1),
@@ -252,4 +252,4 @@ def test_verify_finds_a_rule_that_is_left_out(survey: Survey, sql: str) -> None:
         replace(planned, selection=None, min_units=1),
     ):
         with pytest.raises(GuaranteeMismatch, match="groups"):
-            verify(replace(query, releases=(faulty,)), found.catalog, SETTINGS)
+            verify(replace(query, releases=(faulty,)), found.catalog)

@@ -312,8 +312,8 @@ def test_a_plan_that_was_tampered_with_is_not_run(
     asked = survey if adjacency is Adjacency.ADD_REMOVE else substituted
     query = asked.compile("SELECT note, COUNT(*), COUNT(DISTINCT pid), SUM(huge) FROM visits GROUP BY note", FIVE)
     (planned,) = query.releases
-    verify(query, asked.catalog, FIVE)
+    verify(query, asked.catalog)
     changed = change(planned)
     assert changed != planned
     with pytest.raises(GuaranteeMismatch, match=why):
-        verify(replace(query, releases=(changed,)), asked.catalog, FIVE)
+        verify(replace(query, releases=(changed,)), asked.catalog)

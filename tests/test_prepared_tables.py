@@ -390,7 +390,7 @@ def tampered(planner: Planner, change: Callable[[PlannedRelease], PlannedRelease
     assert only(compiled).contribution.copied
     catalog = planner.catalog if schema is None else replace(planner.catalog, schema=schema)
     query = replace(compiled, releases=(change(only(compiled)),))
-    verify(query, catalog, planner.settings())
+    verify(query, catalog)
 
 
 def contributing(**changes: object) -> Callable[[PlannedRelease], PlannedRelease]:
@@ -535,7 +535,7 @@ def test_a_copy_is_never_read_without_noise(planner: Planner) -> None:
     (read,) = compiled.public_reads
     leak = replace(read, relation=rows_of(only(planner.compile(GROUPED, max_error_ratio="1000"))))
     with pytest.raises(GuaranteeMismatch, match="without noise"):
-        verify(replace(compiled, public_reads=(leak,)), planner.catalog, planner.settings())
+        verify(replace(compiled, public_reads=(leak,)), planner.catalog)
 
 
 # What users see

@@ -266,14 +266,14 @@ def test_a_wide_total_of_more_rows_than_it_is_noised_for_is_refused(policy: Poli
     planted = list(query.releases)
     planted[total.wide] = replace(planted[total.wide], primitives=fewer.primitives)
     with pytest.raises(GuaranteeMismatch):
-        verify(replace(query, releases=tuple(planted)), planner.catalog, planner.settings())
+        verify(replace(query, releases=tuple(planted)), planner.catalog)
 
 
 def test_a_wide_total_is_one_row(policy: Policy) -> None:
     planner = Planner(policy)
     query = planner.compile("SELECT kind, COUNT(*) FROM orders GROUP BY kind")
     with pytest.raises(GuaranteeMismatch, match="wide total"):
-        verify(replace(query, wide_totals=(WideTotal(1, 0, 0, 0),)), planner.catalog, planner.settings())
+        verify(replace(query, wide_totals=(WideTotal(1, 0, 0, 0),)), planner.catalog)
 
 
 # What it costs

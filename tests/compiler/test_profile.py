@@ -204,7 +204,7 @@ def test_it_names_the_release(planner: Profiled, plain: Planner, policy: Policy)
 def test_verify_needs_no_profile(planner: Profiled, plain: Planner) -> None:
     query = planner.compile("SELECT icd, COUNT(*), SUM(cost) FROM visits GROUP BY icd")
     assert bounds(query) is not None
-    verify(query, plain.catalog, plain.settings())
+    verify(query, plain.catalog)
 
 
 def test_what_is_expected_is_told(planner: Profiled, policy: Policy) -> None:

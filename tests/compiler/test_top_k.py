@@ -238,7 +238,7 @@ TAMPERED: dict[str, tuple[str, Callable[[PlannedRelease], PlannedRelease]]] = {
 def test_tampered_picks_are_not_made(planner: Planner, name: str) -> None:
     sql, change = TAMPERED[name]
     query = planner.compile(sql, mechanism="laplace")
-    verify(query, planner.catalog, planner.settings())
+    verify(query, planner.catalog)
     assert Spent.zero().add(query.releases[0].events).rho > 0
     with pytest.raises(GuaranteeMismatch):
-        verify(tamper(query, change), planner.catalog, planner.settings())
+        verify(tamper(query, change), planner.catalog)

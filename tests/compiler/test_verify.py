@@ -247,9 +247,9 @@ TAMPERED: dict[str, tuple[str, Callable[[PlannedRelease], PlannedRelease]]] = {
 def test_tampered_plans_are_not_run(planner: Planner, name: str) -> None:
     sql, change = TAMPERED[name]
     query = planner.compile(sql, mechanism="laplace")
-    verify(query, planner.catalog, planner.settings())
+    verify(query, planner.catalog)
     with pytest.raises(GuaranteeMismatch):
-        verify(tamper(query, change), planner.catalog, planner.settings())
+        verify(tamper(query, change), planner.catalog)
 
 
 @pytest.mark.parametrize("index", range(4))
@@ -263,7 +263,7 @@ def test_a_wider_grid_is_noticed(variant: Planner, index: int, bound: str) -> No
     size = 10 * max(abs(primitive.grid.lower), abs(primitive.grid.upper))
     wider = replace(primitive.grid, lower=-size) if bound == "lower" else replace(primitive.grid, upper=size)
     with pytest.raises(GuaranteeMismatch):
-        verify(tamper(query, with_primitive(index, grid=wider)), variant.catalog, variant.settings())
+        verify(tamper(query, with_primitive(index, grid=wider)), variant.catalog)
 
 
 @pytest.mark.parametrize("name", ["l0", "linf", "l1", "l2_squared"])
@@ -274,7 +274,7 @@ def test_smaller_sensitivities_are_noticed(variant: Planner, sql: str, name: str
         if name == "l0" and query.releases[0].primitives[index].noise.sensitivity.l0 == 1:
             continue
         with pytest.raises(GuaranteeMismatch):
-            verify(tamper(query, with_noise(index, less(name))), variant.catalog, variant.settings())
+            verify(tamper(query, with_noise(index, less(name))), variant.catalog)
 
 
 def test_a_price_that_is_not_the_plans(planner: Planner) -> None:
@@ -287,11 +287,11 @@ def test_a_price_that_is_not_the_plans(planner: Planner) -> None:
         replace(query.price, accountant=Accountant.PURE),
     ):
         with pytest.raises(GuaranteeMismatch):
-            verify(replace(query, price=price), planner.catalog, planner.settings())
+            verify(replace(query, price=price), planner.catalog)
     private = planner.compile(PRIVATE)
     assert private.price is not None
     with pytest.raises(GuaranteeMismatch):
-        verify(replace(private, price=replace(private.price, delta=Fraction(0))), planner.catalog, planner.settings())
+        verify(replace(private, price=replace(private.price, delta=Fraction(0))), planner.catalog)
 
 
 def with_fewer_groups(release: PlannedRelease) -> PlannedRelease:
@@ -326,13 +326,13 @@ def test_selections_for_fewer_groups_are_noticed(variant: Planner, accountant: s
         return
     query = variant.compile(sql)
     with pytest.raises(GuaranteeMismatch):
-        verify(tamper(query, with_fewer_groups), variant.catalog, variant.settings())
+        verify(tamper(query, with_fewer_groups), variant.catalog)
 
 
 def test_a_selection_with_too_little_noise_is_noticed(planner: Planner) -> None:
     query = planner.compile(DRUGS)
     with pytest.raises(GuaranteeMismatch):
-        verify(tamper(query, with_less_noise_in_the_selection), planner.catalog, planner.settings())
+        verify(tamper(query, with_less_noise_in_the_selection), planner.catalog)
 
 
 def passing_sooner(release: PlannedRelease) -> PlannedRelease:
@@ -356,7 +356,7 @@ def test_a_threshold_lower_by_one_is_noticed(planner: Planner, sql: str, mechani
     query = planner.compile(sql, mechanism=mechanism)
     assert isinstance(query.releases[0].selection, kind)
     with pytest.raises(GuaranteeMismatch, match="more often than their delta says"):
-        verify(tamper(query, passing_sooner), planner.catalog, planner.settings())
+        verify(tamper(query, passing_sooner), planner.catalog)
 
 
 def test_a_selection_by_a_cell_that_it_is_not_made_for_is_noticed(planner: Planner) -> None:
@@ -365,7 +365,7 @@ def test_a_selection_by_a_cell_that_it_is_not_made_for_is_noticed(planner: Plann
     own = TruncatedGeometric(40, Fraction(1), Fraction(1, 10**9))
     for changes in ({"threshold_primitive": None}, {"selection": own}):
         with pytest.raises(GuaranteeMismatch, match=r"a selection is not known|not calibrated"):
-            verify(tamper(query, partial(replace, **changes)), planner.catalog, planner.settings())
+            verify(tamper(query, partial(replace, **changes)), planner.catalog)
 
 
 def test_a_release_that_is_there_twice_is_noticed(planner: Planner) -> None:
@@ -374,7 +374,7 @@ def test_a_release_that_is_there_twice_is_noticed(planner: Planner) -> None:
     assert query.price is not None
     twice = replace(query, releases=query.releases * 2, price=replace(query.price, epsilon=2 * query.price.epsilon))
     with pytest.raises(GuaranteeMismatch):
-        verify(twice, planner.catalog, planner.settings())
+        verify(twice, planner.catalog)
 
 
 NESTED = "SELECT COUNT(*) FROM visits WHERE cost > (SELECT AVG(cost) FROM visits)"
@@ -382,14 +382,14 @@ NESTED = "SELECT COUNT(*) FROM visits WHERE cost > (SELECT AVG(cost) FROM visits
 
 def test_what_a_release_is_made_of_is_made_before_it_and_charged(planner: Planner) -> None:
     query = planner.compile(NESTED)
-    verify(query, planner.catalog, planner.settings())
+    verify(query, planner.catalog)
     for releases in (query.releases[::-1], query.releases[1:]):
         with pytest.raises(GuaranteeMismatch, match="made before it"):
-            verify(replace(query, releases=releases), planner.catalog, planner.settings())
+            verify(replace(query, releases=releases), planner.catalog)
 
 
 def test_a_plan_without_releases_is_free(planner: Planner) -> None:
     query = planner.compile("SELECT COUNT(*) FROM doctors")
     assert query.releases == ()
     assert query.price is None
-    verify(query, planner.catalog, planner.settings())
+    verify(query, planner.catalog)

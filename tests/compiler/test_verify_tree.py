@@ -87,9 +87,9 @@ def refused(planner: Planner, sql: str, change: Change, why: str, **settings: st
     """A plan is run as it is, and not once it is changed."""
     settings = TEN_GROUPS | settings
     query = planner.compile(sql, mechanism="laplace", **settings)
-    verify(query, planner.catalog, planner.settings(**settings))
+    verify(query, planner.catalog)
     with pytest.raises(GuaranteeMismatch, match=why):
-        verify(tamper(query, change), planner.catalog, planner.settings(**settings))
+        verify(tamper(query, change), planner.catalog)
 
 
 def more(kind: type, name: str, by: int = 1) -> Change:
@@ -225,12 +225,12 @@ def public_reads_refused(planner: Planner, relation: Relation, why: str) -> None
     query = planner.compile("SELECT city FROM doctors")
     reads = tuple(replace(read, relation=relation) for read in query.public_reads)
     with pytest.raises(GuaranteeMismatch, match=why):
-        verify(replace(query, public_reads=reads), planner.catalog, planner.settings())
+        verify(replace(query, public_reads=reads), planner.catalog)
     query = planner.compile(OF_DOCTORS)
     (release,) = query.releases
     worse = replace(release, inputs=(replace(release.inputs[0], public_reads=reads),))
     with pytest.raises(GuaranteeMismatch, match=why):
-        verify(replace(query, releases=(worse,)), planner.catalog, planner.settings())
+        verify(replace(query, releases=(worse,)), planner.catalog)
 
 
 def test_a_protected_table_is_not_read_as_a_public_one(planner: Planner) -> None:
@@ -264,7 +264,7 @@ def test_a_wide_total_is_over_all_groups(planner: Planner) -> None:
     query = planner.compile(DRUGS, mechanism="laplace", **TEN_GROUPS)
     assert query.releases[0].keys
     with pytest.raises(GuaranteeMismatch, match="a wide total has groups"):
-        verify(replace(query, wide_totals=(WideTotal(0, 0, 0, 0),)), planner.catalog, planner.settings(**TEN_GROUPS))
+        verify(replace(query, wide_totals=(WideTotal(0, 0, 0, 0),)), planner.catalog)
 
 
 def test_rows_of_a_protected_table_are_counted_beside_their_owners(

@@ -96,7 +96,7 @@ def _compiled(
         raise
     except Exception as error:
         raise _unreadable(error) from None
-    verify(compiled, catalog, settings)
+    verify(compiled, catalog)
     return compiled
 
 

@@ -106,7 +106,7 @@ def plan_profile(catalog: Catalog, settings: QuerySettings) -> PlannedProfile | 
     columns = tuple(zip(("place", "rank", "rows"), whole.fields, strict=True))
     named = ", ".join(dict.fromkeys(each.table.name for each in ranked))
     query = plan(f"policy profile: {named}", Lowered(Released(whole), columns), catalog, fields, settings)
-    verify(query, catalog, settings)
+    verify(query, catalog)
     return PlannedProfile(query, ranked)
 
 

@@ -147,7 +147,7 @@ def plan_search(
         whole = Join("cross", whole, relation, None)
     columns = tuple((f"c{place}", field) for place, (_, field) in enumerate(found))
     query = plan(what, Lowered(Released(whole), columns), catalog, fields, settings)
-    verify(query, catalog, settings)
+    verify(query, catalog)
     return PlannedSearch(query, tuple(limit for limit, _ in found))
 
 

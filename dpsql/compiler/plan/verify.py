@@ -13,7 +13,6 @@ from dpsql.compiler.plan.query_plan import CompiledQuery, PlannedRelease, Public
 from dpsql.compiler.plan.tails import tail_of
 from dpsql.compiler.plan.tree_bounds import Moves, Tree, is_protected, readings
 from dpsql.compiler.scope.catalog import Catalog
-from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.errors import GuaranteeMismatch
 from dpsql.privacy.accounting import Spent
 from dpsql.privacy.cell_mechanism import CellMechanism
@@ -25,7 +24,7 @@ from dpsql.privacy.sensitivity import Adjacency
 from dpsql.privacy.top_k import Picking
 
 
-def verify(compiled: CompiledQuery, catalog: Catalog, settings: QuerySettings) -> None:
+def verify(compiled: CompiledQuery, catalog: Catalog) -> None:
     """Check that a plan costs no more than its price and is noised for what its SQL enforces.
 
     Raises:
