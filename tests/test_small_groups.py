@@ -125,7 +125,7 @@ def test_without_rows_the_plan_tells_what_it_can(session: Session) -> None:
 )
 def test_a_subquery_with_groups_of_nobody_says_so(session: Session, sql: str, listed: bool) -> None:
     (notice,) = ask(session, sql).notices
-    assert ("the subquery has all listed groups, also those of nobody" in notice.message) == listed
+    assert ("the subquery has all listed groups, also those without rows" in notice.message) == listed
 
 
 # Prevalence: one row a person

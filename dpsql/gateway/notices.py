@@ -222,7 +222,7 @@ def _caveats(query: CompiledQuery) -> list[str]:
         f"sums are of at most {max(rows, default=0)} rows per unit, which a prepared table has "
         "(SET dpsql.max_error_ratio = 0: of all)"
     )
-    listed = "the subquery has all listed groups, also those of nobody (HAVING COUNT(*) > 0 leaves half of these out)"
+    listed = "the subquery has all listed groups, also those without rows (HAVING COUNT(*) > 0 drops half of these)"
     return [copied] * bool(rows) + [listed] * query.adds_up_listed
 
 
