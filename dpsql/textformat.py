@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
-from decimal import Decimal
+from decimal import Context, Decimal
 from functools import lru_cache, partial
 from typing import Any, Final
 from uuid import UUID
@@ -44,6 +44,18 @@ def numeric(value: int | float | Decimal) -> str:
     if number.is_nan():
         return "NaN"
     return format(number if number else number.copy_abs(), "f")
+
+
+_DIGITS: Final = Context(prec=40)
+"""More digits than a number of an engine has: none is rounded away."""
+
+
+def without_filling(value: Decimal, *scales: int) -> Decimal:
+    """Return a number without the zeros at its end, if it has one of the scales that storage fills numbers up to."""
+    if value.as_tuple().exponent not in [-scale for scale in scales]:
+        return value
+    whole = value.to_integral_value()
+    return whole if value == whole else value.normalize(_DIGITS)
 
 
 def double(value: float) -> str:

@@ -13,7 +13,7 @@ from dpsql.compiler.ir.nodes import Literal
 from dpsql.compiler.sql.literals import Parameters, number, parse_text
 from dpsql.errors import DataError, Error, InvalidParameter, InvalidText, NumberOutOfRange
 from dpsql.sqltypes import Span, SqlType
-from dpsql.textformat import array_elements, read, read_fields
+from dpsql.textformat import array_elements, read, read_fields, without_filling
 from dpsql.wire.oidtypes import of_sql_type
 from dpsql.wire.pgtypes import TEXT
 
@@ -201,3 +201,15 @@ def test_the_table_of_types_says_what_pg_type_says() -> None:
         assert of_sql_type(kind).oid == kind.oid and of_sql_type(kind).size == kind.size
     # What is of no type goes as text, and an array of such as one of texts.
     assert (SqlType.UNKNOWN.oid, SqlType.ARRAY.oid) == (SqlType.TEXT.oid, SqlType.TEXT_ARRAY.oid)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        *(("1.5000000000", "1.5"), ("100.0000000000", "100"), ("0E-10", "0"), ("12.50", "12.50"), ("NaN", "NaN")),
+        ("1234567890123456789012345678.1234567800", "1234567890123456789012345678.12345678"),
+        ("202001.000000000000000", "202001"),
+    ],
+)
+def test_zeros_that_storage_adds_are_not_shown(value: str, shown: str) -> None:
+    assert str(without_filling(Decimal(value), 10, 15)) == shown

@@ -30,6 +30,7 @@ from dpsql.gateway.engine import VERSION_TEXT, Engine
 from dpsql.gateway.results import Description, ObjectName, Result, ResultColumn
 from dpsql.policy import Role
 from dpsql.sqltypes import SqlType
+from dpsql.textformat import without_filling
 
 _EXACT: Final = frozenset({"BOOLEAN", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP"})
 """Storages of which the engine gives the very values; a text may be a number that only became one."""
@@ -243,7 +244,7 @@ class PolicyCatalogProvider:
             return intervals.span(value)
         if kind.name == "timestamptz" and isinstance(value, datetime):
             return value.replace(tzinfo=UTC)
-        return _plain(value) if isinstance(value, Decimal) else value
+        return without_filling(value, STORED_SCALE) if isinstance(value, Decimal) else value
 
 
 def _is_shown(rows: Sequence[tuple[Any, ...]], place: int, kind: Kind) -> bool:
@@ -251,14 +252,6 @@ def _is_shown(rows: Sequence[tuple[Any, ...]], place: int, kind: Kind) -> bool:
     if kind.is_array or kind.name in REG_TYPES or kind.fields or kind.name in ("interval", "timestamptz"):
         return False
     return kind.storage in _EXACT or not any(isinstance(row[place], Decimal) for row in rows)
-
-
-def _plain(value: Decimal) -> Decimal:
-    """A number without the zeros that its storage adds."""
-    if value.as_tuple().exponent != -STORED_SCALE:
-        return value
-    whole = value.normalize()
-    return whole if int(whole.as_tuple().exponent) <= 0 else whole.quantize(Decimal(1))
 
 
 def _declared(types: Sequence[SqlType | None]) -> dict[int, Kind]:

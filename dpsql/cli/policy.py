@@ -78,7 +78,7 @@ def check(policy: Path, advise: bool, exact: bool, ledger: str | None) -> None:
         click.echo(f'{policy}: valid; dataset "{loaded.dataset.name}" has {counted}')
         for warning in backend.warnings():
             click.echo(f"warning: {warning}")
-        for line in _copies(loaded, backend.schema, policy):
+        for line in _copies(backend.schema, policy):
             click.echo(line)
         for line in _exactly(loaded, backend, ledger) if exact else _profiled(loaded, ledger):
             click.echo(line)
@@ -115,7 +115,7 @@ def _profiled(loaded: Policy, ledger: str | None) -> Iterator[str]:
     yield from drop_lines([each for table in loaded.tables if (each := found.of(loaded, table)) is not None])
 
 
-def _copies(loaded: Policy, schema: "EngineSchema", path: Path) -> Iterator[str]:
+def _copies(schema: "EngineSchema", path: Path) -> Iterator[str]:
     """Which tables have a prepared table, and whether it is read."""
     if not schema.copies:
         yield f"prepared tables: none (dpsql prepare {path} makes them)"

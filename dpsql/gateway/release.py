@@ -42,6 +42,7 @@ from dpsql.privacy.exponential_mechanism import RankChoice
 from dpsql.privacy.selection import Threshold
 from dpsql.privacy.top_k import Picking
 from dpsql.sqltypes import Span, SqlType
+from dpsql.textformat import without_filling
 
 MAX_CELL = 2**62 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -458,10 +459,7 @@ class PostProcessor:
 
 def _number(value: object) -> object:
     """A numeric without the zeros that fill it up where it has no scale of its own."""
-    if not isinstance(value, Decimal) or value.as_tuple().exponent not in (-GENERAL_SCALE, -COMPUTED_SCALE):
-        return value
-    whole = value.to_integral_value()
-    return whole if value == whole else value.normalize()
+    return without_filling(value, GENERAL_SCALE, COMPUTED_SCALE) if isinstance(value, Decimal) else value
 
 
 def _span(parts: Sequence[int]) -> Span:
