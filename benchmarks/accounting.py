@@ -4,11 +4,9 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from dpsql.cli.compare import shown
-from dpsql.privacy.accounting import Limit, admits, create_limit
-from dpsql.privacy.cost import ZERO, Accountant, Event, Mechanism
+from dpsql.privacy.accounting import Limit, Spent, admits, create_limit
+from dpsql.privacy.cost import ZERO, Accountant, Event, Mechanism, Sensitivity
 from dpsql.privacy.reports import ANALYSES, history
-from dpsql.privacy.sensitivity import Sensitivity
-from dpsql.privacy.totals import Spent
 
 EPSILON, DELTA = Fraction(8), Fraction(1, 10**6)
 TIMES = (10, 100, 1000)

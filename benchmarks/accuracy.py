@@ -25,9 +25,9 @@ import duckdb
 from benchmarks import classic, incomes
 from dpsql.backends import Backend, Cancellation, open_backend
 from dpsql.compiler.plan.compile import compile_query
-from dpsql.compiler.scope.catalog import Catalog
 from dpsql.compiler.scope.lowering import Constants
 from dpsql.compiler.scope.settings import QuerySettings
+from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.gateway.release import PostProcessor, release
 from dpsql.policy import Policy, load_policy

@@ -28,8 +28,8 @@ from dpsql.backends import Backend, Cancellation, open_backend
 from dpsql.cli.clinic import generate_clinic
 from dpsql.compiler.plan.compile import compile_query
 from dpsql.compiler.plan.query_plan import CompiledQuery
-from dpsql.compiler.scope.catalog import Catalog
 from dpsql.compiler.scope.lowering import Constants
+from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.errors import Error
 from dpsql.gateway.release import PostProcessor, release

@@ -18,8 +18,7 @@ from pathlib import Path
 from dpsql.ledger import ReleaseRequest, SqliteLedger
 from dpsql.policy import Budget, Dataset, MechanismChoice, Policy, QueryDefaults, Role
 from dpsql.privacy.accounting import Accountant
-from dpsql.privacy.cost import Event, Mechanism
-from dpsql.privacy.sensitivity import Adjacency, Sensitivity
+from dpsql.privacy.cost import Adjacency, Event, Mechanism, Sensitivity
 from tests.ledger.world import charge_only
 
 ROUNDS = 1000

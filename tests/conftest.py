@@ -20,10 +20,9 @@ from dpsql.gateway.engine import Engine
 from dpsql.gateway.session import Session
 from dpsql.ledger import open_ledger
 from dpsql.policy import Policy, load_policy
-from dpsql.privacy.exponential_mechanism import RankChoice
+from dpsql.privacy.exponential_mechanism import Picking, RankChoice
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
 from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric
-from dpsql.privacy.top_k import Picking
 from tests.engines import HOSTS, Host
 from tests.examples import LONG
 from tests.faults.forks import Forks

@@ -23,7 +23,7 @@ from dpsql.gateway.engine import Engine
 from dpsql.gateway.release import ReleasedCells, release
 from dpsql.ledger import SqliteLedger
 from dpsql.policy import Policy
-from dpsql.privacy.sensitivity import Adjacency
+from dpsql.privacy.cost import Adjacency
 from dpsql.wire.databases import Databases
 from dpsql.wire.frontend import Bind, Close, Describe, Execute, FrontendMessage, Parse, Query, Sync
 from dpsql.wire.gateway import Gateway

@@ -255,7 +255,7 @@ def sans_io(root: Path) -> set[str]:
 MADE_IN = {
     "dpsql.gateway.release": {"ReleasedCells", "ReleasedRows"},
     "dpsql.compiler.bounding.printer": {"PrintedQuery"},
-    "dpsql.compiler.plan.public_reads": {"PublicRead"},
+    "dpsql.compiler.plan.unpriced": {"PublicRead"},
 }
 """Classes that one file alone makes: what has noise, and SQL beside the tree that it was printed of."""
 
@@ -357,7 +357,7 @@ def kind_faults(root: Path) -> list[str]:
     stages = {"dpsql.compiler.aggregates", "dpsql.compiler.bounding", "dpsql.compiler.plan.verify"}
     aggregates = {"dpsql.compiler.aggregates"}
     apart = {"mode.picked_groups", "top_k.picked", "randomized_response.Responses"}
-    asked = {*("base", "registry", "release_leaf", "provenance", "confidence_intervals", "wide_totals"), *apart}
+    asked = {*("base", "registry", "release_leaf", "error_propagation", "wide_totals"), *apart}
     may_use = {f"dpsql.compiler.aggregates.{name}" for name in asked}
     families = [
         str(use)
@@ -424,7 +424,7 @@ RULES = {
         stage_faults,
         (
             ("compiler/ir/walk.py", "from dpsql.compiler.sql import parse"),
-            ("compiler/sql/parse.py", "import dpsql.compiler.scope.catalog"),
+            ("compiler/sql/parse.py", "import dpsql.compiler.scope.tables"),
             ("compiler/scope/names.py", "from dpsql.compiler.expressions.casts import METHODS"),
             ("compiler/bounding/rewrite.py", "from dpsql.compiler.plan.pricing import PlannedPrimitive"),
             ("compiler/helpers.py", "x = 1"),

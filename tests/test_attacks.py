@@ -16,7 +16,7 @@ from dpsql.errors import (
     UnsupportedQuery,
 )
 from dpsql.gateway.engine import Engine
-from dpsql.gateway.results import Result
+from dpsql.gateway.query_run import Result
 from dpsql.gateway.session import Session
 from dpsql.sqltypes import SqlType
 from tests.waiting import HANG_SECONDS

@@ -16,15 +16,14 @@ from hypothesis import strategies as st
 
 from dpsql.backends import ExactCells, open_backend
 from dpsql.compiler.plan.suggestion import PlannedSearch, Wanted, plan_search, searchable
-from dpsql.compiler.scope.catalog import Catalog
+from dpsql.compiler.scope.tables import Catalog
 from dpsql.errors import BackendFailure, BudgetExhausted, InvalidParameter
-from dpsql.gateway.bounds_search import Suggester, Suggestion
+from dpsql.gateway.owner_reads import Suggester, Suggestion
 from dpsql.ledger import Ledger, open_ledger
 from dpsql.policy import Policy, load_policy
 from dpsql.privacy.accounting import Spent
-from dpsql.privacy.cost import Accountant, Mechanism
+from dpsql.privacy.cost import Accountant, Adjacency, Mechanism
 from dpsql.privacy.exponential_mechanism import Rank, RankChoice
-from dpsql.privacy.sensitivity import Adjacency
 from tests.examples import profile
 from tests.strategies.data import REPLACEMENTS, UNITS, Database, Row, databases
 from tests.strategies.distance import assert_neighbours, assert_same

@@ -12,7 +12,7 @@ import pytest
 
 from dpsql.errors import Error
 from dpsql.gateway.engine import Engine
-from dpsql.gateway.results import Result
+from dpsql.gateway.query_run import Result
 from dpsql.gateway.session import Session
 from dpsql.ledger import BudgetScope, Holder
 from dpsql.ledger.stored import StoredLedger

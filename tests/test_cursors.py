@@ -24,7 +24,7 @@ from dpsql.errors import (
 from dpsql.gateway.cursors import MAX_CURSORS
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.prepared_statements import MAX_STATEMENTS
-from dpsql.gateway.results import Result
+from dpsql.gateway.query_run import Result
 from dpsql.gateway.session import Session
 
 SERIES = "SELECT n FROM generate_series(1, 5) AS s (n)"

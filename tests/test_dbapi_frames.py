@@ -15,7 +15,7 @@ import pytest
 
 import dpsql
 from dpsql.dbapi.frames import arrow_table, data_frame, masked_arrays
-from dpsql.gateway.results import ResultColumn
+from dpsql.gateway.query_run import ResultColumn
 from dpsql.sqltypes import Span, SqlType
 
 BERLIN = ZoneInfo("Europe/Berlin")

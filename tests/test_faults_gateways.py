@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-import dpsql.ledger.file
+import dpsql.ledger.sqlite
 from dpsql.ledger import Ledger, open_ledger
 from dpsql.ledger.postgres_connection import WRITE
 from tests.faults.forks import Fork, Forks
@@ -114,7 +114,7 @@ def serve_and_stand_still(policy: str, ledger: str) -> None:
 
 def serve_impatiently(policy: str, ledger: str, notes: str) -> None:
     """Be a `dpsql serve` that waits for others a moment only."""
-    dpsql.ledger.file.BUSY_SECONDS = 0.05  # type: ignore[assignment]
+    dpsql.ledger.sqlite.BUSY_SECONDS = 0.05  # type: ignore[assignment]
     soon = WRITE.replace("lock_timeout = '30s'", "lock_timeout = '50ms'")
     pytest.MonkeyPatch().setattr("dpsql.ledger.postgres.WRITE", soon)
     note_reads(notes)

@@ -22,15 +22,15 @@ from dpsql.compiler.ir.walk import inputs, operands
 from dpsql.compiler.plan.compile import compile_query
 from dpsql.compiler.plan.query_plan import CompiledQuery, PlannedRelease
 from dpsql.compiler.relations.lower import lower
-from dpsql.compiler.scope.catalog import Catalog
 from dpsql.compiler.scope.settings import QuerySettings
+from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.sql.literals import Parameters
 from dpsql.compiler.sql.parse import parse_query
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.errors import BackendFailure, Error
 from dpsql.policy import load_policy
-from dpsql.privacy.sensitivity import Adjacency
-from dpsql.privacy.top_k import Picking
+from dpsql.privacy.cost import Adjacency
+from dpsql.privacy.exponential_mechanism import Picking
 from tests.compiler.test_fuzz import GENERIC
 from tests.compiler.trees import with_sql
 from tests.examples import profile

@@ -15,7 +15,7 @@ from dpsql.compiler.plan.verify import verify
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.errors import GuaranteeMismatch
 from dpsql.gateway.release import release
-from dpsql.privacy.sensitivity import Adjacency
+from dpsql.privacy.cost import Adjacency
 from tests.strategies.distance import TooFar, assert_neighbours, vectors
 from tests.strategies.world import CONSTANTS, SETTINGS, Survey
 from tests.test_neighbours import GREEDY, greedy, release_of

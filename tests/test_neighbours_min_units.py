@@ -15,9 +15,8 @@ from dpsql.compiler.plan.verify import verify
 from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.errors import GuaranteeMismatch, PolicyViolation
 from dpsql.gateway.release import ReleasedCells, release
-from dpsql.privacy.cost import Accountant, Mechanism, Share
+from dpsql.privacy.cost import Accountant, Adjacency, Mechanism, Share
 from dpsql.privacy.selection import GaussianThreshold, Threshold, gaussian_threshold, truncated_geometric
-from dpsql.privacy.sensitivity import Adjacency
 from tests.examples import profile
 from tests.strategies.data import REPLACEMENTS, Database, Row, databases
 from tests.strategies.distance import assert_neighbours, assert_within, vectors

@@ -14,7 +14,7 @@ from dpsql.compiler.dialects.postgres import Postgres
 from dpsql.compiler.plan.query_plan import PlannedRelease
 from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.errors import Error
-from dpsql.privacy.sensitivity import Adjacency, row_sensitivity
+from dpsql.privacy.cost import Adjacency, row_sensitivity
 from tests.compiler.trees import with_sql
 from tests.engines import Host
 from tests.examples import profile

@@ -17,7 +17,7 @@ from dpsql.compiler.plan.verify import verify
 from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.errors import GuaranteeMismatch
 from dpsql.gateway.release import release
-from dpsql.privacy.sensitivity import Adjacency, row_sensitivity
+from dpsql.privacy.cost import Adjacency, row_sensitivity
 from tests.compiler.trees import dropped, having, planted, with_sql
 from tests.strategies.distance import TooFar, assert_neighbours, vectors
 from tests.strategies.world import SETTINGS, Survey

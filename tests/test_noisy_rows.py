@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.gateway.intervals import ConfidenceInterval, NoisyRows, margin_text, number_text
+from dpsql.gateway.notices import ConfidenceInterval, NoisyRows, margin_text, value_text
 
 MEANS = "SELECT sex, COUNT(*) AS n, AVG(age) AS m, COUNT(*) / 2.0 AS h FROM patients GROUP BY sex"
 
@@ -108,7 +108,7 @@ def test_what_is_not_released_has_no_intervals(connection: dpsql.Connection) -> 
 def test_a_number_has_the_places_that_its_interval_is_worth(
     value: float, interval: ConfidenceInterval, text: str
 ) -> None:
-    assert number_text(value, interval) == text
+    assert value_text(value, interval) == text
 
 
 def test_margins_are_rounded_up() -> None:

@@ -12,7 +12,7 @@ from dpsql.backends import Backend
 from dpsql.compiler.scope.preview import _value
 from dpsql.errors import Error, InvalidPolicy
 from dpsql.gateway.engine import Engine
-from dpsql.gateway.results import Result
+from dpsql.gateway.query_run import Result
 from dpsql.gateway.session import Session
 from dpsql.policy import PolicyColumn, load_policy
 from dpsql.sqltypes import SqlType

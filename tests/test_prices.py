@@ -11,14 +11,13 @@ from dpsql.errors import BudgetExhausted, PolicyViolation, UnsupportedQuery
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.explain import joint_lines
 from dpsql.gateway.prices import Quotation, request
-from dpsql.gateway.results import Result
+from dpsql.gateway.query_run import Result
 from dpsql.gateway.session import Session
 from dpsql.ledger import Reading
 from dpsql.ledger.stored import StoredLedger
 from dpsql.policy import Policy, UserGroup, load_policy
 from dpsql.privacy.accounting import Accountant, Spent
-from dpsql.privacy.cost import Event, Mechanism
-from dpsql.privacy.sensitivity import Sensitivity
+from dpsql.privacy.cost import Event, Mechanism, Sensitivity
 from dpsql.sqltypes import SqlType
 from tests.conftest import Lend, MakeEngine
 from tests.ledger.world import charge_only

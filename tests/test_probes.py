@@ -12,7 +12,7 @@ from dpsql.compiler.sql.parse import parse
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.errors import Error, PolicyViolation, UndefinedColumn, UnsupportedQuery
 from dpsql.gateway.engine import Engine
-from dpsql.gateway.results import Result
+from dpsql.gateway.query_run import Result
 from dpsql.gateway.session import Session
 from dpsql.sqltypes import SqlType
 from tests.conftest import open_engine

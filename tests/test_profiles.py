@@ -14,19 +14,17 @@ from hypothesis import strategies as st
 from dpsql.backends import Backend, Cancellation, ExactCells, open_backend
 from dpsql.compiler.plan.profile_plan import PlannedProfile, plan_profile
 from dpsql.compiler.plan.query_plan import PlannedRelease
-from dpsql.compiler.scope.catalog import Catalog
 from dpsql.compiler.scope.settings import QuerySettings
+from dpsql.compiler.scope.tables import Catalog
 from dpsql.errors import BackendFailure, BudgetExhausted, Error, InvalidParameter, LedgerUnavailable
-from dpsql.gateway.bounds_search import owner_catalog
 from dpsql.gateway.engine import Engine
-from dpsql.gateway.profiles import exact_profile, make_profile
+from dpsql.gateway.owner_reads import exact_profile, make_profile, owner_catalog
 from dpsql.gateway.session import Session
 from dpsql.ledger import Ledger, open_ledger
 from dpsql.ledger.profiles import newest_profile, profiles_loss
 from dpsql.policy import Policy, load_policy
 from dpsql.privacy.accounting import Spent
-from dpsql.privacy.cost import Accountant
-from dpsql.privacy.sensitivity import Adjacency
+from dpsql.privacy.cost import Accountant, Adjacency
 from tests.conftest import silence_noise
 from tests.examples import profile
 from tests.strategies.data import REPLACEMENTS, UNITS, Database, Row, databases

@@ -18,8 +18,7 @@ from dpsql.compiler.ir.nodes import Values
 from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedRelease, PublicRead
 from dpsql.errors import GuaranteeMismatch, InvalidParameter, LedgerUnavailable, QueryCanceled, QueryTooComplex
 from dpsql.gateway.release import MAX_CELL, PostProcessor, ReleasedCells, ReleasedRows, merged, release
-from dpsql.limits.kept_rows import KeptRows, RowStore
-from dpsql.limits.result_memory import MemoryShare
+from dpsql.limits.result_memory import KeptRows, MemoryShare, RowStore
 from dpsql.policy import load_policy
 from dpsql.privacy.exponential_mechanism import RankChoice
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace

@@ -19,8 +19,8 @@ from dpsql.compiler.plan.query_plan import PlannedRelease
 from dpsql.errors import Error
 from dpsql.gateway import engine as engine_module
 from dpsql.gateway.engine import Engine
+from dpsql.gateway.query_run import Result
 from dpsql.gateway.release import ReleasedCells, release
-from dpsql.gateway.results import Result
 from dpsql.gateway.session import Session
 from dpsql.ledger import open_ledger
 from dpsql.policy.profile import Profile

@@ -21,7 +21,7 @@ from dpsql.compiler.plan.query_plan import PlannedRelease
 from dpsql.errors import BackendFailure
 from dpsql.gateway import session as session_module
 from dpsql.policy import Policy, load_policy
-from dpsql.privacy.sensitivity import Adjacency
+from dpsql.privacy.cost import Adjacency
 from dpsql.wire.backend import CommandComplete, DataRow, PortalSuspended
 from dpsql.wire.frontend import Bind, Execute, Parse, Sync
 from dpsql.wire.gateway import Gateway

@@ -22,20 +22,20 @@ from psycopg.waiting import wait
 
 from dpsql.errors import QueryTooComplex, ResultsTooLarge
 from dpsql.gateway.engine import Engine
-from dpsql.gateway.intervals import ColumnMargin, column_margins
+from dpsql.gateway.notices import ColumnMargin, column_margins
+from dpsql.gateway.query_run import Result, without_limits
 from dpsql.gateway.release import ReleasedRows
-from dpsql.gateway.results import Result
 from dpsql.gateway.session import Session
-from dpsql.gateway.target import without_limits
-from dpsql.limits import kept_rows
-from dpsql.limits.kept_rows import KeptRows, RowStore
+from dpsql.limits import result_memory
 from dpsql.limits.result_memory import (
     BATCH_BYTES,
     HELD,
     IN_MEMORY,
     READ,
     Held,
+    KeptRows,
     MemoryShare,
+    RowStore,
     batches,
     size_of,
 )
@@ -100,7 +100,7 @@ def rows_of(count: int) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("memory", [0, 100_000, MEBIBYTE])
 def test_rows_are_the_same_in_memory_and_in_a_file(monkeypatch: pytest.MonkeyPatch, memory: int) -> None:
-    monkeypatch.setattr(kept_rows, "RESULT_MEMORY", memory)
+    monkeypatch.setattr(result_memory, "RESULT_MEMORY", memory)
     wanted = rows_of(500)
     store = RowStore(MemoryShare("ana", Held()))
     for start in range(0, 500, 60):
@@ -116,7 +116,7 @@ def test_rows_are_the_same_in_memory_and_in_a_file(monkeypatch: pytest.MonkeyPat
 
 
 def test_columns_of_rows_in_a_file_are_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_rows, "RESULT_MEMORY", 0)
+    monkeypatch.setattr(result_memory, "RESULT_MEMORY", 0)
     wanted = rows_of(500)
     store = RowStore(MemoryShare("ana", Held()))
     for start in range(0, 500, 60):
@@ -132,7 +132,7 @@ def test_the_error_of_rows_in_a_file_is_told_without_holding_them(
     make_engine: MakeEngine, clinic_policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """200,000 rows of 1,000 bytes, 1,000 in each read: what is held at once is below a twentieth of them."""
-    monkeypatch.setattr(kept_rows, "RESULT_MEMORY", 0)
+    monkeypatch.setattr(result_memory, "RESULT_MEMORY", 0)
     session = Session(make_engine(clinic_policy), "ana")
     for line in ("SET dpsql.intervals = on", "SELECT COUNT(*) AS n, 'x' AS t FROM patients"):
         (statement,) = session.parse(line)
@@ -174,7 +174,7 @@ def test_what_results_take_in_memory_is_bounded_and_ends_with_them(monkeypatch: 
 def test_a_disk_without_room_is_told_without_its_place(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(kept_rows, "RESULT_MEMORY", 0)
+    monkeypatch.setattr(result_memory, "RESULT_MEMORY", 0)
 
     def full(**_: object) -> NoReturn:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -189,7 +189,7 @@ def test_a_disk_without_room_is_told_without_its_place(
 
 def test_a_file_that_takes_a_part_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that fills in the midst of a write says so at the next one; the rows behind would start elsewhere."""
-    monkeypatch.setattr(kept_rows, "RESULT_MEMORY", 0)
+    monkeypatch.setattr(result_memory, "RESULT_MEMORY", 0)
     store, most = RowStore(MemoryShare("ana", Held())), resource.getrlimit(resource.RLIMIT_FSIZE)
     store.add(rows_of(100))
     try:
@@ -205,7 +205,7 @@ def test_a_file_that_takes_a_part_takes_nothing(monkeypatch: pytest.MonkeyPatch)
 
 def test_other_bytes_than_were_written_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """They may be a text of a row, which would be run."""
-    monkeypatch.setattr(kept_rows, "RESULT_MEMORY", 0)
+    monkeypatch.setattr(result_memory, "RESULT_MEMORY", 0)
     store = RowStore(MemoryShare("ana", Held()))
     store.add(rows_of(10))
     assert store._file is not None

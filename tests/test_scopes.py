@@ -8,7 +8,7 @@ import pytest
 import dpsql
 from dpsql.errors import BudgetExhausted, InvalidParameter, PolicyViolation
 from dpsql.gateway.engine import Engine
-from dpsql.gateway.results import Result
+from dpsql.gateway.query_run import Result
 from dpsql.gateway.session import Session
 from dpsql.ledger import BudgetScope, Holder
 from dpsql.privacy.accounting import Spent

@@ -28,8 +28,8 @@ from dpsql.errors import (
     UnsupportedQuery,
 )
 from dpsql.gateway.engine import Engine
+from dpsql.gateway.query_run import Description, Result, ResultColumn
 from dpsql.gateway.release import PostProcessor
-from dpsql.gateway.results import Description, Result, ResultColumn
 from dpsql.gateway.session import Session
 from dpsql.ledger import Charge, SqliteLedger
 from dpsql.sqltypes import SqlType

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from dpsql.errors import InvalidParameter, UndefinedObject
-from dpsql.gateway.settings import REPORTED, Settings, SettingsSnapshot
-from dpsql.gateway.target import ErrorTarget
+from dpsql.gateway.settings import REPORTED, ErrorTarget, Settings, SettingsSnapshot
 from dpsql.policy import Policy, load_policy
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -15,11 +15,11 @@ import dpsql
 from dpsql.backends import ExactCells, open_backend
 from dpsql.compiler.plan.query_plan import PlannedRelease
 from dpsql.compiler.plan.suggestion import searchable
-from dpsql.gateway.bounds_search import Suggester
 from dpsql.gateway.engine import Engine
-from dpsql.gateway.intervals import ColumnMargin
+from dpsql.gateway.notices import ColumnMargin
+from dpsql.gateway.owner_reads import Suggester
+from dpsql.gateway.query_run import Result
 from dpsql.gateway.release import release
-from dpsql.gateway.results import Result
 from dpsql.gateway.session import Session
 from dpsql.ledger import open_ledger
 from dpsql.policy import Policy, load_policy

@@ -13,7 +13,7 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from dpsql.backends import Cancellation
-from dpsql.compiler.plan import build as planning
+from dpsql.compiler.plan import compile as planning
 from dpsql.compiler.plan.query_plan import CompiledQuery
 from dpsql.errors import Error, InvalidParameter
 from dpsql.gateway.engine import Engine

@@ -20,7 +20,7 @@ from dpsql.compiler.aggregates.total import MeanEstimate
 from dpsql.compiler.plan.query_plan import PlannedRelease, PublicRead
 from dpsql.errors import Error
 from dpsql.gateway.engine import Engine
-from dpsql.gateway.results import Result
+from dpsql.gateway.query_run import Result
 from dpsql.gateway.session import Session
 from dpsql.limits.result_memory import MemoryShare
 from dpsql.policy import load_policy

@@ -22,15 +22,13 @@ from dpsql.compiler.plan.query_plan import CompiledQuery, WideTotal
 from dpsql.compiler.plan.verify import verify
 from dpsql.errors import GuaranteeMismatch, InvalidPolicy
 from dpsql.gateway.explain import explanation_json
-from dpsql.gateway.intervals import NoisyRows
-from dpsql.gateway.notices import bounding_notice, dropped_text
+from dpsql.gateway.notices import NoisyRows, bounding_notice, dropped_text
 from dpsql.gateway.release import Dropped, PostProcessor, ReleasedCells, release
 from dpsql.gateway.session import Session
 from dpsql.notebook.answered import Answered
 from dpsql.policy import Policy, load_policy
-from dpsql.privacy.cell_mechanism import added
-from dpsql.privacy.cost import Event, loss
-from dpsql.privacy.sensitivity import Adjacency, row_sensitivity
+from dpsql.privacy.cost import Adjacency, Event, loss, row_sensitivity
+from dpsql.privacy.exponential_mechanism import added
 from tests.compiler.plans import Planner
 from tests.conftest import MakeEngine
 from tests.engines import Host

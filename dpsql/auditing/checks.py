@@ -17,8 +17,8 @@ from dpsql.auditing.verdict import Finding, Seen, Trials, judge
 from dpsql.backends import Backend, ExactRows, open_backend
 from dpsql.errors import BackendFailure
 from dpsql.policy import Policy, Table
+from dpsql.privacy.accounting import Spent
 from dpsql.privacy.cost import Accountant
-from dpsql.privacy.totals import Spent
 
 _MOST_RUNS = 80
 """Runs that are enough where nothing at all may differ, and noise is at its least."""

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import assert_never
 
-from dpsql.privacy.accounting import Limit
+from dpsql.privacy.accounting import Limit, Spent
 from dpsql.privacy.cost import Accountant
-from dpsql.privacy.totals import Spent
 
 TESTED_DELTA = Fraction(1, 20)
 """δ at which Σε² is put to the test: any will do, and at a large one few runs tell much."""

@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.privacy.cell_mechanism import AddedNoise
-from dpsql.privacy.exponential_mechanism import RankChoice
+from dpsql.privacy.exponential_mechanism import AddedNoise, Picking, RankChoice
 from dpsql.privacy.mechanisms import DiscreteLaplace
-from dpsql.privacy.top_k import Picking
 
 Floats = NDArray[np.float64]
 Masses = NDArray[np.float64]

@@ -19,8 +19,7 @@ from dpsql.compiler.ir.schema import EngineSchema, EngineTable
 from dpsql.errors import NotSupportedError
 from dpsql.policy import Budget, MechanismChoice, Policy, PolicyColumn, QueryDefaults, Role, Table, UnitVia
 from dpsql.policy.engines import DUCKDB, engine_of
-from dpsql.privacy.cost import Accountant
-from dpsql.privacy.sensitivity import Adjacency
+from dpsql.privacy.cost import Accountant, Adjacency
 from dpsql.sqltypes import SqlType
 
 PROBE, BLOCK, SECRET = "audit_probe", "audit_block", "audit_secret"

@@ -19,14 +19,13 @@ from dpsql.compiler.plan.query_plan import PlannedRelease, PublicRead
 from dpsql.errors import Error
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.notices import answer_notice, bounding_notice
+from dpsql.gateway.query_run import Notice, Result
 from dpsql.gateway.release import ReleasedCells
-from dpsql.gateway.results import Notice, Result
 from dpsql.gateway.session import Session
 from dpsql.ledger import SqliteLedger
 from dpsql.policy import Policy
-from dpsql.privacy.accounting import Limit
+from dpsql.privacy.accounting import Limit, Spent
 from dpsql.privacy.cost import Accountant
-from dpsql.privacy.totals import Spent
 
 _USER = "auditor"
 

@@ -19,8 +19,7 @@ from dpsql.auditing.draws import Cells
 from dpsql.auditing.laws import attainable
 from dpsql.auditing.transcript import EMPTY, Transcript
 from dpsql.gateway.release import ReleasedCells
-from dpsql.privacy.accounting import Limit
-from dpsql.privacy.totals import Spent
+from dpsql.privacy.accounting import Limit, Spent
 
 _CHOSEN_ON = 4
 """The part of the runs on which the event is chosen."""

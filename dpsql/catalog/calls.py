@@ -13,11 +13,14 @@ from dpsql.catalog.functions import (
     aggregates,
     argument_kinds,
     chosen,
+    empty_functions,
     functions,
     result_kind,
     window_functions,
 )
-from dpsql.catalog.kinds import (
+from dpsql.catalog.literals import null, quote
+from dpsql.catalog.operations import HINT, Operations, shown_kind
+from dpsql.catalog.relations import (
     BOOL,
     INT4,
     INT8,
@@ -30,9 +33,6 @@ from dpsql.catalog.kinds import (
     record,
     value_kind,
 )
-from dpsql.catalog.literals import null, quote
-from dpsql.catalog.operations import HINT, Operations, shown_kind
-from dpsql.catalog.rowfunctions import empty_functions
 from dpsql.catalog.scope import NameScope
 from dpsql.catalog.typed import (
     TranslationContext,

@@ -1,36 +1,167 @@
-"""catalog: the face of the catalog: one role's relations, asked by sessions.
+"""catalog: one role's relations, asked by sessions, and which queries are the catalog's.
+
+The catalog answers queries over its own relations. It also answers queries over no relation that need functions,
+arrays, JSON or bytes that the compiler of private queries does not have.
 
 Rule 1: rows are made of the policy; the private engine, the ledger and its backend are never asked.
 Rule 2: describing runs nothing.
 """
 
+import itertools
+import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import cache
 from typing import Any, Final
 
 from dpsql.backends import Cancellation
 from dpsql.catalog.engine import CatalogEngine
-from dpsql.catalog.kinds import REG_TYPES, STORED_SCALE, TEXT, UNKNOWN, Kind, kind_of
+from dpsql.catalog.functions import RELATION_FUNCTIONS, empty_functions, functions
 from dpsql.catalog.literals import quote, stored
 from dpsql.catalog.objects import KINDS, PolicyObjects
-from dpsql.catalog.queries import Queries
-from dpsql.catalog.routing import catalog_query
+from dpsql.catalog.queries import Queries, system_relation
+from dpsql.catalog.reading import read_query
+from dpsql.catalog.relations import (
+    INFORMATION_SCHEMA,
+    OID_TYPES,
+    PG_CATALOG,
+    REG_TYPES,
+    STORED_SCALE,
+    TEXT,
+    UNKNOWN,
+    Kind,
+    kind_of,
+    system_relations,
+)
 from dpsql.catalog.scope import Out, Rendered
 from dpsql.catalog.snapshot import Snapshot
-from dpsql.catalog.syntax import ParsedQuery
+from dpsql.catalog.syntax import ArrayOf, ArrayRows, CallExpr, CastExpr, ParsedQuery, Quantified, Subscript, TableSource
 from dpsql.catalog.typed import TranslationContext
 from dpsql.catalog.visitor import Visitor
 from dpsql.compiler.ir import intervals
+from dpsql.compiler.ir.functions import CALLS
+from dpsql.compiler.sql.parse import tokenize
 from dpsql.compiler.sql.statements import QueryStatement
-from dpsql.errors import Error, QueryTooComplex
+from dpsql.errors import Error, QueryTooComplex, UnsupportedQuery
 from dpsql.gateway.catalog_provider import CatalogContext
 from dpsql.gateway.engine import VERSION_TEXT, Engine
-from dpsql.gateway.results import Description, ObjectName, Result, ResultColumn
+from dpsql.gateway.query_run import Description, ObjectName, Result, ResultColumn
 from dpsql.policy import Role
 from dpsql.sqltypes import SqlType
 from dpsql.textformat import without_filling
+
+_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SPECIAL: Final = frozenset(
+    {
+        *("set_config", "pg_typeof", "_pg_expandarray", "pg_get_keywords", "json_build_object", "jsonb_build_object"),
+        *("to_json", "to_jsonb", "json_agg", "jsonb_agg"),
+    }
+)
+_TYPES: Final = frozenset({*OID_TYPES, "name", "char", "int2vector", "oidvector", "json", "jsonb", "bytea"})
+_VALUES: Final = frozenset({SqlType.JSON, SqlType.BYTEA})
+
+
+@cache
+def _own_functions() -> frozenset[str]:
+    """Functions that the compiler of private queries does not have."""
+    session = {"current_schema", "current_database", "current_catalog", "current_role", "current_user", "session_user"}
+    own = frozenset(functions()) | frozenset(empty_functions()) | frozenset(RELATION_FUNCTIONS) | _SPECIAL
+    return own - (frozenset(CALLS) - session - {"version"})
+
+
+@cache
+def _telling_words() -> frozenset[str]:
+    """Words without one of which no query is the catalog's."""
+    relations = {name for schema, name in system_relations() if schema == PG_CATALOG}
+    return _own_functions() | relations | {PG_CATALOG, INFORMATION_SCHEMA, "array"} | _TYPES
+
+
+def catalog_query(sql: str, own: frozenset[str], types: Sequence[SqlType | None] = ()) -> ParsedQuery | None:
+    """The tree of a query if it is the catalog's.
+
+    Args:
+        sql: The query.
+        own: The tables that the user may name, with their schema and without.
+        types: The types that the client has declared for placeholders.
+
+    Raises:
+        Error: It reads the catalog, and cannot be read itself.
+        QueryTooComplex: It is too long or nests too deep, whoever reads it.
+        UnsupportedQuery: It mixes relations of the catalog with others.
+    """
+    words = {word.lower() for word in _WORD.findall(sql)}
+    declared = any(kind is not None and (kind.is_array or kind in _VALUES) for kind in types)
+    if not (declared or "[" in sql or words & _telling_words() or any(word.startswith("pg_") for word in words)):
+        return None
+    try:
+        query = read_query(sql)
+    except QueryTooComplex:
+        raise  # it is so to every reader
+    except Error:
+        if _reads_catalog(sql):
+            raise
+        return None
+    named = list(_relations(query, frozenset()))
+    known = [parts for parts in named if system_relation(parts) is not None or _is_system(parts)]
+    others = [".".join(parts) for parts in named if parts not in known]
+    mixed = [name for name in others if name in own]
+    if known and mixed:
+        raise UnsupportedQuery(
+            f'"{mixed[0]}" and relations of the catalog cannot be used in one query',
+            hint="Query the catalog first, then the tables.",
+        )
+    if known:
+        return query
+    return query if not named and (declared or _uses_catalog(query)) else None
+
+
+def _reads_catalog(sql: str) -> bool:
+    """Whether a text that cannot be read names a relation of the catalog after FROM or JOIN."""
+    try:
+        words = [token.text.lower() for token in tokenize(sql)]
+    except Error:
+        return False
+    return any(first in ("from", "join") and _is_system((second,)) for first, second in itertools.pairwise(words))
+
+
+def _is_system(parts: tuple[str, ...]) -> bool:
+    return parts[0] in (PG_CATALOG, INFORMATION_SCHEMA) or (len(parts) == 1 and parts[0].startswith("pg_"))
+
+
+def _children(node: object) -> Iterator[object]:
+    if isinstance(node, tuple):
+        yield from node
+    elif is_dataclass(node):
+        for one in fields(node):
+            yield getattr(node, one.name)
+
+
+def _relations(node: object, ctes: frozenset[str]) -> Iterator[tuple[str, ...]]:
+    """The relations that a query names, but for those of WITH."""
+    if isinstance(node, TableSource):
+        if len(node.parts) > 1 or node.parts[0] not in ctes:
+            yield node.parts
+        return
+    if isinstance(node, ParsedQuery):
+        ctes = ctes | {cte.name for cte in node.ctes}
+    for child in _children(node):
+        yield from _relations(child, ctes)
+
+
+def _uses_catalog(node: object) -> bool:
+    if isinstance(node, CallExpr) and (node.name in _own_functions() or PG_CATALOG in node.parts[:-1]):
+        return True
+    if isinstance(node, CastExpr) and (node.to.array or node.to.parts[-1] in _TYPES or node.to.parts[0] == PG_CATALOG):
+        return True
+    if isinstance(node, ArrayOf | ArrayRows | Subscript):
+        return True
+    if isinstance(node, Quantified) and not isinstance(node.over, ParsedQuery):
+        return _uses_catalog(node.expr)  # the compiler knows arrays after ANY and ALL
+    return any(_uses_catalog(child) for child in _children(node))
+
 
 _EXACT: Final = frozenset({"BOOLEAN", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP"})
 """Storages of which the engine gives the very values; a text may be a number that only became one."""

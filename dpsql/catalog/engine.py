@@ -19,10 +19,9 @@ from dpsql import textformat
 from dpsql.backends import Cancellation
 from dpsql.backends.duckdb import stoppable
 from dpsql.catalog.formats import moment_text
-from dpsql.catalog.kinds import Kind
 from dpsql.catalog.literals import json_part, json_type
 from dpsql.catalog.memory_limit import MemoryLimit, quote_literal, size_of
-from dpsql.catalog.relations import Row, system_relations, typed_rows
+from dpsql.catalog.relations import Kind, Row, system_relations, typed_rows
 from dpsql.catalog.snapshot import Snapshot, quote_identifier, split_name
 from dpsql.catalog.typed import quote_name
 from dpsql.errors import (

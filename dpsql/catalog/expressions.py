@@ -9,7 +9,9 @@ from collections.abc import Sequence
 
 from dpsql.catalog import syntax
 from dpsql.catalog.calls import Calls
-from dpsql.catalog.kinds import (
+from dpsql.catalog.literals import null, quote
+from dpsql.catalog.operations import shown_kind
+from dpsql.catalog.relations import (
     BOOL,
     INT4,
     NUMERIC,
@@ -21,8 +23,6 @@ from dpsql.catalog.kinds import (
     named,
     record,
 )
-from dpsql.catalog.literals import null, quote
-from dpsql.catalog.operations import shown_kind
 from dpsql.catalog.scope import NameScope, Rendered
 from dpsql.catalog.typed import (
     Typed,

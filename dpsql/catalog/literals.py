@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from dpsql import textformat
-from dpsql.catalog.kinds import REG_TYPES, Kind, kind_of
+from dpsql.catalog.relations import REG_TYPES, Kind, kind_of
 from dpsql.catalog.visitor import Visitor
 from dpsql.compiler.ir import intervals
 from dpsql.errors import InvalidText, NumberOutOfRange, QueryTooComplex

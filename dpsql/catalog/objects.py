@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Final
 
-from dpsql.catalog.kinds import Kind, array_of, named
-from dpsql.catalog.relations import Row, typed_rows
-from dpsql.compiler.scope.catalog import SYSTEM_TABLES
+from dpsql.catalog.relations import Kind, Row, array_of, named, typed_rows
+from dpsql.compiler.scope.tables import SYSTEM_TABLES
 from dpsql.policy import Policy, PolicyColumn, Role, Table
 from dpsql.sqltypes import ARRAYS, SqlType
 

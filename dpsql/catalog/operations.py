@@ -7,7 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from dpsql.catalog.kinds import (
+from dpsql.catalog.literals import quote
+from dpsql.catalog.relations import (
     BOOL,
     FLOAT8,
     OID,
@@ -18,7 +19,6 @@ from dpsql.catalog.kinds import (
     kind_of,
     named,
 )
-from dpsql.catalog.literals import quote
 from dpsql.catalog.typed import (
     TranslationContext,
     Typed,

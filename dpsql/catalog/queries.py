@@ -11,11 +11,10 @@ from typing import Final
 from dpsql.catalog import syntax
 from dpsql.catalog.calls import order_key
 from dpsql.catalog.expressions import Expressions
-from dpsql.catalog.kinds import INT8, OID, TEXT, UNKNOWN, Kind, kind_of, named
+from dpsql.catalog.functions import RELATION_FUNCTIONS
 from dpsql.catalog.literals import quote
 from dpsql.catalog.operations import shown_kind
-from dpsql.catalog.relations import Relation, system_relations
-from dpsql.catalog.rowfunctions import RELATION_FUNCTIONS
+from dpsql.catalog.relations import INT8, OID, TEXT, UNKNOWN, Kind, Relation, kind_of, named, system_relations
 from dpsql.catalog.rowsets import rowset, session_rows
 from dpsql.catalog.scope import Binding, NameScope, Out, Rendered
 from dpsql.catalog.typed import Typed, coerced, common_kind, quote_name, settled

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo, available_timezones
 
-from dpsql.catalog.kinds import Kind, kind_of
 from dpsql.catalog.literals import quote
 from dpsql.catalog.objects import DATABASE_TABLESPACE, OWNER_OID
-from dpsql.catalog.relations import Relation, Row
+from dpsql.catalog.relations import Kind, Relation, Row, kind_of
 from dpsql.catalog.typed import TranslationContext, quote_name
 from dpsql.catalog.visitor import Visitor
 

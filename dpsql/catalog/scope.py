@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dpsql.catalog.kinds import Kind
+from dpsql.catalog.relations import Kind
 from dpsql.catalog.syntax import Name, Star
 from dpsql.errors import AmbiguousColumn, UndefinedColumn, UndefinedTable
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dpsql.catalog import literals
-from dpsql.catalog.kinds import (
+from dpsql.catalog.literals import null, quote
+from dpsql.catalog.relations import (
     BOOL,
     INT2,
     INT4,
@@ -19,7 +20,6 @@ from dpsql.catalog.kinds import (
     array_of,
     kind_of,
 )
-from dpsql.catalog.literals import null, quote
 from dpsql.catalog.snapshot import Snapshot
 from dpsql.catalog.syntax import Constant, Parameter
 from dpsql.catalog.visitor import Visitor

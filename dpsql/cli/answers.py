@@ -24,7 +24,7 @@ from dpsql.gateway.explain import (
     remaining_json,
 )
 from dpsql.gateway.prices import Quotation
-from dpsql.gateway.results import Result
+from dpsql.gateway.query_run import Result
 from dpsql.gateway.session import Statement
 from dpsql.gateway.text_table import table_lines
 from dpsql.sqltypes import SqlType

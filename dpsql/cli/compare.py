@@ -16,9 +16,9 @@ from dpsql.errors import InvalidParameter, LedgerUnavailable
 from dpsql.gateway.text_table import table_lines
 from dpsql.ledger import BudgetStatus, Ledger
 from dpsql.ledger.spending import spending
+from dpsql.privacy.accounting import Spent
 from dpsql.privacy.cost import Event
 from dpsql.privacy.reports import ANALYSES, Dash, epsilon_of_group, gate, history
-from dpsql.privacy.totals import Spent
 
 _GATES_NOTHING = "Reports, which gate nothing: what the same queries would amount to under other analyses, rounded up."
 _CAVEAT = "Reports hold for prices fixed beforehand. Where answers decided what was asked next, the gate alone does."

@@ -170,7 +170,7 @@ def _make_profile(policy: Policy, ledger: Ledger) -> None:
     if newest_profile(ledger, policy) is not None:
         return
     from dpsql.backends import open_backend
-    from dpsql.gateway.profiles import make_profile
+    from dpsql.gateway.owner_reads import make_profile
 
     with closing(open_backend(policy)) as backend:
         made = make_profile(policy, ledger, backend, _PROFILE_EPSILON)

@@ -91,7 +91,7 @@ def check(policy: Path, advise: bool, exact: bool, ledger: str | None) -> None:
 def _exactly(loaded: Policy, backend: "Backend", ledger: str | None) -> Iterator[str]:
     """What is counted without noise, after the ledger has recorded that it is."""
     from dpsql.cli.survey import survey
-    from dpsql.gateway.profiles import exact_profile
+    from dpsql.gateway.owner_reads import exact_profile
 
     click.echo(EXACT_WARNING, err=True)
     with opened_ledger(ledger, loaded.path) as opened:

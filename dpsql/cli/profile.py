@@ -17,7 +17,7 @@ from dpsql.policy import load_policy
 from dpsql.policy.profile import RowRanks, TableProfile
 
 if TYPE_CHECKING:
-    from dpsql.gateway.profiles import MadeProfile
+    from dpsql.gateway.owner_reads import MadeProfile
 
 
 @click.command(cls=Command)
@@ -39,7 +39,7 @@ def profile(policy: Path, epsilon: str, ledger: str | None, format: str) -> None
       dpsql policy profile clinic.toml --epsilon 0.2
     """
     from dpsql.backends import open_backend
-    from dpsql.gateway.profiles import make_profile
+    from dpsql.gateway.owner_reads import make_profile
 
     price, loaded = exact_number("epsilon", epsilon), load_policy(policy)
     with closing(open_backend(loaded)) as backend, opened_ledger(ledger, policy) as opened:

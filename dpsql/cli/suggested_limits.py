@@ -17,8 +17,8 @@ from dpsql.cli.options import exact_number, opened_ledger
 from dpsql.cli.toml_text import key_text, limit_text, quoted_text, type_text
 from dpsql.compiler.plan.suggestion import Wanted, searchable
 from dpsql.errors import InvalidParameter
-from dpsql.gateway.bounds_search import Suggested, Suggester, Suggestion
 from dpsql.gateway.explain import cost_json, remaining_json
+from dpsql.gateway.owner_reads import Suggested, Suggester, Suggestion
 from dpsql.gateway.system_relations import decimal_text
 from dpsql.policy import Bound, Policy, PolicyColumn, Table, load_policy
 from dpsql.policy.model import CONTRIBUTION_BOUNDS

@@ -24,9 +24,8 @@ from dpsql.compiler.ir.nodes import (
     UnitScan,
 )
 from dpsql.compiler.ir.nodes import InRelation as In
-from dpsql.compiler.scope.catalog import Catalog
 from dpsql.compiler.scope.lowering import Fields
-from dpsql.compiler.scope.tables import Tables
+from dpsql.compiler.scope.tables import Catalog, Tables
 from dpsql.compiler.values.sources import Lister, is_null, negated
 from dpsql.policy import Bound, Policy, PolicyColumn, Table
 from dpsql.sqltypes import SqlType

@@ -16,7 +16,7 @@ from dpsql.console.view import LedgerView
 from dpsql.ledger.chain import ORIGIN, canonical
 from dpsql.ledger.projection import load_events
 from dpsql.ledger.spending import parts
-from dpsql.ledger.windows import moment
+from dpsql.ledger.transaction import moment
 from dpsql.privacy.accounting import Spent
 from dpsql.privacy.cost import Event
 

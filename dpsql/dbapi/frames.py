@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from dpsql.errors import UnsupportedQuery
-from dpsql.gateway.results import ResultColumn
+from dpsql.gateway.query_run import ResultColumn
 from dpsql.sqltypes import Span, SqlType
 
 if TYPE_CHECKING:

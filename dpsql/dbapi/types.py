@@ -3,7 +3,7 @@
 from datetime import date, datetime, time
 
 from dpsql.errors import NumberOutOfRange
-from dpsql.gateway.results import ResultColumn
+from dpsql.gateway.query_run import ResultColumn
 from dpsql.sqltypes import SqlType
 
 Described = tuple[str, str, int | None, int | None, int | None, int | None, bool | None]

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from dpsql.backends import Cancellation
 from dpsql.compiler.sql.statements import QueryStatement
-from dpsql.gateway.results import Description, Result
+from dpsql.gateway.query_run import Description, Result
 from dpsql.sqltypes import SqlType
 
 

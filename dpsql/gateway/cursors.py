@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from dpsql.compiler.sql.statements import DeclareStatement, FetchStatement
 from dpsql.errors import CursorState, DuplicateCursor, QueryTooComplex, UnknownPortal
-from dpsql.gateway.results import Result, ResultColumn
+from dpsql.gateway.query_run import Result, ResultColumn
 
 MAX_CURSORS = 100
 Rows = Sequence[tuple[object, ...]]

@@ -23,13 +23,12 @@ from typing import Generic, TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from dpsql.backends.backend import Backend, Cancellation, PublicRows, public_share
-from dpsql.backends.deadlines import after
+from dpsql.backends.backend import Backend, Cancellation, PublicRows, after, public_share
 from dpsql.compiler.plan.compile import Described, compile_query, describe_query
 from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedInput, PlannedRelease, PublicRead
-from dpsql.compiler.scope.catalog import Catalog
 from dpsql.compiler.scope.lowering import Constants
 from dpsql.compiler.scope.settings import QuerySettings
+from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.errors import (
     BackendFailure,

@@ -35,12 +35,9 @@ from dpsql.errors import (
     QueryTooComplex,
 )
 from dpsql.gateway.array_elements import elements_of
-from dpsql.limits.kept_rows import KeptRows, RowStore
-from dpsql.limits.result_memory import MemoryShare, batches
-from dpsql.privacy.cell_mechanism import added
-from dpsql.privacy.exponential_mechanism import RankChoice
+from dpsql.limits.result_memory import KeptRows, MemoryShare, RowStore, batches
+from dpsql.privacy.exponential_mechanism import Picking, RankChoice, added
 from dpsql.privacy.selection import Threshold
-from dpsql.privacy.top_k import Picking
 from dpsql.sqltypes import Span, SqlType
 from dpsql.textformat import without_filling
 

@@ -16,7 +16,7 @@ from dpsql.compiler.sql.statements import (
 )
 from dpsql.errors import FailedTransaction, NoTransaction, QueryTooComplex, UnknownSavepoint
 from dpsql.gateway.cursors import Cursors
-from dpsql.gateway.results import Notice, Result
+from dpsql.gateway.query_run import Notice, Result
 from dpsql.gateway.settings import Settings, SettingsSnapshot
 
 MAX_SAVEPOINTS = 1000

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from dpsql.errors import InvalidParameter, LedgerUnavailable
 from dpsql.ledger.backup import backup
-from dpsql.ledger.file import no_ledger
 from dpsql.ledger.ledger import (
     Account,
     BudgetScope,
@@ -28,7 +27,7 @@ from dpsql.ledger.ledger import (
     VerifyReport,
 )
 from dpsql.ledger.migration import Migration, migrate
-from dpsql.ledger.sqlite import SqliteLedger
+from dpsql.ledger.sqlite import SqliteLedger, no_ledger
 from dpsql.ledger.stored import StoredLedger
 from dpsql.policy import Policy
 

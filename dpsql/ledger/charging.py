@@ -15,17 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dpsql.errors import LedgerUnavailable, PolicyViolation
-from dpsql.ledger.accounts import active_account
-from dpsql.ledger.budgets import BudgetState, group_budget, open_budget, open_cap, renews, role_budget
-from dpsql.ledger.chain import canonical, sha256
+from dpsql.ledger.accounts import BudgetState, active_account, group_budget, open_budget, open_cap, renews, role_budget
+from dpsql.ledger.chain import GroupShare, Receipt, ReceiptItem, canonical, price_digest, sha256, write_events
 from dpsql.ledger.ledger import BudgetScope, Charge, GrantedRelease, GroupBalance, Holder, ReleaseRequest
-from dpsql.ledger.memory import Memory, Total
-from dpsql.ledger.projection import charged, joined, price, read_total
-from dpsql.ledger.reads import Admission
-from dpsql.ledger.receipt import GroupShare, Receipt, ReceiptItem, price_digest, write_events
-from dpsql.ledger.refusals import budget_exhausted, cap_exhausted, group_exhausted
-from dpsql.ledger.transaction import Transaction
-from dpsql.ledger.windows import stamp
+from dpsql.ledger.projection import Memory, Total, charged, joined, price, read_total
+from dpsql.ledger.reads import Admission, budget_exhausted, cap_exhausted, group_exhausted
+from dpsql.ledger.transaction import Transaction, stamp
 from dpsql.policy import Policy
 from dpsql.privacy.accounting import Limit, Spent, admits
 

@@ -7,15 +7,14 @@ Rule 2: the cap over all users is changed in the policy alone.
 from fractions import Fraction
 
 from dpsql.errors import InvalidParameter
-from dpsql.ledger.accounts import check_holder, check_reason
-from dpsql.ledger.budgets import BudgetState, group_budget, open_budget, role_budget
+from dpsql.ledger.accounts import BudgetState, check_holder, check_reason, group_budget, open_budget, role_budget
 from dpsql.ledger.ledger import BudgetScope, Holder
 from dpsql.ledger.projection import load_spent
 from dpsql.ledger.transaction import Transaction
 from dpsql.policy import Budget, Policy
 from dpsql.policy.budgets import LEAST_DELTA, LEAST_EPSILON, MOST_DELTA, MOST_EPSILON, changed
 from dpsql.privacy.accounting import Spent
-from dpsql.privacy.exact import check_exact
+from dpsql.privacy.conversion import check_exact
 
 
 def grant(

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from dpsql.errors import LedgerUnavailable
 from dpsql.ledger.backup import copy
-from dpsql.ledger.damage import flaws
-from dpsql.ledger.file import check_file, connect, layout, made_whole, make_durable, translated
 from dpsql.ledger.ledger import VerifyReport
 from dpsql.ledger.schema import DERIVED, KEPT_TABLES, VERSION
+from dpsql.ledger.sqlite import check_file, connect, layout, made_whole, make_durable, translated
+from dpsql.ledger.store import flaws
 from dpsql.ledger.verification import replay, verify
 
 SECONDS = 2

@@ -7,11 +7,11 @@ Rule 3: a profile is a record like any other: the chain of hashes shows if it is
 
 from collections.abc import Sequence
 
-from dpsql.ledger.budgets import open_cap
+from dpsql.ledger.accounts import open_cap
+from dpsql.ledger.chain import write_events
 from dpsql.ledger.ledger import BudgetScope
 from dpsql.ledger.projection import charged, load_spent, write_total
-from dpsql.ledger.receipt import write_events
-from dpsql.ledger.refusals import owner_exhausted
+from dpsql.ledger.reads import owner_exhausted
 from dpsql.ledger.transaction import Transaction
 from dpsql.policy import Policy
 from dpsql.privacy.accounting import Spent, admits

@@ -12,11 +12,11 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from dpsql.errors import LedgerUnavailable
-from dpsql.ledger.file import no_ledger
 from dpsql.ledger.ledger import VerifyReport
 from dpsql.ledger.postgres_connection import READ, SCHEMA, SNAPSHOT, WRITE, PostgresConnection
 from dpsql.ledger.postgres_schema import LOCK, LOOK, altered, migration, missing_rights, tables
 from dpsql.ledger.schema import APPLICATION_ID, VERSION
+from dpsql.ledger.sqlite import no_ledger
 from dpsql.ledger.store import Store
 from dpsql.ledger.stored import MAX_STORED_BYTES, StoredLedger, now
 from dpsql.ledger.transaction import CLOCK_LIMIT

@@ -1,25 +1,115 @@
-"""What each kind of record does to the derived tables.
+"""What each kind of record does to the derived tables, and what a process remembers of them.
 
-The gateway writes the tables through `project` alone, and `verify` replays every record through it: a balance that is
-not the sum of its records has been tampered with.
+Rule 1: the gateway writes the tables through `project` alone, and `verify` replays every record through it: a balance
+that is not the sum of its records has been tampered with.
+Rule 2: what is remembered holds at one head of the chain; a transaction that meets another head forgets all of it.
+Rule 3: the records named in CARRIED change totals and the numbers of releases, which are carried on here as in the
+tables; every other record makes it forget.
+Rule 4: the last record that is known to be durable is remembered whatever else is forgotten: it must stay.
+Rule 5: memory saves reading, not checking: a total is only written over the total that it was added to.
 """
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, TypeVar
 
 from dpsql.errors import LedgerUnavailable
-from dpsql.ledger.chain import Record, canonical
-from dpsql.ledger.damage import legible
-from dpsql.ledger.memory import CARRIED, Memory, Total
-from dpsql.ledger.receipt import Receipt, price_digest
-from dpsql.ledger.store import Store
+from dpsql.ledger.chain import Receipt, Record, canonical, price_digest
+from dpsql.ledger.store import Store, legible
 from dpsql.privacy.accounting import Limit, Spent
+from dpsql.privacy.conversion import read_exact, read_signed
 from dpsql.privacy.cost import ZERO, Event
-from dpsql.privacy.exact import read_exact, read_signed
+
+CARRIED = frozenset({"charge", "reuse", "release.stored", "release.dropped", "read.ended"})
+"""The kinds of records after which what is remembered still holds."""
+
+MOST = 4096
+"""So many budgets and users are remembered at most."""
+
+MOST_OWNED = 1024
+"""So many answers that users own are remembered at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """What a budget holds.
+
+    Attributes:
+        text: As its row has it, in canonical JSON.
+        spent: The same as numbers.
+    """
+
+    text: str
+    spent: Spent = field(compare=False)
+
+
+@dataclass(slots=True)
+class Memory:
+    """What was read.
+
+    Attributes:
+        head: Hash of the last record then.
+        totals: What the budgets hold, by their numbers.
+        facts: Whatever else only the records that are not carried change, by whom or what it is about.
+        durable: Number and hash of the last record that was met or committed; None before the first.
+        coming: The same of the last that was about to be committed: it may be durable already.
+        owned: What users may have again for nothing, by who they are and what they ask.
+        learnt: What `owned` gets when the transaction is durable.
+        era: A number that has changed whenever anything may have changed but totals and releases.
+        stirred: Whether something was forgotten since the transaction began.
+    """
+
+    head: str | None = None
+    totals: dict[int, Total] = field(default_factory=dict)
+    facts: dict[object, Any] = field(default_factory=dict)
+    durable: tuple[int, str] | None = None
+    coming: tuple[int, str] | None = None
+    owned: dict[object, Any] = field(default_factory=dict)
+    learnt: dict[object, Any] = field(default_factory=dict)
+    era: int = 0
+    stirred: bool = False
+
+    def meet(self, head: str) -> None:
+        """Hold at this head from now on; a transaction begins."""
+        self.learnt.clear()
+        if head != self.head or len(self.facts) > MOST:
+            self.forget()
+            self.head = head
+
+    def is_of(self, head: tuple[int, str] | None) -> bool:
+        """Whether a head of the ledger is one that this process knows, so that nobody else has written since."""
+        if head is None:
+            return False
+        return head == self.durable or (head == self.coming and not self.stirred)
+
+    def forget(self) -> None:
+        """Hold nothing."""
+        self.totals.clear()
+        self.facts.clear()
+        self.disown()
+        self.era += 1
+        self.stirred = True
+
+    def disown(self) -> None:
+        """Hold nothing of what users have."""
+        self.owned.clear()
+        self.learnt.clear()
+
+    def settle(self, number: int, head: str) -> None:
+        """Note that all up to a record is durable."""
+        while len(self.owned) + len(self.learnt) > MOST_OWNED and self.owned:
+            self.owned.pop(next(iter(self.owned)), None)
+        self.owned |= self.learnt
+        self.learnt.clear()
+        if self.stirred:
+            # What was read beside the transaction, of the state before it, is no longer so.
+            self.era += 1
+            self.stirred = False
+        self.durable = number, head
+
 
 Body = dict[str, Any]
 T = TypeVar("T")

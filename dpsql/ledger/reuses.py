@@ -7,9 +7,8 @@ Rule 2: they are written before whatever is asked for after them, and after what
 import threading
 from dataclasses import replace
 
-from dpsql.ledger.commits import GroupCommit
-from dpsql.ledger.receipt import Receipt
-from dpsql.ledger.transaction import Transaction
+from dpsql.ledger.chain import Receipt
+from dpsql.ledger.transaction import GroupCommit, Transaction
 
 _MOST = 4096
 """So many answers share a commit at most; while more are had again than are written, `add` says so."""

@@ -1,16 +1,16 @@
-"""What a ledger needs of a database, with SQL that SQLite and PostgreSQL both understand.
+"""What a ledger needs of a database, with SQL that SQLite and PostgreSQL both understand; and damage.
 
-Rule 1: values are passed beside the SQL, for a `?` each; a `?` stands for nothing else in it.
-Rule 2: a transaction that writes excludes every other one, of whatever process, from its beginning to its end.
-Rule 3: a commit that returns is durable. One that raises wrote nothing, unless it raises LedgerUnavailable: then what
-    it was to write may stand.
+Rule: damage is told before anything in the ledger is believed, and whenever something in it is read.
 """
 
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing, contextmanager
+from functools import lru_cache
 from typing import Any, Protocol
 
-from dpsql.errors import LedgerUnavailable
+from dpsql.errors import InvalidParameter, LedgerUnavailable
+from dpsql.ledger.schema import TABLES
 
 
 class ResultRows(Protocol):
@@ -90,3 +90,48 @@ class Storage(Protocol):
 
     def close(self) -> None:
         """Close all connections but the writer."""
+
+
+_OBJECTS = "SELECT type, name, sql FROM sqlite_master"
+
+
+@contextmanager
+def legible() -> Iterator[None]:
+    """Raise LedgerUnavailable where a text of the ledger is not what this dpsql writes."""
+    try:
+        yield
+    except (InvalidParameter, LookupError, RecursionError, StopIteration, TypeError, ValueError):
+        raise LedgerUnavailable(
+            "the ledger holds what this dpsql never writes",
+            hint="`dpsql ledger verify` tells where; restore the ledger from a backup",
+        ) from None
+
+
+def flaws(store: Store) -> list[str]:
+    """Return what is wrong with a file and with its schema; an altered one proves nothing."""
+    return [*damage(store), *altered_schema(store)]
+
+
+def damage(connection: Store) -> list[str]:
+    """Return what SQLite finds wrong with pages, indexes and constraints, one sentence each."""
+    found = [row[0] for row in connection.execute("PRAGMA integrity_check(10)")]
+    return [] if found == ["ok"] else [f"the file is damaged: {sentence}" for sentence in found]
+
+
+def altered_schema(connection: Store) -> list[str]:
+    """Return the tables, indexes and triggers that are not as dpsql makes them."""
+    found = set(connection.execute(_OBJECTS)) ^ _expected_schema()
+    return [f"the {kind} {name} was altered, added or removed" for kind, name in sorted({row[:2] for row in found})]
+
+
+def missing_tables(connection: Store) -> list[str]:
+    """Return the tables that are not there, or not as dpsql makes them."""
+    lacking = _expected_schema() - set(connection.execute(_OBJECTS))
+    return [f"the table {name} is missing or altered" for kind, name, _ in sorted(lacking) if kind == "table"]
+
+
+@lru_cache(maxsize=1)
+def _expected_schema() -> frozenset[tuple[str, str, str | None]]:
+    with closing(sqlite3.connect(":memory:")) as fresh:
+        fresh.executescript(TABLES)
+        return frozenset(fresh.execute(_OBJECTS))

@@ -15,19 +15,21 @@ from typing import Any, TypeVar
 from dpsql.errors import InvalidParameter, LedgerUnavailable
 from dpsql.ledger.accounts import (
     CLOCK_CONFIRMED,
+    budget_status,
+    cap_status,
     check_name,
     confirm_clock,
     freeze,
     freeze_after_failures,
+    group_budget,
+    last_charge,
+    role_budget,
     set_group,
     unfreeze,
     unknown,
 )
-from dpsql.ledger.budgets import budget_status, cap_status, group_budget, last_charge, role_budget
 from dpsql.ledger.chain import ORIGIN, Record, canonical, sha256
 from dpsql.ledger.charging import again, charge, held
-from dpsql.ledger.commits import GroupCommit
-from dpsql.ledger.damage import legible
 from dpsql.ledger.grants import grant, lower, reset
 from dpsql.ledger.ledger import (
     Account,
@@ -46,9 +48,8 @@ from dpsql.ledger.ledger import (
     UserBudgets,
     VerifyReport,
 )
-from dpsql.ledger.memory import MOST, Memory
 from dpsql.ledger.owner_reads import CAP_CHARGED, EXACT_VALUES, PROFILE_MADE, charge_cap, record_exact, store_profile
-from dpsql.ledger.projection import Body, load_events, read
+from dpsql.ledger.projection import MOST, Body, Memory, load_events, read
 from dpsql.ledger.reads import (
     MAX_FAILURES,
     Admission,
@@ -60,10 +61,9 @@ from dpsql.ledger.reads import (
     told_as_lost,
 )
 from dpsql.ledger.reuses import Reuses
-from dpsql.ledger.store import Storage, Store
-from dpsql.ledger.transaction import CLOCK_LIMIT, LedgerClock, Transaction
+from dpsql.ledger.store import Storage, Store, legible
+from dpsql.ledger.transaction import CLOCK_LIMIT, GroupCommit, LedgerClock, Transaction, moment, stamp
 from dpsql.ledger.verification import cut_off, fill, records, verify
-from dpsql.ledger.windows import moment, stamp
 from dpsql.policy import Policy
 from dpsql.privacy.cost import Event
 

@@ -10,9 +10,18 @@ from typing import TYPE_CHECKING, Any
 from dpsql.dbapi import ReleaseReport
 from dpsql.dbapi.frames import data_frame
 from dpsql.dbapi.releases import release_of
-from dpsql.gateway.intervals import AnswerColumn, ConfidenceInterval, NoisyRows, number_text
-from dpsql.gateway.notices import bounding_notice, charge_text, choice_texts, covers_text, inexact_texts
-from dpsql.gateway.results import Result
+from dpsql.gateway.notices import (
+    AnswerColumn,
+    ConfidenceInterval,
+    NoisyRows,
+    bounding_notice,
+    charge_text,
+    choice_texts,
+    covers_text,
+    inexact_texts,
+    value_text,
+)
+from dpsql.gateway.query_run import Result
 from dpsql.gateway.text_table import table_lines
 from dpsql.notebook.plots import plot
 from dpsql.wire.pgtypes import text_of
@@ -110,7 +119,7 @@ def _cell(column: AnswerColumn, value: Any, interval: ConfidenceInterval | None)
     if interval is None:
         text = text_of(column.type, value)
         return "NULL" if text is None else text, None
-    return number_text(value, interval), f"95 %: {interval.low:.6g} to {interval.high:.6g}"
+    return value_text(value, interval), f"95 %: {interval.low:.6g} to {interval.high:.6g}"
 
 
 def _html_cell(column: AnswerColumn, cell: tuple[str, str | None]) -> str:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dpsql.dbapi import ReleaseReport
 from dpsql.errors import InvalidParameter
-from dpsql.gateway.intervals import AnswerColumn, ConfidenceInterval, NoisyRows, margin_text, number_text
-from dpsql.gateway.notices import covers_text
+from dpsql.gateway.notices import AnswerColumn, ConfidenceInterval, NoisyRows, covers_text, margin_text, value_text
 from dpsql.gateway.system_relations import decimal_text
 from dpsql.wire.pgtypes import text_of
 
@@ -206,7 +205,7 @@ def _draw(axes: "Axes", bars: _Bars, place: int, of: int) -> "BarContainer":
     if of == 1 and len(bars.labels) <= _TOLD_ROWS:
         for middle, (_, value, interval) in zip(middles, shown, strict=True):
             at = (middle, max(float(value), interval.high, 0.0))
-            text = number_text(value, interval)
+            text = value_text(value, interval)
             axes.annotate(text, at, (0, 4), textcoords="offset points", ha="center", fontsize="small", color="0.25")
     return drawn
 

@@ -16,7 +16,7 @@ from dpsql.policy.model import Dataset, Table
 from dpsql.policy.node import Node, Shape
 from dpsql.policy.source import quoted
 from dpsql.policy.tables import check_schema
-from dpsql.privacy.sensitivity import Adjacency
+from dpsql.privacy.cost import Adjacency
 
 MAX_QUANTUM_MS = 60_000
 MIN_MEMORY = 100_000_000

@@ -10,8 +10,7 @@ from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 
-from dpsql.privacy.cost import Accountant
-from dpsql.privacy.sensitivity import Adjacency
+from dpsql.privacy.cost import Accountant, Adjacency
 from dpsql.sqltypes import ARRAYS, SqlType
 
 Bound = Fraction | date | datetime

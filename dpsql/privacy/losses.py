@@ -11,8 +11,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from dpsql.privacy.cost import ZERO, Event, Mechanism, loss
-from dpsql.privacy.sensitivity import Sensitivity
+from dpsql.privacy.cost import ZERO, Event, Mechanism, Sensitivity, loss
 
 MIN_FLOAT_DELTA = Fraction(1, 10**10)
 MAX_RHO = 200

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from dpsql.errors import InvalidParameter
 from dpsql.privacy import sampling
 from dpsql.privacy.conversion import DOWN, UP, decimal, epsilon_to_rho, exp, ln, root_up
-from dpsql.privacy.cost import ZERO, Accountant, Event, Mechanism, Share
+from dpsql.privacy.cost import ZERO, Accountant, Event, Mechanism, Sensitivity, Share
 from dpsql.privacy.sampling import MAX_SCALE as MAX_SCALE
 from dpsql.privacy.sampling import MIN_SCALE
-from dpsql.privacy.sensitivity import Sensitivity
 
 _MODEST_BITS = 192
 _TAIL_TERMS = 64

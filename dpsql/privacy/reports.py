@@ -21,12 +21,10 @@ from functools import lru_cache
 from typing import assert_never
 
 from dpsql.errors import InvalidParameter
-from dpsql.privacy.accounting import Limit, grown_delta
+from dpsql.privacy.accounting import Limit, Spent, grown_delta, up
 from dpsql.privacy.conversion import DOWN, MIN_DELTA, UP, decimal, exp, ln, order_offset, rho_to_epsilon, root_up
-from dpsql.privacy.cost import ZERO, Accountant, Event, Mechanism, loss
+from dpsql.privacy.cost import ZERO, Accountant, Event, Mechanism, Sensitivity, loss
 from dpsql.privacy.losses import MAX_RHO, composed
-from dpsql.privacy.sensitivity import Sensitivity
-from dpsql.privacy.totals import Spent, up
 
 _LARGE = 100
 _ONE_CELL = Sensitivity(1, 1, 1, 1)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InvalidParameter, QueryTooComplex
-from dpsql.privacy.exact import check_exact
+from dpsql.privacy.conversion import check_exact
 
 MAX_SCALE = 2**56
 MIN_SCALE = Fraction(1, 2**6)

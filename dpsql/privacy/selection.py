@@ -20,11 +20,9 @@ from numpy.typing import NDArray
 
 from dpsql.errors import InvalidParameter, PolicyViolation, QueryTooComplex
 from dpsql.privacy import sampling
-from dpsql.privacy.conversion import DOWN, decimal, exp, root_down
-from dpsql.privacy.cost import ZERO, Event, Mechanism, Share
-from dpsql.privacy.exact import check_exact
+from dpsql.privacy.conversion import DOWN, check_exact, decimal, exp, root_down
+from dpsql.privacy.cost import ZERO, Event, Mechanism, Sensitivity, Share
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, gaussian
-from dpsql.privacy.sensitivity import Sensitivity
 
 MAX_TABLE = 2**17
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dpsql.compiler.sql.statements import CopyOptions
-from dpsql.gateway.results import ResultColumn
+from dpsql.gateway.query_run import ResultColumn
 from dpsql.wire.oidtypes import of_column
 from dpsql.wire.pgtypes import BINARY, TEXT
 from dpsql.wire.styles import PLAIN, Style

@@ -18,7 +18,7 @@ from dpsql.compiler.sql.statements import (
     QueryStatement,
 )
 from dpsql.errors import BackendFailure, DatabaseUnavailable, Error, LedgerUnavailable, QueryCanceled
-from dpsql.gateway.results import Description, Result
+from dpsql.gateway.query_run import Description, Result
 from dpsql.gateway.session import Session, Statement
 from dpsql.sqltypes import SqlType
 from dpsql.wire.databases import Databases

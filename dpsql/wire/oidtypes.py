@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any, Final
 
-from dpsql.catalog.kinds import REG_TYPES, kind_of
+from dpsql.catalog.relations import REG_TYPES, kind_of
 from dpsql.errors import InvalidText, UnsupportedQuery
-from dpsql.gateway.results import ObjectName, ResultColumn
+from dpsql.gateway.query_run import ObjectName, ResultColumn
 from dpsql.sqltypes import SqlType
 from dpsql.textformat import array_elements, read_text, text
 from dpsql.wire.binaryformat import flattened

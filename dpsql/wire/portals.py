@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from dpsql.errors import Error, ProtocolViolation, QueryTooComplex, UnknownPortal, UnknownStatement
-from dpsql.gateway.results import Description, Result, ResultColumn
+from dpsql.gateway.query_run import Description, Result, ResultColumn
 from dpsql.gateway.session import Statement
 from dpsql.wire.backend import FieldDescription
 from dpsql.wire.oidtypes import of_column

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Final
 
 from dpsql.errors import Error, LedgerUnavailable, log_bug
-from dpsql.gateway.results import Notice
+from dpsql.gateway.query_run import Notice
 from dpsql.wire.backend import ErrorResponse, NoticeResponse
 
 ERROR: Final = "ERROR"

@@ -19,8 +19,8 @@ from dpsql.errors import (
     UnsupportedQuery,
 )
 from dpsql.gateway.cursors import Place
+from dpsql.gateway.query_run import Description, Result, ResultColumn
 from dpsql.gateway.response_padding import held_back
-from dpsql.gateway.results import Description, Result, ResultColumn
 from dpsql.gateway.session import Session, Statement
 from dpsql.sqltypes import SqlType
 from dpsql.textformat import read_text

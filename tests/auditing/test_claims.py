@@ -7,10 +7,8 @@ from statistics import NormalDist
 import pytest
 
 from dpsql.auditing.claims import Claim, claims
-from dpsql.privacy.accounting import create_limit
-from dpsql.privacy.cost import Accountant, Event, Mechanism
-from dpsql.privacy.sensitivity import Sensitivity
-from dpsql.privacy.totals import Spent
+from dpsql.privacy.accounting import Spent, create_limit
+from dpsql.privacy.cost import Accountant, Event, Mechanism, Sensitivity
 
 ONE = Sensitivity(1, 1, 1, 1)
 LAPLACE = Spent.zero().add([Event(Mechanism.LAPLACE, ONE, Fraction(1))])

@@ -19,12 +19,10 @@ from dpsql.backends import ExactCells
 from dpsql.compiler.plan.pricing import Selection
 from dpsql.compiler.plan.query_plan import PlannedRelease
 from dpsql.policy import load_policy
-from dpsql.privacy.cell_mechanism import CellMechanism
-from dpsql.privacy.exponential_mechanism import Rank, RankChoice
+from dpsql.privacy.cost import Sensitivity
+from dpsql.privacy.exponential_mechanism import CellMechanism, Picking, Places, Rank, RankChoice
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
 from dpsql.privacy.selection import GaussianThreshold, TruncatedGeometric, threshold_for
-from dpsql.privacy.sensitivity import Sensitivity
-from dpsql.privacy.top_k import Picking, Places
 from tests.compiler.plans import Planner
 
 ONE = Sensitivity(1, 1, 1, 1)

@@ -30,11 +30,10 @@ from dpsql.compiler.relations import joins
 from dpsql.gateway.engine import Answer, Engine
 from dpsql.policy import Policy, load_policy
 from dpsql.privacy import selection
-from dpsql.privacy.exponential_mechanism import RankChoice
+from dpsql.privacy.cost import Sensitivity, cell_sensitivity
+from dpsql.privacy.exponential_mechanism import Picking, RankChoice
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
 from dpsql.privacy.selection import GaussianThreshold, TruncatedGeometric
-from dpsql.privacy.sensitivity import Sensitivity, cell_sensitivity
-from dpsql.privacy.top_k import Picking
 from tests.auditing.conftest import write
 
 CONFIDENCE = 1 - 1e-7

@@ -10,10 +10,8 @@ import pytest
 from dpsql.auditing.claims import Claim
 from dpsql.auditing.verdict import Seen, Trials, digits, judge
 from dpsql.gateway.release import ReleasedCells
-from dpsql.privacy.accounting import create_limit
-from dpsql.privacy.cost import Accountant, Event, Mechanism
-from dpsql.privacy.sensitivity import Sensitivity
-from dpsql.privacy.totals import Spent
+from dpsql.privacy.accounting import Spent, create_limit
+from dpsql.privacy.cost import Accountant, Event, Mechanism, Sensitivity
 
 ONE = Sensitivity(1, 1, 1, 1)
 PRICE = Spent.zero().add([Event(Mechanism.LAPLACE, ONE, Fraction(1))])

@@ -9,7 +9,7 @@ from dpsql.backends import Cancellation, open_backend
 from dpsql.compiler.ir.schema import EngineTable
 from dpsql.compiler.plan.compile import compile_query
 from dpsql.compiler.plan.query_plan import PlannedRelease
-from dpsql.compiler.scope.catalog import Catalog
+from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.errors import InvalidPolicy
 from dpsql.policy import load_policy

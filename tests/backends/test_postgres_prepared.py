@@ -14,7 +14,7 @@ from dpsql.backends.postgres_prepared import STALE, copy_name
 from dpsql.compiler.ir.schema import PreparedTable
 from dpsql.compiler.plan.compile import compile_query
 from dpsql.compiler.plan.query_plan import PlannedRelease
-from dpsql.compiler.scope.catalog import Catalog
+from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.errors import BackendFailure, DatabaseUnavailable, InvalidPolicy
 from dpsql.policy import load_policy

@@ -18,11 +18,9 @@ from dpsql.dbapi import connect
 from dpsql.errors import LedgerUnavailable
 from dpsql.ledger import BudgetStatus, open_ledger
 from dpsql.policy import load_policy
-from dpsql.privacy.accounting import Accountant, create_limit
-from dpsql.privacy.cost import Event, Mechanism
+from dpsql.privacy.accounting import Accountant, Spent, create_limit
+from dpsql.privacy.cost import Event, Mechanism, Sensitivity
 from dpsql.privacy.reports import ANALYSES
-from dpsql.privacy.sensitivity import Sensitivity
-from dpsql.privacy.totals import Spent
 from tests.cli.conftest import Run
 
 ONE_CELL = Sensitivity(1, 1, 1, 1)

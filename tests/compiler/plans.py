@@ -10,9 +10,9 @@ from dpsql.backends import open_backend
 from dpsql.compiler.ir.schema import EngineColumn, EngineSchema
 from dpsql.compiler.plan.compile import Described, compile_query, describe_query
 from dpsql.compiler.plan.query_plan import CompiledQuery
-from dpsql.compiler.scope.catalog import Catalog
 from dpsql.compiler.scope.lowering import Constants
 from dpsql.compiler.scope.settings import QuerySettings
+from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.gateway.settings import Settings
 from dpsql.policy import Policy

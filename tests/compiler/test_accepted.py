@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from dpsql.gateway.engine import Engine
-from dpsql.gateway.results import Result
+from dpsql.gateway.query_run import Result
 from dpsql.gateway.session import Session
 from dpsql.privacy.accounting import Spent
 from tests.conftest import OpenedWides

@@ -11,7 +11,7 @@ import pytest
 
 from dpsql.compiler.canonical.releases import Canonical
 from dpsql.compiler.ir.nodes import Release
-from dpsql.compiler.plan import build as planning
+from dpsql.compiler.plan import compile as planning
 from dpsql.compiler.plan.query_plan import CompiledQuery
 from dpsql.compiler.scope.lowering import Fields
 from dpsql.errors import Error

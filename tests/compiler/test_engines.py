@@ -9,7 +9,7 @@ import pytest
 
 from dpsql.compiler.dialects import DIALECTS
 from dpsql.compiler.dialects.dialect import spelled
-from dpsql.compiler.dialects.magnitude import FULL, magnitude, stays_normal
+from dpsql.compiler.dialects.postgres_guards import FULL, magnitude, stays_normal
 from dpsql.compiler.ir.functions import FUNCTIONS, Spelling, table, usages
 from dpsql.compiler.ir.nodes import Call, Case, Cast, Column, Expr, Field, Grid, Literal
 from dpsql.compiler.ir.schema import EngineColumn

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dpsql.compiler.relations import clauses
-from dpsql.compiler.sql.position import position
+from dpsql.compiler.sql.parse import position
 from dpsql.errors import Error, QueryTooComplex
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.session import Session, Statement

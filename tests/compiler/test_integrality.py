@@ -4,7 +4,6 @@ from decimal import Decimal
 
 import pytest
 
-from dpsql.compiler.expressions.integrality import is_whole, whole_fields
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     AggregateCall,
@@ -25,6 +24,7 @@ from dpsql.compiler.ir.nodes import (
     Values,
     Window,
 )
+from dpsql.compiler.values.grids import is_whole, whole_fields
 from dpsql.sqltypes import SqlType
 
 DOUBLE, NUMERIC, INTEGER = SqlType.DOUBLE, SqlType.NUMERIC, SqlType.INTEGER

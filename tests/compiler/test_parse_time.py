@@ -12,9 +12,8 @@ from sqlglot.errors import ParseError
 
 from dpsql.compiler.sql import parse as parse_module
 from dpsql.compiler.sql import postgres_syntax as syntax_module
-from dpsql.compiler.sql.parse import parse_catalog_query, parse_query
+from dpsql.compiler.sql.parse import check_shape, parse_catalog_query, parse_query
 from dpsql.compiler.sql.postgres_syntax import TooManyNodes, read_both, read_tree, tokens_of
-from dpsql.compiler.sql.shape import check_shape
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.errors import Error, InvalidSyntax, QueryTooComplex
 from dpsql.limits.trial import Trial

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.compiler.aggregates.provenance import origins
+from dpsql.compiler.aggregates.release_leaf import origins
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     AggregateCall,
@@ -28,8 +28,7 @@ from dpsql.compiler.ir.nodes import (
     SystemScan,
     UnitScan,
 )
-from dpsql.compiler.plan.query_plan import CompiledQuery, PlannedRelease
-from dpsql.compiler.plan.release_boundaries import cuts, made_first
+from dpsql.compiler.plan.query_plan import CompiledQuery, PlannedRelease, cuts, made_first
 from dpsql.errors import QueryTooComplex, UnsupportedQuery
 from dpsql.policy import load_policy
 from dpsql.privacy.accounting import Spent

@@ -11,11 +11,10 @@ from dpsql.compiler.plan.profile_plan import RankedTable, plan_profile
 from dpsql.compiler.plan.profiled_bounds import ProfiledBounds
 from dpsql.compiler.plan.query_plan import CompiledQuery
 from dpsql.compiler.plan.verify import verify
-from dpsql.compiler.scope.catalog import Catalog
+from dpsql.compiler.scope.tables import Catalog
 from dpsql.policy import Policy, Table, load_policy
 from dpsql.policy.profile import Profile, RankGroups, RowRanks, TableProfile, table_facts
-from dpsql.privacy.cost import Event, Mechanism
-from dpsql.privacy.sensitivity import Adjacency, Sensitivity
+from dpsql.privacy.cost import Adjacency, Event, Mechanism, Sensitivity
 from tests.compiler.plans import Planner
 
 BOUNDS = (1, 2, 5, 10, 20, 50)

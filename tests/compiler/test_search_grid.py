@@ -14,7 +14,7 @@ from dpsql.compiler.dialects import DIALECTS
 from dpsql.compiler.dialects.render import Renderer
 from dpsql.compiler.ir.nodes import Cast, Column, Expr, Field, Literal, Project, Values
 from dpsql.compiler.ir.schema import EngineSchema
-from dpsql.compiler.plan.search_grid import Magnitudes, Months, search_grid
+from dpsql.compiler.plan.suggestion import Magnitudes, Months, search_grid
 from dpsql.policy import Bound, load_policy
 from dpsql.policy.engines import ENGINES, EngineKind
 from dpsql.sqltypes import SqlType

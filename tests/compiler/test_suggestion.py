@@ -8,9 +8,9 @@ from fractions import Fraction
 
 import pytest
 
-from dpsql.compiler.plan.search_grid import Magnitudes
 from dpsql.compiler.plan.suggestion import (
     NO_VALUE,
+    Magnitudes,
     SearchedLimit,
     Wanted,
     exact_searches,
@@ -18,7 +18,7 @@ from dpsql.compiler.plan.suggestion import (
     positive,
     searchable,
 )
-from dpsql.compiler.scope.catalog import Catalog
+from dpsql.compiler.scope.tables import Catalog
 from dpsql.policy import Policy, RandomizedResponse, Table
 from dpsql.sqltypes import SqlType
 from tests.strategies.world import SETTINGS, Survey, open_survey

@@ -5,11 +5,10 @@ from fractions import Fraction
 
 import pytest
 
-from dpsql.compiler.plan.tails import tail_of
+from dpsql.compiler.plan.verify import tail_of
 from dpsql.errors import GuaranteeMismatch
-from dpsql.privacy.cost import Mechanism
+from dpsql.privacy.cost import Mechanism, Sensitivity
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
-from dpsql.privacy.sensitivity import Sensitivity
 
 ONE = Sensitivity(1, 1, 1, 1)
 SCALES = [Fraction(1, 3), Fraction(1), Fraction(5, 2), Fraction(40)]

@@ -14,8 +14,8 @@ from dpsql.errors import GuaranteeMismatch
 from dpsql.policy import load_policy
 from dpsql.privacy.accounting import Spent
 from dpsql.privacy.cost import Mechanism
+from dpsql.privacy.exponential_mechanism import Picking, Places
 from dpsql.privacy.mechanisms import DiscreteLaplace
-from dpsql.privacy.top_k import Picking, Places
 from tests.compiler.plans import FIVE_IN_EACH, Planner, changed_policy
 from tests.compiler.test_verify import (
     ACCOUNTANTS,

@@ -14,9 +14,8 @@ from sqlglot import exp
 from dpsql.compiler.aggregates.release_leaf import in_layers
 from dpsql.compiler.aggregates.variance import Moment, VarianceEstimate, needs, statistic
 from dpsql.compiler.ir.nodes import Grid
-from dpsql.privacy.cost import Accountant, Share
+from dpsql.privacy.cost import Accountant, Sensitivity, Share
 from dpsql.privacy.mechanisms import DiscreteGaussian, gaussian
-from dpsql.privacy.sensitivity import Sensitivity
 
 REPEATS = 2000
 GRIDS = {"y": Grid(Fraction(1, 10), 0, 2000), "x": Grid(Fraction(1, 2), -100, 300)}

@@ -15,11 +15,10 @@ from dpsql.compiler.plan.verify import verify
 from dpsql.errors import GuaranteeMismatch, PolicyViolation
 from dpsql.policy import load_policy
 from dpsql.privacy.accounting import Spent
-from dpsql.privacy.cost import Accountant, Event
+from dpsql.privacy.cost import Accountant, Event, Sensitivity
 from dpsql.privacy.exponential_mechanism import Rank, RankChoice
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
 from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric
-from dpsql.privacy.sensitivity import Sensitivity
 from tests.compiler.plans import Planner, changed_policy
 
 PRIVATE = "SELECT city, COUNT(*), SUM(age) FROM patients GROUP BY city"

@@ -296,7 +296,7 @@ def test_a_full_disk_grants_nothing(sqlite_ledger: SqliteLedger) -> None:
 
 
 def test_a_ledger_that_another_process_holds_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpsql.ledger.file.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("dpsql.ledger.sqlite.BUSY_SECONDS", 0.05)
     path = closed_ledger(tmp_path / "ledger.sqlite")
     ledger = SqliteLedger(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:

@@ -19,10 +19,9 @@ import pytest
 
 from dpsql.errors import BudgetExhausted, InvalidParameter, LedgerUnavailable, PolicyViolation
 from dpsql.ledger import Charge, SqliteLedger
-from dpsql.ledger.commits import GroupCommit
 from dpsql.ledger.projection import project
 from dpsql.ledger.stored import StoredLedger
-from dpsql.ledger.transaction import LedgerClock, Transaction
+from dpsql.ledger.transaction import GroupCommit, LedgerClock, Transaction
 from tests.ledger.world import ANY, ROOT, SQL, Place, charge_only, laplace, new_ledger, opened, policy, request, tamper
 from tests.waiting import HANG_SECONDS
 
@@ -126,7 +125,7 @@ def test_writes_that_wait_together_share_one_commit_in_their_order(ledger: Store
 
 
 def test_a_commit_is_bounded_and_the_rest_follows(ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpsql.ledger.commits.LARGEST_BATCH", 4)
+    monkeypatch.setattr("dpsql.ledger.transaction.LARGEST_BATCH", 4)
     with commits(ledger) as seen:
         outcomes = together(ledger, *(asks(ledger, key, Fraction(1, 100)) for key in range(10)))
     assert len(seen) == 3
@@ -283,7 +282,7 @@ def alarms() -> Iterator[None]:
 @pytest.fixture
 def behind(ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[Future[Any]]]]:
     """Return a function that lets other threads wait with writes; the next write of this thread leads them."""
-    monkeypatch.setattr("dpsql.ledger.commits.PATIENCE", 600)
+    monkeypatch.setattr("dpsql.ledger.transaction.PATIENCE", 600)
     with ThreadPoolExecutor(8) as pool:
 
         def wait(*acts: Callable[[], Any]) -> list[Future[Any]]:
@@ -334,7 +333,7 @@ def test_a_leader_interrupted_in_the_write_of_another_does_it_no_harm(
 def test_a_leader_interrupted_after_the_commit_tells_nobody_that_it_failed_or_held(
     ledger: StoredLedger, behind: Callable[..., list[Future[Charge]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpsql.ledger.commits.PATIENCE", 0.01)
+    monkeypatch.setattr("dpsql.ledger.transaction.PATIENCE", 0.01)
     futures = behind(asks(ledger, "a"))
     commit = GroupCommit._commit
 
@@ -449,7 +448,7 @@ class Told:
 
 
 def test_who_waits_is_woken_when_the_owner_has_written(ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpsql.ledger.commits.PATIENCE", 600)
+    monkeypatch.setattr("dpsql.ledger.transaction.PATIENCE", 600)
     lock = Told(ledger._commits._lock)
     monkeypatch.setattr(ledger._commits, "_lock", lock)
     with ThreadPoolExecutor(1) as pool:

@@ -15,15 +15,12 @@ from hypothesis import strategies as st
 
 from dpsql.errors import BudgetExhausted, Error, LedgerUnavailable, PolicyViolation
 from dpsql.ledger import BudgetScope, Charge, Holder, SqliteLedger
-from dpsql.ledger.chain import canonical, digest, sha256
-from dpsql.ledger.memory import MOST, Memory, Total
-from dpsql.ledger.projection import charged, price, write_total
-from dpsql.ledger.receipt import GroupShare, OpenRead, Receipt, ReceiptItem, write_events
+from dpsql.ledger.chain import GroupShare, OpenRead, Receipt, ReceiptItem, canonical, digest, sha256, write_events
+from dpsql.ledger.projection import MOST, Memory, Total, charged, price, write_total
 from dpsql.ledger.stored import StoredLedger
 from dpsql.ledger.transaction import LedgerClock
 from dpsql.policy import RenewalWindow
-from dpsql.privacy.accounting import Accountant
-from dpsql.privacy.totals import Spent
+from dpsql.privacy.accounting import Accountant, Spent
 from tests.ledger.test_group_commit import no_commits
 from tests.ledger.world import (
     ANY,

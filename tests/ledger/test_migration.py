@@ -248,7 +248,7 @@ def test_a_ledger_that_another_process_has_open_is_not_migrated(old: Path) -> No
 
 @pytest.mark.usefixtures("impatient")
 def test_nobody_opens_the_ledger_meanwhile(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpsql.ledger.file.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("dpsql.ledger.sqlite.BUSY_SECONDS", 0.05)
     refused: list[str] = []
 
     def meanwhile(*arguments: Any) -> Any:

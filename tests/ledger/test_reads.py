@@ -16,8 +16,8 @@ import pytest
 
 from dpsql.errors import BudgetExhausted, LedgerUnavailable, PolicyViolation, QueryCanceled, TooManyStatements
 from dpsql.ledger import Charge, Ledger, Reading, ReleaseRequest, SqliteLedger
-from dpsql.ledger.gateway_lock import GatewayLock
 from dpsql.ledger.postgres import PostgresLedger
+from dpsql.ledger.sqlite import GatewayLock
 from dpsql.ledger.stored import StoredLedger
 from dpsql.privacy.accounting import Accountant
 from dpsql.privacy.cost import Event
@@ -401,7 +401,7 @@ def test_a_ledger_in_another_place_tells_nothing_of_a_gateway(tmp_path: Path, cl
 def test_a_system_without_locks_of_open_files_tells_nothing_of_a_gateway(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpsql.ledger.gateway_lock.LOCKS_OPEN_FILES", False)
+    monkeypatch.setattr("dpsql.ledger.sqlite.LOCKS_OPEN_FILES", False)
     path = tmp_path / "ledger.sqlite"
     ledger, dead = new_ledger(path, clock), opened(path, clock)
     for key in range(3):
@@ -432,7 +432,7 @@ def test_threads_of_one_gateway_have_one_lock(
             together.wait(0.5)
         return opening(path, flags, mode)
 
-    monkeypatch.setattr("dpsql.ledger.gateway_lock.os.open", open_together)
+    monkeypatch.setattr("dpsql.ledger.sqlite.os.open", open_together)
     lock = GatewayLock(tmp_path / "ledger.sqlite")
     names = [pool.submit(lock.name) for _ in range(2)]
     assert len({name.result(SECONDS) for name in names}) == 1
@@ -441,7 +441,7 @@ def test_threads_of_one_gateway_have_one_lock(
 
 def test_two_gateways_never_have_the_same_lock(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "ledger.sqlite"
-    monkeypatch.setattr("dpsql.ledger.gateway_lock.time.time_ns", lambda: 7)
+    monkeypatch.setattr("dpsql.ledger.sqlite.time.time_ns", lambda: 7)
     with closing(new_ledger(path, clock)) as ledger, closing(opened(path, clock)) as other:
         begin(ledger, "a")
         with pytest.raises(LedgerUnavailable):

@@ -15,10 +15,10 @@ import pytest
 
 from dpsql.errors import LedgerUnavailable
 from dpsql.ledger import Charge, SqliteLedger
-from dpsql.ledger import commits as ledger_commits
 from dpsql.ledger import reuses as ledger_reuses
+from dpsql.ledger import transaction as ledger_commits
 from dpsql.ledger.charging import charge
-from dpsql.ledger.memory import MOST_OWNED
+from dpsql.ledger.projection import MOST_OWNED
 from dpsql.ledger.stored import StoredLedger
 from dpsql.policy import Policy, RenewalWindow
 from tests.ledger.world import (

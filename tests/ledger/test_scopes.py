@@ -14,8 +14,7 @@ from dpsql.ledger import Charge, GroupBalance, SqliteLedger
 from dpsql.ledger.stored import StoredLedger
 from dpsql.policy import Budget, Policy, RenewalWindow
 from dpsql.privacy.accounting import Accountant, group_privacy
-from dpsql.privacy.cost import Event, Mechanism
-from dpsql.privacy.sensitivity import Adjacency
+from dpsql.privacy.cost import Adjacency, Event, Mechanism
 from tests.ledger.test_concurrency import end, go, told
 from tests.ledger.world import (
     ROOT,

@@ -8,10 +8,10 @@ import pytest
 
 from dpsql.errors import BudgetExhausted, InvalidPolicy
 from dpsql.ledger.stored import StoredLedger
-from dpsql.ledger.windows import window_end, window_start
+from dpsql.ledger.transaction import window_end, window_start
 from dpsql.policy import Policy, RenewalWindow
 from dpsql.privacy.accounting import Accountant
-from dpsql.privacy.sensitivity import Adjacency
+from dpsql.privacy.cost import Adjacency
 from tests.ledger.world import SQL, Clock, budget, charge_only, gaussian, policy, request, requests
 
 TENTH = Fraction(1, 10)
@@ -185,7 +185,7 @@ def test_another_accountant_applies_to_what_is_spent(ledger: StoredLedger) -> No
 def test_the_limit_stays_as_it_was_fixed(ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch) -> None:
     zcdp = policy(budget(1, Accountant.ZCDP, MICRO), budget(20, Accountant.ZCDP, MICRO))
     limit = charge_only(ledger, "ana", zcdp, requests("a"), sql=SQL).limit
-    monkeypatch.setattr("dpsql.ledger.budgets._fix", None)  # a later release of dpsql may round otherwise
+    monkeypatch.setattr("dpsql.ledger.accounts._fix", None)  # a later release of dpsql may round otherwise
     assert charge_only(ledger, "ana", zcdp, requests("b"), sql=SQL).limit == limit
     assert ledger.budget("ana", zcdp).limit == limit
     assert ledger.cap(zcdp).limit.epsilon == 20

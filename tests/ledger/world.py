@@ -18,8 +18,7 @@ from dpsql.ledger.reads import Admission
 from dpsql.ledger.stored import StoredLedger
 from dpsql.policy import Budget, Dataset, MechanismChoice, Policy, QueryDefaults, RenewalWindow, Role, UserGroup
 from dpsql.privacy.accounting import Accountant
-from dpsql.privacy.cost import Event, Mechanism
-from dpsql.privacy.sensitivity import Adjacency, Sensitivity
+from dpsql.privacy.cost import Adjacency, Event, Mechanism, Sensitivity
 
 Place = Path | str
 """A file, or the URL of a database."""

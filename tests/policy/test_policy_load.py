@@ -25,8 +25,7 @@ from dpsql.policy import (
     load_policy,
     tables,
 )
-from dpsql.privacy.cost import Accountant
-from dpsql.privacy.sensitivity import Adjacency
+from dpsql.privacy.cost import Accountant, Adjacency
 from dpsql.sqltypes import SqlType, parse_type
 
 ROOT = Path(__file__).parent.parent.parent

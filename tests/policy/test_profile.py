@@ -8,8 +8,7 @@ import pytest
 
 from dpsql.policy import Policy, Table, UnitVia, load_policy
 from dpsql.policy.profile import Profile, RankGroups, RowRanks, TableProfile, coarse_bounds, table_facts
-from dpsql.privacy.cost import Event, Mechanism
-from dpsql.privacy.sensitivity import Sensitivity
+from dpsql.privacy.cost import Event, Mechanism, Sensitivity
 
 EVENT = Event(Mechanism.GAUSSIAN, Sensitivity(l0=7, linf=200, l1=200, l2_squared=40000), Fraction(12345, 67))
 IN_ALL = RowRanks(RankGroups(), (100, 80, 200, -30, 50), Fraction(9, 2), 1)

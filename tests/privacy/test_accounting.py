@@ -23,10 +23,9 @@ from dpsql.privacy.accounting import (
     rho_to_epsilon,
     standalone,
 )
-from dpsql.privacy.cost import Accountant, Event, Mechanism, Price, loss, split
+from dpsql.privacy.cost import Accountant, Event, Mechanism, Price, Sensitivity, loss, split
 from dpsql.privacy.mechanisms import gaussian, laplace
 from dpsql.privacy.selection import truncated_geometric
-from dpsql.privacy.sensitivity import Sensitivity
 
 ZERO = Fraction(0)
 HALF = Fraction(1, 2)

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from dpsql.errors import InvalidParameter
 from dpsql.privacy.conversion import rho_to_epsilon
-from dpsql.privacy.cost import Accountant, Event, Loss, Mechanism, Price, Share, loss, split
-from dpsql.privacy.sensitivity import Sensitivity
+from dpsql.privacy.cost import Accountant, Event, Loss, Mechanism, Price, Sensitivity, Share, loss, split
 
 TENTH = Fraction(1, 10)
 BILLIONTH = Fraction(1, 10**9)

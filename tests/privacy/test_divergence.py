@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.privacy.renyi import randomized_response
+from dpsql.privacy.accounting import randomized_response
 from dpsql.privacy.reports import laplace_divergence
 from tests.privacy.laws import laplace_loss
 

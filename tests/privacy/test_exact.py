@@ -11,15 +11,30 @@ import numpy as np
 import pytest
 
 from dpsql.errors import Error, InvalidParameter
-from dpsql.privacy.accounting import Limit, create_limit, epsilon_to_rho, group_privacy, rho_to_epsilon, standalone
-from dpsql.privacy.conversion import best_order
-from dpsql.privacy.cost import Accountant, Event, Mechanism, Price, Share, split
-from dpsql.privacy.exact import MAX_DIGITS, check_exact, check_whole, read_exact, read_signed
+from dpsql.privacy.accounting import (
+    Limit,
+    Spent,
+    create_limit,
+    epsilon_to_rho,
+    group_privacy,
+    rho_to_epsilon,
+    standalone,
+)
+from dpsql.privacy.conversion import MAX_DIGITS, best_order, check_exact, check_whole, read_exact, read_signed
+from dpsql.privacy.cost import (
+    Accountant,
+    Adjacency,
+    Event,
+    Mechanism,
+    Price,
+    Sensitivity,
+    Share,
+    cell_sensitivity,
+    split,
+)
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
 from dpsql.privacy.sampling import discrete_gaussian, discrete_laplace
 from dpsql.privacy.selection import TruncatedGeometric
-from dpsql.privacy.sensitivity import Adjacency, Sensitivity, cell_sensitivity
-from dpsql.privacy.totals import Spent
 
 UNIT = Sensitivity(l0=1, linf=1, l1=1, l2_squared=1)
 ONE, BILLIONTH, ZERO = Fraction(1), Fraction(1, 10**9), Fraction(0)

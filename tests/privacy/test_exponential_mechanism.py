@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dpsql.privacy import sampling
-from dpsql.privacy.cost import Accountant, Event, Mechanism, Share, loss
+from dpsql.privacy.accounting import renyi
+from dpsql.privacy.cost import Accountant, Adjacency, Event, Mechanism, Sensitivity, Share, cell_sensitivity, loss
 from dpsql.privacy.exponential_mechanism import Rank, RankChoice, rank_choice
 from dpsql.privacy.losses import composed
-from dpsql.privacy.renyi import renyi
 from dpsql.privacy.reports import history, rdp, zcdp
-from dpsql.privacy.sensitivity import Adjacency, Sensitivity, cell_sensitivity
 from tests.privacy import laws
 
 DRAWS = 40_000

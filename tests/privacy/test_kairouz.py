@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.privacy.cost import Event, Mechanism
+from dpsql.privacy.cost import Event, Mechanism, Sensitivity
 from dpsql.privacy.reports import Dash, History, kairouz_oh_viswanath
-from dpsql.privacy.sensitivity import Sensitivity
 from tests.privacy.laws import composed, delta_of, selection_loss
 
 MICRO = Fraction(1, 10**6)

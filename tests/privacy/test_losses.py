@@ -9,9 +9,8 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as google
 
 from dpsql.privacy import losses
-from dpsql.privacy.cost import Event, Mechanism
+from dpsql.privacy.cost import Adjacency, Event, Mechanism, Sensitivity, cell_sensitivity
 from dpsql.privacy.losses import composed
-from dpsql.privacy.sensitivity import Adjacency, Sensitivity, cell_sensitivity
 from tests.privacy import laws
 
 MICRO = Fraction(1, 10**6)

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from dpsql.errors import InvalidParameter, QueryTooComplex
 from dpsql.privacy.conversion import rho_to_epsilon
-from dpsql.privacy.cost import Accountant, Event, Mechanism, Share, loss
+from dpsql.privacy.cost import Accountant, Adjacency, Event, Mechanism, Sensitivity, Share, cell_sensitivity, loss
 from dpsql.privacy.mechanisms import MAX_SCALE, DiscreteGaussian, DiscreteLaplace, Noise, best, gaussian, laplace
-from dpsql.privacy.sensitivity import Adjacency, Sensitivity, cell_sensitivity
 
 ZERO = Fraction(0)
 TENTH = Fraction(1, 10)

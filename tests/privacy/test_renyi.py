@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.errors import InvalidParameter
-from dpsql.privacy.cost import Event, Mechanism, loss
-from dpsql.privacy.renyi import randomized_response, renyi
-from dpsql.privacy.sensitivity import Adjacency, Sensitivity, cell_sensitivity
+from dpsql.privacy.accounting import randomized_response, renyi
+from dpsql.privacy.cost import Adjacency, Event, Mechanism, Sensitivity, cell_sensitivity, loss
 
 ORDERS = st.sampled_from([Fraction(11, 10), Fraction(2), Fraction(442, 100), Fraction(16), Fraction(300)])
 

@@ -10,12 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.privacy.accounting import Limit, admits, create_limit
+from dpsql.privacy.accounting import Limit, Spent, admits, create_limit
 from dpsql.privacy.conversion import rho_to_epsilon
-from dpsql.privacy.cost import Accountant, Event, Mechanism
+from dpsql.privacy.cost import Accountant, Event, Mechanism, Sensitivity
 from dpsql.privacy.reports import ANALYSES, Analysis, Dash, epsilon_of_group, gate, history
-from dpsql.privacy.sensitivity import Sensitivity
-from dpsql.privacy.totals import Spent
 from tests.privacy import laws
 
 ZERO, TENTH, HALF = Fraction(0), Fraction(1, 10), Fraction(1, 2)

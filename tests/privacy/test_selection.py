@@ -13,7 +13,18 @@ from hypothesis import strategies as st
 
 from dpsql.errors import InvalidParameter, PolicyViolation, QueryTooComplex
 from dpsql.privacy import selection as module
-from dpsql.privacy.cost import Accountant, Event, Mechanism, Price, Share, loss, split
+from dpsql.privacy.cost import (
+    Accountant,
+    Adjacency,
+    Event,
+    Mechanism,
+    Price,
+    Sensitivity,
+    Share,
+    cell_sensitivity,
+    loss,
+    split,
+)
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
 from dpsql.privacy.selection import (
     GaussianThreshold,
@@ -25,7 +36,6 @@ from dpsql.privacy.selection import (
     truncated_geometric,
     unit_counts,
 )
-from dpsql.privacy.sensitivity import Adjacency, Sensitivity, cell_sensitivity
 
 ZERO = Fraction(0)
 BILLIONTH = Fraction(1, 10**9)

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dpsql.errors import InvalidParameter
-from dpsql.privacy.sensitivity import Adjacency, Sensitivity, cell_sensitivity, row_sensitivity
+from dpsql.privacy.cost import Adjacency, Sensitivity, cell_sensitivity, row_sensitivity
 
 BOUNDS = [(0, 1), (0, 3), (-2, 1), (-1, 3), (1, 3), (2, 2), (-3, -1), (0, 0), (-2, 0)]
 

@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dpsql.privacy import sampling
-from dpsql.privacy.cost import Accountant, Event, Mechanism, Share, loss
+from dpsql.privacy.accounting import renyi
+from dpsql.privacy.cost import Accountant, Adjacency, Event, Mechanism, Sensitivity, Share, cell_sensitivity, loss
+from dpsql.privacy.exponential_mechanism import Picking, Places, picking, top_k_sensitivity, worth_top_k
 from dpsql.privacy.losses import composed
 from dpsql.privacy.mechanisms import best
-from dpsql.privacy.renyi import renyi
 from dpsql.privacy.reports import history
-from dpsql.privacy.sensitivity import Adjacency, Sensitivity, cell_sensitivity
-from dpsql.privacy.top_k import Picking, Places, picking, top_k_sensitivity, worth_top_k
 
 DRAWS = 6_000
 SCORES = (4, 3, 9, 4, 5)

@@ -4,10 +4,8 @@ from fractions import Fraction
 
 import pytest
 
-from dpsql.privacy.cost import Event, Mechanism
-from dpsql.privacy.renyi import renyi
-from dpsql.privacy.sensitivity import Sensitivity
-from dpsql.privacy.totals import Spent
+from dpsql.privacy.accounting import Spent, renyi
+from dpsql.privacy.cost import Event, Mechanism, Sensitivity
 
 ONE_CELL = Sensitivity(1, 1, 1, 1)
 LAPLACE = Event(Mechanism.LAPLACE, ONE_CELL, Fraction(1))

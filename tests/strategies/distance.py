@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 
 from dpsql.backends import ExactCells
 from dpsql.compiler.plan.query_plan import PlannedRelease
-from dpsql.privacy.exponential_mechanism import RankChoice
-from dpsql.privacy.sensitivity import Adjacency, Sensitivity, cell_sensitivity
-from dpsql.privacy.top_k import Picking
+from dpsql.privacy.cost import Adjacency, Sensitivity, cell_sensitivity
+from dpsql.privacy.exponential_mechanism import Picking, RankChoice
 
 Vector = dict[tuple[str | None, ...], Any]
 

@@ -11,7 +11,7 @@ import psycopg
 from dpsql.backends import PublicRows, prepare_tables
 from dpsql.backends.postgres import PostgresBackend
 from dpsql.compiler.plan.query_plan import PlannedInput, PlannedRelease
-from dpsql.compiler.scope.catalog import Catalog
+from dpsql.compiler.scope.tables import Catalog
 from dpsql.policy import load_policy
 from tests.postgres import LOOSE, Connection, Server, url_of
 from tests.strategies.world import POLICY, TABLES, Survey, any_rows

@@ -12,7 +12,7 @@ import duckdb
 from dpsql.backends import Cancellation, ExactCells, open_backend
 from dpsql.compiler.plan.compile import compile_query
 from dpsql.compiler.plan.query_plan import PlannedRelease
-from dpsql.compiler.scope.catalog import Catalog
+from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.errors import Error
 from dpsql.policy import load_policy

@@ -17,9 +17,9 @@ from dpsql.compiler.dialects.duckdb import DuckDB
 from dpsql.compiler.ir.schema import PreparedTable
 from dpsql.compiler.plan.compile import compile_query
 from dpsql.compiler.plan.query_plan import CompiledQuery, PlannedInput, PlannedRelease
-from dpsql.compiler.scope.catalog import Catalog
 from dpsql.compiler.scope.lowering import Constants
 from dpsql.compiler.scope.settings import QuerySettings
+from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.policy import load_policy
 from dpsql.sqltypes import SqlType

@@ -17,7 +17,7 @@ from dpsql.errors import (
     UnknownPortal,
     UnknownStatement,
 )
-from dpsql.gateway.results import Description, Notice, Result, ResultColumn
+from dpsql.gateway.query_run import Description, Notice, Result, ResultColumn
 from dpsql.gateway.session import Session, Statement
 from dpsql.sqltypes import SqlType
 from tests.waiting import HANG_SECONDS

@@ -11,7 +11,7 @@ from psycopg import sql
 from dpsql.compiler.sql.parse import parse
 from dpsql.compiler.sql.statements import CopyStatement
 from dpsql.gateway.engine import Engine
-from dpsql.gateway.results import ResultColumn
+from dpsql.gateway.query_run import ResultColumn
 from dpsql.gateway.session import Session
 from dpsql.sqltypes import SqlType
 from dpsql.wire.backend import CommandComplete, DataRow, ErrorResponse, PortalSuspended

@@ -8,7 +8,7 @@ from typing import TypeVar
 import pytest
 
 from dpsql.errors import BackendFailure
-from dpsql.gateway.results import Result
+from dpsql.gateway.query_run import Result
 from dpsql.gateway.session import Statement
 from dpsql.wire.backend import (
     BackendMessage,

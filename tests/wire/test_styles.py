@@ -14,7 +14,7 @@ from psycopg import pq
 
 from dpsql.errors import Error
 from dpsql.gateway.engine import Engine
-from dpsql.gateway.results import ResultColumn
+from dpsql.gateway.query_run import ResultColumn
 from dpsql.gateway.session import Session
 from dpsql.gateway.settings import Settings
 from dpsql.sqltypes import Span, SqlType

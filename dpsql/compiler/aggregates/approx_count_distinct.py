@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dpsql.compiler.aggregates.base import AggregateFunction
-from dpsql.compiler.aggregates.plain_calls import PlainCall, always
+from dpsql.compiler.aggregates.base import AggregateFunction, PlainCall, always
 from dpsql.compiler.ir.nodes import AggregateCall, Expr
 from dpsql.compiler.scope.lowering import Lowering
 from dpsql.sqltypes import SqlType

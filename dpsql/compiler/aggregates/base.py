@@ -4,7 +4,8 @@ An aggregate is made of noisy primitives, which the aggregates of one release sh
 file. It says which primitives the family needs, what its value and its interval are, how much the noise of each
 primitive is seen in the value, and what EXPLAIN says of its error.
 
-Rule: values, intervals and errors are made of released cells and of the noise's law alone, so they tell nothing more.
+Rule 1: values, intervals and errors are made of released cells and of the noise's law alone, so they tell nothing more.
+Rule 2: a call with another number of arguments, or of another type, names no function.
 """
 
 from abc import ABC, abstractmethod
@@ -19,11 +20,11 @@ from dpsql.compiler.dialects import POST_PROCESSING
 from dpsql.compiler.ir.nodes import AggregateCall, Call, Expr, Field, Protected, Relation
 from dpsql.compiler.ir.primitives import Contribution, Primitive
 from dpsql.compiler.scope.lowering import Fields, Lowering
-from dpsql.errors import QueryTooComplex
-from dpsql.privacy.cell_mechanism import CellMechanism, added
-from dpsql.privacy.exponential_mechanism import RankChoice
+from dpsql.compiler.sql.postgres_syntax import print_sql
+from dpsql.compiler.sql.rewriting import replaced
+from dpsql.errors import QueryTooComplex, UndefinedFunction, UnsupportedQuery
+from dpsql.privacy.exponential_mechanism import CellMechanism, Picking, RankChoice, added
 from dpsql.privacy.mechanisms import DiscreteLaplace
-from dpsql.privacy.top_k import Picking
 from dpsql.sqltypes import SqlType
 
 MAX_PRIMITIVES = 64
@@ -406,3 +407,89 @@ def number_text(value: float) -> str:
 def _half_width(noise: CellMechanism) -> float:
     """Half the width of a 95 % interval of the noise; a choice has none."""
     return noise.half_width() if not isinstance(noise, RankChoice | Picking) else 0.0
+
+
+TypeOf = Callable[[SqlType], SqlType]
+
+
+@dataclass(frozen=True)
+class PlainCall:
+    """Lowers the calls of one aggregate.
+
+    Attributes:
+        name: The aggregate.
+        type_of: The type of its value, by that of its argument.
+        arguments: How many it takes.
+        numbers: True where the arguments must be numbers.
+        distinct: True where DISTINCT may stand before the argument.
+    """
+
+    name: str
+    type_of: TypeOf
+    arguments: int = 1
+    numbers: bool = False
+    distinct: bool = True
+
+    def __call__(self, lowering: Lowering, node: exp.Expr, condition: Expr | None) -> AggregateCall:
+        """The call that a node writes."""
+        is_distinct, nodes = self._nodes(lowering, node)
+        argument, *others = map(lowering.value, nodes)
+        for each in (argument, *others) if self.numbers else ():
+            if not each.type.is_number:
+                raise UndefinedFunction(
+                    f"function {self.name}({each.type.value}) does not exist",
+                    hint=f"{self.name.upper()} needs numbers.",
+                    position=lowering.at(node),
+                    queries=_counts(node, nodes[0]),
+                )
+        other = others[0] if others else None
+        return AggregateCall(self.name, argument, is_distinct, condition, self.type_of(argument.type), other=other)
+
+    def _nodes(self, lowering: Lowering, node: exp.Expr) -> tuple[bool, list[exp.Expr]]:
+        is_distinct, nodes = arguments_of(lowering, node, self.name, self.arguments)
+        if is_distinct and not self.distinct:
+            raise UnsupportedQuery(
+                f"{self.name.upper()}(DISTINCT …) is not supported",
+                hint="DISTINCT is supported in COUNT, SUM and AVG.",
+                position=lowering.at(node),
+                queries=_without_distinct(node),
+            )
+        return is_distinct, nodes
+
+
+def arguments_of(lowering: Lowering, node: exp.Expr, name: str, count: int = 1) -> tuple[bool, list[exp.Expr]]:
+    """Whether DISTINCT stands before the arguments of a call, and the arguments.
+
+    Raises:
+        UnsupportedQuery: There is another number of arguments.
+    """
+    is_unknown = isinstance(node, exp.Anonymous)  # to the parser: `this` is the name of the function
+    lowering.only(node, "this", "expressions" if is_unknown else "expression" if count > 1 else "big_int")
+    given = node.expressions if is_unknown else [node.this, node.args.get("expression")]
+    given = [part for part in given if part is not None]
+    is_distinct = any(isinstance(part, exp.Distinct) for part in given)
+    nodes = [each for part in given for each in (part.expressions if isinstance(part, exp.Distinct) else [part])]
+    if len(nodes) != count:
+        wanted = "two arguments" if count > 1 else "one argument"
+        raise UnsupportedQuery(f"{name.upper()} takes {wanted}", position=lowering.at(node))
+    return is_distinct, nodes
+
+
+def _counts(node: exp.Expr, argument: exp.Expr) -> tuple[str, ...]:
+    """The query with a count in the place of an aggregate of numbers."""
+    written = print_sql(argument)
+    return replaced(node, f"COUNT(*) FILTER (WHERE {written})", f"COUNT(DISTINCT {written})", f"COUNT({written})")
+
+
+def _without_distinct(node: exp.Expr) -> tuple[str, ...]:
+    """The query without DISTINCT before the arguments of an aggregate."""
+    return tuple(
+        query
+        for distinct in node.find_all(exp.Distinct)
+        for query in replaced(distinct, ", ".join(print_sql(each) for each in distinct.expressions))
+    )
+
+
+def always(sql_type: SqlType) -> TypeOf:
+    """A value of one type, whatever the argument's."""
+    return lambda _: sql_type

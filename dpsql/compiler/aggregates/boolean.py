@@ -7,13 +7,21 @@ from typing import ClassVar
 
 from sqlglot import exp
 
-from dpsql.compiler.aggregates.base import AggregateFunction, Drawn, Estimate, Formula, Primitives, argument_of, both
-from dpsql.compiler.aggregates.plain_calls import arguments_of
+from dpsql.compiler.aggregates.base import (
+    AggregateFunction,
+    Drawn,
+    Estimate,
+    Formula,
+    Primitives,
+    argument_of,
+    arguments_of,
+    both,
+)
 from dpsql.compiler.ir.nodes import AggregateCall, Call, Expr
 from dpsql.compiler.ir.primitives import Primitive, PrimitiveKind
 from dpsql.compiler.scope.lowering import Lowering
 from dpsql.errors import UnsupportedQuery
-from dpsql.privacy.cell_mechanism import CellMechanism
+from dpsql.privacy.exponential_mechanism import CellMechanism
 from dpsql.sqltypes import SqlType
 
 

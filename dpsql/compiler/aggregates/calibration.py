@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpsql.compiler.aggregates.base import Drawn, TotalCell
-from dpsql.privacy.cell_mechanism import CellMechanism, added
+from dpsql.privacy.exponential_mechanism import CellMechanism, added
 
 # SQL over the cell {x}, which has noise of variance {of_x} and of half a width {width}.
 _GROUPS = {"b": "sum({x}) OVER ()", "of_b": "count(*) OVER () * {of_x}"}

@@ -5,9 +5,8 @@ from typing import ClassVar
 
 from sqlglot import exp
 
-from dpsql.compiler.aggregates.base import AggregateFunction, Drawn, Estimate, Formula, Primitives
+from dpsql.compiler.aggregates.base import AggregateFunction, Drawn, Estimate, Formula, PlainCall, Primitives, always
 from dpsql.compiler.aggregates.calibration import calibration
-from dpsql.compiler.aggregates.plain_calls import PlainCall, always
 from dpsql.compiler.ir.nodes import AggregateCall, Expr
 from dpsql.compiler.ir.primitives import Primitive, PrimitiveKind
 from dpsql.compiler.scope.lowering import Lowering

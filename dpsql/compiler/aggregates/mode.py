@@ -9,7 +9,6 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.compiler.aggregates.base import AggregateFunction, argument_of
-from dpsql.compiler.expressions.integrality import can_be_key
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     AggregateCall,
@@ -26,6 +25,7 @@ from dpsql.compiler.ir.nodes import (
     Release,
 )
 from dpsql.compiler.scope.lowering import Fields, Lowering
+from dpsql.compiler.values.grids import can_be_key
 from dpsql.errors import PolicyViolation
 from dpsql.sqltypes import SqlType
 

@@ -15,11 +15,11 @@ from dpsql.compiler.aggregates.base import (
     Drawn,
     Estimate,
     Formula,
+    PlainCall,
     Primitives,
     argument_of,
     in_steps,
 )
-from dpsql.compiler.aggregates.plain_calls import PlainCall
 from dpsql.compiler.aggregates.total import decimal_or_double
 from dpsql.compiler.dialects import POST_PROCESSING
 from dpsql.compiler.expressions.arrays import array_items
@@ -29,8 +29,7 @@ from dpsql.compiler.ir.primitives import Primitive, PrimitiveKind
 from dpsql.compiler.scope.lowering import Lowering, placeholder
 from dpsql.compiler.values.grids import decimal_places, grid_of
 from dpsql.errors import InvalidParameter, UndefinedFunction, UnsupportedQuery
-from dpsql.privacy.cell_mechanism import CellMechanism
-from dpsql.privacy.exponential_mechanism import Rank, RankChoice
+from dpsql.privacy.exponential_mechanism import CellMechanism, Rank, RankChoice
 from dpsql.sqltypes import SqlType
 
 _FRACTION_DIGITS = 6

@@ -8,8 +8,7 @@ from typing import ClassVar
 from dpsql.compiler.aggregates.base import ColumnError, Drawn, Estimate, Formula, Primitives, number_text
 from dpsql.compiler.aggregates.registry import FUNCTIONS, estimate_of
 from dpsql.compiler.ir.nodes import AggregateCall
-from dpsql.privacy.cell_mechanism import CellMechanism
-from dpsql.privacy.top_k import Picking, Places
+from dpsql.privacy.exponential_mechanism import CellMechanism, Picking, Places
 from dpsql.sqltypes import SqlType
 
 

@@ -13,13 +13,14 @@ from dpsql.compiler.aggregates.base import (
     Drawn,
     Estimate,
     Formula,
+    PlainCall,
     Primitives,
+    always,
     argument_of,
     in_steps,
     times,
 )
 from dpsql.compiler.aggregates.calibration import calibration
-from dpsql.compiler.aggregates.plain_calls import PlainCall, always
 from dpsql.compiler.ir.nodes import AggregateCall, Expr, Grid
 from dpsql.compiler.ir.primitives import Primitive, PrimitiveKind
 from dpsql.compiler.values.grids import decimal_places, grid_of

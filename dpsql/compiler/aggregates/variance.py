@@ -14,9 +14,18 @@ from typing import ClassVar
 
 from sqlglot import exp
 
-from dpsql.compiler.aggregates.base import AggregateFunction, Drawn, Estimate, Formula, Primitives, argument_of, both
+from dpsql.compiler.aggregates.base import (
+    AggregateFunction,
+    Drawn,
+    Estimate,
+    Formula,
+    PlainCall,
+    Primitives,
+    always,
+    argument_of,
+    both,
+)
 from dpsql.compiler.aggregates.count import CountEstimate
-from dpsql.compiler.aggregates.plain_calls import PlainCall, always
 from dpsql.compiler.aggregates.total import mean_estimate
 from dpsql.compiler.ir.nodes import AggregateCall, Call, Grid
 from dpsql.compiler.ir.primitives import Factor, Primitive, PrimitiveKind

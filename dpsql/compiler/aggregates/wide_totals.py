@@ -31,9 +31,9 @@ from dpsql.compiler.ir.nodes import (
     Release,
 )
 from dpsql.compiler.ir.primitives import Contribution, Primitive, PrimitiveKind
-from dpsql.compiler.scope.catalog import Catalog
 from dpsql.compiler.scope.lowering import Fields
 from dpsql.compiler.scope.settings import QuerySettings
+from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.values.domain import enumerate_keys
 from dpsql.sqltypes import SqlType
 

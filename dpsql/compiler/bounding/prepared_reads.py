@@ -10,7 +10,7 @@ from dpsql.compiler.ir.nodes import Filter, Join, Project, Relation, Release, Un
 from dpsql.compiler.ir.schema import EngineSchema, PreparedTable
 from dpsql.compiler.ir.walk import nodes
 from dpsql.compiler.relations.joins import is_single, matches_once
-from dpsql.compiler.scope.catalog import Catalog
+from dpsql.compiler.scope.tables import Catalog
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,8 @@ from dpsql.compiler.dialects.dialect import Dialect
 from dpsql.compiler.dialects.render import Leaf, Renderer
 from dpsql.compiler.ir.nodes import AggregateCall, Column, Field, Protected, UnitScan
 from dpsql.compiler.ir.schema import EngineColumn, EngineSchema, PreparedSource, PreparedTable, StoredGrid
-from dpsql.compiler.scope.catalog import Catalog
 from dpsql.compiler.scope.lowering import Fields
-from dpsql.compiler.scope.tables import Tables
+from dpsql.compiler.scope.tables import Catalog, Tables
 from dpsql.compiler.values.bounds import bounds_of
 from dpsql.compiler.values.grids import grid_of
 from dpsql.errors import QueryTooComplex

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 from dpsql.compiler.bounding import steps
 from dpsql.compiler.dialects.render import Leaf
-from dpsql.compiler.ir.functions import MAX_TEXT
-from dpsql.compiler.ir.lengths import beginning
+from dpsql.compiler.ir.functions import MAX_TEXT, beginning
 from dpsql.compiler.ir.nodes import Column, Expr, Field, Grid, Protected, Relation
 from dpsql.compiler.ir.primitives import Contribution, Primitive, PrimitiveKind
 from dpsql.compiler.ir.schema import StoredGrid

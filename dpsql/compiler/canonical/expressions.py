@@ -8,7 +8,6 @@ Rule 2: what stands in several orders stands in that of its labels.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dpsql.compiler.ir.labels import Labels
 from dpsql.compiler.ir.nodes import (
     AggregateCall,
     Call,
@@ -26,7 +25,7 @@ from dpsql.compiler.ir.nodes import (
     Scalar,
     Window,
 )
-from dpsql.compiler.ir.walk import conjuncts
+from dpsql.compiler.ir.walk import Labels, conjuncts
 from dpsql.compiler.sql.constant_folding import compared, computed, converted, narrowed, spelled, tested
 from dpsql.sqltypes import SqlType
 

@@ -9,8 +9,7 @@ from uuid import UUID
 
 from dpsql.compiler.dialects.dialect import FIRST_DAY, LAST_DAY, Dialect, spelled, standard_name, standard_text
 from dpsql.compiler.dialects.duckdb_functions import SPELLINGS
-from dpsql.compiler.ir.functions import SPREADS
-from dpsql.compiler.ir.lengths import leaves_most
+from dpsql.compiler.ir.functions import SPREADS, leaves_most
 from dpsql.compiler.ir.nodes import AggregateCall, Call, Grid, Join, Value, Window
 from dpsql.compiler.ir.schema import EngineColumn, InputTable
 from dpsql.compiler.ir.walk import free_fields, relations_in

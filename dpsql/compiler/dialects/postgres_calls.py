@@ -5,10 +5,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import pi
 
-from dpsql.compiler.dialects.magnitude import stays_normal
+from dpsql.compiler.dialects.postgres_guards import stays_normal
 from dpsql.compiler.ir import intervals
-from dpsql.compiler.ir.functions import UNITS
-from dpsql.compiler.ir.lengths import leaves_most
+from dpsql.compiler.ir.functions import UNITS, leaves_most
 from dpsql.compiler.ir.nodes import Call, Cast, Expr, Literal
 from dpsql.errors import UnsupportedQuery
 from dpsql.sqltypes import SqlType

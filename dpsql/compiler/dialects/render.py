@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.compiler.dialects.dialect import Dialect
-from dpsql.compiler.ir.functions import MAX_SCANNED
-from dpsql.compiler.ir.lengths import beginning
+from dpsql.compiler.ir.functions import MAX_SCANNED, beginning
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     AggregateCall,

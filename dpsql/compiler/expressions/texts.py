@@ -5,8 +5,7 @@ from sqlglot import exp
 from dpsql.compiler.expressions.calls import Arguments, Called, arguments
 from dpsql.compiler.expressions.casts import printed
 from dpsql.compiler.expressions.patterns import substring_of_pattern
-from dpsql.compiler.ir.functions import MAX_SCANNED, MAX_TEXT
-from dpsql.compiler.ir.lengths import beginning
+from dpsql.compiler.ir.functions import MAX_SCANNED, MAX_TEXT, beginning
 from dpsql.compiler.ir.nodes import Call, Case, Cast, Expr, Literal
 from dpsql.compiler.scope.lowering import Lowering, Method
 from dpsql.compiler.sql.rewriting import replaced

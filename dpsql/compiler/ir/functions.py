@@ -5,11 +5,15 @@ Rule 2: an engine's spelling of it is total for every value of its argument type
 count as a guard, for engines evaluate early.
 Rule 3: NaN, infinities and moments outside years 1 to 9999 become NULL where a value is used.
 Rule 4: what engines write alike is written here, once; a dialect has only the exceptions of its engine.
+Rule 5: texts are cut where they are made, so that no value and no row outgrows an engine.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
+
+from dpsql.compiler.ir.nodes import Call, Cast, Expr, Literal
+from dpsql.sqltypes import SqlType
 
 T = TypeVar("T")
 
@@ -360,3 +364,24 @@ PAIRS = frozenset(
 
 PERCENTILES = frozenset({"percentile_cont", "percentile_disc"})
 """Aggregates of the value that a part of the rows lies below."""
+
+
+def beginning(text: Expr, characters: int) -> Expr:
+    """So many characters of a text, `MAX_TEXT` or more; all of a text that has no more by itself.
+
+    A constant is as long as a query may be.
+    """
+    if isinstance(text, Literal) or (isinstance(text, Cast) and not text.argument.type.is_text):
+        return text
+    longest = FUNCTIONS[text.function].longest if isinstance(text, Call) else None
+    if longest is not None and longest <= characters:
+        return text
+    return Call("left", (text, Literal(characters, SqlType.BIGINT)), text.type)
+
+
+def leaves_most(call: Call) -> bool:
+    """True of a call that leaves all but very long texts as they are: bytes tell so, without counting characters."""
+    count = call.arguments[-1]
+    if call.function != "left" or not isinstance(count, Literal):
+        return False
+    return isinstance(count.value, int) and count.value >= MAX_TEXT

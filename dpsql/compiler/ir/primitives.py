@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.compiler.ir.nodes import Expr, Grid
-from dpsql.privacy.cell_mechanism import CellMechanism
-from dpsql.privacy.cost import Share
-from dpsql.privacy.exponential_mechanism import Rank, rank_choice
+from dpsql.privacy.cost import Adjacency, Sensitivity, Share, cell_sensitivity, row_sensitivity
+from dpsql.privacy.exponential_mechanism import CellMechanism, Places, Rank, picking, rank_choice, top_k_sensitivity
 from dpsql.privacy.mechanisms import best, gaussian, laplace
-from dpsql.privacy.sensitivity import Adjacency, Sensitivity, cell_sensitivity, row_sensitivity
-from dpsql.privacy.top_k import Places, picking, top_k_sensitivity
 
 _ADDED = {"auto": best, "laplace": laplace, "gaussian": gaussian}
 

@@ -8,9 +8,9 @@ from itertools import chain, islice
 
 from sqlglot import exp
 
-from dpsql.compiler.scope.catalog import Catalog
 from dpsql.compiler.scope.resolve import identifier, quoted
-from dpsql.compiler.sql.position import position
+from dpsql.compiler.scope.tables import Catalog
+from dpsql.compiler.sql.parse import position
 from dpsql.compiler.sql.postgres_syntax import print_sql
 from dpsql.compiler.sql.rewriting import counted, inner_joins, is_small, reduced, replaced
 from dpsql.errors import Error, InvalidText

@@ -1,28 +1,230 @@
-"""compile: SQL text, policy and settings into a planned query; pure, and always the same for the same input."""
+"""compile: SQL text, policy and settings into a planned query; pure, and always the same for the same input.
 
+A lowered query is cut at its release boundaries; its releases are bounded and priced; the SQL above is written.
+
+Rule 1: above the boundary everything is post-processing, run on released cells and public rows.
+Rule 2: a price is fixed here, before any data is read, and depends on SQL, policy and settings alone.
+"""
+
+import hashlib
+import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC
 from functools import partial
 from typing import TypeVar
 
 from sqlglot import exp
 
-from dpsql.compiler.aggregates.confidence_intervals import with_margins
+from dpsql.compiler.aggregates.base import CellTotals, ColumnError, Drawn, TotalCell
+from dpsql.compiler.aggregates.error_propagation import with_margins
+from dpsql.compiler.aggregates.release_leaf import origins, text_leaf
+from dpsql.compiler.canonical.releases import Canonical
+from dpsql.compiler.dialects import POST_PROCESSING
+from dpsql.compiler.dialects.render import Leaf, Renderer
+from dpsql.compiler.ir.nodes import Aggregate, Field, Relation, Release, SystemScan
+from dpsql.compiler.ir.walk import nodes
 from dpsql.compiler.plan.advice import advise
-from dpsql.compiler.plan.build import plan
-from dpsql.compiler.plan.query_plan import CompiledQuery
+from dpsql.compiler.plan.pricing import Calibrated, PlannedPrimitive, calibrate
+from dpsql.compiler.plan.profiled_bounds import PreparedForm, read_form
+from dpsql.compiler.plan.query_plan import (
+    MAX_RESULT_ROWS,
+    CompiledQuery,
+    OutputColumn,
+    PlannedInput,
+    PlannedRelease,
+    PublicRead,
+    SystemRead,
+    WideTotal,
+    cuts,
+)
+from dpsql.compiler.plan.unpriced import Draft, Drafts, public_read
 from dpsql.compiler.plan.verify import verify
 from dpsql.compiler.relations.empty_results import has_no_rows, without_rows
 from dpsql.compiler.relations.lower import lower
-from dpsql.compiler.scope.catalog import Catalog
-from dpsql.compiler.scope.lowering import Constants
+from dpsql.compiler.scope.lowering import Constants, Fields, Lowered
 from dpsql.compiler.scope.settings import QuerySettings
+from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.sql.literals import Parameters, element_of
 from dpsql.compiler.sql.parse import parse_query
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.errors import Error, QueryTooComplex, UnsupportedQuery
+from dpsql.privacy.cost import Price
 from dpsql.sqltypes import SqlType
+
+
+def priced(
+    drafts: Sequence[Draft], price: Price, catalog: Catalog, settings: QuerySettings
+) -> tuple[PlannedRelease, ...]:
+    """Return all releases with their shares of one price, inner ones as much as outer ones, in the order of the drafts.
+
+    Raises:
+        PolicyViolation: Private keys have no δ to be selected with.
+    """
+    adjacency, wide_share = catalog.policy.dataset.adjacency, catalog.role.query.wide_share
+    plain = [draft.unpriced for draft in drafts]
+    either = [d.copied.unpriced if isinstance(d.copied, PreparedForm) else d.unpriced for d in drafts]
+    drawn_by = (calibrate(each, price, settings, adjacency, wide_share) for each in (plain, either))
+    releases: list[PlannedRelease] = []
+    for draft, without, over_copy in zip(drafts, *drawn_by, strict=True):
+        copied, form = read_form(draft.copied, over_copy, without, settings.max_error_ratio)
+        chosen = draft
+        if copied is not None:
+            chosen = replace(draft, query=copied.query, unpriced=copied.unpriced, profiled=None)
+        drawn = over_copy if copied is not None else without
+        releases.append(_release(chosen, _inputs(draft, releases), drawn, form, catalog.policy.fingerprint))
+    return tuple(releases)
+
+
+def _inputs(draft: Draft, releases: Sequence[PlannedRelease]) -> tuple[PlannedInput, ...]:
+    return tuple(
+        PlannedInput(
+            f"input.{index}",
+            item.sql,
+            item.types,
+            single,
+            tuple(releases[inner] for inner in item.releases),
+            item.public_reads,
+        )
+        for index, (item, single) in enumerate(draft.inputs)
+    )
+
+
+def _release(
+    draft: Draft, inputs: tuple[PlannedInput, ...], drawn: Calibrated, form: str | None, fingerprint: str
+) -> PlannedRelease:
+    identity = json.dumps(
+        [
+            fingerprint,
+            draft.query.sql,
+            [_drawn_as(planned, draft.unpriced.contribution.lists) for planned in drawn.primitives],
+            repr(drawn.selection),
+            [
+                [made.sql, [inner.key for inner in made.releases], [read.sql for read in made.public_reads]]
+                for made in inputs
+            ],
+            *([] if draft.profiled is None else [draft.profiled.profile]),
+        ]
+    )
+    return PlannedRelease(
+        draft.query,
+        inputs,
+        draft.keys,
+        drawn.primitives,
+        drawn.selection,
+        drawn.threshold_primitive,
+        draft.unpriced.contribution,
+        draft.unpriced.private_keys,
+        draft.unpriced.min_units,
+        hashlib.sha256(identity.encode()).hexdigest(),
+        form,
+        draft.profiled,
+    )
+
+
+def _drawn_as(planned: PlannedPrimitive, lists: tuple[int, ...] | None) -> dict[str, object]:
+    """All that the law of a primitive's cell depends on, beside the data."""
+    event = planned.noise.event.to_json()
+    return event | {"choice": repr(planned.noise), "lists": lists} if planned.primitive.is_chosen else event
+
+
+def plan(sql: str, lowered: Lowered, catalog: Catalog, fields: Fields, settings: QuerySettings) -> CompiledQuery:
+    """Plan a lowered query.
+
+    Args:
+        sql: The query's text, for the ledger's history.
+        lowered: The query.
+        catalog: Policy, schema and role.
+        fields: The source of further fields.
+        settings: Price, mechanism and narrower bounds.
+
+    Raises:
+        PolicyViolation: A sum has no bounds, or private keys have no δ to be selected with.
+        UnsupportedQuery: A release cannot be made before what needs it.
+    """
+    drafts = Drafts(catalog, fields, settings)
+    found = cuts(lowered.relation)
+    canonical = Canonical(fields)
+    formed = {cut: canonical.release(cut) for cut in found if isinstance(cut, Release)}
+    for release in formed.values():
+        drafts.bound(release)
+    price = Price(catalog.role.budget.accountant, settings.epsilon, settings.delta) if drafts.drafts else None
+    releases = priced(drafts.drafts, price, catalog, settings) if price is not None else ()
+    wide = tuple(sorted(drafts.wide_totals, key=lambda each: (each.release, each.cell)))
+    leaves: dict[Relation, Leaf] = {}
+    public: list[PublicRead] = []
+    system: list[SystemRead] = []
+    for cut in found:
+        if isinstance(cut, Release):
+            index, leaf = drafts.leaves[formed[cut]]
+            leaves[cut] = leaf.at(f"r{index}", _drawn(index, releases, wide, settings), cut)
+        elif isinstance(cut, SystemScan):
+            system.append(SystemRead(f"s{len(system)}", cut.name, len(cut.fields)))
+            leaves[cut] = text_leaf(cut.fields, system[-1].table)
+        else:
+            public.append(public_read(cut, f"q{len(public)}", catalog))
+            leaves[cut] = text_leaf(cut.fields, public[-1].table)
+    post_sql = _post_sql(lowered, Renderer(POST_PROCESSING, catalog.schema, catalog.policy, leaves))
+    columns = _columns(lowered, drafts, releases)
+    reads = (tuple(public), tuple(system))
+    listed = {cut for cut, release in formed.items() if drafts.leaves[release][1].lists_all}
+    adds_up = any(isinstance(node, Aggregate) and listed.intersection(nodes(node)) for node in nodes(lowered.relation))
+    query = CompiledQuery(sql, columns, releases, *reads, post_sql, price, wide, lowered.limited, lowered.invented)
+    return replace(query, adds_up_listed=adds_up, passes_on=bool(public) and lowered.relation in leaves)
+
+
+def _post_sql(lowered: Lowered, renderer: Renderer) -> str:
+    fields = [field for _, field in lowered.columns]
+    text = renderer.relation(lowered.relation, frozenset(fields))
+    items = [f"{_outgoing(renderer.name(field), field.type)} AS o{index}" for index, field in enumerate(fields)]
+    # One row more than a result may have is enough to see that it has too many.
+    return f"SELECT {', '.join(items)} FROM ({text}) LIMIT {MAX_RESULT_ROWS + 1}"
+
+
+def _columns(lowered: Lowered, drafts: Drafts, releases: tuple[PlannedRelease, ...]) -> tuple[OutputColumn, ...]:
+    errors: dict[Field, ColumnError] = {}
+    for index, leaf in drafts.leaves.values():
+        errors |= leaf.errors([primitive.noise for primitive in releases[index].primitives], index)
+    columns = []
+    for name, shown in lowered.columns:
+        found = [errors[origin.field] for origin in origins(lowered.relation, shown) if origin.field in errors]
+        columns.append(OutputColumn(name, shown.type, max(found, key=_width) if found else None))
+    return tuple(columns)
+
+
+def _width(error: ColumnError) -> float:
+    """What the least exact arm of a union is found by; of a mean it is not known beforehand."""
+    return float("inf") if error.plus_minus_95 is None else error.plus_minus_95
+
+
+def _drawn(index: int, releases: Sequence[PlannedRelease], wide: Sequence[WideTotal], settings: QuerySettings) -> Drawn:
+    planned = releases[index]
+    cutoff = planned.smallest_likely or 0
+    noises = tuple(primitive.noise for primitive in planned.primitives)
+    totals = {total.cell: _totals(total, releases) for total in wide if total.release == index}
+    return Drawn(noises, planned.threshold_primitive, cutoff, totals, settings.calibrate, planned.min_units)
+
+
+def _totals(total: WideTotal, releases: Sequence[PlannedRelease]) -> CellTotals:
+    def read(release: int) -> TotalCell:
+        return TotalCell(f"r{release}", total.wide_cell, releases[release].primitives[total.wide_cell].noise)
+
+    bounded = read(total.bounded) if total.bounded is not None else None
+    return CellTotals(read(total.wide), bounded, total.sampled, not releases[total.release].contribution.grouped)
+
+
+def _outgoing(name: str, sql_type: SqlType) -> str:
+    """A moment with a time zone leaves as microseconds since 1970, so that no time zone data is asked for.
+
+    An interval leaves as its months, days and microseconds.
+    """
+    if sql_type is SqlType.INTERVAL:
+        months, days = f"date_part('year', {name}) * 12 + date_part('month', {name})", f"date_part('day', {name})"
+        clock = [f"date_part('{part}', {name})" for part in ("hour", "minute", "microsecond")]
+        micros = f"{clock[0]} * 3600000000 + {clock[1]} * 60000000 + {clock[2]}"
+        return f"CASE WHEN {name} IS NOT NULL THEN [{months}, {days}, {micros}] END"
+    return f"epoch_us({name})" if sql_type is SqlType.TIMESTAMPTZ else name
+
 
 T = TypeVar("T")
 

@@ -10,10 +10,9 @@ from fractions import Fraction
 from dpsql.compiler.ir.primitives import UNITS, Contribution, Primitive
 from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.errors import PolicyViolation
-from dpsql.privacy.cell_mechanism import CellMechanism, added
-from dpsql.privacy.cost import ZERO, Price, Share, proportions, split
+from dpsql.privacy.cost import ZERO, Adjacency, Price, Share, proportions, split
+from dpsql.privacy.exponential_mechanism import CellMechanism, added
 from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric, select, threshold_for
-from dpsql.privacy.sensitivity import Adjacency
 
 Selection = TruncatedGeometric | GaussianThreshold | Threshold
 

@@ -28,15 +28,14 @@ from dpsql.compiler.ir.nodes import (
     UnitWindows,
     Window,
 )
-from dpsql.compiler.plan.build import plan
-from dpsql.compiler.plan.public_reads import public_read
+from dpsql.compiler.plan.compile import plan
 from dpsql.compiler.plan.query_plan import CompiledQuery, PublicRead
 from dpsql.compiler.plan.suggestion import is_category, leads_to_unit
+from dpsql.compiler.plan.unpriced import public_read
 from dpsql.compiler.plan.verify import verify
-from dpsql.compiler.scope.catalog import Catalog
 from dpsql.compiler.scope.lowering import Fields, Lowered
 from dpsql.compiler.scope.settings import QuerySettings
-from dpsql.compiler.scope.tables import Tables
+from dpsql.compiler.scope.tables import Catalog, Tables
 from dpsql.compiler.values.domain import enumerate_keys
 from dpsql.policy import Table
 from dpsql.policy.profile import RankGroups, coarse_bounds

@@ -21,21 +21,28 @@ from dpsql.compiler.ir.nodes import Call, Cast, Expr, Protected, Relation, Relea
 from dpsql.compiler.ir.primitives import Contribution, Primitive
 from dpsql.compiler.ir.schema import InputTable
 from dpsql.compiler.ir.walk import min_units
-from dpsql.compiler.plan.prepared_form import PreparedForm, PreparedForms
 from dpsql.compiler.plan.pricing import Unpriced
-from dpsql.compiler.plan.profiled_bounds import ProfiledBounds, chosen_bounds
-from dpsql.compiler.plan.public_reads import public_read
-from dpsql.compiler.plan.query_plan import PublicRead, WideTotal
-from dpsql.compiler.plan.release_boundaries import cuts, made_first
-from dpsql.compiler.scope.catalog import Catalog
+from dpsql.compiler.plan.profiled_bounds import PreparedForm, PreparedForms, ProfiledBounds, chosen_bounds
+from dpsql.compiler.plan.query_plan import PublicRead, WideTotal, cuts, made_first
 from dpsql.compiler.scope.lowering import Fields
 from dpsql.compiler.scope.settings import QuerySettings
+from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.values.bounds import Bounds, bounds_of, interval
 from dpsql.compiler.values.dependencies import in_one_group
 from dpsql.compiler.values.domain import enumerate_keys
 from dpsql.errors import PolicyViolation, QueryTooComplex
-from dpsql.privacy.top_k import Places
+from dpsql.privacy.exponential_mechanism import Places
 from dpsql.sqltypes import SqlType
+
+
+def public_read(relation: Relation, table: str, catalog: Catalog) -> PublicRead:
+    """Return the query for a relation of public rows, which post-processing reads as `table`."""
+    dialect = DIALECTS[catalog.schema.engine]
+    renderer = Renderer(dialect, catalog.schema, catalog.policy, None)
+    inner = renderer.relation(relation, frozenset(relation.fields))
+    texts = [dialect.as_text(renderer.name(field), field.type) for field in relation.fields]
+    casts = ", ".join(f"{text} AS v{i}" for i, text in enumerate(texts)) or "1 AS one"
+    return PublicRead(table, relation, f"SELECT {casts} FROM {dialect.derived(inner)}", len(relation.fields))
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,35 @@
-"""clauses: what the clauses of every query need: expressions, ordinals, limits, and where the text stands."""
+"""clauses: the SELECT list, GROUP BY, ordinals and limits, and what all clauses need to lower their expressions.
+
+Keys are named by expression, ordinal or alias; ROLLUP, CUBE and GROUPING SETS make several sets of them.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import combinations, product
 
 from sqlglot import exp
 
 from dpsql.compiler.expressions import arithmetic, calls, casts, datetimes, formats, logic, patterns, texts
-from dpsql.compiler.ir.nodes import Cast, Expr, Literal, Protected, Status
-from dpsql.compiler.relations import aggregate_calls, subqueries
-from dpsql.compiler.scope import names
-from dpsql.compiler.scope.catalog import Catalog
+from dpsql.compiler.expressions.casts import type_name
+from dpsql.compiler.ir.nodes import Call, Cast, Expr, Field, Literal, Protected, Status
+from dpsql.compiler.ir.walk import fields_in, windows_in
+from dpsql.compiler.relations import group_releases, subqueries
 from dpsql.compiler.scope.coercion import Coercion
-from dpsql.compiler.scope.lowering import Constants, Fields, Lowering, Method, Subquery, refuse_other_arguments
-from dpsql.compiler.scope.resolve import FromItem, Scope
+from dpsql.compiler.scope.lowering import (
+    NAME_METHODS,
+    Constants,
+    Fields,
+    Lowering,
+    Method,
+    Subquery,
+    refuse_other_arguments,
+)
+from dpsql.compiler.scope.resolve import FromItem, Scope, identifier
+from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.sql.constant_folding import converted
-from dpsql.compiler.sql.position import position
-from dpsql.errors import InvalidParameter, InvalidSyntax, UnsupportedQuery
-from dpsql.sqltypes import SqlType
+from dpsql.compiler.sql.parse import position
+from dpsql.errors import GroupingError, InvalidParameter, InvalidSyntax, QueryTooComplex, UnsupportedQuery
+from dpsql.sqltypes import SqlType, parse_type
 
 
 @dataclass(frozen=True)
@@ -117,16 +130,16 @@ CALLED: Mapping[str, calls.Called] = (
     logic.CALLED | arithmetic.CALLED | texts.CALLED | patterns.CALLED | formats.CALLED | datetimes.CALLED
 )
 METHODS: Mapping[type[exp.Expr], Method] = (
-    names.METHODS
+    NAME_METHODS
     | logic.METHODS
     | arithmetic.METHODS
     | texts.METHODS
     | patterns.METHODS
     | datetimes.METHODS
     | casts.METHODS
-    | aggregate_calls.METHODS
+    | group_releases.METHODS
     | subqueries.METHODS
-    | {exp.Anonymous: calls.method(CALLED, datetimes.BY_NAME | aggregate_calls.BY_NAME)}
+    | {exp.Anonymous: calls.method(CALLED, datetimes.BY_NAME | group_releases.BY_NAME)}
 )
 
 
@@ -135,3 +148,221 @@ def lowering(
 ) -> Lowering:
     """A lowering for the expressions of one clause; aggregates and windows must be allowed by `replace`."""
     return Lowering(scope, coercion, constants, fields, subquery, METHODS, clause=clause)
+
+
+@dataclass(frozen=True)
+class Item:
+    """One output column: its name, its text, and the field it is where `*` stood."""
+
+    name: str
+    node: exp.Expr
+    field: Field | None
+
+
+def select_list(clauses: Clauses, select: exp.Select, scope: Scope) -> tuple[Item, ...]:
+    """The SELECT list with `*` written out."""
+    items: list[Item] = []
+    for node in select.expressions:
+        if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
+            refuse_other_arguments(node, "this", "table", "db", offset=clauses.offset)
+            if not scope.sources:
+                raise InvalidSyntax("SELECT * with no tables specified is not valid", position=clauses.at(node))
+            items += [Item(name, node, field) for name, field in scope.star(node)]
+        elif isinstance(node, exp.Alias) and node.this.is_star and not isinstance(node.this, exp.Func):
+            alias = node.args["alias"]
+            raise InvalidSyntax(f'syntax error at or near "{alias.this}"', position=clauses.at(alias))
+        elif isinstance(node, exp.Alias):
+            items.append(Item(identifier(node.args["alias"]), node.this, None))
+        else:
+            items.append(Item(output_name(node, clauses.sql), node, None))
+    if not items:
+        raise InvalidSyntax("SELECT needs a list of columns", position=clauses.at(select))
+    return tuple(items)
+
+
+_TYPE_NAMES = {
+    SqlType.BOOLEAN: "bool",
+    SqlType.SMALLINT: "int2",
+    SqlType.INTEGER: "int4",
+    SqlType.BIGINT: "int8",
+    SqlType.REAL: "float4",
+    SqlType.DOUBLE: "float8",
+    SqlType.CHAR: "bpchar",
+    SqlType.VARCHAR: "varchar",
+    SqlType.TIME: "time",
+    SqlType.TIMESTAMP: "timestamp",
+    SqlType.TIMESTAMPTZ: "timestamptz",
+}
+_UNNAMED = "?column?"
+
+
+def output_name(node: exp.Expr, sql: str) -> str:
+    """The name PostgreSQL gives a column without an alias.
+
+    Args:
+        node: The column's expression.
+        sql: The query's text, for a function is named as it was written.
+    """
+    match node:
+        case exp.Column():
+            return identifier(node.this)
+        case exp.Paren() | exp.Filter() | exp.Window() | exp.WithinGroup():
+            return output_name(node.this, sql)
+        case exp.Subquery():
+            return _subquery_name(node.this, sql)
+        case exp.Exists():
+            return "exists"
+        case exp.AtTimeZone():
+            return "timezone"
+        case exp.Cast():
+            inner = output_name(node.this, sql)
+            return inner if inner != _UNNAMED else _type_name(node.args["to"])
+        case exp.Case():
+            default = node.args.get("default")
+            otherwise = output_name(default, sql) if default is not None else _UNNAMED
+            return otherwise if otherwise != _UNNAMED else "case"
+        case exp.Trim():
+            return {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args.get("position")).upper(), "btrim")
+        case exp.Boolean() | exp.Connector():
+            return _UNNAMED
+        case exp.Func():
+            written = _as_written(node, sql)
+            return written if written is not None else _unwritten(node)
+    return _UNNAMED
+
+
+def _subquery_name(query: exp.Expr, sql: str) -> str:
+    """A scalar subquery is named as its column is."""
+    while isinstance(query, exp.Subquery | exp.SetOperation):
+        query = query.this
+    first = query.expressions[0] if isinstance(query, exp.Select) and query.expressions else None
+    if isinstance(first, exp.Alias):
+        return identifier(first.args["alias"])
+    return output_name(first, sql) if first is not None else "column1"
+
+
+def _as_written(node: exp.Expr, sql: str) -> str | None:
+    start, end = node.meta.get("start"), node.meta.get("end")
+    return sql[start : end + 1].lower() if isinstance(start, int) and isinstance(end, int) else None
+
+
+def _unwritten(node: exp.Func) -> str:
+    """The name of a function whose place in the text is not known: a word without parentheses, or an operator."""
+    if isinstance(node, exp.StrPosition):
+        return "position"
+    is_operator = isinstance(node, exp.Binary | exp.Sqrt | exp.Cbrt | exp.StartsWith)
+    return _UNNAMED if is_operator else node.sql_name().lower()
+
+
+def _type_name(written: exp.Expr) -> str:
+    name = type_name(written)
+    try:
+        return _TYPE_NAMES.get(parse_type(name), parse_type(name).value)
+    except ValueError:
+        return name
+
+
+MAX_SETS = 64
+
+Keys = tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """What GROUP BY says.
+
+    Attributes:
+        keys: Every key, in the order in which they are written.
+        sets: The keys of each grouping; one set, of all keys, where there is no ROLLUP and the like.
+    """
+
+    keys: Keys
+    sets: tuple[Keys, ...]
+
+    def mask(self, call: Call, chosen: Keys) -> int:
+        """What GROUPING(…) is in one of the sets: a bit for each argument, set where it is not grouped by."""
+        value = 0
+        for argument in call.arguments:
+            value = 2 * value + (argument not in chosen)
+        return value
+
+
+@dataclass(frozen=True)
+class GroupBy:
+    """Reads a GROUP BY; `outputs` are the SELECT list's expressions, which keys may name."""
+
+    clauses: Clauses
+    scope: Scope
+    items: tuple[Item, ...]
+    outputs: tuple[Expr, ...]
+
+    def read(self, node: exp.Select) -> Grouping:
+        """The keys and sets of a SELECT's GROUP BY.
+
+        Raises:
+            Error: A typed refusal.
+        """
+        clauses, group = self.clauses, node.args["group"]
+        refuse_other_arguments(group, "expressions", offset=clauses.offset)
+        if not group.expressions:
+            raise InvalidSyntax(
+                "GROUP BY must be followed by a list", hint="Name the group keys.", position=clauses.at(node)
+            )
+        alternatives = [self._alternatives(element) for element in group.expressions]
+        count = 1
+        for each in alternatives:
+            count *= len(each)
+            if count > MAX_SETS:
+                raise QueryTooComplex(f"GROUP BY has more than {MAX_SETS} grouping sets", position=clauses.at(node))
+        sets = tuple(tuple(dict.fromkeys(key for part in chosen for key in part)) for chosen in product(*alternatives))
+        return Grouping(tuple(dict.fromkeys(key for chosen in sets for key in chosen)), sets)
+
+    def _alternatives(self, node: exp.Expr) -> list[Keys]:
+        """The groupings that one element of GROUP BY stands for."""
+        if isinstance(node, exp.Rollup):
+            parts = [self._keys(part) for part in node.expressions]
+            return [_joined(parts[:count]) for count in range(len(parts), -1, -1)]
+        if isinstance(node, exp.Cube):
+            parts = [self._keys(part) for part in node.expressions]
+            if len(parts) > MAX_SETS.bit_length():
+                raise QueryTooComplex("CUBE has too many columns", position=self.clauses.at(node))
+            sizes = range(len(parts), -1, -1)
+            return [_joined(list(chosen)) for size in sizes for chosen in combinations(parts, size)]
+        if isinstance(node, exp.GroupingSets):
+            return [keys for part in node.expressions for keys in self._alternatives(part)]
+        return [self._keys(node)]
+
+    def _keys(self, node: exp.Expr) -> Keys:
+        if isinstance(node, exp.Tuple):
+            return _joined([self._keys(part) for part in node.expressions])
+        if isinstance(node, exp.Paren):
+            return self._keys(node.this)
+        lowerer = self.clauses.expressions(self.scope, "in GROUP BY")
+        ordinal = self.clauses.ordinal(node, len(self.items))
+        index = ordinal if ordinal is not None else self._alias(node)
+        if index is None:
+            return (lowerer.value(node),)
+        if not fields_in(self.outputs[index]) <= self._fields():
+            raise GroupingError("aggregate functions are not allowed in GROUP BY", position=self.clauses.at(node))
+        if windows_in(self.outputs[index]):
+            raise UnsupportedQuery("window functions are not allowed in GROUP BY", position=self.clauses.at(node))
+        return (self.outputs[index],)
+
+    def _fields(self) -> frozenset[Field]:
+        """The columns that may be named."""
+        sources = [source for scope in (self.scope, *self.scope.around()) for source in scope.sources]
+        return frozenset(field for source in sources for _, field in (*source.columns, *source.hidden))
+
+    def _alias(self, node: exp.Expr) -> int | None:
+        """The output a bare name means: in GROUP BY an input column of that name comes first."""
+        if not isinstance(node, exp.Column) or node.args.get("table") is not None:
+            return None
+        name = identifier(node.this)
+        if any(source.named(name, qualified=False) for source in self.scope.sources):
+            return None
+        found = [index for index, item in enumerate(self.items) if item.name == name]
+        return found[0] if found else None
+
+
+def _joined(parts: list[Keys]) -> Keys:
+    return tuple(key for part in parts for key in part)

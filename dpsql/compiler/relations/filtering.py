@@ -22,8 +22,14 @@ from dpsql.compiler.ir.nodes import (
 )
 from dpsql.compiler.ir.walk import conjuncts, fields_in, free_fields
 from dpsql.compiler.relations.clauses import Clauses
-from dpsql.compiler.relations.joins import Equalities, linking, plain_column, shows_absence, with_same_unit
-from dpsql.compiler.relations.unlisted_keys import refuse_unlisted
+from dpsql.compiler.relations.joins import (
+    Equalities,
+    linking,
+    plain_column,
+    refuse_unlisted,
+    shows_absence,
+    with_same_unit,
+)
 from dpsql.compiler.scope.resolve import Scope
 from dpsql.sqltypes import SqlType
 

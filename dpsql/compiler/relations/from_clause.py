@@ -10,9 +10,8 @@ from sqlglot import exp
 
 from dpsql.compiler.ir.nodes import Call, Column, Expr, Field, Project, Protected, Public, Status, Values
 from dpsql.compiler.relations.clauses import Clauses
-from dpsql.compiler.relations.determinism import refuse_undetermined
-from dpsql.compiler.relations.joins import Equalities, Joiner
-from dpsql.compiler.relations.unlisted_keys import refuse_unlisted
+from dpsql.compiler.relations.empty_results import refuse_undetermined
+from dpsql.compiler.relations.joins import Equalities, Joiner, refuse_unlisted
 from dpsql.compiler.scope.lowering import Lowered, refuse_other_arguments
 from dpsql.compiler.scope.resolve import FromItem, Scope, identifier
 from dpsql.compiler.sql.rewriting import changed

@@ -29,23 +29,21 @@ from dpsql.compiler.ir.nodes import (
     Values,
 )
 from dpsql.compiler.ir.walk import inputs
-from dpsql.compiler.relations.clauses import Clauses
+from dpsql.compiler.relations.clauses import Clauses, select_list
 from dpsql.compiler.relations.empty_results import has_no_rows, no_rows_of, without_rows
 from dpsql.compiler.relations.filtering import Filtering
 from dpsql.compiler.relations.from_clause import From, renamed
-from dpsql.compiler.relations.output import select_list
+from dpsql.compiler.relations.joins import refuse_unlisted
 from dpsql.compiler.relations.select import SelectOutput
 from dpsql.compiler.relations.unions import combined
 from dpsql.compiler.relations.unit_rows import group_of_one
-from dpsql.compiler.relations.unlisted_keys import refuse_unlisted
-from dpsql.compiler.scope.catalog import Catalog
 from dpsql.compiler.scope.coercion import Coercion, common_type
 from dpsql.compiler.scope.lowering import Constants, Fields, Lowered, moved, refuse_other_arguments
 from dpsql.compiler.scope.preview import invented, unlimited
 from dpsql.compiler.scope.resolve import Scope, close_names, identifier, quoted
-from dpsql.compiler.scope.tables import Tables
+from dpsql.compiler.scope.tables import Catalog, Tables
 from dpsql.compiler.sql.literals import Parameters
-from dpsql.compiler.sql.position import position
+from dpsql.compiler.sql.parse import position
 from dpsql.compiler.sql.rewriting import counted, grouped, replaced
 from dpsql.errors import Error, InvalidSyntax, PolicyViolation, QueryTooComplex, UndefinedTable, UnsupportedQuery
 from dpsql.sqltypes import SqlType

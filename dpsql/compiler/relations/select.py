@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from dpsql.compiler.aggregates.registry import FUNCTIONS
-from dpsql.compiler.expressions.integrality import can_be_key
 from dpsql.compiler.expressions.null_rejection import is_not_true, is_null
 from dpsql.compiler.ir.nodes import (
     Aggregate,
@@ -32,17 +31,14 @@ from dpsql.compiler.ir.nodes import (
     Window,
 )
 from dpsql.compiler.ir.walk import fields_in, free_fields, rewrite_expression, windows_in
-from dpsql.compiler.relations.clauses import Clauses
-from dpsql.compiler.relations.group_releases import released_groups
-from dpsql.compiler.relations.grouping import GroupBy, Grouping
-from dpsql.compiler.relations.joins import shows_absence
-from dpsql.compiler.relations.output import Item
-from dpsql.compiler.relations.top_k import Ordered
+from dpsql.compiler.relations.clauses import Clauses, GroupBy, Grouping, Item
+from dpsql.compiler.relations.group_releases import Ordered, released_groups
+from dpsql.compiler.relations.joins import refuse_unlisted, shows_absence
 from dpsql.compiler.relations.unit_rows import UnitRows, group_of_one
-from dpsql.compiler.relations.unlisted_keys import refuse_unlisted
 from dpsql.compiler.scope.lowering import Aggregates, Lowered, Lowering, refuse_other_arguments
 from dpsql.compiler.scope.resolve import Scope, identifier
 from dpsql.compiler.sql.rewriting import counted, replaced, rounded_keys, with_group_key
+from dpsql.compiler.values.grids import can_be_key
 from dpsql.errors import (
     AmbiguousColumn,
     DatatypeMismatch,

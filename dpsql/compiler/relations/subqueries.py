@@ -28,9 +28,15 @@ from dpsql.compiler.ir.nodes import (
     Scalar,
 )
 from dpsql.compiler.ir.walk import free_fields
-from dpsql.compiler.relations.determinism import is_beside_people, refuse_undetermined
-from dpsql.compiler.relations.joins import Equalities, is_single, linking, shows_absence, with_same_unit
-from dpsql.compiler.relations.unlisted_keys import refuse_unlisted
+from dpsql.compiler.relations.empty_results import is_beside_people, refuse_undetermined
+from dpsql.compiler.relations.joins import (
+    Equalities,
+    is_single,
+    linking,
+    refuse_unlisted,
+    shows_absence,
+    with_same_unit,
+)
 from dpsql.compiler.scope.lowering import Lowered, Lowering, Method
 from dpsql.compiler.sql.rewriting import counted, linked
 from dpsql.errors import InvalidSyntax, PolicyViolation, UnsupportedQuery

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from dpsql.compiler.aggregates.registry import FUNCTIONS
-from dpsql.compiler.expressions.integrality import can_be_key
 from dpsql.compiler.expressions.null_rejection import is_null
 from dpsql.compiler.ir.nodes import (
     Aggregate,
@@ -29,15 +28,13 @@ from dpsql.compiler.ir.nodes import (
     Window,
 )
 from dpsql.compiler.ir.walk import fields_in, rewrite_expression, windows_in
-from dpsql.compiler.relations.clauses import Clauses
+from dpsql.compiler.relations.clauses import Clauses, Item
 from dpsql.compiler.relations.empty_results import has_no_rows, no_rows_of
-from dpsql.compiler.relations.joins import shows_absence
-from dpsql.compiler.relations.output import Item
-from dpsql.compiler.relations.unlisted_keys import refuse_unlisted
+from dpsql.compiler.relations.joins import refuse_unlisted, shows_absence
 from dpsql.compiler.scope.lowering import Lowered
 from dpsql.compiler.scope.resolve import Scope
 from dpsql.compiler.sql.rewriting import averaged, counted, grouped, partitioned, rounded_keys, unordered
-from dpsql.compiler.values.grids import grid_of
+from dpsql.compiler.values.grids import can_be_key, grid_of
 from dpsql.errors import DatatypeMismatch, PolicyViolation, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 

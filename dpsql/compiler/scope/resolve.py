@@ -13,7 +13,7 @@ from functools import cached_property
 from sqlglot import exp
 
 from dpsql.compiler.ir.nodes import Column, Field, Protected
-from dpsql.compiler.sql.position import position
+from dpsql.compiler.sql.parse import position
 from dpsql.compiler.sql.postgres_syntax import print_sql
 from dpsql.compiler.sql.rewriting import replaced
 from dpsql.errors import AmbiguousColumn, UndefinedColumn, UndefinedTable

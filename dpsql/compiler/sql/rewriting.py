@@ -8,7 +8,7 @@ from itertools import islice
 
 from sqlglot import exp
 
-from dpsql.compiler.sql.position import position
+from dpsql.compiler.sql.parse import position
 from dpsql.compiler.sql.postgres_syntax import print_sql
 
 _REPLACED = "replaced"

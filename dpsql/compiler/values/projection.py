@@ -1,32 +1,183 @@
-"""projection: the values that expressions have together, computed from the rows of their sources.
+"""projection: the values that expressions have together, computed from the rows of their sources, and how many.
 
 Sources are crossed, public tables that an equation joins to them included; the query's conditions on them apply; what
 the expressions make of each row is listed once.
+
+Rule: a number of values follows from what the rows that are listed are made of and filtered by, never from what tables
+hold; bounds of contributions rely on it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime, timedelta
 from math import prod
 
 from dpsql.compiler.ir.nodes import (
     Call,
+    Cast,
     Column,
     Distinct,
     Expr,
     Field,
     Filter,
+    InList,
     Join,
     Literal,
     Project,
     Relation,
     Values,
 )
-from dpsql.compiler.ir.walk import conjuncts, fields_in
-from dpsql.compiler.values.cardinality import combinations, least, product
-from dpsql.compiler.values.equalities import bare, equation
-from dpsql.compiler.values.field_sources import Domain, Known
-from dpsql.compiler.values.sources import MAX_SOURCE, TYPICAL_TABLE, Source, is_null
+from dpsql.compiler.ir.walk import conjuncts, fields_in, operands
+from dpsql.compiler.values.dependencies import bare, compared, constants, equation
+from dpsql.compiler.values.lineage import Domain, Known, Moments
+from dpsql.compiler.values.sources import MAX_SOURCE, TYPICAL_TABLE, Source, is_null, series_length, truncated
 from dpsql.sqltypes import SqlType
+
+UNITS = ("hour", "day", "month", "quarter", "year")
+"""Finest first: the instants of each unit tell those of the units after it."""
+_NEEDED = {
+    **{f"extract_{unit}": unit for unit in ("year", "quarter", "month", "hour")},
+    **{f"extract_{part}": "day" for part in ("isoyear", "week", "day", "doy", "dow", "isodow")},
+    **{f"date_trunc_{unit}": unit for unit in UNITS},
+    "date_trunc_week": "day",
+}
+"""By function of a moment, the coarsest unit whose instants tell its value."""
+_DAY, _INSTANT = timedelta(days=1), timedelta(microseconds=1)
+
+
+def unit_of(expression: Expr) -> tuple[Field, str] | None:
+    """A date or timestamp, and the coarsest unit whose instants tell an expression that is a function of it."""
+    if isinstance(expression, Column) and expression.type is SqlType.DATE:
+        return expression.field, "day"
+    inner: Expr | None = None
+    needed = "day"
+    if isinstance(expression, Cast) and expression.type is SqlType.DATE:
+        inner = expression.argument
+    elif isinstance(expression, Call) and expression.function in _NEEDED:
+        inner, needed = expression.arguments[0], _NEEDED[expression.function]
+    return (inner.field, needed) if isinstance(inner, Column) else None
+
+
+def finest_units(expressions: Iterable[Expr]) -> dict[Field, str]:
+    """The unit whose instants tell all that expressions make of a field, for fields of which there is one."""
+    found: dict[Field, str | None] = {}
+    for expression in expressions:
+        for each, unit in _uses(expression):
+            before = found.get(each, unit)
+            found[each] = min(before, unit, key=UNITS.index) if before is not None and unit is not None else None
+    return {each: unit for each, unit in found.items() if unit is not None}
+
+
+def _uses(expression: Expr) -> Iterator[tuple[Field, str | None]]:
+    use = unit_of(expression)
+    if use is not None:
+        yield use
+    elif isinstance(expression, Column):
+        yield expression.field, None
+    else:
+        for part in operands(expression):
+            yield from _uses(part)
+
+
+def narrow_moments(moments: dict[Field, Moments], condition: Expr) -> None:
+    """Narrow the limits of a date or timestamp that a condition compares with constants."""
+    function, moment, values = compared(condition) or ("", None, ())
+    ends = [instant(value) if isinstance(value, date) else None for value in values]
+    if moment is None or moment.type not in (SqlType.DATE, SqlType.TIMESTAMP):
+        return
+    low, high = moments.get(moment, (None, None))
+    step = _DAY if moment.type is SqlType.DATE else _INSTANT
+    first = _shifted(ends[0], step) if function == "gt" else ends[0] if function not in ("lt", "le") else None
+    last = _shifted(ends[-1], -_INSTANT) if function == "lt" else ends[-1] if function not in ("gt", "ge") else None
+    lows = [instant(end) for end in (low, first) if end is not None]
+    highs = [instant(end) for end in (high, last) if end is not None]
+    moments[moment] = (max(lows, default=None), min(highs, default=None))
+
+
+def instant(moment: date) -> datetime:
+    """A date's first instant, or a timestamp itself."""
+    return moment if isinstance(moment, datetime) else datetime(moment.year, moment.month, moment.day)
+
+
+def _shifted(moment: datetime | None, by: timedelta) -> datetime | None:
+    """The moment so much later, or None beyond the calendar."""
+    try:
+        return moment + by if moment is not None else None
+    except OverflowError:
+        return None
+
+
+def product(sizes: Iterable[int | None]) -> int | None:
+    """The product of numbers, or None where one is not known."""
+    found = list(sizes)
+    known = [size for size in found if size is not None]
+    return prod(known) if len(known) == len(found) else None
+
+
+def least(*sizes: int | None) -> int | None:
+    """The least of the numbers that are known, or None."""
+    return min((size for size in sizes if size is not None), default=None)
+
+
+def combinations(sources: Iterable[Source], keys: Sequence[Expr], applied: Sequence[Expr]) -> int | None:
+    """How many combinations of values keys can have.
+
+    Args:
+        sources: Where the keys' fields are.
+        keys: Expressions over their fields.
+        applied: Conditions that the rows of the sources are filtered by.
+    """
+    sizes = []
+    for source in sources:
+        used = [each for each in source.fields if any(each in fields_in(key) for key in keys)]
+        sizes.append(least(source.most, product(_values(each, source, keys, applied) for each in used)))
+    of_types = product(3 if key.type is SqlType.BOOLEAN else None for key in keys)
+    return least(product(sizes), of_types)
+
+
+def _values(each: Field, source: Source, keys: Sequence[Expr], applied: Sequence[Expr]) -> int | None:
+    """How many values one field has, or the keys can tell apart."""
+    own = [condition for condition in applied if fields_in(condition) == {each}]
+    lists = [found[1] for found in map(constants, own) if found is not None and bare(found[0])[0] == Column(each)]
+    nulls = not any(_rejects_null(condition, each) for condition in own)
+    between = _numbers(each, source, own) if each.type.is_integer else _days(each, source, own, keys)
+    return least(source.most, *map(len, lists), between + nulls if between is not None else None)
+
+
+def _numbers(each: Field, source: Source, own: Sequence[Expr]) -> int | None:
+    """The whole numbers between limits."""
+    low, high = source.limits or (None, None)
+    lows = [low] if isinstance(low, int) else []
+    highs = [high] if isinstance(high, int) else []
+    for condition in own:
+        function, _, values = compared(condition) or ("", each, ())
+        numbers = [value for value in values if isinstance(value, int)]
+        if len(numbers) == len(values) and numbers:
+            lows += [] if function in ("lt", "le") else [numbers[0] + (function == "gt")]
+            highs += [] if function in ("gt", "ge") else [numbers[-1] - (function == "lt")]
+    return max(0, min(highs) - max(lows) + 1) if lows and highs else None
+
+
+def _days(each: Field, source: Source, own: Sequence[Expr], keys: Sequence[Expr]) -> int | None:
+    """The instants of the finest unit that the keys tell apart."""
+    unit = finest_units(keys).get(each)
+    low, high = source.limits or (None, None)
+    moments: dict[Field, Moments] = {}
+    if isinstance(low, date) and isinstance(high, date):
+        moments[each] = low, high
+    for condition in own:
+        narrow_moments(moments, condition)
+    first, last = moments.get(each, (None, None))
+    if first is None or last is None or unit is None:
+        return None
+    return series_length(truncated(first, unit), truncated(last, unit), unit.upper())
+
+
+def _rejects_null(condition: Expr, each: Field) -> bool:
+    """True where a condition on a field is surely not true of NULL."""
+    if isinstance(condition, InList):
+        return bare(condition.argument)[0] == Column(each)
+    return compared(condition) is not None
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from dpsql.compiler.ir.nodes import (
     Value,
     Values,
 )
-from dpsql.compiler.scope.catalog import Catalog
 from dpsql.compiler.scope.lowering import Fields
+from dpsql.compiler.scope.tables import Catalog
 from dpsql.policy import PolicyColumn, Table
 from dpsql.sqltypes import SqlType
 

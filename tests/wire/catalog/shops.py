@@ -9,7 +9,7 @@ from dpsql.catalog.catalog import PolicyCatalogProvider, RoleCatalog
 from dpsql.catalog.objects import PolicyObjects, Shown
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.gateway.catalog_provider import CatalogContext
-from dpsql.gateway.results import Description, Result
+from dpsql.gateway.query_run import Description, Result
 from dpsql.gateway.settings import Settings
 from dpsql.policy import Policy, load_policy
 from dpsql.sqltypes import SqlType

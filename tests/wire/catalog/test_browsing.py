@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from dpsql.catalog.routing import catalog_query
+from dpsql.catalog.catalog import catalog_query
 from tests.wire.catalog.shops import Visitors
 from tests.wire.catalog.test_differential import ours, postgres, theirs
 

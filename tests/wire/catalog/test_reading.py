@@ -4,8 +4,8 @@ import pytest
 
 import dpsql.compiler.sql.parse as parse_module
 from dpsql.catalog import reading
+from dpsql.catalog.catalog import catalog_query
 from dpsql.catalog.reading import read_query
-from dpsql.catalog.routing import catalog_query
 from dpsql.errors import Error, InvalidSyntax, QueryTooComplex, UndefinedFunction
 from tests.wire.catalog.shops import Visitors
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dpsql.catalog.routing import catalog_query
+from dpsql.catalog.catalog import catalog_query
 from dpsql.errors import Error, InvalidSyntax
 from dpsql.wire.oidtypes import of_declared
 from dpsql.wire.pgtypes import BINARY, TEXT
