@@ -78,4 +78,4 @@ def test_dialects_alone_say_how_their_engines_quote() -> None:
         if name.name.startswith("standard_")
     }
     dialects = {f"compiler/dialects/{name}.py" for name in ("duckdb", "postgres")}
-    assert found == dialects | {"compiler/plan/prepared_form.py"}  # which tells columns' names in EXPLAIN
+    assert found == dialects | {"compiler/plan/profiled_bounds.py"}  # which tells columns' names in EXPLAIN
