@@ -13,6 +13,7 @@ Error:
    │                              DuplicateStatement 42P05 · DuplicateCursor 42P03
    ├─ NotSupportedError           UnsupportedQuery 0A000
    ├─ DataError                   InvalidParameter 22023 · InvalidText 22P02 · NumberOutOfRange 22003
+   │                              DivisionByZero 22012
    ├─ OperationalError            BudgetExhausted 53400 · InvalidPolicy F0000 · LedgerUnavailable 58030
    │                              BackendFailure 58000 · DatabaseUnavailable 57P03
    │                              QueryCanceled 57014 · AuthenticationFailed 28P01 · ProtocolViolation 08P01
@@ -195,6 +196,10 @@ class InvalidText(DataError, code="22P02"):
 
 class NumberOutOfRange(DataError, code="22003"):
     """A number does not fit its type."""
+
+
+class DivisionByZero(DataError, code="22012"):
+    """Constants are divided by zero; a value of a table that is divided by zero gives NULL."""
 
 
 class BudgetExhausted(OperationalError, code="53400"):

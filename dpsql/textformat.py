@@ -197,6 +197,25 @@ _MOMENT: Final = re.compile(
     rf"(?:([0-9]{{4}})-([0-9]{{1,2}})-([0-9]{{1,2}})|([0-9]{{4}})([0-9]{{2}})([0-9]{{2}}))(?:[ T]{_CLOCK})?{_OFFSET}",
     re.I | re.A,
 )
+_MONTH_NAMES: Final = (
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
+)
+_MONTH_NUMBERS: Final = {name: number for number, full in enumerate(_MONTH_NAMES, 1) for name in (full, full[:3])} | {
+    "sept": 9
+}
+_DAY, _YEAR = "(?P<day>[0-9]{1,2})", "(?P<year>[0-9]{4})"
+_MONTH: Final = f"(?P<month>{'|'.join(_MONTH_NUMBERS)})"
+_SPELLED: Final = tuple(
+    re.compile(rf"{day}(?P<rest>(?:[ T]{_CLOCK})?{_OFFSET})", re.I | re.A)
+    for day in (
+        rf"{_DAY}[ -]{_MONTH}(?:, ?|[ -]){_YEAR}",
+        rf"{_MONTH}[ -]{_DAY}(?:, ?|[ -]){_YEAR}",
+        rf"{_YEAR}[ -]{_MONTH}[ -]{_DAY}",
+        rf"(?P<month>[0-9]{{1,2}})/{_DAY}/{_YEAR}",
+    )
+)
+"""Days with the name of their month, or with the month first, as PostgreSQL reads them where DateStyle is MDY."""
 _ZONED: Final = re.compile(r"(.*\S) +((?:[a-z_]+/)+[a-z_+0-9-]+|UTC|GMT)", re.I | re.A)
 _TIME: Final = re.compile(_CLOCK + _OFFSET, re.I | re.A)
 _INFINITE: Final = frozenset({"infinity", "+infinity", "-infinity"})
@@ -365,11 +384,20 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
 
 def _moment(text: str) -> datetime:
     """A day, with a time and an offset or a zone perhaps."""
-    match = _MOMENT.fullmatch(text)
+    match = _MOMENT.fullmatch(_in_numbers(text))
     if match is None:
         return _zoned(text)
     year, month, day = (int(part) for part in match.groups()[:6] if part is not None)
     return datetime(year, month, day, tzinfo=_offset(match.groups()[10:])) + _since_midnight(match.groups()[6:10])
+
+
+def _in_numbers(text: str) -> str:
+    """A moment whose month has its name, or comes first, as 2024-01-05; any other text unchanged."""
+    match = next(filter(None, (form.fullmatch(text) for form in _SPELLED)), None)
+    if match is None:
+        return text
+    month = _MONTH_NUMBERS.get(match["month"].lower(), match["month"])
+    return f"{match['year']}-{month}-{match['day']}{match['rest']}"
 
 
 def _zoned(text: str) -> datetime:

@@ -484,6 +484,11 @@ class Session:
                 detail="They come from the bounds and domains of the policy only.",
                 hint="Aggregate the rows for answers about the data.",
             )
+        if answer.query.withheld:
+            yield Notice(
+                "these are the columns; rows of protected tables are not shown",
+                hint="Aggregate the rows: SELECT COUNT(*) FROM the same table.",
+            )
         if pursuit is not None and pursuit.failure is not None:
             # Nothing switches this off: the answer is less exact than was asked.
             yield _warning(target_text(pursuit), "01000", pursuit.failure)

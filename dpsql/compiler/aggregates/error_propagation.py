@@ -266,7 +266,7 @@ def with_margins(lowered: Lowered, fields: Fields, *, every: bool = True) -> Low
     kept = tuple(dict.fromkeys(field for _, field in columns))
     projected = Project(relation, kept, tuple(map(Column, kept)))
     status = replace(lowered.status, relation=projected)
-    return Lowered(status, tuple(columns), limited=tuple(limited), invented=lowered.invented)
+    return replace(lowered, status=status, columns=tuple(columns), limited=tuple(limited))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from decimal import Decimal
 from math import pi
+from typing import TypeGuard
 
 from sqlglot import exp
 
@@ -12,7 +13,7 @@ from dpsql.compiler.ir.nodes import COMPUTED_SCALE, Call, Cast, Expr, Literal
 from dpsql.compiler.scope.lowering import Lowering, Method
 from dpsql.compiler.sql.constant_folding import computed_interval
 from dpsql.compiler.sql.literals import number
-from dpsql.errors import DatatypeMismatch, InvalidParameter, UnsupportedQuery
+from dpsql.errors import DatatypeMismatch, DivisionByZero, InvalidParameter, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
 MAX_BUCKETS = 100_000
@@ -52,6 +53,8 @@ def _of_numbers(lowering: Lowering, node: exp.Expr, name: str, symbol: str, left
     folded = _folded(name, left, right)
     if folded is not None:
         return folded
+    if name in ("divide", "modulo") and _is_number(left) and _is_number(right) and not right.value:
+        raise DivisionByZero("division by zero", position=lowering.at(node))
     is_exact = SqlType.NUMERIC in (left.type, right.type) and not {left.type, right.type} & _FLOATS
     is_exact &= not (isinstance(left, Literal) and isinstance(right, Literal))  # too long to be folded
     left, right = lowering.coercion.unify((left, right), lowering.at(node))
@@ -62,6 +65,16 @@ def _of_numbers(lowering: Lowering, node: exp.Expr, name: str, symbol: str, left
     floats = tuple(lowering.coercion.to(side, SqlType.DOUBLE) for side in (left, right))
     found = Call(name, floats, SqlType.DOUBLE)
     return Cast(found, SqlType.NUMERIC, COMPUTED_SCALE) if is_exact else found
+
+
+def _is_number(expression: Expr) -> TypeGuard[Literal]:
+    """True of a number that is written in the query."""
+    return (
+        isinstance(expression, Literal)
+        and expression.parameter is None
+        and isinstance(expression.value, int | float | Decimal)
+        and not isinstance(expression.value, bool)
+    )
 
 
 _EXACT: dict[str, Callable[[Decimal, Decimal], Decimal]] = {

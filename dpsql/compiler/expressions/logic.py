@@ -1,5 +1,6 @@
 """logic: conditions, comparisons, CASE and the choice among values."""
 
+from collections.abc import Sequence
 from decimal import Decimal
 
 from sqlglot import exp
@@ -7,7 +8,7 @@ from sqlglot import exp
 from dpsql.compiler.expressions.calls import Arguments, Called
 from dpsql.compiler.ir.nodes import Call, Case, Cast, Expr, InList, Literal
 from dpsql.compiler.scope.lowering import Lowering, Method
-from dpsql.errors import QueryTooComplex, UnsupportedQuery
+from dpsql.errors import DatatypeMismatch, InvalidSyntax, QueryTooComplex, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
 MAX_TERMS = 1_000
@@ -79,10 +80,95 @@ def _need_comparable(lowering: Lowering, sql_type: SqlType, node: exp.Expr) -> N
 
 
 def comparison(lowering: Lowering, node: exp.Binary) -> Expr:
-    """Lower a comparison of two values."""
+    """Lower a comparison of two values, or of two rows of values."""
+    if isinstance(node.this, exp.Tuple) or isinstance(node.expression, exp.Tuple):
+        return _compared_rows(lowering, node, type(node), node.this, node.expression)
     sides = _compared(lowering, node.this, node.expression)
     _need_comparable(lowering, sides[0].type, node)
     return Call(COMPARISONS[type(node)], sides, SqlType.BOOLEAN)
+
+
+def _compared_rows(lowering: Lowering, at: exp.Expr, operator: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> Expr:
+    """`(a, b) = (c, d)`: equal are rows that agree in each column; the first that differs puts them in order."""
+    if not (isinstance(left, exp.Tuple) and isinstance(right, exp.Tuple)):
+        raise DatatypeMismatch("a row can only be compared with a row", position=lowering.at(at))
+    if len(left.expressions) != len(right.expressions):
+        raise InvalidSyntax("unequal number of entries in row expressions", position=lowering.at(at))
+    if operator not in _ROW_COMPARISONS:
+        raise UnsupportedQuery("rows are compared by =, <>, <, <=, > and >=", position=lowering.at(at))
+    pairs = [_compared(lowering, one, other) for one, other in zip(left.expressions, right.expressions, strict=True)]
+    for one, _ in pairs:
+        _need_comparable(lowering, one.type, at)
+    if operator in (exp.EQ, exp.NEQ):
+        terms = tuple(Call(COMPARISONS[operator], pair, SqlType.BOOLEAN) for pair in pairs)
+        return _joined("and" if operator is exp.EQ else "or", terms)
+    *earlier, last = pairs
+    found: Expr = Call(COMPARISONS[operator], last, SqlType.BOOLEAN)
+    for pair in reversed(earlier):
+        tied = _joined("and", (Call("eq", pair, SqlType.BOOLEAN), found))
+        found = _joined("or", (Call(COMPARISONS[_STRICT[operator]], pair, SqlType.BOOLEAN), tied))
+    return found
+
+
+_STRICT: dict[type[exp.Expr], type[exp.Expr]] = {exp.LT: exp.LT, exp.LTE: exp.LT, exp.GT: exp.GT, exp.GTE: exp.GT}
+_ROW_COMPARISONS = frozenset({exp.EQ, exp.NEQ, *_STRICT})
+
+
+def _joined(name: str, terms: tuple[Expr, ...]) -> Expr:
+    return Call(name, terms, SqlType.BOOLEAN) if len(terms) > 1 else terms[0]
+
+
+def _overlaps(lowering: Lowering, node: exp.Overlaps) -> Expr:
+    """`(start, end) OVERLAPS (start, end)`: periods with their start and without their end, as in PostgreSQL.
+
+    A period whose ends are the same is that moment. Instead of an end there may be a length.
+    """
+    one, other = (_period(lowering, side) for side in (node.this, node.expression))
+    values = lowering.coercion.unify_compared([*one, *other], [lowering.at(node)] * 4)
+    (first, first_end), (second, second_end) = _in_order(values[:2]), _in_order(values[2:])
+
+    def less(left: Expr, right: Expr) -> Expr:
+        return Call("lt", (left, right), SqlType.BOOLEAN)
+
+    def reaches(end: Expr, start: Expr, own: tuple[Expr, Expr]) -> Expr:
+        # The second part is false, or NULL where the own end is.
+        return _joined("or", (less(start, end), less(own[1], own[0])))
+
+    both = tuple(Call("ge", pair, SqlType.BOOLEAN) for pair in ((first_end, first), (second_end, second)))
+    cases = (
+        (less(second, first), reaches(second_end, first, (first, first_end))),
+        (less(first, second), reaches(first_end, second, (second, second_end))),
+        (Call("eq", (first, second), SqlType.BOOLEAN), _joined("and", both)),
+    )
+    return Case(cases, Literal(None, SqlType.BOOLEAN), SqlType.BOOLEAN)
+
+
+def _period(lowering: Lowering, node: exp.Expr) -> list[Expr]:
+    parts = node.expressions if isinstance(node, exp.Tuple) else []
+    if len(parts) != 2:
+        raise InvalidSyntax(
+            "OVERLAPS needs two periods",
+            hint="Write (start, end) OVERLAPS (DATE '2024-01-01', DATE '2024-02-01').",
+            position=lowering.at(node),
+        )
+    start, end = (lowering.lower(part) for part in parts)
+    if end.type is SqlType.INTERVAL:
+        end = lowering.lower(exp.Add(this=parts[0].copy(), expression=parts[1].copy()))
+    for value in (start, end):
+        if value.type is not SqlType.UNKNOWN and not (value.type.is_moment or value.type is SqlType.TIME):
+            raise DatatypeMismatch(
+                "OVERLAPS compares periods of dates, times or timestamps", position=lowering.at(node)
+            )
+    return [start, end]
+
+
+def _in_order(period: Sequence[Expr]) -> tuple[Expr, Expr]:
+    """A period's first moment, which is the only one known where the other is NULL, and its last."""
+    start, end = period
+    is_turned = Call("lt", (end, start), SqlType.BOOLEAN)
+    is_known = Call("le", (start, end), SqlType.BOOLEAN)
+    last = Case(((is_turned, start), (is_known, end)), Literal(None, start.type), start.type)
+    return Call("least", (start, end), start.type), last
 
 
 def _not_distinct(lowering: Lowering, node: exp.Binary) -> Expr:
@@ -107,6 +193,11 @@ def in_list(lowering: Lowering, node: exp.In) -> Expr:
     lowering.only(node, "this", "expressions")
     if not node.expressions:
         raise UnsupportedQuery("an IN list must not be empty", position=lowering.at(node))
+    if isinstance(node.this, exp.Tuple):
+        rows = tuple(_compared_rows(lowering, node, exp.EQ, node.this, row) for row in node.expressions)
+        if len(rows) > MAX_TERMS:
+            raise QueryTooComplex(f"an IN list may have at most {MAX_TERMS:,} rows", position=lowering.at(node))
+        return _joined("or", rows)
     argument, *items = _compared(lowering, node.this, *node.expressions)
     lowering.need_comparable(argument.type, node)
     constants = [_constant(item) for item in items]
@@ -200,6 +291,7 @@ METHODS: dict[type[exp.Expr], Method] = {
     **dict.fromkeys(COMPARISONS, comparison),
     exp.NullSafeEQ: _not_distinct,
     exp.Between: _between,
+    exp.Overlaps: _overlaps,
     exp.In: in_list,
     exp.Is: _is,
     exp.Case: _case,

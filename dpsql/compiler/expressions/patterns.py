@@ -15,6 +15,7 @@ from sqlglot import exp
 from dpsql.compiler.expressions.calls import Arguments, Called, arguments
 from dpsql.compiler.ir.nodes import Call, Cast, Expr, Literal
 from dpsql.compiler.scope.lowering import Lowering, Method
+from dpsql.compiler.sql.constant_folding import computed_text
 from dpsql.errors import InvalidParameter, QueryTooComplex, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
@@ -323,6 +324,7 @@ class _Matched:
 def _matched(lowering: Lowering, node: exp.Expr, escape: str) -> _Matched:
     lowering.only(node, "this", "expression", "negate")
     subject, pattern = lowering.text(node.this), lowering.text(node.expression)
+    pattern = computed_text(pattern)
     if not isinstance(pattern, Literal):
         raise UnsupportedQuery("a pattern must be a constant", position=lowering.at(node))
     text = None if pattern.value is None else str(pattern.value)

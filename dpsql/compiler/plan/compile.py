@@ -170,7 +170,8 @@ def plan(sql: str, lowered: Lowered, catalog: Catalog, fields: Fields, settings:
     listed = {cut for cut, release in formed.items() if drafts.leaves[release][1].lists_all}
     adds_up = any(isinstance(node, Aggregate) and listed.intersection(nodes(node)) for node in nodes(lowered.relation))
     query = CompiledQuery(sql, columns, releases, *reads, post_sql, price, wide, lowered.limited, lowered.invented)
-    return replace(query, adds_up_listed=adds_up, passes_on=bool(public) and lowered.relation in leaves)
+    passes_on = bool(public) and lowered.relation in leaves
+    return replace(query, withheld=lowered.withheld, adds_up_listed=adds_up, passes_on=passes_on)
 
 
 def _post_sql(lowered: Lowered, renderer: Renderer) -> str:

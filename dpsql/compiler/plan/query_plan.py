@@ -278,6 +278,7 @@ class CompiledQuery:
         wide_totals: The totals that tell how much bounding drops, in the order of their cells.
         limited: Places of the columns that are followed by the two limits of their 95 % interval.
         invented: Whether the rows are made up of the policy's bounds and domains.
+        withheld: Whether rows of protected tables were asked for, of which the columns are shown.
         adds_up_listed: Whether post-processing aggregates rows of public groups, of which some may have no unit.
         passes_on: Whether the rows are those of its one public read, each made into its types by itself.
     """
@@ -292,6 +293,7 @@ class CompiledQuery:
     wide_totals: tuple[WideTotal, ...] = ()
     limited: tuple[int, ...] = ()
     invented: bool = False
+    withheld: bool = False
     adds_up_listed: bool = False
     passes_on: bool = False
 

@@ -13,7 +13,7 @@ from dpsql.compiler.relations.clauses import Clauses
 from dpsql.compiler.relations.empty_results import refuse_undetermined
 from dpsql.compiler.relations.joins import Equalities, Joiner, refuse_unlisted
 from dpsql.compiler.scope.lowering import Lowered, refuse_other_arguments
-from dpsql.compiler.scope.resolve import FromItem, Scope, identifier
+from dpsql.compiler.scope.resolve import FromItem, Scope, identifier, one_unit
 from dpsql.compiler.sql.rewriting import changed
 from dpsql.errors import DatatypeMismatch, Error, InvalidSyntax, UndefinedColumn, UnsupportedQuery
 from dpsql.sqltypes import SqlType
@@ -87,8 +87,14 @@ class From:
     def _source(self, node: exp.Expr, scope: Scope | None) -> tuple[FromItem, Status]:
         """Lower one entry under the name it is given."""
         if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table):
+            if node.args.get("alias") is not None:
+                # (a JOIN b USING (k)) AS q is (SELECT * FROM a JOIN b USING (k)) AS q.
+                table, joins = node.this.copy(), node.this.args.get("joins")
+                table.set("joins", None)
+                query = exp.Select(expressions=[exp.Star()], from_=exp.From(this=table), joins=joins)
+                return self._source(exp.Subquery(this=query, alias=node.args["alias"]), scope)
             raise UnsupportedQuery(
-                "a join in parentheses must be the first item of FROM, without an alias",
+                "a join in parentheses must be the first item of FROM, or have an alias",
                 hint="Write the joins without parentheses, or use a subquery.",
                 position=self.clauses.at(node),
             )
@@ -209,7 +215,8 @@ class From:
         self, kind: str, left: Joined, right: tuple[FromItem, Status], names: list[str], at: int | None
     ) -> Joined:
         source, status = right
-        pairs = [(self._field(left.sources, name, at), self._field((source,), name, at)) for name in names]
+        sides = ((left.sources, left.status), ((source,), status))
+        pairs = [(self._field(*sides[0], name, at), self._field(*sides[1], name, at)) for name in names]
         terms = tuple(self._equal(pair, at) for pair in pairs)
         condition = Call("and", terms, SqlType.BOOLEAN) if len(terms) > 1 else terms[0]
         scope = self.clauses.scope((*left.sources, source), self.outer)
@@ -225,8 +232,9 @@ class From:
         covered = tuple(replace(each, merged=each.merged | frozenset(names)) for each in (*left.sources, source))
         return Joined((merged, *covered), joined, left.with_holding(kind, condition))
 
-    def _field(self, sources: tuple[FromItem, ...], name: str, at: int | None) -> Field:
+    def _field(self, sources: tuple[FromItem, ...], status: Status, name: str, at: int | None) -> Field:
         found = [field for source in sources for field in source.named(name, qualified=False)]
+        found = one_unit(found, status)
         if len(found) != 1:
             what = "is ambiguous" if found else "does not exist on both sides"
             raise UndefinedColumn(f'column "{name}" of USING {what}', hint="Use JOIN with ON.", position=at)

@@ -386,7 +386,7 @@ def refuse_unlisted(expression: Expr, scope: Scope, at: int | None, links: froze
     hidden = scope.hidden
     if hidden and _looks_at(expression, hidden, links | hidden):
         raise UndefinedColumn(
-            "this key may only be used in joins, GROUP BY, COUNT(DISTINCT …) and IS NULL",
+            "this key may only be used in joins, GROUP BY, COUNT and IS NULL",
             hint="It is a key to the privacy unit, and the policy does not list it as a column.",
             position=at,
         )

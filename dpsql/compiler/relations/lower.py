@@ -28,7 +28,7 @@ from dpsql.compiler.ir.nodes import (
     UnitScan,
     Values,
 )
-from dpsql.compiler.ir.walk import inputs
+from dpsql.compiler.ir.walk import inputs, nodes
 from dpsql.compiler.relations.clauses import Clauses, select_list
 from dpsql.compiler.relations.empty_results import has_no_rows, no_rows_of, without_rows
 from dpsql.compiler.relations.filtering import Filtering
@@ -66,7 +66,13 @@ def lower(
     lowerer = QueryLowerer(Clauses(catalog, Coercion(parameters), constants, Fields(), offset, sql, _no_subquery))
     if catalog.policy.dataset.preview == "synthetic" and (shown := _preview(lowerer, tree)) is not None:
         return shown, lowerer.clauses.fields
-    lowered = replace(lowerer, relations=0).query(tree, {})
+    try:
+        lowered = replace(lowerer, relations=0).query(tree, {})
+    except UnsupportedQuery:
+        columns = _columns_alone(replace(lowerer, relations=0), tree)
+        if columns is None:
+            raise
+        return columns, lowerer.clauses.fields
     if isinstance(lowered.status, Protected):
         if not has_no_rows(lowered.relation):
             raise _rows_refused(lowerer.clauses, lowered, tree)
@@ -86,6 +92,22 @@ def _preview(lowerer: "QueryLowerer", tree: exp.Expr) -> Lowered | None:
     protected = isinstance(lowered.status, Protected) and not has_no_rows(lowered.relation)
     made = invented(lowered) if protected else None
     return None if made is None else lowerer.ordered(made, tree)
+
+
+def _columns_alone(lowerer: "QueryLowerer", tree: exp.Expr) -> Lowered | None:
+    """The columns of `SELECT columns FROM table LIMIT n`, by which clients look at tables; None of other queries."""
+    rows = unlimited(tree) if tree.args.get("limit") is not None and tree.args.get("order") is None else None
+    if rows is None:
+        return None
+    try:
+        lowered = lowerer.query(rows, {})
+    except Error:
+        return None  # said of the query as it is
+    found = list(nodes(lowered.relation))
+    named = all(isinstance(e, Column) for node in found if isinstance(node, Project) for e in node.expressions)
+    if not (isinstance(lowered.status, Protected) and named and all(isinstance(n, UnitScan | Project) for n in found)):
+        return None
+    return replace(without_rows(lowered), withheld=True)
 
 
 def _rows_refused(clauses: Clauses, lowered: Lowered, node: exp.Expr) -> PolicyViolation:

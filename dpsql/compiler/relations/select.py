@@ -33,11 +33,12 @@ from dpsql.compiler.ir.nodes import (
 from dpsql.compiler.ir.walk import fields_in, free_fields, rewrite_expression, windows_in
 from dpsql.compiler.relations.clauses import Clauses, GroupBy, Grouping, Item
 from dpsql.compiler.relations.group_releases import Ordered, released_groups
-from dpsql.compiler.relations.joins import refuse_unlisted, shows_absence
+from dpsql.compiler.relations.joins import plain_column, refuse_unlisted, shows_absence
 from dpsql.compiler.relations.unit_rows import UnitRows, group_of_one
 from dpsql.compiler.scope.lowering import Aggregates, Lowered, Lowering, refuse_other_arguments
 from dpsql.compiler.scope.resolve import Scope, identifier
 from dpsql.compiler.sql.rewriting import counted, replaced, rounded_keys, with_group_key
+from dpsql.compiler.values.dependencies import Dependencies
 from dpsql.compiler.values.grids import can_be_key
 from dpsql.errors import (
     AmbiguousColumn,
@@ -164,6 +165,7 @@ class SelectOutput:
     def _aggregate(self, grouping: Grouping, aggregates: Aggregates, above: _Above) -> _Above:
         """Cut here: what stands above refers to groups only."""
         own = frozenset(self.status.relation.fields)
+        grouping = self._with_determined(grouping, above)
         marks = {call: self.clauses.fields.new(SqlType.INTEGER) for e in above.expressions() for call in _marks(e)}
         if not all(argument in grouping.keys for call in marks for argument in call.arguments):
             raise GroupingError(
@@ -193,6 +195,20 @@ class SelectOutput:
             tuple(replace(term, expression=regroup(term.expression, node)) for term in above.order),
             tuple(regroup(e, self.node) for e in above.on) if above.on is not None else None,
         )
+
+    def _with_determined(self, grouping: Grouping, above: _Above) -> Grouping:
+        """The grouping with the columns in use that its keys determine: as keys, they part no group."""
+        keys: dict[Expr, Expr] = {key: Literal(None, key.type) for key in grouping.keys}
+        used = frozenset(field for e in above.expressions() for field in fields_in(rewrite_expression(e, keys.get)))
+        used &= frozenset(self.status.relation.fields)
+        if not used or not all(grouping.sets):
+            return grouping
+        dependencies = Dependencies(self.clauses.catalog.schema)
+        for chosen in grouping.sets:
+            by = frozenset(key.field for key in chosen if isinstance(key, Column))
+            used &= dependencies.fixed(self.status.relation, by)
+        more = tuple(map(Column, sorted(used, key=lambda field: field.number)))
+        return Grouping((*grouping.keys, *more), tuple((*chosen, *more) for chosen in grouping.sets))
 
     def _groups(
         self, grouping: Grouping, calls: dict[AggregateCall, Field], marks: dict[Call, Field]
@@ -312,7 +328,8 @@ class SelectOutput:
         function, argument = FUNCTIONS[call.function], call.argument
         function.check(call, status, where)
         is_unit = argument is not None and call.function == "count" and status.is_unit_or_null(argument)
-        for part in call.operands[1:] if is_unit else call.operands:
+        is_key = call.function == "count" and not call.distinct and self._is_hidden(argument)
+        for part in call.operands[1:] if is_unit or is_key else call.operands:
             refuse_unlisted(part, self.scope, where)
         if status.absent is not None and not _counts_nobody(call, status.absent):
             raise shows_absence(where)
@@ -326,6 +343,9 @@ class SelectOutput:
             raise DatatypeMismatch(
                 f"values of type {call.argument.type.value} cannot be counted as distinct", position=where
             )
+
+    def _is_hidden(self, argument: Expr | None) -> bool:
+        return argument is not None and plain_column(argument) in self.scope.hidden
 
     # Rows that are not protected
 

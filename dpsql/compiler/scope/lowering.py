@@ -155,6 +155,7 @@ class Lowered:
         hidden: Keys that lead to the unit and that the policy does not list as columns.
         limited: Places of the columns that are followed by the two limits of their 95 % interval.
         invented: Whether the rows are made up of the policy's bounds and domains.
+        withheld: Whether rows of protected tables were asked for, of which the columns are shown.
         schemas: What the schema may be called of a table under its own name; empty for everything else.
     """
 
@@ -163,6 +164,7 @@ class Lowered:
     hidden: frozenset[Field] = frozenset()
     limited: tuple[int, ...] = ()
     invented: bool = False
+    withheld: bool = False
     schemas: frozenset[str] = frozenset()
 
     def source(self, alias: str) -> FromItem:

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from sqlglot import exp
 
-from dpsql.compiler.ir.nodes import Column, Field, Protected
+from dpsql.compiler.ir.nodes import Column, Field, Protected, Status
 from dpsql.compiler.sql.parse import position
 from dpsql.compiler.sql.postgres_syntax import print_sql
 from dpsql.compiler.sql.rewriting import replaced
@@ -110,6 +110,7 @@ class Scope:
         # A hidden key gives way to a column of that name.
         having = [source for source in having if any(column == name for column, _ in source.columns)] or having
         found = [field for source in having for field in source.named(name, qualified=qualified)]
+        found = one_unit(found, self.protected)
         if len(found) == 1:
             return Column(found[0])
         if found:
@@ -149,6 +150,12 @@ class Scope:
                 queries=replaced(node, *(f"{quoted(source.alias)}.{print_sql(node.this)}" for source in self.sources)),
             )
         return sources
+
+
+def one_unit(fields: list[Field], status: Status | None) -> list[Field]:
+    """The fields of a name; the first of them where each is the unit of the row, which has one."""
+    is_one = isinstance(status, Protected) and all(status.is_unit(Column(each)) for each in fields)
+    return fields[:1] if is_one else fields
 
 
 def identifier(node: exp.Expr) -> str:

@@ -34,6 +34,11 @@ _COMPUTED: dict[str, Callable[..., int]] = {
     "int_multiply": operator.mul,
     "int_negate": operator.neg,
 }
+_TEXTS: dict[str, Callable[[Sequence[str]], str]] = {
+    "concat_operator": "".join,
+    "upper": lambda texts: texts[0].upper(),
+    "lower": lambda texts: texts[0].lower(),
+}
 _INTERVALS: dict[str, Callable[..., Sequence[float]]] = {
     "interval_add": lambda one, other: list(map(operator.add, one, other)),
     "interval_subtract": lambda one, other: list(map(operator.sub, one, other)),
@@ -98,6 +103,19 @@ def computed(call: Call) -> Expr:
     found = _COMPUTED[call.function](*values)
     low, high = INTEGER_RANGES[call.type]
     return Literal(found, call.type) if low <= found <= high else call
+
+
+def computed_text(text: Expr) -> Expr:
+    """`||`, UPPER and LOWER of constants of ASCII letters, or of parameters, done at once; NULL where one is NULL."""
+    if isinstance(text, Cast) and text.type.is_text and text.scale is None:
+        return computed_text(text.argument) if text.argument.type.is_text else text
+    if not isinstance(text, Call) or text.function not in _TEXTS:
+        return text
+    values = [part.value for part in map(computed_text, text.arguments) if isinstance(part, Literal)]
+    texts = [value for value in values if isinstance(value, str) and value.isascii()]
+    if len(values) < len(text.arguments) or len(texts) + values.count(None) < len(values):
+        return text
+    return Literal(None if None in values else _TEXTS[text.function](texts), SqlType.TEXT)
 
 
 def computed_interval(call: Call) -> Expr:

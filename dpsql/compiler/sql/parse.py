@@ -30,7 +30,8 @@ def position(node: exp.Expr, offset: int = 0) -> int | None:
     starts = [
         part.meta["start"] - isinstance(part.parent, exp.Parameter) for part in node.walk() if "start" in part.meta
     ]
-    return offset + min(starts) + 1 if starts else None
+    # TABLE stands for words that the text does not have.
+    return max(offset + min(starts), 0) + 1 if starts else None
 
 
 MAX_BRACKETS: Final = 100
@@ -117,12 +118,14 @@ PARSER_SECONDS = 1.0
 """Processor time of a trial."""
 
 _COLUMNS = "This lists the tables and columns. Write: SELECT * FROM dpsql.columns"
+_WHOLE = "SELECT * FROM "
+"""What TABLE stands for."""
 _STATEMENTS = frozenset(
     {
         *("ALTER", "ANALYZE", "ATTACH", "CALL", "CHECKPOINT", "CLUSTER", "COMMENT", "COPY", "CREATE", "DELETE", "DESC"),
         *("DESCRIBE", "DETACH", "DO", "DROP", "EXPORT", "FORCE", "FROM", "GRANT", "IMPORT", "INSERT", "INSTALL"),
         *("LISTEN", "LOAD", "LOCK", "MERGE", "NOTIFY", "PIVOT", "PRAGMA", "REASSIGN", "REFRESH", "REINDEX", "REPLACE"),
-        *("REVOKE", "SECURITY", "SUMMARIZE", "TABLE", "TRUNCATE", "UNLISTEN", "UNPIVOT", "UPDATE", "USE", "VACUUM"),
+        *("REVOKE", "SECURITY", "SUMMARIZE", "TRUNCATE", "UNLISTEN", "UNPIVOT", "UPDATE", "USE", "VACUUM"),
     }
 )
 """What statements of PostgreSQL and DuckDB begin with that are not supported; other words begin none."""
@@ -283,6 +286,9 @@ def _statement(sql: str, tokens: list[Token]) -> Statement:
         return QueryStatement(text, start)
     if first == "EXPLAIN":
         return _explain(sql, tokens, text)
+    if first == "TABLE" and len(tokens) > 1:
+        rest = tokens[1].start
+        return QueryStatement(f"{_WHOLE}{sql[rest : tokens[-1].end + 1]}", rest - len(_WHOLE))
     other = command(sql, tokens)
     if other is not None:
         return other
