@@ -245,7 +245,7 @@ CASES = (
     "SELECT COUNT(*), SUM(cost), AVG(cost), COUNT(DISTINCT note), COUNT(DISTINCT pid), AVG(n), SUM(huge) FROM visits",
     "SELECT day, COUNT(*), SUM(n), AVG(n), COUNT(DISTINCT note) FROM visits GROUP BY day",
     "SELECT VAR_POP(n), STDDEV(cost), VARIANCE(huge) FROM visits",
-    "SELECT sex, AVG(n) FROM (SELECT sex, COUNT(*) n FROM people p JOIN visits USING (pid) GROUP BY p.pid) t GROUP BY 1",
+    "SELECT sex, AVG(n) FROM (SELECT sex, COUNT(*) n FROM people p JOIN visits USING (pid) GROUP BY p.pid) GROUP BY 1",
     "SELECT COUNT(*) FROM visits WHERE (n, flag) IN ((1, true), (2, false)) OR (n, cost) < (3, 5)",
     "SELECT flag, COUNT(*) FROM visits WHERE (day, day + 3) OVERLAPS (DATE '2020-01-01', DATE '2022-02-01') GROUP BY 1",
     "SELECT flag, STDDEV(ratio), VAR_SAMP(n) FILTER (WHERE n > 3), AVG(n) FROM visits GROUP BY flag",
