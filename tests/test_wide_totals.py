@@ -4,6 +4,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -21,10 +22,12 @@ from dpsql.compiler.plan.profiled_bounds import ProfiledBounds
 from dpsql.compiler.plan.query_plan import CompiledQuery, WideTotal
 from dpsql.compiler.plan.verify import verify
 from dpsql.errors import GuaranteeMismatch, InvalidPolicy
+from dpsql.gateway.engine import Engine
 from dpsql.gateway.explain import explanation_json
 from dpsql.gateway.notices import NoisyRows, bounding_notice, dropped_text
 from dpsql.gateway.release import Dropped, PostProcessor, ReleasedCells, release
 from dpsql.gateway.session import Session
+from dpsql.ledger import SqliteLedger
 from dpsql.notebook.answered import Answered
 from dpsql.policy import Policy, load_policy
 from dpsql.privacy.cost import Adjacency, Event, loss, row_sensitivity
@@ -542,6 +545,29 @@ def test_programs_are_told(many: Policy, tmp_path: Path) -> None:
         assert cursor.release is not None
         ((share, margin),) = cursor.release.dropped
         assert abs(share - 0.5) < 1e-9 and 0 < margin < 0.01
+
+
+@pytest.mark.parametrize("stored_bytes", [10**6, 1])
+def test_the_ledger_records_what_the_user_is_told_and_no_more(many: Policy, tmp_path: Path, stored_bytes: int) -> None:
+    with (
+        closing(SqliteLedger(tmp_path / "ledger.sqlite", max_stored_bytes=stored_bytes)) as ledger,
+        closing(Engine(many, ledger, open_backend(many))) as engine,
+    ):
+        ledger.add_account("ana", "analyst")
+        session, told = Session(engine, "ana"), []
+        for sql in (BY_KIND, "SELECT SUM(price) FROM orders", BY_KIND, "SELECT AVG(age) FROM buyers"):
+            (statement,) = session.parse(sql)
+            answer = session.execute(statement).answer
+            assert answer is not None and answer.charge is not None
+            if answer.rows.dropped and not answer.reused:
+                counted = "sum" if "SUM" in sql else "rows"
+                told.append(
+                    (answer.charge.id, [["max_rows = 2", counted, d.share, d.margin] for d in answer.rows.dropped])
+                )
+        records = [record["body"] for record in ledger.export() if "dropped" in record["body"]]
+        assert [(body.get("ends") or body["charges"][0], body["dropped"]) for body in records] == told
+        assert len(told) == (2 if stored_bytes > 1 else 3)
+        assert ledger.verify().ok
 
 
 @pytest.mark.usefixtures("no_noise")

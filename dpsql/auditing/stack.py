@@ -22,7 +22,7 @@ from dpsql.gateway.notices import answer_notice, bounding_notice
 from dpsql.gateway.query_run import Notice, Result
 from dpsql.gateway.release import ReleasedCells
 from dpsql.gateway.session import Session
-from dpsql.ledger import SqliteLedger
+from dpsql.ledger import BoundDrop, SqliteLedger
 from dpsql.policy import Policy
 from dpsql.privacy.accounting import Limit, Spent
 from dpsql.privacy.cost import Accountant
@@ -37,9 +37,11 @@ class _KeepingLedger(SqliteLedger):
         super().__init__(path)
         self._kept: list[ReleasedCells] = []
 
-    def store(self, release_id: int, payload: bytes, *, ends: int | None = None) -> None:
+    def store(
+        self, release_id: int, payload: bytes, *, ends: int | None = None, dropped: Sequence[BoundDrop] = ()
+    ) -> None:
         self._kept.append(ReleasedCells.from_bytes(payload))
-        super().store(release_id, payload, ends=ends)
+        super().store(release_id, payload, ends=ends, dropped=dropped)
 
     def taken(self) -> tuple[ReleasedCells, ...]:
         """What was stored since this was last asked."""

@@ -3,7 +3,8 @@
 Rule: what is here comes from the ledger, the policy, the engine's schema and the gateway's counters; never from a row.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
@@ -16,9 +17,11 @@ from dpsql.console.search import Found, Search, find, part, questions
 from dpsql.console.view import LedgerView
 from dpsql.errors import InvalidParameter, InvalidPolicy, PolicyViolation
 from dpsql.gateway.system_relations import default_query, queries_that_fit
-from dpsql.ledger import BudgetScope, BudgetStatus, Holder, OwnerRecord
+from dpsql.ledger import BoundDrop, BudgetScope, BudgetStatus, Holder, OwnerRecord
 from dpsql.ledger.owner_reads import EXACT_VALUES
+from dpsql.ledger.profiles import newest_profile
 from dpsql.policy import Policy
+from dpsql.policy.profile import Profile
 from dpsql.privacy.accounting import Limit
 
 DAYS = 30
@@ -83,6 +86,46 @@ class Spender:
     dearest: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class TableDrop:
+    """What a bound of the policy drops of a table, by the newest profile.
+
+    Attributes:
+        table: The table.
+        bound: The bound, by its key in the policy: "max_rows = 5".
+        grouping: The rows of a unit that it bounds: "in all", "in one icd".
+        share: Which part of the table's rows it drops.
+        margin: Half the width of the 95 % interval of the share.
+    """
+
+    table: str
+    bound: str
+    grouping: str
+    share: float
+    margin: float
+
+
+@dataclass(frozen=True, slots=True)
+class BoundDrops:
+    """What a bound dropped of the answers of the last DAYS.
+
+    Attributes:
+        bound: The bound, by its setting.
+        answers: How many answers told it.
+        clear: Of how many of them it dropped more than noise alone would tell.
+        most: The most that it dropped of one of them.
+        user: Who asked for that.
+        sql: The query of that.
+    """
+
+    bound: str
+    answers: int
+    clear: int
+    most: BoundDrop
+    user: str
+    sql: str
+
+
 @dataclass(frozen=True)
 class PageFacts:
     """What the page shows.
@@ -95,6 +138,8 @@ class PageFacts:
         holdings: The cap, the users and the groups.
         days: What was charged to the cap on each day.
         spenders: What each user's queries took in the last DAYS, of the cap most first.
+        profiled: What the policy's bounds drop of each table, by the newest profile; None without one.
+        bounds: What bounds dropped of the answers of the last DAYS, the bound that dropped most first.
         is_all: Whether these are all the days until now; of a large ledger, the first view is not of all.
         search: Which queries are shown.
         found: These.
@@ -110,6 +155,8 @@ class PageFacts:
     holdings: Sequence[Holding]
     days: Mapping[date, Day]
     spenders: Sequence[Spender]
+    profiled: Sequence[TableDrop] | None
+    bounds: Sequence[BoundDrops]
     is_all: bool
     search: Search
     found: Found
@@ -175,10 +222,12 @@ class Gatherer:
         with closing(self._open_ledger()) as ledger:
             cap = ledger.cap(policy)
             changes = [record for record in reversed(ledger.owner_history()) if record.dataset in (None, name)]
+            profile = newest_profile(ledger, policy)
             reading, at = self._journal.read(ledger), self._clock()
             holdings = tuple(
                 replace(each, pace=_pace(each.status, reading, at.date())) for each in _holdings(ledger, policy, cap)
             )
+        since = at.date() - timedelta(days=DAYS - 1)
         paid = [(charge, again) for charge, again in reading.paid if charge.dataset == name]
         return PageFacts(
             at=at,
@@ -187,7 +236,9 @@ class Gatherer:
             cap=cap,
             holdings=holdings,
             days=reading.by_day(cap.numbers),
-            spenders=_spenders(holdings, cap, reading, paid, at.date() - timedelta(days=DAYS - 1)),
+            spenders=_spenders(holdings, cap, reading, paid, since),
+            profiled=None if profile is None else tuple(_table_drops(profile, policy)),
+            bounds=_bound_drops(charge for charge, _ in paid if charge.at.date() >= since),
             is_all=reading.is_all,
             search=search,
             found=find(paid, search, _limits(holdings), cap.limit),
@@ -219,6 +270,33 @@ def _spenders(
         charges = max(mine.charges, all_users.charges)
         found.append(Spender(user, charges, share, part(cap.limit, all_users.spent), dearest.get(user)))
     return sorted(found, key=lambda each: (-each.cap, -each.own, each.user))
+
+
+def _table_drops(profile: Profile, policy: Policy) -> Iterator[TableDrop]:
+    for table in policy.tables:
+        known = profile.of(policy, table)
+        if known is None:
+            continue
+        for place, ranks in enumerate(known.ranks):
+            name, rows = ("max_rows_per_group", table.rows_per_group) if place else ("max_rows", table.rows_per_unit)
+            if place and rows == table.rows_per_unit:
+                continue  # max_rows drops as much
+            bound = known.bounds.index(rows)
+            told = ranks.share_dropped(bound), ranks.margin(bound)
+            yield TableDrop(table.name, f"{name} = {rows}", str(ranks.grouping), *told)
+
+
+def _bound_drops(charges: Iterable[Paid]) -> Sequence[BoundDrops]:
+    told: defaultdict[str, list[tuple[BoundDrop, Paid]]] = defaultdict(list)
+    for paid in charges:
+        for drop in paid.dropped:
+            told[drop.bound].append((drop, paid))
+    found = []
+    for bound, each in told.items():
+        most, asked = max(each, key=lambda pair: (pair[0].is_clear, pair[0].share))
+        clear = sum(drop.is_clear for drop, _ in each)
+        found.append(BoundDrops(bound, len(each), clear, most, asked.user, asked.sql))
+    return sorted(found, key=lambda each: (-each.most.is_clear, -each.most.share, each.bound))
 
 
 def _limits(holdings: Sequence[Holding]) -> dict[str, Limit]:

@@ -7,12 +7,13 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import lru_cache
 from typing import Any, Final
 
 from dpsql.console.view import LedgerView
+from dpsql.ledger import BoundDrop
 from dpsql.ledger.chain import ORIGIN, canonical
 from dpsql.ledger.projection import load_events
 from dpsql.ledger.spending import parts
@@ -57,6 +58,7 @@ class Paid:
         spent: What the user's budget paid.
         fresh: What the cap paid: the part that was made for this charge, and is not another user's release.
         releases: Numbers of its releases.
+        dropped: What bounds dropped of its answer, where that was told.
     """
 
     number: int
@@ -67,6 +69,7 @@ class Paid:
     spent: Spent
     fresh: Spent
     releases: tuple[int, ...]
+    dropped: tuple[BoundDrop, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -169,6 +172,11 @@ class Journal:
             self._again.update({self._payer[each] for each in body["reused"] if each in self._payer})
         if kind == "charge":
             self._keep(_paid(record))
+        if "dropped" in body:
+            (charge,) = [body["ends"]] if "ends" in body else body["charges"]
+            if charge in self._paid:
+                dropped = tuple(BoundDrop(*each) for each in body["dropped"])
+                self._paid[charge] = replace(self._paid[charge], dropped=dropped)
 
     def _keep(self, paid: Paid) -> None:
         """Keep a charge, and forget the oldest where there is too much."""

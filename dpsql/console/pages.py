@@ -32,7 +32,7 @@ _QUERY_CHARACTERS: Final = 20_000
 _BEGINNING: Final = 160
 _LINES: Final = 4
 _SOON: Final = 7
-_SECTIONS: Final = ("Overview", "Budgets", "Spending", "Queries", "Refusals", "Policy", "Changes", "Health")
+_SECTIONS: Final = ("Overview", "Budgets", "Spending", "Queries", "Bounds", "Refusals", "Policy", "Changes", "Health")
 _SIZES: Final = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 _UNUSUAL: Final = re.compile("[^\n -~]")
 
@@ -146,6 +146,14 @@ def _day_text(day: date, paid: Day | None, share: Fraction) -> str:
     return f"{day}: {charges}, ρ {_number(paid.spent.rho)}, {_percent(share)} of the cap"
 
 
+def _chief_drop(facts: PageFacts) -> str:
+    """The bound that drops most, of the tables or of an answer."""
+    tables = sorted(facts.profiled or (), key=lambda each: each.share, reverse=True)
+    told = [f"{_dropped(each.share, each.margin)} of the rows of {each.table} by {each.bound}" for each in tables[:1]]
+    told += [f"{_dropped(each.most.share, each.most.margin)} of an answer by {each.bound}" for each in facts.bounds[:1]]
+    return "; ".join(told) or "not known: see Bounds"
+
+
 def _askers(facts: PageFacts) -> list[str]:
     """Whose queries may be asked for."""
     names = {each.name for each in facts.holdings if each.kind == "user"} | {each.user for each in facts.spenders}
@@ -215,6 +223,13 @@ def _table(each: Table, unit: str) -> str:
     )
 
 
+def _dropped(share: float, margin: float) -> str:
+    """A share with half its 95 % interval; the end of the interval where noise alone might tell as much."""
+    if share > margin:
+        return f"{100 * share:.2g} % (± {100 * margin:.2g} %)"
+    return f"at most {100 * min(share + margin, 1):.3g} %"
+
+
 def _number(value: Fraction | None) -> str | None:
     return decimal_text(value, 4)
 
@@ -264,7 +279,15 @@ TEMPLATES.filters |= {
 TEMPLATES.globals |= {
     **{"DAYS": DAYS, "OWNER": OWNER, "SORTS": SORTS, "everything": Search(), "address": _address, "part": part},
     **{"warnings": _warnings, "gone_first": _gone_first, "chief_refusals": _chief_refusals, "refusals": _refusals},
-    **{"reason": _reason, "budget_note": budget_note, "lasting": _lasting, "drawn": _drawn, "share": _share},
+    **{
+        "reason": _reason,
+        "dropped": _dropped,
+        "chief_drop": _chief_drop,
+        "budget_note": budget_note,
+        "lasting": _lasting,
+        "drawn": _drawn,
+        "share": _share,
+    },
     **{"day_text": _day_text, "askers": _askers, "charge_text": _charge, "policy_text": _policy, "table_text": _table},
     **{"limits_text": limits_text, "keys_text": keys_text, "fraction": Fraction},
 }

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from dpsql.console.journal import Paid
 from dpsql.errors import InvalidParameter
+from dpsql.ledger import BoundDrop
 from dpsql.ledger.reads import asked_epsilon
 from dpsql.privacy.accounting import Limit, Spent
 
@@ -136,6 +137,12 @@ class AskedQuery:
     def epsilon(self) -> Fraction:
         """The ε of one query that would cost as much."""
         return asked_epsilon(self.limit, self.spent)
+
+    @property
+    def dropped(self) -> BoundDrop | None:
+        """The most that a bound dropped of the newest answer that tells it."""
+        newest = next((paid.dropped for paid in self.charges if paid.dropped), ())
+        return max(newest, key=lambda each: each.share, default=None)
 
     @property
     def part(self) -> Fraction:

@@ -25,6 +25,9 @@ class LedgerView(Protocol):
     def frozen(self) -> frozenset[Holder]:
         """Return who is frozen: users, groups, or everybody."""
 
+    def profiles(self, policy: Policy) -> tuple[str, ...]:
+        """Return the profiles of the dataset, oldest first."""
+
     def owner_history(self) -> list[OwnerRecord]:
         """Return all that the owner changed, oldest first."""
 

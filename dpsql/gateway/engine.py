@@ -40,10 +40,10 @@ from dpsql.errors import (
     ResultsTooLarge,
 )
 from dpsql.gateway.prices import Cost, Quotation, of_query, quote, request, together, too_cheap_to_read
-from dpsql.gateway.release import PostProcessor, ReleasedCells, ReleasedRows, merged, release
+from dpsql.gateway.release import PostProcessor, ReleasedCells, ReleasedRows, dropped_shares, merged, release
 from dpsql.gateway.response_padding import read_held_back
 from dpsql.gateway.system_relations import budget_columns, column_columns, release_columns
-from dpsql.ledger import BudgetStatus, Charge, GrantedRelease, Ledger, Reading
+from dpsql.ledger import BoundDrop, BudgetStatus, Charge, GrantedRelease, Ledger, Reading
 from dpsql.ledger.profiles import newest_profile
 from dpsql.limits.result_memory import MemoryShare
 from dpsql.policy import Policy, Role
@@ -397,15 +397,19 @@ class Engine:
         pairs = tuple(zip(query.releases, granted, strict=True))
         missing = [planned for planned, grant in pairs if grant.payload is None]
         public = self._public(user, query.reads(missing), cancellation)
-        cells: dict[str, ReleasedCells] = {}
+        cells = {
+            planned.key: ReleasedCells.from_bytes(grant.payload)
+            for planned, grant in pairs
+            if grant.payload is not None
+        }
         for planned, grant in pairs:
             if grant.payload is not None:
-                cells[planned.key] = ReleasedCells.from_bytes(grant.payload)
                 continue
             inputs = tuple(self._input(user, made, cells, public, cancellation) for made in planned.inputs)
             cells[planned.key] = self._make(user, planned, inputs, cancellation, charge)
-            ends = charge if planned is missing[-1] else None
-            self.ledger.store(grant.release_id, cells[planned.key].to_bytes(), ends=ends)
+            is_last = planned is missing[-1]
+            ends, dropped = (charge, tuple(_drops(query, cells))) if is_last else (None, ())
+            self.ledger.store(grant.release_id, cells[planned.key].to_bytes(), ends=ends, dropped=dropped)
         tables = {read.table: public[read.sql] for read in query.public_reads}
         released = [cells[planned.key] for planned in query.releases]
         rows = self._post.run(query, released, tables, self._system(user, query), cancellation, MemoryShare(user))
@@ -548,6 +552,13 @@ def _payloads(query: CompiledQuery, granted: tuple[GrantedRelease, ...]) -> Hash
     if not payloads or None in payloads or query.public_reads or query.system_reads:
         return None
     return query.post_sql, tuple(column.type for column in query.columns), payloads
+
+
+def _drops(query: CompiledQuery, cells: Mapping[str, ReleasedCells]) -> Iterator[BoundDrop]:
+    """What the released cells of a query tell the data owner of its bounds."""
+    for each in dropped_shares(query, [cells[planned.key] for planned in query.releases]):
+        planned = query.releases[each.release]
+        yield BoundDrop(planned.bounds_text(each.cell), planned.counted(each.cell), each.share, each.margin)
 
 
 def _failure(error: Exception) -> BackendFailure:

@@ -395,9 +395,10 @@ def dropped_text(query: CompiledQuery, dropped: Sequence[Dropped], *, calibrated
 
 def _dropped_by(query: CompiledQuery, dropped: Dropped) -> str:
     """What is dropped, and the bound that drops it."""
-    what = _counted(query, dropped)
+    planned = query.releases[dropped.release]
+    what = planned.counted(dropped.cell)
     verb = "is" if what == "sum" else "are"
-    return f"of the {what} {verb} dropped by {_lever(query, dropped)}"
+    return f"of the {what} {verb} dropped by {planned.bounds_text(dropped.cell)}"
 
 
 def _dropped_of(query: CompiledQuery, dropped: Dropped) -> str:
@@ -405,31 +406,8 @@ def _dropped_of(query: CompiledQuery, dropped: Dropped) -> str:
     errors = ((column.name, column.error) for column in query.columns)
     names = [n for n, e in errors if e and e.release == dropped.release and dropped.cell in e.estimate.cells]
     of_columns = f" of {', '.join(dict.fromkeys(names))}" if names else ""
-    return f"dropped{of_columns}: about {_share_text(dropped)} of the {_counted(query, dropped)}"
-
-
-def _counted(query: CompiledQuery, dropped: Dropped) -> str:
-    """What a cell counts or adds up."""
-    primitive = query.releases[dropped.release].primitives[dropped.cell].primitive
-    if primitive.counts_units:
-        return "groups of units"
-    return "rows" if primitive.grid is None else "sum"
-
-
-def _lever(query: CompiledQuery, dropped: Dropped) -> str:
-    """The bounds that drop something of a cell, by the names of their settings."""
-    planned = query.releases[dropped.release]
-    bounds = planned.contribution
-    if planned.primitives[dropped.cell].primitive.counts_units:
-        return f"max_groups = {bounds.groups_per_unit}"
-    profile = " (chosen by the profile)" if planned.profiled is not None else ""
-    in_each = f" and max_rows_per_group = {bounds.rows_per_group}"
-    rows = bounds.rows_per_unit
-    if rows is not None:
-        return f"max_rows = {rows}{in_each if bounds.rows_per_group < rows else ''}{profile}"
-    if bounds.grouped and not bounds.copied and not bounds.one_group:
-        return f"max_groups = {bounds.groups_per_unit}{in_each}{profile}"
-    return f"max_rows = {bounds.rows_per_group}{profile}"
+    counted = query.releases[dropped.release].counted(dropped.cell)
+    return f"dropped{of_columns}: about {_share_text(dropped)} of the {counted}"
 
 
 def _caveats(query: CompiledQuery) -> list[str]:

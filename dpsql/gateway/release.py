@@ -361,7 +361,7 @@ class PostProcessor:
             tables[wanted.table] = PublicRows(columns, len(columns[0])).table()
         kept = RowStore(share or MemoryShare())
         self._keep(kept, query, _released_tables(releases) | tables, cancellation)
-        return ReleasedRows(kept.rows(), tuple(_dropped(query, releases)), kept.shares)
+        return ReleasedRows(kept.rows(), tuple(dropped_shares(query, releases)), kept.shares)
 
     def pass_on(
         self, query: CompiledQuery, blocks: Iterable[PublicRows], cancellation: Cancellation, share: MemoryShare
@@ -464,7 +464,7 @@ def _span(parts: Sequence[int]) -> Span:
     return Span(months, days, microseconds)
 
 
-def _dropped(query: CompiledQuery, released: Sequence[ReleasedCells]) -> Iterator[Dropped]:
+def dropped_shares(query: CompiledQuery, released: Sequence[ReleasedCells]) -> Iterator[Dropped]:
     """What the cells of groups lack of their wide totals; nothing where a total may be noise alone.
 
     Of private groups, what those lack that are not shown is no part of it. The variance of 1 - B/W is

@@ -9,6 +9,7 @@ from dpsql.errors import InvalidParameter, LedgerUnavailable
 from dpsql.ledger.backup import backup
 from dpsql.ledger.ledger import (
     Account,
+    BoundDrop,
     BudgetScope,
     BudgetStatus,
     Charge,
@@ -33,6 +34,7 @@ from dpsql.policy import Policy
 
 __all__ = [
     "Account",
+    "BoundDrop",
     "BudgetScope",
     "BudgetStatus",
     "Charge",

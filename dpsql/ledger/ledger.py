@@ -164,6 +164,28 @@ class Charge:
 
 
 @dataclass(frozen=True, slots=True)
+class BoundDrop:
+    """How much a contribution bound dropped of an answer, of released cells alone.
+
+    Attributes:
+        bound: The bound, by its setting: "max_rows = 5".
+        counted: What it dropped: "rows", "groups of units" or "sum".
+        share: Which part of that.
+        margin: Half the width of the 95 % interval of the share.
+    """
+
+    bound: str
+    counted: str
+    share: float
+    margin: float
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether noise alone would hardly tell so much."""
+        return self.share > self.margin
+
+
+@dataclass(frozen=True, slots=True)
 class BudgetStatus:
     """A budget as it stands.
 
@@ -416,13 +438,16 @@ class Ledger(Protocol):
     def held(self, user: str, policy: Policy, requests: Sequence[ReleaseRequest]) -> tuple[bool, ...]:
         """Tell which of the requests this user has already and would not be charged for; nothing is written."""
 
-    def store(self, release_id: int, payload: bytes, *, ends: int | None = None) -> None:
+    def store(
+        self, release_id: int, payload: bytes, *, ends: int | None = None, dropped: Sequence[BoundDrop] = ()
+    ) -> None:
         """Keep a release durably, so that it may answer again; the first one stored for a key stays.
 
         Args:
             release_id: The release.
             payload: Its cells.
             ends: Number of the charge whose read has ended with it, well.
+            dropped: What the answer's released cells tell of its bounds: it is recorded with the end of the read.
 
         Raises:
             LedgerUnavailable: The read counts as lost already; the release is not kept, and nobody may be told of it.

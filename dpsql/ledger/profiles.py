@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 from functools import partial
+from typing import Protocol
 
 from dpsql.errors import LedgerUnavailable
 from dpsql.ledger.ledger import Ledger
@@ -12,7 +13,14 @@ from dpsql.privacy.accounting import Spent, standalone
 _NONE = Fraction(0)
 
 
-def newest_profile(ledger: Ledger, policy: Policy) -> Profile | None:
+class HoldsProfiles(Protocol):
+    """A ledger, or what reads of it."""
+
+    def profiles(self, policy: Policy) -> tuple[str, ...]:
+        """Return the profiles of the dataset, oldest first."""
+
+
+def newest_profile(ledger: HoldsProfiles, policy: Policy) -> Profile | None:
     """Return the last profile of a dataset; None where there is none that tells of a table of the policy."""
     newest = reversed(_profiles(ledger, policy))
     return next((each for each in newest if any(map(partial(each.of, policy), policy.tables))), None)
@@ -36,7 +44,7 @@ def profiles_loss(ledger: Ledger, policy: Policy) -> tuple[Fraction, Fraction]:
     return standalone(spent, converted)
 
 
-def _profiles(ledger: Ledger, policy: Policy) -> list[Profile]:
+def _profiles(ledger: HoldsProfiles, policy: Policy) -> list[Profile]:
     try:
         return list(map(Profile.from_json, ledger.profiles(policy)))
     except (KeyError, TypeError, ValueError):

@@ -4,9 +4,9 @@ import json
 import logging
 import os
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import fields
+from dataclasses import astuple, fields
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import partial
@@ -33,6 +33,7 @@ from dpsql.ledger.charging import again, charge, held
 from dpsql.ledger.grants import grant, lower, reset
 from dpsql.ledger.ledger import (
     Account,
+    BoundDrop,
     BudgetScope,
     BudgetStatus,
     Charge,
@@ -221,14 +222,19 @@ class StoredLedger:
         with self._reading() as connection:
             return held(Transaction(connection, self._clock, Memory()), user, policy, requests)
 
-    def store(self, release_id: int, payload: bytes, *, ends: int | None = None) -> None:
+    def store(
+        self, release_id: int, payload: bytes, *, ends: int | None = None, dropped: Sequence[BoundDrop] = ()
+    ) -> None:
         """Keep a release durably; the first one stored for a key stays, one beyond the bound is not kept at all."""
-        self._grouped(lambda transaction: self._store(transaction, release_id, payload, ends))
+        told: dict[str, object] = {"dropped": [astuple(each) for each in dropped]} if dropped else {}
+        self._grouped(lambda transaction: self._store(transaction, release_id, payload, ends, told))
         if ends is not None:
             self._open.discard(ends)
             self._lines.stir()
 
-    def _store(self, transaction: Transaction, release_id: int, payload: bytes, ends: int | None) -> None:
+    def _store(
+        self, transaction: Transaction, release_id: int, payload: bytes, ends: int | None, told: Mapping[str, object]
+    ) -> None:
         row = transaction.one("SELECT dataset, key, price FROM releases WHERE id = ? AND origin = id", release_id)
         if row is None:
             raise InvalidParameter(f"no release {release_id} was charged to be made")
@@ -237,12 +243,12 @@ class StoredLedger:
         taken = transaction.one("SELECT 1 FROM stored WHERE dataset = ? AND key = ? AND price = ?", *row)
         if taken is not None or len(payload) > self._max_stored_bytes:
             if ends is not None:
-                transaction.append("read.ended", {"charges": [ends]})
+                transaction.append("read.ended", {"charges": [ends], **told})
             return
         self._make_room(transaction, len(payload))
         transaction.connection.execute("INSERT INTO payloads VALUES (?, ?)", (release_id, payload))
         body = {"release": release_id, "digest": sha256(payload), "size": len(payload)}
-        transaction.append("release.stored", body if ends is None else body | {"ends": ends})
+        transaction.append("release.stored", body if ends is None else {**body, "ends": ends, **told})
 
     def _make_room(self, transaction: Transaction, size: int) -> None:
         while transaction.one("SELECT stored_bytes FROM totals")[0] + size > self._max_stored_bytes:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from math import sqrt
 from typing import Any
 
 from dpsql.policy.model import Policy, Table
@@ -73,8 +74,15 @@ class RowRanks:
 
     def share_dropped(self, place: int) -> float:
         """Return the share of the rows that the bound at a place drops."""
-        total = max(1, sum(self.rows))
-        return min(1.0, float(self.dropped(place)[0] / total))
+        return min(1.0, float(self.dropped(place)[0] / self._total))
+
+    def margin(self, place: int) -> float:
+        """Return half the width of the 95 % interval of that share."""
+        return 1.96 * sqrt(self.dropped(place)[1]) / self._total
+
+    @property
+    def _total(self) -> int:
+        return max(1, sum(self.rows))
 
 
 @dataclass(frozen=True, slots=True)

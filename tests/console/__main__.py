@@ -13,6 +13,7 @@ from dpsql.backends import open_backend
 from dpsql.cli.clinic import generate_clinic
 from dpsql.errors import BudgetExhausted
 from dpsql.gateway.engine import Engine
+from dpsql.gateway.owner_reads import make_profile
 from dpsql.gateway.session import Session
 from dpsql.ledger import BudgetScope, Holder, SqliteLedger
 from dpsql.policy import load_policy
@@ -49,7 +50,9 @@ def month(folder: Path) -> Place:
     with closing(SqliteLedger(place.ledger, clock=clock)) as ledger:
         for user, group in USERS:
             ledger.add_account(user, "analyst", group=group)
-        with closing(Engine(policy, ledger, open_backend(policy))) as engine:
+        backend = open_backend(policy)
+        make_profile(policy, ledger, backend, Fraction(1, 5))
+        with closing(Engine(policy, ledger, backend)) as engine:
             for day in range(DAYS):
                 for user, _ in USERS[:3]:
                     if lots.random() < 0.5:
@@ -94,6 +97,7 @@ def main() -> int:
                 shoot(browser, "budgets", "overview", 1100, 900, "light")
                 shoot(browser, "spending", "spending", 1100, 800, "light")
                 shoot(browser, "queries", "queries", 1100, 900, "dark")
+                shoot(browser, "bounds", "bounds", 1100, 700, "light")
                 shoot(browser, "narrow", "overview", 400, 760, "light")
         finally:
             console.close()

@@ -14,14 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.console.facts import CHANGES, Gatherer, Health, PageFacts
+from dpsql.console.facts import CHANGES, BoundDrops, Gatherer, Health, PageFacts, TableDrop
 from dpsql.console.health import EngineHealth, GatewayHealth, LedgerHealth
 from dpsql.console.pace import Pace
 from dpsql.console.pages import TEMPLATES, login_page, overview, trouble_page
 from dpsql.console.search import ON_A_PAGE, Search
 from dpsql.gateway.system_relations import decimal_text
-from dpsql.ledger import BudgetScope, Holder, SqliteLedger, VerifyReport, open_ledger
+from dpsql.ledger import BoundDrop, BudgetScope, Holder, Reading, SqliteLedger, VerifyReport, open_ledger
 from dpsql.policy import load_policy
+from dpsql.policy.profile import Profile, RankGroups, RowRanks, TableProfile, table_facts
 from tests.console.world import EVIL, QUERIES, Outline, Place, healthy_engine, words
 from tests.ledger.world import SQL, Clock, charge_only, laplace, peopled, policy, request
 
@@ -207,6 +208,65 @@ def test_older_releases_are_on_other_pages(tmp_path: Path) -> None:
     assert ">Before</a>" in page and ">Next</a>" not in page
 
 
+PROFILE = Profile(
+    (
+        TableProfile(
+            "visits",
+            "",
+            (1, 5, 20),
+            (
+                RowRanks(RankGroups(), (500, 300, 100, 100), Fraction(25), 1),
+                RowRanks(RankGroups("icd"), (600, 300, 90, 10), Fraction(25), 8),
+            ),
+        ),
+    ),
+    (),
+)
+DROPS = (BoundDrop("max_rows = 5", "rows", 0.31, 0.04), BoundDrop("max_rows = 5", "sum", 0.01, 0.03))
+
+
+def test_what_bounds_drop_is_told_of_tables_and_of_answers(place: Place, facts: PageFacts, tmp_path: Path) -> None:
+    tables = {each.name: replace(each, rows_per_unit=20, rows_per_group=20) for each in facts.policy.tables}
+    tables["visits"] = replace(tables["visits"], rows_per_group=5)
+    policy = replace(facts.policy, tables=tuple(tables.values()))
+    known = tuple(
+        replace(PROFILE.tables[0], facts=table_facts(policy, tables[name])) for name in ("visits", "patients")
+    )
+    profile = replace(PROFILE, tables=known)
+    copied = Path(shutil.copy(place.ledger, tmp_path))
+    with closing(SqliteLedger(copied, clock=lambda: NOW)) as ledger:
+        ledger.store_profile(policy, profile.to_json())
+        asked = [request("dropped", laplace(Fraction(1, 10)))]
+        charge = ledger.charge("ana", policy, asked, sql=SQL, reading=Reading(100, lambda: None))
+        ledger.store(charge.releases[0].release_id, b"cells", ends=charge.id, dropped=DROPS)
+    gatherer = Gatherer(lambda: policy, policy, lambda: SqliteLedger(copied), lambda: NOW)
+    gathered = gatherer.gather(Search())
+    told = words(overview(gathered, HEALTH).decode())
+    # Two standard errors of 5 rows of 1,000, and of twice as many numbers where a bound drops two.
+    assert "visits max_rows = 20 in all 10 % (± 0.98 %)" in told
+    assert "visits max_rows_per_group = 5 in one icd 10 % (± 1.4 %)" in told
+    assert "patients max_rows = 20 in all" in told and "patients max_rows_per_group" not in told
+    assert f"max_rows = 5 2 1 31 % (± 4 %) of the rows {SQL} ana" in told
+    assert f"{SQL} 1 charge" in told and "31 % (± 4 %) by max_rows = 5" in told
+    assert "10 % (± 0.98 %) of the rows of patients by max_rows = 20; 31 % (± 4 %) of an answer by max_rows = 5" in told
+    later = gatherer.gather(Search(user="ben"))
+    assert later.bounds == gathered.bounds and all(asked.dropped is None for asked in later.found.questions)
+
+
+@pytest.mark.parametrize(
+    ("share", "margin", "told"), [(0.31, 0.04, "31 % (± 4 %)"), (0.2, 0.2, "at most 40 %"), (0.1, 2, "at most 100 %")]
+)
+def test_a_share_that_may_be_noise_is_told_by_its_limit(share: float, margin: float, told: str) -> None:
+    assert TEMPLATES.from_string("{{ dropped(share, margin) }}").render(share=share, margin=margin) == told
+
+
+def test_what_is_not_known_of_bounds_is_said_so(facts: PageFacts) -> None:
+    told = words(overview(replace(facts, profiled=None, bounds=()), HEALTH).decode())
+    assert "bounds drop most not known: see Bounds" in told
+    assert "there is no profile of these data. dpsql policy profile makes one" in told
+    assert "No answer of the last 30 days told what bounds dropped of it." in told
+
+
 def test_a_user_whose_group_the_policy_lacks_has_no_budget(place: Place, facts: PageFacts) -> None:
     lacking = replace(facts.policy, groups=())
     gatherer = Gatherer(lambda: lacking, lacking, lambda: open_ledger(place.url, make=False))
@@ -312,6 +372,8 @@ def _outline(facts: PageFacts, text: str) -> list[tuple[str, ...]]:
         found=replace(facts.found, questions=[asked]),
         search=Search(user=text, find=text),
         spenders=[replace(facts.spenders[0], user=text, dearest=text)],
+        profiled=[TableDrop(text, text, text, 0.1, 0.1)],
+        bounds=[BoundDrops(text, 1, 1, BoundDrop(text, text, 0.1, 0.1), text, text)],
         changes=[change],
     )
     health = Health(

@@ -213,6 +213,27 @@ class PlannedRelease:
         # Where SQL does not limit a unit's groups, their number is compared with the limit: all are wanted at once.
         return bounds.lists is None and (bounds.ranked or bounds.one_row or bounds.one_group)
 
+    def counted(self, cell: int) -> str:
+        """What a cell counts or adds up, by its place."""
+        primitive = self.primitives[cell].primitive
+        if primitive.counts_units:
+            return "groups of units"
+        return "rows" if primitive.grid is None else "sum"
+
+    def bounds_text(self, cell: int) -> str:
+        """The bounds that drop something of a cell, by its place and the names of their settings."""
+        bounds = self.contribution
+        if self.primitives[cell].primitive.counts_units:
+            return f"max_groups = {bounds.groups_per_unit}"
+        profile = " (chosen by the profile)" if self.profiled is not None else ""
+        in_each = f" and max_rows_per_group = {bounds.rows_per_group}"
+        rows = bounds.rows_per_unit
+        if rows is not None:
+            return f"max_rows = {rows}{in_each if bounds.rows_per_group < rows else ''}{profile}"
+        if bounds.grouped and not bounds.copied and not bounds.one_group:
+            return f"max_groups = {bounds.groups_per_unit}{in_each}{profile}"
+        return f"max_rows = {bounds.rows_per_group}{profile}"
+
     @cached_property
     def events(self) -> tuple[Event, ...]:
         """What the ledger is charged with."""
