@@ -115,7 +115,8 @@ def serve(
         anchor,
         trusted_proxies,
     )
-    opened = open_ledger(ledger_url(ledger, loaded), make=init_ledger)
+    # An anchor was noted of a ledger: where that is gone, another one would forget what was spent.
+    opened = open_ledger(ledger_url(ledger, loaded), make=init_ledger and not (anchor is not None and anchor.exists()))
     try:
         log_to_stderr(log_format)
         if anchor is not None:

@@ -162,6 +162,11 @@ def test_a_ledger_is_made_only_where_that_is_asked_for(policy: Path, run: Run, s
     assert f"{records} records, whole; the last has hash {head}" in printed
 
     ledger.unlink()
+    for noted in (anchor.read_text(), f"0 {'0' * 64}\n"):
+        anchor.write_text(noted)
+        assert "there is no ledger" in run(*served, "--init-ledger", status=1).stderr
+        assert not ledger.exists()
+    anchor.write_text(f"{records} {head}\n")
     made = run("user", "add", "ana", "--role", "analyst", "--policy", policy, stdin="secret\n")
     assert made.stderr.endswith("the ledger is new: nothing is spent in it\n")
     for more in ((), ("--init-ledger",)):
