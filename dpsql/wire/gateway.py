@@ -68,8 +68,12 @@ class _GatewaySession(Session):
     def generation(self) -> int:
         return self._gateway.databases.generation
 
+    def parse(self, sql: str) -> tuple[Statement, ...]:
+        with self._counting("text", sql):
+            return super().parse(sql)
+
     def describe(self, statement: Statement, parameter_types: Sequence[SqlType | None] = ()) -> Description:
-        with self._current():
+        with self._counting(_kind(statement), statement.sql), self._current():
             return super().describe(statement, parameter_types)
 
     def execute(
@@ -84,9 +88,9 @@ class _GatewaySession(Session):
             with self._current():
                 result = super().execute(statement, parameters, types)
         except Error as error:
-            self._refused(statement, kind, error, begun)
+            self._refused(kind, statement.sql, error, begun)
             raise
-        self._log(statement, kind, "00000", begun)
+        self._log(kind, statement.sql, "00000", begun)
         return result
 
     def recall(
@@ -103,10 +107,21 @@ class _GatewaySession(Session):
         try:
             self._gateway.rate_limit.take(self.user)
         except Error as error:
-            self._refused(statement, kind, error, begun)
+            self._refused(kind, statement.sql, error, begun)
             raise
-        self._log(statement, kind, "00000", begun)
+        self._log(kind, statement.sql, "00000", begun)
         return result
+
+    @contextmanager
+    def _counting(self, kind: str, sql: str) -> Iterator[None]:
+        """Count a statement that is refused before it is executed: drivers have it described first."""
+        begun = time.monotonic()
+        try:
+            yield
+        except Error as error:
+            self._gateway.metrics.statements.labels(self._database, kind).inc()
+            self._refused(kind, sql, error, begun)
+            raise
 
     @contextmanager
     def _current(self) -> Iterator[None]:
@@ -117,7 +132,7 @@ class _GatewaySession(Session):
                 self._number = generation.number
             yield
 
-    def _refused(self, statement: Statement, kind: str, error: Error, begun: float) -> None:
+    def _refused(self, kind: str, sql: str, error: Error, begun: float) -> None:
         metrics = self._gateway.metrics
         if not isinstance(error, BackendFailure | QueryCanceled):
             metrics.refusals.labels(self._database, error.sqlstate).inc()
@@ -125,16 +140,16 @@ class _GatewaySession(Session):
             metrics.ledger_failures.inc()
         elif isinstance(error, BackendFailure | DatabaseUnavailable):
             metrics.engine_failures.labels(self._database).inc()
-        self._log(statement, kind, error.sqlstate, begun)
+        self._log(kind, sql, error.sqlstate, begun)
 
-    def _log(self, statement: Statement, kind: str, sqlstate: str, begun: float) -> None:
+    def _log(self, kind: str, sql: str, sqlstate: str, begun: float) -> None:
         told: dict[str, object] = {"event": "statement", "user": self.user, "database": self._database, "kind": kind}
         told |= {"sqlstate": sqlstate, "ms": round((time.monotonic() - begun) * 1000, 1)}
         message = "%s of %a on %a: %s in %s ms"
         arguments = [kind, self.user, self._database, sqlstate, told["ms"]]
         if self._gateway.log_text:
-            told["sql"] = statement.sql
-            message, arguments = f"{message}: %a", [*arguments, statement.sql]
+            told["sql"] = sql
+            message, arguments = f"{message}: %a", [*arguments, sql]
         _LOG.info(message, *arguments, extra={"fields": told})
 
 

@@ -214,6 +214,30 @@ def test_metrics_tell_counts_and_nothing_of_queries(policy: Path, ledger: str, s
     assert program.stop() == 0
 
 
+def test_what_is_refused_before_it_is_executed_is_counted_once_and_logged(
+    policy: Path, ledger: str, start: Start
+) -> None:
+    program = start("serve", policy, "--port", 0, "--ledger", ledger, "--metrics-port", 0)
+    with connect(program) as connection:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("SELECT * FROM patients WHERE age > %s", (3,))  # described first
+        for values in (None, ()):
+            with pytest.raises(psycopg.errors.FeatureNotSupported):
+                connection.execute("CREATE TABLE canary (a int)", values)
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("SELECT * FROM patients")
+        lines = probe(program, "metrics")[1].splitlines()
+    for line in (
+        'dpsql_statements_total{database="clinic",kind="query"} 2.0',
+        'dpsql_statements_total{database="clinic",kind="text"} 2.0',
+        'dpsql_refusals_total{database="clinic",sqlstate="42501"} 2.0',
+        'dpsql_refusals_total{database="clinic",sqlstate="0A000"} 2.0',
+    ):
+        assert line in lines
+    program.wait_for(program.err, "text of 'ana' on 'clinic': 0A000")
+    assert program.stop() == 0
+
+
 @pytest.mark.parametrize("act", ["disconnect", "passwd", "remove"])
 def test_sessions_end_with_a_new_password_on_demand_and_with_the_user(
     policy: Path, ledger: str, run: Run, start: Start, act: str
