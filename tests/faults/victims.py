@@ -3,6 +3,7 @@
 import os
 import signal
 import sqlite3
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -81,7 +82,8 @@ def serve_and_hang(policy: str, ledger: str) -> None:
     """Be `dpsql serve` with an engine that reads private rows for ever, and say so whenever it begins to."""
 
     def fetch(function: Callable[..., Any], backend: Any, *arguments: Any, **options: Any) -> None:
-        print("reading", flush=True)
+        sys.stdout.write("reading\n")  # in one piece: print() writes the end of a line by itself, and two may mingle
+        sys.stdout.flush()
         threading.Event().wait()
 
     _change(DuckDBBackend, "fetch", fetch)
