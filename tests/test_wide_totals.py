@@ -27,7 +27,7 @@ from dpsql.gateway.explain import explanation_json
 from dpsql.gateway.notices import NoisyRows, bounding_notice, dropped_text
 from dpsql.gateway.release import Dropped, PostProcessor, ReleasedCells, release
 from dpsql.gateway.session import Session
-from dpsql.ledger import SqliteLedger
+from dpsql.ledger import BoundDrop, SqliteLedger
 from dpsql.notebook.answered import Answered
 from dpsql.policy import Policy, load_policy
 from dpsql.privacy.cost import Adjacency, Event, loss, row_sensitivity
@@ -567,6 +567,7 @@ def test_the_ledger_records_what_the_user_is_told_and_no_more(many: Policy, tmp_
         records = [record["body"] for record in ledger.export() if "dropped" in record["body"]]
         assert [(body.get("ends") or body["charges"][0], body["dropped"]) for body in records] == told
         assert len(told) == (2 if stored_bytes > 1 else 3)
+        assert all(BoundDrop(*drop).is_clear for body in records for drop in body["dropped"])
         assert ledger.verify().ok
 
 
