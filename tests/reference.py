@@ -182,6 +182,8 @@ MEANINGS: dict[str, tuple[str, Shape, Mapping[str, str]]] = {
             "default is `max_rows`.",
             "max_rows_per_group": "Contribution bound: the rows of one unit that count in one group. The default "
             "is `max_rows`.",
+            "within_unit": "Keys whose rows are all of one unit. A join on them, of tables that both name them, "
+            "compares the units, too: it is sound whatever the tables hold.",
             "min_units": "Minimum frequency: groups of fewer units are not shown. It costs δ, also for public groups.",
             "columns": "The columns that analysts may use.",
         },

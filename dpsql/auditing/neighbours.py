@@ -181,7 +181,7 @@ class Worlds:
         columns = {column.name: column.type for column in table.columns}
         known = self.schema.tables[table.name].columns if table.name in self.schema.tables else {}
         needed = {name for names in self._unique(table) for name in names}
-        needed |= {table.unit_key} if table.unit_key else set()
+        needed |= {*table.within_unit} | ({table.unit_key} if table.unit_key else set())
         needed |= {here for here, _ in table.unit_via.on} if table.unit_via is not None else set()
         needed |= {
             there

@@ -37,7 +37,7 @@ def needed_columns(table: Table, policy: Policy) -> frozenset[str]:
 
 def key_columns(table: Table, policy: Policy) -> frozenset[str]:
     """The columns that lead to the unit, here and from elsewhere."""
-    names = {table.unit_key} if table.unit_key is not None else set()
+    names = {*table.within_unit} | ({table.unit_key} if table.unit_key is not None else set())
     for other in policy.tables:
         if other.unit_via is not None:
             for here, there in other.unit_via.on:

@@ -191,7 +191,7 @@ class PolicyObjects:
         for child in self._visible():
             if child.unit_via is not None and child.unit_via.table == table.name:
                 names += [there for _, there in child.unit_via.on]
-        return list(dict.fromkeys(names))
+        return list(dict.fromkeys((*names, *table.within_unit)))
 
     def _primary(self, table: Table) -> tuple[str, ...]:
         """The columns that are unique: the unit key where a unit has one row, else what another table leads to."""

@@ -201,6 +201,7 @@ class Table:
         groups_per_unit: Groups that one unit may touch; at most max_rows.
         rows_per_group: Rows of one unit that count within a group; at most max_rows.
         min_units: Groups of fewer units are not shown; 1 for no such rule.
+        within_unit: Keys of which all rows are said to be of one unit: joins on them compare the units, too.
         columns: The columns that exist for analysts, in the order of the policy.
     """
 
@@ -215,6 +216,7 @@ class Table:
     rows_per_group: int | None
     columns: tuple[PolicyColumn, ...]
     min_units: int = 1
+    within_unit: tuple[str, ...] = ()
 
     @property
     def relation(self) -> str:

@@ -16,6 +16,7 @@ _TABLE: Shape = {
     "public": "public = true",
     "unit_key": 'unit_key = "patient_id"',
     "unit_via": 'unit_via = { table = "visits", on = { visit_id = "visit_id" } }',
+    "within_unit": 'within_unit = ["visit_id"]',
     "description": 'description = "One row per patient"',
     "max_rows": "max_rows = 50",
     "max_groups": "max_groups = 10",
@@ -25,7 +26,7 @@ _TABLE: Shape = {
 }
 _UNIT_VIA: Shape = {"table": 'table = "visits"', "on": 'on = { visit_id = "visit_id" }'}
 _COUNTS = ("max_rows", "max_groups", "max_rows_per_group", "min_units")
-_OF_A_UNIT = ("unit_key", "unit_via", *_COUNTS)
+_OF_A_UNIT = ("unit_key", "unit_via", "within_unit", *_COUNTS)
 _RESERVED_SCHEMAS = frozenset({"dpsql", "pg_catalog", "information_schema"})
 
 
@@ -73,7 +74,12 @@ def _table(name: str, node: Node, timezone: ZoneInfo) -> Table:
         rows_per_group=counts.get("max_rows_per_group"),
         columns=read_columns(keys["columns"], timezone) if "columns" in keys else (),
         min_units=counts.get("min_units", 1),
+        within_unit=_names(keys["within_unit"]) if "within_unit" in keys else (),
     )
+
+
+def _names(node: Node) -> tuple[str, ...]:
+    return tuple(each.name("column") for each in node.elements())
 
 
 def _schema(name: str, node: Node) -> str | None:

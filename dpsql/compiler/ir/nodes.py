@@ -448,6 +448,8 @@ Relation = (
 
 
 UNIT_OR_NULL = ("?",)
+WITHIN_UNIT = ("within_unit",)
+"""The way of a key whose rows the policy says are all of one unit."""
 """The way of a field that is the unit where it is not NULL."""
 
 
@@ -456,7 +458,7 @@ class Link:
     """Fields that lead to the unit.
 
     Attributes:
-        way: The table and its columns that they are keys of; () for the unit itself, and UNIT_OR_NULL.
+        way: The table and its columns that they are keys of; () for the unit itself, UNIT_OR_NULL, and WITHIN_UNIT.
         fields: The fields, in the order of those columns.
     """
 

@@ -2,7 +2,18 @@
 
 from dataclasses import dataclass, replace
 
-from dpsql.compiler.ir.nodes import Field, Link, Protected, Public, Released, Scan, Status, SystemScan, UnitScan
+from dpsql.compiler.ir.nodes import (
+    WITHIN_UNIT,
+    Field,
+    Link,
+    Protected,
+    Public,
+    Released,
+    Scan,
+    Status,
+    SystemScan,
+    UnitScan,
+)
 from dpsql.compiler.ir.schema import EngineSchema
 from dpsql.compiler.scope.lowering import Fields, Lowered
 from dpsql.compiler.scope.resolve import undefined_table
@@ -178,7 +189,10 @@ class Tables:
         return column or PolicyColumn(name, self.catalog.schema.tables[table.name].columns[name].sql_type)
 
     def _ways(self, table: Table) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-        """Keys of a table that lead to the unit: by the name of the way, the columns here."""
+        """Keys of a table that lead to the unit: by the name of the way, the columns here.
+
+        Guarantee: rows of two units never meet, whatever the tables hold: a join on a key compares the units, too.
+        """
         ways = []
         if table.unit_via is not None:
             here, there = zip(*table.unit_via.on, strict=True)
@@ -187,6 +201,7 @@ class Tables:
             if child.unit_via is not None and child.unit_via.table == table.name:
                 own = tuple(column for _, column in child.unit_via.on)
                 ways.append(((table.name, *own), own))
+        ways += [(WITHIN_UNIT, (name,)) for name in table.within_unit]
         return list(dict.fromkeys(ways))
 
     def _key_names(self, table: Table) -> tuple[str, ...]:
