@@ -41,6 +41,10 @@ DOCUMENTS = """
 unit_key = "id"
 max_rows = 1
 columns = { document = { type = "json" }, tags = { type = "text[]" } }
+[tables.stored]
+unit_key = "id"
+max_rows = 1
+columns = { note = { type = "text" } }
 """
 LONG = MAX_SCANNED + 1000
 PEOPLE = f"""
@@ -55,6 +59,7 @@ GIANTS = """
     CREATE TABLE documents (id INTEGER, document JSONB, tags TEXT[]);
     INSERT INTO documents SELECT 1, jsonb_agg('1e131071'::numeric), ARRAY['a'] FROM generate_series(1, 9000);
     INSERT INTO documents VALUES (2, '{}', '{}'), (3, NULL, NULL);
+    CREATE TABLE stored AS SELECT 1 AS id, repeat('b', 140000000) AS note;
 """
 DUCK_GIANTS = """
     CREATE VIEW giants AS
@@ -116,6 +121,12 @@ def test_a_private_key_is_the_beginning_of_a_text(each: Session) -> None:
 )
 def test_postgresql_fails_at_no_text(elephant: Session, condition: str) -> None:
     assert ask(elephant, f"SELECT COUNT(*) FROM giants WHERE id = 1 AND {condition}") == [(1,)]
+
+
+@pytest.mark.parametrize("function", ["BTRIM", "LTRIM", "RTRIM"])
+def test_postgresql_trims_no_more_characters_than_it_has_room_for(elephant: Session, function: str) -> None:
+    """It takes eight bytes for each byte of the characters, and no more than a gigabyte."""
+    assert ask(elephant, f"SELECT COUNT(*) FROM stored WHERE {function}(note, note) = ''") == [(1,)]
 
 
 def test_duckdb_fails_at_no_text(duck: Session) -> None:

@@ -108,20 +108,23 @@ def _of_table(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
 
 
 def _median(worlds: Worlds, table: Table, number: str) -> QueryClass:
-    """A median of one resident and a unit.
+    """A median of some residents and a unit.
 
-    Of the resident alone all values but its own are equally far from the median. A unit above brings those between the
-    two nearer, and takes the many above both farther away. Where a unit replaces another, one is at the lower end, one
-    at the upper, and the resident between: the values at each end are nearer with one, and farther with the other.
+    Of one resident alone all values but its own are equally far from the median. A unit above brings those between the
+    two nearer, and takes the many above both farther away. Where a unit replaces another, three residents are at each
+    end with one unit or the other, and one between: the values on one side of that are nearer with the one unit, and
+    those on the other side with the other. So many residents make it rare that there is no median.
     """
-    resident, unit, other, end = (100, 0, 1100, 1100) if worlds.substitutes else (0, 100, 100, 5000)
-    ranks = (
-        f"CASE WHEN {number} IS NULL THEN {end} WHEN {PLACE} > 0 THEN {resident} "
-        f"WHEN {CHOICE} = 'b' THEN {unit} ELSE {other} END"
-    )
+    if worlds.substitutes:
+        residents, end = 7, 1100
+        values = f"WHEN {PLACE} > 6 THEN 50 WHEN {PLACE} > 3 THEN {end} WHEN {PLACE} > 0 OR {CHOICE} = 'b' THEN 0"
+    else:
+        residents, end = 1, 5000
+        values = f"WHEN {PLACE} > 0 THEN 0 WHEN {PLACE} = 0 THEN 750"
+    ranks = f"CASE WHEN {number} IS NULL THEN {end} {values} ELSE {end} END"
     sql = (
         f"SELECT {CROWD}, PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY {ranks}) FROM {source_of(table)} "
-        f"WHERE {PLACE} <= 1 GROUP BY {CROWD}"
+        f"WHERE {PLACE} <= {residents} GROUP BY {CROWD}"
     )
     return QueryClass(f"quantile {table.name}", (sql,), _in_crowds(worlds), Fraction(3), share=Fraction(1, 4))
 

@@ -108,12 +108,13 @@ def log_mass(noise: AddedNoise, values: NDArray[Any]) -> Floats:
 
 
 def chosen(choice: RankChoice, one: "Counted", other: "Counted") -> Masses:
-    """Return what a choice by rank shows of two sets of rows: each value has P ∝ exp(−loss/scale)."""
+    """Return what a choice by rank shows of two sets of rows: each value has P ∝ exp(−loss/scale), and none its own."""
     sides = [choice.steps(*rows) for rows in (one, other)]
     firsts = sorted({first for side in sides for first in side.firsts})
-    sizes = np.diff([*firsts, choice.upper + 1])
+    sizes = np.append(np.diff([*firsts, choice.upper + 1]), choice.size_of_nothing)
     losses = [np.array(side.losses)[np.searchsorted(side.firsts, firsts, side="right") - 1] for side in sides]
-    weights = sizes * np.exp(-np.stack(losses) / float(choice.scale))
+    absent = [choice.loss_of_nothing(int(counts.sum())) for _, counts in (one, other)]
+    weights = sizes * np.exp(-np.column_stack([np.stack(losses), absent]) / float(choice.scale))
     return np.asarray(weights / weights.sum(axis=1, keepdims=True), dtype=np.float64)
 
 

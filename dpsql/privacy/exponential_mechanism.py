@@ -279,7 +279,7 @@ class RankChoice:
     def choose(self, values: NDArray[np.int64], counts: NDArray[np.int64]) -> int:
         """Choose one value, of rows that lie at some values of the grid, in order, each with how many do, or none."""
         steps = self.steps(values, counts)
-        losses, sizes = (*steps.losses, self._loss_of_nothing(int(counts.sum()))), (*steps.sizes, self._size_of_nothing)
+        losses, sizes = (*steps.losses, self.loss_of_nothing(int(counts.sum()))), (*steps.sizes, self.size_of_nothing)
         chosen = sampling.exponential(losses, sizes, self.scale)
         if chosen == len(steps.firsts):
             return self.nothing
@@ -304,10 +304,12 @@ class RankChoice:
         return Steps(tuple(firsts), tuple(sizes), tuple(losses))
 
     @property
-    def _size_of_nothing(self) -> int:
+    def size_of_nothing(self) -> int:
+        """The weight of no value before its loss."""
         return int((1 - _MISSED) / _MISSED) * self.values
 
-    def _loss_of_nothing(self, total: int) -> int:
+    def loss_of_nothing(self, total: int) -> int:
+        """What no value loses where so many rows are."""
         return max(self.rank.below, self.rank.above) * total
 
     def _loss(self, below: int, here: int, total: int) -> int:

@@ -152,9 +152,9 @@ def test_a_group_that_one_side_alone_shows_loses_without_bound(planned: Callable
 def test_a_choice_by_rank_is_in_proportion_to_its_weights(planned: Callable[..., PlannedRelease]) -> None:
     choice = RankChoice(ONE, Fraction(2), Rank.quantile(Fraction(1, 2)), 0, 9)
     of = pair(planned(COUNTS, choice), {"7": (2, "2:1,6:1")}, {"7": (1, "6:1")})
-    # By hand: the distance of 0 from [L − E − G, L + E − G] at each value.
-    one = np.exp(-np.array([2, 2, 0, 0, 0, 0, 0, 2, 2, 2]) / 2)
-    other = np.exp(-np.array([1, 1, 1, 1, 1, 1, 0, 1, 1, 1]) / 2)
+    # By hand: the distance of 0 from [L − E − G, L + E − G] at each value; no value weighs 190, and loses 1 a row.
+    one = np.exp(-np.array([2, 2, 0, 0, 0, 0, 0, 2, 2, 2, 2]) / 2) * [*[1] * 10, 190]
+    other = np.exp(-np.array([1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1]) / 2) * [*[1] * 10, 190]
     expected = max(np.abs(np.log(one / one.sum()) - np.log(other / other.sum())))
     law = of.law()
     assert law.sum(axis=1) == pytest.approx([1, 1])

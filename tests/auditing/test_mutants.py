@@ -191,7 +191,7 @@ def test_a_planted_fault_is_refuted(small: Policy, monkeypatch: Patch, mutant: M
     assert not report.holds
 
 
-FEW_UNITS = replace(EXTENT, units=50, runs=3, single_runs=6, draws=40_000)
+FEW_UNITS = replace(EXTENT, units=50, runs=3, single_runs=6, draws=100_000)
 """Worlds that are small, and noise that is drawn often: a trial of either kind tells as much."""
 
 HALVED = (
@@ -210,11 +210,8 @@ HALVED = (
 """Each kind of class, but for those of δ: no noise is in what they show."""
 
 
-THIRDS = (
-    *((name, "substitute", "laplace") for name in ("regression", "quantile people")),
-    *((name, "substitute", "gaussian") for name in ("quantile people", "threshold visits", "noisy max", "top-k")),
-)
-"""What so few draws do not refute every time with half of the noise."""
+THIRDS = (("threshold visits", "substitute", "gaussian"),)
+"""Of what half of the noise shows hardly more than is claimed, however often it is drawn."""
 
 
 def kind(name: str) -> str:
@@ -258,6 +255,7 @@ NEAR = (
     "COUNT people",
     "SUM people",
     "COUNT of all",
+    "quantile people",
     "regression",
     "threshold",
     "delta",
@@ -272,7 +270,7 @@ EXACT = ("COUNT people", "SUM people", "COUNT of all")
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
 def test_bounds_come_near_their_claims(tmp_path: Path, adjacency: str, mechanism: str) -> None:
     """Of counts and sums with Laplace noise 0.8 of the claim; of others 0.6, or 0.8 of what any event could show."""
-    extent = replace(FEW_UNITS, draws=100_000, mechanisms=(mechanism,), only=NEAR)
+    extent = replace(FEW_UNITS, draws=150_000, mechanisms=(mechanism,), only=NEAR)
     findings = audit(load_policy(write(tmp_path, adjacency)), extent).findings
     assert {kind(finding.name) for finding in findings} >= {*map(kind, NEAR)} - {"delta"}
     for finding in findings:

@@ -1,13 +1,26 @@
 """The console in a real browser: it logs in, nothing is complained of, nothing is asked for elsewhere."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 from tests.console.browser import Browser, opened
-from tests.console.world import EVIL, PASSWORD, Place, RunningConsole, ask, site
+from tests.console.world import (
+    EVIL,
+    HOSTILE,
+    PASSWORD,
+    Place,
+    RunningConsole,
+    ask,
+    fill_hostile,
+    hostile_engine,
+    site,
+)
+from tests.waiting import wait_for
 
 SCREENS = [(1280, 900, "light"), (1280, 900, "dark"), (400, 860, "light"), (400, 860, "dark")]
 CONTRAST = """
@@ -95,6 +108,53 @@ def test_a_wrong_password_says_so(console: RunningConsole, browser: Browser) -> 
     (complaint,) = browser.console()
     assert "the server responded with a status of 403" in complaint
     browser.requested()
+
+
+RUNS = """
+const found = [];
+for (const element of document.querySelectorAll('*')) {
+  for (const name of ['mouseover', 'focus', 'load', 'error']) element.dispatchEvent(new Event(name));
+  for (const {name, value} of element.attributes)
+    if (name.startsWith('on') || name.startsWith('auto') || /^\\s*javascript:/i.test(value)) found.push(name);
+}
+return [window.ran !== undefined, document.scripts.length + document.images.length, found];
+"""
+
+
+def test_nothing_that_somebody_has_named_is_run(tmp_path: Path, browser: Browser) -> None:
+    """Names, texts and reasons are hostile wherever one can be chosen, and the page's second wall is taken away."""
+    place = fill_hostile(tmp_path)
+    running = RunningConsole(site(place, engine=hostile_engine))
+    browser.devtools("Page.setBypassCSP", {"enabled": True})
+
+    def section(name: str) -> str:
+        return str(browser.script("return document.getElementById(arguments[0]).textContent", name))
+
+    def is_checked() -> bool:
+        browser.open(running.origin)
+        return "look again" not in section("health")
+
+    try:
+        browser.open(f"data:text/html,{quote(HOSTILE)}")
+        assert browser.script(RUNS)[0], "it would be run"
+        browser.open(running.origin)
+        browser.type("#password", PASSWORD)
+        browser.leave("button")
+        wait_for(is_checked)
+        for name in ("budgets", "queries", "policy", "changes", "health"):
+            assert HOSTILE in section(name)
+        assert browser.script(RUNS) == [False, 0, []]
+        for asked in (f"user={quote(HOSTILE)}", f"find={quote(HOSTILE)}", f"sort={quote(HOSTILE)}"):
+            browser.open(f"{running.origin}/?{asked}")
+            assert browser.script(RUNS) == [False, 0, []]
+        place.policy.write_text(f"{json.dumps(HOSTILE)} = 1\n")
+        browser.open(running.origin)
+        assert HOSTILE in browser.script("return document.querySelector('.trouble').textContent")
+        assert browser.script(RUNS) == [False, 0, []]
+    finally:
+        browser.devtools("Page.setBypassCSP", {"enabled": False})
+        running.close()
+    browser.console(), browser.requested()
 
 
 def test_scripts_and_inline_styles_would_not_run(place: Place, browser: Browser) -> None:

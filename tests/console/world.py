@@ -2,6 +2,7 @@
 
 import asyncio
 import http.client
+import json
 import re
 import shutil
 import ssl
@@ -15,7 +16,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dpsql.backends import Backend
+import duckdb
+
+from dpsql.backends import Backend, open_backend
 from dpsql.cli.console_server import check_ledger
 from dpsql.console.background import Background
 from dpsql.console.facts import Gatherer
@@ -40,6 +43,31 @@ QUERIES = (
     "SELECT city, COUNT(*) FROM patients GROUP BY city",
     "SELECT COUNT(*) FROM patients WHERE city = '</code><script>alert(1)</script>'",
 )
+HOSTILE = """"'></title><script>ran=1</script><img src=x onerror=ran=1>"""
+"""As long as a name may be; a browser runs it in a text, in an attribute and in a title."""
+HOSTILE_POLICY = """
+version = 1
+[dataset]
+name = {evil}
+url = "duckdb:///hostile.duckdb"
+schema = {evil}
+privacy_unit = {evil}
+data_version = {evil}
+cap = {evil}
+budget = {{ epsilon = 20, delta = 1e-6 }}
+[roles.{evil}]
+budget = {{ epsilon = 5, delta = 1e-6 }}
+query = {{ epsilon = 0.1, delta = 1e-9, max_epsilon = 1 }}
+[groups.{evil}]
+budget = {{ epsilon = 8, delta = 1e-6 }}
+description = {evil}
+[tables.{evil}]
+unit_key = {evil}
+max_rows = 1
+description = {evil}
+[tables.{evil}.columns]
+{evil} = {{ type = "text", values = [{evil}], description = {evil} }}
+"""
 NAMES = frozenset({"127.0.0.1", "localhost"})
 
 
@@ -79,6 +107,27 @@ def fill(folder: Path, clinic_policy: Path, backend: Callable[[Path], Backend]) 
     return place
 
 
+def fill_hostile(folder: Path) -> Place:
+    """Make a policy and a ledger in which every text that somebody may choose is hostile."""
+    place, name = Place(folder / "hostile.toml", folder / "ledger.sqlite"), '"' + HOSTILE.replace('"', '""') + '"'
+    with duckdb.connect(str(folder / "hostile.duckdb")) as database:
+        database.execute(f"CREATE SCHEMA {name}; CREATE TABLE {name}.{name} ({name} VARCHAR)")
+    place.policy.write_text(HOSTILE_POLICY.format(evil=json.dumps(HOSTILE)), encoding="utf-8")
+    policy = load_policy(place.policy)
+    with closing(SqliteLedger(place.ledger)) as ledger, closing(Engine(policy, ledger, open_backend(policy))) as engine:
+        ledger.add_account(HOSTILE, HOSTILE, group=HOSTILE)
+        with closing(Session(engine, HOSTILE)) as session:
+            for statement in session.parse(f"SELECT COUNT({name}) AS {name} FROM {name}.{name} -- {HOSTILE}"):
+                session.execute(statement)
+        ledger.grant(Holder(BudgetScope.USER, HOSTILE), policy, Fraction(1), Fraction(0), HOSTILE)
+        ledger.freeze(Holder(BudgetScope.USER, HOSTILE), HOSTILE)
+    return place
+
+
+def hostile_engine() -> EngineHealth:
+    return EngineHealth(HOSTILE, ((HOSTILE, HOSTILE),), (HOSTILE,), datetime(2026, 1, 18, tzinfo=UTC))
+
+
 def healthy_engine() -> EngineHealth:
     return EngineHealth(None, (("visits", "fresh"),), (), datetime(2026, 1, 18, tzinfo=UTC))
 
@@ -88,14 +137,19 @@ async def busy_gateway(dataset: str) -> GatewayHealth:
 
 
 def site(
-    place: Place, *, names: frozenset[str] = NAMES, secure: bool = False, throttle: LoginThrottle | None = None
+    place: Place,
+    *,
+    names: frozenset[str] = NAMES,
+    secure: bool = False,
+    throttle: LoginThrottle | None = None,
+    engine: Callable[[], EngineHealth] = healthy_engine,
 ) -> Site:
     """The console's answers about a place, without the server around them."""
     policy = load_policy(place.policy)
     sources = Sources(
         Gatherer(lambda: load_policy(place.policy), policy, lambda: open_ledger(place.url, make=False)),
         Background(lambda: check_ledger(place.url), 600),
-        Background(healthy_engine, 600),
+        Background(engine, 600),
         busy_gateway,
     )
     return Site(

@@ -76,8 +76,11 @@ def _trim(lowering: Lowering, node: exp.Trim) -> Expr:
 
 
 def _trimmed(name: str) -> Called:
+    """BTRIM, LTRIM or RTRIM; PostgreSQL takes eight bytes for each byte of the characters."""
+
     def lower(call: Arguments) -> Expr:
-        return Call(name, (call.text(0), call.text(1) if len(call) == 2 else _BLANK), SqlType.TEXT)
+        characters = beginning(call.text(1), MAX_SCANNED) if len(call) == 2 else _BLANK
+        return Call(name, (call.text(0), characters), SqlType.TEXT)
 
     return lower
 
