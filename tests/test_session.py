@@ -696,3 +696,12 @@ def test_time_zones_of_the_dataset(make_engine: MakeEngine, clinic_policy: Path)
     assert number == 1
     # A moment written without a zone is of the dataset's zone.
     assert same is True
+
+
+def test_a_policy_may_name_the_datasets_own_schema(make_engine: MakeEngine, clinic_policy: Path) -> None:
+    policy = clinic_policy.with_name("own_schema.toml")
+    text = clinic_policy.read_text(encoding="utf-8").replace("[tables.patients", '[tables."main.patients"')
+    policy.write_text(text, encoding="utf-8")
+    session = Session(make_engine(policy), "ana")
+    for name in ("patients", "main.patients", "public.patients"):
+        assert run(session, f"SELECT COUNT(*) FROM {name}").rows

@@ -142,7 +142,10 @@ class Tables:
             return Lowered(Released(scanned), columns, schemas=frozenset({"dpsql"}))
         own = frozenset({self.catalog.policy.dataset.schema, "public"})
         schemas = own if schema is None or schema in own else frozenset({schema})
-        table = self.catalog.table(name if schemas == own else f"{schema}.{name}")
+        table = self.catalog.table(name) if schemas == own else None
+        # A policy may name the dataset's own schema, too.
+        written = self.catalog.policy.dataset.schema if schemas == own else schema
+        table = table or self.catalog.table(f"{written}.{name}")
         if table is None:
             full = name if schema is None else f"{schema}.{name}"
             raise undefined_table(full, self.catalog.names(), at)
