@@ -230,7 +230,7 @@ def test_the_text_is_not_walked_again_for_each_aggregate(session: Session, monke
 
 @pytest.mark.parametrize(("fault", "code"), [(KeyError("Erna"), "0A000"), (RecursionError(), "54001")])
 def test_what_no_rule_expected_is_refused(
-    session: Session, monkeypatch: pytest.MonkeyPatch, fault: Exception, code: str
+    session: Session, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: Exception, code: str
 ) -> None:
     def broken(*_arguments: object) -> object:
         raise fault
@@ -240,4 +240,5 @@ def test_what_no_rule_expected_is_refused(
         patch.setattr("dpsql.compiler.plan.compile.lower", broken)
         session.execute(statement)
     assert caught.value.sqlstate == code
-    assert "Erna" not in caught.value.message
+    assert "Erna" not in caught.value.message + caplog.text
+    assert ("unexpected KeyError at" in caplog.text) is isinstance(fault, KeyError)
