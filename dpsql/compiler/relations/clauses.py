@@ -79,25 +79,32 @@ class Clauses:
             raise InvalidSyntax(f"position {str(node.this)[:20]} is not in select list", position=self.at(node))
         return int(text) - 1
 
-    def limits(self, node: exp.Expr) -> tuple[int | None, int]:
-        """LIMIT (or FETCH FIRST) and OFFSET."""
+    def limits(self, node: exp.Expr, *, ties: bool = False) -> tuple[int | None, int]:
+        """LIMIT (or FETCH FIRST) and OFFSET; where `ties` is False, FETCH … WITH TIES is refused."""
         limit = node.args.get("limit")
         offset = node.args.get("offset")
         rows = None
         if isinstance(limit, exp.Fetch):
-            self._plain_limit(limit)
+            self._plain_limit(limit, ties=ties)
             rows = self._row_count(limit.args.get("count") or exp.Literal.number(1), "FETCH")
         elif limit is not None:
-            self._plain_limit(limit)
+            self._plain_limit(limit, ties=ties)
             if not (isinstance(limit.expression, exp.Var) and str(limit.expression.this).upper() == "ALL"):
                 rows = self._row_count(limit.expression, "LIMIT")
         skipped = self._row_count(offset.expression, "OFFSET") if offset is not None else 0
         return rows, skipped or 0
 
-    def _plain_limit(self, limit: exp.Expr) -> None:
+    @staticmethod
+    def has_ties(node: exp.Expr) -> bool:
+        """Whether FETCH … WITH TIES stands there."""
+        limit = node.args.get("limit")
+        options = limit.args.get("limit_options") if limit is not None else None
+        return options is not None and bool(options.args.get("with_ties"))
+
+    def _plain_limit(self, limit: exp.Expr, *, ties: bool) -> None:
         options = limit.args.get("limit_options")
-        if options is not None and (options.args.get("percent") or options.args.get("with_ties")):
-            raise UnsupportedQuery("LIMIT with PERCENT or WITH TIES is not supported", position=self.at(limit))
+        if options is not None and (options.args.get("percent") or (options.args.get("with_ties") and not ties)):
+            raise UnsupportedQuery("LIMIT with PERCENT or WITH TIES is not supported here", position=self.at(limit))
         refuse_other_arguments(limit, "expression", "count", "direction", "limit_options", offset=self.offset)
 
     def _row_count(self, node: exp.Expr, clause: str) -> int | None:

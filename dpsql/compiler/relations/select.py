@@ -382,6 +382,13 @@ class SelectOutput:
         first = Call("eq", (Column(number), Literal(1, SqlType.BIGINT)), SqlType.BOOLEAN)
         self.status = replace(self.status, relation=Filter(self.status.relation, first))
 
+    def _with_ties(self, order: tuple[Order, ...], last: int) -> None:
+        """FETCH … WITH TIES: the first rows, and those that the order does not part from the last of them."""
+        rank = self.clauses.fields.new(SqlType.BIGINT)
+        self._extend({Window("rank", (), (), order, None, SqlType.BIGINT): rank})
+        among = Call("le", (Column(rank), Literal(last, SqlType.BIGINT)), SqlType.BOOLEAN)
+        self.status = replace(self.status, relation=Filter(self.status.relation, among))
+
     def _finish(
         self, outputs: list[Expr], order: tuple[Order, ...], on: tuple[Expr, ...] | None, *, distinct: bool
     ) -> Lowered:
@@ -390,8 +397,9 @@ class SelectOutput:
         for expression in (*outputs, *(term.expression for term in order), *(on or ())):
             refuse_unlisted(expression, self.scope, at)
         fields = tuple(clauses.fields.new(e.type) for e in outputs)
-        limit, offset = clauses.limits(self.node)
-        if not distinct and on is None:
+        ties = clauses.has_ties(self.node)
+        limit, offset = clauses.limits(self.node, ties=ties and bool(order) and not distinct)
+        if not distinct and on is None and not ties:
             ordered = Ordered(self.status.relation, tuple(outputs), order, limit, offset)
             ordered = ordered.chosen(clauses.catalog, clauses.fields)
             self.status, order = replace(self.status, relation=ordered.relation), ordered.order
@@ -401,6 +409,9 @@ class SelectOutput:
         order = tuple(replace(term, expression=expression) for term, expression in pairs)
         if on is not None:
             self._first_of_each(on, order)
+        if ties and limit is not None:
+            self._with_ties(order, offset + limit)
+            limit = None
         hidden = tuple(dict.fromkeys(term.expression for term in order if term.expression not in outputs))
         if distinct and hidden:
             raise InvalidSyntax(
