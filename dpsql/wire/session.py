@@ -1,4 +1,4 @@
-"""One client's session: messages of the protocol become calls of a `dpsql.gateway.session.Session`, results become messages.
+"""One client's session: messages become calls of a `dpsql.gateway.session.Session`, results become messages.
 
 Rule 1: Parse, Bind and Describe never execute: they call `Session.parse` and `Session.describe` only.
 Rule 2: whatever goes wrong, a Query and a Sync are answered by exactly one ReadyForQuery.
