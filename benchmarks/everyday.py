@@ -39,7 +39,7 @@ from dpsql.compiler.scope.lowering import Constants
 from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.errors import Error
-from dpsql.gateway.profiles import make_profile
+from dpsql.gateway.owner_reads import make_profile
 from dpsql.gateway.release import PostProcessor, release
 from dpsql.gateway.settings import Settings
 from dpsql.ledger import open_ledger

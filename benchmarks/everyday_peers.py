@@ -28,7 +28,7 @@ from sqlglot import exp
 from benchmarks.accuracy import PEERS, Answers, peer_system
 from benchmarks.everyday import LARGE, NAMES, DataSet, clean, compiled, data_sets, drawn, profile_of, told, with_units
 from dpsql.backends import open_backend
-from dpsql.compiler.scope.catalog import Catalog
+from dpsql.compiler.scope.tables import Catalog
 from dpsql.policy import Policy, Table, load_policy
 from dpsql.privacy.conversion import rho_to_epsilon
 

@@ -190,13 +190,13 @@ def _columns(answer: Answer, kept: list[int]) -> tuple[AnswerColumn, ...]:
 def _covers_drops(dropped: Sequence[Dropped], error: ColumnError | None) -> bool:
     """Whether limits of a column allow for what bounds drop: its cell has a wide total, and noise hides nothing.
 
-    Without a wide total, or where that may be noise alone, limits are of noise alone. So are those of a mean: its count
-    has a total, and its sum has none.
+    Without a wide total, or where that may be noise alone, limits are of noise alone. So are those of a mean of rows:
+    its count has a total, and its sum has none.
     """
     if error is None:
         return False
     of_release = [each for each in dropped if each.release == error.release]
-    measured = any(error.estimate.cells == (each.cell,) for each in of_release)
+    measured = any(error.estimate.raised_cell == each.cell for each in of_release)
     return measured and not any(each.is_hidden for each in of_release)
 
 
@@ -281,7 +281,7 @@ def answer_notice(answer: Answer, pursuit: Pursuit | None = None, *, calibrated:
     Args:
         answer: The answer.
         pursuit: The rounds it is the last of, if there was a target.
-        calibrated: Whether counts are raised by what bounds drop.
+        calibrated: Whether values are raised by what bounds drop.
     """
     paid = charge_text(answer)
     if paid is None:
@@ -379,18 +379,26 @@ def dropped_text(query: CompiledQuery, dropped: Sequence[Dropped], *, calibrated
     Args:
         query: The query.
         dropped: What wide totals tell.
-        calibrated: Whether counts are raised by it.
+        calibrated: Whether values are raised by it.
     """
     worst = max((each for each in dropped if each.is_material), key=lambda each: each.share, default=None)
     if worst is not None:
-        counts = any(column.error is not None and column.error.estimate.is_raised for column in query.columns)
-        raised = "; counts are raised by it" if calibrated and counts else ""
+        kinds = _raised(query, dropped) if calibrated else []
+        raised = f"; {' and '.join(kinds)} are raised by it" if kinds else ""
         return f"about {_share_text(worst)} {_dropped_by(query, worst)}{raised}"
     most = max((each for each in dropped if each.is_hidden), key=lambda each: each.share + each.margin, default=None)
     if most is None:
         return None
     at_most = f"{100 * (most.share + most.margin):.2g} %"
     return f"at most {at_most} {_dropped_by(query, most)}, for which intervals do not allow"
+
+
+def _raised(query: CompiledQuery, dropped: Sequence[Dropped]) -> list[str]:
+    """What is raised, in words: counts, sums, means."""
+    told = {(each.release, each.cell) for each in dropped if each.is_material}
+    errors = [column.error for column in query.columns if column.error is not None]
+    raised = (e.estimate.kind for e in errors if (e.release, e.estimate.raised_cell) in told)
+    return [f"{kind.removeprefix('a ')}s" for kind in dict.fromkeys(raised)]
 
 
 def _dropped_by(query: CompiledQuery, dropped: Dropped) -> str:

@@ -256,6 +256,7 @@ class WideTotal:
         wide_cell: The total, by its place there.
         bounded: The release that has, at the same place, the total of what bounds keep, if groups do not add up to it.
         sampled: The cell that counts the rows of units of whose rows some are left out, if there is one.
+        counted: Where the cell has distances from a centre: the cell that counts them.
     """
 
     release: int
@@ -264,6 +265,7 @@ class WideTotal:
     wide_cell: int
     bounded: int | None = None
     sampled: int | None = None
+    counted: int | None = None
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ Rule 2: what a release needs of other releases is made first, by post-processing
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 from dpsql.compiler.aggregates.base import Estimate, Primitives, error_weights
 from dpsql.compiler.aggregates.randomized_response import Responses
 from dpsql.compiler.aggregates.release_leaf import ReleasedLeaf, input_leaf, text_leaf, to_text
 from dpsql.compiler.aggregates.top_k import picked
-from dpsql.compiler.aggregates.wide_totals import WIDTH, WideTotals, sampled, sampled_of, totalled
+from dpsql.compiler.aggregates.wide_totals import WIDTH, WideTotals, counted_with, sampled, sampled_of, totalled
 from dpsql.compiler.bounding.printer import printed
 from dpsql.compiler.bounding.rewrite import Bounding, rewrite
 from dpsql.compiler.bounding.steps import PrintedQuery
@@ -133,7 +134,7 @@ class Drafts:
         forms = PreparedForms(self.catalog, self.fields, settings)
         copied = None if is_wide else forms.of(release, bounding, unpriced, estimates, leaves, groups)
         if keys and self._buys_totals(release) and not isinstance(copied, PreparedForm):
-            drawn += sampled(drawn, estimates, contribution)
+            drawn += sampled(drawn, estimates, totalled(drawn, estimates, contribution, protected.relation))
             unpriced = replace(unpriced, primitives=drawn, weights=error_weights(drawn, estimates))
             bounding = replace(bounding, primitives=drawn)
         schema, policy = self.catalog.schema, self.catalog.policy
@@ -165,15 +166,16 @@ class Drafts:
         """Bound the wide totals of a release, each with the bounded one if groups do not add up to it."""
         if not self._buys_totals(leaf.release):
             return
-        cells = totalled(unpriced.primitives, leaf.estimates, unpriced.contribution)
+        rows = leaf.release.protected.relation
+        cells = totalled(unpriced.primitives, leaf.estimates, unpriced.contribution, rows)
         # Groups of a unit are rows of another relation.
         units = [(cell,) for cell in cells if unpriced.primitives[cell].counts_units]
-        rows = tuple(cell for cell in cells if not unpriced.primitives[cell].counts_units)
-        for together in [*units, *([rows] if rows else [])]:
-            self._add_totals_of(index, together, unpriced, leaf.release)
+        others = tuple(cell for cell in cells if not unpriced.primitives[cell].counts_units)
+        for together in [*units, *([others] if others else [])]:
+            self._add_totals_of(index, together, unpriced, leaf)
 
-    def _add_totals_of(self, index: int, cells: tuple[int, ...], unpriced: Unpriced, release: Release) -> None:
-        chosen = [unpriced.primitives[cell] for cell in cells]
+    def _add_totals_of(self, index: int, cells: tuple[int, ...], unpriced: Unpriced, leaf: ReleasedLeaf) -> None:
+        release, chosen = leaf.release, [unpriced.primitives[cell] for cell in cells]
         totals = WideTotals(release, self.settings, self.catalog, self.fields)
         unbounded = replace(self.settings, max_rows=None, max_groups=None, max_rows_per_group=None)
         widths = (WIDTH, 1) if unpriced.selects and release.aggregate.keys else (WIDTH,)
@@ -185,11 +187,12 @@ class Drafts:
         beneath = bounded[0][0] if bounded else None
         pairs = enumerate(zip(cells, chosen, found.primitives, strict=True))
         # What is counted in other steps is no total of it.
-        alike = [(total, cell, each) for total, (cell, each, wider) in pairs if each.grid == wider.grid]
+        alike = [(total, cell, each) for total, (cell, each, wider) in pairs if _step(each) == _step(wider)]
         for total, cell, primitive in alike:
             beside = sampled_of(primitive)
             place = unpriced.primitives.index(beside) if beside in unpriced.primitives else None
-            self.wide_totals.add(WideTotal(index, cell, wide, total, beneath, place))
+            counted = counted_with(cell, leaf.estimates)
+            self.wide_totals.add(WideTotal(index, cell, wide, total, beneath, place, counted))
 
     def _index(self, draft: Draft) -> int:
         """Where a draft stands, or one that is the same."""
@@ -264,6 +267,10 @@ class Drafts:
         if index not in releases:
             releases.append(index)
         return self.leaves[release][1].at(f"r{releases.index(index)}", None, release)
+
+
+def _step(primitive: Primitive) -> Fraction | None:
+    return primitive.grid.step if primitive.grid is not None else None
 
 
 def _nothing_public(least: int) -> PolicyViolation:
