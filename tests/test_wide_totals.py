@@ -13,10 +13,14 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 import dpsql
 from dpsql.backends import Cancellation, open_backend
+from dpsql.compiler.aggregates.calibration import _RATIO, is_told
+from dpsql.compiler.aggregates.release_leaf import in_layers
 from dpsql.compiler.aggregates.wide_totals import WIDTH
 from dpsql.compiler.plan.profiled_bounds import ProfiledBounds
 from dpsql.compiler.plan.query_plan import CompiledQuery, WideTotal
@@ -100,6 +104,17 @@ TOTALS = {
     ],
     "SELECT kind, size, COUNT(DISTINCT buyer) FILTER (WHERE price > 4) FROM orders GROUP BY kind, size": [2],
     "SELECT note, COUNT(DISTINCT buyer), COUNT(price) FROM orders GROUP BY note": [8 + 3 + 1 + 1, 1 + 2 + 1 + 1],
+    # Rows per buyer, of which two are expected, and eight in the wide total.
+    "SELECT AVG(n) FROM (SELECT buyer, COUNT(*) AS n FROM orders GROUP BY buyer) AS t": [8 + 3 + 2 + 1],
+    "SELECT SUM(n), COUNT(*) FROM (SELECT buyer, COUNT(*) AS n FROM orders GROUP BY buyer) AS t": [8 + 3 + 2 + 1],
+    "SELECT n > 1, AVG(n) FROM (SELECT buyer, COUNT(*) AS n FROM orders GROUP BY buyer) AS t GROUP BY 1": [14],
+    "SELECT AVG((SELECT COUNT(*) FROM orders o WHERE o.buyer = b.buyer)) FROM buyers b": [8 + 3],
+    "SELECT SUM(n) FROM (SELECT buyer, SUM(price) AS n FROM orders GROUP BY buyer) AS t": [30 + 27 + 1],
+    "SELECT AVG(n) FROM (SELECT o.buyer, COUNT(*) AS n FROM orders o JOIN buyers b USING (buyer) GROUP BY 1) AS t": [
+        11
+    ],
+    "SELECT AVG(n) FROM (SELECT DISTINCT ON (buyer) buyer, RANK() OVER (PARTITION BY buyer ORDER BY price, size) AS n "
+    "FROM orders ORDER BY buyer, n DESC) AS t": [1 + 3 + 2 + 1],
 }
 UNBOUGHT = [
     "SELECT COUNT(*) FROM buyers",
@@ -110,6 +125,9 @@ UNBOUGHT = [
     "SELECT VARIANCE(price) FROM orders",
     "SELECT DISTINCT kind FROM orders",
     "SELECT kind FROM orders GROUP BY kind ORDER BY COUNT(*) DESC LIMIT 1",
+    "SELECT AVG(LEAST(n, 2)) FROM (SELECT buyer, COUNT(*) AS n FROM orders GROUP BY buyer) AS t",
+    "SELECT AVG(10 - n) FROM (SELECT buyer, COUNT(*) AS n FROM orders GROUP BY buyer) AS t",
+    "SELECT AVG(age) FROM buyers",
 ]
 
 
@@ -255,7 +273,7 @@ def test_one_unit_moves_a_wide_total_by_no_more(policy: Policy) -> None:
             with duckdb.connect(str(file)) as connection:
                 connection.execute("INSERT INTO orders SELECT * FROM kept")
                 connection.execute("DROP TABLE kept")
-            most = WIDTH * 2 * (10 if "SUM(price) FROM" in sql and "COUNT" not in sql else 1)
+            most = WIDTH * 2 * (10 if "SUM(price)" in sql and "COUNT" not in sql else 1)
             assert all(0 <= one - other <= most for one, other in zip(whole, without, strict=True))
 
 
@@ -441,6 +459,35 @@ def test_counts_are_raised_by_the_ratio_unless_that_is_switched_off(many: Policy
         assert value == kept[kind] and value - 10 < low <= value
         # The raised count, and a quarter of what is added for what may be otherwise.
         assert 0 < high - 2.25 * value < 100
+
+
+OFTEN = (
+    "SELECT n > 1 AS often, AVG(n) AS m FROM (SELECT buyer, COUNT(*) AS n FROM orders GROUP BY buyer) AS t GROUP BY 1"
+)
+
+
+@pytest.mark.usefixtures("no_noise")
+def test_means_of_rows_of_units_are_raised(many: Policy, make_engine: MakeEngine) -> None:
+    """Each of 2,000 buyers has four orders, of which two are expected."""
+    session = Session(make_engine(many), "ana")
+
+    def asked(sql: str) -> list[tuple[Any, ...]]:
+        (statement,) = session.parse(sql)
+        return list(session.execute(statement).rows)
+
+    for sql in ("SET dpsql.epsilon = 20", "SET dpsql.intervals = on"):
+        asked(sql)
+    (statement,) = session.parse(OFTEN)
+    result = session.execute(statement)
+    assert (
+        "of the sum is dropped by max_rows, by which no value is above 2; means are raised by it"
+        in result.notices[0].message
+    )
+    often, mean, low, high = result.rows[1]
+    assert often is True and abs(mean - 4) < 0.05 and low <= 4 <= high
+    asked("SET dpsql.calibrate = off")
+    _, mean, low, high = asked(OFTEN)[1]
+    assert mean == 2 and low <= 2 and 4 < high < 5
 
 
 @pytest.mark.usefixtures("no_noise")
@@ -641,6 +688,17 @@ def test_calibrated_counts_have_the_variance_that_is_said(many: Policy) -> None:
         released = [release(planned, exact.releases[i]) for i, planned in enumerate(query.releases)]
         assert post.run(query, released, {}, {}, Cancellation()).rows == expected(query, released)
     post.close()
+
+
+@given(bounded=st.floats(-100, 1e6), wide=st.floats(-100, 4e6), of_bounded=st.floats(1, 1e6), of_wide=st.floats(1, 1e8))
+def test_what_is_told_is_what_raises(bounded: float, wide: float, of_bounded: float, of_wide: float) -> None:
+    """The notice and the ratio decide alike."""
+    given = {"b": repr(bounded), "of_b": repr(of_bounded), "w": repr(wide), "of_w": repr(of_wide)}
+    columns = {name: f"CAST({text} AS DOUBLE)" for name, text in given.items()} | _RATIO
+    names = {name: f"s_{name}" for name in columns}
+    source = in_layers("(SELECT 1)", {names[name]: text.format(**names) for name, text in columns.items()})
+    ((ratio,),) = duckdb.sql(f"SELECT s_r FROM {source}").fetchall()
+    assert (ratio > 1) == is_told(bounded, of_bounded, wide, of_wide)
 
 
 def expected(query: CompiledQuery, released: Sequence[ReleasedCells]) -> tuple[tuple[object, ...], ...]:

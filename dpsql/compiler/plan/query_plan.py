@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from dpsql.compiler.aggregates.base import ColumnError
+from dpsql.compiler.aggregates.base import ColumnError, number_text
 from dpsql.compiler.bounding.steps import PrintedQuery
 from dpsql.compiler.ir.nodes import Aggregate, Relation, Release, Scan, SystemScan, UnitScan
 from dpsql.compiler.ir.primitives import Contribution
@@ -222,9 +222,12 @@ class PlannedRelease:
 
     def bounds_text(self, cell: int) -> str:
         """The bounds that drop something of a cell, by its place and the names of their settings."""
-        bounds = self.contribution
-        if self.primitives[cell].primitive.counts_units:
+        bounds, primitive = self.contribution, self.primitives[cell].primitive
+        if primitive.counts_units:
             return f"max_groups = {bounds.groups_per_unit}"
+        if bounds.one_row and primitive.grid is not None:
+            most = number_text(float(primitive.grid.upper * primitive.grid.step))
+            return f"max_rows, by which no value is above {most}"
         profile = " (chosen by the profile)" if self.profiled is not None else ""
         in_each = f" and max_rows_per_group = {bounds.rows_per_group}"
         rows = bounds.rows_per_unit

@@ -133,7 +133,7 @@ class Drafts:
         # A copy has lost the rows that a wide total is there to count.
         forms = PreparedForms(self.catalog, self.fields, settings)
         copied = None if is_wide else forms.of(release, bounding, unpriced, estimates, leaves, groups)
-        if keys and self._buys_totals(release) and not isinstance(copied, PreparedForm):
+        if keys and self._buys_totals(release, profiled) and not isinstance(copied, PreparedForm):
             drawn += sampled(drawn, estimates, totalled(drawn, estimates, contribution, protected.relation))
             unpriced = replace(unpriced, primitives=drawn, weights=error_weights(drawn, estimates))
             bounding = replace(bounding, primitives=drawn)
@@ -158,13 +158,14 @@ class Drafts:
             contribution = in_any_groups(contribution, drawn, groups, protected, settings)
         return Unpriced(drawn, contribution, private, error_weights(drawn, estimates), least, is_wide), estimates
 
-    def _buys_totals(self, release: Release) -> bool:
-        """Whether what bounds drop of a release is told, if they may drop anything."""
-        return bool(self.catalog.role.query.wide_share) and self.settings.wide_totals and release.picks is None
+    def _buys_totals(self, release: Release, profiled: ProfiledBounds | None) -> bool:
+        """Whether what bounds drop of a release is told, if they may drop anything, and no profile says how little."""
+        asked = bool(self.catalog.role.query.wide_share) and self.settings.wide_totals and release.picks is None
+        return asked and not (profiled is not None and profiled.drops_little)
 
     def _add_wide_totals(self, index: int, unpriced: Unpriced, leaf: ReleasedLeaf) -> None:
         """Bound the wide totals of a release, each with the bounded one if groups do not add up to it."""
-        if not self._buys_totals(leaf.release):
+        if not self._buys_totals(leaf.release, self.drafts[index].profiled):
             return
         rows = leaf.release.protected.relation
         cells = totalled(unpriced.primitives, leaf.estimates, unpriced.contribution, rows)
