@@ -478,12 +478,9 @@ def test_means_of_rows_of_units_are_raised(many: Policy, make_engine: MakeEngine
     for sql in ("SET dpsql.epsilon = 20", "SET dpsql.intervals = on"):
         asked(sql)
     (statement,) = session.parse(OFTEN)
-    result = session.execute(statement)
-    assert (
-        "of the sum is dropped by max_rows, by which no value is above 2; means are raised by it"
-        in result.notices[0].message
-    )
-    often, mean, low, high = result.rows[1]
+    told = session.execute(statement).notices[0].message
+    assert "of the sum is dropped by max_rows, by which no value is above 2; means are raised by it" in told
+    often, mean, low, high = asked(OFTEN)[1]
     assert often is True and abs(mean - 4) < 0.05 and low <= 4 <= high
     asked("SET dpsql.calibrate = off")
     _, mean, low, high = asked(OFTEN)[1]
@@ -536,6 +533,22 @@ def test_error_bars_hold_what_is_said(many: Policy, make_engine: MakeEngine) -> 
     for drawn, held in (("n", "95 %, n ± "), ("s", "95 % of the noise alone, s ± ")):
         axes = dpsql.plot(answered, y=drawn, ax=Figure().subplots())
         assert axes.texts[-1].get_text().startswith(f"Error bars: {held}")
+
+
+def test_each_arm_of_a_union_has_its_own_interval(many: Policy, make_engine: MakeEngine) -> None:
+    """Of orders two rows of a buyer count, of buyers one; a wide total there is of orders alone."""
+    united = "SELECT COUNT(*) AS n FROM orders UNION ALL SELECT COUNT(*) FROM buyers"
+    shown = {}
+    for share in (", wide_share = 0.1", ""):
+        session = Session(make_engine(load_policy(changed(many, ", wide_share = 0.1", share))), "ana")
+        (statement,) = session.parse(united)
+        result = session.execute(statement)
+        ((of_orders,), (of_buyers,)) = NoisyRows.of(result).intervals
+        assert of_orders is not None and of_buyers is not None
+        shown[share] = of_orders.high - of_orders.low, of_buyers.high - of_buyers.low
+        assert "(95 % of noise)" in result.notices[0].message
+        assert [len(column.errors) for column in result.answer.columns] == [2] if result.answer else False
+    assert all(more > 1.5 * less for more, less in shown.values())
 
 
 def test_the_bounds_that_drop_are_named(many: Policy) -> None:
@@ -697,7 +710,8 @@ def test_what_is_told_is_what_raises(bounded: float, wide: float, of_bounded: fl
     columns = {name: f"CAST({text} AS DOUBLE)" for name, text in given.items()} | _RATIO
     names = {name: f"s_{name}" for name in columns}
     source = in_layers("(SELECT 1)", {names[name]: text.format(**names) for name, text in columns.items()})
-    ((ratio,),) = duckdb.sql(f"SELECT s_r FROM {source}").fetchall()
+    with duckdb.connect() as connection:
+        ((ratio,),) = connection.execute(f"SELECT s_r FROM {source}").fetchall()
     assert (ratio > 1) == is_told(bounded, of_bounded, wide, of_wide)
 
 

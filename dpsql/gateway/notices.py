@@ -181,23 +181,23 @@ def _columns(answer: Answer, kept: list[int]) -> tuple[AnswerColumn, ...]:
             column.type,
             column.error is not None or place in limited,
             column.error,
-            place in limited and _covers_drops(answer.rows.dropped, column.error),
+            place in limited and _covers_drops(answer.rows.dropped, column.errors),
         )
         for place, column in ((place, answer.columns[place]) for place in kept)
     )
 
 
-def _covers_drops(dropped: Sequence[Dropped], error: ColumnError | None) -> bool:
-    """Whether limits of a column allow for what bounds drop: its cell has a wide total, and noise hides nothing.
+def _covers_drops(dropped: Sequence[Dropped], errors: Sequence[ColumnError]) -> bool:
+    """Whether limits of a column allow for what bounds drop, in all arms of a union.
 
+    So it is where its cell has a wide total, and noise hides nothing.
     Without a wide total, or where that may be noise alone, limits are of noise alone. So are those of a mean of rows:
     its count has a total, and its sum has none.
     """
-    if error is None:
-        return False
-    of_release = [each for each in dropped if each.release == error.release]
-    measured = any(error.estimate.raised_cell == each.cell for each in of_release)
-    return measured and not any(each.is_hidden for each in of_release)
+    arms = {error.release for error in errors}
+    measured = {(each.release, each.cell) for each in dropped}
+    hidden = any(each.is_hidden for each in dropped if each.release in arms)
+    return bool(arms) and not hidden and all((e.release, e.estimate.raised_cell) in measured for e in errors)
 
 
 def _intervals(answer: Answer, row: tuple[Any, ...], kept: list[int]) -> Iterator[ConfidenceInterval | None]:
@@ -396,7 +396,7 @@ def dropped_text(query: CompiledQuery, dropped: Sequence[Dropped], *, calibrated
 def _raised(query: CompiledQuery, dropped: Sequence[Dropped]) -> list[str]:
     """What is raised, in words: counts, sums, means."""
     told = {(each.release, each.cell) for each in dropped if each.is_material}
-    errors = [column.error for column in query.columns if column.error is not None]
+    errors = [error for column in query.columns for error in column.errors]
     raised = (e.estimate.kind for e in errors if (e.release, e.estimate.raised_cell) in told)
     return [f"{kind.removeprefix('a ')}s" for kind in dict.fromkeys(raised)]
 
@@ -411,8 +411,8 @@ def _dropped_by(query: CompiledQuery, dropped: Dropped) -> str:
 
 def _dropped_of(query: CompiledQuery, dropped: Dropped) -> str:
     """The share that is dropped of a cell, which goes by the names of the columns that are made of it."""
-    errors = ((column.name, column.error) for column in query.columns)
-    names = [n for n, e in errors if e and e.release == dropped.release and dropped.cell in e.estimate.cells]
+    errors = ((column.name, error) for column in query.columns for error in column.errors)
+    names = [n for n, e in errors if e.release == dropped.release and dropped.cell in e.estimate.cells]
     of_columns = f" of {', '.join(dict.fromkeys(names))}" if names else ""
     counted = query.releases[dropped.release].counted(dropped.cell)
     return f"dropped{of_columns}: about {_share_text(dropped)} of the {counted}"

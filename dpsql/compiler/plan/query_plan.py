@@ -282,11 +282,26 @@ class SystemRead:
 
 @dataclass(frozen=True)
 class OutputColumn:
-    """One column of the result; `error` is None where it is not itself a noisy aggregate."""
+    """One column of the result.
+
+    Attributes:
+        name: Its name.
+        type: The type of its values.
+        errors: What noise does to it, in each arm of a union; none where it is not itself a noisy aggregate.
+    """
 
     name: str
     type: SqlType
-    error: ColumnError | None
+    errors: tuple[ColumnError, ...] = ()
+
+    @property
+    def error(self) -> ColumnError | None:
+        """That of the least exact arm; of a mean it is not known beforehand."""
+        return max(self.errors, key=_width, default=None)
+
+
+def _width(error: ColumnError) -> float:
+    return float("inf") if error.plus_minus_95 is None else error.plus_minus_95
 
 
 @dataclass(frozen=True)
