@@ -141,11 +141,13 @@ class Terms:
         draws: Of the noise of each question.
         wide_share: The part of each price for wide totals; None for the policy's.
         profile: What a profile costs the cap; 0 for none.
+        narrowed: By what each `max_rows` is divided, so that bounds drop much.
     """
 
     draws: int
     wide_share: str | None
     profile: Fraction
+    narrowed: int
 
 
 def measure(data_set: DataSet, folder: Path, terms: Terms) -> Iterator[Measured]:
@@ -156,6 +158,9 @@ def measure(data_set: DataSet, folder: Path, terms: Terms) -> Iterator[Measured]
     if terms.wide_share is not None:
         share = f", wide_share = {terms.wide_share}" if float(terms.wide_share) else ""
         text = re.sub(r"^(query = \{.*?)(, wide_share = [\d.]+)? \}", rf"\1{share} }}", text, flags=re.MULTILINE)
+    if terms.narrowed > 1:
+        text = re.sub(r"^max_(groups|rows_per_group) = .*\n", "", text, flags=re.MULTILINE)
+        text = re.sub(r"^max_rows = (\d+)", partial(_narrower, terms.narrowed), text, flags=re.MULTILINE)
     path.write_text(text, encoding="utf-8")
     policy = load_policy(path)
     plain = folder / f"{data_set.name}-truth.duckdb"
@@ -172,6 +177,10 @@ def measure(data_set: DataSet, folder: Path, terms: Terms) -> Iterator[Measured]
                 continue
             exact = connection.execute(with_units(question.sql)).fetchall()
             yield Measured(data_set.name, question, tuple(drawn(query, exact, backend, policy, terms.draws).values()))
+
+
+def _narrower(part: int, found: re.Match[str]) -> str:
+    return f"max_rows = {math.ceil(int(found[1]) / part)}"
 
 
 def profile_of(policy: Policy, backend: Backend, epsilon: Fraction) -> Profile | None:
@@ -332,10 +341,11 @@ def main() -> None:
         "--wide-share", metavar="SHARE", help="of each price for wide totals, or 0; default: the policy's"
     )
     parser.add_argument("--profile", type=Fraction, default=Fraction(0), help="epsilon of a profile; default: none")
+    parser.add_argument("--narrowed", type=int, default=1, metavar="K", help="divide each max_rows; default: by 1")
     parser.add_argument("--seed", type=int, default=2026, help="of the rows of the clinic; default: %(default)s")
     parser.add_argument("--questions", action="store_true", help="print a row for each question, too")
     given = parser.parse_args()
-    terms = Terms(given.draws, given.wide_share, given.profile)
+    terms = Terms(given.draws, given.wide_share, given.profile, given.narrowed)
     measured: list[Measured] = []
     with tempfile.TemporaryDirectory() as folder:
         for data_set in data_sets(given.seed):

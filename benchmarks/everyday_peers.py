@@ -73,14 +73,16 @@ def described(table: Table, connection: duckdb.DuckDBPyConnection, folder: Path)
 
 def tasked(data_set: DataSet, policy: Policy, connection: duckdb.DuckDBPyConnection, folder: Path, draws: int) -> Path:
     """What a peer is asked: the tables, the price and the questions."""
-    query = policy.roles[0].query
+    role = policy.roles[0]
+    converts = role.budget.accountant.shares_rho
+    epsilon = rho_to_epsilon(role.query.epsilon**2 / 2, DELTA) if converts else role.query.epsilon
     task = {
         "tables": [described(table, connection, folder) for table in policy.tables],
         "max_groups": max(table.groups_per_unit or 1 for table in policy.tables),
-        "epsilon": float(rho_to_epsilon(query.epsilon**2 / 2, DELTA)),
+        "epsilon": float(epsilon),
         "delta": float(DELTA),
         "repeats": draws,
-        "seconds": 20,
+        "seconds": 10,
         "queries": {question.sql: plain(question.sql) for question in data_set.questions},
     }
     path = folder / "task.json"

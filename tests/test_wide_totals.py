@@ -792,3 +792,44 @@ def test_units_are_raised_by_the_groups_that_they_lose(
         found = asked(f"SELECT {key}, COUNT(DISTINCT buyer) AS n FROM orders GROUP BY {key} HAVING COUNT(*) > 100")
         assert len(found) == 4 and sum(value for _, value, *_ in found) in range(7996, 8005)
         assert all(low <= 2000 <= high for _, _, low, high in found)
+
+
+# Under a minimum frequency
+
+
+@pytest.mark.usefixtures("no_noise")
+def test_groups_that_are_shown_are_raised(many: Policy, make_engine: MakeEngine) -> None:
+    """Half of 2,000 buyers are in each group."""
+    ruled = load_policy(changed(many, "max_rows = 2\n", "max_rows = 2\nmin_units = 100\n"))
+    session = Session(make_engine(ruled), "ana")
+    for sql, truths in ((DEAR, []), (BY_KIND, [4000, 4000]), ("SELECT COUNT(*) FROM orders", [8000])):
+        (statement,) = session.parse(sql)
+        result = session.execute(statement)
+        counts = [row[-1] for row in NoisyRows.of(result).rows]
+        assert counts == pytest.approx(truths, rel=0.01)
+        for truth, (*_, interval) in zip(truths, NoisyRows.of(result).intervals, strict=True):
+            assert interval is not None and interval.low <= truth <= interval.high
+
+
+@pytest.mark.parametrize("sql", [BY_KIND, "SELECT COUNT(*) FROM orders", OFTEN])
+def test_a_total_that_is_not_shown_changes_nothing(many: Policy, sql: str) -> None:
+    """Wide or bounded: what is raised by none has the interval of its noise."""
+    ruled = Planner(load_policy(changed(many, "max_rows = 2\n", "max_rows = 2\nmin_units = 100\n")))
+    query = ruled.compile(sql, epsilon="20", intervals="on")
+    backend = open_backend(many)
+    exact = backend.fetch(dict(enumerate(query.releases)), query.reads(query.releases), Cancellation())
+    backend.close()
+    public = {read.table: exact.public[read.sql] for read in query.public_reads}
+    released = [release(planned, exact.releases[i]) for i, planned in enumerate(query.releases)]
+    (total,) = query.wide_totals
+    post = PostProcessor("UTC")
+    for hidden in {total.wide, total.wide if total.bounded is None else total.bounded}:
+        cells = released[hidden]
+        gone = ReleasedCells(tuple(key[:0] for key in cells.keys), tuple(cell[:0] for cell in cells.cells))
+        left = [gone if place == hidden else each for place, each in enumerate(released)]
+        answered = post.run(query, left, public, {}, Cancellation())
+        *_, value, low, high = answered.rows[-1]
+        assert answered.dropped == () and low <= value <= high
+        assert value == pytest.approx({BY_KIND: 2000, OFTEN: 2}.get(sql, 4000), rel=0.05)
+        assert high - low < 0.1 * value
+    post.close()
