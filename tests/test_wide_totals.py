@@ -107,6 +107,11 @@ TOTALS = {
     # Rows per buyer, of which two are expected, and eight in the wide total.
     "SELECT AVG(n) FROM (SELECT buyer, COUNT(*) AS n FROM orders GROUP BY buyer) AS t": [8 + 3 + 2 + 1],
     "SELECT SUM(n), COUNT(*) FROM (SELECT buyer, COUNT(*) AS n FROM orders GROUP BY buyer) AS t": [8 + 3 + 2 + 1],
+    "SELECT AVG(n), SUM(n), SUM(m) FROM (SELECT buyer, COUNT(*) AS n, COUNT(price) AS m FROM orders GROUP BY 1) AS t": [
+        14,
+        14,
+        13,
+    ],
     "SELECT n > 1, AVG(n) FROM (SELECT buyer, COUNT(*) AS n FROM orders GROUP BY buyer) AS t GROUP BY 1": [14],
     "SELECT AVG((SELECT COUNT(*) FROM orders o WHERE o.buyer = b.buyer)) FROM buyers b": [8 + 3],
     "SELECT SUM(n) FROM (SELECT buyer, SUM(price) AS n FROM orders GROUP BY buyer) AS t": [30 + 27 + 1],
@@ -556,7 +561,7 @@ def test_the_bounds_that_drop_are_named(many: Policy) -> None:
     (total,) = query.wide_totals
     planned = query.releases[total.release]
     drops = (Dropped(total.release, total.cell, 0.17, 0.02, 0.1, is_material=True),)
-    profiled = ProfiledBounds("p", 20, 5, "it is told")
+    profiled = ProfiledBounds("p", 20, 5, "nothing", "it is told")
     for bounds, profile, lever in (
         (replace(planned.contribution, rows_per_unit=20, rows_per_group=20), None, "max_rows = 20"),
         (

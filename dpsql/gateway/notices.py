@@ -443,6 +443,12 @@ def _share_text(dropped: Dropped) -> str:
 
 def _rows_cut(query: CompiledQuery) -> str | None:
     """Which rows may be cut off; None where the schema lets a unit have one only."""
+    told = _bounds_of_rows(query)
+    drops = dict.fromkeys(each.profiled.dropped for each in query.releases if each.profiled is not None)
+    return told and "; ".join([told, *(f"by the profile these drop {each}" for each in drops)])
+
+
+def _bounds_of_rows(query: CompiledQuery) -> str | None:
     for planned in query.releases:
         bounds = planned.contribution
         if bounds.one_row:

@@ -185,12 +185,11 @@ class WideTotals:
         if first.counts_units:
             pairs = self._pairs(protected, first)
             return self._ungrouped(pairs, [_COUNT], width * contribution.groups_per_unit)
-        calls = list(map(_call, primitives))
+        calls = [_call(primitive, width) for primitive in primitives]
         if width > 1:
             protected = replace(protected, relation=_widened(protected.relation))
-            calls = [replace(call, argument=_of_more(call.argument)) for call in calls]
         rows = width * min(protected.rows_per_unit, self.settings.max_rows or protected.rows_per_unit)
-        return self._ungrouped(protected, calls, 1 if protected.one_row else rows)
+        return self._ungrouped(protected, list(dict.fromkeys(calls)), 1 if protected.one_row else rows)
 
     def _ungrouped(self, protected: Protected, calls: Sequence[AggregateCall], rows: int) -> Release:
         aggregate = Aggregate(
@@ -233,7 +232,14 @@ def _is_listed(key: Expr, domain: Relation) -> Expr:
     return Call("or", (InRelation(key, domain), null), SqlType.BOOLEAN)
 
 
-def _call(primitive: Primitive) -> AggregateCall:
-    if primitive.grid is not None and primitive.argument is not None:
-        return AggregateCall("sum", primitive.argument, False, primitive.filter, primitive.argument.type)
-    return AggregateCall("count", primitive.argument, False, primitive.filter, SqlType.BIGINT)
+def place_of(primitive: Primitive, total: Release) -> int:
+    """Which cell of a release is the wide total of another cell: a sum and a mean of the same values have one."""
+    calls = total.aggregate.aggregates
+    return 0 if primitive.counts_units else calls.index(_call(primitive, WIDTH))
+
+
+def _call(primitive: Primitive, width: int) -> AggregateCall:
+    argument = primitive.argument if width == 1 else _of_more(primitive.argument)
+    if primitive.grid is not None and argument is not None:
+        return AggregateCall("sum", argument, False, primitive.filter, argument.type)
+    return AggregateCall("count", argument, False, primitive.filter, SqlType.BIGINT)

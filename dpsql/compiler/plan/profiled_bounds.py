@@ -54,7 +54,8 @@ class ProfiledBounds:
         profile: The profile's name.
         rows: Rows of one unit that count in all.
         per_group: Rows of one unit that count in one group.
-        why: What is expected of them, in words.
+        dropped: What they are expected to drop, in words.
+        instead: What is expected of other bounds, in words.
         drops_little: Whether what they drop is expected to be a smaller error than wide totals, which would tell it,
             add to the noise by their part of the price.
     """
@@ -62,8 +63,14 @@ class ProfiledBounds:
     profile: str
     rows: int
     per_group: int
-    why: str
+    dropped: str
+    instead: str
     drops_little: bool = False
+
+    @property
+    def why(self) -> str:
+        """Why they were chosen."""
+        return f"they drop {self.dropped}; {self.instead}"
 
     def narrowed(self, settings: QuerySettings) -> QuerySettings:
         """The settings with these bounds."""
@@ -130,8 +137,8 @@ def chosen_bounds(
     best = min(candidates, key=lambda each: (each.error, -each.rows, -each.per_group))
     share = catalog.role.query.wide_share
     drops_little = best.bias <= best.noise * share / (1 - share)
-    why = choice.why(best, candidates[-1])
-    return ProfiledBounds(catalog.profile.id, best.rows, best.per_group, why, drops_little)
+    dropped, instead = choice.dropped(best), choice.instead(best, candidates[-1])
+    return ProfiledBounds(catalog.profile.id, best.rows, best.per_group, dropped, instead, drops_little)
 
 
 @dataclass(frozen=True)
@@ -177,16 +184,18 @@ class _Choice:
         noise, weight = sum(noises, _NONE), sum((each**2 for each in weights), _NONE)
         return _Candidate(rows, per_group, dropped, weight * bias, noise)
 
-    def why(self, best: _Candidate, widest: _Candidate) -> str:
-        """What is expected of a choice, beside the widest bounds."""
-        total = max(1, sum(self.known[0].rows))
-        share = min(1.0, float(best.dropped / total))
-        told = f"they drop about {100 * share:.2g} % of the rows of {self.table.table}"
+    def dropped(self, best: _Candidate) -> str:
+        """How much a choice drops."""
+        share = min(1.0, float(best.dropped / max(1, sum(self.known[0].rows))))
+        return f"about {100 * share:.2g} % of the rows of {self.table.table}"
+
+    def instead(self, best: _Candidate, widest: _Candidate) -> str:
+        """What is expected of the widest bounds, or of narrower ones than these."""
         if best == widest:
-            return f"{told}; with narrower bounds the error would be larger"
+            return "with narrower bounds the error would be larger"
         times = sqrt(widest.noise / best.noise)
         wide = f"{widest.rows} rows" + (f", {widest.per_group} in each group" if best.rows != best.per_group else "")
-        return f"{told}; with {wide}, noise would be {times:.2g} times as large"
+        return f"with {wide}, noise would be {times:.2g} times as large"
 
 
 def _size(primitive: Primitive) -> int:

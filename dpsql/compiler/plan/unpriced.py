@@ -12,7 +12,15 @@ from dpsql.compiler.aggregates.base import Estimate, Primitives, error_weights
 from dpsql.compiler.aggregates.randomized_response import Responses
 from dpsql.compiler.aggregates.release_leaf import ReleasedLeaf, input_leaf, text_leaf, to_text
 from dpsql.compiler.aggregates.top_k import picked
-from dpsql.compiler.aggregates.wide_totals import WIDTH, WideTotals, counted_with, sampled, sampled_of, totalled
+from dpsql.compiler.aggregates.wide_totals import (
+    WIDTH,
+    WideTotals,
+    counted_with,
+    place_of,
+    sampled,
+    sampled_of,
+    totalled,
+)
 from dpsql.compiler.bounding.printer import printed
 from dpsql.compiler.bounding.rewrite import Bounding, rewrite
 from dpsql.compiler.bounding.steps import PrintedQuery
@@ -186,10 +194,10 @@ class Drafts:
         except QueryTooComplex:  # its sum has too many digits
             return
         beneath = bounded[0][0] if bounded else None
-        pairs = enumerate(zip(cells, chosen, found.primitives, strict=True))
-        # What is counted in other steps is no total of it.
-        alike = [(total, cell, each) for total, (cell, each, wider) in pairs if _step(each) == _step(wider)]
-        for total, cell, primitive in alike:
+        for cell, primitive in zip(cells, chosen, strict=True):
+            total = place_of(primitive, made[0])
+            if _step(primitive) != _step(found.primitives[total]):
+                continue  # what is counted in other steps is no total of it
             beside = sampled_of(primitive)
             place = unpriced.primitives.index(beside) if beside in unpriced.primitives else None
             counted = counted_with(cell, leaf.estimates)
