@@ -64,7 +64,9 @@ def described(table: Table, connection: duckdb.DuckDBPyConnection, folder: Path)
         elif isinstance(column.lower, Fraction) and isinstance(column.upper, Fraction):
             columns[column.name] |= {"lower": float(column.lower), "upper": float(column.upper)}
     columns.pop(unit or "", None)
-    names = ", ".join([*columns, *([unit] if unit else [])])
+    # Peers are told of a whole number; equal keys stay equal in all tables.
+    numbered = f"CAST(hash({unit}) % 2147483647 AS INTEGER) AS {unit}"
+    names = ", ".join([*columns, *([numbered] if unit else [])])
     connection.execute(f"COPY (SELECT {names} FROM {table.name}) TO '{file}' (FORMAT parquet)")
     (rows,) = connection.execute(f"SELECT COUNT(*) FROM {table.name}").fetchall()
     most = table.rows_per_unit or 1
