@@ -13,8 +13,6 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 import dpsql
@@ -258,7 +256,13 @@ def test_the_noise_is_made_for_so_many_rows(policy: Policy, adjacency: str) -> N
     """L1 = L2 = W·R of a count, and W·R times the range of a sum, under both adjacencies."""
     path = changed(policy, 'privacy_unit = "buyer"', f'privacy_unit = "buyer"\nadjacency = "{adjacency}"')
     planner = Planner(load_policy(path))
-    for sql, largest in (("SELECT kind, COUNT(*) FROM orders GROUP BY kind", 1), ("SELECT SUM(price) FROM orders", 10)):
+    rows_of_each = "(SELECT buyer, COUNT(*) AS n FROM orders GROUP BY buyer) AS t"
+    for sql, largest in (
+        ("SELECT kind, COUNT(*) FROM orders GROUP BY kind", 1),
+        ("SELECT SUM(price) FROM orders", 10),
+        (f"SELECT AVG(n) FROM {rows_of_each}", 1),
+        (f"SELECT SUM(n) FROM {rows_of_each}", 1),
+    ):
         query = planner.compile(sql)
         (total,) = query.wide_totals
         sensitivity = query.releases[total.wide].primitives[total.wide_cell].noise.sensitivity
@@ -708,16 +712,23 @@ def test_calibrated_counts_have_the_variance_that_is_said(many: Policy) -> None:
     post.close()
 
 
-@given(bounded=st.floats(-100, 1e6), wide=st.floats(-100, 4e6), of_bounded=st.floats(1, 1e6), of_wide=st.floats(1, 1e8))
-def test_what_is_told_is_what_raises(bounded: float, wide: float, of_bounded: float, of_wide: float) -> None:
-    """The notice and the ratio decide alike."""
-    given = {"b": repr(bounded), "of_b": repr(of_bounded), "w": repr(wide), "of_w": repr(of_wide)}
-    columns = {name: f"CAST({text} AS DOUBLE)" for name, text in given.items()} | _RATIO
+def test_what_is_told_is_what_raises() -> None:
+    """The notice and the ratio decide alike, on both sides of both limits."""
+    clear, ratios = (-1, 0, 2, 3.5, 4.9, 5.1, 6, 50, 1000), (0.5, 1, 1.01, 1.1, 1.4, 1.8, 3)
+    points = [
+        (times * of_bounded**0.5, of_bounded, ratio * times * of_bounded**0.5, of_wide)
+        for times, ratio, of_bounded, of_wide in itertools.product(clear, ratios, (1.0, 400.0), (1.0, 100.0, 1e6))
+    ]
+    columns = dict(_RATIO)
     names = {name: f"s_{name}" for name in columns}
-    source = in_layers("(SELECT 1)", {names[name]: text.format(**names) for name, text in columns.items()})
+    rows = ", ".join(f"({', '.join(f'CAST({each!r} AS DOUBLE)' for each in point)})" for point in points)
+    table = f"(SELECT * FROM (VALUES {rows}) AS t (b, of_b, w, of_w))"
+    given = {name: name for name in ("b", "of_b", "w", "of_w")} | names
+    source = in_layers(table, {names[name]: text.format(**given) for name, text in columns.items()})
     with duckdb.connect() as connection:
-        ((ratio,),) = connection.execute(f"SELECT s_r FROM {source}").fetchall()
-    assert (ratio > 1) == is_told(bounded, of_bounded, wide, of_wide)
+        found = connection.execute(f"SELECT b, of_b, w, of_w, s_r > 1 FROM {source}").fetchall()
+    assert all(is_told(*point) == raises for *point, raises in found)
+    assert 50 < sum(raises for *_, raises in found) < len(points) - 50
 
 
 def expected(query: CompiledQuery, released: Sequence[ReleasedCells]) -> tuple[tuple[object, ...], ...]:

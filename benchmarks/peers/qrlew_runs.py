@@ -46,7 +46,7 @@ def rewritten(task: dict[str, Any], dataset: Any, sql: str) -> tuple[str, Any]:
         dataset,
         [(table["name"], [], table["unit"]) for table in task["tables"] if table["unit"]],
         {"epsilon": task["epsilon"], "delta": task["delta"]},
-        max_multiplicity=float(max(table["max_rows"] for table in task["tables"])),
+        max_multiplicity=float(max(table["max_rows"] for table in task["tables"] if table["name"] in sql)),
         max_multiplicity_share=1.0,
         max_privacy_unit_groups=task["max_groups"],
     )

@@ -111,7 +111,8 @@ def _profiled(loaded: Policy, ledger: str | None) -> Iterator[str]:
             found = newest_profile(opened, loaded)
     if found is None:
         where = ledger_file(url) if is_file(url) else "the ledger"
-        yield f"profile: none in {where} (--ledger names another; dpsql policy profile {loaded.path} makes one)"
+        made = f"dpsql policy profile {loaded.path} --epsilon 0.2 makes one"
+        yield f"profile: none in {where} ({made}; --ledger names another ledger)"
         return
     yield f"profile {found.id}:"
     yield from drop_lines([each for table in loaded.tables if (each := found.of(loaded, table)) is not None])

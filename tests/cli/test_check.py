@@ -129,7 +129,8 @@ def test_no_row_is_read_unless_asked(run: Run, people: Path, monkeypatch: pytest
         monkeypatch.setattr(backend, "count", None)
         monkeypatch.setattr(backend, "fetch", None)
     assert (
-        f"profile: none in {people.with_name('dpsql-ledger.sqlite')} (--ledger" in run("policy", "check", people).stdout
+        f"profile: none in {people.with_name('dpsql-ledger.sqlite')} (dpsql policy profile"
+        in run("policy", "check", people).stdout
     )
     assert not people.with_name("dpsql-ledger.sqlite").exists()
 
