@@ -78,10 +78,11 @@ def _is_cut(primitive: Primitive, contribution: Contribution) -> bool:
 
 def _is_expected(primitive: Primitive, rows: Relation) -> bool:
     """True of values that would be larger if more rows of a unit were expected than are: these may be there."""
-    more = _of_more(primitive.argument)
-    if primitive.argument is None or more is None:
-        return False
-    narrow, wide = interval(primitive.argument, bounds_of(rows)), interval(more, bounds_of(_widened(rows)))
+    return primitive.argument is not None and _grows(primitive.argument, rows)
+
+
+def _grows(value: Expr, rows: Relation) -> bool:
+    narrow, wide = interval(value, bounds_of(rows)), interval(_of_more(value), bounds_of(_widened(rows)))
     return narrow.lower == wide.lower and narrow.upper != wide.upper
 
 
@@ -90,9 +91,9 @@ def _widened(rows: Relation) -> Relation:
     return _expecting_more(rewrite_relation(rows, _in_subquery))
 
 
-def _of_more(value: Expr | None) -> Expr | None:
+def _of_more(value: Expr) -> Expr:
     """The same value where so many rows are expected in its subqueries."""
-    return rewrite_expression(value, _in_subquery) if value is not None else None
+    return rewrite_expression(value, _in_subquery)
 
 
 def _in_subquery(part: Expr) -> Expr | None:
@@ -239,7 +240,8 @@ def place_of(primitive: Primitive, total: Release) -> int:
 
 
 def _call(primitive: Primitive, width: int) -> AggregateCall:
-    argument = primitive.argument if width == 1 else _of_more(primitive.argument)
+    narrow = primitive.argument
+    argument = narrow if width == 1 or narrow is None else _of_more(narrow)
     if primitive.grid is not None and argument is not None:
         return AggregateCall("sum", argument, False, primitive.filter, argument.type)
     return AggregateCall("count", argument, False, primitive.filter, SqlType.BIGINT)
