@@ -9,10 +9,11 @@ asked is printed as its error. A file that is written to has the tables between 
 import argparse
 import json
 import math
+import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -219,7 +220,7 @@ PEERS = (
     Peer(
         "SmartNoise SQL 1.0.10",
         ("python3.10", "python3.11"),
-        ("smartnoise-sql==1.0.10", "setuptools<80", "duckdb"),
+        ("smartnoise-sql==1.0.10", "setuptools<80", "duckdb<1.4"),
         "smartnoise_runs.py",
     ),
     Peer("Qrlew 0.9.27", ("python3.11", "python3.10"), ("pyqrlew==0.9.27", "duckdb"), "qrlew_runs.py"),
@@ -247,7 +248,7 @@ def interpreter(peer: Peer, environments: Path) -> Path:
     return python
 
 
-def peer_system(peer: Peer, environments: Path, task: Path) -> System:
+def peer_system(peer: Peer, environments: Path, task: Path, queries: Iterable[str]) -> System:
     """Ask a peer everything; where it cannot be, the error is its answer to each query."""
     try:
         python = interpreter(peer, environments)
@@ -257,7 +258,7 @@ def peer_system(peer: Peer, environments: Path, task: Path) -> System:
             raise RuntimeError(done.stderr.strip().splitlines()[-1][:200])
         found = json.loads(done.stdout)
     except (OSError, RuntimeError, subprocess.CalledProcessError, ValueError) as error:
-        return System(peer.name, dict.fromkeys(QUERIES, Answers((), "", f"{type(error).__name__}: {error}")))
+        return System(peer.name, dict.fromkeys(queries, Answers((), "", f"{type(error).__name__}: {error}")))
     return System(
         peer.name,
         {name: Answers(each.get("runs", ()), each.get("terms", ""), each.get("error")) for name, each in found.items()},
@@ -348,7 +349,7 @@ def main() -> None:
         systems += [System(f"classic, {bounds}", classic_answers(file, bounds, given.repeats)) for bounds in choices]
         if not given.no_peers:
             task = task_file(folder, file, given)
-            systems += [peer_system(peer, given.environments, task) for peer in PEERS]
+            systems += [peer_system(peer, given.environments, task, QUERIES) for peer in PEERS]
     lines = tables(systems, truth)
     print("\n".join(lines))
     if given.write is not None:
@@ -365,19 +366,22 @@ def task_file(folder: Path, file: Path, given: argparse.Namespace) -> Path:
     """What a peer is asked: the rows, the bounds and the queries."""
     rows = folder / "incomes.parquet"
     with duckdb.connect(str(file), read_only=True) as database:
-        database.execute(f"COPY incomes TO '{rows}' (FORMAT parquet)")
+        database.execute(f"COPY (SELECT *, day AS visit_day FROM incomes) TO '{rows}' (FORMAT parquet)")
+    columns = {
+        "visit_day": {"type": "date"},
+        "region": {"type": "text", "values": REGIONS},
+        "income": {"type": "integer", "lower": 0, "upper": UPPER},
+    }
+    table = {"name": "incomes", "file": str(rows), "rows": given.rows, "unit": "user_id", "max_rows": given.max_rows}
     task = {
-        "file": str(rows),
-        "rows": given.rows,
-        "upper": UPPER,
-        "max_rows": given.max_rows,
+        "tables": [{**table, "columns": columns}],
         "max_groups": incomes.REGIONS,
         "epsilon": float(EPSILON),
         "delta": float(DELTA),
         "repeats": given.repeats,
         "seconds": given.seconds,
-        "regions": list(REGIONS),
-        "queries": QUERIES,
+        # "day" is a word of SmartNoise's grammar.
+        "queries": {name: re.sub(r"\bday\b", "visit_day", sql) for name, sql in QUERIES.items()},
     }
     path = folder / "task.json"
     path.write_text(json.dumps(task), encoding="utf-8")

@@ -357,7 +357,7 @@ def kind_faults(root: Path) -> list[str]:
     stages = {"dpsql.compiler.aggregates", "dpsql.compiler.bounding", "dpsql.compiler.plan.verify"}
     aggregates = {"dpsql.compiler.aggregates"}
     apart = {"mode.picked_groups", "top_k.picked", "randomized_response.Responses"}
-    asked = {*("base", "registry", "release_leaf", "error_propagation", "wide_totals"), *apart}
+    asked = {*("base", "registry", "release_leaf", "error_propagation", "wide_totals", "calibration"), *apart}
     may_use = {f"dpsql.compiler.aggregates.{name}" for name in asked}
     families = [
         str(use)

@@ -87,6 +87,21 @@ def test_a_greedy_unit_and_what_selections_see_of_it(each_survey: Survey) -> Non
         selected(each, left, right, Adjacency.ADD_REMOVE)
 
 
+def test_a_greedy_unit_in_wide_totals(each_survey: Survey) -> None:
+    """They tell of units, too: none is shown of fewer than the rule's, and one unit moves them by what is claimed."""
+    survey = ruled(each_survey)
+    role = survey.catalog.role
+    wide = replace(role, query=replace(role.query, wide_share=Fraction(1, 2)))
+    survey.catalog = replace(survey.catalog, role=wide)
+    found = [survey.compile(sql) for sql in (PUBLIC, WHOLE, PRIVATE, UNITS)]
+    pairs = [(query, place) for query in found for each in query.wide_totals for place in (each.wide, each.bounded)]
+    totals = [query.releases[place] for query, place in pairs if place is not None]
+    assert len(totals) > len(found) and all(each.min_units == LEAST for each in totals)
+    for each, left, right in zip(totals, *greedy(survey, totals), strict=True):
+        assert_neighbours(each, left, right)
+        selected(each, left, right, Adjacency.ADD_REMOVE)
+
+
 def plan(survey: Survey, sql: str, settings: QuerySettings = SETTINGS) -> list[PlannedRelease]:
     """The releases of a query that have noise."""
     return [each for each in survey.compile(sql, settings).releases if each.events]

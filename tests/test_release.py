@@ -280,7 +280,7 @@ def post(
     public: Mapping[str, PublicRows] | None = None,
     cancellation: Cancellation | None = None,
 ) -> tuple[tuple[Any, ...], ...]:
-    columns = tuple(OutputColumn(f"o{i}", type_, None) for i, type_ in enumerate(types))
+    columns = tuple(OutputColumn(f"o{i}", type_) for i, type_ in enumerate(types))
     reads = tuple(PublicRead(name, Values((), ((),)), "", 1) for name in public or {})
     query = CompiledQuery("", columns, tuple(planned for planned, _ in releases), reads, (), sql, None)
     rows = processor.run(query, [cells for _, cells in releases], public or {}, {}, cancellation or Cancellation())

@@ -17,6 +17,8 @@ from matplotlib.figure import Figure
 
 import dpsql
 from dpsql.backends import Cancellation, open_backend
+from dpsql.compiler.aggregates.calibration import _RATIO, is_told
+from dpsql.compiler.aggregates.release_leaf import in_layers
 from dpsql.compiler.aggregates.wide_totals import WIDTH
 from dpsql.compiler.plan.profiled_bounds import ProfiledBounds
 from dpsql.compiler.plan.query_plan import CompiledQuery, WideTotal
@@ -100,6 +102,22 @@ TOTALS = {
     ],
     "SELECT kind, size, COUNT(DISTINCT buyer) FILTER (WHERE price > 4) FROM orders GROUP BY kind, size": [2],
     "SELECT note, COUNT(DISTINCT buyer), COUNT(price) FROM orders GROUP BY note": [8 + 3 + 1 + 1, 1 + 2 + 1 + 1],
+    # Rows per buyer, of which two are expected, and eight in the wide total.
+    "SELECT AVG(n) FROM (SELECT buyer, COUNT(*) AS n FROM orders GROUP BY buyer) AS t": [8 + 3 + 2 + 1],
+    "SELECT SUM(n), COUNT(*) FROM (SELECT buyer, COUNT(*) AS n FROM orders GROUP BY buyer) AS t": [8 + 3 + 2 + 1],
+    "SELECT AVG(n), SUM(n), SUM(m) FROM (SELECT buyer, COUNT(*) AS n, COUNT(price) AS m FROM orders GROUP BY 1) AS t": [
+        14,
+        14,
+        13,
+    ],
+    "SELECT n > 1, AVG(n) FROM (SELECT buyer, COUNT(*) AS n FROM orders GROUP BY buyer) AS t GROUP BY 1": [14],
+    "SELECT AVG((SELECT COUNT(*) FROM orders o WHERE o.buyer = b.buyer)) FROM buyers b": [8 + 3],
+    "SELECT SUM(n) FROM (SELECT buyer, SUM(price) AS n FROM orders GROUP BY buyer) AS t": [30 + 27 + 1],
+    "SELECT AVG(n) FROM (SELECT o.buyer, COUNT(*) AS n FROM orders o JOIN buyers b USING (buyer) GROUP BY 1) AS t": [
+        11
+    ],
+    "SELECT AVG(n) FROM (SELECT DISTINCT ON (buyer) buyer, RANK() OVER (PARTITION BY buyer ORDER BY price, size) AS n "
+    "FROM orders ORDER BY buyer, n DESC) AS t": [1 + 3 + 2 + 1],
 }
 UNBOUGHT = [
     "SELECT COUNT(*) FROM buyers",
@@ -110,6 +128,9 @@ UNBOUGHT = [
     "SELECT VARIANCE(price) FROM orders",
     "SELECT DISTINCT kind FROM orders",
     "SELECT kind FROM orders GROUP BY kind ORDER BY COUNT(*) DESC LIMIT 1",
+    "SELECT AVG(LEAST(n, 2)) FROM (SELECT buyer, COUNT(*) AS n FROM orders GROUP BY buyer) AS t",
+    "SELECT AVG(10 - n) FROM (SELECT buyer, COUNT(*) AS n FROM orders GROUP BY buyer) AS t",
+    "SELECT AVG(age) FROM buyers",
 ]
 
 
@@ -235,7 +256,13 @@ def test_the_noise_is_made_for_so_many_rows(policy: Policy, adjacency: str) -> N
     """L1 = L2 = W·R of a count, and W·R times the range of a sum, under both adjacencies."""
     path = changed(policy, 'privacy_unit = "buyer"', f'privacy_unit = "buyer"\nadjacency = "{adjacency}"')
     planner = Planner(load_policy(path))
-    for sql, largest in (("SELECT kind, COUNT(*) FROM orders GROUP BY kind", 1), ("SELECT SUM(price) FROM orders", 10)):
+    rows_of_each = "(SELECT buyer, COUNT(*) AS n FROM orders GROUP BY buyer) AS t"
+    for sql, largest in (
+        ("SELECT kind, COUNT(*) FROM orders GROUP BY kind", 1),
+        ("SELECT SUM(price) FROM orders", 10),
+        (f"SELECT AVG(n) FROM {rows_of_each}", 1),
+        (f"SELECT SUM(n) FROM {rows_of_each}", 1),
+    ):
         query = planner.compile(sql)
         (total,) = query.wide_totals
         sensitivity = query.releases[total.wide].primitives[total.wide_cell].noise.sensitivity
@@ -255,7 +282,7 @@ def test_one_unit_moves_a_wide_total_by_no_more(policy: Policy) -> None:
             with duckdb.connect(str(file)) as connection:
                 connection.execute("INSERT INTO orders SELECT * FROM kept")
                 connection.execute("DROP TABLE kept")
-            most = WIDTH * 2 * (10 if "SUM(price) FROM" in sql and "COUNT" not in sql else 1)
+            most = WIDTH * 2 * (10 if "SUM(price)" in sql and "COUNT" not in sql else 1)
             assert all(0 <= one - other <= most for one, other in zip(whole, without, strict=True))
 
 
@@ -398,7 +425,7 @@ def test_the_notice_names_the_bound(many: Policy, make_engine: MakeEngine) -> No
     session = Session(make_engine(many), "ana")
     for sql, lever in (
         ("SELECT COUNT(*) FROM orders", "of the rows are dropped by max_rows = 2; counts are raised by it; price"),
-        ("SELECT SUM(price) FROM orders", "of the sum is dropped by max_rows = 2; price"),
+        ("SELECT SUM(price) FROM orders", "of the sum is dropped by max_rows = 2; sums are raised by it; price"),
         (BY_KIND, "of the rows are dropped by max_rows = 2; counts are raised by it; price"),
         ("SET dpsql.calibrate = off", ""),
         (BY_KIND, "of the rows are dropped by max_rows = 2; price"),
@@ -429,7 +456,7 @@ def test_counts_are_raised_by_the_ratio_unless_that_is_switched_off(many: Policy
     assert sum(raised.values()) in (7999, 8000, 8001)  # 4,000 count of 8,000
     assert asked("SELECT COUNT(*) FROM orders") == [(8000,)]
     sums = dict(asked("SELECT kind, SUM(price) FROM orders WHERE kind IS NOT NULL GROUP BY kind"))
-    assert sum(sums.values()) == 40_000
+    assert sum(sums.values()) in range(79_990, 80_011)  # by the ratio of their own wide total
     asked("SET dpsql.calibrate = off")
     kept = dict(asked(BY_KIND))
     assert asked("SELECT COUNT(*) FROM orders") == [(4000,)]
@@ -441,6 +468,32 @@ def test_counts_are_raised_by_the_ratio_unless_that_is_switched_off(many: Policy
         assert value == kept[kind] and value - 10 < low <= value
         # The raised count, and a quarter of what is added for what may be otherwise.
         assert 0 < high - 2.25 * value < 100
+
+
+OFTEN = (
+    "SELECT n > 1 AS often, AVG(n) AS m FROM (SELECT buyer, COUNT(*) AS n FROM orders GROUP BY buyer) AS t GROUP BY 1"
+)
+
+
+@pytest.mark.usefixtures("no_noise")
+def test_means_of_rows_of_units_are_raised(many: Policy, make_engine: MakeEngine) -> None:
+    """Each of 2,000 buyers has four orders, of which two are expected."""
+    session = Session(make_engine(many), "ana")
+
+    def asked(sql: str) -> list[tuple[Any, ...]]:
+        (statement,) = session.parse(sql)
+        return list(session.execute(statement).rows)
+
+    for sql in ("SET dpsql.epsilon = 20", "SET dpsql.intervals = on"):
+        asked(sql)
+    (statement,) = session.parse(OFTEN)
+    told = session.execute(statement).notices[0].message
+    assert "of the sum is dropped by max_rows, by which no value is above 2; means are raised by it" in told
+    often, mean, low, high = asked(OFTEN)[1]
+    assert often is True and abs(mean - 4) < 0.05 and low <= 4 <= high
+    asked("SET dpsql.calibrate = off")
+    _, mean, low, high = asked(OFTEN)[1]
+    assert mean == 2 and low <= 2 and 4 < high < 5
 
 
 @pytest.mark.usefixtures("no_noise")
@@ -491,12 +544,28 @@ def test_error_bars_hold_what_is_said(many: Policy, make_engine: MakeEngine) -> 
         assert axes.texts[-1].get_text().startswith(f"Error bars: {held}")
 
 
+def test_each_arm_of_a_union_has_its_own_interval(many: Policy, make_engine: MakeEngine) -> None:
+    """Of orders two rows of a buyer count, of buyers one; a wide total there is of orders alone."""
+    united = "SELECT COUNT(*) AS n FROM orders UNION ALL SELECT COUNT(*) FROM buyers"
+    shown = {}
+    for share in (", wide_share = 0.1", ""):
+        session = Session(make_engine(load_policy(changed(many, ", wide_share = 0.1", share))), "ana")
+        (statement,) = session.parse(united)
+        result = session.execute(statement)
+        ((of_orders,), (of_buyers,)) = NoisyRows.of(result).intervals
+        assert of_orders is not None and of_buyers is not None
+        shown[share] = of_orders.high - of_orders.low, of_buyers.high - of_buyers.low
+        assert "(95 % of noise)" in result.notices[0].message
+        assert [len(column.errors) for column in result.answer.columns] == [2] if result.answer else False
+    assert all(more > 1.5 * less for more, less in shown.values())
+
+
 def test_the_bounds_that_drop_are_named(many: Policy) -> None:
     query = Planner(many).compile(BY_KIND)
     (total,) = query.wide_totals
     planned = query.releases[total.release]
-    drops = (Dropped(total.release, total.cell, 0.17, 0.02, 0.1),)
-    profiled = ProfiledBounds("p", 20, 5, "it is told")
+    drops = (Dropped(total.release, total.cell, 0.17, 0.02, 0.1, is_material=True),)
+    profiled = ProfiledBounds("p", 20, 5, "nothing", "it is told")
     for bounds, profile, lever in (
         (replace(planned.contribution, rows_per_unit=20, rows_per_group=20), None, "max_rows = 20"),
         (
@@ -526,8 +595,8 @@ def test_the_detail_names_columns_and_leaves_out_what_noise_may_be(many: Policy)
         "SELECT kind, COUNT(*) AS n, COUNT(*) FILTER (WHERE price > 4) AS dear, AVG(price) AS m FROM orders GROUP BY 1"
     )
     totals = query.wide_totals
-    clear = [Dropped(each.release, each.cell, 0.17, 0.02, 0.1) for each in totals]
-    noisy = [replace(each, margin=0.2) for each in clear]
+    clear = [Dropped(each.release, each.cell, 0.17, 0.02, 0.1, is_material=True) for each in totals]
+    noisy = [replace(each, margin=0.2, is_material=False) for each in clear]
     told = str(bounding_notice(query, clear))
     for name in ("n", "dear", "m"):
         assert f"; dropped of {name}: about 17 % (± 2 %) of the rows" in told
@@ -643,6 +712,25 @@ def test_calibrated_counts_have_the_variance_that_is_said(many: Policy) -> None:
     post.close()
 
 
+def test_what_is_told_is_what_raises() -> None:
+    """The notice and the ratio decide alike, on both sides of both limits."""
+    clear, ratios = (-1, 0, 2, 3.5, 4.9, 5.1, 6, 50, 1000), (0.5, 1, 1.01, 1.1, 1.4, 1.8, 3)
+    points = [
+        (times * of_bounded**0.5, of_bounded, ratio * times * of_bounded**0.5, of_wide)
+        for times, ratio, of_bounded, of_wide in itertools.product(clear, ratios, (1.0, 400.0), (1.0, 100.0, 1e6))
+    ]
+    columns = dict(_RATIO)
+    names = {name: f"s_{name}" for name in columns}
+    rows = ", ".join(f"({', '.join(f'CAST({each!r} AS DOUBLE)' for each in point)})" for point in points)
+    table = f"(SELECT * FROM (VALUES {rows}) AS t (b, of_b, w, of_w))"
+    given = {name: name for name in ("b", "of_b", "w", "of_w")} | names
+    source = in_layers(table, {names[name]: text.format(**given) for name, text in columns.items()})
+    with duckdb.connect() as connection:
+        found = connection.execute(f"SELECT b, of_b, w, of_w, s_r > 1 FROM {source}").fetchall()
+    assert all(is_told(*point) == raises for *point, raises in found)
+    assert 50 < sum(raises for *_, raises in found) < len(points) - 50
+
+
 def expected(query: CompiledQuery, released: Sequence[ReleasedCells]) -> tuple[tuple[object, ...], ...]:
     """Counts and limits by the formulas of docs/mechanisms.md."""
     (total,) = query.wide_totals
@@ -720,3 +808,44 @@ def test_units_are_raised_by_the_groups_that_they_lose(
         found = asked(f"SELECT {key}, COUNT(DISTINCT buyer) AS n FROM orders GROUP BY {key} HAVING COUNT(*) > 100")
         assert len(found) == 4 and sum(value for _, value, *_ in found) in range(7996, 8005)
         assert all(low <= 2000 <= high for _, _, low, high in found)
+
+
+# Under a minimum frequency
+
+
+@pytest.mark.usefixtures("no_noise")
+def test_groups_that_are_shown_are_raised(many: Policy, make_engine: MakeEngine) -> None:
+    """Half of 2,000 buyers are in each group."""
+    ruled = load_policy(changed(many, "max_rows = 2\n", "max_rows = 2\nmin_units = 100\n"))
+    session = Session(make_engine(ruled), "ana")
+    for sql, truths in ((DEAR, []), (BY_KIND, [4000, 4000]), ("SELECT COUNT(*) FROM orders", [8000])):
+        (statement,) = session.parse(sql)
+        result = session.execute(statement)
+        counts = [row[-1] for row in NoisyRows.of(result).rows]
+        assert counts == pytest.approx(truths, rel=0.01)
+        for truth, (*_, interval) in zip(truths, NoisyRows.of(result).intervals, strict=True):
+            assert interval is not None and interval.low <= truth <= interval.high
+
+
+@pytest.mark.parametrize("sql", [BY_KIND, "SELECT COUNT(*) FROM orders", OFTEN])
+def test_a_total_that_is_not_shown_changes_nothing(many: Policy, sql: str) -> None:
+    """Wide or bounded: what is raised by none has the interval of its noise."""
+    ruled = Planner(load_policy(changed(many, "max_rows = 2\n", "max_rows = 2\nmin_units = 100\n")))
+    query = ruled.compile(sql, epsilon="20", intervals="on")
+    backend = open_backend(many)
+    exact = backend.fetch(dict(enumerate(query.releases)), query.reads(query.releases), Cancellation())
+    backend.close()
+    public = {read.table: exact.public[read.sql] for read in query.public_reads}
+    released = [release(planned, exact.releases[i]) for i, planned in enumerate(query.releases)]
+    (total,) = query.wide_totals
+    post = PostProcessor("UTC")
+    for hidden in {total.wide, total.wide if total.bounded is None else total.bounded}:
+        cells = released[hidden]
+        gone = ReleasedCells(tuple(key[:0] for key in cells.keys), tuple(cell[:0] for cell in cells.cells))
+        left = [gone if place == hidden else each for place, each in enumerate(released)]
+        answered = post.run(query, left, public, {}, Cancellation())
+        *_, value, low, high = answered.rows[-1]
+        assert answered.dropped == () and low <= value <= high
+        assert value == pytest.approx({BY_KIND: 2000, OFTEN: 2}.get(sql, 4000), rel=0.05)
+        assert high - low < 0.1 * value
+    post.close()

@@ -13,25 +13,40 @@ import duckdb
 import sqlalchemy
 from pyqrlew import Dataset, Dialect, Relation  # type: ignore[import-not-found]  # it is in another environment
 
+KINDS = {"text": "TEXT", "date": "DATE", "integer": "INTEGER", "double": "DOUBLE"}
+
 
 def described(task: dict[str, Any], database: Any) -> Any:
-    """The table as Qrlew is told of it: bounds and keys declared, as in dpsql's policy."""
+    """The tables as Qrlew is told of them: bounds and keys declared, as in dpsql's policy."""
     engine = sqlalchemy.create_engine("sqlite://")
-    rows = database.execute("SELECT user_id, CAST(day AS VARCHAR), region, income FROM incomes").fetchall()
     with engine.begin() as connection:
-        connection.exec_driver_sql("CREATE TABLE incomes (user_id INTEGER, day DATE, region TEXT, income INTEGER)")
-        connection.exec_driver_sql("INSERT INTO incomes VALUES (?, ?, ?, ?)", rows)
-    dataset = Dataset.from_database("accuracy", engine, None)
-    dataset = dataset.with_range(None, "incomes", "income", 0, task["upper"])
-    return dataset.with_possible_values(None, "incomes", "region", task["regions"])
+        for table in task["tables"]:
+            columns = {name: KINDS[column["type"]] for name, column in table["columns"].items()}
+            columns |= {table["unit"]: "INTEGER"} if table["unit"] else {}
+            casts = {"DATE": "VARCHAR", "INTEGER": "BIGINT", "TEXT": "VARCHAR"}
+            named = [f"CAST({name} AS {casts.get(kind, kind)})" for name, kind in columns.items()]
+            rows = database.execute(f"SELECT {', '.join(named)} FROM {table['name']}").fetchall()
+            described = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+            connection.exec_driver_sql(f"CREATE TABLE {table['name']} ({described})")
+            places = ", ".join("?" for _ in columns)
+            connection.exec_driver_sql(f"INSERT INTO {table['name']} VALUES ({places})", rows)
+    dataset = Dataset.from_database("peers", engine, None)
+    for table in task["tables"]:
+        for name, column in table["columns"].items():
+            values = column.get("values", [column[end] for end in ("lower", "upper") if end in column])
+            if values and column["type"] == "text":
+                dataset = dataset.with_possible_values(None, table["name"], name, values)
+            elif values:
+                dataset = dataset.with_range(None, table["name"], name, min(values), max(values))
+    return dataset
 
 
 def rewritten(task: dict[str, Any], dataset: Any, sql: str) -> tuple[str, Any]:
     relation = Relation.from_query(sql, dataset, Dialect.PostgreSql).rewrite_with_differential_privacy(
         dataset,
-        [("incomes", [], "user_id")],
+        [(table["name"], [], table["unit"]) for table in task["tables"] if table["unit"]],
         {"epsilon": task["epsilon"], "delta": task["delta"]},
-        max_multiplicity=float(task["max_rows"]),
+        max_multiplicity=float(max(table["max_rows"] for table in task["tables"] if table["name"] in sql)),
         max_multiplicity_share=1.0,
         max_privacy_unit_groups=task["max_groups"],
     )
@@ -65,7 +80,8 @@ def main() -> None:
     with open(sys.argv[1], encoding="utf-8") as file:
         task = json.load(file)
     database = duckdb.connect(":memory:")
-    database.execute("CREATE TABLE incomes AS SELECT * FROM read_parquet(?)", [task["file"]])
+    for table in task["tables"]:
+        database.execute(f"CREATE TABLE {table['name']} AS SELECT * FROM read_parquet(?)", [table["file"]])
     dataset = described(task, database)
     found: dict[str, Any] = {}
     for name, sql in task["queries"].items():

@@ -5,6 +5,7 @@ its own account of the query is the total asked for.
 """
 
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -47,21 +48,27 @@ class Connection:
         """Nothing was written."""
 
 
+KINDS = {"text": "string", "date": "datetime", "integer": "int", "double": "float"}
+
+
 def metadata(task: dict[str, Any]) -> dict[str, Any]:
+    return {"": {"main": {table["name"]: described(table) for table in task["tables"] if table["unit"]}}}
+
+
+def described(table: dict[str, Any]) -> dict[str, Any]:
     columns = {
-        "user_id": {"type": "int", "private_id": True},
-        "region": {"type": "string"},
-        "visit_day": {"type": "datetime"},
-        "income": {"type": "int", "lower": 0, "upper": task["upper"]},
+        name: {"type": KINDS[column["type"]]} | {end: column[end] for end in ("lower", "upper") if end in column}
+        for name, column in table["columns"].items()
     }
-    terms = {"rows": task["rows"], "max_ids": task["max_rows"], "censor_dims": False, "clamp_counts": False}
-    return {"": {"main": {"incomes": {**terms, "row_privacy": False, "clamp_columns": True, **columns}}}}
+    columns[table["unit"]] = {"type": "int", "private_id": True}
+    terms = {"rows": table["rows"], "max_ids": table["max_rows"], "censor_dims": False, "clamp_counts": False}
+    return {**terms, "row_privacy": False, "clamp_columns": True, **columns}
 
 
 def answers(task: dict[str, Any], database: Any, sql: str) -> dict[str, Any]:
     """The answers to one query, each made anew."""
-    # "day" is a word of its grammar.
-    sql = sql.replace("FROM incomes", "FROM main.incomes").replace("day", "visit_day")
+    names = "|".join(table["name"] for table in task["tables"])
+    sql = re.sub(rf"\b(FROM|JOIN) ({names})\b", r"\1 main.\2", sql).replace("DATE '", "'")
 
     def reader(epsilon: float, delta: float) -> Any:
         privacy = Privacy(epsilon=epsilon, delta=delta)
@@ -87,7 +94,8 @@ def main() -> None:
     with open(sys.argv[1], encoding="utf-8") as file:
         task = json.load(file)
     database = duckdb.connect(":memory:")
-    database.execute("CREATE TABLE incomes AS SELECT *, day AS visit_day FROM read_parquet(?)", [task["file"]])
+    for table in task["tables"]:
+        database.execute(f"CREATE TABLE {table['name']} AS SELECT * FROM read_parquet(?)", [table["file"]])
     found: dict[str, Any] = {}
     for name, sql in task["queries"].items():
         try:

@@ -67,6 +67,7 @@ def check(policy: Path, advise: bool, exact: bool, ledger: str | None) -> None:
     Example:
       dpsql policy check clinic.toml --advise
       dpsql policy check clinic.toml --exact
+      dpsql policy check demo/clinic.toml --ledger sqlite:///demo/ledger.sqlite
     """
     from dpsql.backends import open_backend
 
@@ -109,7 +110,9 @@ def _profiled(loaded: Policy, ledger: str | None) -> Iterator[str]:
         with existing_ledger(ledger, loaded.path) as opened:
             found = newest_profile(opened, loaded)
     if found is None:
-        yield f"profile: none (dpsql policy profile {loaded.path} --epsilon 0.2 makes one)"
+        where = ledger_file(url) if is_file(url) else "the ledger"
+        made = f"dpsql policy profile {loaded.path} --epsilon 0.2 makes one"
+        yield f"profile: none in {where} ({made}; --ledger names another ledger)"
         return
     yield f"profile {found.id}:"
     yield from drop_lines([each for table in loaded.tables if (each := found.of(loaded, table)) is not None])

@@ -181,23 +181,23 @@ def _columns(answer: Answer, kept: list[int]) -> tuple[AnswerColumn, ...]:
             column.type,
             column.error is not None or place in limited,
             column.error,
-            place in limited and _covers_drops(answer.rows.dropped, column.error),
+            place in limited and _covers_drops(answer.rows.dropped, column.errors),
         )
         for place, column in ((place, answer.columns[place]) for place in kept)
     )
 
 
-def _covers_drops(dropped: Sequence[Dropped], error: ColumnError | None) -> bool:
-    """Whether limits of a column allow for what bounds drop: its cell has a wide total, and noise hides nothing.
+def _covers_drops(dropped: Sequence[Dropped], errors: Sequence[ColumnError]) -> bool:
+    """Whether limits of a column allow for what bounds drop, in all arms of a union.
 
-    Without a wide total, or where that may be noise alone, limits are of noise alone. So are those of a mean: its count
-    has a total, and its sum has none.
+    So it is where its cell has a wide total, and noise hides nothing.
+    Without a wide total, or where that may be noise alone, limits are of noise alone. So are those of a mean of rows:
+    its count has a total, and its sum has none.
     """
-    if error is None:
-        return False
-    of_release = [each for each in dropped if each.release == error.release]
-    measured = any(error.estimate.cells == (each.cell,) for each in of_release)
-    return measured and not any(each.is_hidden for each in of_release)
+    arms = {error.release for error in errors}
+    measured = {(each.release, each.cell) for each in dropped}
+    hidden = any(each.is_hidden for each in dropped if each.release in arms)
+    return bool(arms) and not hidden and all((e.release, e.estimate.raised_cell) in measured for e in errors)
 
 
 def _intervals(answer: Answer, row: tuple[Any, ...], kept: list[int]) -> Iterator[ConfidenceInterval | None]:
@@ -281,7 +281,7 @@ def answer_notice(answer: Answer, pursuit: Pursuit | None = None, *, calibrated:
     Args:
         answer: The answer.
         pursuit: The rounds it is the last of, if there was a target.
-        calibrated: Whether counts are raised by what bounds drop.
+        calibrated: Whether values are raised by what bounds drop.
     """
     paid = charge_text(answer)
     if paid is None:
@@ -379,18 +379,26 @@ def dropped_text(query: CompiledQuery, dropped: Sequence[Dropped], *, calibrated
     Args:
         query: The query.
         dropped: What wide totals tell.
-        calibrated: Whether counts are raised by it.
+        calibrated: Whether values are raised by it.
     """
     worst = max((each for each in dropped if each.is_material), key=lambda each: each.share, default=None)
     if worst is not None:
-        counts = any(column.error is not None and column.error.estimate.is_raised for column in query.columns)
-        raised = "; counts are raised by it" if calibrated and counts else ""
+        kinds = _raised(query, dropped) if calibrated else []
+        raised = f"; {' and '.join(kinds)} are raised by it" if kinds else ""
         return f"about {_share_text(worst)} {_dropped_by(query, worst)}{raised}"
     most = max((each for each in dropped if each.is_hidden), key=lambda each: each.share + each.margin, default=None)
     if most is None:
         return None
     at_most = f"{100 * (most.share + most.margin):.2g} %"
     return f"at most {at_most} {_dropped_by(query, most)}, for which intervals do not allow"
+
+
+def _raised(query: CompiledQuery, dropped: Sequence[Dropped]) -> list[str]:
+    """What is raised, in words: counts, sums, means."""
+    told = {(each.release, each.cell) for each in dropped if each.is_material}
+    errors = [error for column in query.columns for error in column.errors]
+    raised = (e.estimate.kind for e in errors if (e.release, e.estimate.raised_cell) in told)
+    return [f"{kind.removeprefix('a ')}s" for kind in dict.fromkeys(raised)]
 
 
 def _dropped_by(query: CompiledQuery, dropped: Dropped) -> str:
@@ -403,8 +411,8 @@ def _dropped_by(query: CompiledQuery, dropped: Dropped) -> str:
 
 def _dropped_of(query: CompiledQuery, dropped: Dropped) -> str:
     """The share that is dropped of a cell, which goes by the names of the columns that are made of it."""
-    errors = ((column.name, column.error) for column in query.columns)
-    names = [n for n, e in errors if e and e.release == dropped.release and dropped.cell in e.estimate.cells]
+    errors = ((column.name, error) for column in query.columns for error in column.errors)
+    names = [n for n, e in errors if e.release == dropped.release and dropped.cell in e.estimate.cells]
     of_columns = f" of {', '.join(dict.fromkeys(names))}" if names else ""
     counted = query.releases[dropped.release].counted(dropped.cell)
     return f"dropped{of_columns}: about {_share_text(dropped)} of the {counted}"
@@ -435,6 +443,12 @@ def _share_text(dropped: Dropped) -> str:
 
 def _rows_cut(query: CompiledQuery) -> str | None:
     """Which rows may be cut off; None where the schema lets a unit have one only."""
+    told = _bounds_of_rows(query)
+    drops = dict.fromkeys(each.profiled.dropped for each in query.releases if each.profiled is not None)
+    return told and "; ".join([told, *(f"by the profile these drop {each}" for each in drops)])
+
+
+def _bounds_of_rows(query: CompiledQuery) -> str | None:
     for planned in query.releases:
         bounds = planned.contribution
         if bounds.one_row:

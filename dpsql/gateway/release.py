@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from dpsql.backends.backend import Cancellation, ExactCells, PublicRows, Runnable, Texts, public_rows, public_share
 from dpsql.backends.duckdb import RETURNS_MEMORY, is_several_rows, rehearse, stoppable, text_rows
+from dpsql.compiler.aggregates.calibration import is_told, variance_of
 from dpsql.compiler.dialects.duckdb import GENERAL_SCALE
 from dpsql.compiler.ir.nodes import COMPUTED_SCALE
 from dpsql.compiler.plan.query_plan import MAX_RESULT_ROWS, CompiledQuery, PlannedInput, PlannedRelease
@@ -36,7 +37,7 @@ from dpsql.errors import (
 )
 from dpsql.gateway.array_elements import elements_of
 from dpsql.limits.result_memory import KeptRows, MemoryShare, RowStore, batches
-from dpsql.privacy.exponential_mechanism import Picking, RankChoice, added
+from dpsql.privacy.exponential_mechanism import Picking, RankChoice
 from dpsql.privacy.selection import Threshold
 from dpsql.sqltypes import Span, SqlType
 from dpsql.textformat import without_filling
@@ -94,6 +95,7 @@ class Dropped:
         share: The part of the total that bounds drop.
         margin: Half the width of its 95 % interval.
         announced: Half the width of a cell's interval, over the mean of the cells.
+        is_material: Whether it is more than noise alone makes of nothing; then values are raised by it.
     """
 
     release: int
@@ -101,14 +103,7 @@ class Dropped:
     share: float
     margin: float
     announced: float
-
-    @property
-    def is_material(self) -> bool:
-        """True where W/B - 1 is more than noise alone makes of nothing, as where counts are raised.
-
-        W/B is 1/(1 - share), so that its margin is that of the share times its square.
-        """
-        return self.share * (1 - self.share) > self.margin
+    is_material: bool
 
     @property
     def is_hidden(self) -> bool:
@@ -471,20 +466,31 @@ def dropped_shares(query: CompiledQuery, released: Sequence[ReleasedCells]) -> I
     (s_B² + (B/W)²·s_W²)/W², to first order.
     """
     for total in query.wide_totals:
-        within = (total.release, total.cell) if total.bounded is None else (total.bounded, total.wide_cell)
-        cell = released[within[0]].cells[within[1]]
-        wide = float(released[total.wide].cells[total.wide_cell].sum())  # 0 where it is not shown
-        of_cell = added(query.releases[within[0]].primitives[within[1]].noise)
-        of_wide = added(query.releases[total.wide].primitives[total.wide_cell].noise)
-        if not len(cell) or wide <= of_wide.half_width():
+        cells = shown, of_each = _values(query, released, total.release, total.cell, total.counted)
+        if total.bounded is not None:
+            cells = _values(query, released, total.bounded, total.wide_cell)
+        (each, of_cell), (whole, of_wide) = cells, _values(query, released, total.wide, total.wide_cell)
+        bounded, of_bounded, wide = float(each.sum()), len(each) * of_cell, float(whole.sum())  # 0 if it is not shown
+        if not len(each) or wide <= 1.96 * of_wide**0.5:
             continue
-        kept = float(cell.sum()) / wide
-        own = query.releases[total.release].primitives[total.cell].noise
-        shown = released[total.release].cells[total.cell]
+        share, margin = 1 - bounded / wide, 1.96 * (of_bounded + (bounded / wide) ** 2 * of_wide) ** 0.5 / wide
         mean = abs(float(shown.mean())) if len(shown) else 0.0
-        announced = added(own).half_width() / mean if mean else math.inf
-        variance = (len(cell) * of_cell.stderr**2 + (kept * of_wide.stderr) ** 2) / wide**2
-        yield Dropped(total.release, total.cell, min(max(1 - kept, 0.0), 1.0), 1.96 * variance**0.5, announced)
+        announced = 1.96 * of_each**0.5 / mean if mean else math.inf
+        told = is_told(bounded, of_bounded, wide, of_wide)
+        yield Dropped(total.release, total.cell, min(max(share, 0.0), 1.0), margin, announced, told)
+
+
+def _values(
+    query: CompiledQuery, released: Sequence[ReleasedCells], place: int, cell: int, counted: int | None = None
+) -> tuple[NDArray[np.float64], float]:
+    """The values of a cell and the variance of their noise; where it has distances from a centre, of what these are."""
+    planned, cells = query.releases[place].primitives, released[place].cells
+    values, variance = cells[cell].astype(np.float64), variance_of(planned[cell].noise)
+    grid = planned[cell].primitive.grid
+    if counted is not None and grid is not None:
+        values += grid.centre * cells[counted]
+        variance += grid.centre**2 * variance_of(planned[counted].noise)
+    return values, variance
 
 
 def _released_tables(releases: Sequence[ReleasedCells]) -> dict[str, dict[str, NDArray[Any]]]:

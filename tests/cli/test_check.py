@@ -128,7 +128,10 @@ def test_no_row_is_read_unless_asked(run: Run, people: Path, monkeypatch: pytest
     for backend in (DuckDBBackend, PostgresBackend):
         monkeypatch.setattr(backend, "count", None)
         monkeypatch.setattr(backend, "fetch", None)
-    assert "profile: none (dpsql policy profile" in run("policy", "check", people).stdout
+    assert (
+        f"profile: none in {people.with_name('dpsql-ledger.sqlite')} (dpsql policy profile"
+        in run("policy", "check", people).stdout
+    )
     assert not people.with_name("dpsql-ledger.sqlite").exists()
 
 

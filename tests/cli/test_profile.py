@@ -59,7 +59,10 @@ def test_check_tells_what_bounds_drop_by_it(run: Run, policy: Path) -> None:
     assert found is not None
     assert checked.partition(f"profile {found.id}:\n")[2] == made.partition("\n\n")[2].join(["\n", ""])
     policy.write_text(policy.read_text().replace('data_version = "2026-11"', 'data_version = "2027-01"'))
-    assert "profile: none (dpsql policy profile" in run("policy", "check", policy).stdout
+    assert (
+        f"profile: none in {policy.with_name('dpsql-ledger.sqlite')} (dpsql policy profile"
+        in run("policy", "check", policy).stdout
+    )
 
 
 def test_the_budget_shows_the_sum(run: Run, policy: Path) -> None:

@@ -255,3 +255,28 @@ def test_a_key_that_had_no_value_is_counted_as_one_group(policy: Policy) -> None
     ranks = tuple(replace(each, groups=0) if each.grouping.column == "icd" else each for each in table.ranks)
     empty = replace(made, tables=(replace(table, ranks=ranks),))
     assert bounds(Profiled(policy, empty).compile("SELECT icd, COUNT(*) FROM visits GROUP BY icd")) is not None
+
+
+# Whether what they drop is told
+
+
+def sharing(policy: Policy, profile: Profile) -> Profiled:
+    """A planner of a role that buys wide totals with a tenth of each price."""
+    found = Profiled(policy, profile)
+    role = found.catalog.role
+    found.catalog = replace(
+        found.catalog, role=replace(role, query=replace(role.query, wide_share=Fraction(1, 10))), profile=profile
+    )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("beyond", "bought"), [(0, False), (10, False), (100_000, True)], ids=["nothing", "little", "much"]
+)
+def test_totals_are_bought_where_more_is_dropped_than_they_cost(policy: Policy, beyond: int, bought: bool) -> None:
+    planner = sharing(
+        policy, of_visits(policy, **{"None": (200_000, 150_000, 300_000, 250_000, 50_000, 50_000, beyond)})
+    )
+    (release, *totals) = planner.compile("SELECT COUNT(*) FROM visits").releases
+    assert release.profiled is not None and release.profiled.rows == 50
+    assert bool(totals) == bought and release.profiled.drops_little != bought

@@ -130,7 +130,7 @@ class Drawn:
         threshold_primitive: The cell that is compared with a threshold, if one is.
         cutoff: The threshold.
         totals: The wide totals of cells, and what else tells how much bounds drop of them.
-        calibrates: Whether counts are raised by what bounds drop.
+        calibrates: Whether values are raised by what bounds drop.
         least: A group that is shown has so many units at least.
     """
 
@@ -167,8 +167,6 @@ class Estimate(ABC):
 
     kind: ClassVar[str] = "a statistic"
     """What the value is, in words."""
-    is_raised: ClassVar[bool] = False
-    """True where it is raised by what bounds drop, if a wide total tells it."""
     has_constant_error: ClassVar[bool] = True
     """True where the plan alone tells the error; else it depends on other released cells."""
 
@@ -176,6 +174,11 @@ class Estimate(ABC):
     @abstractmethod
     def cells(self) -> tuple[int, ...]:
         """The cells that it is made of; the first is the one whose noise matters most."""
+
+    @property
+    def raised_cell(self) -> int | None:
+        """The cell by whose wide total it is raised, if there is one; None where it never is."""
+        return None
 
     @property
     def unit(self) -> Fraction:
@@ -389,14 +392,14 @@ def times(text: str, step: Fraction) -> str:
     return multiplied if step.denominator == 1 else f"{multiplied} / CAST({step.denominator} AS DOUBLE)"
 
 
-def in_steps(cell: int, step: Fraction, places: int | None, sql_type: SqlType) -> str:
+def in_steps(cell: str, step: Fraction, places: int | None, sql_type: SqlType) -> str:
     """A cell times its step, in a type; `places` are the digits after the point that the step needs."""
     if sql_type is SqlType.NUMERIC and places is not None:
         unit = f"{float(step):.{places}f}" if places else str(int(step))
-        return f"CAST(p{cell} AS DECIMAL(20, 0)) * CAST({unit} AS DECIMAL({len(unit)}, {places}))"
+        return f"CAST({cell} AS DECIMAL(20, 0)) * CAST({unit} AS DECIMAL({len(unit)}, {places}))"
     if sql_type.is_integer:
-        return f"CAST(p{cell} AS {POST_PROCESSING.types[sql_type]})"
-    return times(f"p{cell}", step)
+        return f"CAST({cell} AS {POST_PROCESSING.types[sql_type]})"
+    return times(cell, step)
 
 
 def number_text(value: float) -> str:

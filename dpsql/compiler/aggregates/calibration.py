@@ -1,14 +1,15 @@
-"""calibration: counts raised by what bounding drops, and intervals that allow for what it may drop otherwise.
+"""calibration: cells raised by what bounding drops, and intervals that allow for what it may drop otherwise.
 
-Let X be a released cell, B its total over all groups, W the wide total, and s², s_B², s_W² the variances of their
-noise. Then W/B is how many rows there are for each that is counted, with variance v = (s_W² + (W/B)²·s_B²)/B². It is
-used only where B > 5·s_B and W/B - 1 > 1.96·√v, and then shrunk: r = 1 + (1 - v/(W/B - 1)²)·(W/B - 1). Where W is too
-noisy to tell, or nothing is dropped, r is 1 and nothing is changed.
+Let X be a released count, or a sum of values that are not negative, B its total over all groups, W the wide total, and
+s², s_B², s_W² the variances of their noise. Then W/B is how much there is for each that is counted, with variance
+v = (s_W² + (W/B)²·s_B²)/B². It is used only where it `is_told` apart from noise, B > 5·s_B and W/B - 1 > 1.96·√v, and
+then shrunk: r = 1 + (1 - v/(W/B - 1)²)·(W/B - 1). Where W is too noisy to tell, or nothing is dropped, r is 1 and
+nothing is changed.
 
 Rows are dropped of units that have many. Y counts, in each group, the rows of such units. With h = ΣY/ΣX, a group's own
 part of what is dropped is u = (r - 1)·(Y/h - X), with variance ν = (r - 1)²·(s_Y²/h² + s²). It is taken for a normal
 number with the variance τ²·X², where τ² = (mean of u² - ν)/(mean of X²); so λ·u is believed of it, with
-λ = τ²X²/(τ²X² + ν). The calibrated count is C = r·X + λ·u.
+λ = τ²X²/(τ²X² + ν). The calibrated cell is C = r·X + λ·u.
 
 Guarantee: all of it is post-processing of released cells.
 Assumes: rows that bounding drops are spread over groups as those that count are: where Y is known, those of the units
@@ -21,16 +22,18 @@ Reference: Särndal, Swensson & Wretman, Model Assisted Survey Sampling, 1992, c
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import sqrt
 
 from dpsql.compiler.aggregates.base import Drawn, TotalCell
 from dpsql.privacy.exponential_mechanism import CellMechanism, added
 
 # SQL over the cell {x}, which has noise of variance {of_x} and of half a width {width}.
 _GROUPS = {"b": "sum({x}) OVER ()", "of_b": "count(*) OVER () * {of_x}"}
+_CLEAR, _NORMAL = 5, 1.96
 _RATIO = {
-    "e": "CASE WHEN {b} > 5 * sqrt({of_b}) THEN {w} / {b} ELSE 1 END",
+    "e": f"CASE WHEN {{b}} > {_CLEAR} * sqrt({{of_b}}) THEN {{w}} / {{b}} ELSE 1 END",
     "v": "({of_w} + {e} * {e} * {of_b}) / ({b} * {b})",
-    "r": "CASE WHEN {e} - 1 > 1.96 * sqrt({v}) THEN {e} - {v} / ({e} - 1) ELSE 1 END",
+    "r": f"CASE WHEN {{e}} - 1 > {_NORMAL} * sqrt({{v}}) THEN {{e}} - {{v}} / ({{e}} - 1) ELSE 1 END",
 }
 _IS_TOLD = " AND ".join(f"sum({{{cell}}}) OVER () > 5 * sqrt(count(*) OVER () * {{of_{cell}}})" for cell in "xy")
 _OWN_PART = {
@@ -42,7 +45,7 @@ _OWN_PART = {
     "l": "CASE WHEN {tau} * {size} > 0 THEN {tau} * {size} / ({tau} * {size} + {nu}) ELSE 0 END",
 }
 _NO_OWN_PART = {"u": "0", "nu": "0", "l": "0"}
-_COUNT = {
+_RAISED = {
     "c": "{r} * {x} + {l} * {u}",
     "p": "{x} / {b}",
     "of_c": "{r} * {r} * {of_x} * (1 - 2 * {p} * {within}) + {p} * {p} * ({of_w} + {r} * {r} * {of_b})",
@@ -55,12 +58,44 @@ _COUNT = {
 }
 
 
+def is_told(bounded: float, of_bounded: float, wide: float, of_wide: float) -> bool:
+    """Whether a total lacks more of its wide total than noise makes of nothing; `_RATIO` is 1 where not.
+
+    Args:
+        bounded: The total.
+        of_bounded: The variance of its noise.
+        wide: The wide total.
+        of_wide: The variance of its noise.
+    """
+    if bounded <= _CLEAR * sqrt(of_bounded):
+        return False
+    ratio = wide / bounded
+    return ratio - 1 > _NORMAL * sqrt(of_wide + ratio**2 * of_bounded) / bounded
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is calibrated: a released cell, or what is computed of several.
+
+    Attributes:
+        value: SQL of a double.
+        variance: Of its noise.
+        width: Half the width of a 95 % interval of its noise.
+    """
+
+    value: str
+    variance: float
+    width: float
+
+
 @dataclass(frozen=True)
 class Calibration:
     """A cell of counts, or of sums of one sign, beside its wide total.
 
     Attributes:
         columns: What is computed first.
+        kept: SQL of X.
+        ratio: The name of r.
         raised: The name of C.
         least: The name of X less its noise: a low limit of X, as of C where that is narrower.
         low: The name of the low limit of C.
@@ -68,13 +103,15 @@ class Calibration:
     """
 
     columns: Mapping[str, str]
+    kept: str
+    ratio: str
     raised: str
     least: str
     low: str
     high: str
 
 
-def calibration(cell: int, drawn: Drawn, prefix: str) -> Calibration | None:
+def calibration(cell: int, drawn: Drawn, prefix: str, whole: Cell | None = None) -> Calibration | None:
     """How a cell is calibrated; None where it has no wide total.
 
     Bounding only drops rows, so what is true is neither below X, nor above X and all that is dropped anywhere, but for
@@ -84,32 +121,35 @@ def calibration(cell: int, drawn: Drawn, prefix: str) -> Calibration | None:
         cell: The cell.
         drawn: What was drawn for the cells.
         prefix: What the names of columns begin with.
+        whole: What the total is of, where it is not the cell alone.
     """
     totals = drawn.totals.get(cell)
     if totals is None:
         return None
+    whole = whole or Cell(f"CAST(p{cell} AS DOUBLE)", variance_of(drawn.noises[cell]), drawn.widths[cell])
     given = {
-        "x": f"CAST(p{cell} AS DOUBLE)",
-        "of_x": _variance(drawn.noises[cell]),
-        "width": repr(drawn.widths[cell]),
-        "of_w": _variance(totals.wide.noise),
+        "x": whole.value,
+        "of_x": repr(whole.variance),
+        "width": repr(whole.width),
+        "of_w": repr(variance_of(totals.wide.noise)),
         "within": "1" if totals.bounded is None else "0",  # where its noise is in the total, too
         "allowed": "0.25" if totals.ungrouped or totals.sampled is not None else "1",
     }
     columns = dict(_GROUPS)
     if totals.bounded is not None:
-        columns = {"b": _read(totals.bounded), "of_b": _variance(totals.bounded.noise)}
+        columns = {"b": _read(totals.bounded), "of_b": repr(variance_of(totals.bounded.noise))}
     columns |= {"w": _read(totals.wide)} | _RATIO
     if totals.sampled is not None:
-        given |= {"y": f"CAST(p{totals.sampled} AS DOUBLE)", "of_y": _variance(drawn.noises[totals.sampled])}
-    columns |= (_NO_OWN_PART if totals.sampled is None else _OWN_PART) | _COUNT
+        given |= {"y": f"CAST(p{totals.sampled} AS DOUBLE)", "of_y": repr(variance_of(drawn.noises[totals.sampled]))}
+    columns |= (_NO_OWN_PART if totals.sampled is None else _OWN_PART) | _RAISED
     names = {name: f"{prefix}{name}" for name in columns}
     written = {names[name]: text.format(**given, **names) for name, text in columns.items()}
-    return Calibration(written, names["c"], names["least"], names["low"], names["high"])
+    return Calibration(written, whole.value, *(names[name] for name in ("r", "c", "least", "low", "high")))
 
 
-def _variance(noise: CellMechanism) -> str:
-    return repr(added(noise).stderr ** 2)
+def variance_of(noise: CellMechanism) -> float:
+    """The variance of what is added to a cell."""
+    return added(noise).stderr ** 2
 
 
 def _read(total: TotalCell) -> str:

@@ -18,13 +18,17 @@ class CountEstimate(Estimate):
     """A cell, unchanged."""
 
     kind: ClassVar[str] = "a count"
-    is_raised: ClassVar[bool] = True
     cell: int
 
     @property
     def cells(self) -> tuple[int, ...]:
         """The count."""
         return (self.cell,)
+
+    @property
+    def raised_cell(self) -> int:
+        """The count."""
+        return self.cell
 
     def formula(self, sql_type: SqlType, prefix: str, drawn: Drawn | None, keys: int) -> Formula:
         """The cell, which may be calibrated; its low limit knows that groups below a threshold are not shown."""

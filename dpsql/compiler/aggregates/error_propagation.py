@@ -374,9 +374,9 @@ def _aggregated(relation: Release, field: Field) -> _Carried | None:
 
 
 def _differs_by_row(relation: Relation, field: Field) -> bool:
-    """True of averages and the like, and of what is computed of noisy columns."""
+    """True of averages and the like, of what is computed of noisy columns, and of unions of several."""
     found = origins(relation, field)
-    return not found or any(not FUNCTIONS[origin.call.function].even_interval for origin in found)
+    return len(found) != 1 or not FUNCTIONS[found[0].call.function].even_interval
 
 
 def _is_even(relation: Filter | Sort | Distinct, field: Field) -> bool:

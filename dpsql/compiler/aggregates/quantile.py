@@ -65,7 +65,7 @@ class QuantileEstimate(_Chosen):
 
     def formula(self, sql_type: SqlType, prefix: str, drawn: Drawn | None, keys: int) -> Formula:
         """The value; an interval would cost further releases."""
-        value = in_steps(self.cell, self.grid.step, decimal_places(self.grid.step), sql_type)
+        value = in_steps(f"p{self.cell}", self.grid.step, decimal_places(self.grid.step), sql_type)
         return Formula(f"CASE WHEN {_is_value(self.cell, self.grid)} THEN {value} END")
 
     def released_type(self, call: AggregateCall) -> SqlType:
@@ -99,7 +99,7 @@ class QuantilesEstimate(_Chosen):
     def formula(self, sql_type: SqlType, prefix: str, drawn: Drawn | None, keys: int) -> Formula:
         """The values, sorted, for a greater fraction has no lesser value: that brings none further off."""
         element, step = sql_type.element or SqlType.DOUBLE, self.grid.step
-        chosen = (in_steps(cell, step, decimal_places(step), element) for cell in self.chosen)
+        chosen = (in_steps(f"p{cell}", step, decimal_places(step), element) for cell in self.chosen)
         each = dict(zip(self.places, chosen, strict=True))
         values = ", ".join(each[place] for place in sorted(each))
         places = ", ".join(str(place + 1) for place in self.places)

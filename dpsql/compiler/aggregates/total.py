@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import hypot
 from typing import ClassVar
 
 from sqlglot import exp
@@ -20,7 +21,7 @@ from dpsql.compiler.aggregates.base import (
     in_steps,
     times,
 )
-from dpsql.compiler.aggregates.calibration import calibration
+from dpsql.compiler.aggregates.calibration import Calibration, Cell, calibration, variance_of
 from dpsql.compiler.ir.nodes import AggregateCall, Expr, Grid
 from dpsql.compiler.ir.primitives import Primitive, PrimitiveKind
 from dpsql.compiler.values.grids import decimal_places, grid_of
@@ -44,18 +45,27 @@ class SumEstimate(Estimate):
         return (self.cell,)
 
     @property
+    def raised_cell(self) -> int:
+        """The sum."""
+        return self.cell
+
+    @property
     def unit(self) -> Fraction:
         """The step."""
         return self.step
 
     def formula(self, sql_type: SqlType, prefix: str, drawn: Drawn | None, keys: int) -> Formula:
-        """The cell times its step."""
-        value = in_steps(self.cell, self.step, decimal_places(self.step), sql_type)
+        """The cell times its step; the cell may be calibrated."""
+        places = decimal_places(self.step)
+        value = in_steps(f"p{self.cell}", self.step, places, sql_type)
         if drawn is None:
             return Formula(value)
         found = calibration(self.cell, drawn, prefix)
+        if found is not None and drawn.calibrates:
+            value = in_steps(f"CAST(round({found.raised}) AS DECIMAL(20, 0))", self.step, places, sql_type)
         if found is not None:
-            low, high = (times(limit, self.step) for limit in (found.least, found.high))
+            least = found.low if drawn.calibrates else found.least
+            low, high = (times(limit, self.step) for limit in (least, found.high))
             return Formula(value, (low, high), found.columns)
         number = times(f"p{self.cell}", self.step)
         width = f"CAST('{drawn.widths[self.cell] * float(self.step)!r}' AS DOUBLE)"
@@ -94,6 +104,11 @@ class MeanEstimate(Estimate):
         return self.sum_cell, self.count_cell
 
     @property
+    def raised_cell(self) -> int:
+        """The sum: a count that is larger makes no mean larger."""
+        return self.sum_cell
+
+    @property
     def unit(self) -> Fraction:
         """The step."""
         return self.grid.step
@@ -118,6 +133,9 @@ class MeanEstimate(Estimate):
         value = times(f"CASE WHEN {count} > 0 THEN {self._inside(mean)} END", grid.step)
         if drawn is None:
             return Formula(value)
+        found = calibration(self.sum_cell, drawn, prefix, self._sum_of_values(drawn))
+        if found is not None:
+            return self._calibrated(found, drawn)
         of_sum, of_count = drawn.widths[self.sum_cell], drawn.widths[self.count_cell]
         low, high = (
             times(
@@ -130,6 +148,31 @@ class MeanEstimate(Estimate):
             )
         )
         return Formula(value, (low, high))
+
+    def _sum_of_values(self, drawn: Drawn) -> Cell:
+        """The sum of values, not of distances from the centre: the centre times the count is added.
+
+        Over the count its noise is more than that of the mean, of which the count's part is (mean - centre)²: no value
+        is negative.
+        """
+        of_sum, of_count = (variance_of(drawn.noises[cell]) for cell in self.cells)
+        value = f"(CAST(p{self.sum_cell} AS DOUBLE) + {self.grid.centre} * CAST(p{self.count_cell} AS DOUBLE))"
+        variance = of_sum + self.grid.centre**2 * of_count
+        width = hypot(drawn.widths[self.sum_cell], self.grid.centre * drawn.widths[self.count_cell])
+        return Cell(value, variance, width)
+
+    def _calibrated(self, found: Calibration, drawn: Drawn) -> Formula:
+        """The calibrated sum of values over the count, no more than `ratio` times the grid's bound."""
+        count, of_count = f"CAST(p{self.count_cell} AS DOUBLE)", drawn.widths[self.count_cell]
+        most = f"{found.ratio} * {self.grid.upper}" if drawn.calibrates else str(self.grid.upper)
+        total, least = (found.raised, found.low) if drawn.calibrates else (found.kept, found.least)
+        mean = f"CASE WHEN {count} > 0 THEN greatest(least({total} / {count}, {most}), {self.grid.lower}) END"
+        ends = (f"greatest({least} / {count}, {self.grid.lower})", f"{found.high} / {count}")
+        low, high = (
+            times(f"CASE WHEN {count} > {of_count!r} THEN {end} WHEN {count} > 0 THEN {limit} END", self.grid.step)
+            for end, limit in zip(ends, (str(self.grid.lower), f"{found.ratio} * {self.grid.upper}"), strict=True)
+        )
+        return Formula(times(mean, self.grid.step), (low, high), found.columns)
 
     def weights(self, primitives: Sequence[Primitive]) -> Mapping[int, Fraction]:
         """The mean moves by noise/n with the sum, and by m/n where the count moves by 1: m is its distance."""

@@ -21,19 +21,28 @@ from dpsql.compiler.ir.nodes import (
     AggregateCall,
     Call,
     Column,
+    Distinct,
     Exists,
     Expr,
     Filter,
     InRelation,
+    Join,
     Link,
+    Project,
     Protected,
     Relation,
     Release,
+    Scalar,
+    SetOperation,
+    Sort,
+    UnitWindows,
 )
 from dpsql.compiler.ir.primitives import Contribution, Primitive, PrimitiveKind
+from dpsql.compiler.ir.walk import rewrite_expression, rewrite_relation
 from dpsql.compiler.scope.lowering import Fields
 from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.compiler.scope.tables import Catalog
+from dpsql.compiler.values.bounds import bounds_of, interval
 from dpsql.compiler.values.domain import enumerate_keys
 from dpsql.sqltypes import SqlType
 
@@ -43,19 +52,64 @@ WIDTH = 4
 
 
 def totalled(
-    primitives: Sequence[Primitive], estimates: Sequence[Estimate], contribution: Contribution
+    primitives: Sequence[Primitive], estimates: Sequence[Estimate], contribution: Contribution, rows: Relation
 ) -> tuple[int, ...]:
-    """The cells that a wide total is bought for: counts that bounds cut, or sums of no negative values without such."""
+    """The cells that a wide total is bought for: counts that bounds cut, or sums of no negative values without such.
+
+    Args:
+        primitives: The cells.
+        estimates: What is made of them.
+        contribution: What one unit may contribute.
+        rows: What is aggregated.
+    """
     counted = (cell for estimate in estimates if (cell := _counted(estimate)) is not None)
     # Of units, nothing is dropped but groups.
     counts = [cell for cell in counted if _counts(primitives[cell]) and _is_cut(primitives[cell], contribution)]
     sums = [estimate.cell for estimate in estimates if isinstance(estimate, SumEstimate)]
+    means = [estimate.sum_cell for estimate in estimates if isinstance(estimate, MeanEstimate)]
     summed = [cell for cell in sums if _adds_up(primitives[cell]) and _is_cut(primitives[cell], contribution)]
-    return tuple(dict.fromkeys(counts or summed))
+    expected = [cell for cell in (*sums, *means) if _adds_up(primitives[cell]) and _is_expected(primitives[cell], rows)]
+    return tuple(dict.fromkeys(counts or (*summed, *expected)))
 
 
 def _is_cut(primitive: Primitive, contribution: Contribution) -> bool:
     return contribution.ranked if primitive.counts_units else not contribution.one_row
+
+
+def _is_expected(primitive: Primitive, rows: Relation) -> bool:
+    """True of values that would be larger if more rows of a unit were expected than are: these may be there."""
+    return primitive.argument is not None and _grows(primitive.argument, rows)
+
+
+def _grows(value: Expr, rows: Relation) -> bool:
+    narrow, wide = interval(value, bounds_of(rows)), interval(_of_more(value), bounds_of(_widened(rows)))
+    return narrow.lower == wide.lower and narrow.upper != wide.upper
+
+
+def _widened(rows: Relation) -> Relation:
+    """The same rows where WIDTH times as many of a unit are expected."""
+    return _expecting_more(rewrite_relation(rows, _in_subquery))
+
+
+def _of_more(value: Expr) -> Expr:
+    """The same value where so many rows are expected in its subqueries."""
+    return rewrite_expression(value, _in_subquery)
+
+
+def _in_subquery(part: Expr) -> Expr | None:
+    return replace(part, relation=_widened(part.relation)) if isinstance(part, Scalar) else None
+
+
+def _expecting_more(rows: Relation) -> Relation:
+    match rows:
+        case Aggregate(rows=int(expected)) | UnitWindows(rows=expected):
+            return replace(rows, input=_expecting_more(rows.input), rows=WIDTH * expected)
+        case Join() | SetOperation():
+            return replace(rows, left=_expecting_more(rows.left), right=_expecting_more(rows.right))
+        case Aggregate() | Filter() | Project() | Sort() | Distinct():
+            return replace(rows, input=_expecting_more(rows.input))
+        case _:
+            return rows
 
 
 def _counted(estimate: Estimate) -> int | None:
@@ -74,16 +128,29 @@ def _counts(primitive: Primitive) -> bool:
 
 def _adds_up(primitive: Primitive) -> bool:
     """True of sums that grow with each row: of values of both signs, what is dropped may cancel out."""
-    return primitive.kind is PrimitiveKind.SUM and primitive.lower == 0
+    sums = primitive.kind in (PrimitiveKind.SUM, PrimitiveKind.MEAN)
+    return sums and primitive.grid is not None and primitive.grid.lower >= 0
 
 
 def sampled(
-    primitives: Sequence[Primitive], estimates: Sequence[Estimate], contribution: Contribution
+    primitives: Sequence[Primitive], estimates: Sequence[Estimate], cells: Sequence[int]
 ) -> tuple[Primitive, ...]:
-    """Cells that tell in which groups units are of whose rows some are left out, one a count of rows."""
+    """Cells that tell in which groups units are of whose rows some are left out, one a count of rows.
+
+    Args:
+        primitives: The cells.
+        estimates: What is made of them.
+        cells: Those that a wide total is bought for.
+    """
     shown = {estimate.cell for estimate in estimates if isinstance(estimate, CountEstimate)}
-    counts = [primitives[cell] for cell in totalled(primitives, estimates, contribution) if cell in shown]
+    counts = [primitives[cell] for cell in cells if cell in shown]
     return tuple(sampled_of(primitive) for primitive in counts if not primitive.counts_units)
+
+
+def counted_with(cell: int, estimates: Sequence[Estimate]) -> int | None:
+    """The cell that counts the values of which another has the distances from a centre; None where it has none."""
+    means = (estimate for estimate in estimates if isinstance(estimate, MeanEstimate))
+    return next((mean.count_cell for mean in means if mean.sum_cell == cell), None)
 
 
 def sampled_of(primitive: Primitive) -> Primitive:
@@ -119,8 +186,11 @@ class WideTotals:
         if first.counts_units:
             pairs = self._pairs(protected, first)
             return self._ungrouped(pairs, [_COUNT], width * contribution.groups_per_unit)
+        calls = [_call(primitive, width) for primitive in primitives]
+        if width > 1:
+            protected = replace(protected, relation=_widened(protected.relation))
         rows = width * min(protected.rows_per_unit, self.settings.max_rows or protected.rows_per_unit)
-        return self._ungrouped(protected, list(map(_call, primitives)), rows)
+        return self._ungrouped(protected, list(dict.fromkeys(calls)), 1 if protected.one_row else rows)
 
     def _ungrouped(self, protected: Protected, calls: Sequence[AggregateCall], rows: int) -> Release:
         aggregate = Aggregate(
@@ -163,7 +233,15 @@ def _is_listed(key: Expr, domain: Relation) -> Expr:
     return Call("or", (InRelation(key, domain), null), SqlType.BOOLEAN)
 
 
-def _call(primitive: Primitive) -> AggregateCall:
-    if primitive.kind is PrimitiveKind.SUM and primitive.argument is not None:
-        return AggregateCall("sum", primitive.argument, False, primitive.filter, primitive.argument.type)
-    return AggregateCall("count", primitive.argument, False, primitive.filter, SqlType.BIGINT)
+def place_of(primitive: Primitive, total: Release) -> int:
+    """Which cell of a release is the wide total of another cell: a sum and a mean of the same values have one."""
+    calls = total.aggregate.aggregates
+    return 0 if primitive.counts_units else calls.index(_call(primitive, WIDTH))
+
+
+def _call(primitive: Primitive, width: int) -> AggregateCall:
+    narrow = primitive.argument
+    argument = narrow if width == 1 or narrow is None else _of_more(narrow)
+    if primitive.grid is not None and argument is not None:
+        return AggregateCall("sum", argument, False, primitive.filter, argument.type)
+    return AggregateCall("count", argument, False, primitive.filter, SqlType.BIGINT)

@@ -188,14 +188,9 @@ def _columns(lowered: Lowered, drafts: Drafts, releases: tuple[PlannedRelease, .
         errors |= leaf.errors([primitive.noise for primitive in releases[index].primitives], index)
     columns = []
     for name, shown in lowered.columns:
-        found = [errors[origin.field] for origin in origins(lowered.relation, shown) if origin.field in errors]
-        columns.append(OutputColumn(name, shown.type, max(found, key=_width) if found else None))
+        found = (errors[origin.field] for origin in origins(lowered.relation, shown) if origin.field in errors)
+        columns.append(OutputColumn(name, shown.type, tuple(dict.fromkeys(found))))
     return tuple(columns)
-
-
-def _width(error: ColumnError) -> float:
-    """What the least exact arm of a union is found by; of a mean it is not known beforehand."""
-    return float("inf") if error.plus_minus_95 is None else error.plus_minus_95
 
 
 def _drawn(index: int, releases: Sequence[PlannedRelease], wide: Sequence[WideTotal], settings: QuerySettings) -> Drawn:

@@ -54,13 +54,23 @@ class ProfiledBounds:
         profile: The profile's name.
         rows: Rows of one unit that count in all.
         per_group: Rows of one unit that count in one group.
-        why: What is expected of them, in words.
+        dropped: What they are expected to drop, in words.
+        instead: What is expected of other bounds, in words.
+        drops_little: Whether what they drop is expected to be a smaller error than wide totals, which would tell it,
+            add to the noise by their part of the price.
     """
 
     profile: str
     rows: int
     per_group: int
-    why: str
+    dropped: str
+    instead: str
+    drops_little: bool = False
+
+    @property
+    def why(self) -> str:
+        """Why they were chosen."""
+        return f"they drop {self.dropped}; {self.instead}"
 
     def narrowed(self, settings: QuerySettings) -> QuerySettings:
         """The settings with these bounds."""
@@ -75,15 +85,20 @@ class _Candidate:
         rows: Rows of one unit that count in all.
         per_group: Rows of one unit that count in one group.
         dropped: Rows of the table that they drop.
+        bias: The expected square of what they drop.
         noise: The variance of the noise, over that of a row.
-        error: The expected square of bias and noise.
     """
 
     rows: int
     per_group: int
     dropped: Fraction
+    bias: Fraction
     noise: Fraction
-    error: Fraction
+
+    @property
+    def error(self) -> Fraction:
+        """The expected square of bias and noise."""
+        return self.bias + self.noise
 
 
 def chosen_bounds(
@@ -120,7 +135,10 @@ def chosen_bounds(
     choice = _Choice(table, known, Fraction(max(1, groups or listed)), in_groups, catalog, settings, unpriced)
     candidates = list(choice.candidates(release.protected))
     best = min(candidates, key=lambda each: (each.error, -each.rows, -each.per_group))
-    return ProfiledBounds(catalog.profile.id, best.rows, best.per_group, choice.why(best, candidates[-1]))
+    share = catalog.role.query.wide_share
+    drops_little = best.bias <= best.noise * share / (1 - share)
+    dropped, instead = choice.dropped(best), choice.instead(best, candidates[-1])
+    return ProfiledBounds(catalog.profile.id, best.rows, best.per_group, dropped, instead, drops_little)
 
 
 @dataclass(frozen=True)
@@ -164,18 +182,20 @@ class _Choice:
         noises = [variance(added(each.noise)) / _size(each.primitive) ** 2 for each in calibrated.primitives]
         weights = [primitive.row_weight or _NONE for primitive in drawn.primitives]
         noise, weight = sum(noises, _NONE), sum((each**2 for each in weights), _NONE)
-        return _Candidate(rows, per_group, dropped, noise, weight * bias + noise)
+        return _Candidate(rows, per_group, dropped, weight * bias, noise)
 
-    def why(self, best: _Candidate, widest: _Candidate) -> str:
-        """What is expected of a choice, beside the widest bounds."""
-        total = max(1, sum(self.known[0].rows))
-        share = min(1.0, float(best.dropped / total))
-        told = f"they drop about {100 * share:.2g} % of the rows of {self.table.table}"
+    def dropped(self, best: _Candidate) -> str:
+        """How much a choice drops."""
+        share = min(1.0, float(best.dropped / max(1, sum(self.known[0].rows))))
+        return f"about {100 * share:.2g} % of the rows of {self.table.table}"
+
+    def instead(self, best: _Candidate, widest: _Candidate) -> str:
+        """What is expected of the widest bounds, or of narrower ones than these."""
         if best == widest:
-            return f"{told}; with narrower bounds the error would be larger"
+            return "with narrower bounds the error would be larger"
         times = sqrt(widest.noise / best.noise)
         wide = f"{widest.rows} rows" + (f", {widest.per_group} in each group" if best.rows != best.per_group else "")
-        return f"{told}; with {wide}, noise would be {times:.2g} times as large"
+        return f"with {wide}, noise would be {times:.2g} times as large"
 
 
 def _size(primitive: Primitive) -> int:

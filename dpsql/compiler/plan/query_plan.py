@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from dpsql.compiler.aggregates.base import ColumnError
+from dpsql.compiler.aggregates.base import ColumnError, number_text
 from dpsql.compiler.bounding.steps import PrintedQuery
 from dpsql.compiler.ir.nodes import Aggregate, Relation, Release, Scan, SystemScan, UnitScan
 from dpsql.compiler.ir.primitives import Contribution
@@ -222,9 +222,12 @@ class PlannedRelease:
 
     def bounds_text(self, cell: int) -> str:
         """The bounds that drop something of a cell, by its place and the names of their settings."""
-        bounds = self.contribution
-        if self.primitives[cell].primitive.counts_units:
+        bounds, primitive = self.contribution, self.primitives[cell].primitive
+        if primitive.counts_units:
             return f"max_groups = {bounds.groups_per_unit}"
+        if bounds.one_row and primitive.grid is not None:
+            most = number_text(float(primitive.grid.upper * primitive.grid.step))
+            return f"max_rows, by which no value is above {most}"
         profile = " (chosen by the profile)" if self.profiled is not None else ""
         in_each = f" and max_rows_per_group = {bounds.rows_per_group}"
         rows = bounds.rows_per_unit
@@ -256,6 +259,7 @@ class WideTotal:
         wide_cell: The total, by its place there.
         bounded: The release that has, at the same place, the total of what bounds keep, if groups do not add up to it.
         sampled: The cell that counts the rows of units of whose rows some are left out, if there is one.
+        counted: Where the cell has distances from a centre: the cell that counts them.
     """
 
     release: int
@@ -264,6 +268,7 @@ class WideTotal:
     wide_cell: int
     bounded: int | None = None
     sampled: int | None = None
+    counted: int | None = None
 
 
 @dataclass(frozen=True)
@@ -277,11 +282,26 @@ class SystemRead:
 
 @dataclass(frozen=True)
 class OutputColumn:
-    """One column of the result; `error` is None where it is not itself a noisy aggregate."""
+    """One column of the result.
+
+    Attributes:
+        name: Its name.
+        type: The type of its values.
+        errors: What noise does to it, in each arm of a union; none where it is not itself a noisy aggregate.
+    """
 
     name: str
     type: SqlType
-    error: ColumnError | None
+    errors: tuple[ColumnError, ...] = ()
+
+    @property
+    def error(self) -> ColumnError | None:
+        """That of the least exact arm; of a mean it is not known beforehand."""
+        return max(self.errors, key=_width, default=None)
+
+
+def _width(error: ColumnError) -> float:
+    return float("inf") if error.plus_minus_95 is None else error.plus_minus_95
 
 
 @dataclass(frozen=True)

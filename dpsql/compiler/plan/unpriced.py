@@ -6,12 +6,21 @@ Rule 2: what a release needs of other releases is made first, by post-processing
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 from dpsql.compiler.aggregates.base import Estimate, Primitives, error_weights
 from dpsql.compiler.aggregates.randomized_response import Responses
 from dpsql.compiler.aggregates.release_leaf import ReleasedLeaf, input_leaf, text_leaf, to_text
 from dpsql.compiler.aggregates.top_k import picked
-from dpsql.compiler.aggregates.wide_totals import WIDTH, WideTotals, sampled, sampled_of, totalled
+from dpsql.compiler.aggregates.wide_totals import (
+    WIDTH,
+    WideTotals,
+    counted_with,
+    place_of,
+    sampled,
+    sampled_of,
+    totalled,
+)
 from dpsql.compiler.bounding.printer import printed
 from dpsql.compiler.bounding.rewrite import Bounding, rewrite
 from dpsql.compiler.bounding.steps import PrintedQuery
@@ -132,8 +141,8 @@ class Drafts:
         # A copy has lost the rows that a wide total is there to count.
         forms = PreparedForms(self.catalog, self.fields, settings)
         copied = None if is_wide else forms.of(release, bounding, unpriced, estimates, leaves, groups)
-        if keys and self._buys_totals(release) and not isinstance(copied, PreparedForm):
-            drawn += sampled(drawn, estimates, contribution)
+        if keys and self._buys_totals(release, profiled) and not isinstance(copied, PreparedForm):
+            drawn += sampled(drawn, estimates, totalled(drawn, estimates, contribution, protected.relation))
             unpriced = replace(unpriced, primitives=drawn, weights=error_weights(drawn, estimates))
             bounding = replace(bounding, primitives=drawn)
         schema, policy = self.catalog.schema, self.catalog.policy
@@ -157,23 +166,25 @@ class Drafts:
             contribution = in_any_groups(contribution, drawn, groups, protected, settings)
         return Unpriced(drawn, contribution, private, error_weights(drawn, estimates), least, is_wide), estimates
 
-    def _buys_totals(self, release: Release) -> bool:
-        """Whether what bounds drop of a release is told, if they may drop anything."""
-        return bool(self.catalog.role.query.wide_share) and self.settings.wide_totals and release.picks is None
+    def _buys_totals(self, release: Release, profiled: ProfiledBounds | None) -> bool:
+        """Whether what bounds drop of a release is told, if they may drop anything, and no profile says how little."""
+        asked = bool(self.catalog.role.query.wide_share) and self.settings.wide_totals and release.picks is None
+        return asked and not (profiled is not None and profiled.drops_little)
 
     def _add_wide_totals(self, index: int, unpriced: Unpriced, leaf: ReleasedLeaf) -> None:
         """Bound the wide totals of a release, each with the bounded one if groups do not add up to it."""
-        if not self._buys_totals(leaf.release):
+        if not self._buys_totals(leaf.release, self.drafts[index].profiled):
             return
-        cells = totalled(unpriced.primitives, leaf.estimates, unpriced.contribution)
+        rows = leaf.release.protected.relation
+        cells = totalled(unpriced.primitives, leaf.estimates, unpriced.contribution, rows)
         # Groups of a unit are rows of another relation.
         units = [(cell,) for cell in cells if unpriced.primitives[cell].counts_units]
-        rows = tuple(cell for cell in cells if not unpriced.primitives[cell].counts_units)
-        for together in [*units, *([rows] if rows else [])]:
-            self._add_totals_of(index, together, unpriced, leaf.release)
+        others = tuple(cell for cell in cells if not unpriced.primitives[cell].counts_units)
+        for together in [*units, *([others] if others else [])]:
+            self._add_totals_of(index, together, unpriced, leaf)
 
-    def _add_totals_of(self, index: int, cells: tuple[int, ...], unpriced: Unpriced, release: Release) -> None:
-        chosen = [unpriced.primitives[cell] for cell in cells]
+    def _add_totals_of(self, index: int, cells: tuple[int, ...], unpriced: Unpriced, leaf: ReleasedLeaf) -> None:
+        release, chosen = leaf.release, [unpriced.primitives[cell] for cell in cells]
         totals = WideTotals(release, self.settings, self.catalog, self.fields)
         unbounded = replace(self.settings, max_rows=None, max_groups=None, max_rows_per_group=None)
         widths = (WIDTH, 1) if unpriced.selects and release.aggregate.keys else (WIDTH,)
@@ -183,13 +194,14 @@ class Drafts:
         except QueryTooComplex:  # its sum has too many digits
             return
         beneath = bounded[0][0] if bounded else None
-        pairs = enumerate(zip(cells, chosen, found.primitives, strict=True))
-        # What is counted in other steps is no total of it.
-        alike = [(total, cell, each) for total, (cell, each, wider) in pairs if each.grid == wider.grid]
-        for total, cell, primitive in alike:
+        for cell, primitive in zip(cells, chosen, strict=True):
+            total = place_of(primitive, made[0])
+            if _step(primitive) != _step(found.primitives[total]):
+                continue  # what is counted in other steps is no total of it
             beside = sampled_of(primitive)
             place = unpriced.primitives.index(beside) if beside in unpriced.primitives else None
-            self.wide_totals.add(WideTotal(index, cell, wide, total, beneath, place))
+            counted = counted_with(cell, leaf.estimates)
+            self.wide_totals.add(WideTotal(index, cell, wide, total, beneath, place, counted))
 
     def _index(self, draft: Draft) -> int:
         """Where a draft stands, or one that is the same."""
@@ -264,6 +276,10 @@ class Drafts:
         if index not in releases:
             releases.append(index)
         return self.leaves[release][1].at(f"r{releases.index(index)}", None, release)
+
+
+def _step(primitive: Primitive) -> Fraction | None:
+    return primitive.grid.step if primitive.grid is not None else None
 
 
 def _nothing_public(least: int) -> PolicyViolation:
