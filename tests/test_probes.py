@@ -129,7 +129,7 @@ def test_public_tables_and_other_columns(session: Session) -> None:
     [
         ("SELECT nothing FROM visits LIMIT 0", UndefinedColumn),
         ("SELECT * FROM visits", PolicyViolation),
-        ("SELECT * FROM visits LIMIT 100", UnsupportedQuery),
+        ("SELECT * FROM visits ORDER BY cost LIMIT 100", UnsupportedQuery),
         ("SELECT * FROM visits WHERE 1 = 1 LIMIT 1", UnsupportedQuery),
         ("SELECT * FROM visits WHERE 1 = 0 OR city = 'x'", PolicyViolation),
         ("SELECT * FROM visits WHERE 1 IN (2, 1)", PolicyViolation),
