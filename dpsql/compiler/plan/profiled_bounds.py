@@ -55,12 +55,14 @@ class ProfiledBounds:
         rows: Rows of one unit that count in all.
         per_group: Rows of one unit that count in one group.
         why: What is expected of them, in words.
+        bias: The square of the number of rows that they are expected to drop, with its uncertainty.
     """
 
     profile: str
     rows: int
     per_group: int
     why: str
+    bias: Fraction
 
     def narrowed(self, settings: QuerySettings) -> QuerySettings:
         """The settings with these bounds."""
@@ -75,6 +77,7 @@ class _Candidate:
         rows: Rows of one unit that count in all.
         per_group: Rows of one unit that count in one group.
         dropped: Rows of the table that they drop.
+        bias: The square of that, with its uncertainty.
         noise: The variance of the noise, over that of a row.
         error: The expected square of bias and noise.
     """
@@ -82,6 +85,7 @@ class _Candidate:
     rows: int
     per_group: int
     dropped: Fraction
+    bias: Fraction
     noise: Fraction
     error: Fraction
 
@@ -120,7 +124,7 @@ def chosen_bounds(
     choice = _Choice(table, known, Fraction(max(1, groups or listed)), in_groups, catalog, settings, unpriced)
     candidates = list(choice.candidates(release.protected))
     best = min(candidates, key=lambda each: (each.error, -each.rows, -each.per_group))
-    return ProfiledBounds(catalog.profile.id, best.rows, best.per_group, choice.why(best, candidates[-1]))
+    return ProfiledBounds(catalog.profile.id, best.rows, best.per_group, choice.why(best, candidates[-1]), best.bias)
 
 
 @dataclass(frozen=True)
@@ -156,7 +160,7 @@ class _Choice:
         if inner < place:
             more, also = min(ranks.dropped(inner) for ranks in self.known)
             dropped, uncertain = dropped + more, uncertain + also
-        bias = (dropped**2 + uncertain) / self.groups**2
+        bias = dropped**2 + uncertain
         narrowed = replace(self.settings, max_rows=rows, max_rows_per_group=per_group)
         drawn = self.unpriced(narrowed)
         price = Price(self.catalog.role.budget.accountant, self.settings.epsilon, self.settings.delta)
@@ -164,7 +168,7 @@ class _Choice:
         noises = [variance(added(each.noise)) / _size(each.primitive) ** 2 for each in calibrated.primitives]
         weights = [primitive.row_weight or _NONE for primitive in drawn.primitives]
         noise, weight = sum(noises, _NONE), sum((each**2 for each in weights), _NONE)
-        return _Candidate(rows, per_group, dropped, noise, weight * bias + noise)
+        return _Candidate(rows, per_group, dropped, bias, noise, weight * bias / self.groups**2 + noise)
 
     def why(self, best: _Candidate, widest: _Candidate) -> str:
         """What is expected of a choice, beside the widest bounds."""
