@@ -27,6 +27,7 @@ from dpsql.backends import Backend, Cancellation, open_backend, prepare_tables
 from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.gateway.engine import Engine
+from dpsql.gateway.settings import Reuse
 from dpsql.ledger import open_ledger
 from dpsql.policy import load_policy
 
@@ -101,7 +102,7 @@ def measure(gateway: Gateway, raw: Raw, sql: str, bounds: Bounds, rounds: int) -
     releases = dict(enumerate(engine.compile("bench", statement, settings).releases))
 
     def answer() -> None:
-        engine.execute("bench", engine.compile("bench", statement, settings), Cancellation(), reuse=False)
+        engine.execute("bench", engine.compile("bench", statement, settings), Cancellation(), reuse=Reuse.OFF)
 
     times = []
     for turn in range(rounds + 1):

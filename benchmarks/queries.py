@@ -18,6 +18,7 @@ from dpsql.cli.clinic import generate_clinic
 from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.gateway.engine import Engine
+from dpsql.gateway.settings import Reuse
 from dpsql.ledger import open_ledger
 from dpsql.policy import load_policy
 
@@ -68,7 +69,7 @@ def measure(engine: Engine, backend: DuckDBBackend, sql: str, rounds: int) -> tu
     cursor.execute(backend._use)
 
     def answer() -> None:
-        engine.execute("bench", engine.compile("bench", statement, settings), Cancellation(), reuse=False)
+        engine.execute("bench", engine.compile("bench", statement, settings), Cancellation(), reuse=Reuse.OFF)
 
     for _ in range(rounds):
         raw.append(milliseconds(lambda: cursor.execute(sql).fetchnumpy()))

@@ -113,7 +113,7 @@ MEANINGS: dict[str, tuple[str, Shape, Mapping[str, str]]] = {
             "timezone": "Days and months of timestamps are cut in this zone.",
             "preview": '`"synthetic"` answers `SELECT *` with rows made up from the policy. `"refuse"` refuses it.',
             "prepared_schema": "PostgreSQL only: the schema of prepared tables.",
-            "max_error_ratio": "A prepared table is read if the error grows by no more than this factor.",
+            "max_error_ratio": "How many times as large the error of derived answers, and of prepared tables, may be.",
             "memory": "DuckDB only: the memory that the engine may take. The default is half of the machine's.",
             "threads": "DuckDB only: the threads that the engine may use. The default is one for each processor.",
         },
@@ -160,6 +160,7 @@ MEANINGS: dict[str, tuple[str, Shape, Mapping[str, str]]] = {
             "max_epsilon": "The most that one query may cost. The default is the whole budget.",
             "wide_share": "The part of each price that measures how many rows the bounds drop.",
             "bias_share": "An older name of `wide_share`.",
+            "derives": "False: no answer is [derived](mechanisms.md#answers-from-answers) from earlier ones.",
         },
     ),
     "groups.NAME": (
@@ -296,10 +297,13 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     "dpsql.target_error": ("`off`, `'50'`, `'5 %'`", "The error that you want, instead of a price."),
     "dpsql.max_error_ratio": (
         "0 to 1000",
-        "Prepared tables are read if the error grows by no more than this factor.",
+        "How many times as large the error of derived answers, and of prepared tables, may be.",
     ),
     "dpsql.intervals": ("`on`, `off`", "Adds `<column>_low` and `<column>_high`: a 95 % interval."),
-    "dpsql.reuse": ("`on`, `off`", "`off` buys a fresh answer to a query that was answered before."),
+    "dpsql.reuse": (
+        "`derived`, `exact`, `off`",
+        "`exact` gives the same query its answer again, `derived` adds up earlier ones too, `off` buys a fresh answer.",
+    ),
     "dpsql.notices": ("`on`, `off`", "`off` sends rows without the notice."),
     "dpsql.calibrate": ("`on`, `off`", "`off` leaves counts as they were counted, although bounds drop rows."),
     "dpsql.max_rows": ("a whole number", "Narrows the contribution bound: rows of one unit."),

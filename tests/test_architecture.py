@@ -34,7 +34,7 @@ LAYERS = (
 # The packages of dpsql/compiler, one a stage. A package imports from those above it, and from itself.
 STAGES = (
     *("ir", "dialects", "sql", "scope", "expressions", "values", "aggregates"),
-    *("relations", "canonical", "bounding", "plan"),
+    *("relations", "canonical", "bounding", "plan", "derivation"),
 )
 MOST_MODULES = 6
 """Modules beside the packages of dpsql."""

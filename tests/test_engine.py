@@ -25,7 +25,7 @@ from dpsql.errors import BackendFailure, BudgetExhausted, PolicyViolation, Query
 from dpsql.gateway.engine import Answer, Engine
 from dpsql.gateway.explain import explanation_json, explanation_lines
 from dpsql.gateway.session import Session
-from dpsql.gateway.settings import Settings
+from dpsql.gateway.settings import Reuse, Settings
 from dpsql.ledger import BudgetScope, Holder, open_ledger
 from dpsql.limits.result_memory import MemoryShare
 from dpsql.policy import load_policy
@@ -48,7 +48,7 @@ def compiled(engine: Engine, sql: str, user: str = "ana", **changes: str) -> Com
     return engine.compile(user, statement, settings.query(engine.now()))
 
 
-def run(engine: Engine, sql: str, user: str = "ana", *, reuse: bool = True, **changes: Any) -> Answer:
+def run(engine: Engine, sql: str, user: str = "ana", *, reuse: Reuse = Reuse.EXACT, **changes: Any) -> Answer:
     return engine.execute(user, compiled(engine, sql, user, **changes), Cancellation(), reuse=reuse)
 
 
@@ -237,7 +237,7 @@ def test_another_user_pays_for_it_and_is_not_told(watched: Engine, backend: Watc
 def test_without_reuse_the_answer_is_fresh_and_paid(watched: Engine, backend: WatchedBackend) -> None:
     first = run(watched, BY_SEX)
     once = spent(watched).rho
-    fresh = run(watched, BY_SEX, reuse=False)
+    fresh = run(watched, BY_SEX, reuse=Reuse.OFF)
     assert not fresh.reused
     assert fresh.rows != first.rows
     assert spent(watched).rho == 2 * once

@@ -64,7 +64,14 @@ def test_a_unit_that_another_replaces(
     is_replaced(each_substituted, planned, database, database.replaced(unit, others))
 
 
-FEW = ("ROW_NUMBER() OVER (PARTITION BY pid", "RANK() OVER (PARTITION BY pid", "LIMIT 3", "v.c = p.age", "(n, flag) IN", "OVERLAPS")
+FEW = (
+    "ROW_NUMBER() OVER (PARTITION BY pid",
+    "RANK() OVER (PARTITION BY pid",
+    "LIMIT 3",
+    "v.c = p.age",
+    "(n, flag) IN",
+    "OVERLAPS",
+)
 """In the cases that say this, the greedy unit has no more than half as many rows as a wide total counts."""
 
 

@@ -29,6 +29,7 @@ from dpsql.gateway import engine as engine_module
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.explain import explanation_json, explanation_lines
 from dpsql.gateway.release import PostProcessor, ReleasedCells, release
+from dpsql.gateway.settings import Reuse
 from dpsql.ledger import BudgetScope, Holder
 from dpsql.limits.result_memory import MemoryShare
 from dpsql.policy import load_policy
@@ -235,12 +236,12 @@ def test_an_inner_release_that_was_asked_for_by_itself(make_engine: MakeEngine, 
 
 def test_without_reuse_all_is_fresh_and_pairs_do_not_mix(nested: Engine, stages: Stages) -> None:
     first = run(nested, ABOVE)
-    fresh = run(nested, ABOVE, reuse=False)
+    fresh = run(nested, ABOVE, reuse=Reuse.OFF)
     assert len(stages.seen) == 4
     assert not fresh.reused
     assert run(nested, ABOVE).rows == first.rows
     # The stored inner release is the first one; what was made of the second does not answer beside it.
-    run(nested, BELOW, reuse=False)
+    run(nested, BELOW, reuse=Reuse.OFF)
     below = run(nested, BELOW)
     assert not below.reused
     assert stages.rows[-1] == stages.rows[1] != stages.rows[-3]
@@ -526,5 +527,5 @@ def test_plans_do_not_depend_on_what_was_released(nested: Engine) -> None:
     queries: list[CompiledQuery] = []
     for _ in range(2):
         queries.append(compiled(nested, ABOVE))
-        run(nested, ABOVE, reuse=False)
+        run(nested, ABOVE, reuse=Reuse.OFF)
     assert queries[0] == queries[1]

@@ -42,6 +42,11 @@ SCRIPT = (
     "SELECT city, COUNT(*) FROM people GROUP BY city ORDER BY 2 DESC, 1 LIMIT 3",
     "SELECT note, flag, SUM(cost) FROM visits GROUP BY note, flag",
     "SELECT DISTINCT note FROM visits",
+    "SELECT kind, flag, COUNT(*), SUM(cost) FROM visits GROUP BY kind, flag",
+    "SET dpsql.max_error_ratio = 100",
+    "EXPLAIN SELECT kind, SUM(cost) FROM visits GROUP BY kind",
+    "SELECT kind, SUM(cost), COUNT(*) FROM visits GROUP BY kind ORDER BY 2, 1",  # derived of the release before
+    "RESET dpsql.max_error_ratio",
     "SELECT kind FROM visits GROUP BY kind ORDER BY COUNT(*) DESC LIMIT 3",
     "EXPLAIN SELECT kind FROM visits GROUP BY kind ORDER BY COUNT(*) DESC LIMIT 3",
     "SELECT flag, MODE() WITHIN GROUP (ORDER BY kind), COUNT(*) FROM visits GROUP BY flag",

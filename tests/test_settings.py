@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dpsql.errors import InvalidParameter, UndefinedObject
-from dpsql.gateway.settings import REPORTED, ErrorTarget, Settings, SettingsSnapshot
+from dpsql.gateway.settings import REPORTED, ErrorTarget, Reuse, Settings, SettingsSnapshot
 from dpsql.policy import Policy, load_policy
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -174,7 +174,7 @@ def test_defaults_are_the_roles(settings: Settings) -> None:
     assert query.now == NOW
     assert query.intervals is False
     assert (query.max_rows, query.max_groups, query.max_rows_per_group) == (None, None, None)
-    assert settings.is_on("dpsql.reuse")
+    assert settings.reuse is Reuse.DERIVED
     assert settings.is_on("dpsql.notices")
     assert settings.show("dpsql.max_groups") == "policy"
 

@@ -17,6 +17,7 @@ from dpsql.compiler.plan import compile as planning
 from dpsql.compiler.plan.query_plan import CompiledQuery
 from dpsql.errors import Error, InvalidParameter
 from dpsql.gateway.engine import Engine
+from dpsql.gateway.settings import Reuse
 from dpsql.ledger import open_ledger
 from tests.compiler.test_accepted import Rows, is_same, sort_key
 from tests.compiler.test_canonical import AsWritten
@@ -75,7 +76,7 @@ def test_one_question_has_one_key(survey: Survey, sql: str, seed: int) -> None:
 def rows_of(engine: Engine, query: CompiledQuery) -> Rows | None:
     """The answer, or None where post-processing has none."""
     try:
-        return list(engine.execute("ana", query, Cancellation(), reuse=False).rows.rows)
+        return list(engine.execute("ana", query, Cancellation(), reuse=Reuse.OFF).rows.rows)
     except InvalidParameter:
         return None
 

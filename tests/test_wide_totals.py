@@ -565,7 +565,7 @@ def test_the_bounds_that_drop_are_named(many: Policy) -> None:
     (total,) = query.wide_totals
     planned = query.releases[total.release]
     drops = (Dropped(total.release, total.cell, 0.17, 0.02, 0.1, is_material=True),)
-    profiled = ProfiledBounds("p", 20, 5, "nothing", "it is told")
+    profiled = ProfiledBounds("p", 20, 5, "nothing", "it is told", Fraction(0))
     for bounds, profile, lever in (
         (replace(planned.contribution, rows_per_unit=20, rows_per_group=20), None, "max_rows = 20"),
         (

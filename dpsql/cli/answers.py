@@ -136,6 +136,7 @@ def _result_json(connection: Connection, result: Result) -> dict[str, Any]:
         "remaining": remaining_json(left),
         **group_json(shared),
         "reused": answer.reused if answer is not None else False,
+        "derived_from": list(answer.derived_from) if answer is not None else [],
         "notices": [notice.text for notice in result.notices],
     }
 

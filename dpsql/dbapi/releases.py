@@ -57,6 +57,7 @@ class ReleaseReport(_Columns):
         remaining: What is left of the budget: epsilon, delta.
         group: Name and `remaining` of the group whose budget was charged, too; None without one.
         reused: True where this user had it already, and nothing was charged.
+        derived_from: Numbers of this user's releases whose cells were added up for it, as in dpsql.releases.
         rounds: How many releases there were until the target was met; 1 without a target.
         columns: The columns, in order.
         intervals: Under dpsql.intervals: of each noisy column, by name, the interval of each row.
@@ -72,6 +73,7 @@ class ReleaseReport(_Columns):
     remaining: dict[str, float]
     group: dict[str, Any] | None
     reused: bool
+    derived_from: tuple[int, ...]
     rounds: int
     columns: tuple[ColumnReport, ...]
     intervals: dict[str, tuple[Limits, ...]]
@@ -93,6 +95,7 @@ class PriceEstimate(_Columns):
         group: Name and `remaining` of the group whose budget would be charged, too; None without one.
         fits: Whether the budget, and the group's, cover the most.
         reused: True where this user has the answer already, and would have it again for nothing.
+        derived_from: Numbers of this user's releases whose cells would be added up for it, as in dpsql.releases.
         columns: The columns, in order.
         plan: What EXPLAIN says, a line an item.
     """
@@ -103,6 +106,7 @@ class PriceEstimate(_Columns):
     group: dict[str, Any] | None
     fits: bool
     reused: bool
+    derived_from: tuple[int, ...]
     columns: tuple[ColumnReport, ...]
     plan: tuple[str, ...]
 
@@ -125,6 +129,7 @@ def release_of(answer: Answer) -> ReleaseReport | None:
         remaining=remaining_json(charge.remaining),
         group=group_json(charge.shared).get("group"),
         reused=answer.reused,
+        derived_from=answer.derived_from,
         rounds=len(answer.earlier) + 1,
         columns=_columns(answer.columns),
         intervals=_intervals(answer),
@@ -144,6 +149,7 @@ def estimate_of(explanation: Explanation) -> PriceEstimate:
         group=group_json(explanation.quotation.shared).get("group"),
         fits=explanation.most.fits,
         reused=explanation.reused,
+        derived_from=explanation.derived_from,
         columns=_columns(explanation.query.columns),
         plan=tuple(explanation_lines(explanation)),
     )

@@ -34,6 +34,7 @@ from dpsql.errors import (
     BackendFailure,
     CardinalityViolation,
     DatabaseUnavailable,
+    GuaranteeMismatch,
     PolicyViolation,
     QueryCanceled,
     QueryTooComplex,
@@ -42,8 +43,10 @@ from dpsql.errors import (
 from dpsql.gateway.prices import Cost, Quotation, of_query, quote, request, together, too_cheap_to_read
 from dpsql.gateway.release import PostProcessor, ReleasedCells, ReleasedRows, dropped_shares, merged, release
 from dpsql.gateway.response_padding import read_held_back
+from dpsql.gateway.reuse import Derivations, derived_from
+from dpsql.gateway.settings import Reuse
 from dpsql.gateway.system_relations import budget_columns, column_columns, release_columns
-from dpsql.ledger import BoundDrop, BudgetStatus, Charge, GrantedRelease, Ledger, Reading
+from dpsql.ledger import BoundDrop, BudgetStatus, Charge, GrantedRelease, Ledger, NotHeld, Reading
 from dpsql.ledger.profiles import newest_profile
 from dpsql.limits.result_memory import MemoryShare
 from dpsql.policy import Policy, Role
@@ -103,6 +106,11 @@ class Answer:
         return of_query(self.query, self.charge.price, self.charge.limit)
 
     @property
+    def derived_from(self) -> tuple[int, ...]:
+        """The user's numbers of the releases whose cells were added up for it; none where it was asked as it is."""
+        return derived_from(self.query)
+
+    @property
     def reused(self) -> bool:
         """True where every release is one that this user had already."""
         return self.charge is not None and all(
@@ -144,9 +152,14 @@ class Explanation:
         return self.query.spends
 
     @property
+    def derived_from(self) -> tuple[int, ...]:
+        """The user's numbers of the releases whose cells would be added up for it."""
+        return derived_from(self.query)
+
+    @property
     def reused(self) -> bool:
         """True where the user would have earlier releases again, for nothing."""
-        return self.cost.free and self.spends != Spent.zero()
+        return self.cost.free and (self.spends != Spent.zero() or self.query.anew is not None)
 
     @property
     def cost(self) -> Cost:
@@ -169,6 +182,7 @@ class Engine:
         self._backend = backend
         self._profile = newest_profile(ledger, policy)
         self._post = PostProcessor(policy.dataset.timezone)
+        self._derivations = Derivations(ledger, self._post)
         self._making: dict[str, threading.Lock] = {}
         self._making_lock = threading.Lock()
         self._plans: LruCache[CompiledQuery] = LruCache(_MAX_PLANS)
@@ -255,13 +269,16 @@ class Engine:
         user: str,
         query: CompiledQuery,
         *,
-        reuse: bool = True,
+        reuse: Reuse = Reuse.EXACT,
         target: str | None = None,
         rounds: tuple[CompiledQuery, ...] = (),
     ) -> Explanation:
         """Tell what a planned query would cost, and what further rounds to a target would; nothing is read."""
-        quotation = self.quote(user, [[query]], reuse=reuse)
-        most = self.quote(user, [rounds], reuse=reuse) if rounds else quotation
+        again = reuse is not Reuse.OFF
+        if reuse is Reuse.DERIVED:
+            query = self._derivations.derived(user, query, self._catalog(self.role(user)), Cancellation()) or query
+        quotation = self.quote(user, [[query]], reuse=again)
+        most = self.quote(user, [rounds], reuse=again) if rounds else quotation
         return Explanation(query, quotation, target, rounds, most)
 
     def quote(self, user: str, statements: Sequence[Sequence[CompiledQuery]], *, reuse: bool = True) -> Quotation:
@@ -273,8 +290,16 @@ class Engine:
         budgets = self.ledger.budgets(user, self.policy)
         return too_cheap_to_read(budgets, (planned.events for planned in query.releases)) is None
 
-    def execute(self, user: str, query: CompiledQuery, cancellation: Cancellation, *, reuse: bool = True) -> Answer:
+    def execute(
+        self, user: str, query: CompiledQuery, cancellation: Cancellation, *, reuse: Reuse = Reuse.EXACT
+    ) -> Answer:
         """Answer a planned query.
+
+        Args:
+            user: Who asks.
+            query: What is asked.
+            cancellation: Stops it.
+            reuse: What may answer it.
 
         Raises:
             UnsupportedQuery: The engine cannot run it; nothing was charged or read.
@@ -293,19 +318,39 @@ class Engine:
         if not query.releases:
             return Answer(query.columns, self._read_for_nothing(user, query, (), cancellation), query, None)
         requests = [request(planned) for planned in query.releases]
-        if reuse:
+        if reuse is not Reuse.OFF:
             again = self.ledger.again(user, self.role(user).name, self.policy, requests, sql=query.sql)
             if again is not None:
                 rows = self._read_for_nothing(user, query, again.releases, cancellation)
                 return Answer(query.columns, rows, query, again)
+        derived = self._derived(user, query, cancellation) if reuse is Reuse.DERIVED else None
+        if derived is not None:
+            return derived
         with ExitStack() as held:
             for key in sorted({planned.key for planned in query.releases}):
                 held.enter_context(self._making_alone(key, cancellation))
             reading = Reading(_READ_SECONDS * len(requests), cancellation.check)
-            charge = self.ledger.charge(user, self.policy, requests, sql=query.sql, reuse=reuse, reading=reading)
+            charge = self.ledger.charge(
+                user, self.policy, requests, sql=query.sql, reuse=reuse is not Reuse.OFF, reading=reading
+            )
             with self._ended(charge, reading, cancellation) as number:
                 rows = self._read(user, query, charge.releases, cancellation, number)
         return Answer(query.columns, rows, query, charge)
+
+    def _derived(self, user: str, query: CompiledQuery, cancellation: Cancellation) -> Answer | None:
+        """Answer a query of releases that the user has, free; None where it is to be asked anew."""
+        derived = self._derivations.derived(user, query, self._catalog(self.role(user)), cancellation)
+        if derived is None:
+            return None
+        requests = [replace(request(planned), held=True) for planned in derived.releases]
+        try:
+            charge = self.ledger.charge(
+                user, self.policy, requests, sql=query.sql, reading=Reading(_READ_SECONDS, cancellation.check)
+            )
+        except NotHeld:
+            return None
+        rows = self._read_for_nothing(user, derived, charge.releases, cancellation)
+        return Answer(derived.columns, rows, derived, charge)
 
     def recall(
         self,
@@ -396,9 +441,11 @@ class Engine:
             return known
         pairs = tuple(zip(query.releases, granted, strict=True))
         missing = [planned for planned, grant in pairs if grant.payload is None]
+        if missing and query.anew is not None:
+            raise GuaranteeMismatch("what was to be had again, free, would be read")
         public = self._public(user, query.reads(missing), cancellation)
         cells = {
-            planned.key: ReleasedCells.from_bytes(grant.payload)
+            planned.key: self._kept(user, planned, grant.payload, cancellation)
             for planned, grant in pairs
             if grant.payload is not None
         }
@@ -409,13 +456,23 @@ class Engine:
             cells[planned.key] = self._make(user, planned, inputs, cancellation, charge)
             is_last = planned is missing[-1]
             ends, dropped = (charge, tuple(_drops(query, cells))) if is_last else (None, ())
-            self.ledger.store(grant.release_id, cells[planned.key].to_bytes(), ends=ends, dropped=dropped)
+            self.ledger.store(grant.release_id, cells[planned.key].to_bytes(planned), ends=ends, dropped=dropped)
         tables = {read.table: public[read.sql] for read in query.public_reads}
         released = [cells[planned.key] for planned in query.releases]
         rows = self._post.run(query, released, tables, self._system(user, query), cancellation, MemoryShare(user))
         if stored is not None and len(rows.rows) * len(query.columns) <= _MAX_VALUES:
             self._answers.put(stored, rows)
         return rows
+
+    def _kept(self, user: str, planned: PlannedRelease, payload: bytes, cancellation: Cancellation) -> ReleasedCells:
+        """The cells of a stored release, or those that are derived of them."""
+        cells, derived = ReleasedCells.from_bytes(payload), planned.derived
+        if derived is None:
+            return cells
+        listed = None
+        if derived.domain is not None:
+            listed = self._public(user, (derived.domain,), cancellation)[derived.domain.sql]
+        return self._post.derive(derived, cells, listed, cancellation)
 
     def _pass_on(self, user: str, query: CompiledQuery, cancellation: Cancellation) -> ReleasedRows:
         """Answer a query whose rows are those of one public read, without ever holding all of them."""
@@ -549,6 +606,8 @@ def _plan_key(
 def _payloads(query: CompiledQuery, granted: tuple[GrantedRelease, ...]) -> Hashable:
     """All that a result of stored releases alone depends on; None where it is made of anything else."""
     payloads = tuple(grant.payload for grant in granted)
+    if query.anew is not None:
+        return None  # the same cells may be added up in many ways
     if not payloads or None in payloads or query.public_reads or query.system_reads:
         return None
     return query.post_sql, tuple(column.type for column in query.columns), payloads

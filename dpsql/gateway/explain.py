@@ -7,8 +7,9 @@ from typing import Any
 from dpsql.compiler.plan.profiled_bounds import ProfiledBounds
 from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedInput, PlannedRelease
 from dpsql.gateway.engine import Explanation
-from dpsql.gateway.notices import bounding_notice, cost_text, rows_in_each
+from dpsql.gateway.notices import bounding_notice, cost_text, free_text, rows_in_each
 from dpsql.gateway.prices import Cost, Quotation
+from dpsql.gateway.reuse import derived_from
 from dpsql.gateway.system_relations import decimal_text
 from dpsql.ledger import GroupBalance
 from dpsql.privacy.accounting import Limit, Remaining
@@ -40,12 +41,16 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
         "remaining": remaining_json(explanation.status.remaining),
         **group_json(explanation.quotation.shared),
         "reused": explanation.reused,
+        "derived_from": list(derived_from(query)),
         "fits": explanation.quotation.fits,
         **target,
         "columns": [_column_json(column) for column in query.columns],
         "forms": [{"prepared": each.contribution.copied, "why": each.form} for each in query.releases],
         "profiled": [_profiled_json(each.profiled) for each in query.releases],
-        "engine_sql": [planned.sql for planned in query.releases] + [read.sql for read in query.reads(query.releases)],
+        "engine_sql": [
+            *(planned.sql for planned in query.releases if planned.derived is None),
+            *(read.sql for read in query.reads(query.releases)),
+        ],
         "made_first": [
             {"release": index, "table": made.table, "of_releases": _indexes(query, made), "sql": made.sql}
             for index, planned in enumerate(query.releases)
@@ -150,7 +155,7 @@ def _price_text(explanation: Explanation) -> str:
     if not explanation.query.releases:
         return "free, no private row is read"
     if explanation.cost.free:
-        return "free, your earlier release" if explanation.reused else "free, the answer has no noise"
+        return f"free, {free_text(explanation.query, reused=explanation.reused)}"
     text = cost_text(explanation.cost)
     if explanation.cost.spent != explanation.spends:
         text += "; the rest reuses your earlier releases"
@@ -220,6 +225,8 @@ def _release_lines(index: int, planned: PlannedRelease) -> list[str]:
 
 
 def _release_sql_lines(query: CompiledQuery, planned: PlannedRelease) -> list[str]:
+    if planned.derived is not None:
+        return _wrapped(f"  derived from release {planned.derived.release}, which is r0:", planned.derived.sql)
     lines: list[str] = []
     for made in planned.inputs:
         lines += _wrapped(f"  computed first, {_sources(query, made)}: {made.table}", made.sql)

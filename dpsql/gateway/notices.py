@@ -15,6 +15,7 @@ from dpsql.gateway.engine import Answer
 from dpsql.gateway.prices import Cost
 from dpsql.gateway.query_run import Measure, Pursuit, Result
 from dpsql.gateway.release import Dropped
+from dpsql.gateway.reuse import derived_from
 from dpsql.gateway.settings import ErrorTarget
 from dpsql.gateway.system_relations import decimal_text
 from dpsql.sqltypes import SqlType
@@ -253,7 +254,7 @@ def charge_text(answer: Answer) -> str | None:
         return None
     price = cost_text(cost)
     if cost.free:
-        price = "free, your earlier release" if answer.reused else "free, the answer has no noise"
+        price = f"free, {free_text(answer.query, reused=answer.reused)}"
     price += f" for {len(answer.earlier) + 1} rounds" if answer.earlier else ""
     left = decimal_text(charge.remaining.epsilon, 4)
     parts = [f"price: {price}", f"remaining: epsilon {left} of {decimal_text(charge.limit.epsilon)}"]
@@ -261,6 +262,17 @@ def charge_text(answer: Answer) -> str | None:
         shared, name = decimal_text(charge.shared.remaining.epsilon, 4), charge.shared.group
         parts.append(f'remaining of group "{name}": epsilon {shared} of {decimal_text(charge.shared.limit.epsilon)}')
     return "; ".join(parts)
+
+
+def free_text(query: CompiledQuery, *, reused: bool) -> str:
+    """Why an answer is free: what it is, or what it is derived of, and how exact it would be if it were asked anew."""
+    anew, numbers = query.anew, derived_from(query)
+    if anew is None or anew.price is None:
+        return "your earlier release" if reused else "the answer has no noise"
+    releases = f"release{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+    widths = [f"{c.name} ± {number_text(e.plus_minus_95)}" for c in anew.columns if (e := c.error) and e.plus_minus_95]
+    told = f"{', '.join(widths)} " if widths else ""
+    return f"derived from {releases} (asked anew: {told}for epsilon {decimal_text(anew.price.epsilon)})"
 
 
 def choice_texts(columns: Sequence[OutputColumn]) -> list[str]:

@@ -183,7 +183,9 @@ def of_query(query: CompiledQuery, spent: Spent, limit: Limit) -> Cost:
 
 
 def request(planned: PlannedRelease) -> ReleaseRequest:
-    """A release as the ledger is asked for it."""
+    """A release as the ledger is asked for it; one that is derived asks for that of which it is."""
+    if planned.derived is not None:
+        return ReleaseRequest(planned.derived.key, planned.derived.charged, held=True)
     inner = dict.fromkeys(release.key for made in planned.inputs for release in made.releases)
     return ReleaseRequest(planned.key, planned.events, tuple(inner))
 

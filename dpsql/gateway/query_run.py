@@ -25,7 +25,7 @@ from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.compiler.sql.statements import CopyOptions, QueryStatement
 from dpsql.errors import BudgetExhausted, Error, InvalidParameter
 from dpsql.gateway.engine import Answer, Engine, Explanation
-from dpsql.gateway.settings import ErrorTarget, Settings
+from dpsql.gateway.settings import ErrorTarget, Reuse, Settings
 from dpsql.ledger import Charge
 from dpsql.sqltypes import SqlType
 
@@ -430,7 +430,7 @@ class QueryRequest:
         """
 
         def execute(query: CompiledQuery) -> Answer:
-            return self.engine.execute(self.user, query, cancellation, reuse=self.settings.is_on("dpsql.reuse"))
+            return self.engine.execute(self.user, query, cancellation, reuse=self._reuse)
 
         course = self._course()
         if course is None:
@@ -440,7 +440,7 @@ class QueryRequest:
 
     def recall(self) -> Answer | None:
         """Answer it from memory, if it was asked and answered before and that is enough; nothing is waited for."""
-        if self.settings.target_error is not None or not self.settings.is_on("dpsql.reuse"):
+        if self.settings.target_error is not None or self._reuse is Reuse.OFF:
             return None
         role, values, types = self.settings.role, self.parameters.values, self.parameters.types
         answer = self.engine.recall(self.user, role, self.statement, self._with_limits(), values, types)
@@ -452,12 +452,18 @@ class QueryRequest:
         Raises:
             Error: As `Engine.compile` and `chart`.
         """
-        course, reuse = self._course(), self.settings.is_on("dpsql.reuse")
+        course, reuse = self._course(), self._reuse
         if course is None:
             return self.engine.explain(self.user, self.compile(), reuse=reuse)
         query = self._compile(replace(self._asked(), epsilon=course.epsilon))
         target, rounds = course.target.text, () if course.settled else course.rounds()
         return self.engine.explain(self.user, query, reuse=reuse, target=target, rounds=rounds)
+
+    @property
+    def _reuse(self) -> Reuse:
+        """What may answer it; rounds to a target are of one question, each of which is asked as it is."""
+        reuse = self.settings.reuse
+        return Reuse.EXACT if reuse is Reuse.DERIVED and self.settings.target_error is not None else reuse
 
     def _course(self) -> Course | None:
         """The way to dpsql.target_error; None where it is off, or nothing has noise."""

@@ -24,9 +24,11 @@ from numpy.typing import NDArray
 from dpsql.backends.backend import Cancellation, ExactCells, PublicRows, Runnable, Texts, public_rows, public_share
 from dpsql.backends.duckdb import RETURNS_MEMORY, is_several_rows, rehearse, stoppable, text_rows
 from dpsql.compiler.aggregates.calibration import is_told, variance_of
+from dpsql.compiler.canonical.descriptions import ReleaseDescription
+from dpsql.compiler.derivation.derivation import Derivation
 from dpsql.compiler.dialects.duckdb import GENERAL_SCALE
 from dpsql.compiler.ir.nodes import COMPUTED_SCALE
-from dpsql.compiler.plan.query_plan import MAX_RESULT_ROWS, CompiledQuery, PlannedInput, PlannedRelease
+from dpsql.compiler.plan.query_plan import MAX_RESULT_ROWS, CompiledQuery, DerivedCells, PlannedInput, PlannedRelease
 from dpsql.errors import (
     CardinalityViolation,
     GuaranteeMismatch,
@@ -37,6 +39,7 @@ from dpsql.errors import (
 )
 from dpsql.gateway.array_elements import elements_of
 from dpsql.limits.result_memory import KeptRows, MemoryShare, RowStore, batches
+from dpsql.privacy.cost import Event
 from dpsql.privacy.exponential_mechanism import Picking, RankChoice
 from dpsql.privacy.selection import Threshold
 from dpsql.sqltypes import Span, SqlType
@@ -63,10 +66,14 @@ class ReleasedCells:
     keys: tuple[Texts, ...]
     cells: tuple[NDArray[np.int64], ...]
 
-    def to_bytes(self) -> bytes:
-        """The form in which the ledger keeps it."""
+    def to_bytes(self, planned: PlannedRelease | None = None) -> bytes:
+        """The form in which the ledger keeps it; of a planned release with what says which others it answers."""
         columns = [base64.b64encode(cell.astype("<i8").tobytes()).decode() for cell in self.cells]
-        return json.dumps({"keys": [list(key) for key in self.keys], "cells": columns}).encode()
+        stored: dict[str, Any] = {"keys": [list(key) for key in self.keys], "cells": columns}
+        if planned is not None and planned.described is not None:
+            stored["of"] = planned.described.description.to_json()
+            stored["noise"] = [event.to_json() for event in planned.events]
+        return json.dumps(stored).encode()
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> "ReleasedCells":
@@ -83,6 +90,27 @@ class ReleasedCells:
             return cls(tuple(np.array(key, dtype=object) for key in stored["keys"]), cells)
         except (ValueError, KeyError, TypeError):
             raise LedgerUnavailable("a stored release cannot be read", hint="Run dpsql ledger verify.") from None
+
+
+@dataclass(frozen=True)
+class StoredRelease:
+    """What a stored release says of itself: what it adds up, and the noise of its cells."""
+
+    description: ReleaseDescription
+    events: tuple[Event, ...]
+
+
+def stored_release(payload: bytes) -> StoredRelease:
+    """Read what says of a stored release which others it answers.
+
+    Raises:
+        LedgerUnavailable: There is nothing of that kind.
+    """
+    try:
+        stored = json.loads(payload)
+        return StoredRelease(ReleaseDescription.from_json(stored["of"]), tuple(map(Event.from_json, stored["noise"])))
+    except (ValueError, KeyError, TypeError):
+        raise LedgerUnavailable("a stored release cannot be read", hint="Run dpsql ledger verify.") from None
 
 
 @dataclass(frozen=True)
@@ -323,6 +351,43 @@ class PostProcessor:
         if planned.single and rows.count > 1:
             raise CardinalityViolation
         return rows
+
+    def most_terms(
+        self, derivation: Derivation, cells: ReleasedCells, cancellation: Cancellation
+    ) -> tuple[tuple[int, ...], int]:
+        """How many cells of a release are added up at the most for each cell of another one, and for how many groups.
+
+        Raises:
+            InvalidParameter: The other groups cannot be computed of its keys.
+            QueryTooComplex: They need more memory than they may have.
+            QueryCanceled: The user or the time limit stopped it.
+        """
+        with self._running(_released_tables([cells]), cancellation) as cursor:
+            *terms, groups = cursor.execute(derivation.terms).fetchall()[0]
+        return tuple(terms), groups
+
+    def derive(
+        self, derived: DerivedCells, cells: ReleasedCells, listed: PublicRows | None, cancellation: Cancellation
+    ) -> ReleasedCells:
+        """Make the cells of a release of those of another one.
+
+        Args:
+            derived: How they are made.
+            cells: Those of the other release.
+            listed: The groups that are listed; None where there are no groups.
+            cancellation: Stops it.
+
+        Raises:
+            InvalidParameter: As `most_terms`.
+            QueryTooComplex: As `most_terms`.
+            QueryCanceled: As `most_terms`.
+        """
+        tables = _released_tables([cells]) | ({} if listed is None else {"q0": listed.table()})
+        with self._running(tables, cancellation) as cursor:
+            rows = cursor.execute(derived.sql).fetchall()
+        columns = list(zip(*rows, strict=True)) or [()] * (derived.width + len(derived.terms))
+        keys = tuple(np.array(column, dtype=object) for column in columns[: derived.width])
+        return ReleasedCells(keys, tuple(np.array(column, dtype=np.int64) for column in columns[derived.width :]))
 
     def run(
         self,

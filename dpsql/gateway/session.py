@@ -51,7 +51,7 @@ from dpsql.gateway.prepared_statements import PreparedQuery, PreparedStatements,
 from dpsql.gateway.prices import Quotation
 from dpsql.gateway.query_run import Description, Notice, Pursuit, QueryParameters, QueryRequest, Result, ResultColumn
 from dpsql.gateway.response_padding import held_back, whole_quanta
-from dpsql.gateway.settings import Settings
+from dpsql.gateway.settings import Reuse, Settings
 from dpsql.gateway.transactions import Transactions
 from dpsql.sqltypes import SqlType
 
@@ -280,7 +280,7 @@ class Session:
     def quote(self, explanations: Sequence[Explanation]) -> Quotation:
         """Tell what explained queries would be charged one after another; nothing is read and nothing is spent."""
         statements = [explanation.charged for explanation in explanations]
-        return self._engine.quote(self._user, statements, reuse=self._settings.is_on("dpsql.reuse"))
+        return self._engine.quote(self._user, statements, reuse=self._settings.reuse is not Reuse.OFF)
 
     def fail(self) -> None:
         """Note that something went wrong: a transaction that is open has failed."""

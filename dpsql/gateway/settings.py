@@ -4,6 +4,7 @@ Rule 1: no setting weakens the guarantee. Prices stay below the role's limit and
 Rule 2: each value has one spelling, in which SHOW tells it.
 """
 
+import enum
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from dpsql.policy import Policy, Role
 from dpsql.sqltypes import Span, SqlType
 from dpsql.textformat import offset_name, read, zone
 
+REUSE = "dpsql.reuse"
 TARGET = "dpsql.target_error"
 RATIO = "dpsql.max_error_ratio"
 _STYLES = {"iso": "ISO", "sql": "SQL", "german": "German"}
@@ -29,6 +31,14 @@ _ORDERS = {
 }
 _ZONE_INTERVAL = re.compile(r"\s*interval\s*'([^']*)'\s*(hour(?:\s+to\s+minute)?)?\s*", re.IGNORECASE)
 _ZONE_HOURS = re.compile(r"\s*[+-]?(?:\d{1,4}(?:\.\d{0,9})?|\.\d{1,9})\s*")
+
+
+class Reuse(enum.StrEnum):
+    """What may answer a query: releases that the user has, as they are or added up; as they are; or none of them."""
+
+    DERIVED = "derived"
+    EXACT = "exact"
+    OFF = "off"
 
 
 @lru_cache(maxsize=256)
@@ -248,14 +258,15 @@ _CHOICES = {
 _PARSED = ("TimeZone", "DateStyle", "extra_float_digits", "client_encoding")
 """Settings of PostgreSQL whose values are read and told in one spelling."""
 _OUTPUT = ("DateStyle", "TimeZone", "IntervalStyle", "bytea_output", "extra_float_digits")
-_BOOLEANS = {"dpsql.intervals": "off", "dpsql.reuse": "on", "dpsql.notices": "on", "dpsql.calibrate": "on"}
+_BOOLEANS = {"dpsql.intervals": "off", "dpsql.notices": "on", "dpsql.calibrate": "on"}
 _BOUNDS = ("dpsql.max_rows", "dpsql.max_groups", "dpsql.max_rows_per_group")
 _TRANSACTIONS = ("isolation", "deferrable")
 """What a transaction has of its own; a new one has the default_transaction_… of the session."""
-_OWN = ("dpsql.epsilon", "dpsql.delta", "dpsql.mechanism", TARGET, RATIO, *_BOOLEANS, *_BOUNDS)
+_OWN = ("dpsql.epsilon", "dpsql.delta", "dpsql.mechanism", REUSE, TARGET, RATIO, *_BOOLEANS, *_BOUNDS)
 _SPELLINGS = {name.lower(): name for name in sorted((*_OWN, *_PARSED, *_FIXED, *_FREE, *_CHOICES), key=str.lower)}
 """Every setting there is, found by any spelling."""
 _DEFAULTS = {
+    REUSE: Reuse.DERIVED.value,
     TARGET: "off",
     "standard_conforming_strings": "on",
     "client_encoding": "UTF8",
@@ -280,10 +291,22 @@ def _choice(name: str, value: str) -> str:
     return one_of(name, value.lower(), _CHOICES[name])
 
 
+def _reuse(name: str, value: str) -> str:
+    """What may answer; on and off, by any word for them, are the most and nothing."""
+    word = value.strip().lower()
+    if word in tuple(Reuse):
+        return word
+    try:
+        return (Reuse.DERIVED if boolean(name, value) == "on" else Reuse.OFF).value
+    except InvalidParameter:
+        return one_of(name, word, tuple(Reuse))
+
+
 _CHECKS: Final[Mapping[str, Callable[[str, str], str]]] = {
     **dict.fromkeys(_CHOICES, _choice),
     **dict.fromkeys((*_BOOLEANS, *_SWITCHES), boolean),
     **dict.fromkeys(_BOUNDS, count),
+    REUSE: _reuse,
     TARGET: target,
     RATIO: error_ratio,
     "client_encoding": _encoding,
@@ -410,6 +433,12 @@ class Settings:
     def reported_since(self, before: dict[str, str]) -> tuple[tuple[str, str], ...]:
         """The settings that clients are told of and that are not what they were."""
         return tuple((name, value) for name, value in self.reported().items() if before[name] != value)
+
+    @property
+    def reuse(self) -> Reuse:
+        """What may answer a query; nothing is derived for a role whose policy says so."""
+        reuse = Reuse(self.show(REUSE))
+        return Reuse.EXACT if reuse is Reuse.DERIVED and not self.role.query.derives else reuse
 
     def is_on(self, name: str) -> bool:
         """The value of a boolean setting."""

@@ -17,9 +17,19 @@ from dataclasses import dataclass
 from dpsql.errors import LedgerUnavailable, PolicyViolation
 from dpsql.ledger.accounts import BudgetState, active_account, group_budget, open_budget, open_cap, renews, role_budget
 from dpsql.ledger.chain import GroupShare, Receipt, ReceiptItem, canonical, price_digest, sha256, write_events
-from dpsql.ledger.ledger import BudgetScope, Charge, GrantedRelease, GroupBalance, Holder, ReleaseRequest
+from dpsql.ledger.ledger import (
+    BudgetScope,
+    Charge,
+    GrantedRelease,
+    GroupBalance,
+    HandedRelease,
+    Holder,
+    NotHeld,
+    ReleaseRequest,
+)
 from dpsql.ledger.projection import Memory, Total, charged, joined, price, read_total
 from dpsql.ledger.reads import Admission, budget_exhausted, cap_exhausted, group_exhausted
+from dpsql.ledger.store import Store
 from dpsql.ledger.transaction import Transaction, stamp
 from dpsql.policy import Policy
 from dpsql.privacy.accounting import Limit, Spent, admits
@@ -260,6 +270,8 @@ def _grants(
             continue
         stored = _stored(transaction, user, dataset, key, events) if reuse else None
         origin, payload, held = stored or (None, None, None)
+        if held is None and request.held:
+            raise NotHeld
         if held is None:
             number += 1
         identifier = number if held is None else held
@@ -305,9 +317,40 @@ def _stored(
     if row is None:
         return None
     release, payload, held, digest = row
+    return release, _as_stored(release, payload, digest), held
+
+
+def _as_stored(release: int, payload: bytes, digest: str) -> bytes:
     if sha256(payload) != digest:
         raise LedgerUnavailable(
             f"release {release} of the ledger is not what was stored",
             hint="restore the ledger from a backup; `dpsql ledger verify` tells what else is wrong",
         )
-    return release, payload, held
+    return payload
+
+
+def handed(connection: Store, user: str, dataset: str, family: str, after: int) -> tuple[HandedRelease, ...]:
+    """Return the releases of a family that a user has paid for after another one, oldest first."""
+    rows = connection.execute(
+        "SELECT r.id, r.key FROM releases r WHERE r.id > ? AND r.user = ? AND r.dataset = ? AND r.key >= ? "
+        "AND r.key < ? ORDER BY r.id",
+        (after, user, dataset, f"{family}.", f"{family}/"),
+    ).fetchall()
+    return tuple(HandedRelease(number, key) for number, key in rows)
+
+
+def cells(connection: Store, user: str, release: int) -> bytes:
+    """Return what is stored of a release that a user has paid for, by the user's number of it.
+
+    Raises:
+        LedgerUnavailable: It is not what was stored.
+        NotHeld: It is not kept, or the user does not have it.
+    """
+    row = connection.execute(
+        "SELECT p.payload, s.digest FROM releases r JOIN stored s ON s.release = r.origin "
+        "JOIN payloads p ON p.release = s.release WHERE r.user = ? AND r.id = ?",
+        (user, release),
+    ).fetchone()
+    if row is None:
+        raise NotHeld
+    return _as_stored(release, *row)

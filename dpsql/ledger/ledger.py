@@ -19,6 +19,10 @@ from dpsql.privacy.accounting import Limit, Remaining, Spent, remaining
 from dpsql.privacy.cost import Event
 
 
+class NotHeld(Exception):
+    """A release that a user was to have again, free, is not kept any more; nothing was charged."""
+
+
 @dataclass(frozen=True, slots=True)
 class Account:
     """A user of the gateway.
@@ -68,11 +72,26 @@ class ReleaseRequest:
         events: What it is charged with.
         inputs: Keys of earlier requests of the same charge that it is made of. A release made of others answers again
             only together with them: made anew, they would be further releases, and it would tell of both.
+        held: It is wanted only if the user has it already, free.
     """
 
     key: str
     events: tuple[Event, ...]
     inputs: tuple[str, ...] = ()
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HandedRelease:
+    """A release that a user has paid for; the ledger may keep it, or not.
+
+    Attributes:
+        release: The user's number of it.
+        key: What it answers.
+    """
+
+    release: int
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,6 +406,7 @@ class Ledger(Protocol):
             PolicyViolation: No such account, role or group, a frozen one, a quarantined query, or one that costs less
                 than a part of the budget that it has to.
             TooManyStatements: It has waited too long.
+            NotHeld: A release is wanted only if the user has it, and the user does not.
             Error: What `reading.check` raises.
         """
 
@@ -437,6 +457,28 @@ class Ledger(Protocol):
 
     def held(self, user: str, policy: Policy, requests: Sequence[ReleaseRequest]) -> tuple[bool, ...]:
         """Tell which of the requests this user has already and would not be charged for; nothing is written."""
+
+    def handed(self, user: str, policy: Policy, family: str, after: int) -> tuple[HandedRelease, ...]:
+        """Return the releases of a family that this user has paid for, oldest first.
+
+        Args:
+            user: Who has them.
+            policy: Of whose dataset they are.
+            family: What their keys begin with, before a full stop.
+            after: The number of a release: those that came later are returned.
+        """
+
+    def cells(self, user: str, release: int) -> bytes:
+        """Return what is stored of a release that this user has paid for.
+
+        Args:
+            user: Who has it.
+            release: The user's number of it.
+
+        Raises:
+            LedgerUnavailable: It is not what was stored.
+            NotHeld: It is not kept, or the user does not have it.
+        """
 
     def store(
         self, release_id: int, payload: bytes, *, ends: int | None = None, dropped: Sequence[BoundDrop] = ()

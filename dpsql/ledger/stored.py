@@ -29,7 +29,7 @@ from dpsql.ledger.accounts import (
     unknown,
 )
 from dpsql.ledger.chain import ORIGIN, Record, canonical, sha256
-from dpsql.ledger.charging import again, charge, held
+from dpsql.ledger.charging import again, cells, charge, handed, held
 from dpsql.ledger.grants import grant, lower, reset
 from dpsql.ledger.ledger import (
     Account,
@@ -40,6 +40,7 @@ from dpsql.ledger.ledger import (
     ChargeRecord,
     ClockStatus,
     GrantedRelease,
+    HandedRelease,
     Holder,
     Noted,
     OwnerRecord,
@@ -221,6 +222,16 @@ class StoredLedger:
         """Tell which of the requests this user has already and would not be charged for; nothing is written."""
         with self._reading() as connection:
             return held(Transaction(connection, self._clock, Memory()), user, policy, requests)
+
+    def handed(self, user: str, policy: Policy, family: str, after: int) -> tuple[HandedRelease, ...]:
+        """Return the releases of a family that this user has paid for after another one, oldest first."""
+        with self._reading() as connection:
+            return handed(connection, user, policy.dataset.name, family, after)
+
+    def cells(self, user: str, release: int) -> bytes:
+        """Return what is stored of a release that this user has paid for."""
+        with self._reading() as connection:
+            return cells(connection, user, release)
 
     def store(
         self, release_id: int, payload: bytes, *, ends: int | None = None, dropped: Sequence[BoundDrop] = ()

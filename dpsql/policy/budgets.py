@@ -46,6 +46,7 @@ _QUERY: Shape = {
     "max_epsilon": "max_epsilon = 1.0",
     "wide_share": "wide_share = 0.1",
     "bias_share": "bias_share = 0.1",
+    "derives": "derives = false",
 }
 _ROLE: Shape = {
     "budget": "budget = { epsilon = 5, delta = 1e-6 }",
@@ -217,7 +218,8 @@ def _query(node: Node, budget: Budget, tables: tuple[Table, ...]) -> QueryDefaul
     mechanism = MechanismChoice.AUTO
     if "mechanism" in keys:
         mechanism = _mechanism(keys["mechanism"], budget.accountant, delta)
-    return QueryDefaults(epsilon, delta, mechanism, most, _wide_share(keys))
+    derives = "derives" not in keys or keys["derives"].flag()
+    return QueryDefaults(epsilon, delta, mechanism, most, _wide_share(keys), derives)
 
 
 def _wide_share(keys: Mapping[str, Node]) -> Fraction:

@@ -87,6 +87,7 @@ class QueryDefaults:
         mechanism: The kind of noise.
         max_epsilon: The highest price that an analyst may set.
         wide_share: The part of a query's price that wide totals pay, which tell how much bounding drops.
+        derives: Whether earlier releases may be added up for an answer.
     """
 
     epsilon: Fraction
@@ -94,6 +95,7 @@ class QueryDefaults:
     mechanism: MechanismChoice
     max_epsilon: Fraction
     wide_share: Fraction = Fraction(0)
+    derives: bool = True
 
 
 @dataclass(frozen=True, slots=True)

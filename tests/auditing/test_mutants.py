@@ -28,6 +28,7 @@ from dpsql.compiler.plan import verify
 from dpsql.compiler.plan.query_plan import CompiledQuery
 from dpsql.compiler.relations import joins
 from dpsql.gateway.engine import Answer, Engine
+from dpsql.gateway.settings import Reuse
 from dpsql.policy import Policy, load_policy
 from dpsql.privacy import selection
 from dpsql.privacy.cost import Sensitivity, cell_sensitivity
@@ -129,7 +130,7 @@ def charge_after_the_read(patch: Patch) -> None:
     execute = Engine.execute
 
     def late(
-        self: Engine, user: str, query: CompiledQuery, cancellation: Cancellation, *, reuse: bool = True
+        self: Engine, user: str, query: CompiledQuery, cancellation: Cancellation, *, reuse: Reuse = Reuse.EXACT
     ) -> Answer:
         self._backend.fetch(dict(enumerate(query.releases)), (), cancellation)
         return execute(self, user, query, cancellation, reuse=reuse)
@@ -146,7 +147,7 @@ def reuse_with_fresh_noise(patch: Patch) -> None:
     again = Engine.execute
 
     def fresh(
-        self: Engine, user: str, query: CompiledQuery, cancellation: Cancellation, *, reuse: bool = True
+        self: Engine, user: str, query: CompiledQuery, cancellation: Cancellation, *, reuse: Reuse = Reuse.EXACT
     ) -> Answer:
         answer = again(self, user, query, cancellation, reuse=reuse)
         if not answer.reused or answer.charge is None:

@@ -8,7 +8,7 @@ Rule 2: a price is fixed here, before any data is read, and depends on SQL, poli
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC
 from functools import partial
@@ -18,7 +18,8 @@ from sqlglot import exp
 
 from dpsql.compiler.aggregates.base import CellTotals, ColumnError, Drawn, TotalCell
 from dpsql.compiler.aggregates.error_propagation import with_margins
-from dpsql.compiler.aggregates.release_leaf import origins, text_leaf
+from dpsql.compiler.aggregates.release_leaf import ReleasedLeaf, origins, text_leaf
+from dpsql.compiler.canonical.descriptions import described
 from dpsql.compiler.canonical.releases import Canonical
 from dpsql.compiler.dialects import POST_PROCESSING
 from dpsql.compiler.dialects.render import Leaf, Renderer
@@ -72,7 +73,8 @@ def priced(
         if copied is not None:
             chosen = replace(draft, query=copied.query, unpriced=copied.unpriced, profiled=None)
         drawn = over_copy if copied is not None else without
-        releases.append(_release(chosen, _inputs(draft, releases), drawn, form, catalog.policy.fingerprint))
+        planned = _release(chosen, _inputs(draft, releases), drawn, form, catalog.policy.fingerprint)
+        releases.append(_with_description(planned, chosen, catalog))
     return tuple(releases)
 
 
@@ -122,6 +124,19 @@ def _release(
     )
 
 
+def _with_description(planned: PlannedRelease, draft: Draft, catalog: Catalog) -> PlannedRelease:
+    """A release with its description, by whose family its key begins, where its cells add up over groups."""
+    if draft.inputs or draft.unpriced.selects or draft.release.picks is not None:
+        return planned
+    bounds = planned.contribution
+    facts = (catalog.policy.fingerprint, catalog.schema.engine.name, bounds.copied)
+    bias = planned.profiled.bias if planned.profiled is not None else None
+    found = described(draft.release, draft.unpriced.primitives, bounds, facts, bias)
+    if found is None:
+        return planned
+    return replace(planned, key=f"{found.description.family}.{planned.key}", described=found)
+
+
 def _drawn_as(planned: PlannedPrimitive, lists: tuple[int, ...] | None) -> dict[str, object]:
     """All that the law of a primitive's cell depends on, beside the data."""
     event = planned.noise.event.to_json()
@@ -151,27 +166,65 @@ def plan(sql: str, lowered: Lowered, catalog: Catalog, fields: Fields, settings:
     price = Price(catalog.role.budget.accountant, settings.epsilon, settings.delta) if drafts.drafts else None
     releases = priced(drafts.drafts, price, catalog, settings) if price is not None else ()
     wide = tuple(sorted(drafts.wide_totals, key=lambda each: (each.release, each.cell)))
-    leaves: dict[Relation, Leaf] = {}
+    others: dict[Relation, Leaf] = {}
     public: list[PublicRead] = []
     system: list[SystemRead] = []
     for cut in found:
-        if isinstance(cut, Release):
-            index, leaf = drafts.leaves[formed[cut]]
-            leaves[cut] = leaf.at(f"r{index}", _drawn(index, releases, wide, settings), cut)
-        elif isinstance(cut, SystemScan):
+        if isinstance(cut, SystemScan):
             system.append(SystemRead(f"s{len(system)}", cut.name, len(cut.fields)))
-            leaves[cut] = text_leaf(cut.fields, system[-1].table)
-        else:
+            others[cut] = text_leaf(cut.fields, system[-1].table)
+        elif not isinstance(cut, Release):
             public.append(public_read(cut, f"q{len(public)}", catalog))
-            leaves[cut] = text_leaf(cut.fields, public[-1].table)
-    post_sql = _post_sql(lowered, Renderer(POST_PROCESSING, catalog.schema, catalog.policy, leaves))
-    columns = _columns(lowered, drafts, releases)
+            others[cut] = text_leaf(cut.fields, public[-1].table)
+    placed = {cut: drafts.leaves[release] for cut, release in formed.items()}
+    above = PostProcessing(lowered, placed, others, wide, catalog, settings)
+    post_sql, columns = above.written(releases)
     reads = (tuple(public), tuple(system))
-    listed = {cut for cut, release in formed.items() if drafts.leaves[release][1].lists_all}
+    listed = {cut for cut, (_, leaf) in placed.items() if leaf.lists_all}
     adds_up = any(isinstance(node, Aggregate) and listed.intersection(nodes(node)) for node in nodes(lowered.relation))
     query = CompiledQuery(sql, columns, releases, *reads, post_sql, price, wide, lowered.limited, lowered.invented)
-    passes_on = bool(public) and lowered.relation in leaves
-    return replace(query, withheld=lowered.withheld, adds_up_listed=adds_up, passes_on=passes_on)
+    passes_on = bool(public) and lowered.relation in others
+    query = replace(query, withheld=lowered.withheld, max_error_ratio=settings.max_error_ratio)
+    return replace(query, adds_up_listed=adds_up, passes_on=passes_on, written=above.written)
+
+
+@dataclass(frozen=True)
+class PostProcessing:
+    """What stands above the releases of a query.
+
+    Attributes:
+        lowered: The query.
+        releases: Its releases as it writes them, each with its place in the plan, and what is made of its cells.
+        others: What else is read.
+        wide: The wide totals of cells.
+        catalog: Policy and schema.
+        settings: What intervals are made for.
+    """
+
+    lowered: Lowered
+    releases: Mapping[Release, tuple[int, ReleasedLeaf]]
+    others: Mapping[Relation, Leaf]
+    wide: Sequence[WideTotal]
+    catalog: Catalog
+    settings: QuerySettings
+
+    def written(self, planned: Sequence[PlannedRelease]) -> tuple[str, tuple[OutputColumn, ...]]:
+        """Its SQL and its columns, for the noise of the releases as they are planned."""
+        leaves = dict(self.others)
+        for cut, (index, leaf) in self.releases.items():
+            leaves[cut] = leaf.at(f"r{index}", _drawn(index, planned, self.wide, self.settings), cut)
+        renderer = Renderer(POST_PROCESSING, self.catalog.schema, self.catalog.policy, leaves)
+        return _post_sql(self.lowered, renderer), self._columns(planned)
+
+    def _columns(self, planned: Sequence[PlannedRelease]) -> tuple[OutputColumn, ...]:
+        errors: dict[Field, ColumnError] = {}
+        for index, leaf in self.releases.values():
+            errors |= leaf.errors([primitive.noise for primitive in planned[index].primitives], index)
+        columns = []
+        for name, shown in self.lowered.columns:
+            found = (errors[origin.field] for origin in origins(self.lowered.relation, shown) if origin.field in errors)
+            columns.append(OutputColumn(name, shown.type, tuple(dict.fromkeys(found))))
+        return tuple(columns)
 
 
 def _post_sql(lowered: Lowered, renderer: Renderer) -> str:
@@ -180,17 +233,6 @@ def _post_sql(lowered: Lowered, renderer: Renderer) -> str:
     items = [f"{_outgoing(renderer.name(field), field.type)} AS o{index}" for index, field in enumerate(fields)]
     # One row more than a result may have is enough to see that it has too many.
     return f"SELECT {', '.join(items)} FROM ({text}) LIMIT {MAX_RESULT_ROWS + 1}"
-
-
-def _columns(lowered: Lowered, drafts: Drafts, releases: tuple[PlannedRelease, ...]) -> tuple[OutputColumn, ...]:
-    errors: dict[Field, ColumnError] = {}
-    for index, leaf in drafts.leaves.values():
-        errors |= leaf.errors([primitive.noise for primitive in releases[index].primitives], index)
-    columns = []
-    for name, shown in lowered.columns:
-        found = (errors[origin.field] for origin in origins(lowered.relation, shown) if origin.field in errors)
-        columns.append(OutputColumn(name, shown.type, tuple(dict.fromkeys(found))))
-    return tuple(columns)
 
 
 def _drawn(index: int, releases: Sequence[PlannedRelease], wide: Sequence[WideTotal], settings: QuerySettings) -> Drawn:

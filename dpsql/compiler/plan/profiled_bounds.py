@@ -56,6 +56,7 @@ class ProfiledBounds:
         per_group: Rows of one unit that count in one group.
         dropped: What they are expected to drop, in words.
         instead: What is expected of other bounds, in words.
+        bias: The square of the number of rows that they are expected to drop, with its uncertainty.
         drops_little: Whether what they drop is expected to be a smaller error than wide totals, which would tell it,
             add to the noise by their part of the price.
     """
@@ -65,6 +66,7 @@ class ProfiledBounds:
     per_group: int
     dropped: str
     instead: str
+    bias: Fraction
     drops_little: bool = False
 
     @property
@@ -85,7 +87,8 @@ class _Candidate:
         rows: Rows of one unit that count in all.
         per_group: Rows of one unit that count in one group.
         dropped: Rows of the table that they drop.
-        bias: The expected square of what they drop.
+        bias: The square of that, with its uncertainty.
+        loss: The expected square of what they drop in a group.
         noise: The variance of the noise, over that of a row.
     """
 
@@ -93,12 +96,13 @@ class _Candidate:
     per_group: int
     dropped: Fraction
     bias: Fraction
+    loss: Fraction
     noise: Fraction
 
     @property
     def error(self) -> Fraction:
         """The expected square of bias and noise."""
-        return self.bias + self.noise
+        return self.loss + self.noise
 
 
 def chosen_bounds(
@@ -136,9 +140,9 @@ def chosen_bounds(
     candidates = list(choice.candidates(release.protected))
     best = min(candidates, key=lambda each: (each.error, -each.rows, -each.per_group))
     share = catalog.role.query.wide_share
-    drops_little = best.bias <= best.noise * share / (1 - share)
+    drops_little = best.loss <= best.noise * share / (1 - share)
     dropped, instead = choice.dropped(best), choice.instead(best, candidates[-1])
-    return ProfiledBounds(catalog.profile.id, best.rows, best.per_group, dropped, instead, drops_little)
+    return ProfiledBounds(catalog.profile.id, best.rows, best.per_group, dropped, instead, best.bias, drops_little)
 
 
 @dataclass(frozen=True)
@@ -174,7 +178,7 @@ class _Choice:
         if inner < place:
             more, also = min(ranks.dropped(inner) for ranks in self.known)
             dropped, uncertain = dropped + more, uncertain + also
-        bias = (dropped**2 + uncertain) / self.groups**2
+        bias = dropped**2 + uncertain
         narrowed = replace(self.settings, max_rows=rows, max_rows_per_group=per_group)
         drawn = self.unpriced(narrowed)
         price = Price(self.catalog.role.budget.accountant, self.settings.epsilon, self.settings.delta)
@@ -182,7 +186,7 @@ class _Choice:
         noises = [variance(added(each.noise)) / _size(each.primitive) ** 2 for each in calibrated.primitives]
         weights = [primitive.row_weight or _NONE for primitive in drawn.primitives]
         noise, weight = sum(noises, _NONE), sum((each**2 for each in weights), _NONE)
-        return _Candidate(rows, per_group, dropped, weight * bias, noise)
+        return _Candidate(rows, per_group, dropped, bias, weight * bias / self.groups**2, noise)
 
     def dropped(self, best: _Candidate) -> str:
         """How much a choice drops."""

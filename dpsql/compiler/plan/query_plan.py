@@ -4,12 +4,14 @@ Rule 1: a cut is closed: what refers to the row outside a subquery has no rows o
 Rule 2: rows of protected tables are reached through a release and in no other way.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 
 from dpsql.compiler.aggregates.base import ColumnError, number_text
 from dpsql.compiler.bounding.steps import PrintedQuery
+from dpsql.compiler.canonical.descriptions import DescribedRelease
 from dpsql.compiler.ir.nodes import Aggregate, Relation, Release, Scan, SystemScan, UnitScan
 from dpsql.compiler.ir.primitives import Contribution
 from dpsql.compiler.ir.walk import expressions, free_fields, inputs, nodes, scalars_in
@@ -148,6 +150,31 @@ class PlannedInput:
 
 
 @dataclass(frozen=True)
+class DerivedCells:
+    """Cells that are made of those of a release that the user has already.
+
+    Attributes:
+        release: The user's number of that release.
+        key: Its key.
+        charged: What it was charged with.
+        sql: What makes the cells of its cells, as table r0, for the groups that are listed, as table q0.
+        domain: The groups that are listed; None where there are no groups.
+        width: How many keys there are.
+        places: For each cell, that of the other release which is added up.
+        terms: For each cell, the most cells that are added up.
+    """
+
+    release: int
+    key: str
+    charged: tuple[Event, ...]
+    sql: str
+    domain: PublicRead | None
+    width: int
+    places: tuple[int, ...]
+    terms: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class PlannedRelease:
     """One bounded engine query, and everything that is done to its cells before they may leave.
 
@@ -164,6 +191,9 @@ class PlannedRelease:
         key: Names this release for reuse: equal keys are equal computations on equal data and equal inputs.
         form: Whether its rows are those of a prepared table, and why; None where nothing was prepared.
         profiled: Its bounds, where a profile chose them.
+        described: What tells whether another release answers it, or it another one; None where nothing does.
+        derived: How it is made of a release that the user has; None where it is released itself. Then the noise of its
+            primitives is that of sums, and nothing is charged.
     """
 
     query: PrintedQuery
@@ -178,6 +208,8 @@ class PlannedRelease:
     key: str
     form: str | None = None
     profiled: ProfiledBounds | None = None
+    described: DescribedRelease | None = field(default=None, compare=False, repr=False)
+    derived: DerivedCells | None = None
 
     @property
     def sql(self) -> str:
@@ -240,6 +272,8 @@ class PlannedRelease:
     @cached_property
     def events(self) -> tuple[Event, ...]:
         """What the ledger is charged with."""
+        if self.derived is not None:
+            return ()
         noise = tuple(planned.noise.event for planned in self.primitives)
         if self.selection is None:
             return noise
@@ -322,6 +356,9 @@ class CompiledQuery:
         withheld: Whether rows of protected tables were asked for, of which the columns are shown.
         adds_up_listed: Whether post-processing aggregates rows of public groups, of which some may have no unit.
         passes_on: Whether the rows are those of its one public read, each made into its types by itself.
+        written: Writes what stands above releases, and the columns, for the noise that they have.
+        anew: Where releases are derived: the query as it would be asked anew.
+        max_error_ratio: How many times the error of what is asked anew a derived cell may have.
     """
 
     sql: str
@@ -337,6 +374,19 @@ class CompiledQuery:
     withheld: bool = False
     adds_up_listed: bool = False
     passes_on: bool = False
+    written: Callable[[Sequence[PlannedRelease]], tuple[str, tuple[OutputColumn, ...]]] | None = field(
+        default=None, compare=False, repr=False
+    )
+
+    anew: "CompiledQuery | None" = field(default=None, compare=False, repr=False)
+    max_error_ratio: Fraction = Fraction(1)
+
+    def over(self, releases: tuple[PlannedRelease, ...]) -> "CompiledQuery":
+        """The same query over releases that the user has, or that are derived of some, with intervals made for it."""
+        if self.written is None:
+            raise TypeError("a query knows how it is written")
+        post_sql, columns = self.written(releases)
+        return replace(self, releases=releases, post_sql=post_sql, columns=columns, price=None, anew=self)
 
     @property
     def ends(self) -> frozenset[int]:

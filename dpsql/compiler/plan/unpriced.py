@@ -77,6 +77,7 @@ class Draft:
     where nothing was prepared. `profiled` are its bounds where a profile chose them.
     """
 
+    release: Release
     query: PrintedQuery
     inputs: tuple[tuple[InputDraft, bool], ...]
     keys: int
@@ -147,7 +148,7 @@ class Drafts:
             bounding = replace(bounding, primitives=drawn)
         schema, policy = self.catalog.schema, self.catalog.policy
         query = printed(rewrite(bounding, leaves), DIALECTS[schema.engine], schema, policy)
-        index = self._index(Draft(query, inputs, len(keys), unpriced, copied, profiled))
+        index = self._index(Draft(release, query, inputs, len(keys), unpriced, copied, profiled))
         return index, unpriced, ReleasedLeaf(release, estimates, private, unpriced.selects)
 
     def _drawn(

@@ -1,0 +1,244 @@
+"""descriptions: what a release has added up, in a few digests that say of two releases what they share.
+
+Rows are inner joins of relations, of which some terms are true. The relations, with all that has to be equal before
+two releases say anything of one another, are a family; the terms, the keys and the cells stand beside it.
+
+Rule 1: equal digests are equal computations: nothing is left out of the text that is digested but the names of fields,
+which are numbered in the order of the relations.
+Rule 2: what cannot be added up over groups has no description: private groups, groups that are picked or selected, and
+groups of which a unit has some left out.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import Enum
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+from dpsql.compiler.ir.nodes import Expr, Field, Filter, Join, Relation, Release
+from dpsql.compiler.ir.primitives import Contribution, Primitive
+from dpsql.compiler.ir.walk import conjuncts, fields_in, free_fields
+from dpsql.compiler.values.lineage import is_plain
+from dpsql.policy import PolicyColumn, Table
+from dpsql.sqltypes import SqlType
+
+_DIGITS = 32
+_UNKNOWN = -1
+"""The number of no field: a key that reads more than fields is a function of it."""
+
+
+@dataclass(frozen=True)
+class DescribedKey:
+    """A group key: its digest, its type, and the numbers of the fields that it is a function of."""
+
+    text: str
+    type: SqlType
+    fields: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class DescribedCell:
+    """A cell: what it adds up, and the terms that are true of the rows that it adds up, beside those of all rows."""
+
+    text: str
+    terms: frozenset[str]
+
+
+@dataclass(frozen=True)
+class ReleaseDescription:
+    """What is stored of a release beside its cells, in the order of its keys and cells.
+
+    Attributes:
+        family: All that two releases have to share.
+        terms: What is true of its rows.
+        keys: Its keys.
+        cells: Its cells.
+        rows: Rows of one unit that count in all groups together; None where a unit has one row.
+        per_group: Rows of one unit that count in one group.
+        one_group: True where all rows of a unit are in one group.
+        bias: The square of the number of rows that bounds are expected to drop, with its uncertainty; None where no
+            profile tells.
+    """
+
+    family: str
+    terms: frozenset[str]
+    keys: tuple[DescribedKey, ...]
+    cells: tuple[DescribedCell, ...]
+    rows: int | None
+    per_group: int
+    one_group: bool
+    bias: Fraction | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The form in which it is stored."""
+        return {
+            "family": self.family,
+            "terms": sorted(self.terms),
+            "keys": [[key.text, key.type.value, list(key.fields)] for key in self.keys],
+            "cells": [[cell.text, sorted(cell.terms)] for cell in self.cells],
+            "bounds": [self.rows, self.per_group, self.one_group],
+            "bias": None if self.bias is None else str(self.bias),
+        }
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> "ReleaseDescription":
+        """Read what to_json wrote; whatever else it is, ValueError, KeyError or TypeError is raised."""
+        rows, per_group, one_group = stored["bounds"]
+        bias = stored["bias"]
+        return cls(
+            stored["family"],
+            frozenset(stored["terms"]),
+            tuple(DescribedKey(text, SqlType(kind), tuple(used)) for text, kind, used in stored["keys"]),
+            tuple(DescribedCell(text, frozenset(terms)) for text, terms in stored["cells"]),
+            rows,
+            per_group,
+            one_group,
+            None if bias is None else Fraction(bias),
+        )
+
+
+@dataclass(frozen=True)
+class DescribedRelease:
+    """A release that can be described, as it is planned.
+
+    Attributes:
+        relations: What its rows are joined of, in the order in which their fields are numbered.
+        unit: The field that tells whose a row is.
+        terms: What is true of its rows.
+        keys: Its keys.
+        primitives: Its cells.
+        contribution: What one unit may contribute.
+        facts: What is equal in all releases of a family, beside the rows.
+        bias: As of its description.
+    """
+
+    relations: tuple[Relation, ...]
+    unit: Field
+    terms: tuple[Expr, ...]
+    keys: tuple[Expr, ...]
+    primitives: tuple[Primitive, ...]
+    contribution: Contribution
+    facts: tuple[object, ...]
+    bias: Fraction | None
+
+    @cached_property
+    def numbers(self) -> Mapping[Field, int]:
+        """The numbers of the fields."""
+        found: dict[Field, int] = {}
+        for relation in self.relations:
+            _spelled(relation, found)
+        return found
+
+    def text(self, part: Expr) -> str:
+        """The digest of an expression over the fields; others in it are those of a subquery of its own."""
+        return _digest(_spelled(part, dict(self.numbers)))
+
+    @cached_property
+    def description(self) -> ReleaseDescription:
+        """What is stored of it."""
+        bounds = self.contribution
+        told = [list(self.facts), _spelled(self.relations, {}), self.numbers[self.unit]]
+        return ReleaseDescription(
+            _digest(told),
+            frozenset(map(self.text, self.terms)),
+            tuple(DescribedKey(self.text(key), key.type, self._used(key)) for key in self.keys),
+            tuple(map(self._cell, self.primitives)),
+            None if bounds.one_row else _rows_in_all(bounds),
+            bounds.rows_per_group,
+            bounds.one_row or bounds.one_group or not bounds.grouped,
+            self.bias,
+        )
+
+    def _used(self, key: Expr) -> tuple[int, ...]:
+        if not is_plain(key):
+            return (_UNKNOWN,)
+        return tuple(sorted(self.numbers[each] for each in fields_in(key)))
+
+    def _cell(self, primitive: Primitive) -> DescribedCell:
+        """A cell; how many rows of a unit count in it is a bound, but where a unit counts once."""
+        bare = replace(primitive, filter=None, cap=1)
+        text = _digest([primitive.counts_units, _spelled(bare, dict(self.numbers))])
+        return DescribedCell(text, frozenset(map(self.text, filters(primitive))))
+
+
+def described(
+    release: Release,
+    primitives: Sequence[Primitive],
+    contribution: Contribution,
+    facts: tuple[object, ...],
+    bias: Fraction | None,
+) -> DescribedRelease | None:
+    """Describe a release of public groups, or of none; None where its cells do not add up over groups.
+
+    Args:
+        release: The release, in its one form.
+        primitives: Its cells.
+        contribution: What one unit may contribute.
+        facts: Texts and numbers that two releases of a family share, beside the rows.
+        bias: As of its description.
+    """
+    drops_groups = contribution.ranked and not contribution.copied
+    if drops_groups or contribution.lists is not None or not primitives:
+        return None
+    if any(primitive.is_chosen or primitive.kind.is_distinct for primitive in primitives):
+        return None
+    parts, terms = _taken_apart(release.aggregate.input)
+    ordered = tuple(sorted(parts, key=lambda part: json.dumps(_spelled(part, {}))))
+    keys, unit = release.aggregate.keys, release.protected.unit
+    return DescribedRelease(ordered, unit, terms, keys, tuple(primitives), contribution, facts, bias)
+
+
+def filters(primitive: Primitive) -> tuple[Expr, ...]:
+    """The terms of the rows that a cell adds up, beside those of all rows."""
+    return () if primitive.filter is None else conjuncts(primitive.filter)
+
+
+def _rows_in_all(bounds: Contribution) -> int:
+    if bounds.rows_per_unit is not None:
+        return bounds.rows_per_unit
+    in_one = bounds.one_group or bounds.copied or not bounds.grouped
+    return bounds.rows_per_group if in_one else bounds.groups_per_unit * bounds.rows_per_group
+
+
+def _taken_apart(relation: Relation) -> tuple[tuple[Relation, ...], tuple[Expr, ...]]:
+    """The relations whose inner joins a relation is, and what is true of its rows."""
+    match relation:
+        case Filter():
+            parts, terms = _taken_apart(relation.input)
+            return parts, (*terms, *conjuncts(relation.condition))
+        case Join(kind="inner" | "cross") if not free_fields(relation.right):
+            left, right = _taken_apart(relation.left), _taken_apart(relation.right)
+            own = () if relation.condition is None else conjuncts(relation.condition)
+            return (*left[0], *right[0]), (*left[1], *right[1], *own)
+        case _:
+            return (relation,), ()
+
+
+def _digest(told: object) -> str:
+    return hashlib.sha256(json.dumps(told, separators=(",", ":")).encode()).hexdigest()[:_DIGITS]
+
+
+def _spelled(part: object, numbers: dict[Field, int]) -> object:
+    """Everything that a part of the intermediate form says; a field is told by its number, which it gets here."""
+    match part:
+        case None | bool() | int() | str():
+            return part
+        case Field():
+            return ["field", numbers.setdefault(part, len(numbers)), part.type.value]
+        case Table() | PolicyColumn():
+            return part.name  # the policy's fingerprint says the rest
+        case Enum():
+            return part.value
+        case tuple():
+            return [_spelled(each, numbers) for each in part]
+        case _ if is_dataclass(part):
+            return [type(part).__name__, *(_spelled(each, numbers) for each in _values(part))]
+        case _:
+            return [type(part).__name__, str(part)]
+
+
+def _values(part: object) -> Iterator[object]:
+    return (getattr(part, each.name) for each in fields(part))  # type: ignore[arg-type]

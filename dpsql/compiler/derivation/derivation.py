@@ -1,0 +1,283 @@
+"""derivation: the cells of one release as sums of the cells of another, which is there already.
+
+Let S be a release with public groups, or with none, whose cells y_s = x_s + Z_s are released, and Q another one. S
+answers Q if each group of Q is a union of groups of S, and each cell of Q the sum of the exact cells of S in them: then
+Σ y_s is the exact cell of Q and the noises of as many cells.
+
+Guarantee: none is needed: it is post-processing of what was released (Dwork & Roth 2014, proposition 2.1).
+Assumes: nothing for privacy. For the sums to be those of Q, that the rows of S and of Q are of one family; that every
+    term of S is one of Q, and every other term of Q, of its rows or of one of its cells, is a function of S's key
+    values, as the keys of Q are; that each row of Q has key values that S lists, since the key is one of Q too, or the
+    engine or Q's own terms keep its fields within their domains; that units are added up only where all rows of a unit
+    are in one group of S. What bounds drop of S and not of Q is counted as an error by `errors`.
+Reference: Hay et al., Boosting the Accuracy of Differentially Private Histograms, 2010, for sums of noisy cells;
+    Kotsogiannis et al., PrivateSQL, 2019, for answers from noisy views.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from fractions import Fraction
+from typing import TypeVar
+
+from dpsql.compiler.aggregates.release_leaf import from_text
+from dpsql.compiler.canonical.descriptions import DescribedRelease, ReleaseDescription, filters
+from dpsql.compiler.derivation.key_values import KeyValues
+from dpsql.compiler.dialects import POST_PROCESSING
+from dpsql.compiler.dialects.render import Renderer
+from dpsql.compiler.ir.nodes import Call, Column, Expr, Field, Literal, Scan, UnitScan
+from dpsql.compiler.ir.primitives import Primitive
+from dpsql.compiler.plan.query_plan import PlannedRelease, PublicRead
+from dpsql.compiler.plan.unpriced import public_read
+from dpsql.compiler.scope.tables import Catalog
+from dpsql.compiler.values.dependencies import compared, constants
+from dpsql.compiler.values.sources import is_null
+from dpsql.policy import PolicyColumn
+from dpsql.privacy.exponential_mechanism import AddedNoise, added
+from dpsql.privacy.mechanisms import variance
+from dpsql.sqltypes import SqlType
+
+T = TypeVar("T")
+
+_MOST = 2**62 - 1
+_TRUE = Literal(True, SqlType.BOOLEAN)
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """How the cells of a release are made of those of another, which is table r0 of the SQL.
+
+    Attributes:
+        places: For each cell, that of the other release which is added up.
+        domain: The groups that are listed, as table q0; None where there are no groups.
+        terms: One row: for each cell, the most cells that are added up in a group.
+        cells: The rows: keys as text, then the cells.
+        filters: True where only some groups of the other release are added up.
+    """
+
+    places: tuple[int, ...]
+    domain: PublicRead | None
+    terms: str
+    cells: str
+    filters: bool
+
+
+def derivation(have: ReleaseDescription, want: PlannedRelease, catalog: Catalog) -> Derivation | None:
+    """How a release is made of one that is described; None where that does not answer it."""
+    asked = want.described
+    if asked is None or have.family != asked.description.family:
+        return None
+    if not have.terms <= asked.description.terms or _bounds_differ(have, asked.description):
+        return None
+    fields = tuple(Field(-1 - place, key.type) for place, key in enumerate(have.keys))
+    values = KeyValues(asked, {key.text: field for key, field in zip(have.keys, fields, strict=True)})
+    rest = [term for term in asked.terms if asked.text(term) not in have.terms]
+    keys: tuple[Expr, ...] | None = _all(map(values.over, asked.keys))
+    terms: tuple[Expr, ...] | None = _all(map(values.over, rest))
+    cells = _all(_cell(have, primitive, asked, values) for primitive in asked.primitives)
+    if keys is None or terms is None or cells is None or not _lists_every_row(have, asked, catalog):
+        return None
+    conditions = [_and(each) for _, each in cells]
+    domain = None
+    if want.query.tree.enumeration is not None:
+        domain = public_read(want.query.tree.enumeration.relation, "q0", catalog)
+    text = _Sums(fields, keys, _and(terms), conditions, [place for place, _ in cells], catalog)
+    filtered = bool(terms) or any(condition != _TRUE for condition in conditions)
+    return Derivation(tuple(place for place, _ in cells), domain, text.terms(), text.cells(asked.keys), filtered)
+
+
+def errors(
+    have: ReleaseDescription,
+    noises: Sequence[AddedNoise],
+    groups: int,
+    found: Derivation,
+    terms: Sequence[int],
+    want: PlannedRelease,
+    wanted_groups: int,
+) -> tuple[tuple[Fraction, Fraction], ...] | None:
+    """The expected square of the error of each cell: derived, and asked anew; None where that is not known.
+
+    Bounds drop rows of either. What a profile expects of them is spread over groups. Where a filter spares a unit some
+    of its rows, bounds may drop none of the others in a fresh release: nothing is expected of it there.
+
+    Args:
+        have: The release that is there.
+        noises: The noise of its cells.
+        groups: How many groups it has.
+        found: How the cells are made of its cells.
+        terms: For each cell, the most cells that are added up.
+        want: The release that is asked.
+        wanted_groups: How many groups that has.
+    """
+    asked = want.described
+    if asked is None:
+        raise TypeError("what is derived is described")
+    mine, fresh = have.bias, asked.bias
+    # Where all rows of a unit are in one group, a filter by groups keeps all rows of a unit or none.
+    spares = found.filters and not have.one_group
+    if have.rows is None or (mine is None and fresh is None and not spares):
+        mine = fresh = Fraction(0)
+    if mine is None or fresh is None:
+        return None
+    fresh = Fraction(0) if spares else fresh / max(1, wanted_groups) ** 2
+    pairs = []
+    for place, count, planned in zip(found.places, terms, want.primitives, strict=True):
+        size = _size(planned.primitive) ** 2
+        derived = count * variance(noises[place]) + size * mine * Fraction(count, max(1, groups)) ** 2
+        pairs.append((derived, variance(added(planned.noise)) + size * fresh))
+    return tuple(pairs)
+
+
+def _size(primitive: Primitive) -> Fraction:
+    """What a dropped row is expected to take from a cell."""
+    most = max(1, max(-primitive.lower, primitive.upper) // primitive.cap)
+    return most * (primitive.row_weight or Fraction(1))
+
+
+def _bounds_differ(have: ReleaseDescription, asked: ReleaseDescription) -> bool:
+    """True where other numbers of rows of a unit count; a profile tells what that costs in coarser groups."""
+    if have.rows is None:
+        return False
+    if have.rows != asked.rows:
+        return True
+    if have.bias is not None and asked.bias is not None:
+        return have.per_group != asked.per_group
+    same_groups = have.keys == asked.keys and have.terms == asked.terms and have.per_group == asked.per_group
+    return not same_groups and (have.per_group < have.rows or asked.per_group < have.rows)
+
+
+def _cell(
+    have: ReleaseDescription, primitive: Primitive, asked: DescribedRelease, values: KeyValues
+) -> tuple[int, tuple[Expr, ...]] | None:
+    """Which cell is added up for a cell, and for which groups."""
+    if primitive.counts_units and not have.one_group:
+        return None
+    own = {asked.text(term): term for term in filters(primitive)}
+    wanted = asked.description.cells[asked.primitives.index(primitive)]
+    for place, cell in enumerate(have.cells):
+        if cell.text != wanted.text or not cell.terms <= wanted.terms:
+            continue
+        terms: tuple[Expr, ...] | None = _all(values.over(term) for text, term in own.items() if text not in cell.terms)
+        if terms is not None:
+            return place, terms
+    return None
+
+
+def _all(found: Iterable[T | None]) -> tuple[T, ...] | None:
+    listed = tuple(found)
+    known = tuple(each for each in listed if each is not None)
+    return known if len(known) == len(listed) else None
+
+
+def _lists_every_row(have: ReleaseDescription, asked: DescribedRelease, catalog: Catalog) -> bool:
+    """True where each row of a release has key values that the other one lists."""
+    own = {key.text for key in asked.description.keys}
+    fields = {number: field for field, number in asked.numbers.items()}
+    used = {fields.get(number) for key in have.keys if key.text not in own for number in key.fields}
+    return all(each is not None and _is_within(each, asked, catalog) for each in used)
+
+
+def _is_within(field: Field, asked: DescribedRelease, catalog: Catalog) -> bool:
+    """True where each row has a value of a field's domain, or NULL where that is one of them."""
+    for relation in asked.relations:
+        if isinstance(relation, Scan) and field in relation.fields:
+            return True  # the rows of a public table are the domain
+        if isinstance(relation, UnitScan) and field in relation.column_fields:
+            column = relation.columns[relation.column_fields.index(field)]
+            lists_null = column.nullable or catalog.is_not_null(relation.table, column.name)
+            is_listed = column.type is SqlType.BOOLEAN and column.values is None
+            if lists_null and (is_listed or is_null(Column(field)) in asked.terms):
+                return True
+            return _is_kept_within(field, column, asked.terms)
+    return False
+
+
+def _is_kept_within(field: Field, column: PolicyColumn, terms: Sequence[Expr]) -> bool:
+    """True where terms let a field have no value outside its column's domain."""
+    if column.values is not None:
+        lists = (found[1] for found in map(constants, terms) if found is not None and found[0] == Column(field))
+        return any(all(item.value in column.values for item in items) for items in lists)
+    if not (column.type.is_integer or column.type is SqlType.DATE):
+        return False
+    low, high = _place(column.lower), _place(column.upper)
+    if low is None or high is None:
+        return False
+    ends = [
+        (found[0], _place(found[2][0])) for found in map(compared, terms) if found is not None and found[1] == field
+    ]
+    known = [(function, place) for function, place in ends if place is not None]
+    from_below = any(function in ("eq", "ge", "gt") and place >= low for function, place in known)
+    return from_below and any(
+        (function in ("eq", "le") and place <= high) or (function == "lt" and place <= high + 1)
+        for function, place in known
+    )
+
+
+def _place(value: object) -> Fraction | None:
+    """A whole number, or a day's place among days."""
+    if isinstance(value, datetime | bool):
+        return None
+    if isinstance(value, date):
+        return Fraction(value.toordinal())
+    return Fraction(value) if isinstance(value, int | Fraction) else None
+
+
+def _and(terms: Sequence[Expr]) -> Expr:
+    return Call("and", tuple(terms), SqlType.BOOLEAN) if len(terms) > 1 else terms[0] if terms else _TRUE
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Writes the SQL of sums over the cells of table r0.
+
+    Attributes:
+        fields: The keys of r0.
+        keys: The groups, over these.
+        condition: Which rows of r0 are added up.
+        conditions: For each sum, which of them.
+        places: For each sum, the cell.
+        catalog: The policy and its schema.
+    """
+
+    fields: tuple[Field, ...]
+    keys: tuple[Expr, ...]
+    condition: Expr
+    conditions: Sequence[Expr]
+    places: Sequence[int]
+    catalog: Catalog
+
+    def terms(self) -> str:
+        """One row: the most cells that a sum is made of."""
+        counts = ", ".join(f"count(*) FILTER (WHERE f{place}) AS n{place}" for place, _ in enumerate(self.places))
+        groups = ", ".join(f"g{place}" for place, _ in enumerate(self.keys))
+        most = ", ".join(f"coalesce(max(n{place}), 0)" for place, _ in enumerate(self.places))
+        by = f" GROUP BY {groups}" if groups else ""
+        return f"SELECT {most}, count(*) FROM (SELECT {counts} FROM ({self._rows()}) WHERE w{by})"
+
+    def cells(self, keys: Sequence[Expr]) -> str:
+        """One row a group, in the order of the groups that are listed."""
+        sums = ", ".join(
+            f"CAST(greatest(least(coalesce(sum(p{cell}) FILTER (WHERE f{place}), 0), {_MOST}), -{_MOST}) AS BIGINT) "
+            f"AS x{place}"
+            for place, cell in enumerate(self.places)
+        )
+        if not keys:
+            return f"SELECT {sums} FROM ({self._rows()}) WHERE w"
+        names = ", ".join(f"v{place}" for place, _ in enumerate(keys))
+        same = " AND ".join(
+            f"g{place} IS NOT DISTINCT FROM {from_text(f'v{place}', key.type)}" for place, key in enumerate(keys)
+        )
+        order = ", ".join(f"{from_text(f'v{place}', key.type)} NULLS LAST" for place, key in enumerate(keys))
+        return (
+            f"SELECT {names}, {sums} FROM q0 LEFT JOIN (SELECT * FROM ({self._rows()}) WHERE w) ON {same} "
+            f"GROUP BY {names} ORDER BY {order}"
+        )
+
+    def _rows(self) -> str:
+        """The rows of r0 with their groups g0 …, whether they are added up at all (w), and for which sums (f0 …)."""
+        renderer = Renderer(POST_PROCESSING, self.catalog.schema, self.catalog.policy)
+        made = {f"g{place}": key for place, key in enumerate(self.keys)} | {"w": self.condition}
+        made |= {f"f{place}": condition for place, condition in enumerate(self.conditions)}
+        typed = [f"{from_text(f'k{i}', field.type)} AS {renderer.name(field)}" for i, field in enumerate(self.fields)]
+        items = [f"{renderer.expression(expression)} AS {name}" for name, expression in made.items()]
+        return f"SELECT *, {', '.join(items)} FROM (SELECT {', '.join(['*', *typed])} FROM r0)"

@@ -1,0 +1,121 @@
+"""key_values: expressions over rows as expressions over the key values of a release, where they are functions of them.
+
+Rule 1: an expression is written over a key where the key is in it as it stands, or where the key is finer: a month
+tells the year, ten years of age tell twenty, three letters tell two.
+Rule 2: a comparison with a moment that begins a unit is one of the units; with any other moment it is not.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from dpsql.compiler.canonical.descriptions import DescribedRelease
+from dpsql.compiler.ir.nodes import Call, Cast, Column, Expr, Field, Literal
+from dpsql.compiler.ir.walk import fields_in, rewrite_expression
+from dpsql.compiler.values.dependencies import compared
+from dpsql.compiler.values.lineage import is_plain
+from dpsql.compiler.values.projection import UNITS, instant, unit_of
+from dpsql.compiler.values.sources import truncated
+from dpsql.sqltypes import SqlType
+
+_MOST_PARTS = 100
+"""How many finer keys are looked for: by letters, or by divisors."""
+_MOMENTS = (SqlType.DATE, SqlType.TIMESTAMP)
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class KeyValues:
+    """Writes expressions over the keys of a release.
+
+    Attributes:
+        asked: The release whose expressions are written.
+        keys: The fields of the other release's keys, by their digests.
+    """
+
+    asked: DescribedRelease
+    keys: Mapping[str, Field]
+
+    def over(self, expression: Expr) -> Expr | None:
+        """An expression over key values; None where they do not tell it."""
+        if not is_plain(expression):
+            return None
+        written = rewrite_expression(expression, self._known)
+        return written if fields_in(written) <= frozenset(self.keys.values()) else None
+
+    def _known(self, part: Expr) -> Expr | None:
+        """A part of an expression over key values; None where its own parts are to be looked at."""
+        key = self._key(part)
+        if key is not None:
+            return key
+        return self._of_unit(part) or self._comparison(part) or self._of_part(part)
+
+    def _key(self, part: Expr) -> Column | None:
+        if isinstance(part, Literal):
+            return None
+        found = self.keys.get(self.asked.text(part))
+        return Column(found) if found is not None and found.type is part.type else None
+
+    # Moments
+
+    def _units(self, moment: Field, coarsest: str) -> Iterator[tuple[str, Column]]:
+        """The keys that are the first instants of units no coarser than one, the coarsest first."""
+        for unit in reversed(UNITS[: UNITS.index(coarsest) + 1]):
+            key = self._key(Call(f"date_trunc_{unit}", (Column(moment),), SqlType.TIMESTAMP))
+            if key is not None:
+                yield unit, key
+
+    def _of_unit(self, part: Expr) -> Expr | None:
+        """A function of a moment, of the first instant of its unit, which has the same value."""
+        found = unit_of(part)
+        if found is None or isinstance(part, Column) or found[0].type not in _MOMENTS:
+            return None
+        moment, needed = found
+        key = next((key for _, key in self._units(moment, needed)), None)
+        if key is None:
+            return None
+        first = key if moment.type is SqlType.TIMESTAMP else Cast(key, moment.type)
+        return rewrite_expression(part, lambda each: first if each == Column(moment) else None)
+
+    def _comparison(self, part: Expr) -> Expr | None:
+        """A comparison of a moment with the first instant of a unit, or with the last day before one."""
+        function, moment, values = compared(part) or ("", None, ())
+        if moment is None or moment.type not in _MOMENTS or len(values) != 1 or not isinstance(values[0], date):
+            return None
+        end = instant(values[0])
+        if moment.type is SqlType.DATE and function in ("gt", "le"):
+            if end.date() == date.max:
+                return None
+            end, function = end + _DAY, "ge" if function == "gt" else "lt"
+        if function not in ("ge", "lt"):
+            return None
+        for unit, key in self._units(moment, "year"):
+            if truncated(end, unit) == end:
+                return Call(function, (key, Literal(_at(end), SqlType.TIMESTAMP)), SqlType.BOOLEAN)
+        return None
+
+    # Numbers and texts
+
+    def _of_part(self, part: Expr) -> Expr | None:
+        """The beginning of a longer beginning; a quotient of a quotient by a divisor of the divisor."""
+        if not isinstance(part, Call) or part.function not in ("left", "int_divide"):
+            return None
+        whole, literal = part.arguments
+        number = literal.value if isinstance(literal, Literal) else None
+        if not isinstance(number, int) or number < 1:
+            return None
+        if part.function == "left":
+            finer = [(longer, number) for longer in range(number + 1, number + _MOST_PARTS)]
+        else:
+            finer = [
+                (each, number // each) for each in range(min(number - 1, _MOST_PARTS), 1, -1) if number % each == 0
+            ]
+        for other, rest in finer:
+            key = self._key(Call(part.function, (whole, Literal(other, literal.type)), part.type))
+            if key is not None:
+                return Call(part.function, (key, Literal(rest, literal.type)), part.type)
+        return None
+
+
+def _at(moment: datetime) -> datetime:
+    return moment.replace(tzinfo=None)
