@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.compiler.dialects.dialect import Dialect
-from dpsql.compiler.ir.functions import MAX_SCANNED, beginning
+from dpsql.compiler.ir.functions import MAX_SCANNED, PAIRS, SPREADS, beginning
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     AggregateCall,
@@ -181,6 +181,8 @@ class Renderer:
         over = f" OVER ({' '.join(parts)})"
         if window.function == "count_rows":
             return f"count(*){over}"
+        if window.function in PAIRS:
+            return self.dialect.pairs(window.function, arguments[0], arguments[1], over)
         if window.function not in _AGGREGATES:
             return f"{window.function}({', '.join(arguments)}){over}"
         return self._aggregated(window, window.arguments[0], over)
@@ -464,7 +466,7 @@ class Renderer:
         return pairs, " AND ".join(f"{left} = p.{name}" for left, name in zip(here, names, strict=True))
 
 
-_AGGREGATES = frozenset({"count", "sum", "avg", "min", "max"})
+_AGGREGATES = frozenset({"count", "sum", "avg", "min", "max"}) | SPREADS
 _BY_PLACE = frozenset({"row_number", "ntile", "lag", "lead", "first_value", "last_value", "nth_value"})
 """Window functions whose value depends on the order of rows that the analyst's order does not tell apart."""
 

@@ -183,6 +183,12 @@ class UnitRows:
                 hint="Add ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING.",
                 position=self.clauses.at(self.node),
             )
+        if window.function in FUNCTIONS and not FUNCTIONS[window.function].of_one_unit:
+            raise UnsupportedQuery(
+                f"{window.function.upper()} is not supported as a window function over protected rows",
+                hint="COUNT, SUM, AVG, MIN, MAX, BOOL_AND and BOOL_OR are supported there.",
+                position=self.clauses.at(self.node),
+            )
         if window.function not in ("sum", "avg") or window.arguments[0].type.is_integer:
             return window
         call = AggregateCall(window.function, window.arguments[0], False, None, window.type)
