@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.compiler.dialects.dialect import Dialect
-from dpsql.compiler.ir.functions import MAX_SCANNED, PAIRS, SPREADS, beginning
+from dpsql.compiler.ir.functions import COLLECTED, MAX_SCANNED, PAIRS, SPREADS, beginning
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     AggregateCall,
@@ -154,7 +154,7 @@ class Renderer:
                 hint="Split it into several queries. TO_CHAR counts once for each pattern of its format.",
             )
         call = self.dialect.adapted(call)
-        spelling = self.dialect.functions[call.function]
+        spelling = self.dialect.spelling(call)
         render = self._raw if spelling.passes_raw else self.expression
         arguments = [render(argument) for argument in call.arguments]
         # The same names everywhere: what they stand for holds none of them free, and equal calls are equal texts.
@@ -196,6 +196,10 @@ class Renderer:
             text = self.dialect.on_grid(text, argument.type, call.grid)
         if isinstance(call, AggregateCall) and call.distinct:
             text = f"DISTINCT {text}"
+        if isinstance(call, AggregateCall) and call.function in COLLECTED:
+            between = [self.expression(call.other)] if call.other is not None else []
+            order = f" ORDER BY {self.order(call.order)}" if call.order else ""
+            return self.dialect.collected(call.function, f"{', '.join([text, *between])}{order}", behind)
         if isinstance(call, AggregateCall) and call.fractions:
             if call.function == "percentile_cont":
                 text = f"CAST({text} AS {self.dialect.types[SqlType.DOUBLE]})"

@@ -242,7 +242,7 @@ class From:
 
     def _equal(self, pair: tuple[Field, Field], at: int | None) -> Call:
         sides = self.clauses.coercion.unify_compared([Column(field) for field in pair], [at, at])
-        if sides[0].type.is_array or sides[0].type in (SqlType.JSON, SqlType.BYTEA):
+        if sides[0].type.is_array or sides[0].type in (SqlType.JSON, SqlType.JSONB, SqlType.BYTEA):
             raise DatatypeMismatch(f"values of type {sides[0].type.value} cannot be compared", position=at)
         return Call("eq", sides, SqlType.BOOLEAN)
 
