@@ -6,7 +6,6 @@ Rule 2: rows of a protected relation never reach the output.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import date
 from functools import partial
 
 from sqlglot import exp
@@ -14,7 +13,6 @@ from sqlglot import exp
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     Column,
-    Expr,
     Field,
     Literal,
     Project,
@@ -22,7 +20,6 @@ from dpsql.compiler.ir.nodes import (
     Public,
     Relation,
     Released,
-    Series,
     SetOperation,
     Sort,
     UnitScan,
@@ -35,6 +32,7 @@ from dpsql.compiler.relations.filtering import Filtering
 from dpsql.compiler.relations.from_clause import From, renamed
 from dpsql.compiler.relations.joins import refuse_unlisted
 from dpsql.compiler.relations.select import SelectOutput
+from dpsql.compiler.relations.series import is_series, moved_to_from, series, unnest
 from dpsql.compiler.relations.unions import combined
 from dpsql.compiler.relations.unit_rows import group_of_one
 from dpsql.compiler.scope.coercion import Coercion, common_type
@@ -45,7 +43,7 @@ from dpsql.compiler.scope.tables import Catalog, Tables
 from dpsql.compiler.sql.literals import Parameters
 from dpsql.compiler.sql.parse import position
 from dpsql.compiler.sql.rewriting import counted, grouped, replaced
-from dpsql.errors import Error, InvalidSyntax, PolicyViolation, QueryTooComplex, UndefinedTable, UnsupportedQuery
+from dpsql.errors import Error, InvalidSyntax, PolicyViolation, UndefinedTable, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
 MAX_RELATIONS = 64
@@ -194,6 +192,8 @@ class QueryLowerer:
         if isinstance(node, exp.Table):
             refuse_other_arguments(node, "this", "db", "catalog", "alias", "only", offset=self.clauses.offset)
             return self._named(node, ctes)
+        if isinstance(node, exp.Unnest):
+            return unnest(self.clauses, node)
         if isinstance(node, exp.Values):
             return self._fresh(self.query(node, ctes, scope))
         if isinstance(node, exp.Subquery):
@@ -210,11 +210,11 @@ class QueryLowerer:
         raise UnsupportedQuery(f"{node.key.upper()} is not supported in FROM", position=self.clauses.at(node))
 
     def _named(self, node: exp.Table, ctes: Mapping[str, Lowered]) -> Lowered:
-        if isinstance(node.this, exp.ExplodingGenerateSeries):
+        if is_series(node.this):
             return series(self.clauses, node.this)
         if not isinstance(node.this, exp.Identifier):
             raise UnsupportedQuery(
-                "generate_series is the only set-returning function allowed in FROM",
+                "generate_series and UNNEST are the only set-returning functions allowed in FROM",
                 hint="Select from a table, a subquery, VALUES or generate_series.",
                 position=self.clauses.at(node),
                 queries=replaced(node, "generate_series(1, 12) AS s(month)"),
@@ -267,6 +267,7 @@ class QueryLowerer:
             offset=self.clauses.offset,
         )
         clauses = self._within(ctes)
+        node = moved_to_from(clauses, node)
         from_, where = node.args.get("from_"), node.args.get("where")
         entry = partial(self._from_entry, ctes, outer)
         reader = From(clauses, entry, outer, where.this if where is not None else None)
@@ -407,55 +408,3 @@ def _is_null(relation: Relation, field: Field) -> bool:
         return False
     written = relation.expressions[relation.fields.index(field)]
     return isinstance(written, Literal) and written.value is None
-
-
-MAX_SERIES = 100_000
-_STEPS = ("hour", "day", "week", "month", "year")
-
-
-def series(clauses: Clauses, node: exp.ExplodingGenerateSeries) -> Lowered:
-    """Lower generate_series(start, stop[, step]).
-
-    Raises:
-        UnsupportedQuery: The ends are not constants, or the step is not one of one unit.
-        QueryTooComplex: There are too many values.
-    """
-    lowerer = clauses.expressions(Scope(()), "in generate_series")
-    lowerer.only(node, "start", "end", "step")
-    start, stop = (_end(lowerer.lower(node.args[name])) for name in ("start", "end"))
-    unit = _step(node.args.get("step"))
-    if isinstance(start, int) and isinstance(stop, int) and unit is None:
-        sql_type, size = SqlType.INTEGER if max(abs(start), abs(stop)) < 2**31 else SqlType.BIGINT, stop - start
-    elif isinstance(start, date) and isinstance(stop, date) and unit:
-        sql_type, size = SqlType.TIMESTAMP, (stop.toordinal() - start.toordinal()) * (24 if unit == "HOUR" else 1)
-    else:
-        raise UnsupportedQuery(
-            "generate_series needs constants, and for dates a step of one hour, day, week, month or year",
-            hint="Give the ends and the step as constants.",
-            position=clauses.at(node),
-            queries=replaced(
-                node,
-                "generate_series(1, 12)",
-                "generate_series(DATE '2024-01-01', DATE '2024-12-01', INTERVAL '1 month')",
-            ),
-        )
-    if size > MAX_SERIES:
-        raise QueryTooComplex(f"generate_series may give at most {MAX_SERIES:,} values", position=clauses.at(node))
-    field = clauses.fields.new(sql_type)
-    return Lowered(Public(Series((field,), start, stop, unit)), (("generate_series", field),))
-
-
-def _end(expression: Expr) -> object:
-    return expression.value if isinstance(expression, Literal) else None
-
-
-def _step(node: exp.Expr | None) -> str | None:
-    """The unit of a step of one: None for whole numbers, "" for what is none."""
-    if node is None or (isinstance(node, exp.Literal) and str(node.this) == "1" and not node.is_string):
-        return None
-    while isinstance(node, exp.Paren | exp.Cast):  # INTERVAL '1 day' is read as ('1 day'::interval)
-        node = node.this
-    if isinstance(node, exp.Interval):  # the parser has read a quoted step already
-        node = exp.Literal.string(f"{node.this.name} {node.args.get('unit') or ''}")
-    words = node.name.lower().rstrip("s").split()
-    return words[1].upper() if words[:1] == ["1"] and words[1:] and words[1] in _STEPS else ""
