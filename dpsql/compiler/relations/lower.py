@@ -46,7 +46,9 @@ from dpsql.compiler.sql.rewriting import counted, grouped, replaced
 from dpsql.errors import Error, InvalidSyntax, PolicyViolation, UndefinedTable, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
-MAX_RELATIONS = 64
+MAX_RELATIONS = 256
+MAX_JOINS = 64
+"""Engines take more time for each further join than for all before it."""
 MAX_COMPUTED_ROWS = 100
 
 
@@ -65,9 +67,9 @@ def lower(
     if catalog.policy.dataset.preview == "synthetic" and (shown := _preview(lowerer, tree)) is not None:
         return shown, lowerer.clauses.fields
     try:
-        lowered = replace(lowerer, relations=0).query(tree, {})
+        lowered = replace(lowerer, relations=0, joins=0).query(tree, {})
     except UnsupportedQuery:
-        columns = _columns_alone(replace(lowerer, relations=0), tree)
+        columns = _columns_alone(replace(lowerer, relations=0, joins=0), tree)
         if columns is None:
             raise
         return columns, lowerer.clauses.fields
@@ -137,7 +139,8 @@ class QueryLowerer:
 
     clauses: Clauses
     relations: int = 0
-    _sizes: dict[tuple[tuple[str, Field], ...], int] = field(default_factory=dict)
+    joins: int = 0
+    _sizes: dict[tuple[tuple[str, Field], ...], tuple[int, int]] = field(default_factory=dict)
 
     def query(self, node: exp.Expr, ctes: Mapping[str, Lowered], outer: Scope | None = None) -> Lowered:
         """Lower SELECT, VALUES, a set operation, or one of these in parentheses.
@@ -162,9 +165,15 @@ class QueryLowerer:
             return self._select(node, ctes, outer)
         raise UnsupportedQuery(f"{node.key.upper()} is not a query", position=self.clauses.at(node))
 
-    def _count(self, node: exp.Expr, added: int = 1) -> None:
-        """Count relations as they will stand when every WITH is written out, for WITH may double at each step."""
+    def _count(self, node: exp.Expr, added: int = 1, joined: int = 0) -> None:
+        """Count relations and joins as they will stand when every WITH is written out: WITH may double at each step."""
         self.relations += added
+        self.joins += joined
+        if self.joins > MAX_JOINS:
+            raise UnsupportedQuery(
+                f"a query may have at most {MAX_JOINS} joins and subqueries in expressions",
+                position=self.clauses.at(node),
+            )
         if self.relations > MAX_RELATIONS:
             raise UnsupportedQuery(
                 f"a query may have at most {MAX_RELATIONS} subqueries and tables", position=self.clauses.at(node)
@@ -179,9 +188,9 @@ class QueryLowerer:
         for cte in with_.expressions:
             refuse_other_arguments(cte, "this", "alias", "materialized", offset=self.clauses.offset)
             name = identifier(cte.args["alias"].this)
-            before = self.relations
+            before = self.relations, self.joins
             known[name] = renamed(self.clauses, self.query(cte.this, known, outer), cte.args["alias"])
-            self._sizes[known[name].columns] = self.relations - before
+            self._sizes[known[name].columns] = self.relations - before[0], self.joins - before[1]
         return known
 
     # FROM
@@ -231,7 +240,7 @@ class QueryLowerer:
                 position=self.clauses.at(node),
             )
         if schema is None and name in ctes:
-            self._count(node, self._sizes[ctes[name].columns])
+            self._count(node, *self._sizes[ctes[name].columns])
             return self._fresh(ctes[name])
         try:
             return Tables(self.clauses.catalog, self.clauses.fields).find(schema, name, self.clauses.at(node))
@@ -266,6 +275,7 @@ class QueryLowerer:
             *("distinct", "with_", "windows"),
             offset=self.clauses.offset,
         )
+        self._count(node, 0, len(node.args.get("joins") or ()))
         clauses = self._within(ctes)
         node = moved_to_from(clauses, node)
         from_, where = node.args.get("from_"), node.args.get("where")
@@ -290,7 +300,7 @@ class QueryLowerer:
         """The clauses of a query whose subqueries may name these CTEs."""
 
         def subquery(node: exp.Expr, scope: Scope) -> Lowered:
-            self._count(node)
+            self._count(node, joined=1)  # that is what engines make of it
             return self.query(node, ctes, scope)
 
         return replace(self.clauses, subquery=subquery)
@@ -334,7 +344,18 @@ class QueryLowerer:
         refuse_other_arguments(
             node, "this", "expression", "distinct", "with_", "order", "limit", "offset", offset=self.clauses.offset
         )
-        left, right = self.query(node.this, ctes, outer), self.query(node.expression, ctes, outer)
+        written = _arms(node)
+        arms = [self.query(arm, ctes, outer) for arm in written]
+        if len({isinstance(arm.status, Protected) for arm in arms}) > 1:
+            people = next(place for place, arm in enumerate(arms) if isinstance(arm.status, Protected))
+            raise _rows_refused(self.clauses, arms[people], written[people])
+        while len(arms) > 1:  # in pairs, and pairs of pairs, so that a long chain does not nest
+            pairs = list(zip(arms[::2], arms[1::2], strict=False))
+            arms = [self._paired(node, left, right) for left, right in pairs] + arms[2 * len(pairs) :]
+        return arms[0]
+
+    def _paired(self, node: exp.SetOperation, left: Lowered, right: Lowered) -> Lowered:
+        """Two sides of a set operation, or of a chain of the same one; both are protected, or neither is."""
         kinds = {exp.Union: "union", exp.Intersect: "intersect", exp.Except: "except"}
         kind, keeps_all = kinds[type(node)], not node.args.get("distinct")
         if len(left.columns) != len(right.columns):
@@ -347,9 +368,6 @@ class QueryLowerer:
         names = tuple(name for name, _ in left.columns)
         if isinstance(left.status, Protected) and isinstance(right.status, Protected):
             return combined(self.clauses, node, (kind, keeps_all), (left, right), arms, names)
-        for side, text in ((left, node.this), (right, node.expression)):
-            if isinstance(side.status, Protected):
-                raise _rows_refused(self.clauses, side, text)
         fields = tuple(self.clauses.fields.new(type_) for type_ in types)
         relation = SetOperation(kind, keeps_all, arms[0], arms[1], fields)
         public = all(isinstance(side.status, Public) for side in (left, right))
@@ -400,6 +418,22 @@ class QueryLowerer:
 def _no_subquery(node: exp.Expr, _scope: Scope) -> Lowered:
     """What VALUES, LIMIT and the like make of a query inside them."""
     raise UnsupportedQuery("subqueries are not allowed here", position=position(node))
+
+
+def _arms(node: exp.SetOperation) -> list[exp.Expr]:
+    """The sides of a set operation: all those of a chain of UNION, or of UNION ALL, which go together in any order."""
+    arms: list[exp.Expr] = [node.expression]
+    left = node.this
+    while _continues(node, left):
+        arms.append(left.expression)
+        left = left.this
+    return [left, *reversed(arms)]
+
+
+def _continues(node: exp.SetOperation, left: exp.Expr) -> bool:
+    same = isinstance(node, exp.Union) and isinstance(left, exp.Union)
+    own = any(left.args.get(part) for part in ("with_", "order", "limit", "offset"))
+    return same and not own and bool(left.args.get("distinct")) == bool(node.args.get("distinct"))
 
 
 def _is_null(relation: Relation, field: Field) -> bool:
