@@ -283,7 +283,11 @@ def _without(node: exp.Expr) -> Iterator[str]:
 
 
 def _leave_out(copy: exp.Expr) -> None:
-    copy.pop()
+    """Take a part out; what is ordered within a call stays there."""
+    if isinstance(copy, exp.Order) and copy.this is not None:
+        copy.replace(copy.this)
+    else:
+        copy.pop()
 
 
 def _leave_out_side(copy: exp.Expr) -> None:
