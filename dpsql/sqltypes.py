@@ -25,6 +25,7 @@ class SqlType(enum.Enum):
     INTERVAL = "interval"
     UUID = "uuid"
     JSON = "json"
+    JSONB = "jsonb"
     BYTEA = "bytea"
     UNKNOWN = "unknown"
     ARRAY = "anyarray"
@@ -45,6 +46,7 @@ class SqlType(enum.Enum):
     INTERVAL_ARRAY = "interval[]"
     UUID_ARRAY = "uuid[]"
     JSON_ARRAY = "json[]"
+    JSONB_ARRAY = "jsonb[]"
     BYTEA_ARRAY = "bytea[]"
 
     @property
@@ -125,6 +127,7 @@ _STORED = {
     SqlType.INTERVAL: (1186, 1187, 16),
     SqlType.UUID: (2950, 2951, 16),
     SqlType.JSON: (114, 199, -1),
+    SqlType.JSONB: (3802, 3807, -1),
     SqlType.BYTEA: (17, 1001, -1),
     SqlType.UNKNOWN: (25, 1009, -1),
     SqlType.ARRAY: (1009, 1009, -1),

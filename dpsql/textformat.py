@@ -94,6 +94,20 @@ def text(value: object) -> str:
     return str(value)
 
 
+def jsonb_text(text: str) -> str:
+    """Return JSON as PostgreSQL prints jsonb: shorter keys first, of equal keys the last, numbers without exponents."""
+    return _jsonb(json.loads(text, parse_int=Decimal, parse_float=Decimal))
+
+
+def _jsonb(value: object) -> str:
+    if isinstance(value, dict):
+        keys = sorted(value, key=lambda key: (len(key.encode()), key.encode()))
+        return "{" + ", ".join(f"{_jsonb(key)}: {_jsonb(value[key])}" for key in keys) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_jsonb, value)) + "]"
+    return f"{value:f}" if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False)
+
+
 def json_text(value: object) -> str:
     """Return JSON, which may come as text already."""
     return value if isinstance(value, str) else json.dumps(value)

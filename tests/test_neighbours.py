@@ -326,6 +326,8 @@ CASES = (
     "SELECT note, COUNT(*), SUM(m) FROM (SELECT pid, note, MAX(n) AS m FROM visits GROUP BY pid, note) t GROUP BY note",
     "SELECT COUNT(*), AVG(a) FROM (SELECT AVG(ratio) AS a FROM visits GROUP BY pid HAVING COUNT(*) > 1) t",
     "SELECT COUNT(*) FROM (SELECT DISTINCT pid, note FROM visits) t",
+    "SELECT b, COUNT(*) FROM (SELECT BOOL_OR(n > 1) FILTER (WHERE n < 4) OVER (PARTITION BY pid ORDER BY n) AS b "
+    "FROM visits) t GROUP BY b",
     "SELECT r, COUNT(*) FROM (SELECT ROW_NUMBER() OVER (PARTITION BY pid ORDER BY n) AS r FROM visits) t GROUP BY r",
     "SELECT note, COUNT(*) FROM (SELECT note, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY n) AS r FROM visits) t "
     "WHERE r <= 2 GROUP BY note",

@@ -44,6 +44,7 @@ _SCALARS: Final = {
     SqlType.INTERVAL: named("interval"),
     SqlType.UUID: named("uuid"),
     SqlType.JSON: named("json"),
+    SqlType.JSONB: named("jsonb"),
     SqlType.BYTEA: named("bytea"),
     SqlType.UNKNOWN: named("text"),
 }

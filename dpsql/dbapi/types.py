@@ -31,7 +31,7 @@ class TypeObject:
         return f"dpsql.{self._name}"
 
 
-STRING = TypeObject("STRING", SqlType.TEXT, SqlType.VARCHAR, SqlType.CHAR, SqlType.JSON, SqlType.UNKNOWN)
+STRING = TypeObject("STRING", SqlType.TEXT, SqlType.VARCHAR, SqlType.CHAR, SqlType.JSON, SqlType.JSONB, SqlType.UNKNOWN)
 BINARY = TypeObject("BINARY", SqlType.BYTEA)
 NUMBER = TypeObject("NUMBER", *(kind for kind in SqlType if kind.is_number))
 DATETIME = TypeObject("DATETIME", *(kind for kind in SqlType if kind.is_moment), SqlType.TIME, SqlType.INTERVAL)

@@ -8,7 +8,7 @@ from dpsql.sqltypes import ARRAYS, SqlType
 
 MAX_STATEMENTS = 1000
 
-_AS_THEY_ARE = ARRAYS | {SqlType.UNKNOWN, SqlType.JSON, SqlType.BYTEA}
+_AS_THEY_ARE = ARRAYS | {SqlType.UNKNOWN, SqlType.JSON, SqlType.JSONB, SqlType.BYTEA}
 """Types that an argument is not cast to."""
 
 

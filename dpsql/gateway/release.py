@@ -43,7 +43,7 @@ from dpsql.privacy.cost import Event
 from dpsql.privacy.exponential_mechanism import Picking, RankChoice
 from dpsql.privacy.selection import Threshold
 from dpsql.sqltypes import Span, SqlType
-from dpsql.textformat import without_filling
+from dpsql.textformat import jsonb_text, without_filling
 
 MAX_CELL = 2**62 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -480,7 +480,7 @@ class PostProcessor:
         readers: dict[int, Callable[[Any], object]] = {
             index: self._reader(column.type)
             for index, column in enumerate(query.columns)
-            if column.type.is_array or column.type in (SqlType.TIMESTAMPTZ, SqlType.INTERVAL, SqlType.NUMERIC)
+            if column.type.is_array or column.type in _READ
         }
         if not readers:
             return rows
@@ -494,6 +494,8 @@ class PostProcessor:
             return partial(elements_of, kind.element, self._zone)
         if kind is SqlType.NUMERIC:
             return _number
+        if kind is SqlType.JSONB:
+            return jsonb_text
         return self._moment if kind is SqlType.TIMESTAMPTZ else _span
 
     def _moment(self, value: int) -> datetime:
@@ -512,6 +514,10 @@ class PostProcessor:
     def close(self) -> None:
         """Let go of the engine."""
         self._database.close()
+
+
+_READ = frozenset({SqlType.TIMESTAMPTZ, SqlType.INTERVAL, SqlType.NUMERIC, SqlType.JSONB})
+"""Types that post-processing holds as something else."""
 
 
 def _number(value: object) -> object:

@@ -141,6 +141,11 @@ def json(value: object) -> bytes:
     return text(json_text(value))
 
 
+def jsonb(value: object) -> bytes:
+    """Return jsonb's text behind its version byte."""
+    return b"\1" + json(value)
+
+
 def read_jsonb(raw: bytes) -> str:
     """Return jsonb's text, which stands behind a version byte."""
     if raw[:1] != b"\1":

@@ -165,6 +165,7 @@ _RESULTS: Final = (
     _interval(),
     _type(SqlType.UUID, textformat.text, binaryformat.uuid, binaryformat.read_uuid),
     _type(SqlType.JSON, textformat.json_text, binaryformat.json, textformat.read_text),
+    _type(SqlType.JSONB, textformat.json_text, binaryformat.jsonb, binaryformat.read_jsonb),
     _type(SqlType.BYTEA, textformat.bytea, binaryformat.bytea, bytes),
     # The type of its elements is not known here, and every element has a text.
     replace(
@@ -179,7 +180,6 @@ _OTHERS: Final = (
     replace(
         _type(SqlType.TEXT, textformat.text, binaryformat.letter, binaryformat.read_letter), oid=18, size=1
     ),  # "char"
-    replace(_type(SqlType.JSON, textformat.json_text, binaryformat.json, binaryformat.read_jsonb), oid=3802),  # jsonb
 )
 """Types that the catalog's columns have, and that clients declare for parameters."""
 _BY_OID: Final = {row.oid: row for row in reversed(_RESULTS + _OTHERS)}

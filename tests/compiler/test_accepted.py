@@ -12,6 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.types.json import set_json_loads
 
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.query_run import Result
@@ -36,6 +37,7 @@ def oracle(
     with postgres_oracle(
         wide_policy.with_suffix(".duckdb"), tmp_path_factory.mktemp("oracle"), postgres_server
     ) as connection:
+        set_json_loads(lambda text: text if isinstance(text, str) else text.decode(), connection)
         yield connection
 
 

@@ -10,7 +10,7 @@ import pytest
 from dpsql.compiler.dialects import DIALECTS
 from dpsql.compiler.dialects.dialect import spelled
 from dpsql.compiler.dialects.postgres_guards import FULL, magnitude, stays_normal
-from dpsql.compiler.ir.functions import FUNCTIONS, Spelling, table, usages
+from dpsql.compiler.ir.functions import FUNCTIONS, JSON_FUNCTIONS, Spelling, table, usages
 from dpsql.compiler.ir.nodes import Call, Case, Cast, Column, Expr, Field, Grid, Literal
 from dpsql.compiler.ir.schema import EngineColumn
 from dpsql.errors import UnsupportedQuery
@@ -181,3 +181,14 @@ def test_what_is_kept_as_text_is_compared_byte_by_byte(target: SqlType) -> None:
 def test_a_constant_factor_is_where_the_planner_knows_its_size() -> None:
     for constant in (HALF, Cast(Literal(2, SqlType.INTEGER), SqlType.DOUBLE)):
         assert DIALECTS[POSTGRES].adapted(of("multiply", constant, X)) == of("multiply", X, constant)
+
+
+def test_no_engine_with_private_rows_puts_values_together() -> None:
+    """Were a rule above to miss such a call, its SQL would still not be written."""
+    text = Literal("x", SqlType.TEXT)
+    for dialect in DIALECTS.values():
+        with pytest.raises(UnsupportedQuery, match="STRING_AGG is not supported over rows of protected tables"):
+            dialect.collected("string_agg", "x, ','", "")
+        for name in sorted(JSON_FUNCTIONS):
+            with pytest.raises(UnsupportedQuery, match="JSON is not supported over rows of protected tables"):
+                dialect.spelling(Call(name, (text,), SqlType.JSON))

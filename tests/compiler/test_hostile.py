@@ -52,13 +52,23 @@ REFUSED = {
         "54001",
         "SELECT * FROM (" * 2_000 + "SELECT 1 AS x" + "".join(f") AS t{i}" for i in range(2_000)),
     ),
-    "a deep chain of UNION": ("54001", " UNION ALL ".join(["SELECT 1"] * 4_000)),
+    "a deep chain of UNION": ("0A000", " UNION ALL ".join(["SELECT 1"] * 2_000)),
     "many subqueries side by side": (
         "0A000",
         "SELECT 1 FROM " + ", ".join(f"(SELECT 1 AS x) AS t{i}" for i in range(200)),
     ),
+    "many subqueries in expressions": (
+        "0A000",
+        "SELECT " + ", ".join("(SELECT COUNT(*) FROM doctors)" for _ in range(65)),
+    ),
+    "joins that WITH doubles": (
+        "0A000",
+        "WITH t AS (SELECT 1 FROM doctors AS d"
+        + "".join(f" JOIN doctors AS d{i} ON TRUE" for i in range(33))
+        + ") SELECT 1 FROM t AS a JOIN t AS b ON TRUE",
+    ),
     "many joins": ("0A000", "SELECT 1 FROM doctors d" + "".join(f" JOIN doctors d{i} ON TRUE" for i in range(100))),
-    "many CTEs": ("0A000", "WITH " + ", ".join(f"t{i} AS (SELECT 1 AS x)" for i in range(100)) + " SELECT * FROM t1"),
+    "many CTEs": ("0A000", "WITH " + ", ".join(f"t{i} AS (SELECT 1 AS x)" for i in range(300)) + " SELECT * FROM t1"),
     "CTEs that double": (
         "0A000",
         "WITH t0 AS (SELECT 1 AS x), "
@@ -131,7 +141,8 @@ ANSWERED = {
     "many semicolons": ";" * 4_000 + "SELECT COUNT(*) FROM patients" + ";" * 4_000,
     "many VALUES": "SELECT COUNT(*) FROM (VALUES " + ", ".join(f"({i})" for i in range(2_400)) + ") AS t (x)",
     "many columns": "SELECT " + ", ".join(f"1 AS c{i}" for i in range(2_000)),
-    "a UNION of some": " UNION ALL ".join(["SELECT 1"] * 16),
+    "a UNION of many": " UNION ALL ".join(["SELECT 1"] * 200),
+    "a UNION of people": f"SELECT COUNT(*) FROM ({' UNION ALL '.join(['SELECT age FROM patients'] * 100)}) AS t",
     "a name that is SQL": 'SELECT COUNT(*) AS "x"" FROM patients; DROP TABLE patients; --" FROM patients',
     "a constant that is SQL": COUNT + "city = '''; DROP TABLE patients; --'",
 }

@@ -36,6 +36,7 @@ _LEAKS = (
 _WINDOWS = (
     *("ROW_NUMBER() OVER ({w})", "RANK() OVER ({w})", "DENSE_RANK() OVER ({w})", "NTILE(3) OVER ({w})"),
     *("COUNT(*) OVER ({w})", "COUNT({x}) OVER ({w})", "SUM({x}) OVER ({w})", "AVG({x}) OVER ({w})"),
+    *("COUNT(*) FILTER (WHERE {x} > 1) OVER ({w})", "SUM({x}) FILTER (WHERE {x} > 1) OVER ({w})"),
     *("MIN({x}) OVER ({w})", "MAX({x}) OVER ({w})", "LAG({x}) OVER ({w})", "LEAD({x}, 2, 5) OVER ({w})"),
     *("FIRST_VALUE({x}) OVER ({w})", "NTH_VALUE({x}, 2) OVER ({w})"),
     "SUM({x}) OVER ({w} ROWS BETWEEN 1 PRECEDING AND 2 FOLLOWING)",

@@ -16,6 +16,7 @@ from psycopg import pq
 
 from dpsql.errors import Error, InvalidParameter, InvalidText, NumberOutOfRange, UnsupportedQuery
 from dpsql.sqltypes import Span, SqlType
+from dpsql.textformat import jsonb_text
 from dpsql.wire.oidtypes import of_sql_type
 from dpsql.wire.pgtypes import BINARY, TEXT, by_oid, of_parameter, of_type, spread_formats
 
@@ -319,6 +320,13 @@ def test_jsonb_has_a_version() -> None:
     assert jsonb is not None
     with pytest.raises(InvalidText):
         jsonb.read[BINARY](b"\2{}")
+
+
+def test_jsonb_as_postgres_prints_it() -> None:
+    made = jsonb_text('{"bb" : 1.50, "a" : [1e20, null, true, "\\u00e9\\u001F/"], "é": {}, "a" : [-0.5e-3]}')
+    assert made == '{"a": [-0.0005], "bb": 1.50, "é": {}}'
+    assert jsonb_text('["\\u00e9\\u001F/", 1e20]') == '["é\\u001f/", 100000000000000000000]'
+    assert of_type(SqlType.JSONB).write[BINARY](made) == b"\1" + made.encode()
 
 
 def test_formats() -> None:

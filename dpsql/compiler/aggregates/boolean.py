@@ -78,7 +78,7 @@ def _call(name: str, lowering: Lowering, node: exp.Expr, condition: Expr | None)
 
 def _function(name: str, called: str, *nodes: type[exp.Expr]) -> AggregateFunction:
     call = partial(_call, called)
-    return AggregateFunction(name, call, nodes, build=_boolean, has_interval=False, of_one_unit=True)
+    return AggregateFunction(name, call, nodes, build=_boolean, has_interval=False, in_windows=True, of_one_unit=True)
 
 
 FUNCTIONS = (

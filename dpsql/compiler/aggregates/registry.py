@@ -4,7 +4,17 @@ from collections.abc import Mapping
 
 from sqlglot import exp
 
-from dpsql.compiler.aggregates import approx_count_distinct, boolean, count, histogram, mode, quantile, total, variance
+from dpsql.compiler.aggregates import (
+    approx_count_distinct,
+    boolean,
+    collected,
+    count,
+    histogram,
+    mode,
+    quantile,
+    total,
+    variance,
+)
 from dpsql.compiler.aggregates.base import AggregateFunction, Estimate, Primitives
 from dpsql.compiler.ir.nodes import AggregateCall
 
@@ -17,6 +27,7 @@ _FUNCTIONS = (
     *mode.FUNCTIONS,
     *approx_count_distinct.FUNCTIONS,
     *histogram.FUNCTIONS,
+    *collected.FUNCTIONS,
 )
 FUNCTIONS: Mapping[str, AggregateFunction] = {each.name: each for each in _FUNCTIONS}
 """By the names that calls have."""

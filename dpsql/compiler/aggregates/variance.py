@@ -391,14 +391,14 @@ def _product_grid(one: Factor, two: Factor) -> Grid:
 
 def _spread(name: str, *nodes: type[exp.Expr]) -> AggregateFunction:
     call = PlainCall(name, always(SqlType.DOUBLE), numbers=True, distinct=False)
-    return AggregateFunction(name, call, nodes, build=_of_numbers)
+    return AggregateFunction(name, call, nodes, build=_of_numbers, in_windows=True)
 
 
 def _pair(name: str, node: type[exp.Expr]) -> AggregateFunction:
     is_count = name == "regr_count"
     of_type = always(SqlType.BIGINT if is_count else SqlType.DOUBLE)
     call = PlainCall(name, of_type, arguments=2, numbers=True, distinct=False)
-    return AggregateFunction(name, call, (node,), build=_of_pairs, even_interval=is_count)
+    return AggregateFunction(name, call, (node,), build=_of_pairs, even_interval=is_count, in_windows=True)
 
 
 FUNCTIONS = (

@@ -106,7 +106,8 @@ class CanonicalSpelling:
         condition = None if condition is not None and _is_constant(condition, True) else condition
         distinct = call.distinct and call.function not in ("min", "max")
         other = self.value(call.other) if call.other is not None else None
-        return replace(call, argument=argument, other=other, filter=condition, distinct=distinct)
+        order = self.order(call.order)
+        return replace(call, argument=argument, other=other, filter=condition, distinct=distinct, order=order)
 
     def window(self, window: Window) -> Window:
         """A window function."""

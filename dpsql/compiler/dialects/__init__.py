@@ -1,10 +1,10 @@
 """The engines' SQL: one dialect a file, which says how each construct of the intermediate form is written."""
 
 from dpsql.compiler.dialects.dialect import Dialect
-from dpsql.compiler.dialects.duckdb import DuckDB
+from dpsql.compiler.dialects.duckdb import PostProcessing
 from dpsql.policy.engines import EngineKind
 
-POST_PROCESSING = DuckDB()
+POST_PROCESSING = PostProcessing()
 """The SQL of post-processing, whatever engine holds the data."""
 
 DIALECTS: dict[EngineKind, Dialect] = {}

@@ -12,7 +12,7 @@ from fractions import Fraction
 from dpsql.compiler.ir.functions import FUNCTIONS, Spelling
 from dpsql.compiler.ir.nodes import AggregateCall, Call, Cast, Expr, Grid, Join, Value, Window
 from dpsql.compiler.ir.schema import EngineColumn, InputTable
-from dpsql.errors import InvalidText
+from dpsql.errors import InvalidText, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
 FIRST_DAY, LAST_DAY = "0001-01-01", "9999-12-31"
@@ -50,6 +50,13 @@ def spelled(own: Mapping[str, Spelling]) -> Mapping[str, Spelling]:
     if alike := sorted(own.items() & shared.items(), key=str):
         raise ValueError(f'"{alike[0][0]}" is spelled as in the table of functions: leave it out')
     return shared | dict(own)
+
+
+def _only_above(what: str) -> UnsupportedQuery:
+    return UnsupportedQuery(
+        f"{what} is not supported over rows of protected tables",
+        hint="Aggregate them in a subquery, and make it of the result.",
+    )
 
 
 class Dialect(ABC):
@@ -122,11 +129,21 @@ class Dialect(ABC):
     def is_raw(self, expression: Expr) -> bool:
         """True where a value must be guarded."""
         if isinstance(expression, Call):
-            return self.functions[self.adapted(expression).function].raw
+            return self.spelling(self.adapted(expression)).raw
         if isinstance(expression, Cast):
             of_floats = expression.type in (SqlType.DOUBLE, SqlType.REAL)
             return expression.argument.type.is_text and (of_floats or expression.type.is_moment)
         return False
+
+    def spelling(self, call: Call) -> Spelling:
+        """How the engine writes a call.
+
+        Raises:
+            UnsupportedQuery: It is one of those that post-processing alone computes.
+        """
+        if call.function not in self.functions:
+            raise _only_above("JSON")
+        return self.functions[call.function]
 
     @abstractmethod
     def adapted(self, call: Call) -> Call:
@@ -177,6 +194,14 @@ class Dialect(ABC):
         double = self.types[SqlType.DOUBLE]
         text = f"{function}(CAST({first} AS {double}), CAST({second} AS {double})){behind}"
         return text if function == "regr_count" else self.guarded(text, SqlType.DOUBLE)
+
+    def collected(self, function: str, arguments: str, behind: str) -> str:
+        """All values of a group put together, given with their separator and their order.
+
+        Raises:
+            UnsupportedQuery: It is not post-processing that would do it.
+        """
+        raise _only_above(function.upper())
 
     @abstractmethod
     def wide(self, value: int) -> str:

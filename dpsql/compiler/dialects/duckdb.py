@@ -9,8 +9,8 @@ from uuid import UUID
 
 from dpsql.compiler.dialects.dialect import FIRST_DAY, LAST_DAY, Dialect, spelled, standard_name, standard_text
 from dpsql.compiler.dialects.duckdb_functions import SPELLINGS
-from dpsql.compiler.ir.functions import SPREADS, leaves_most
-from dpsql.compiler.ir.nodes import AggregateCall, Call, Grid, Join, Value, Window
+from dpsql.compiler.ir.functions import SPREADS, Spelling, leaves_most
+from dpsql.compiler.ir.nodes import COMPUTED_SCALE, AggregateCall, Call, Grid, Join, Value, Window
 from dpsql.compiler.ir.schema import EngineColumn, InputTable
 from dpsql.compiler.ir.walk import free_fields, relations_in
 from dpsql.errors import UnsupportedQuery
@@ -36,6 +36,7 @@ TYPES = {
     SqlType.INTERVAL: "INTERVAL",
     SqlType.UUID: "UUID",
     SqlType.JSON: "VARCHAR",
+    SqlType.JSONB: "VARCHAR",
     SqlType.BYTEA: "BLOB",
     **dict.fromkeys(ARRAYS, "VARCHAR"),  # JSON of the elements' texts
     SqlType.UNKNOWN: "VARCHAR",
@@ -52,8 +53,18 @@ _EXACT = frozenset(
 )
 
 
+MAX_COLLECTED = 16 << 20
+"""Bytes of a value that all values of a group are put together in."""
+_AROUND = {"string_agg": ("", ""), "json_agg": ("[", "]"), "json_object_agg": ("{ ", " }")}
+_JSON = {
+    "json_string": Spelling("CAST(to_json({0}) AS VARCHAR)"),
+    "json_key": Spelling("CASE WHEN {0} IS NULL THEN error('null value not allowed for object key') ELSE {0} END"),
+    "json_joined": Spelling("({all})", joiner=" || "),
+}
+
+
 class DuckDB(Dialect):
-    """DuckDB, as the engine that holds the data and as the one of post-processing."""
+    """DuckDB, as the engine that holds the data."""
 
     quote_name = staticmethod(standard_name)
     quote_text = staticmethod(standard_text)
@@ -101,6 +112,8 @@ class DuckDB(Dialect):
             # PostgreSQL makes a numeric of the digits that a float surely has; halves are rounded in decimals.
             number = f"printf('%.15g', TRY_CAST({text} AS DOUBLE))" if source in _FLOATS else text
             return f"TRY_CAST({number} AS DECIMAL(38, {scale}))"
+        if source is SqlType.NUMERIC and target.is_text:
+            return _without_filling(f"CAST({text} AS VARCHAR)")
         if source is SqlType.TIMESTAMPTZ and target is SqlType.TIME:
             text = f"TRY_CAST({text} AS TIMESTAMP)"  # there is no such conversion at once
         return f"TRY_CAST({text} AS {TYPES[target]})"
@@ -222,6 +235,22 @@ class DuckDB(Dialect):
         return f"{left} IS NOT DISTINCT FROM {right}"
 
 
+class PostProcessing(DuckDB):
+    """DuckDB above release boundaries: with what is made of released and public rows alone."""
+
+    functions = spelled(SPELLINGS | _JSON)
+
+    def collected(self, function: str, arguments: str, behind: str) -> str:
+        """All values of a group put together, of a size that a client can take."""
+        if function == "array_agg":
+            text = self.array(f"array_agg({arguments}){behind}")
+        else:
+            opening, closing = (self.quote_text(each) for each in _AROUND[function])
+            text = f"{opening} || string_agg({arguments}){behind} || {closing}"
+        message = self.quote_text(f"a value has more than {MAX_COLLECTED:,} bytes")
+        return f"CASE WHEN strlen({text}) > {MAX_COLLECTED} THEN error({message}) ELSE {text} END"
+
+
 def _decimal_constant(value: Decimal) -> str:
     """A decimal of just its digits, or a double where it has more than a decimal can."""
     exponent = value.as_tuple().exponent
@@ -230,6 +259,13 @@ def _decimal_constant(value: Decimal) -> str:
     if precision > 38:
         return f"CAST({standard_text(str(value))} AS DOUBLE)"
     return f"CAST({value:f} AS DECIMAL({precision}, {scale}))"
+
+
+def _without_filling(text: str) -> str:
+    """A printed number without the zeros that fill it up where it has no scale of its own."""
+    filled = "|".join(rf"\d{{{scale}}}" for scale in (GENERAL_SCALE, COMPUTED_SCALE))
+    plain = f"rtrim(rtrim({text}, '0'), '.')"
+    return f"CASE WHEN regexp_full_match({text}, '-?\\d+\\.({filled})') THEN {plain} ELSE {text} END"
 
 
 def _element_texts(column: str, engine: EngineColumn) -> str:

@@ -112,6 +112,7 @@ TYPES = {
     SqlType.INTERVAL: "interval",
     SqlType.UUID: "uuid",
     SqlType.JSON: "text",
+    SqlType.JSONB: "text",
     SqlType.BYTEA: "bytea",
     **dict.fromkeys(ARRAYS, "text"),  # JSON of the elements' texts
     SqlType.UNKNOWN: "text",

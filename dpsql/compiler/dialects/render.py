@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.compiler.dialects.dialect import Dialect
-from dpsql.compiler.ir.functions import MAX_SCANNED, beginning
+from dpsql.compiler.ir.functions import COLLECTED, MAX_SCANNED, PAIRS, SPREADS, beginning
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     AggregateCall,
@@ -154,7 +154,7 @@ class Renderer:
                 hint="Split it into several queries. TO_CHAR counts once for each pattern of its format.",
             )
         call = self.dialect.adapted(call)
-        spelling = self.dialect.functions[call.function]
+        spelling = self.dialect.spelling(call)
         render = self._raw if spelling.passes_raw else self.expression
         arguments = [render(argument) for argument in call.arguments]
         # The same names everywhere: what they stand for holds none of them free, and equal calls are equal texts.
@@ -181,6 +181,8 @@ class Renderer:
         over = f" OVER ({' '.join(parts)})"
         if window.function == "count_rows":
             return f"count(*){over}"
+        if window.function in PAIRS:
+            return self.dialect.pairs(window.function, arguments[0], arguments[1], over)
         if window.function not in _AGGREGATES:
             return f"{window.function}({', '.join(arguments)}){over}"
         return self._aggregated(window, window.arguments[0], over)
@@ -194,6 +196,10 @@ class Renderer:
             text = self.dialect.on_grid(text, argument.type, call.grid)
         if isinstance(call, AggregateCall) and call.distinct:
             text = f"DISTINCT {text}"
+        if isinstance(call, AggregateCall) and call.function in COLLECTED:
+            between = [self.expression(call.other)] if call.other is not None else []
+            order = f" ORDER BY {self.order(call.order)}" if call.order else ""
+            return self.dialect.collected(call.function, f"{', '.join([text, *between])}{order}", behind)
         if isinstance(call, AggregateCall) and call.fractions:
             if call.function == "percentile_cont":
                 text = f"CAST({text} AS {self.dialect.types[SqlType.DOUBLE]})"
@@ -464,7 +470,7 @@ class Renderer:
         return pairs, " AND ".join(f"{left} = p.{name}" for left, name in zip(here, names, strict=True))
 
 
-_AGGREGATES = frozenset({"count", "sum", "avg", "min", "max"})
+_AGGREGATES = frozenset({"count", "sum", "avg", "min", "max"}) | SPREADS
 _BY_PLACE = frozenset({"row_number", "ntile", "lag", "lead", "first_value", "last_value", "nth_value"})
 """Window functions whose value depends on the order of rows that the analyst's order does not tell apart."""
 

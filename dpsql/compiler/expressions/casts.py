@@ -77,7 +77,7 @@ def _target(lowering: Lowering, node: exp.Cast) -> tuple[SqlType, tuple[int, ...
         target = parse_type(name)
     except ValueError:
         target = SqlType.ARRAY
-    if target in (SqlType.ARRAY, SqlType.JSON, SqlType.BYTEA):
+    if target in (SqlType.ARRAY, SqlType.JSON, SqlType.JSONB, SqlType.BYTEA):
         raise UnsupportedQuery(f"CAST to {name} is not supported", position=lowering.at(node))
     numbers = tuple(int(str(each.this)) for each in written.expressions if str(each.this).isdecimal())
     if target is SqlType.CHAR and not numbers and name == "char":

@@ -194,7 +194,7 @@ class AggregateCall:
     """An aggregate of an argument (None: of rows), over the rows that pass the filter.
 
     `grid` is what numbers are added up on where the sum must be exact; `other` is a second argument; `fractions` are
-    those of percentiles, of which an array may have several.
+    those of percentiles, of which an array may have several; `order` is that of values which are put together.
     """
 
     function: str
@@ -205,11 +205,13 @@ class AggregateCall:
     grid: Grid | None = None
     other: Expr | None = None
     fractions: tuple[Decimal, ...] = ()
+    order: tuple[Order, ...] = ()
 
     @property
     def operands(self) -> tuple[Expr, ...]:
-        """The arguments and the filter, as far as there are any."""
-        return tuple(part for part in (self.argument, self.other, self.filter) if part is not None)
+        """The arguments, the filter and what orders them, as far as there are any."""
+        terms = (term.expression for term in self.order)
+        return tuple(part for part in (self.argument, self.other, self.filter, *terms) if part is not None)
 
 
 # Relations

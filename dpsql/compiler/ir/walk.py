@@ -157,6 +157,18 @@ def windows_in(expression: Expr) -> tuple[Window, ...]:
     return tuple(window for part in operands(expression) for window in windows_in(part))
 
 
+def calls_in(expression: Expr) -> Iterator[Call]:
+    """The calls in an expression, each once."""
+    pending, seen = [expression], set[int]()
+    while pending:
+        part = pending.pop()
+        if id(part) not in seen:
+            seen.add(id(part))
+            pending += operands(part) if not isinstance(part, InList) else (part.argument,)
+            if isinstance(part, Call):
+                yield part
+
+
 def rewrite_expression(expression: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
     """Rebuild `expression` from the top, subqueries included: where `change` gives an expression it stands instead."""
     changed = change(expression)
@@ -219,6 +231,7 @@ def rewrite_relation(relation: Relation, change: Callable[[Expr], Expr | None]) 
                     argument=again(call.argument) if call.argument is not None else None,
                     filter=again(call.filter) if call.filter is not None else None,
                     other=again(call.other) if call.other is not None else None,
+                    order=tuple(replace(term, expression=again(term.expression)) for term in call.order),
                 )
                 for call in relation.aggregates
             )
@@ -315,7 +328,8 @@ class Labels:
         """The label of an aggregate call."""
         parts = ("*" if part is None else self.of(part) for part in (call.argument, call.other, call.filter))
         numbers = " ".join(map(str, call.fractions))
-        return f"{call.function}({call.distinct}, {', '.join(parts)}, {call.grid}, {numbers}, {call.type})"
+        order = self._ordered(call.order)
+        return f"{call.function}({call.distinct}, {', '.join(parts)}, {call.grid}, {numbers}, {call.type}, {order})"
 
     def _each(self, expressions: Iterable[Expr]) -> str:
         return ", ".join(map(self.of, expressions))

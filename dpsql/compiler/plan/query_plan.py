@@ -12,9 +12,10 @@ from functools import cached_property
 from dpsql.compiler.aggregates.base import ColumnError, number_text
 from dpsql.compiler.bounding.steps import PrintedQuery
 from dpsql.compiler.canonical.descriptions import DescribedRelease
+from dpsql.compiler.ir.functions import COLLECTED, JSON_FUNCTIONS
 from dpsql.compiler.ir.nodes import Aggregate, Relation, Release, Scan, SystemScan, UnitScan
 from dpsql.compiler.ir.primitives import Contribution
-from dpsql.compiler.ir.walk import expressions, free_fields, inputs, nodes, scalars_in
+from dpsql.compiler.ir.walk import calls_in, expressions, free_fields, inputs, nodes, scalars_in
 from dpsql.compiler.plan.pricing import PlannedPrimitive, Selection
 from dpsql.compiler.plan.profiled_bounds import ProfiledBounds
 from dpsql.compiler.relations.empty_results import leaves_open
@@ -71,12 +72,22 @@ def _cuts(relation: Relation) -> Iterator[Relation]:
         _check_closed(relation)
     if isinstance(relation, Release | SystemScan):
         yield relation
-    elif not _reaches(relation, Release, SystemScan, UnitScan) and not free_fields(relation):
+    elif not (_reaches(relation, Release, SystemScan, UnitScan) or is_made_above(relation) or free_fields(relation)):
         if _reaches(relation, Scan):
             yield relation
     else:
         for part in inputs(relation):
             yield from _cuts(part)
+
+
+def is_made_above(relation: Relation) -> bool:
+    """True where post-processing alone can make something of a relation, whatever engine holds its rows."""
+    for node in nodes(relation):
+        if isinstance(node, Aggregate) and any(call.function in COLLECTED for call in node.aggregates):
+            return True
+        if any(call.function in JSON_FUNCTIONS for part in expressions(node) for call in calls_in(part)):
+            return True
+    return False
 
 
 def _collect(relation: Relation, found: dict[Relation, bool], known: frozenset[Relation], *, single: bool) -> None:
@@ -85,7 +96,8 @@ def _collect(relation: Relation, found: dict[Relation, bool], known: frozenset[R
         return
     if isinstance(relation, Release):
         _check_closed(relation)
-    needed = single or any(isinstance(node, Release) or leaves_open(node) for node in nodes(relation))
+    needed = single or is_made_above(relation)
+    needed = needed or any(isinstance(node, Release) or leaves_open(node) for node in nodes(relation))
     if needed and not _reaches(relation, UnitScan) and not free_fields(relation) and known.isdisjoint(nodes(relation)):
         found[relation] = single or found.get(relation, False)
         return

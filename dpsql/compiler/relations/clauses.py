@@ -9,7 +9,7 @@ from itertools import combinations, product
 
 from sqlglot import exp
 
-from dpsql.compiler.expressions import arithmetic, calls, casts, datetimes, formats, logic, patterns, texts
+from dpsql.compiler.expressions import arithmetic, calls, casts, datetimes, formats, json_values, logic, patterns, texts
 from dpsql.compiler.expressions.casts import type_name
 from dpsql.compiler.ir.nodes import Call, Cast, Expr, Field, Literal, Protected, Status
 from dpsql.compiler.ir.walk import fields_in, windows_in
@@ -146,7 +146,7 @@ METHODS: Mapping[type[exp.Expr], Method] = (
     | casts.METHODS
     | group_releases.METHODS
     | subqueries.METHODS
-    | {exp.Anonymous: calls.method(CALLED, datetimes.BY_NAME | group_releases.BY_NAME)}
+    | {exp.Anonymous: calls.method(CALLED, datetimes.BY_NAME | json_values.BY_NAME | group_releases.BY_NAME)}
 )
 
 

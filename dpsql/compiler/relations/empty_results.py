@@ -9,7 +9,7 @@ An engine joins a subquery that refers to the row around it with all such rows a
 
 from dataclasses import replace
 
-from dpsql.compiler.ir.functions import PAIRS, SPREADS
+from dpsql.compiler.ir.functions import COLLECTED, PAIRS, SPREADS
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     Call,
@@ -72,7 +72,7 @@ def leaves_open(relation: Relation) -> bool:
         case Aggregate():
             added = (c.argument for c in relation.aggregates if c.function in ("sum", "avg") and c.grid is None)
             inexact = any(part is not None and not part.type.is_integer for part in added)
-            inexact = inexact or any(call.function in SPREADS | PAIRS for call in relation.aggregates)
+            inexact = inexact or any(call.function in SPREADS | PAIRS | COLLECTED for call in relation.aggregates)
             # A month and 30 days are one group, and either may stand for it.
             return inexact or any(key.type is SqlType.INTERVAL for key in relation.keys)
         case Distinct() | SetOperation():

@@ -12,6 +12,7 @@ from dpsql.compiler.ir.nodes import Call, Column, Expr, Field, Project, Protecte
 from dpsql.compiler.relations.clauses import Clauses
 from dpsql.compiler.relations.empty_results import refuse_undetermined
 from dpsql.compiler.relations.joins import Equalities, Joiner, refuse_unlisted
+from dpsql.compiler.relations.series import is_series
 from dpsql.compiler.scope.lowering import Lowered, refuse_other_arguments
 from dpsql.compiler.scope.resolve import FromItem, Scope, identifier, one_unit
 from dpsql.compiler.sql.rewriting import changed
@@ -102,10 +103,18 @@ class From:
         alias_node = node.args.get("alias")
         alias = identifier(alias_node.this) if alias_node is not None and alias_node.this is not None else None
         if alias_node is not None:
-            lowered = renamed(self.clauses, lowered, alias_node)
+            lowered = renamed(self.clauses, lowered, self._with_column(node, alias_node))
         named = node.this if isinstance(node, exp.Table) else None
         default = identifier(named) if isinstance(named, exp.Identifier) else ""
         return lowered.source(alias or default), lowered.status
+
+    @staticmethod
+    def _with_column(node: exp.Expr, alias: exp.TableAlias) -> exp.TableAlias:
+        """The alias of a function's values, which names their only column too."""
+        is_function = isinstance(node, exp.Unnest) or is_series(node.this)
+        if not is_function or alias.args.get("columns"):
+            return alias
+        return exp.TableAlias(this=alias.this, columns=[alias.this])
 
     # Joins
 
@@ -242,7 +251,7 @@ class From:
 
     def _equal(self, pair: tuple[Field, Field], at: int | None) -> Call:
         sides = self.clauses.coercion.unify_compared([Column(field) for field in pair], [at, at])
-        if sides[0].type.is_array or sides[0].type in (SqlType.JSON, SqlType.BYTEA):
+        if sides[0].type.is_array or sides[0].type in (SqlType.JSON, SqlType.JSONB, SqlType.BYTEA):
             raise DatatypeMismatch(f"values of type {sides[0].type.value} cannot be compared", position=at)
         return Call("eq", sides, SqlType.BOOLEAN)
 

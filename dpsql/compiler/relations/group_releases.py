@@ -22,6 +22,7 @@ from dpsql.compiler.ir.nodes import (
     Aggregate,
     AggregateCall,
     Call,
+    Case,
     Cast,
     Column,
     Expr,
@@ -64,11 +65,15 @@ _WINDOW_VALUES: dict[type[exp.Expr], str] = {
 
 
 def _filtered(lowering: Lowering, node: exp.Filter) -> Expr:
-    if _function(node.this) is None and not isinstance(node.this, exp.WithinGroup):
-        raise UnsupportedQuery("FILTER is only allowed after an aggregate function", position=lowering.at(node))
+    _check_filtered(lowering, node)
     lowering.collected(node)
     condition = lowering.inside_aggregate().condition(node.expression.this)
     return _aggregate(lowering, node.this, condition)
+
+
+def _check_filtered(lowering: Lowering, node: exp.Filter) -> None:
+    if _function(node.this) is None and not isinstance(node.this, exp.WithinGroup):
+        raise UnsupportedQuery("FILTER is only allowed after an aggregate function", position=lowering.at(node))
 
 
 def _aggregate(lowering: Lowering, node: exp.Expr, condition: Expr | None = None) -> Expr:
@@ -132,23 +137,36 @@ def _window_function(lowering: Lowering, node: exp.Expr) -> tuple[str, tuple[Exp
         lowering.only(node)
         name, sql_type = _WINDOWS[kind]
         return name, (), sql_type
-    function = BY_NODE.get(kind)
-    if function is not None:
-        call = function.call(lowering, node, None)
-        if not FUNCTIONS[call.function].in_windows:
-            raise UnsupportedQuery(
-                f"{call.function.upper()} is not supported as a window function", position=lowering.at(node)
-            )
-        if call.distinct:
-            raise UnsupportedQuery("DISTINCT is not supported in a window function", position=lowering.at(node))
-        if call.argument is None:
-            return "count_rows", (), SqlType.BIGINT
-        return call.function, (call.argument,), SqlType.DOUBLE if call.function == "avg" else call.type
+    if isinstance(node, exp.Filter) or _function(node) is not None:
+        return _window_aggregate(lowering, node)
     if kind in _WINDOW_VALUES:
         return _window_value(lowering, node)
     if isinstance(node, exp.Ntile) and node.this is not None:
         return "ntile", (lowering.whole(node.this, "NTILE", 1, 1_000_000),), SqlType.INTEGER
     raise lowering.refusal(node)
+
+
+def _window_aggregate(lowering: Lowering, node: exp.Expr) -> tuple[str, tuple[Expr, ...], SqlType]:
+    """An aggregate over the frame; rows that FILTER leaves out are rows without an argument, of which none counts."""
+    called, condition = node, None
+    if isinstance(node, exp.Filter):
+        _check_filtered(lowering, node)
+        called, condition = node.this, lowering.condition(node.expression.this)
+    call = aggregate_call(lowering, called, None)
+    if not FUNCTIONS[call.function].in_windows:
+        raise UnsupportedQuery(
+            f"{call.function.upper()} is not supported as a window function", position=lowering.at(node)
+        )
+    if call.distinct:
+        raise UnsupportedQuery("DISTINCT is not supported in a window function", position=lowering.at(node))
+    argument = call.argument
+    if argument is None and condition is None:
+        return "count_rows", (), SqlType.BIGINT
+    if condition is not None:
+        kept = argument if argument is not None else Literal(1, SqlType.INTEGER)
+        argument = Case(((condition, kept),), Literal(None, kept.type), kept.type)
+    arguments = tuple(part for part in (argument, call.other) if part is not None)
+    return call.function, arguments, call.type
 
 
 def _window_value(lowering: Lowering, node: exp.Expr) -> tuple[str, tuple[Expr, ...], SqlType]:

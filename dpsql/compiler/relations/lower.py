@@ -6,7 +6,6 @@ Rule 2: rows of a protected relation never reach the output.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import date
 from functools import partial
 
 from sqlglot import exp
@@ -14,7 +13,6 @@ from sqlglot import exp
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     Column,
-    Expr,
     Field,
     Literal,
     Project,
@@ -22,7 +20,6 @@ from dpsql.compiler.ir.nodes import (
     Public,
     Relation,
     Released,
-    Series,
     SetOperation,
     Sort,
     UnitScan,
@@ -35,6 +32,7 @@ from dpsql.compiler.relations.filtering import Filtering
 from dpsql.compiler.relations.from_clause import From, renamed
 from dpsql.compiler.relations.joins import refuse_unlisted
 from dpsql.compiler.relations.select import SelectOutput
+from dpsql.compiler.relations.series import is_series, moved_to_from, series, unnest
 from dpsql.compiler.relations.unions import combined
 from dpsql.compiler.relations.unit_rows import group_of_one
 from dpsql.compiler.scope.coercion import Coercion, common_type
@@ -45,10 +43,12 @@ from dpsql.compiler.scope.tables import Catalog, Tables
 from dpsql.compiler.sql.literals import Parameters
 from dpsql.compiler.sql.parse import position
 from dpsql.compiler.sql.rewriting import counted, grouped, replaced
-from dpsql.errors import Error, InvalidSyntax, PolicyViolation, QueryTooComplex, UndefinedTable, UnsupportedQuery
+from dpsql.errors import Error, InvalidSyntax, PolicyViolation, UndefinedTable, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
-MAX_RELATIONS = 64
+MAX_RELATIONS = 256
+MAX_JOINS = 64
+"""Engines take more time for each further join than for all before it."""
 MAX_COMPUTED_ROWS = 100
 
 
@@ -67,9 +67,9 @@ def lower(
     if catalog.policy.dataset.preview == "synthetic" and (shown := _preview(lowerer, tree)) is not None:
         return shown, lowerer.clauses.fields
     try:
-        lowered = replace(lowerer, relations=0).query(tree, {})
+        lowered = replace(lowerer, relations=0, joins=0).query(tree, {})
     except UnsupportedQuery:
-        columns = _columns_alone(replace(lowerer, relations=0), tree)
+        columns = _columns_alone(replace(lowerer, relations=0, joins=0), tree)
         if columns is None:
             raise
         return columns, lowerer.clauses.fields
@@ -139,7 +139,8 @@ class QueryLowerer:
 
     clauses: Clauses
     relations: int = 0
-    _sizes: dict[tuple[tuple[str, Field], ...], int] = field(default_factory=dict)
+    joins: int = 0
+    _sizes: dict[tuple[tuple[str, Field], ...], tuple[int, int]] = field(default_factory=dict)
 
     def query(self, node: exp.Expr, ctes: Mapping[str, Lowered], outer: Scope | None = None) -> Lowered:
         """Lower SELECT, VALUES, a set operation, or one of these in parentheses.
@@ -164,9 +165,15 @@ class QueryLowerer:
             return self._select(node, ctes, outer)
         raise UnsupportedQuery(f"{node.key.upper()} is not a query", position=self.clauses.at(node))
 
-    def _count(self, node: exp.Expr, added: int = 1) -> None:
-        """Count relations as they will stand when every WITH is written out, for WITH may double at each step."""
+    def _count(self, node: exp.Expr, added: int = 1, joined: int = 0) -> None:
+        """Count relations and joins as they will stand when every WITH is written out: WITH may double at each step."""
         self.relations += added
+        self.joins += joined
+        if self.joins > MAX_JOINS:
+            raise UnsupportedQuery(
+                f"a query may have at most {MAX_JOINS} joins and subqueries in expressions",
+                position=self.clauses.at(node),
+            )
         if self.relations > MAX_RELATIONS:
             raise UnsupportedQuery(
                 f"a query may have at most {MAX_RELATIONS} subqueries and tables", position=self.clauses.at(node)
@@ -181,9 +188,9 @@ class QueryLowerer:
         for cte in with_.expressions:
             refuse_other_arguments(cte, "this", "alias", "materialized", offset=self.clauses.offset)
             name = identifier(cte.args["alias"].this)
-            before = self.relations
+            before = self.relations, self.joins
             known[name] = renamed(self.clauses, self.query(cte.this, known, outer), cte.args["alias"])
-            self._sizes[known[name].columns] = self.relations - before
+            self._sizes[known[name].columns] = self.relations - before[0], self.joins - before[1]
         return known
 
     # FROM
@@ -194,6 +201,8 @@ class QueryLowerer:
         if isinstance(node, exp.Table):
             refuse_other_arguments(node, "this", "db", "catalog", "alias", "only", offset=self.clauses.offset)
             return self._named(node, ctes)
+        if isinstance(node, exp.Unnest):
+            return unnest(self.clauses, node)
         if isinstance(node, exp.Values):
             return self._fresh(self.query(node, ctes, scope))
         if isinstance(node, exp.Subquery):
@@ -210,11 +219,11 @@ class QueryLowerer:
         raise UnsupportedQuery(f"{node.key.upper()} is not supported in FROM", position=self.clauses.at(node))
 
     def _named(self, node: exp.Table, ctes: Mapping[str, Lowered]) -> Lowered:
-        if isinstance(node.this, exp.ExplodingGenerateSeries):
+        if is_series(node.this):
             return series(self.clauses, node.this)
         if not isinstance(node.this, exp.Identifier):
             raise UnsupportedQuery(
-                "generate_series is the only set-returning function allowed in FROM",
+                "generate_series and UNNEST are the only set-returning functions allowed in FROM",
                 hint="Select from a table, a subquery, VALUES or generate_series.",
                 position=self.clauses.at(node),
                 queries=replaced(node, "generate_series(1, 12) AS s(month)"),
@@ -231,7 +240,7 @@ class QueryLowerer:
                 position=self.clauses.at(node),
             )
         if schema is None and name in ctes:
-            self._count(node, self._sizes[ctes[name].columns])
+            self._count(node, *self._sizes[ctes[name].columns])
             return self._fresh(ctes[name])
         try:
             return Tables(self.clauses.catalog, self.clauses.fields).find(schema, name, self.clauses.at(node))
@@ -266,7 +275,9 @@ class QueryLowerer:
             *("distinct", "with_", "windows"),
             offset=self.clauses.offset,
         )
+        self._count(node, 0, len(node.args.get("joins") or ()))
         clauses = self._within(ctes)
+        node = moved_to_from(clauses, node)
         from_, where = node.args.get("from_"), node.args.get("where")
         entry = partial(self._from_entry, ctes, outer)
         reader = From(clauses, entry, outer, where.this if where is not None else None)
@@ -289,7 +300,7 @@ class QueryLowerer:
         """The clauses of a query whose subqueries may name these CTEs."""
 
         def subquery(node: exp.Expr, scope: Scope) -> Lowered:
-            self._count(node)
+            self._count(node, joined=1)  # that is what engines make of it
             return self.query(node, ctes, scope)
 
         return replace(self.clauses, subquery=subquery)
@@ -333,7 +344,18 @@ class QueryLowerer:
         refuse_other_arguments(
             node, "this", "expression", "distinct", "with_", "order", "limit", "offset", offset=self.clauses.offset
         )
-        left, right = self.query(node.this, ctes, outer), self.query(node.expression, ctes, outer)
+        written = _arms(node)
+        arms = [self.query(arm, ctes, outer) for arm in written]
+        if len({isinstance(arm.status, Protected) for arm in arms}) > 1:
+            people = next(place for place, arm in enumerate(arms) if isinstance(arm.status, Protected))
+            raise _rows_refused(self.clauses, arms[people], written[people])
+        while len(arms) > 1:  # in pairs, and pairs of pairs, so that a long chain does not nest
+            pairs = list(zip(arms[::2], arms[1::2], strict=False))
+            arms = [self._paired(node, left, right) for left, right in pairs] + arms[2 * len(pairs) :]
+        return arms[0]
+
+    def _paired(self, node: exp.SetOperation, left: Lowered, right: Lowered) -> Lowered:
+        """Two sides of a set operation, or of a chain of the same one; both are protected, or neither is."""
         kinds = {exp.Union: "union", exp.Intersect: "intersect", exp.Except: "except"}
         kind, keeps_all = kinds[type(node)], not node.args.get("distinct")
         if len(left.columns) != len(right.columns):
@@ -346,9 +368,6 @@ class QueryLowerer:
         names = tuple(name for name, _ in left.columns)
         if isinstance(left.status, Protected) and isinstance(right.status, Protected):
             return combined(self.clauses, node, (kind, keeps_all), (left, right), arms, names)
-        for side, text in ((left, node.this), (right, node.expression)):
-            if isinstance(side.status, Protected):
-                raise _rows_refused(self.clauses, side, text)
         fields = tuple(self.clauses.fields.new(type_) for type_ in types)
         relation = SetOperation(kind, keeps_all, arms[0], arms[1], fields)
         public = all(isinstance(side.status, Public) for side in (left, right))
@@ -401,61 +420,25 @@ def _no_subquery(node: exp.Expr, _scope: Scope) -> Lowered:
     raise UnsupportedQuery("subqueries are not allowed here", position=position(node))
 
 
+def _arms(node: exp.SetOperation) -> list[exp.Expr]:
+    """The sides of a set operation: all those of a chain of UNION, or of UNION ALL, which go together in any order."""
+    arms: list[exp.Expr] = [node.expression]
+    left = node.this
+    while _continues(node, left):
+        arms.append(left.expression)
+        left = left.this
+    return [left, *reversed(arms)]
+
+
+def _continues(node: exp.SetOperation, left: exp.Expr) -> bool:
+    same = isinstance(node, exp.Union) and isinstance(left, exp.Union)
+    own = any(left.args.get(part) for part in ("with_", "order", "limit", "offset"))
+    return same and not own and bool(left.args.get("distinct")) == bool(node.args.get("distinct"))
+
+
 def _is_null(relation: Relation, field: Field) -> bool:
     """True where a column is the constant NULL."""
     if not isinstance(relation, Project) or field not in relation.fields:
         return False
     written = relation.expressions[relation.fields.index(field)]
     return isinstance(written, Literal) and written.value is None
-
-
-MAX_SERIES = 100_000
-_STEPS = ("hour", "day", "week", "month", "year")
-
-
-def series(clauses: Clauses, node: exp.ExplodingGenerateSeries) -> Lowered:
-    """Lower generate_series(start, stop[, step]).
-
-    Raises:
-        UnsupportedQuery: The ends are not constants, or the step is not one of one unit.
-        QueryTooComplex: There are too many values.
-    """
-    lowerer = clauses.expressions(Scope(()), "in generate_series")
-    lowerer.only(node, "start", "end", "step")
-    start, stop = (_end(lowerer.lower(node.args[name])) for name in ("start", "end"))
-    unit = _step(node.args.get("step"))
-    if isinstance(start, int) and isinstance(stop, int) and unit is None:
-        sql_type, size = SqlType.INTEGER if max(abs(start), abs(stop)) < 2**31 else SqlType.BIGINT, stop - start
-    elif isinstance(start, date) and isinstance(stop, date) and unit:
-        sql_type, size = SqlType.TIMESTAMP, (stop.toordinal() - start.toordinal()) * (24 if unit == "HOUR" else 1)
-    else:
-        raise UnsupportedQuery(
-            "generate_series needs constants, and for dates a step of one hour, day, week, month or year",
-            hint="Give the ends and the step as constants.",
-            position=clauses.at(node),
-            queries=replaced(
-                node,
-                "generate_series(1, 12)",
-                "generate_series(DATE '2024-01-01', DATE '2024-12-01', INTERVAL '1 month')",
-            ),
-        )
-    if size > MAX_SERIES:
-        raise QueryTooComplex(f"generate_series may give at most {MAX_SERIES:,} values", position=clauses.at(node))
-    field = clauses.fields.new(sql_type)
-    return Lowered(Public(Series((field,), start, stop, unit)), (("generate_series", field),))
-
-
-def _end(expression: Expr) -> object:
-    return expression.value if isinstance(expression, Literal) else None
-
-
-def _step(node: exp.Expr | None) -> str | None:
-    """The unit of a step of one: None for whole numbers, "" for what is none."""
-    if node is None or (isinstance(node, exp.Literal) and str(node.this) == "1" and not node.is_string):
-        return None
-    while isinstance(node, exp.Paren | exp.Cast):  # INTERVAL '1 day' is read as ('1 day'::interval)
-        node = node.this
-    if isinstance(node, exp.Interval):  # the parser has read a quoted step already
-        node = exp.Literal.string(f"{node.this.name} {node.args.get('unit') or ''}")
-    words = node.name.lower().rstrip("s").split()
-    return words[1].upper() if words[:1] == ["1"] and words[1:] and words[1] in _STEPS else ""

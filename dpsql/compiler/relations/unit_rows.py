@@ -33,7 +33,7 @@ from dpsql.compiler.relations.empty_results import has_no_rows, no_rows_of
 from dpsql.compiler.relations.joins import refuse_unlisted, shows_absence
 from dpsql.compiler.scope.lowering import Lowered
 from dpsql.compiler.scope.resolve import Scope
-from dpsql.compiler.sql.rewriting import averaged, counted, grouped, partitioned, rounded_keys, unordered
+from dpsql.compiler.sql.rewriting import averaged, counted, grouped, partitioned, quantiles, rounded_keys, unordered
 from dpsql.compiler.values.grids import can_be_key, grid_of
 from dpsql.errors import DatatypeMismatch, PolicyViolation, UnsupportedQuery
 from dpsql.sqltypes import SqlType
@@ -167,9 +167,9 @@ class UnitRows:
                 key = self.clauses.catalog.unit_key
                 raise UnsupportedQuery(
                     f"window functions over protected rows must have PARTITION BY {key}",
-                    hint="Partition by it, or aggregate first and use the window over the result.",
+                    hint="Partition by it, aggregate first and use the window over the result, or ask for quantiles.",
                     position=self.clauses.at(self.node),
-                    queries=partitioned(self.node, key),
+                    queries=(*quantiles(self.node), *partitioned(self.node, key)),
                 )
             refuse_unlisted(window, self.scope, self.clauses.at(self.node))
         exact = tuple(self._exact_window(status, window) for window in found)
@@ -181,6 +181,12 @@ class UnitRows:
             raise UnsupportedQuery(
                 "LAST_VALUE over protected rows needs a frame",
                 hint="Add ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING.",
+                position=self.clauses.at(self.node),
+            )
+        if window.function in FUNCTIONS and not FUNCTIONS[window.function].of_one_unit:
+            raise UnsupportedQuery(
+                f"{window.function.upper()} is not supported as a window function over protected rows",
+                hint="COUNT, SUM, AVG, MIN, MAX, BOOL_AND and BOOL_OR are supported there.",
                 position=self.clauses.at(self.node),
             )
         if window.function not in ("sum", "avg") or window.arguments[0].type.is_integer:

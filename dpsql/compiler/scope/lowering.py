@@ -329,7 +329,7 @@ class Lowering:
 
     def need_comparable(self, sql_type: SqlType, node: exp.Expr) -> None:
         """Refuse values of a type that has no order."""
-        if sql_type.is_array or sql_type in (SqlType.JSON, SqlType.BYTEA, SqlType.INTERVAL):
+        if sql_type.is_array or sql_type in (SqlType.JSON, SqlType.JSONB, SqlType.BYTEA, SqlType.INTERVAL):
             raise DatatypeMismatch(f"values of type {sql_type.value} cannot be compared", position=self.at(node))
 
     def whole(self, node: exp.Expr, what: str, low: int, high: int) -> Literal:

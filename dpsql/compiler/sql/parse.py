@@ -261,7 +261,7 @@ def _depth(tree: exp.Expr) -> int:
         node, level = stack.pop()
         deepest = max(deepest, level)
         for child in node.iter_expressions():
-            chained = isinstance(node, exp.Connector) and type(child) is type(node)
+            chained = isinstance(node, exp.Connector | exp.Union) and type(child) is type(node)
             stack.append((child, level if chained else level + 1))
     return deepest
 

@@ -64,7 +64,7 @@ _DOLLAR_QUOTE = re.compile(r"(?<![\w$])\$(?:[^\W\d]\w*)?\$")
 
 
 _PARSED_CALLS = {name.lower() for name in Postgres.parser_class.FUNCTION_PARSERS}
-_PLAIN_CALLS = CALLS.keys() | _PARSED_CALLS - _GRAMMAR - {"overlay", "char"}
+_PLAIN_CALLS = CALLS.keys() | {"generate_series"} | _PARSED_CALLS - _GRAMMAR - {"overlay", "char"}
 """Functions of ours, and those for which the parser has a grammar and a name of its own; char(n) is a type."""
 
 

@@ -4,7 +4,7 @@ Rule: each text is a copy of the whole query, so there are few of them, and none
 """
 
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import islice, takewhile
 
 from sqlglot import exp
 
@@ -19,6 +19,10 @@ _MAX_KEYS = 4
 """Keys of GROUP BY that are written in another way."""
 _MAX_LISTED = 2
 """Columns of a SELECT list that become group keys."""
+_MAX_FRACTIONS = 10
+"""Quantiles of a query in a hint."""
+_PLACES = (exp.RowNumber, exp.Ntile, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist)
+"""Window functions of a row's place among others."""
 _CLAUSES = (exp.Where, exp.Having, exp.Order, exp.Group, exp.Join)
 """What a query may lack."""
 
@@ -116,6 +120,53 @@ def partitioned(node: exp.Select, key: str) -> tuple[str, ...]:
 
     window = node.find(exp.Window)
     return changed(window, partition) if window is not None else ()
+
+
+def quantiles(node: exp.Select) -> tuple[str, ...]:
+    """A query for the quantiles that the places of a SELECT's rows are made for, in the groups of its PARTITION BY.
+
+    The fractions are those of NTILE, or the numbers between 0 and 1 in the query, or quartiles.
+    """
+    numbered = (window for window in node.find_all(exp.Window) if isinstance(window.this, _PLACES))
+    window = next((window for window in numbered if window.args.get("order")), None)
+    if window is None or not is_small(node.root()):
+        return ()
+    ordered, keys = window.args["order"].expressions[0], window.args.get("partition_by") or ()
+    calls = [
+        f"PERCENTILE_DISC({fraction:g}) WITHIN GROUP (ORDER BY {print_sql(ordered.this)}) AS p{round(100 * fraction)}"
+        for fraction in _fractions(window)
+    ]
+    query = node.copy()
+    for clause in ("having", "order", "limit", "offset", "distinct", "windows", "group"):
+        query.set(clause, None)
+    query.set("expressions", [*(key.copy() for key in keys), *(exp.Var(this=call) for call in calls)])
+    if keys:
+        query.set("group", exp.Group(expressions=[key.copy() for key in keys]))
+    if before := _ctes_before(node):
+        query.set("with_", exp.With(expressions=[cte.copy() for cte in before]))
+    return (print_sql(query),)
+
+
+def _fractions(window: exp.Window) -> list[float]:
+    parts = window.this.this.name if isinstance(window.this, exp.Ntile) and window.this.this is not None else ""
+    if parts.isdecimal() and 1 < int(parts) <= _MAX_FRACTIONS:
+        return [place / int(parts) for place in range(1, int(parts))]
+    numbers = {float(each.this) for each in window.root().find_all(exp.Literal) if not each.is_string}
+    return sorted(number for number in numbers if 0 < number < 1)[:_MAX_FRACTIONS] or [0.25, 0.5, 0.75]
+
+
+def _ctes_before(node: exp.Expr) -> list[exp.Expr]:
+    """What WITH names around a query, before the place that the query has there."""
+    found: list[exp.Expr] = []
+    around: set[int] = set()
+    place: exp.Expr | None = node
+    while place is not None:
+        with_ = place.args.get("with_")
+        ctes = with_.expressions if with_ is not None else []
+        found = [*takewhile(lambda cte: id(cte) not in around, ctes), *found]
+        around.add(id(place))
+        place = place.parent
+    return found
 
 
 def rounded_keys(node: exp.Select) -> tuple[str, ...]:
@@ -232,7 +283,11 @@ def _without(node: exp.Expr) -> Iterator[str]:
 
 
 def _leave_out(copy: exp.Expr) -> None:
-    copy.pop()
+    """Take a part out; what is ordered within a call stays there."""
+    if isinstance(copy, exp.Order) and copy.this is not None:
+        copy.replace(copy.this)
+    else:
+        copy.pop()
 
 
 def _leave_out_side(copy: exp.Expr) -> None:

@@ -96,7 +96,7 @@ def _is_whole_value(value: object) -> bool:
     return value is None or (isinstance(value, int | float | Decimal) and value == int(value))
 
 
-_NOT_KEYS = ARRAYS | {SqlType.REAL, SqlType.DOUBLE, SqlType.INTERVAL, SqlType.JSON, SqlType.BYTEA}
+_NOT_KEYS = ARRAYS | {SqlType.REAL, SqlType.DOUBLE, SqlType.INTERVAL, SqlType.JSON, SqlType.JSONB, SqlType.BYTEA}
 
 
 def can_be_key(expression: Expr, relation: Relation) -> bool:

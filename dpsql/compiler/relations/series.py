@@ -1,0 +1,306 @@
+"""series: generate_series and UNNEST of constants, in FROM and in a SELECT list.
+
+Rule: a series is made of its ends and its step alone, so that its length is known before anything is read.
+"""
+
+import calendar
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta, tzinfo
+
+from sqlglot import exp
+
+from dpsql.compiler.aggregates.registry import BY_NAME as AGGREGATES
+from dpsql.compiler.expressions.arrays import array_items
+from dpsql.compiler.ir import intervals
+from dpsql.compiler.ir.nodes import Call, Cast, Expr, Literal, Public, Relation, Series, Value, Values
+from dpsql.compiler.ir.walk import operands
+from dpsql.compiler.relations.clauses import Clauses
+from dpsql.compiler.relations.empty_results import no_rows_of
+from dpsql.compiler.scope.lowering import Lowered, Lowering
+from dpsql.compiler.scope.resolve import Scope
+from dpsql.compiler.sql.rewriting import replaced
+from dpsql.compiler.values.sources import truncated
+from dpsql.errors import InvalidParameter, QueryTooComplex, UnsupportedQuery
+from dpsql.sqltypes import Span, SqlType
+
+MAX_SERIES = 100_000
+"""Values of a series of whole numbers, hours, days, weeks, months or years, which the engine makes."""
+MAX_LISTED = 10_000
+"""Values of any other, which stand in the SQL."""
+_UNITS = {
+    Span(0, 0, 3_600_000_000): "HOUR",
+    Span(0, 1, 0): "DAY",
+    Span(0, 7, 0): "WEEK",
+    Span(1, 0, 0): "MONTH",
+    Span(12, 0, 0): "YEAR",
+}
+_ALWAYS_THERE = 28
+"""The last day that every month has: from later ones on, months are not added one by one."""
+_OF_NUMBERS: Mapping[str, Callable[[int, int], int]] = {
+    "int_add": operator.add,
+    "int_subtract": operator.sub,
+    "int_multiply": operator.mul,
+}
+
+
+def is_series(node: exp.Expr) -> bool:
+    """True of a call of generate_series."""
+    return isinstance(node, exp.Anonymous) and str(node.this).lower() == "generate_series"
+
+
+def series(clauses: Clauses, node: exp.Anonymous) -> Lowered:
+    """Lower generate_series(start, stop[, step]).
+
+    Raises:
+        UnsupportedQuery: The ends or the step are no constants.
+        InvalidParameter: The step is zero.
+        QueryTooComplex: There are too many values.
+    """
+    lowerer = clauses.expressions(Scope(()), "in generate_series")
+    if len(node.expressions) not in (2, 3):
+        raise UnsupportedQuery("generate_series takes two or three arguments", position=clauses.at(node))
+    zone, at = clauses.coercion.parameters.zone, clauses.at(node)
+    ends = [lowerer.lower(end) for end in node.expressions[:2]]
+    kind = _type_of(ends)
+    if kind is not None and not kind.is_integer:
+        ends = [_as_moment(clauses, end, kind) for end in ends]
+    try:
+        start, stop = (_constant(end, zone) for end in ends)
+        step = _step(lowerer, node.expressions[2] if len(node.expressions) > 2 else None, kind)
+        relation = None if kind is None else _relation(clauses, kind, (start, stop), step, zone, at)
+    except (OverflowError, ValueError):
+        raise InvalidParameter("a value of generate_series is out of range", position=at) from None
+    if relation is None:
+        raise UnsupportedQuery(
+            "generate_series needs constants, and for dates an interval as its step",
+            hint="Give the ends and the step as constants.",
+            position=at,
+            queries=replaced(
+                node,
+                "generate_series(1, 12)",
+                "generate_series(DATE '2024-01-01', DATE '2024-12-01', INTERVAL '1 month')",
+            ),
+        )
+    return Lowered(Public(relation), (("generate_series", relation.fields[0]),))
+
+
+def unnest(clauses: Clauses, node: exp.Unnest) -> Lowered:
+    """Lower UNNEST(array) of constants.
+
+    Raises:
+        UnsupportedQuery: It is no array of constants.
+    """
+    lowerer = clauses.expressions(Scope(()), "in UNNEST")
+    lowerer.only(node, "expressions", "alias")
+    items = array_items(lowerer, node.expressions[0]) if len(node.expressions) == 1 else None
+    lowered = clauses.coercion.unify([lowerer.lower(item) for item in items]) if items else ()
+    constants = [item for item in lowered if isinstance(item, Literal)]
+    if items is None or len(constants) < len(lowered):
+        raise UnsupportedQuery(
+            "UNNEST takes an array of constants",
+            hint="Use UNNEST(ARRAY[…]), or VALUES.",
+            position=clauses.at(node),
+            queries=replaced(node, "(VALUES (1), (2)) AS u (x)"),
+        )
+    kind = constants[0].type if constants else SqlType.TEXT
+    relation = _listed(clauses, kind, [constant.value for constant in constants])
+    return Lowered(Public(relation), (("unnest", relation.fields[0]),))
+
+
+def moved_to_from(clauses: Clauses, node: exp.Select) -> exp.Select:
+    """The SELECT with the series of its list as an entry of FROM: each row comes once for each of its values.
+
+    Raises:
+        UnsupportedQuery: There are several, or aggregates or windows beside it, which come before it.
+    """
+    found = [each for item in node.expressions for each in _own(item) if _gives_rows(each)]
+    if not found:
+        return node
+    parts = [*node.expressions, *(node.args[name] for name in ("order", "distinct") if node.args.get(name))]
+    grouped = node.args.get("group") or node.args.get("having")
+    if len(found) > 1 or grouped or any(_comes_before(each) for part in parts for each in _own(part)):
+        raise UnsupportedQuery(
+            "a series in a SELECT list must stand alone there, without aggregates, windows and GROUP BY",
+            hint="Use generate_series in FROM.",
+            position=clauses.at(found[1] if len(found) > 1 else found[0]),
+        )
+    place = found[0]
+    name = "generate_series" if is_series(place) else "unnest"
+    copy = node.copy()
+    (moved,) = (each for item in copy.expressions for each in _own(item) if _gives_rows(each))
+    moved.replace(exp.column(name, table=name))
+    alias = exp.TableAlias(this=exp.to_identifier(name), columns=[exp.to_identifier(name)])
+    entry: exp.Expr = exp.Table(this=place.copy(), alias=alias)
+    if isinstance(place, exp.Explode):
+        entry = exp.Unnest(expressions=[place.this.copy()], alias=alias)
+    if copy.args.get("from_") is None:
+        copy.set("from_", exp.From(this=entry))
+    else:
+        copy.append("joins", exp.Join(this=entry, kind="CROSS"))
+    return copy
+
+
+def _own(part: exp.Expr) -> Iterator[exp.Expr]:
+    """The nodes of an expression that are not in its subqueries."""
+    return part.walk(prune=lambda node: isinstance(node, exp.Query))
+
+
+def _gives_rows(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Explode) or is_series(node)
+
+
+def _comes_before(node: exp.Expr) -> bool:
+    """True of an aggregate or a window function, which is computed before its row is repeated."""
+    named = isinstance(node, exp.Anonymous) and str(node.this).lower() in AGGREGATES
+    return named or (isinstance(node, exp.AggFunc | exp.Window) and not isinstance(node, exp.Explode))
+
+
+def _type_of(ends: list[Expr]) -> SqlType | None:
+    """The type of the values, by those of the ends; dates alone give timestamps without a zone."""
+    types = [end.type for end in ends if end.type is not SqlType.UNKNOWN]
+    if types and all(each.is_integer for each in types):
+        return SqlType.BIGINT if SqlType.BIGINT in types else SqlType.INTEGER
+    if types and all(each.is_moment for each in types):
+        return SqlType.TIMESTAMPTZ if SqlType.TIMESTAMPTZ in types else SqlType.TIMESTAMP
+    return None
+
+
+def _as_moment(clauses: Clauses, end: Expr, kind: SqlType) -> Expr:
+    return clauses.coercion.to(end, kind) if end.type is SqlType.UNKNOWN or end.type is not kind else end
+
+
+def _step(lowerer: Lowering, node: exp.Expr | None, kind: SqlType | None) -> int | Span | None:
+    """The step; None where it is no constant of a type that the series takes."""
+    if kind is None or node is None:
+        return 1 if node is None and kind is not None and kind.is_integer else None
+    wanted = kind if kind.is_integer else SqlType.INTERVAL
+    given = lowerer.lower(node)
+    if (
+        given.type is not SqlType.UNKNOWN
+        and given.type is not wanted
+        and not (wanted.is_integer and given.type.is_integer)
+    ):
+        return None
+    found = lowerer.coercion.to(given, wanted, lowerer.at(node))
+    value = _constant(found, UTC)
+    if isinstance(value, str):
+        return intervals.span(value)
+    return value if isinstance(value, int) else None
+
+
+def _relation(
+    clauses: Clauses,
+    kind: SqlType,
+    ends: tuple[Value, Value],
+    step: int | Span | None,
+    zone: tzinfo,
+    at: int | None,
+) -> Relation | None:
+    start, stop = ends
+    if step in (0, Span(0, 0, 0)):
+        raise InvalidParameter("step size cannot equal zero", position=at)
+    if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int):
+        if step != 1:
+            return _listed(clauses, kind, _first(range(start, stop + (1 if step > 0 else -1), step), at))
+        _check(stop - start, MAX_SERIES, at)
+        return Series((clauses.fields.new(kind),), start, stop, None)
+    if not isinstance(start, datetime) or not isinstance(stop, datetime) or not isinstance(step, Span):
+        return None
+    unit = _UNITS.get(step)
+    is_even = step.months == 0 or start.day <= _ALWAYS_THERE
+    if unit is not None and is_even and kind is SqlType.TIMESTAMP:
+        _check((stop.toordinal() - start.toordinal()) * (24 if unit == "HOUR" else 1), MAX_SERIES, at)
+        return Series((clauses.fields.new(kind),), start, stop, unit)
+    return _listed(clauses, kind, _first(_moments(start, stop, step, zone), at))
+
+
+def _check(size: int, most: int, at: int | None) -> None:
+    if size > most:
+        raise QueryTooComplex(f"generate_series may give at most {most:,} values", position=at)
+
+
+def _first(values: Iterator[datetime] | range, at: int | None) -> list[Value]:
+    """All values, which are no more than may stand in the SQL."""
+    found: list[Value] = []
+    for value in values:
+        found.append(value)
+        if len(found) > MAX_LISTED:
+            raise QueryTooComplex(f"generate_series may give at most {MAX_LISTED:,} values with this step", position=at)
+    return found
+
+
+def _listed(clauses: Clauses, kind: SqlType, values: list[Value]) -> Relation:
+    fields = (clauses.fields.new(kind),)
+    rows = tuple((Literal(value, kind),) for value in values)
+    return Values(fields, rows) if rows else no_rows_of(Values(fields, ((Literal(None, kind),),)))
+
+
+def _moments(start: datetime, stop: datetime, step: Span, zone: tzinfo) -> Iterator[datetime]:
+    """Each moment a step after the one before it, as PostgreSQL counts: from 31 January by months on 29 February."""
+    rises = 30 * 86_400_000_000 * step.months + 86_400_000_000 * step.days + step.microseconds > 0
+    at = start
+    while at <= stop if rises else at >= stop:
+        yield at
+        at = _after(at, step, zone)
+
+
+def _after(moment: datetime, step: Span, zone: tzinfo) -> datetime:
+    """A moment and an interval: months and days by the clock of the zone, the rest by elapsed time."""
+    local = moment if moment.tzinfo is None else moment.astimezone(zone).replace(tzinfo=None)
+    year, month = divmod(12 * local.year + local.month - 1 + step.months, 12)
+    day = min(local.day, calendar.monthrange(year, month + 1)[1])
+    local = local.replace(year=year, month=month + 1, day=day) + timedelta(days=step.days)
+    at = local if moment.tzinfo is None else local.replace(tzinfo=zone).astimezone(UTC)
+    return at + timedelta(microseconds=step.microseconds)
+
+
+def _constant(expression: Expr, zone: tzinfo) -> Value:
+    """The value of constants, and of dates and moments that are computed of them; None of anything else."""
+    if isinstance(expression, Literal):
+        return expression.value if expression.parameter is None or expression.value is not None else None
+    values = [_constant(part, zone) for part in operands(expression)]
+    if None in values or not isinstance(expression, Call | Cast):
+        return None
+    if isinstance(expression, Cast):
+        return _converted(values[0], expression.type, zone)
+    name, first, other = expression.function, values[0], values[-1]
+    if name in _OF_NUMBERS and isinstance(first, int) and isinstance(other, int):
+        return _OF_NUMBERS[name](first, other)
+    if name.startswith("date_trunc_") and isinstance(first, date):
+        return _truncated(first, name.removeprefix("date_trunc_"), zone)
+    sign = -1 if name.endswith("_subtract") else 1
+    if name in ("date_add", "date_subtract") and isinstance(first, date) and isinstance(other, int):
+        return first + timedelta(days=sign * other)
+    if name in ("moment_add", "moment_subtract") and isinstance(first, date) and isinstance(other, str):
+        span = intervals.span(other)
+        moved = Span(sign * span.months, sign * span.days, sign * span.microseconds)
+        return _after(_clock(first), moved, zone)
+    return None
+
+
+def _truncated(moment: date, unit: str, zone: tzinfo) -> datetime:
+    aware = isinstance(moment, datetime) and moment.tzinfo is not None
+    local = moment.astimezone(zone).replace(tzinfo=None) if isinstance(moment, datetime) and aware else moment
+    at = truncated(local, "day" if unit == "week" else unit)
+    if unit == "week":
+        at -= timedelta(days=at.weekday())
+    return at.replace(tzinfo=zone).astimezone(UTC) if aware else at
+
+
+def _converted(value: Value, kind: SqlType, zone: tzinfo) -> datetime | date | None:
+    """A date or a moment in another of their types."""
+    if not isinstance(value, date):
+        return None
+    at = _clock(value)
+    if kind is SqlType.TIMESTAMPTZ:
+        return at if at.tzinfo is not None else at.replace(tzinfo=zone).astimezone(UTC)
+    at = at if at.tzinfo is None else at.astimezone(zone).replace(tzinfo=None)
+    if kind is SqlType.DATE:
+        return at.date()
+    return at if kind is SqlType.TIMESTAMP else None
+
+
+def _clock(value: date) -> datetime:
+    """A moment, or the midnight at which a date begins."""
+    return value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
