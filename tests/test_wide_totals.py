@@ -488,7 +488,7 @@ def test_means_of_rows_of_units_are_raised(many: Policy, make_engine: MakeEngine
         asked(sql)
     (statement,) = session.parse(OFTEN)
     told = session.execute(statement).notices[0].message
-    assert "of the sum is dropped by max_rows, by which no value is above 2; means are raised by it" in told
+    assert "of the sum is dropped by max_rows, by which no value is above 2; means are corrected for it" in told
     often, mean, low, high = asked(OFTEN)[1]
     assert often is True and abs(mean - 4) < 0.05 and low <= 4 <= high
     asked("SET dpsql.calibrate = off")
