@@ -172,7 +172,7 @@ MEANINGS: dict[str, tuple[str, Shape, Mapping[str, str]]] = {
         "one table; a table that is not listed does not exist for analysts",
         tables._TABLE,
         {
-            "public": "The rows are about nobody: analysts may read them as they are.",
+            "public": "The rows are about no person: analysts may read them unchanged.",
             "unit_key": "The column that says whose row it is. A protected table has `unit_key` or `unit_via`.",
             "unit_via": "For a table without such a column: the table that leads to the unit, and the columns "
             "to join on.",

@@ -205,7 +205,7 @@ def test_the_services_run_one_after_the_other(machine: Machine) -> None:
         clinic = SERVICES["clinic"]
         made = machine.run(clinic, [*machine.command(clinic), "--patients", "200"])
         assert made.returncode == 0, made.stderr
-        assert ("is kept as it is" in made.stdout) is again
+        assert ("exists and is kept" in made.stdout) is again
     policy = (machine.folder / "data" / "clinic-postgres.toml").read_text(encoding="utf-8")
     assert "reader:${READER_PASSWORD}@" in policy
     with psycopg.connect(host=machine.database, user="postgres", dbname="clinic") as owner:

@@ -171,7 +171,7 @@ def test_gateway(forks: Forks, policy: Path, ledger: SqliteLedger, tmp_path: Pat
                 continue
             escaped = number.replace("\\", "\\\\").replace(" ", "\\ ")
             with pytest.raises(
-                psycopg.OperationalError, match=r"parameter|must lie between|must be 0|requires name=value"
+                psycopg.OperationalError, match=r"parameter|must be between|must be 0|requires name=value"
             ):
                 psycopg.connect(url, options=f"-c dpsql.{setting}={escaped}")
             with RawClient(port) as client:

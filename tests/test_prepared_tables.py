@@ -360,7 +360,7 @@ def test_copies_that_cannot_be_made_leave_the_old_ones(own: Path) -> None:
     with closing(open_backend(policy)) as backend:
         plans = plan_prepared(policy, backend.schema)
     failing = replace(plans[0], rows="SELECT 1/0 FROM nowhere")
-    with pytest.raises(DatabaseUnavailable, match="still stand"):
+    with pytest.raises(DatabaseUnavailable, match="the old ones are unchanged"):
         write_prepared(policy.dataset.url.partition("://")[2], policy, (failing,))
     assert own.with_name("clinic.duckdb.clinic.prepared").read_bytes() == before
     assert len(list(own.parent.iterdir())) == 3
@@ -574,7 +574,7 @@ def test_sums_of_a_copy_say_what_they_lack(session: Session, sql: str, lacks: bo
     for ratio, from_copy in (("1", True), ("0", False)):
         session.execute(session.parse(f"SET dpsql.max_error_ratio = {ratio}")[0])
         told = session.execute(statement).notices[0].message
-        assert ("sums are of at most 50 rows per unit" in told) == (lacks and from_copy)
+        assert ("sums cover at most 50 rows per unit" in told) == (lacks and from_copy)
         lines = [str(row[0]) for row in run(session, f"EXPLAIN {sql}")]
         assert any("its sums lack the rows" in line for line in lines) == (lacks and from_copy)
 

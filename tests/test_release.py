@@ -124,7 +124,7 @@ def test_more_groups_than_the_noise_was_made_for_are_not_released(planner: Plann
     ],
 )
 def test_private_groups_without_or_with_few_units_do_not_appear(planner: Planner, sql: str) -> None:
-    """1000 groups of one unit, each shown with a probability of 1e-9 at the most; groups of nobody never."""
+    """1000 groups of one unit, each shown with a probability of 1e-9 at the most; groups without a unit never."""
     (planned,) = planner.compile(sql).releases
     units = numbers(*[1] * 1000, *[0] * 1000, *[100_000] * 10)
     names = texts(*(f"g{i:05}" for i in range(2010)))

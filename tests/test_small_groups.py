@@ -79,7 +79,7 @@ def test_the_notice_tells_the_worst_groups(session: Session, monkeypatch: pytest
     (notice,) = result.notices
     # Two groups of some 250 patients, and two of a few, of whom any mean is as likely as another.
     assert re.search(r"; avg ± [5-9][.]\d+ to ± [5-9]\d[.0-9]*, n ± 31 \(95 % of noise\); ", notice.message)
-    assert notice.message.endswith("; 4 of 4 rows of avg above ± 10 %")
+    assert notice.message.endswith("; avg is worse than ± 10 % in 4 of 4 rows")
 
 
 def test_it_is_the_same_from_python_and_in_the_notice(clinic_policy: Path, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_it_is_the_same_from_python_and_in_the_notice(clinic_policy: Path, tmp_p
     assert of_count == ColumnMargin("n", of_count.least, of_count.least, 4, of_count.inexact)
     small = sum(abs(row[3]) * 0.1 < of_count.least for row in rows)
     assert of_count.inexact == small
-    assert f"{of_mean.inexact} of {of_mean.rows} rows of a above ± 10 %" in message
+    assert f"a is worse than ± 10 % in {of_mean.inexact} of {of_mean.rows} rows" in message
 
 
 def test_without_rows_the_plan_tells_what_it_can(session: Session) -> None:
@@ -125,7 +125,7 @@ def test_without_rows_the_plan_tells_what_it_can(session: Session) -> None:
 )
 def test_a_subquery_with_groups_of_nobody_says_so(session: Session, sql: str, listed: bool) -> None:
     (notice,) = ask(session, sql).notices
-    assert ("the subquery has all listed groups, also those without rows" in notice.message) == listed
+    assert ("the subquery has all listed groups, even those without rows" in notice.message) == listed
 
 
 # Prevalence: one row a person

@@ -424,9 +424,9 @@ def test_the_notice_begins_with_what_is_dropped(many: Policy, make_engine: MakeE
 def test_the_notice_names_the_bound(many: Policy, make_engine: MakeEngine) -> None:
     session = Session(make_engine(many), "ana")
     for sql, lever in (
-        ("SELECT COUNT(*) FROM orders", "of the rows are dropped by max_rows = 2; counts are raised by it; price"),
-        ("SELECT SUM(price) FROM orders", "of the sum is dropped by max_rows = 2; sums are raised by it; price"),
-        (BY_KIND, "of the rows are dropped by max_rows = 2; counts are raised by it; price"),
+        ("SELECT COUNT(*) FROM orders", "of the rows are dropped by max_rows = 2; counts are corrected for it; price"),
+        ("SELECT SUM(price) FROM orders", "of the sum is dropped by max_rows = 2; sums are corrected for it; price"),
+        (BY_KIND, "of the rows are dropped by max_rows = 2; counts are corrected for it; price"),
         ("SET dpsql.calibrate = off", ""),
         (BY_KIND, "of the rows are dropped by max_rows = 2; price"),
         ("SELECT AVG(price) FROM orders", "of the rows are dropped by max_rows = 2; price"),
@@ -488,7 +488,7 @@ def test_means_of_rows_of_units_are_raised(many: Policy, make_engine: MakeEngine
         asked(sql)
     (statement,) = session.parse(OFTEN)
     told = session.execute(statement).notices[0].message
-    assert "of the sum is dropped by max_rows, by which no value is above 2; means are raised by it" in told
+    assert "of the sum is dropped by max_rows, by which no value is above 2; means are corrected for it" in told
     often, mean, low, high = asked(OFTEN)[1]
     assert often is True and abs(mean - 4) < 0.05 and low <= 4 <= high
     asked("SET dpsql.calibrate = off")
@@ -652,7 +652,7 @@ def test_nothing_is_told_where_the_total_may_be_noise(policy: Policy, make_engin
 def test_the_notice_says_what_noise_hides(policy: Policy, make_engine: MakeEngine) -> None:
     """Of 14 orders in the wide total 7 count, and noise is larger than both; 20 times the price tells."""
     session = Session(make_engine(policy), "ana")
-    hidden = "are dropped by max_rows = 2, for which intervals do not allow; price"
+    hidden = "are dropped by max_rows = 2; intervals do not allow for it; price"
     for sql, begins, holds in (
         ("SET dpsql.epsilon = 5", "", ""),
         ("SELECT COUNT(*) FROM orders", "at most ", hidden),
@@ -670,7 +670,7 @@ def test_an_empty_answer_of_private_groups_says_why(policy: Policy, make_engine:
     session = Session(make_engine(policy), "ana")
     (statement,) = session.parse("SELECT note, COUNT(*) FROM orders GROUP BY note")
     result = session.execute(statement)
-    told = r"no group is left: one of \d+ units is shown about every second time; "
+    told = r"no group is shown: a group of \d+ units is shown with probability about 1/2; "
     assert result.rows == () or list(result.rows) == []
     assert re.match(told, result.notices[0].message), result.notices[0].message
 

@@ -1,7 +1,7 @@
 """How much two sets of outcomes tell apart: a lower bound on a claim that holds with a stated confidence.
 
 Rule 1: the event is chosen on some of the runs and counted on the others, so that choosing costs no confidence.
-Rule 2: any event will do: the bound is valid whatever is chosen, and how tight it is depends on the choice alone.
+Rule 2: any event is enough: the bound is valid for every choice, and only its tightness depends on the choice.
 """
 
 import math

@@ -58,9 +58,9 @@ def _twice(stack: Stack, sql: str, faults: list[str]) -> Seen:
     """Both answers to one question side by side, at the price of the first."""
     first, again = stack.ask(sql), stack.ask(sql)
     if again.price != Spent.zero():
-        faults.append("an answer had again is charged again")
+        faults.append("a reused answer is charged again")
     if again.rows != first.rows:
-        faults.append("an answer had again is another one")
+        faults.append("a reused answer is another one")
     return replace(first.beside(again), frame=first.frame)
 
 

@@ -63,7 +63,7 @@ _REASONS: Final = (
     ("shutting down", "the server is shutting down", "try again in a moment"),
     ("password authentication failed", "the server does not accept the password", _MEND_LOGIN),
     ("no password supplied", "the server asks for a password", _MEND_LOGIN),
-    ("pg_hba.conf", "the server lets no such user in from here", "add a line to its pg_hba.conf"),
+    ("pg_hba.conf", "the server's pg_hba.conf does not let this user in from here", "add a line to pg_hba.conf"),
     ("FATAL:  role", "the server has no such role, or it may not log in", "CREATE ROLE reader LOGIN PASSWORD '…'"),
     ("FATAL:  database", "the server has no such database", "check the last part of the URL"),
     ("permission denied for database", "the role may not connect to the database", "GRANT CONNECT ON DATABASE …"),
@@ -191,4 +191,4 @@ def _stoppable(connection: Transaction, cancellation: Cancellation) -> Iterator[
 def _reason(error: psycopg.Error) -> Unreachable:
     text = str(error)
     known = ((what, mend) for part, what, mend in _REASONS if part in text)
-    return Unreachable(*next(known, ("it cannot be connected to", "try the same URL with psql, which tells more")))
+    return Unreachable(*next(known, ("the connection failed", "try the same URL with psql, which tells more")))

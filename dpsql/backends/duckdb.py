@@ -394,7 +394,7 @@ def rehearse(cursor: duckdb.DuckDBPyConnection, sql: str, cancellation: Cancella
         _LOG.error("generated SQL cannot run: %s", type(error).__name__)
         raise UnsupportedQuery(
             "the engine cannot run this query; nothing was charged",
-            hint="Write it more simply, and tell dpsql's developers: it should have been refused with a reason.",
+            hint="Write it in another way, and please report it: dpsql should have refused it with a reason.",
         ) from None
 
 

@@ -93,8 +93,8 @@ def write_prepared(path: str, policy: Policy, plans: tuple[PreparedTablePlan, ..
         made.replace(file)
     except duckdb.Error as error:
         raise DatabaseUnavailable(
-            f"the copies could not be made: {type(error).__name__}; those there were still stand",
-            hint="Nobody may write to the database meanwhile, and its disk needs room for another copy of its rows.",
+            f"the prepared tables could not be made: {type(error).__name__}; the old ones are unchanged",
+            hint="No process may write to the database meanwhile, and its disk needs room for a copy of its rows.",
         ) from None
     finally:
         shutil.rmtree(folder)

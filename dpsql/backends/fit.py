@@ -125,7 +125,7 @@ class _Keys:
         if len(numbers) > 1:
             (one, _), (other, at), *_ = numbers.items()
             raise InvalidPolicy(
-                f"{at}: {other}, where the key of another table is {one}: joins would convert one of them",
+                f"{at}: {other}, where the key of another table is {one}: joins would convert one of the two",
                 hint=f"Store both as {one}.",
             )
 
@@ -140,7 +140,7 @@ class _Keys:
         if not here.sql_type.is_alike(there.sql_type) or self._stored(here, there) != self._stored(there, there):
             raise InvalidPolicy(
                 f'{at}: {here.type_name}, where "{parent[1]}" of "{parent[0].name}" is {there.type_name}: '
-                "to compare them would convert one of them",
+                "comparing them would convert one of the two",
                 hint=f"Store both as {there.type_name}.",
             )
 

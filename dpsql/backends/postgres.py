@@ -266,7 +266,7 @@ class PostgresBackend:
         dataset = self._policy.dataset
         if dataset.prepared_schema is None:
             raise InvalidPolicy(
-                "dataset.prepared_schema is missing: it says where copies are kept",
+                "dataset.prepared_schema is missing: it names the schema for prepared tables",
                 hint='prepared_schema = "dpsql_copies"',
             )
         try:
@@ -500,5 +500,5 @@ def _refusal(error: Exception, cancellation: Cancellation) -> Error:
     _LOG.error("generated SQL cannot run: %s", type(error).__name__)
     return UnsupportedQuery(
         "the engine cannot run this query; nothing was charged",
-        hint="Write it more simply, and tell dpsql's developers: it should have been refused with a reason.",
+        hint="Write it in another way, and please report it: dpsql should have refused it with a reason.",
     )

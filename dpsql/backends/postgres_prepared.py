@@ -126,7 +126,7 @@ def write_prepared(
         raise DatabaseUnavailable(f"the copies could not be made: {error.args[0]}", hint=error.mend) from None
     except psycopg.Error as error:
         raise DatabaseUnavailable(
-            f"the copies could not be made: {type(error).__name__}; those there were still stand",
+            f"the prepared tables could not be made: {type(error).__name__}; the old ones are unchanged",
             hint="--url names a role that may make tables in prepared_schema, and read those of the policy.",
         ) from None
     finally:
@@ -144,8 +144,8 @@ def _written(
     run(f"CREATE SCHEMA IF NOT EXISTS {place}")
     if transaction.execute(_MINE.encode(), [schema]).fetchone() != (True,):
         raise DatabaseUnavailable(
-            f'the schema "{schema}" is of another role than makes the copies, or others may make tables there',
-            hint="In prepared_schema, name a schema that is not there: it is made. Or look at its owner, its tables' "
+            f'the schema "{schema}" is not owned by the role that makes the tables, or others may create tables in it',
+            hint="Name a new schema in prepared_schema, which dpsql creates. Or check its owner, its tables' "
             f"owners, and REVOKE CREATE ON SCHEMA {place} FROM PUBLIC",
         )
     for index, plan in enumerate(plans):

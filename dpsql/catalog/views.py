@@ -1,4 +1,4 @@
-"""views: relations of pg_catalog and information_schema that are made of others, in PostgreSQL's SQL.
+"""views: relations of pg_catalog and information_schema that are computed from others, in PostgreSQL's SQL.
 
 A view lists the columns that it can tell; the others of its relation are NULL. Privileges are SELECT, on everything
 that the user sees.

@@ -1,4 +1,4 @@
-"""visitor: what a catalog query knows of the session it stands in."""
+"""visitor: what a catalog query knows of its session."""
 
 import zlib
 from collections.abc import Callable, Mapping

@@ -106,7 +106,7 @@ def _clinic_in_file(directory: Path, patients: int) -> Iterator[Path]:
 
     path = directory / "clinic.duckdb"
     if path.exists():
-        click.echo(f"{path} is kept as it is")
+        click.echo(f"{path} exists and is kept")
     else:
         with _progress(patients) as progress:
             generate_clinic(path, patients=patients, progress=progress)
@@ -139,7 +139,7 @@ def _clinic_on(url: str, directory: Path, patients: int) -> Iterator[Path]:
 
 def _make_clinic(server: "ClinicServer", place: str, directory: Path, patients: int) -> Path:
     if server.has_clinic():
-        click.echo(f"{place} is kept as it is")
+        click.echo(f"{place} exists and is kept")
     else:
         with _progress(patients) as progress:
             server.make_clinic(patients, progress)

@@ -37,8 +37,8 @@ _UNIT = """\
 # TODO: whose row is it? One of:
 #   unit_key = "…"                 the column that names the person
 #   unit_via = { table = "…", on = { column_here = "column_there" } }
-#   public = true                  the rows are about nobody (then without max_rows)"""
-_MAX_ROWS = "max_rows = 10                      # TODO: at most so many rows of one person count"
+#   public = true                  the rows are about no person (then without max_rows)"""
+_MAX_ROWS = "max_rows = 10                      # TODO: contribution bound: the rows of one person that count"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dpsql.ledger import Ledger
 from dpsql.ledger.owner_reads import EXACT_VALUES
 
 EXACT_WARNING = """\
-WARNING: these numbers are EXACT. They were taken from the data without noise, and they tell of the people in it.
+WARNING: these numbers are EXACT. They were taken from the data without noise, and they reveal facts about people.
 WARNING: NO GUARANTEE covers them: the ledger has it on record, and `dpsql budget show` will say so from now on."""
 
 
@@ -17,5 +17,5 @@ def exact_lines(ledger: Ledger, dataset: str | None = None) -> Iterator[str]:
             when = record.at.isoformat(sep=" ", timespec="seconds")
             yield (
                 f'warning: record {record.id}, {when}: values of "{record.dataset}" were taken from the data '
-                f"{record.reason}. What they tell of a person is not covered by any budget."
+                f"{record.reason}. No budget covers what they reveal about a person."
             )

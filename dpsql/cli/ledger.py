@@ -116,7 +116,7 @@ def clock(reason: str | None, ledger: str | None, policy: Path | None) -> None:
     if status.held:
         click.echo("The clock is not believed, so no budget renews. If it is right: dpsql ledger clock --reason TEXT")
     elif status.ledger > status.machine:
-        click.echo("The ledger's time stands still, so no budget renews, until the clock is past it.")
+        click.echo("The ledger's time does not advance, so no budget renews, until the clock is past it.")
 
 
 @ledger.command()

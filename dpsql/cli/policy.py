@@ -159,7 +159,7 @@ def show(policy: Path) -> None:
 def _lines(policy: Policy) -> Iterator[str]:
     dataset = policy.dataset
     unit = dataset.privacy_unit
-    changes = "is there or not" if dataset.adjacency.value == "add_remove" else "has these data or any other"
+    changes = "is present or absent" if dataset.adjacency.value == "add_remove" else "has these data or any other"
     yield f'dataset "{dataset.name}", schema {dataset.schema}, data version {dataset.data_version}, {dataset.timezone}'
     yield f"protects: whether one {unit} {changes} ({dataset.adjacency.value}), in all protected tables together"
     yield ", ".join(_settings(dataset))
@@ -190,7 +190,7 @@ def _role(role: Role, policy: Policy) -> Iterator[str]:
     query = role.query
     yield f'role "{role.name}": {budget_text(role.budget)}'
     yield (
-        f"  one query: epsilon {decimal_text(query.epsilon)}, {decimal_text(query.max_epsilon)} at the most; "
+        f"  one query: epsilon {decimal_text(query.epsilon)}, at most {decimal_text(query.max_epsilon)}; "
         f"delta {decimal_text(query.delta)} with private keys; {query.mechanism} noise"
         + (f"; {decimal_text(query.wide_share)} of it for wide totals" if query.wide_share else "")
     )

@@ -61,7 +61,7 @@ def _head(dataset: str, made: "MadeProfile") -> Iterator[str]:
 def drop_lines(tables: Sequence[TableProfile]) -> Iterator[str]:
     """Say, table by table, which share of the rows each bound drops."""
     for table in tables:
-        yield f"\n{table.table}: share of the rows that are dropped if of one unit so many count"
+        yield f"\n{table.table}: share of rows that a contribution bound drops"
         names = ("rows of one unit", *map(str, table.bounds), "± (95 %)")
         rows = [_row(ranks, len(table.bounds)) for ranks in table.ranks]
         yield from (f"  {line}" for line in table_lines(names, rows, right=range(1, len(names))))

@@ -188,13 +188,13 @@ def _lines(found: _Found, part: Decimal) -> Iterator[str]:
 def _count_remark(each: Suggestion, part: Decimal) -> str:
     if each.ranks is None:
         return ""
-    return f"; {float(part):.1%} of the people have no more, give or take {each.ranks} of them at 95 %"
+    return f"; {float(part):.1%} of the people have no more (± {each.ranks} people at 95 %)"
 
 
 def _column_remark(low: Suggestion, high: Suggestion) -> str:
     if low.ranks is None or high.ranks is None:
         return ""
-    return f"; at 95 %, {low.ranks} people at most have values below, and {high.ranks} above"
+    return f"; at 95 %, at most {low.ranks} people have values below, and at most {high.ranks} above"
 
 
 def _now(column: PolicyColumn) -> str:

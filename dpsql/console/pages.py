@@ -189,7 +189,7 @@ def _charge(paid: Paid, limit: Limit) -> str:
 def _policy(policy: Policy) -> Mapping[str, str]:
     """What the policy says but for its tables."""
     dataset = policy.dataset
-    changes = "is there or not" if dataset.adjacency.value == "add_remove" else "has these data or any other"
+    changes = "is present or absent" if dataset.adjacency.value == "add_remove" else "has these data or any other"
     place = f"{dataset.name}; data version {dataset.data_version}; schema {dataset.schema}; {dataset.timezone}"
     return {
         "dataset": place,

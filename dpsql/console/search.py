@@ -81,7 +81,7 @@ def read_search(query: str) -> Search:
         raise _wrong("it is not UTF-8, or has more than ten fields") from error
     told = {name: value.strip() for name, value in fields}
     if len(told) < len(fields) or not told.keys() <= {"user", "day", "find", "sort", "page"}:
-        raise _wrong("it has user, day, find, sort and page, each once at the most")
+        raise _wrong("it has user, day, find, sort and page, each at most once")
     sort, page = told.get("sort") or "newest", told.get("page") or "1"
     if sort not in SORTS:
         raise _wrong(f"sort is one of {', '.join(SORTS)}")
@@ -194,7 +194,7 @@ def questions(
     """Return the queries that are asked for, on all pages.
 
     Args:
-        paid: The charges of the dataset, oldest first, each with how often its answer was had again.
+        paid: The charges of the dataset, oldest first, each with how often its answer was reused.
         search: What is asked for.
         limits: The limit of each user's budget.
         cap: That of the cap.

@@ -127,7 +127,7 @@ def plain(value: object) -> object:
     if isinstance(value, list | tuple):
         items = [*(list.__iter__(value) if isinstance(value, list) else tuple.__iter__(value))]
         if len(items) > MAX_ITEMS:
-            raise QueryTooComplex(f"a list may have {MAX_ITEMS:,} items at the most", hint="Pass it in parts.")
+            raise QueryTooComplex(f"a list may have at most {MAX_ITEMS:,} items", hint="Pass it in parts.")
         return [item if isinstance(item, list | tuple) else plain(item) for item in items]
     if isinstance(value, np.generic):
         value = _of_numpy(value)

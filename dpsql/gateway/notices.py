@@ -277,13 +277,13 @@ def free_text(query: CompiledQuery, *, reused: bool) -> str:
 
 def choice_texts(columns: Sequence[OutputColumn]) -> list[str]:
     """How exact values are that were chosen, not counted."""
-    ranks = [f"{c.name} ± {e.ranks}" for c in columns if (e := c.error) and e.ranks is not None]
-    apart = [f"{c.name} by {number_text(e.apart)}" for c in columns if (e := c.error) and e.apart is not None]
+    ranks = [f"{c.name} ± {e.ranks} ranks" for c in columns if (e := c.error) and e.ranks is not None]
+    apart = [f"{number_text(e.apart)} in {c.name}" for c in columns if (e := c.error) and e.apart is not None]
     texts = []
     if ranks:
-        texts.append(f"{', '.join(ranks)} ranks (95 %)")
+        texts.append(f"{', '.join(ranks)} (95 %)")
     if apart:
-        texts.append(f"right order if counts or sums differ: {', '.join(apart)} (95 %)")
+        texts.append(f"two keys rank correctly if their counts or sums differ by {', '.join(apart)} (95 %)")
     return texts
 
 
@@ -340,7 +340,7 @@ def covers_text(columns: Sequence[ColumnMargin | AnswerColumn], noise: str = "no
 def inexact_texts(margins: Sequence[ColumnMargin]) -> list[str]:
     """In how many rows a column's ± is large, where it differs from row to row."""
     return [
-        f"{margin.inexact} of {margin.rows} rows of {margin.name} above ± 10 %"
+        f"{margin.name} is worse than ± 10 % in {margin.inexact} of {margin.rows} rows"
         for margin in margins
         if margin.inexact and margin.least < margin.greatest
     ]
@@ -351,7 +351,7 @@ def empty_text(answer: Answer) -> str | None:
     sizes = [size for planned in answer.query.releases if (size := planned.smallest_likely) is not None]
     if answer.rows.rows or not sizes:
         return None
-    return f"no group is left: one of {max(sizes)} units is shown about every second time"
+    return f"no group is shown: a group of {max(sizes)} units is shown with probability about 1/2"
 
 
 def target_text(pursuit: Pursuit) -> str:
@@ -391,18 +391,18 @@ def dropped_text(query: CompiledQuery, dropped: Sequence[Dropped], *, calibrated
     Args:
         query: The query.
         dropped: What wide totals tell.
-        calibrated: Whether values are raised by it.
+        calibrated: Whether values are corrected for it.
     """
     worst = max((each for each in dropped if each.is_material), key=lambda each: each.share, default=None)
     if worst is not None:
         kinds = _raised(query, dropped) if calibrated else []
-        raised = f"; {' and '.join(kinds)} are raised by it" if kinds else ""
+        raised = f"; {' and '.join(kinds)} are corrected for it" if kinds else ""
         return f"about {_share_text(worst)} {_dropped_by(query, worst)}{raised}"
     most = max((each for each in dropped if each.is_hidden), key=lambda each: each.share + each.margin, default=None)
     if most is None:
         return None
     at_most = f"{100 * (most.share + most.margin):.2g} %"
-    return f"at most {at_most} {_dropped_by(query, most)}, for which intervals do not allow"
+    return f"at most {at_most} {_dropped_by(query, most)}; intervals do not allow for it"
 
 
 def _raised(query: CompiledQuery, dropped: Sequence[Dropped]) -> list[str]:
@@ -442,10 +442,10 @@ def _caveats(query: CompiledQuery) -> list[str]:
         if planned.contribution.copied and any(made.primitive.sums_values for made in planned.primitives)
     ]
     copied = (
-        f"sums are of at most {max(rows, default=0)} rows per unit, which a prepared table has "
-        "(SET dpsql.max_error_ratio = 0: of all)"
+        f"sums cover at most {max(rows, default=0)} rows per unit, those of the prepared table "
+        "(SET dpsql.max_error_ratio = 0 reads all rows)"
     )
-    listed = "the subquery has all listed groups, also those without rows (HAVING COUNT(*) > 0 drops half of these)"
+    listed = "the subquery has all listed groups, even those without rows (HAVING COUNT(*) > 0 drops half of these)"
     return [copied] * bool(rows) + [listed] * query.adds_up_listed
 
 

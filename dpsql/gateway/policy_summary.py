@@ -37,7 +37,7 @@ def keys_text(column: PolicyColumn, table: Table) -> str:
     if table.public:
         return "public"
     if column.collected_by is not None:
-        return "public, debiased: each answer that there is"
+        return "public, debiased: all possible answers"
     if column.values_from is not None:
         return "public: " + ".".join(column.values_from)
     if column.values is not None:
@@ -46,7 +46,7 @@ def keys_text(column: PolicyColumn, table: Table) -> str:
     if column.type is SqlType.BOOLEAN:
         return "public: true, false"
     if _is_short_range(column):
-        return "public: each within the limits"
+        return "public: all values within the bounds"
     return "private: costs delta" if can_be_key(column.type) else "no"
 
 

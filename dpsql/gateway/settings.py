@@ -70,7 +70,7 @@ def error_ratio(_: str, value: str) -> str:
     ratio = number(RATIO, value)
     if not 0 <= ratio <= 1000:
         raise InvalidParameter(
-            f"{RATIO} must lie between 0, for no prepared tables, and 1000", hint=f"Write: SET {RATIO} = 1.5"
+            f"{RATIO} must be between 0, for no prepared tables, and 1000", hint=f"Write: SET {RATIO} = 1.5"
         )
     return decimal_text(ratio)
 
@@ -532,7 +532,7 @@ class Settings:
         epsilon, limit = number("dpsql.epsilon", value), self.role.query.max_epsilon
         if not Fraction(1, 1000) <= epsilon <= limit:
             raise InvalidParameter(
-                f"dpsql.epsilon must lie between 0.001 and {decimal_text(limit)}, the limit of role "
+                f"dpsql.epsilon must be between 0.001 and {decimal_text(limit)}, the limit of role "
                 f'"{self.role.name}" for one query',
                 hint=f"Write: SET dpsql.epsilon = {decimal_text(min(limit, self.role.query.epsilon))}",
             )
@@ -542,6 +542,6 @@ class Settings:
         delta = number("dpsql.delta", value)
         if delta != 0 and not Fraction(1, 10**30) <= delta <= Fraction(1, 1000):
             raise InvalidParameter(
-                "dpsql.delta must be 0, or lie between 1e-30 and 0.001", hint="Write: SET dpsql.delta = 1e-9"
+                "dpsql.delta must be 0, or between 1e-30 and 0.001", hint="Write: SET dpsql.delta = 1e-9"
             )
         return decimal_text(delta)

@@ -1,6 +1,6 @@
 """transactions: whether a session is in a transaction, and in a failed one; its savepoints; what ROLLBACK undoes.
 
-Rule 1: a transaction holds nothing but settings and cursors: a charge that was made stands, whatever ROLLBACK says.
+Rule 1: a transaction holds nothing but settings and cursors: a charge that was made remains, even after ROLLBACK.
 Rule 2: what a client sends at once is a transaction without BEGIN: when part of it fails, the rest is undone.
 """
 

@@ -67,7 +67,7 @@ def flaw(record: Record, before: Record | None) -> str | None:
     """Say what is wrong with a record that follows `before`, or return None."""
     expected = before.seq + 1 if before else 1
     if record.seq != expected:
-        return f"record {expected} is missing: record {record.seq} stands in its place"
+        return f"record {expected} is missing: record {record.seq} is in its place"
     if record.hash != digest(record.seq, record.at, record.kind, record.body, record.previous):
         return f"record {record.seq} was changed after it was written"
     if record.previous != (before.hash if before else ORIGIN):

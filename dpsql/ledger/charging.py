@@ -35,7 +35,7 @@ from dpsql.policy import Policy
 from dpsql.privacy.accounting import Limit, Spent, admits
 
 _MOST_PAYLOAD = 16 * 2**10
-"""Bytes of releases up to which they are remembered, to be had again at once."""
+"""Bytes of releases that are cached, to be reused at once."""
 
 _LAST_RELEASE, _FAILED = "last release", "failed"
 """What is remembered beside payers: the highest number of a release, and whether any query is in quarantine."""

@@ -40,7 +40,7 @@ def reset(transaction: Transaction, holder: Holder, policy: Policy, reason: str)
     budget = _policy_budget(transaction, holder, policy)
     state = open_budget(transaction, holder, policy.dataset, budget)
     if load_spent(state.spent) == Spent.zero():
-        raise InvalidParameter(f"nothing is spent of the budget of {holder}", hint="there is nothing to reset")
+        raise InvalidParameter(f"nothing has been spent from the budget of {holder}", hint="there is nothing to reset")
     transaction.append("budget.reset", _body(holder, policy, state, reason))
 
 
@@ -89,11 +89,11 @@ def _check_amounts(epsilon: Fraction, delta: Fraction) -> None:
     check_exact(epsilon, delta)
     if not Fraction(LEAST_EPSILON) <= epsilon <= Fraction(MOST_EPSILON):
         raise InvalidParameter(
-            f"epsilon must lie between {LEAST_EPSILON} and {MOST_EPSILON}", hint="--epsilon 0.5, for example"
+            f"epsilon must be between {LEAST_EPSILON} and {MOST_EPSILON}", hint="--epsilon 0.5, for example"
         )
     if delta != 0 and not Fraction(LEAST_DELTA) <= delta <= Fraction(MOST_DELTA):
         raise InvalidParameter(
-            f"delta must be 0, or lie between {LEAST_DELTA} and {MOST_DELTA}", hint="--delta 1e-7, for example"
+            f"delta must be 0, or between {LEAST_DELTA} and {MOST_DELTA}", hint="--delta 1e-7, for example"
         )
 
 
@@ -102,9 +102,9 @@ def _beyond(holder: Holder, budget: Budget) -> InvalidParameter:
     return InvalidParameter(
         f"the budget of {holder} is epsilon {epsilon:g} and delta {delta:g} ({budget.accountant.value}): the change "
         "would leave the range that a budget can have",
-        detail=f"Epsilon lies between {LEAST_EPSILON} and {MOST_EPSILON}, delta between {LEAST_DELTA} and "
+        detail=f"Epsilon is between {LEAST_EPSILON} and {MOST_EPSILON}, delta between {LEAST_DELTA} and "
         f"{MOST_DELTA}; the pure accountant has no delta.",
-        hint="to let nothing more be asked: dpsql budget freeze",
+        hint="to stop all further queries: dpsql budget freeze",
     )
 
 

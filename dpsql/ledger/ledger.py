@@ -4,7 +4,7 @@ Rule 1: a charge is decided and written in one durable transaction; what follows
     a user has paid for and has again costs nothing: its record alone may be written after the answer (`again`).
 Rule 2: another user's release is charged to whom it is handed, and nothing tells it from a fresh one.
 Rule 3: what is left of a dataset's cap is never told to users.
-Rule 4: whatever the owner changes in a budget, a group or a freeze is a record with the owner's reason.
+Rule 4: each change of a budget, a group or a freeze by the owner is a record with the owner's reason.
 """
 
 import enum

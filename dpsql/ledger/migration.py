@@ -1,7 +1,7 @@
 """Brings a ledger of an older layout to this one: its records stay, what is derived from them is made anew.
 
 Rule 1: the records are not touched, so neither is the chain of their hashes.
-Rule 2: it is one transaction in the same file: whatever interrupts it, the file has the one layout or the other.
+Rule 2: it is one transaction in the same file: if it is interrupted, the file has the one layout or the other.
 Rule 3: nobody else has the file open meanwhile, and a copy of it as it was is on the disk before.
 """
 
@@ -90,7 +90,7 @@ def _rebuild(connection: sqlite3.Connection, path: Path) -> VerifyReport:
         report = verify(connection, flaws(connection))
         if broken is not None or not report.ok:
             raise LedgerUnavailable(
-                f'ledger "{path}" is not whole, and was left as it is: {broken or report.problems[0]}',
+                f'ledger "{path}" is not whole, and is unchanged: {broken or report.problems[0]}',
                 hint="restore it from a backup, then migrate that",
             )
         connection.execute(f"PRAGMA user_version = {VERSION}")

@@ -39,7 +39,7 @@ _OLDER: Final = (
     "stop the gateways, then as its owner: dpsql ledger migrate --ledger postgresql://ledger_owner@host/ledger"
 )
 _MENDS: Final = {
-    "55P03": ("a lock was not to be had in time", _BUSY),
+    "55P03": ("a lock could not be acquired in time", _BUSY),
     "57014": ("a statement was cancelled or took too long", _BUSY),
     "53100": ("the server's disk is full", "make room, then ask again"),
     "25P03": ("this gateway stood still while it wrote", "ask again"),
@@ -171,7 +171,7 @@ class PostgresStorage:
             )
         if has_tables and not is_there:
             raise LedgerUnavailable(
-                f'the schema {SCHEMA} of "{self._name}" holds something else than a ledger',
+                f'the schema {SCHEMA} of "{self._name}" holds something other than a ledger',
                 hint="name another database: a ledger has a schema of this name for itself",
             )
         return bool(is_there)
@@ -257,7 +257,7 @@ def migrate_database(url: str) -> tuple[int, VerifyReport] | None:
         report = verify(connection, altered(connection))
         if not report.ok:
             raise LedgerUnavailable(
-                f"the ledger is not whole, and was left as it is: {report.problems[0]}",
+                f"the ledger is not whole, and is unchanged: {report.problems[0]}",
                 hint="restore it from a backup, then migrate that",
             )
         connection.commit()

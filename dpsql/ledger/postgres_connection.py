@@ -212,6 +212,6 @@ def numbered(sql: str) -> bytes:
 
 def _doubt(what: str) -> LedgerUnavailable:
     return LedgerUnavailable(
-        f"{what}; what was written may stand, and nothing is answered",
+        f"{what}; the write may be in the ledger, and nothing is answered",
         hint="look for it with `dpsql budget history`, or ask again",
     )

@@ -1,7 +1,7 @@
-"""reuses: the records of answers that users had again, free, written soon after the answers.
+"""reuses: the records of reused answers, which are free, written soon after the answers.
 
 Rule 1: nobody waits for them, so they share records and commits; what is lost with a process that dies was free.
-Rule 2: they are written before whatever is asked for after them, and after whatever was asked for before them.
+Rule 2: they are written before all later writes, and after all earlier ones.
 """
 
 import threading
@@ -11,11 +11,11 @@ from dpsql.ledger.chain import Receipt
 from dpsql.ledger.transaction import GroupCommit, Transaction
 
 _MOST = 4096
-"""So many answers share a commit at most; while more are had again than are written, `add` says so."""
+"""At most this many answers share a commit; while more are reused than are written, `add` says so."""
 
 
 class _Batch:
-    """Answers that were had again one after another with nothing written between them; each kind with its number."""
+    """Reused answers, one after another with nothing written between them; each kind with its number."""
 
     def __init__(self) -> None:
         self._numbers: dict[Receipt, int] = {}
@@ -41,7 +41,7 @@ class _Batch:
 
 
 class Reuses:
-    """What is to be recorded of answers that were had again.
+    """What is to be recorded of reused answers.
 
     Args:
         commits: How it is written.

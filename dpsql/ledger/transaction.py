@@ -395,7 +395,7 @@ class GroupCommit:
         """Commit what waits; unless the queue is long, the leader's own write is in it."""
         if own is not None and own.over:
             raise LedgerUnavailable(
-                "another thread was interrupted while it wrote this to the ledger; it may stand",
+                "another thread was interrupted while it wrote this to the ledger; the write may be in the ledger",
                 hint="look for it with `dpsql budget history`, or ask again",
             )
         batch = [work for work in list(self._queue)[:LARGEST_BATCH] if not work.over]
@@ -407,7 +407,7 @@ class GroupCommit:
         for work in batch:
             work.settled = True
             if not work.awaited and work.error is not None:
-                _LOG.error("the ledger could not write what nobody waits for: %s", type(work.error).__name__)
+                _LOG.error("the ledger could not write deferred records: %s", type(work.error).__name__)
             if work is not own and work.awaited:
                 work.wake()
         while self._queue and self._queue[0].over:

@@ -4,7 +4,7 @@ Compiled code may hold the interpreter's lock for as long as it runs: then no th
 of this process gets a turn. A trial tells whether a call ends; the caller then calls it again, for itself.
 
 Rule 1: the limit is processor time, kept by the kernel: a busy machine refuses nothing that an idle one answers.
-Rule 2: whatever happens to the process, the call did not end: nothing is let through.
+Rule 2: if anything happens to the process, the call did not end: nothing is let through.
 Rule 3: processes start when they are first needed, or before by `start`; they are used again, and end with this one.
 """
 

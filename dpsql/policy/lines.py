@@ -1,4 +1,4 @@
-"""Where each key of a TOML text stands, and limits on what the parser is given.
+"""The line of each key of a TOML text, and limits on what the parser is given.
 
 tomllib tells no lines, and its time and memory grow with the square of a key's parts (a 400 kB key exhausts the
 machine), its stack with nesting. The limits hold for any text, TOML or not; the lines are right for valid TOML.

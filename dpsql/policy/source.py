@@ -1,4 +1,4 @@
-"""A policy file as text and as data, and the line on which each key stands."""
+"""A policy file as text and as data, and the line of each key."""
 
 import decimal
 import json

@@ -55,7 +55,7 @@ def _table(name: str, node: Node, timezone: ZoneInfo) -> Table:
         mend = "keep unit_key if this table has the column, else unit_via"
         raise keys["unit_via"].wrong("unit_key and unit_via cannot be used together", mend)
     elif "unit_key" not in keys and "unit_via" not in keys:
-        mend = f"write: {_TABLE['unit_key']}, or public = true if the rows are about nobody"
+        mend = f"write: {_TABLE['unit_key']}, or public = true if the rows are about no person"
         raise node.wrong("a protected table needs unit_key or unit_via", mend)
     elif "unit_key" in keys and "max_rows" not in keys:
         raise node.wrong(

@@ -1,6 +1,6 @@
 """Which groups with private keys may appear: partition selection on unit counts.
 
-Rule 1: a group with no unit never appears, whatever the mechanism.
+Rule 1: a group without a unit never appears, with any mechanism.
 Rule 2: tables are fixed-point integers rounded down, so the inequalities of (ε′, δ′)-DP hold for the stored numbers,
 not for numbers near them.
 

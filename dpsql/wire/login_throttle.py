@@ -3,7 +3,7 @@
 Rule 1: a right password never waits, and only who guesses at the same user from the same address is refused, so that
     nobody is locked out by another's guesses.
 Rule 2: failures are counted for users that do not exist as for those that do.
-Rule 3: memory is bounded, whatever names and addresses come.
+Rule 3: memory is bounded for any names and addresses.
 """
 
 import time

@@ -1,8 +1,8 @@
 """One client's session: messages become calls of a `dpsql.gateway.session.Session`, results become messages.
 
 Rule 1: Parse, Bind and Describe never execute: they call `Session.parse` and `Session.describe` only.
-Rule 2: whatever goes wrong, a Query and a Sync are answered by exactly one ReadyForQuery.
-Rule 3: an error is reported once, and fails the transaction it stands in.
+Rule 2: a Query and a Sync are answered by exactly one ReadyForQuery, even after an error.
+Rule 3: an error is reported once, and fails its transaction.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""watchdog: ends a gateway that stands still, so that whatever started it starts it again.
+"""watchdog: ends a gateway that does not respond, so that its supervisor starts it again.
 
 Code that holds the interpreter's lock and does not return stops every thread, signal handler and health check. The
 alarm is a thread of the interpreter's own, which needs no such lock: the event loop puts it off again and again, and

@@ -149,7 +149,7 @@ def test_a_copy_of_another_data_version_is_stale(clinic: Path, owner: str) -> No
 
 
 def test_what_is_missing_is_said(clinic: Path, owner: str) -> None:
-    with pytest.raises(DatabaseUnavailable, match="InsufficientPrivilege; those there were still stand"):
+    with pytest.raises(DatabaseUnavailable, match="InsufficientPrivilege; the old ones are unchanged"):
         prepare_tables(load_policy(clinic))
     with pytest.raises(DatabaseUnavailable, match="could not be made: the server has no such database"):
         prepare_tables(load_policy(clinic), url_of(owner, dbname="nowhere"))

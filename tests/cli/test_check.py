@@ -92,13 +92,13 @@ details: 7 rows, 2 units (person); max_rows = 3 is enforced in SQL
 lone: 0 rows, 0 units (person); max_rows = 1 is enforced in SQL; {key} would make it unnecessary
 """
 DROPPED = """
-events: share of the rows that are dropped if of one unit so many count
+events: share of rows that a contribution bound drops
   rows of one unit |   1    |   2    |   3    | ± (95 %)
   -----------------+--------+--------+--------+---------
   in all           | 62.5 % | 37.5 % | 25.0 % |    0.0 %
   in one kind      | 37.5 % | 12.5 % |  0.0 % |    0.0 %
 
-details: share of the rows that are dropped if of one unit so many count
+details: share of rows that a contribution bound drops
   rows of one unit |   1    |   2    |   3   | ± (95 %)
   -----------------+--------+--------+-------+---------
   in all           | 60.0 % | 20.0 % | 0.0 % |    0.0 %

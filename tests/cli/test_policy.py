@@ -227,10 +227,10 @@ def test_show_fills_in_the_defaults(run: Run, policy: Path) -> None:
     limits = f"{prescriptions.rows_per_group} in each group, and {prescriptions.groups_per_unit} groups where"
     assert limits in shown
     for line in (
-        ("age", "integer", "0 to 110", "public: each within the limits"),
+        ("age", "integer", "0 to 110", "public: all values within the bounds"),
         ("city", "text", "", "private: costs delta"),
         ("weight", "double precision", "1 to 300, step 0.1", "no"),
-        ("visited_on", "date", "2020-01-01 to 2026-12-31", "public: each within the limits"),
+        ("visited_on", "date", "2020-01-01 to 2026-12-31", "public: all values within the bounds"),
         ("icd", "text", "", "public: icd10.code"),
         ("title", "text", "", "public"),
     ):

@@ -34,7 +34,7 @@ def test_a_profile_is_made_and_told(run: Run, policy: Path) -> None:
     assert first == f'profile {made.id} of "clinic", made with differential privacy'
     assert charged == "charged to the cap: epsilon 2 (zcdp)"
     assert left.startswith("left of the cap: epsilon 1")
-    assert tables[1] == "visits: share of the rows that are dropped if of one unit so many count"
+    assert tables[1] == "visits: share of rows that a contribution bound drops"
     assert len(SHARES.findall(told)) == 6
     assert spent(policy) == pytest.approx(2)
 

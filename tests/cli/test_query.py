@@ -60,7 +60,7 @@ def test_the_price_and_other_settings_are_options(run: Run, policy: Path) -> Non
     assert run("query", policy, "SHOW dpsql.notices", "--user", "ana", "--set", "dpsql.notices = off").stdout
     run("query", policy, BY_SEX, "--user", "ana", "--set", "dpsql.notices", status=2)
     refused = run("query", policy, BY_SEX, "--user", "ana", "--epsilon", "7", status=1)
-    assert "error: dpsql.epsilon must lie between" in refused.stderr
+    assert "error: dpsql.epsilon must be between" in refused.stderr
 
 
 def test_statements_without_rows_show_their_tag(run: Run, policy: Path) -> None:

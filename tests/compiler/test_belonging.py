@@ -42,7 +42,12 @@ from dpsql.sqltypes import SqlType
 from tests.compiler.plans import Planner
 
 NUMBERS = iter(range(10**6))
-MIXED, NOBODY, JOINED, OTHERS = "put together", "rows of nobody", "different units would be joined", "of other units"
+MIXED, NOBODY, JOINED, OTHERS = (
+    "put together",
+    "rows without a unit",
+    "different units would be joined",
+    "of other units",
+)
 
 
 def new(sql_type: SqlType = SqlType.INTEGER) -> Field:

@@ -435,4 +435,4 @@ def test_a_query_that_is_too_long_once_it_is_written_out_is_refused(
 def test_the_error_of_a_quantile_is_told_in_ranks(planner: Planner, call: str) -> None:
     (column,) = planner.compile(f"SELECT {call} FROM patients").columns
     assert column.error is not None
-    assert "ranks of the one asked for, at 95 %" in column.error.explained
+    assert " ranks at 95 %, exponential mechanism, " in column.error.explained

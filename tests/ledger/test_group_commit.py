@@ -347,7 +347,7 @@ def test_a_leader_interrupted_after_the_commit_tells_nobody_that_it_failed_or_he
         asks(ledger, "mine")()
     told = outcome(futures[0])
     assert isinstance(told, LedgerUnavailable)
-    assert "it may stand" in told.message
+    assert "the write may be in the ledger" in told.message
     assert recorded(ledger) == ["a", "mine"]  # once each: a charge that nobody was told of stands
     assert ledger.verify().ok
 
@@ -415,7 +415,7 @@ def test_interrupts_at_any_moment_lose_nothing_and_leave_nobody_waiting(ledger: 
     assert len(told) == len(set(told))
     assert set(told) <= charges
     assert len(charges) - len(told) <= interrupts + len(doubted)  # these may stand, another may not be there twice
-    assert all("it may stand" in message for message in doubted)
+    assert all("the write may be in the ledger" in message for message in doubted)
     assert ledger.verify().ok
 
 

@@ -202,7 +202,7 @@ def test_a_ledger_that_is_not_whole_is_not_migrated(old: Path, statements: list[
         for statement in (*statements, *(sql for _, sql in triggers)):
             connection.execute(statement)
     before = kept(old)
-    with pytest.raises(LedgerUnavailable, match="was left as it is") as error:
+    with pytest.raises(LedgerUnavailable, match="and is unchanged") as error:
         migrate(old)
     assert problem in error.value.message
     assert (layout(old), kept(old)) == (1, before)

@@ -153,7 +153,7 @@ def test_a_change_renews_what_is_due_first(ledger: StoredLedger, clock: Clock) -
     rules = policy(budget(2 * TENTH, window=RenewalWindow(30)))
     assert fits(ledger, rules)
     clock.move(days=31)
-    with pytest.raises(InvalidParameter, match='nothing is spent of the budget of user "ana"'):
+    with pytest.raises(InvalidParameter, match='nothing has been spent from the budget of user "ana"'):
         ledger.reset(ANA, rules, "a new study")
     ledger.grant(ANA, rules, TENTH, ZERO, "more")
     last(ledger, "budget.renewed", "budget.granted", "budget.terms")
@@ -167,9 +167,9 @@ def test_a_change_renews_what_is_due_first(ledger: StoredLedger, clock: Clock) -
         (Holder(BudgetScope.USER, "zoe"), TENTH, ZERO, "why", 'no account "zoe"'),
         (Holder(BudgetScope.GROUP, "staff"), TENTH, ZERO, "why", 'the policy has no group "staff"'),
         (ALL, TENTH, ZERO, "why", "the cap over all users is not changed by a command"),
-        (ANA, ZERO, ZERO, "why", "epsilon must lie between"),
-        (ANA, -TENTH, ZERO, "why", "epsilon must lie between"),
-        (ANA, Fraction(1, 10**12), ZERO, "why", "epsilon must lie between"),
+        (ANA, ZERO, ZERO, "why", "epsilon must be between"),
+        (ANA, -TENTH, ZERO, "why", "epsilon must be between"),
+        (ANA, Fraction(1, 10**12), ZERO, "why", "epsilon must be between"),
         (ANA, Fraction(10**308), ZERO, "why", "a number is out of range"),
         (ANA, TENTH, -MICRO, "why", "delta must be 0"),
         (ANA, TENTH, Fraction(1), "why", "delta must be 0"),
@@ -195,8 +195,8 @@ def test_nonsense_is_refused_and_writes_nothing(
         (Holder(BudgetScope.GROUP, "staff"), "why", "no group"),
         (ALL, "why", "the cap over all users is not changed by a command"),
         (ANA, "", "needs a reason"),
-        (ANA, "why", "nothing is spent"),
-        (TEAM, "why", 'nothing is spent of the budget of group "team"'),
+        (ANA, "why", "nothing has been spent"),
+        (TEAM, "why", 'nothing has been spent from the budget of group "team"'),
     ],
 )
 def test_a_reset_of_nothing_is_refused_and_writes_nothing(

@@ -312,7 +312,7 @@ def test_what_cannot_be_written_is_logged(tmp_path: Path, caplog: pytest.LogCapt
         assert again(ledger, "a") is not None
         with pytest.raises(LedgerUnavailable):
             charge_only(ledger, "ana", POLICY, requests("b"), sql=SQL)
-        assert "nobody waits for: IntegrityError" in caplog.text
+        assert "deferred records: IntegrityError" in caplog.text
 
 
 def test_what_cannot_be_recorded_is_not_handed_out(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def _mode(
     counted = Aggregate(known, (*key_fields, field), (*keys, argument), (place,), (count,))
     limits = fields.new(SqlType.DOUBLE), fields.new(SqlType.DOUBLE)
     picks = Picks(1, False, frozenset(key_fields))
-    # Rows of nobody have no value.
+    # Rows without a unit have no value.
     release = Release(replace(status, relation=known, absent=None), counted, (limits,), picks)
     shown = (*key_fields, field)
     return Project(picked_groups(release), shown, tuple(map(Column, shown)))

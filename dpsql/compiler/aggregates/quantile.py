@@ -48,7 +48,7 @@ class _Chosen(Estimate):
 
     def explained(self, error: ColumnError) -> str:
         """Ranks."""
-        return f"a value within {error.ranks} ranks of the one asked for, at 95 %; chosen by rank, {error.norms}"
+        return f"± {error.ranks} ranks at 95 %, exponential mechanism, {error.norms}"
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class _Debiased(Estimate):
     def explained(self, error: ColumnError) -> str:
         """The answers' own randomness is a part of the error."""
         noise = f"{error.mechanism} noise on counts of randomized answers, {error.norms}"
-        return f"{noise}; its error is that of the answers, too"
+        return f"{noise}, plus the randomness of the answers"
 
 
 @dataclass(frozen=True)

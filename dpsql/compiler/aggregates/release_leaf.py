@@ -1,4 +1,4 @@
-"""release_leaf: a release as post-processing reads it, and the aggregates that a column hands on unchanged.
+"""release_leaf: a release as post-processing reads it, and the aggregates that a column passes on unchanged.
 
 Rule: where a column's value might be anything else, there is no origin, and no error is told.
 """

@@ -51,8 +51,8 @@ class PickEstimate(Estimate):
     def explained(self, error: ColumnError) -> str:
         """The distance."""
         apart = number_text(error.apart or 0.0)
-        counts = f"of two whose counts or sums are {apart} apart the right one comes first"
-        return f"picked; {counts}, at 95 %; by the mechanism {error.mechanism}, {error.norms}"
+        counts = f"two keys rank correctly if their counts or sums differ by {apart}"
+        return f"{counts}, at 95 %; picked by the mechanism {error.mechanism}, {error.norms}"
 
 
 def picked(call: AggregateCall, places: Places, primitives: Primitives) -> PickEstimate:

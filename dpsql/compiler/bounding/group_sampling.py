@@ -1,4 +1,4 @@
-"""group_sampling: the SQL steps by which each unit keeps no more than so many of its groups, one function a form.
+"""group_sampling: the SQL steps by which each unit keeps a bounded number of its groups, one function per form.
 
 Every form reads `per_unit`, which has one row for each unit and group: unit, keys, the keyed hash h, and what the unit
 adds. It ends in `kept`, the same rows but for the groups that are dropped.
@@ -35,7 +35,7 @@ def by_ranking_few(most: int, same: Callable[[str, str], str]) -> Steps:
     What is sorted is smaller: no group of a unit that has few enough, and neither keys nor sums. `same` is the join
     condition of two units that are one.
 
-    Guarantee: a unit keeps at most `most` groups, whatever its hashes are: no more than that many numbers are below the
+    Guarantee: a unit keeps at most `most` groups, for any hashes: no more than that many numbers are below the
         next one in their order. Which ones is a function of its own groups alone: of groups with equal hashes, all are
         kept or none.
     Assumes: one row for each unit and group; h is never NULL.

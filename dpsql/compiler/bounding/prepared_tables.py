@@ -1,4 +1,4 @@
-"""prepared_tables: what `dpsql prepare` makes of a table: so many rows of each unit, and their values on their grid.
+"""prepared_tables: what `dpsql prepare` makes of a table: `max_rows` rows of each unit, with values on their grid.
 
 Rule 1: which rows of a unit are kept is a function of the multiset of its own rows: a keyed hash of all that a row
     has, then its values.

@@ -1,4 +1,4 @@
-"""null_rejection: what an expression gives for a row of nobody, whose protected columns are all NULL.
+"""null_rejection: what an expression gives for a row without a unit, whose protected columns are all NULL.
 
 An outer join that keeps public rows has such rows where nobody matches. They are never made here: whether there are
 any would tell whether somebody matched. So a query may only ask what comes out the same without them.

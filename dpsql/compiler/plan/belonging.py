@@ -213,7 +213,7 @@ class Owners:
         other, kept = (join.right, "left") if right is None else (join.left, "right")
         found = left or right
         if found is None or join.kind not in ("matched", kept):
-            raise GuaranteeMismatch("rows of nobody would be counted beside those of units")
+            raise GuaranteeMismatch("rows without a unit would be counted beside those of units")
         conditions = () if join.condition is None else (join.condition,)
         units = found.units if join.kind == kept else _equal(found.units, conditions)
         return Belonging(units, found.once and self.matches_once(other, conditions, frozenset(other.fields)))
@@ -263,7 +263,7 @@ class Owners:
         if left is None and right is None:
             return None
         if left is None or right is None:
-            raise GuaranteeMismatch("rows of nobody would be counted beside those of units")
+            raise GuaranteeMismatch("rows without a unit would be counted beside those of units")
         places = zip(relation.fields, relation.left.fields, relation.right.fields, strict=True)
         units = frozenset(field for field, one, other in places if one in left.units and other in right.units)
         around = (left.units & right.units) - frozenset(relation.left.fields) - frozenset(relation.right.fields)
@@ -369,7 +369,7 @@ def _is_numbered(relation: Filter, units: Units, around: Units) -> bool:
 
 
 def _table_columns(relation: Relation) -> tuple[Scan | None, Mapping[Field | None, str]]:
-    """The public table whose rows a relation is, each once at the most, and which columns its fields are."""
+    """The public table whose rows a relation is, each at most once, and which columns its fields are."""
     match relation:
         case Scan():
             return relation, {field: c.name for field, c in zip(relation.fields, relation.columns, strict=True)}

@@ -1,4 +1,4 @@
-"""empty_results: queries that have no rows whatever the data, and subqueries whose rows an engine may choose.
+"""empty_results: queries that have no rows on any data, and subqueries whose rows an engine may choose.
 
 Clients ask for columns by queries without rows: LIMIT 0, WHERE 1 = 0. That there are no rows follows from the query
 alone; then nothing is read, and nothing charged.

@@ -1,7 +1,7 @@
 """joins: what a join of two relations is, by the privacy status of each.
 
 Rule 1: rows of two protected relations meet only where they surely belong to the same unit, and SQL says so itself.
-Rule 2: a row of nobody is never made: where an outer join keeps public rows, they are groups of zero people.
+Rule 2: a row without a unit is never made: where an outer join keeps public rows, they are groups of zero people.
 """
 
 from collections.abc import Iterable, Mapping
@@ -189,13 +189,13 @@ class Joiner:
     def _absent_with_public(
         self, protected: Protected, other: Status, condition: Expr | None, at: int | None, keeps: tuple[bool, bool]
     ) -> frozenset[Field] | None:
-        """The fields that are NULL in the rows of nobody after a join with a public relation."""
+        """The fields that are NULL in the rows without a unit after a join with a public relation."""
         keeps_protected, keeps_public = keeps
         was = protected.absent
         if was is not None and condition is not None and not is_not_true(condition, was):
             if fields_in(condition) & was:
                 raise shows_absence(at)
-            # Rows of nobody meet public rows like all others.
+            # Rows without a unit meet public rows like all others.
             if keeps_public:
                 raise shows_absence(at)
             return was
@@ -244,7 +244,7 @@ class Joiner:
 
     @staticmethod
     def _absent_of_units(kind: str, left: Protected, right: Protected, at: int | None) -> frozenset[Field] | None:
-        """Rows of nobody match none, for their unit is NULL: they remain where the join keeps their side."""
+        """Rows without a unit match none, for their unit is NULL: they remain where the join keeps their side."""
         if kind == "full" and (left.absent is not None or right.absent is not None):
             raise shows_absence(at)
         if kind == "left" and left.absent is not None:
@@ -307,7 +307,7 @@ def matches_once(schema: EngineSchema, relation: Relation, condition: Expr | Non
 
 
 def _scanned(relation: Relation) -> tuple[Table | None, Mapping[Field, PolicyColumn]]:
-    """The table whose rows a relation is, each once at the most, and the columns its fields are."""
+    """The table whose rows a relation is, each at most once, and the columns its fields are."""
     if isinstance(relation, Scan):
         return relation.table, dict(zip(relation.fields, relation.columns, strict=True))
     if isinstance(relation, Filter):

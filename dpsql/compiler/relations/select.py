@@ -443,7 +443,7 @@ def _marks(expression: Expr) -> list[Call]:
 
 
 def _counts_nobody(call: AggregateCall, absent: frozenset[Field]) -> bool:
-    """True where a row of nobody adds nothing."""
+    """True where a row without a unit adds nothing."""
     if call.filter is not None and is_not_true(call.filter, absent):
         return True
     return any(is_null(part, absent) for part in (call.argument, call.other) if part is not None)

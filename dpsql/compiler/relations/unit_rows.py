@@ -278,7 +278,7 @@ class UnitRows:
         return Lowered(projected, tuple(columns), frozenset(unlisted))
 
     def _absent(self, status: Protected, assigned: dict[Field, Expr], items: Sequence[Item]) -> frozenset[Field] | None:
-        """The fields that stay NULL in rows of nobody; what would get a value there is refused."""
+        """The fields that stay NULL in rows without a unit; what would get a value there is refused."""
         if status.absent is None:
             return None
         gone = {field for field, expression in assigned.items() if is_null(expression, status.absent)}

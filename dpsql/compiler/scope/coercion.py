@@ -1,4 +1,4 @@
-"""coercion: the types that expressions take beside one another, as PostgreSQL would choose them.
+"""coercion: the common types of expressions that are compared or combined, as PostgreSQL would choose them.
 
 Rule: arithmetic that involves numeric, real or double precision is done in double precision; integers stay
 integers. A comparison never converts in a way that could fail on some row.
