@@ -34,6 +34,12 @@ QUERIES = (
         "visits: COUNT(*) by day and city",
         "SELECT visited_on, city, COUNT(*) FROM visits GROUP BY visited_on, city",
     ),
+    ("visits: MEDIAN(cost) by icd", "SELECT icd, MEDIAN(cost) FROM visits GROUP BY icd"),
+    (
+        "visits: five percentiles of cost",
+        f"SELECT {', '.join(f'PERCENTILE_CONT(0.{part}) WITHIN GROUP (ORDER BY cost)' for part in (1, 25, 5, 75, 9))} "
+        "FROM visits",
+    ),
 )
 
 

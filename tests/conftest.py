@@ -370,7 +370,7 @@ def silence_noise(patch: pytest.MonkeyPatch) -> None:
             return choice.nothing
         steps = choice.steps(values, counts)
         best = [place for place, loss in enumerate(steps.losses) if loss == min(steps.losses)]
-        return (steps.firsts[best[0]] + steps.firsts[best[-1]] + steps.sizes[best[-1]] - 1) // 2
+        return int((steps.firsts[best[0]] + steps.firsts[best[-1]] + steps.sizes[best[-1]] - 1) // 2)
 
     def first(picking: Picking, losses: NDArray[np.int64]) -> int:
         """Of the best candidates the first."""

@@ -174,6 +174,17 @@ def test_rows_of_private_groups_are_sorted_whatever_the_engines_order(
         ]
 
 
+def test_rows_are_sorted_by_one_key_after_another_with_nulls_last() -> None:
+    keys = [(a, b, c) for a in ("b", None, "", "a") for b in (None, "Ä", "B", "") for c in ("1", "10", None)]
+    expected = sorted(keys, key=lambda row: [(text is None, text or "") for text in row])
+    shuffled = np.random.default_rng(7).permutation(len(keys))
+    blocks = [
+        ReleasedCells(tuple(texts(*(keys[row][place] for row in part)) for place in range(3)), (part.astype(np.int64),))
+        for part in (shuffled[:20], shuffled[20:])
+    ]
+    assert cells_of(merged(blocks)) == [(*row, keys.index(row)) for row in expected]
+
+
 def test_a_threshold_without_its_part_is_no_plan(planner: Planner) -> None:
     (planned,) = planner.compile(COUNTS).releases
     exact = ExactCells((texts("a"),), numbers(1), (numbers(1),))

@@ -223,8 +223,11 @@ def _shown(
 
 def _sorted(cells: ReleasedCells) -> ReleasedCells:
     """The same rows by their keys as text, NULLs last: nothing of the engine's order is left."""
-    rows = list(zip(*cells.keys, strict=True))
-    order = sorted(range(len(rows)), key=lambda i: [(text is None, text or "") for text in rows[i]])
+    order = list(range(len(cells.keys[0])))
+    for key in reversed(cells.keys):
+        texts = key.tolist()
+        nulls = [row for row in order if texts[row] is None]
+        order = sorted((row for row in order if texts[row] is not None), key=texts.__getitem__) + nulls
     return ReleasedCells(tuple(key[order] for key in cells.keys), tuple(cell[order] for cell in cells.cells))
 
 

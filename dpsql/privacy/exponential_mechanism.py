@@ -20,11 +20,11 @@ from dpsql.privacy import sampling
 from dpsql.privacy.conversion import UP, check_whole, decimal, ln, root_up
 from dpsql.privacy.cost import Accountant, Adjacency, Event, Mechanism, Sensitivity, Share, cell_sensitivity
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, modest_up
-from dpsql.privacy.sampling import MIN_SCALE
+from dpsql.privacy.sampling import MIN_SCALE, Whole
 
 _MISSED = Fraction(1, 20)
 _FARTHEST = 2**60
-"""Scores beyond it are not told apart, so that twice their distance is a 64-bit integer."""
+"""Scores beyond it are not told apart, so that twice their distance is a 64-bit integer; so are sums below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +104,7 @@ class Picking:
         """Pick one candidate by losses of which the least is 0."""
         if self.flips:
             return sampling.permute_and_flip(losses, self.scale)
-        values, inverse, sizes = np.unique(losses, return_inverse=True, return_counts=True)
-        found = sampling.exponential(values.tolist(), sizes.tolist(), self.scale)
-        alike = np.flatnonzero(inverse == found)
-        return int(alike[sampling.below(alike.size)])
+        return sampling.exponential(losses, np.ones_like(losses), self.scale)
 
 
 def top_k_sensitivity(
@@ -279,29 +276,28 @@ class RankChoice:
     def choose(self, values: NDArray[np.int64], counts: NDArray[np.int64]) -> int:
         """Choose one value, of rows that lie at some values of the grid, in order, each with how many do, or none."""
         steps = self.steps(values, counts)
-        losses, sizes = (*steps.losses, self.loss_of_nothing(int(counts.sum()))), (*steps.sizes, self.size_of_nothing)
-        chosen = sampling.exponential(losses, sizes, self.scale)
+        losses = np.append(steps.losses, self.loss_of_nothing(int(counts.sum())))
+        chosen = sampling.exponential(losses, np.append(steps.sizes, self.size_of_nothing), self.scale)
         if chosen == len(steps.firsts):
             return self.nothing
-        return steps.firsts[chosen] + sampling.below(steps.sizes[chosen])
+        return int(steps.firsts[chosen]) + sampling.below(int(steps.sizes[chosen]))
 
     def steps(self, values: NDArray[np.int64], counts: NDArray[np.int64]) -> "Steps":
         """The grid cut where the loss changes: at each value that rows lie at, and between them."""
         if values.size and (np.any(values[1:] <= values[:-1]) or values[0] < self.lower or values[-1] > self.upper):
             raise ValueError("values lie on the grid, in order")
+        total = int(counts.sum())
+        largest = max(-self.lower, self.upper, self.values + self.size_of_nothing, (self.rank.total + 1) * (total + 1))
+        kind = np.int64 if largest < _FARTHEST else object
         # Before, at and after each value; gaps may be empty.
-        at = [int(value) for value in values]
-        edges = [self.lower, *(edge for value in at for edge in (value, value + 1)), self.upper + 1]
-        total, below = int(counts.sum()), 0
-        firsts, sizes, losses = [], [], []
-        held = [0, *(each for count in counts for each in (int(count), 0))]
-        for first, end, here in zip(edges[:-1], edges[1:], held, strict=True):
-            if end > first:
-                firsts.append(first)
-                sizes.append(end - first)
-                losses.append(self._loss(below, here, total))
-            below += here
-        return Steps(tuple(firsts), tuple(sizes), tuple(losses))
+        at = values.astype(kind)
+        edges = np.concatenate([[self.lower], np.column_stack([at, at + 1]).ravel(), [self.upper + 1]], dtype=kind)
+        held = np.zeros(2 * len(at) + 1, dtype=kind)
+        held[1::2] = counts
+        losses = self._losses(np.cumsum(held) - held, held, total)
+        sizes = np.diff(edges)
+        there = sizes > 0
+        return Steps(edges[:-1][there], sizes[there], losses[there])
 
     @property
     def size_of_nothing(self) -> int:
@@ -312,23 +308,24 @@ class RankChoice:
         """What no value loses where so many rows are."""
         return max(self.rank.below, self.rank.above) * total
 
-    def _loss(self, below: int, here: int, total: int) -> int:
+    def _losses(self, below: Whole, here: Whole, total: int) -> Whole:
         rank, beyond = self.rank, total - below - here
         # Wanted is the row after the inset, on the side that has the weight.
         taken = min(2 * self.inset + 1, total) if rank.is_extreme else 0
         taken = taken if rank.below else -taken
         low = rank.below * below - rank.above * (here + beyond) - taken
         high = rank.above * beyond - rank.below * (below + here) + taken
-        return max(0, low, high)
+        losses: Whole = np.maximum(np.maximum(low, high), 0)
+        return losses
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Steps:
     """Neighbouring values of one loss: the first one, how many they are, and the loss."""
 
-    firsts: tuple[int, ...]
-    sizes: tuple[int, ...]
-    losses: tuple[int, ...]
+    firsts: Whole
+    sizes: Whole
+    losses: Whole
 
 
 def rank_choice(sensitivity: Sensitivity, share: Share, rank: Rank, lower: int, upper: int) -> RankChoice:

@@ -10,17 +10,22 @@ P[E ≥ γ] = exp(−γ) is the coin that the discrete Gaussian's rejection step
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InvalidParameter, QueryTooComplex
-from dpsql.privacy.conversion import check_exact
+from dpsql.privacy.conversion import UP, check_exact, ln
+
+Whole = NDArray[np.int64] | NDArray[np.object_]
+"""Whole numbers of 64 bits, or of any length."""
 
 MAX_SCALE = 2**56
 MIN_SCALE = Fraction(1, 2**6)
@@ -29,8 +34,9 @@ _CHUNK = 8192
 _FIRST_BITS = 8
 _SECOND_BITS = 64
 _GUARD_DIGITS = 40
-_CHOICE_BITS = 128
-_SLACK = 256
+_MOST_HALVINGS = 128
+_LN_2 = Fraction(ln(Decimal(2), UP))
+_ERROR = Decimal("1e-30")
 _LARGEST = 2**63 - 1
 _SHIFTS = np.arange(8, dtype=np.uint8)[:, np.newaxis]
 # Fixed-point units of the Gaussian's rejection step: E and γ in 2⁻¹⁶, distances over σ in 2⁻⁵⁶, of which 24 bits are
@@ -91,23 +97,29 @@ def bernoulli(high: NDArray[np.uint64], low: NDArray[np.uint64]) -> NDArray[np.b
     return below
 
 
-def exponential(losses: Sequence[int], sizes: Sequence[int], scale: Fraction) -> int:
+def exponential(losses: Whole, sizes: Whole, scale: Fraction) -> int:
     """Return an index i with P ∝ sizes[i]·exp(−losses[i]/scale).
 
-    Guarantee: exact: a uniform number is compared with bounds on the cumulated weights, and both get more digits until
-        it is certain where it falls.
-    Assumes: os.urandom is uniform; there are losses, and sizes are positive.
-    Reference: McSherry & Talwar 2007; inversion of the distribution function.
+    Guarantee: exact. With whole numbers kᵢ ≤ gapᵢ/(scale·ln 2), an index is drawn in proportion to sizes[i]·2^−kᵢ,
+        and taken with probability 2^kᵢ·exp(−gapᵢ/scale), else another one is drawn.
+    Assumes: os.urandom is uniform; scale within check_scale's limits; there are losses; sizes are positive; all sizes
+        together, and the distance of any two losses, are numbers of their type.
+    Reference: McSherry & Talwar 2007; rejection of what is not taken, which is about half of them at the most.
     """
-    least = min(losses)
-    gaps = [loss - least for loss in losses]
-    bits, drawn = _CHOICE_BITS, int.from_bytes(os.urandom(_CHOICE_BITS // 8), "little")
+    gaps = losses - losses.min()
+    halvings = _halvings(gaps, scale)
+    held = np.zeros(_MOST_HALVINGS + 1, dtype=sizes.dtype)
+    np.add.at(held, halvings, sizes)
+    bounds = list(accumulate(size << _MOST_HALVINGS - place for place, size in enumerate(held.tolist())))
     while True:
-        found = _located(drawn, bits, _cumulated(gaps, sizes, scale, bits))
-        if found is not None:
+        drawn = below(bounds[-1])
+        place = bisect_right(bounds, drawn)
+        alike = np.flatnonzero(halvings == place)
+        # Uniform over what the candidates of this place hold together.
+        point = (bounds[place] - 1 - drawn) >> _MOST_HALVINGS - place
+        found = int(alike[np.searchsorted(np.cumsum(sizes[alike]), point, side="right")])
+        if _is_taken(int(gaps[found]), place, scale):
             return found
-        drawn = drawn << bits | int.from_bytes(os.urandom(bits // 8), "little")
-        bits *= 2
 
 
 def permute_and_flip(gaps: NDArray[np.int64], scale: Fraction) -> int:
@@ -328,63 +340,37 @@ class _Proposal:
         return low >= gamma
 
 
-# Weights of choices, as whole numbers of 2^-bits: each lies between what is computed and _SLACK more.
+def _halvings(gaps: Whole, scale: Fraction) -> NDArray[np.int64]:
+    """Return whole numbers k ≤ gap/(scale·ln 2), less than that by little more than 1 unless they are the greatest.
 
-
-def _cumulated(gaps: Sequence[int], sizes: Sequence[int], scale: Fraction, bits: int) -> tuple[list[int], list[int]]:
-    """Return bounds from below and above on the sums of the first weights, for each number of them from 1 on."""
-    powers = _powers(scale, bits, max(gaps).bit_length())
-    # Beyond it a weight is less than 2^-bits.
-    negligible = math.ceil(scale * bits)
-    lower, upper, low, high = [], [], 0, 0
-    for gap, size in zip(gaps, sizes, strict=True):
-        weight = _weight(gap, powers, bits) if gap < negligible else 0
-        low += size * weight
-        high += size * (weight + _SLACK)
-        lower.append(low)
-        upper.append(high)
-    return lower, upper
-
-
-def _weight(gap: int, powers: Sequence[int], bits: int) -> int:
-    """Return exp(−gap/scale) from below: a product of powers, each rounded down, as is each product."""
-    weight = 1 << bits
-    for place, power in enumerate(powers):
-        if gap >> place & 1:
-            weight = weight * power >> bits
-    return weight
-
-
-@lru_cache(maxsize=64)
-def _powers(scale: Fraction, bits: int, count: int) -> tuple[int, ...]:
-    """Return ⌊2^bits·exp(−2ⁱ/scale)⌋, or 1 less, for i below `count`.
-
-    A product of `count` of them lies below the true one by 3 for each at most, which is less than _SLACK.
+    Up to MAX_SCALE every product stays under 2⁶³.
     """
+    shift = 0 if scale > 2**24 else 32
+    unit = math.ceil(_LN_2 * scale * 2**shift)
+    nearest = np.minimum(gaps, -(-_MOST_HALVINGS * unit >> shift))
+    halvings: NDArray[np.int64] = np.minimum((nearest << shift) // unit, _MOST_HALVINGS).astype(np.int64)
+    return halvings
+
+
+def _is_taken(gap: int, halvings: int, scale: Fraction) -> bool:
+    """Return true with probability 2^halvings·exp(−gap/scale): draws digits of a number until that is certain."""
+    bits = drawn = 0
+    while True:
+        bits += _SECOND_BITS
+        drawn = drawn << _SECOND_BITS | int.from_bytes(os.urandom(8), "little")
+        lower, upper = _share_of_bound(gap, halvings, scale, bits)
+        if drawn < lower:
+            return True
+        if drawn >= upper:
+            return False
+
+
+def _share_of_bound(gap: int, halvings: int, scale: Fraction, bits: int) -> tuple[int, int]:
+    """Return bounds on 2^(bits + halvings)·exp(−gap/scale), which is 2^bits at most."""
     context = Context(prec=bits // 3 + _GUARD_DIGITS, Emax=MAX_EMAX, Emin=MIN_EMIN)
-    one, found = Decimal(2**bits), []
-    for place in range(count):
-        rate = context.divide(Decimal(scale.denominator * 2**place), Decimal(scale.numerator))
-        power = context.exp(context.minus(rate)) if rate < 2 * bits else Decimal(0)
-        found.append(max(0, math.floor(context.subtract(context.multiply(power, one), Decimal("1e-9")))))
-    return tuple(found)
-
-
-def _located(drawn: int, bits: int, bounds: tuple[list[int], list[int]]) -> int | None:
-    """Return where the numbers from drawn/2^bits up to the next one surely fall, or None where it is not certain.
-
-    The first i + 1 weights are together between lower/(lower + what is above the rest) and upper/(upper + what is
-    below it) of all of them.
-    """
-    lower, upper = bounds
-    low, high = 0, len(lower) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if lower[middle] << bits >= (drawn + 1) * (lower[middle] + upper[-1] - upper[middle]):
-            high = middle
-        else:
-            low = middle + 1
-    before = low - 1
-    if before >= 0 and upper[before] << bits > drawn * (upper[before] + lower[-1] - lower[before]):
-        return None
-    return low
+    rate = context.divide(Decimal(gap * scale.denominator), Decimal(scale.numerator))
+    if rate > bits + halvings:
+        return 0, 1
+    share = context.multiply(context.exp(context.minus(rate)), Decimal(2 ** (bits + halvings)))
+    # A rate of r is off by r/2 ulps at most, and 39 digits of the share are behind its point.
+    return math.floor(context.subtract(share, _ERROR)), math.ceil(context.add(share, _ERROR))

@@ -43,13 +43,21 @@ def oracle(
 
 @pytest.fixture
 def analyst(wide_engine: Engine) -> Session:
-    return Session(wide_engine, "ana")
+    return asking_anew(wide_engine)
 
 
 @pytest.fixture
 def others(opened_wides: OpenedWides, no_noise: None) -> list[Session]:
     """The analyst on every other engine."""
-    return [Session(opened_wides(name), "ana") for name in HOSTS if name != "duckdb"]
+    return [asking_anew(opened_wides(name)) for name in HOSTS if name != "duckdb"]
+
+
+def asking_anew(engine: Engine) -> Session:
+    """A session whose answers are derived of none that other cases have paid for."""
+    session = Session(engine, "ana")
+    (statement,) = session.parse("SET dpsql.reuse = exact")
+    session.execute(statement)
+    return session
 
 
 def test_the_fixture_is_as_long_as_it_should_be() -> None:

@@ -22,7 +22,7 @@ from dpsql.privacy.reports import history, rdp, zcdp
 from tests.privacy import laws
 
 DRAWS = 40_000
-LOSSES, SIZES, SCALE = (4, 0, 9, 3, 3, 40), (3, 1, 30, 2, 5, 10**6), Fraction(10, 3)
+LOSSES, SIZES, SCALE = np.array([4, 0, 9, 3, 3, 40]), np.array([3, 1, 30, 2, 5, 10**6]), Fraction(10, 3)
 RANKS = (Rank.quantile(Fraction(1, 2)), Rank.quantile(Fraction(9, 10)), Rank.least(), Rank.greatest())
 
 
@@ -68,17 +68,44 @@ def test_values_follow_the_exponential_mechanism() -> None:
         assert found > critical
 
 
-@given(
-    st.integers(0, 2**50),
-    st.fractions(Fraction(1, 64), Fraction(2**40), max_denominator=1000),
-    st.sampled_from([64, 128]),
-)
-def test_weights_lie_within_their_bounds(gap: int, scale: Fraction, bits: int) -> None:
-    lower, upper = sampling._cumulated([gap], [1], scale, bits)
+GAPS = st.integers(0, 2**61) | st.integers(0, 2**100)
+SCALES = st.fractions(Fraction(1, 64), Fraction(2**56), max_denominator=1000)
+
+
+def exact_share(gap: int, scale: Fraction, halvings: int) -> Fraction:
+    """The part of a bound 2^-halvings that exp(-gap/scale) is."""
     with localcontext() as context:
         context.prec = 200
-        exact = (-Decimal(gap) * scale.denominator / scale.numerator).exp() * 2**bits
-    assert lower[0] <= exact <= upper[0]
+        return Fraction((-Decimal(gap) * scale.denominator / scale.numerator).exp()) * (1 << halvings)
+
+
+@given(GAPS, SCALES)
+def test_bounds_are_above_weights_and_at_most_about_twice_as_much(gap: int, scale: Fraction) -> None:
+    (halvings,) = sampling._halvings(np.array([gap], dtype=np.int64 if gap < 2**62 else object), scale)
+    share = exact_share(gap, scale, int(halvings))
+    assert share <= 1 and (share > Fraction(49, 100) or halvings == 128)
+    for bits in (64, 128):
+        lower, upper = sampling._share_of_bound(gap, int(halvings), scale, bits)
+        assert lower <= share * 2**bits <= upper <= lower + 2
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**40), st.integers(1, 2**40)), min_size=1, max_size=9), SCALES)
+def test_numbers_of_any_length_have_the_same_bounds(candidates: list[tuple[int, int]], scale: Fraction) -> None:
+    gaps = np.array([gap for gap, _ in candidates])
+    short, long = (sampling._halvings(gaps.astype(kind), scale).tolist() for kind in (np.int64, object))
+    assert short == long
+
+
+def test_values_of_a_grid_too_wide_for_64_bits_follow_their_weights() -> None:
+    """Half a grid of 2^63 values, or more, loses 2 in 3: as wide is what no value weighs, where one row is."""
+    choice = RankChoice(Sensitivity(1, 1, 1, 1), Fraction(3), Rank.quantile(Fraction(1, 2)), -(2**62), 2**62)
+    steps = choice.steps(np.array([0]), np.array([1]))
+    assert steps.sizes.tolist() == [2**62, 1, 2**62] and steps.losses.tolist() == [1, 0, 1]
+    drawn = Counter(int(np.sign(value)) if value <= 2**62 else 2 for value in (
+        choice.choose(np.array([0]), np.array([1])) for _ in range(DRAWS)
+    ))  # fmt: skip
+    found, critical = chi_square(drawn, {-1: 1.0, 0: 2.0**-62, 1: 1.0, 2: 38.0})
+    assert found < critical
 
 
 @pytest.fixture
@@ -94,13 +121,30 @@ def entropy(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[int]], None]:
 
 @pytest.mark.parametrize(
     ("numbers", "found"),
-    [([2**127 - 1, 0], 0), ([2**127, 2**120], 1), ([2**127 - 1, 2**128 - 1, 2**255], 0), ([0], 0), ([2**128 - 1], 1)],
+    [
+        ([0], True),
+        ([2**63 - 1, 0], True),
+        ([2**63 - 1, 2**64 - 1, 2**63], True),  # all digits of a half but the last that are known
+        ([2**63, 2**63], False),
+        ([2**64 - 1], False),
+    ],
 )
-def test_a_number_between_two_weights_gets_more_digits(
-    entropy: Callable[[list[int]], None], numbers: list[int], found: int
+def test_a_number_between_the_bounds_of_a_share_gets_more_digits(
+    entropy: Callable[[list[int]], None], monkeypatch: pytest.MonkeyPatch, numbers: list[int], found: bool
 ) -> None:
+    def a_half(_gap: int, _halvings: int, _scale: Fraction, bits: int) -> tuple[int, int]:
+        return 2 ** (bits - 1) - 1, 2 ** (bits - 1) + 1
+
+    monkeypatch.setattr(sampling, "_share_of_bound", a_half)
     entropy(numbers)
-    assert sampling.exponential([5, 5], [1, 1], Fraction(1)) == found
+    assert sampling._is_taken(1, 1, Fraction(1)) is found
+
+
+def test_what_is_not_taken_is_drawn_again(entropy: Callable[[list[int]], None]) -> None:
+    """Of two candidates with bounds of 1 and a half, the second is drawn, not taken, and the first is drawn."""
+    drawn = [2**128 + 5, 2**64 - 1, 5, 0]
+    entropy(drawn)
+    assert sampling.exponential(np.array([0, 2]), np.array([1, 1]), Fraction(2)) == 0
 
 
 def test_a_uniform_number_is_drawn_again_until_it_fits(entropy: Callable[[list[int]], None]) -> None:
@@ -170,17 +214,16 @@ def test_the_claimed_sensitivity_is_reached(rank: Rank) -> None:
 
 def loss_of_nothing(choice: RankChoice, rows: list[int]) -> int:
     """The loss of the last candidate that a choice hands over, which stands for no value."""
-    handed: list[tuple[int, ...]] = []
+    handed: list[tuple[list[int], list[int]]] = []
 
-    def first(losses: tuple[int, ...], sizes: tuple[int, ...], scale: Fraction) -> int:
-        handed.append((*losses, *sizes))
+    def first(losses: sampling.Whole, sizes: sampling.Whole, scale: Fraction) -> int:
+        handed.append((losses.tolist(), sizes.tolist()))
         return 0
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sampling, "exponential", first)
         choice.choose(*histogram(rows))
-    (candidates,) = handed
-    losses, sizes = candidates[: len(candidates) // 2], candidates[len(candidates) // 2 :]
+    ((losses, sizes),) = handed
     assert sizes[-1] == 19 * sum(sizes[:-1]) == 19 * choice.values
     return losses[-1]
 
@@ -226,6 +269,15 @@ def test_ranks_within_reach_are_chosen_in_95_of_100_cases(rank: Rank) -> None:
     losses = np.array(all_losses(choice, list(range(0, 5000, 3))))
     weights = np.exp(-losses / 3.5)
     assert weights[losses > choice.reach * rank.total].sum() / weights.sum() < 0.05
+
+
+@pytest.mark.parametrize("rows", [[], [3], [3, 3, 9]])
+def test_ranks_of_many_digits_are_chosen_whatever_is_there(rows: list[int]) -> None:
+    for digits in (10, 18, 19, 60):
+        rank = Rank.quantile(Fraction(10**digits // 3, 10**digits))
+        choice = RankChoice(Sensitivity(1, 1, 1, 1), Fraction(2), rank, 0, 20)
+        assert all_losses(choice, rows) == [by_definition(choice, *histogram(rows), value) for value in range(21)]
+        assert 0 <= choice.choose(*histogram(rows)) <= choice.nothing
 
 
 def test_ranks_and_grids_that_are_none_are_refused() -> None:

@@ -177,7 +177,7 @@ def plan(sql: str, lowered: Lowered, catalog: Catalog, fields: Fields, settings:
             public.append(public_read(cut, f"q{len(public)}", catalog))
             others[cut] = text_leaf(cut.fields, public[-1].table)
     placed = {cut: drafts.leaves[release] for cut, release in formed.items()}
-    above = PostProcessing(lowered, placed, others, wide, catalog, settings)
+    above = AboveReleases(lowered, placed, others, wide, catalog, settings)
     post_sql, columns = above.written(releases)
     reads = (tuple(public), tuple(system))
     listed = {cut for cut, (_, leaf) in placed.items() if leaf.lists_all}
@@ -189,7 +189,7 @@ def plan(sql: str, lowered: Lowered, catalog: Catalog, fields: Fields, settings:
 
 
 @dataclass(frozen=True)
-class PostProcessing:
+class AboveReleases:
     """What stands above the releases of a query.
 
     Attributes:
