@@ -23,9 +23,10 @@ from psycopg.waiting import wait
 from dpsql.errors import QueryTooComplex, ResultsTooLarge
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.notices import ColumnMargin, column_margins
-from dpsql.gateway.query_run import Result, without_limits
+from dpsql.gateway.query_run import Result
 from dpsql.gateway.release import ReleasedRows
 from dpsql.gateway.session import Session
+from dpsql.gateway.target import without_limits
 from dpsql.limits import result_memory
 from dpsql.limits.result_memory import (
     BATCH_BYTES,

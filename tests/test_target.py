@@ -21,9 +21,10 @@ from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.dbapi import Connection
 from dpsql.errors import BudgetExhausted, InvalidParameter, QueryCanceled
 from dpsql.gateway.engine import Answer, Engine
-from dpsql.gateway.query_run import Course, Measure, Notice, Result, chart
+from dpsql.gateway.query_run import Notice, Result
 from dpsql.gateway.session import Session
 from dpsql.gateway.settings import ErrorTarget, Settings
+from dpsql.gateway.target import Course, Measure, chart
 from dpsql.ledger import Charge
 from dpsql.policy import Budget, Policy, load_policy
 from dpsql.privacy.accounting import Accountant, Spent

@@ -32,7 +32,6 @@ from dpsql.backends.backend import (
     PublicRows,
     Runnable,
     Take,
-    after,
     are_lists,
     blocks_of,
     cell_names,
@@ -43,6 +42,7 @@ from dpsql.backends.backend import (
     public_share,
     together,
 )
+from dpsql.backends.deadlines import after
 from dpsql.backends.duckdb_prepared import attach_prepared, create_prepared, prepared_file, read_prepared
 from dpsql.backends.fit import TablePath, fitted, needed_columns, path_of
 from dpsql.compiler.bounding.prepared_tables import PreparedTablePlan, plan_prepared

@@ -24,7 +24,7 @@ from dpsql.console.search import SORTS, Search, part
 from dpsql.errors import reasons
 from dpsql.gateway.policy_summary import budget_text, keys_text, limits_text
 from dpsql.gateway.system_relations import budget_note, decimal_text, times
-from dpsql.ledger.reads import asked_epsilon
+from dpsql.ledger.refusals import asked_epsilon
 from dpsql.policy import Policy, Role, Table
 from dpsql.privacy.accounting import Limit, Spent
 

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlencode
 from dpsql.console.journal import Paid
 from dpsql.errors import InvalidParameter
 from dpsql.ledger import BoundDrop
-from dpsql.ledger.reads import asked_epsilon
+from dpsql.ledger.refusals import asked_epsilon
 from dpsql.privacy.accounting import Limit, Spent
 
 ON_A_PAGE: Final = 25

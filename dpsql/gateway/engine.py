@@ -23,7 +23,8 @@ from typing import Generic, TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from dpsql.backends.backend import Backend, Cancellation, PublicRows, after, public_share
+from dpsql.backends.backend import Backend, Cancellation, PublicRows, public_share
+from dpsql.backends.deadlines import after
 from dpsql.compiler.plan.compile import Described, compile_query, describe_query
 from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedInput, PlannedRelease, PublicRead
 from dpsql.compiler.scope.lowering import Constants

@@ -13,11 +13,12 @@ from dpsql.compiler.aggregates.base import ColumnError, number_text
 from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedRelease
 from dpsql.gateway.engine import Answer
 from dpsql.gateway.prices import Cost
-from dpsql.gateway.query_run import Measure, Pursuit, Result
+from dpsql.gateway.query_run import Result
 from dpsql.gateway.release import Dropped
 from dpsql.gateway.reuse import derived_from
 from dpsql.gateway.settings import ErrorTarget
 from dpsql.gateway.system_relations import decimal_text
+from dpsql.gateway.target import Measure, Pursuit
 from dpsql.sqltypes import SqlType
 
 _MOST_PLACES = 12

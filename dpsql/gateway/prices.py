@@ -13,7 +13,8 @@ from math import ceil
 from dpsql.compiler.plan.query_plan import CompiledQuery, PlannedRelease
 from dpsql.errors import PolicyViolation
 from dpsql.ledger import BudgetStatus, GroupBalance, Ledger, ReleaseRequest, UserBudgets
-from dpsql.ledger.reads import asked_epsilon, check_price
+from dpsql.ledger.reads import check_price
+from dpsql.ledger.refusals import asked_epsilon
 from dpsql.policy import Policy
 from dpsql.privacy.accounting import Limit, Remaining, Spent, admits, remaining
 from dpsql.privacy.cost import Accountant, Event

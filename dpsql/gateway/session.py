@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from dpsql.backends import Cancellation
-from dpsql.backends.backend import after
+from dpsql.backends.deadlines import after
 from dpsql.compiler.sql.parse import parse
 from dpsql.compiler.sql.statements import (
     CharacteristicsStatement,
@@ -49,9 +49,10 @@ from dpsql.gateway.explain import explanation_json, explanation_lines, joint_jso
 from dpsql.gateway.notices import answer_notice, bounding_notice, target_text
 from dpsql.gateway.prepared_statements import PreparedQuery, PreparedStatements, arguments_query
 from dpsql.gateway.prices import Quotation
-from dpsql.gateway.query_run import Description, Notice, Pursuit, QueryParameters, QueryRequest, Result, ResultColumn
+from dpsql.gateway.query_run import Description, Notice, QueryParameters, QueryRequest, Result, ResultColumn
 from dpsql.gateway.response_padding import held_back, whole_quanta
 from dpsql.gateway.settings import Reuse, Settings
+from dpsql.gateway.target import Pursuit
 from dpsql.gateway.transactions import Transactions
 from dpsql.sqltypes import SqlType
 

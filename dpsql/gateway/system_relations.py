@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from dpsql.ledger import BudgetStatus, ReleaseRecord, UserBudgets
-from dpsql.ledger.reads import asked_epsilon
+from dpsql.ledger.refusals import asked_epsilon
 from dpsql.policy import Policy, PolicyColumn, Role
 from dpsql.privacy.accounting import Limit, Spent, admits
 from dpsql.privacy.cost import Event, Mechanism, Sensitivity

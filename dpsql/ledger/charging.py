@@ -28,7 +28,8 @@ from dpsql.ledger.ledger import (
     ReleaseRequest,
 )
 from dpsql.ledger.projection import Memory, Total, charged, joined, price, read_total
-from dpsql.ledger.reads import Admission, budget_exhausted, cap_exhausted, group_exhausted
+from dpsql.ledger.reads import Admission
+from dpsql.ledger.refusals import budget_exhausted, cap_exhausted, group_exhausted
 from dpsql.ledger.store import Store
 from dpsql.ledger.transaction import Transaction, stamp
 from dpsql.policy import Policy

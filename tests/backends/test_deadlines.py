@@ -6,17 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from dpsql.backends import backend
-from dpsql.backends.backend import after
+from dpsql.backends import deadlines
+from dpsql.backends.deadlines import after
 from tests.waiting import HANG_SECONDS
 
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
     """Other tests have deadlines of their own, all of them far away."""
-    backend._begin_anew()
+    deadlines._begin_anew()
     yield
-    backend._begin_anew()
+    deadlines._begin_anew()
 
 
 def test_a_deadline_is_met() -> None:
@@ -80,7 +80,7 @@ def test_those_that_are_cancelled_take_no_room() -> None:
     kept = [after(3600, lambda: None) for _ in range(10)]
     for _ in range(20_000):
         after(3600, lambda: None).cancel()
-    assert len(backend._watch) < 2 * backend._MANY + len(kept)
+    assert len(deadlines._watch) < 2 * deadlines._MANY + len(kept)
     for deadline in kept:
         deadline.cancel()
 
