@@ -203,6 +203,6 @@ CREATE TRIGGER trap BEFORE INSERT ON "The copies"."dpsql.copies" EXECUTE FUNCTIO
 def test_nothing_is_written_where_others_may_have_laid_traps(clinic: Path, owner: str, shared: str) -> None:
     reader = conninfo_to_dict(load_policy(clinic).dataset.url)["user"]
     owners(owner, shared.replace("{reader}", str(reader)))
-    with pytest.raises(DatabaseUnavailable, match="others may make tables there"):
+    with pytest.raises(DatabaseUnavailable, match="others may create tables in it"):
         prepare_tables(load_policy(clinic), owner)
     owners(owner, "CREATE TABLE public.caught ()")  # nobody has made it
