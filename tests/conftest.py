@@ -41,6 +41,7 @@ COVERS = {
         "test_wide_totals",
         "test_small_groups",
         "test_prepared_tables",
+        "test_column_probes",
         "test_derived",
         "test_engine",
         "test_flights",

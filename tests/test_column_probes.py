@@ -45,6 +45,7 @@ def test_the_notice_is_shown_with_intervals_and_without_notices(session: Session
         "SELECT * FROM visits WHERE icd = 'I10' LIMIT 1",
         "SELECT * FROM visits ORDER BY cost LIMIT 1",
         "SELECT cost + 1 FROM visits LIMIT 1",
+        "SELECT * FROM patients, visits LIMIT 1",
         "SELECT COUNT(*) FROM (SELECT * FROM visits LIMIT 1) t",
     ],
 )

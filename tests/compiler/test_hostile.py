@@ -253,3 +253,10 @@ def test_what_no_rule_expected_is_refused(
     assert caught.value.sqlstate == code
     assert "Erna" not in caught.value.message + caplog.text
     assert ("unexpected KeyError at" in caplog.text) is isinstance(fault, KeyError)
+
+
+def test_an_in_list_has_at_most_a_thousand_rows(session: Session) -> None:
+    rows = ", ".join(f"('F', {age})" for age in range(1001))
+    (statement,) = session.parse(f"EXPLAIN SELECT COUNT(*) FROM patients WHERE (sex, age) IN ({rows})")
+    with pytest.raises(QueryTooComplex, match="at most 1,000 rows"):
+        session.execute(statement)

@@ -194,9 +194,9 @@ def in_list(lowering: Lowering, node: exp.In) -> Expr:
     if not node.expressions:
         raise UnsupportedQuery("an IN list must not be empty", position=lowering.at(node))
     if isinstance(node.this, exp.Tuple):
-        rows = tuple(_compared_rows(lowering, node, exp.EQ, node.this, row) for row in node.expressions)
-        if len(rows) > MAX_TERMS:
+        if len(node.expressions) > MAX_TERMS:
             raise QueryTooComplex(f"an IN list may have at most {MAX_TERMS:,} rows", position=lowering.at(node))
+        rows = tuple(_compared_rows(lowering, node, exp.EQ, node.this, row) for row in node.expressions)
         return _joined("or", rows)
     argument, *items = _compared(lowering, node.this, *node.expressions)
     lowering.need_comparable(argument.type, node)
