@@ -305,7 +305,7 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
         "`exact` gives the same query its answer again, `derived` adds up earlier ones too, `off` buys a fresh answer.",
     ),
     "dpsql.notices": ("`on`, `off`", "`off` sends rows without the notice."),
-    "dpsql.calibrate": ("`on`, `off`", "`off` leaves counts as they were counted, although bounds drop rows."),
+    "dpsql.calibrate": ("`on`, `off`", "`off` leaves values as they were released, although bounds drop rows."),
     "dpsql.max_rows": ("a whole number", "Narrows the contribution bound: rows of one unit."),
     "dpsql.max_groups": ("a whole number", "Narrows the contribution bound: groups of one unit."),
     "dpsql.max_rows_per_group": ("a whole number", "Narrows the contribution bound: rows of one unit in one group."),

@@ -443,7 +443,7 @@ class Engine:
         pairs = tuple(zip(query.releases, granted, strict=True))
         missing = [planned for planned, grant in pairs if grant.payload is None]
         if missing and query.anew is not None:
-            raise GuaranteeMismatch("what was to be had again, free, would be read")
+            raise GuaranteeMismatch("a derived answer would read private rows")
         public = self._public(user, query.reads(missing), cancellation)
         cells = {
             planned.key: self._kept(user, planned, grant.payload, cancellation)

@@ -49,7 +49,7 @@ class _Candidate:
 
     @property
     def noise(self) -> Fraction:
-        """The least variance that a cell can have."""
+        """The variances of its cells that are added up, one of each: candidates are tried from the least on."""
         return sum((variance(self.noises[place]) for place in self.found.places), Fraction(0))
 
 

@@ -20,7 +20,7 @@ from dpsql.privacy.cost import Event
 
 
 class NotHeld(Exception):
-    """A release that a user was to have again, free, is not kept any more; nothing was charged."""
+    """A release that was to be reused, free, is not kept any more, or the user never had it; nothing was charged."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 A release counts at most R rows of a unit, and fewer where its groups are bounded. The wide total of a cell is a release
 of its own without groups, over the same rows, which counts at most WIDTH · R rows of a unit. Where units are counted in
 at most L0 groups each, it counts them in at most WIDTH · L0. What the groups of the cell lack of its wide total, the
-bounds have dropped. Groups that a selection shows do not add up to all that is counted: of these, the bounded total is
-a release of its own, too, as the wide one with a WIDTH of 1.
+bounds have dropped. Of values that are computed of a unit's rows, the wide total is the sum of the same values where
+WIDTH times as many rows are expected. Groups that a selection shows do not add up to all that is counted: of these, the
+bounded total is a release of its own, too, as the wide one with a WIDTH of 1.
 
 Rule 1: a total is a release as any other: bounded, verified, charged, and noised by itself.
 Rule 2: it is asked of rows that are in some group: those whose keys have values of public lists, if these are public.
@@ -54,7 +55,7 @@ WIDTH = 4
 def totalled(
     primitives: Sequence[Primitive], estimates: Sequence[Estimate], contribution: Contribution, rows: Relation
 ) -> tuple[int, ...]:
-    """The cells that a wide total is bought for: counts that bounds cut, or sums of no negative values without such.
+    """The cells that get a wide total: counts of which bounds drop rows; if there are none, sums of values from 0 on.
 
     Args:
         primitives: The cells.
@@ -92,7 +93,7 @@ def _widened(rows: Relation) -> Relation:
 
 
 def _of_more(value: Expr) -> Expr:
-    """The same value where so many rows are expected in its subqueries."""
+    """The same value where WIDTH times as many rows of a unit are expected in its subqueries."""
     return rewrite_expression(value, _in_subquery)
 
 

@@ -450,9 +450,9 @@ Relation = (
 
 
 UNIT_OR_NULL = ("?",)
+"""The way of a field that is the unit where it is not NULL."""
 WITHIN_UNIT = ("within_unit",)
 """The way of a key whose rows the policy says are all of one unit."""
-"""The way of a field that is the unit where it is not NULL."""
 
 
 @dataclass(frozen=True, slots=True)

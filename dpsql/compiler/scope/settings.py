@@ -17,9 +17,9 @@ class QuerySettings:
         max_rows: Narrower than the policy's, or None.
         max_groups: Narrower than the policy's, or None.
         max_rows_per_group: Narrower than the policy's, or None.
-        max_error_ratio: How many times as large the error may be where rows are read from a prepared table.
+        max_error_ratio: How many times as large the error of derived answers, and of prepared tables, may be.
         wide_totals: True to buy the totals that tell how much bounding drops, where the role has a share for them.
-        calibrate: True to raise counts by the share of rows that bounding drops.
+        calibrate: True to raise values by the share that bounding drops.
         row_intervals: True to add limits, as `intervals` does, beside columns that have no one error for all rows.
         now: What now() and CURRENT_DATE mean; a constant of the query, with a time zone.
     """

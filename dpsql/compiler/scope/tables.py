@@ -194,7 +194,9 @@ class Tables:
     def _ways(self, table: Table) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
         """Keys of a table that lead to the unit: by the name of the way, the columns here.
 
-        Guarantee: rows of two units never meet, whatever the tables hold: a join on a key compares the units, too.
+        Guarantee: rows of two units never meet, with any rows in the tables: a join on a key compares the units, too.
+        Assumes: for that, nothing; what the policy says of keys only decides which joins are accepted.
+        Reference: Wilson et al. 2020, for joins of protected tables that compare their units.
         """
         ways = []
         if table.unit_via is not None:
