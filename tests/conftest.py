@@ -42,6 +42,7 @@ COVERS = {
         "test_small_groups",
         "test_prepared_tables",
         "test_column_probes",
+        "test_within_unit",
         "test_derived",
         "test_engine",
         "test_flights",
@@ -86,6 +87,8 @@ NEIGHBOURS = {
     "test_neighbours_prepared",
     "test_neighbours_keys",
     "test_neighbours_rows",
+    "test_neighbours_wide",
+    "test_neighbours_groups",
     "test_profiles",
     "test_tpch",
 }

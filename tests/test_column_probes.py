@@ -50,5 +50,5 @@ def test_the_notice_is_shown_with_intervals_and_without_notices(session: Session
     ],
 )
 def test_what_asks_for_rows_is_refused(session: Session, query: str) -> None:
-    with pytest.raises(Error):
+    with pytest.raises(Error, match=r"protected|join"):
         run(session, query)

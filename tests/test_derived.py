@@ -282,6 +282,11 @@ def test_what_one_user_derives_is_charged_to_another_in_full(make_engine: MakeEn
     assert spent(engine, "ben").rho == Fraction(1, 200)  # ε²/2 in full
     assert paid.answer is not None and paid.answer.charge is not None
     assert not paid.answer.charge.free
+    # Numbers count from 1 on for each user: the ledger's would tell how much others ask.
+    run(ben, by_sex)
+    men = of_women.replace("'F'", "'M'")
+    assert derived_from(run(ana, men)) == (1,)
+    assert derived_from(run(ben, men)) == (2,)
     # Ana is handed ben's release where she asks for it, and pays; hers stays what it was.
     assert list(run(ana, of_women).rows) == [(told,)]
     records = [record for record in engine.ledger.export() if record["kind"] == "release.stored"]

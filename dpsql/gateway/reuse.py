@@ -96,7 +96,7 @@ class Derivations:
         self, user: str, planned: PlannedRelease, ratio: Fraction, catalog: Catalog, cancellation: Cancellation
     ) -> PlannedRelease | None:
         """A release as it is derived with the least error; None where that is not exact enough."""
-        best: tuple[Fraction, PlannedRelease] | None = None
+        best: tuple[Fraction, _Candidate, tuple[int, ...]] | None = None
         candidates = sorted(self._candidates(user, planned, catalog), key=lambda each: each.noise)
         for each in candidates[:_MOST_TRIED]:
             try:
@@ -110,8 +110,12 @@ class Derivations:
                 continue
             worst = max((derived / fresh for derived, fresh in pairs), default=Fraction(0))
             if best is None or worst < best[0]:
-                best = worst, _derived(planned, each, terms)
-        return None if best is None else best[1]
+                best = worst, each, terms
+        if best is None:
+            return None
+        _, chosen, terms = best
+        number = self.ledger.place(user, catalog.policy, chosen.handed.release)
+        return _derived(planned, chosen, terms, number)
 
     def _candidates(self, user: str, planned: PlannedRelease, catalog: Catalog) -> Iterator[_Candidate]:
         if planned.described is None:
@@ -152,7 +156,7 @@ def _remember(known: dict[K, V], key: K, value: V) -> None:
     known[key] = value
 
 
-def _derived(planned: PlannedRelease, candidate: _Candidate, terms: Sequence[int]) -> PlannedRelease:
+def _derived(planned: PlannedRelease, candidate: _Candidate, terms: Sequence[int], number: int) -> PlannedRelease:
     """A release whose noise is that of as many cells as are added up."""
     found, noises = candidate.found, candidate.noises
     primitives = tuple(
@@ -161,7 +165,7 @@ def _derived(planned: PlannedRelease, candidate: _Candidate, terms: Sequence[int
     )
     handed = candidate.handed
     made = DerivedCells(
-        *(handed.release, handed.key, candidate.stored.events, found.cells, found.domain),
+        *(handed.release, number, handed.key, candidate.stored.events, found.cells, found.domain),
         *(planned.keys, found.places, tuple(terms)),
     )
     return replace(planned, primitives=primitives, derived=made)
@@ -190,4 +194,4 @@ def _sharing(query: CompiledQuery, releases: Sequence[PlannedRelease]) -> Iterat
 
 def derived_from(query: CompiledQuery) -> tuple[int, ...]:
     """The user's numbers of the releases that a query is derived of, in rising order."""
-    return tuple(sorted({planned.derived.release for planned in query.releases if planned.derived is not None}))
+    return tuple(sorted({planned.derived.number for planned in query.releases if planned.derived is not None}))

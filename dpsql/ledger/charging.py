@@ -341,7 +341,7 @@ def handed(connection: Store, user: str, dataset: str, family: str, after: int) 
 
 
 def cells(connection: Store, user: str, release: int) -> bytes:
-    """Return what is stored of a release that a user has paid for, by the user's number of it.
+    """Return what is stored of a release that a user has paid for, by its number in the ledger.
 
     Raises:
         LedgerUnavailable: It is not what was stored.

@@ -86,7 +86,7 @@ class HandedRelease:
     """A release that a user has paid for; the ledger may keep it, or not.
 
     Attributes:
-        release: The user's number of it.
+        release: Its number in the ledger, which no user is told.
         key: What it answers.
     """
 
@@ -468,12 +468,15 @@ class Ledger(Protocol):
             after: The number of a release: those that came later are returned.
         """
 
+    def place(self, user: str, policy: Policy, release: int) -> int:
+        """Return the place of a release among those of the dataset that this user has paid for, from 1 on."""
+
     def cells(self, user: str, release: int) -> bytes:
         """Return what is stored of a release that this user has paid for.
 
         Args:
             user: Who has it.
-            release: The user's number of it.
+            release: Its number in the ledger, which no user is told.
 
         Raises:
             LedgerUnavailable: It is not what was stored.

@@ -228,6 +228,13 @@ class StoredLedger:
         with self._reading() as connection:
             return handed(connection, user, policy.dataset.name, family, after)
 
+    def place(self, user: str, policy: Policy, release: int) -> int:
+        """Return the place of a release among those of the dataset that this user has paid for, from 1 on."""
+        with self._reading() as connection:
+            query = "SELECT count(*) FROM releases r WHERE r.user = ? AND r.dataset = ? AND r.id <= ?"
+            (found,) = connection.execute(query, (user, policy.dataset.name, release)).fetchone()
+        return int(found)
+
     def cells(self, user: str, release: int) -> bytes:
         """Return what is stored of a release that this user has paid for."""
         with self._reading() as connection:

@@ -166,7 +166,8 @@ class DerivedCells:
     """Cells that are made of those of a release that the user has already.
 
     Attributes:
-        release: The user's number of that release.
+        release: The ledger's number of that release, which no user is told: it would tell how much others ask.
+        number: Its place among the user's releases of the dataset, from 1 on, as in dpsql.releases.
         key: Its key.
         charged: What it was charged with.
         sql: What makes the cells of its cells, as table r0, for the groups that are listed, as table q0.
@@ -177,6 +178,7 @@ class DerivedCells:
     """
 
     release: int
+    number: int
     key: str
     charged: tuple[Event, ...]
     sql: str

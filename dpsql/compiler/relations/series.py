@@ -167,7 +167,7 @@ def _type_of(ends: list[Expr]) -> SqlType | None:
 
 
 def _as_moment(clauses: Clauses, end: Expr, kind: SqlType) -> Expr:
-    return clauses.coercion.to(end, kind) if end.type is SqlType.UNKNOWN or end.type is not kind else end
+    return clauses.coercion.to(end, kind) if end.type is not kind else end
 
 
 def _step(lowerer: Lowering, node: exp.Expr | None, kind: SqlType | None) -> int | Span | None:
@@ -258,7 +258,7 @@ def _after(moment: datetime, step: Span, zone: tzinfo) -> datetime:
 def _constant(expression: Expr, zone: tzinfo) -> Value:
     """The value of constants, and of dates and moments that are computed of them; None of anything else."""
     if isinstance(expression, Literal):
-        return expression.value if expression.parameter is None or expression.value is not None else None
+        return expression.value
     values = [_constant(part, zone) for part in operands(expression)]
     if None in values or not isinstance(expression, Call | Cast):
         return None
