@@ -76,6 +76,11 @@ ANSWERED = (
 )
 
 # What it does not: rows that it lacks or cannot tell apart, cells that do not add up, groups that the data tell.
+BY_AGE = "SELECT age, COUNT(*) FROM patients WHERE age BETWEEN 0 AND 110 GROUP BY 1"
+BY_SEX = "SELECT sex, COUNT(*) FROM patients WHERE sex IN ('F', 'M', 'X') GROUP BY 1"
+SAMPLED = "FROM events e JOIN samples s ON e.n = s.n"
+BY_PRICE = f"SELECT s.price, COUNT(*) {SAMPLED} GROUP BY 1"
+BY_HOUR = f"SELECT DATE_TRUNC('hour', s.day), COUNT(*) {SAMPLED} GROUP BY 1"
 NOT_ANSWERED = (
     ("SELECT sex, COUNT(*) FROM patients GROUP BY sex", "SELECT COUNT(*) FROM patients"),  # other values may be there
     ("SELECT sex, COUNT(*) FROM patients GROUP BY sex", "SELECT COUNT(*) FROM patients WHERE sex = 'Z'"),
@@ -83,6 +88,11 @@ NOT_ANSWERED = (
     ("SELECT age, COUNT(*) FROM patients GROUP BY age", "SELECT COUNT(*) FROM patients WHERE age < 20"),
     ("SELECT doctor_id, COUNT(*) FROM visits GROUP BY 1", "SELECT COUNT(*) FROM visits"),
     (BY_DOCTOR, "SELECT COUNT(*) FROM visits"),  # a partner of a join
+    (BY_AGE, BY_AGE.replace("age,", "age / 7.0,")),  # a released numeric has other digits
+    (BY_PRICE, BY_PRICE.replace("s.price,", "LENGTH(s.price::text),")),
+    (BY_PRICE, f"SELECT COUNT(*) {SAMPLED} WHERE s.price / 3 > 1"),
+    (BY_HOUR, f"SELECT COUNT(*) {SAMPLED} WHERE s.day > TIMESTAMP '2024-02-28 12:00'"),  # a day is at midnight
+    (BY_SEX, BY_SEX.replace("sex,", "UPPER(sex),")),  # upper case follows the database's locale
     (BY_DOCTOR, f"SELECT specialty, COUNT(*) {DOCTORS} WHERE cost > 10 GROUP BY 1"),
     (f"SELECT specialty, COUNT(*) {DOCTORS} WHERE cost > 10 GROUP BY 1", f"SELECT COUNT(*) {DOCTORS}"),
     (BY_DOCTOR, f"SELECT COUNT(*) {DOCTORS} WHERE specialty = 'cardiology'"),  # bounds drop other rows of a unit

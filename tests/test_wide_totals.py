@@ -130,6 +130,7 @@ UNBOUGHT = [
     "SELECT kind FROM orders GROUP BY kind ORDER BY COUNT(*) DESC LIMIT 1",
     "SELECT AVG(LEAST(n, 2)) FROM (SELECT buyer, COUNT(*) AS n FROM orders GROUP BY buyer) AS t",
     "SELECT AVG(10 - n) FROM (SELECT buyer, COUNT(*) AS n FROM orders GROUP BY buyer) AS t",
+    "SELECT SUM(exp(n)) FROM (SELECT buyer, COUNT(*) AS n FROM orders GROUP BY buyer) AS t",  # in other steps
     "SELECT AVG(age) FROM buyers",
 ]
 

@@ -34,7 +34,8 @@ MAX_USER_READ_BYTES: Final = 256 << 20
 MAX_READ_BYTES: Final = 512 << 20
 """Of those of all users."""
 BATCH_BYTES: Final = 2 << 20
-_FIRST_ROWS: Final = 100
+_FIRST_ROWS: Final = 1
+"""One value may take 16 MiB, and what is fetched at once is not counted before it is there."""
 _BATCH_ROWS: Final = 10_000
 
 
@@ -174,7 +175,7 @@ class MemoryShare:
 
 
 def batches(rows: RowSource) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield all rows, some at a time: a few at first, then as many as take about two mebibytes."""
+    """Yield all rows, some at a time: one at first, then as many as take about two mebibytes."""
     size = _FIRST_ROWS
     while batch := rows.fetchmany(size):
         yield batch

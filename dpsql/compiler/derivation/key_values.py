@@ -2,17 +2,20 @@
 
 Rule 1: an expression is written over a key where the key is in it as it stands, or where the key is finer: a month
 tells the year, ten years of age tell twenty, three letters tell two.
-Rule 2: a comparison with a moment that begins a unit is one of the units; with any other moment it is not.
+Rule 2: a key stands for itself, or in expressions that post-processing computes just as every engine does: without
+numerics, of which a released key has other digits, and without functions that follow a database's locale.
+Rule 3: a comparison with a moment that begins a unit is one of the units; with any other moment it is not.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 
 from dpsql.compiler.canonical.descriptions import DescribedRelease
 from dpsql.compiler.ir.nodes import Call, Cast, Column, Expr, Field, Literal
-from dpsql.compiler.ir.walk import fields_in, rewrite_expression
+from dpsql.compiler.ir.walk import fields_in, operands, rewrite_expression
 from dpsql.compiler.values.dependencies import compared
+from dpsql.compiler.values.grids import is_whole
 from dpsql.compiler.values.lineage import is_plain
 from dpsql.compiler.values.projection import UNITS, instant, unit_of
 from dpsql.compiler.values.sources import truncated
@@ -20,6 +23,8 @@ from dpsql.sqltypes import SqlType
 
 _MOST_PARTS = 100
 """How many finer keys are looked for: by letters, or by divisors."""
+_LOCAL = ("lower", "upper", "initcap", "ilike", "regexp", "exp", "power")
+"""What the names of functions begin with whose values follow the locale or the arithmetic of the database."""
 _MOMENTS = (SqlType.DATE, SqlType.TIMESTAMP)
 _DAY = timedelta(days=1)
 
@@ -41,7 +46,9 @@ class KeyValues:
         if not is_plain(expression):
             return None
         written = rewrite_expression(expression, self._known)
-        return written if fields_in(written) <= frozenset(self.keys.values()) else None
+        if not fields_in(written) <= frozenset(self.keys.values()):
+            return None
+        return written if isinstance(written, Column) or _is_the_same_anywhere(written) else None
 
     def _known(self, part: Expr) -> Expr | None:
         """A part of an expression over key values; None where its own parts are to be looked at."""
@@ -83,6 +90,8 @@ class KeyValues:
         if moment is None or moment.type not in _MOMENTS or len(values) != 1 or not isinstance(values[0], date):
             return None
         end = instant(values[0])
+        if moment.type is SqlType.DATE and end.time() != time.min:
+            return None
         if moment.type is SqlType.DATE and function in ("gt", "le"):
             if end.date() == date.max:
                 return None
@@ -115,6 +124,15 @@ class KeyValues:
             if key is not None:
                 return Call(part.function, (key, Literal(rest, literal.type)), part.type)
         return None
+
+
+def _is_the_same_anywhere(expression: Expr) -> bool:
+    """True of what two engines compute alike of key values that were handed on as text."""
+    is_local = isinstance(expression, Call) and expression.function.startswith(_LOCAL)
+    is_known = expression.type is not SqlType.NUMERIC or isinstance(expression, Literal) or is_whole(expression)
+    if is_local or not is_known:
+        return False
+    return all(map(_is_the_same_anywhere, operands(expression)))
 
 
 def _at(moment: datetime) -> datetime:

@@ -125,6 +125,13 @@ def moved_to_from(clauses: Clauses, node: exp.Select) -> exp.Select:
             hint="Use generate_series in FROM.",
             position=clauses.at(found[1] if len(found) > 1 else found[0]),
         )
+    star = next((item for item in node.expressions if item.is_star), None)
+    if star is not None:
+        raise UnsupportedQuery(
+            "* is not supported beside a series in a SELECT list",
+            hint="Name the columns, or use generate_series in FROM.",
+            position=clauses.at(star),
+        )
     place = found[0]
     name = "generate_series" if is_series(place) else "unnest"
     copy = node.copy()
