@@ -31,8 +31,6 @@ def _arguments(
     is_distinct = bool(given) and isinstance(given[0], exp.Distinct)
     if is_distinct:
         given[:1] = given[0].expressions
-    if given and isinstance(given[-1], exp.Order):  # the parser has it within DISTINCT
-        terms, given[-1] = given[-1].expressions, given[-1].this
     if len(given) != count:
         wanted = "one argument" if count == 1 else "two arguments"
         raise UnsupportedQuery(f"{name.upper()} takes {wanted}", position=lowering.at(node))
