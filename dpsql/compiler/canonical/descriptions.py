@@ -72,6 +72,11 @@ class ReleaseDescription:
     one_group: bool
     bias: Fraction | None
 
+    @cached_property
+    def cell_texts(self) -> frozenset[str]:
+        """What its cells add up."""
+        return frozenset(cell.text for cell in self.cells)
+
     def to_json(self) -> dict[str, Any]:
         """The form in which it is stored."""
         return {

@@ -67,6 +67,9 @@ def derivation(have: ReleaseDescription, want: PlannedRelease, catalog: Catalog)
     asked = want.described
     if asked is None or have.family != asked.description.family:
         return None
+    # What takes little time comes first: a user may have hundreds of releases of a family.
+    if not asked.description.cell_texts <= have.cell_texts:
+        return None
     if not have.terms <= asked.description.terms or _bounds_differ(have, asked.description):
         return None
     fields = tuple(Field(-1 - place, key.type) for place, key in enumerate(have.keys))
