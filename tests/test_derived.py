@@ -297,6 +297,8 @@ def test_what_one_user_derives_is_charged_to_another_in_full(make_engine: MakeEn
     men = of_women.replace("'F'", "'M'")
     assert derived_from(run(ana, men)) == (1,)
     assert derived_from(run(ben, men)) == (2,)
+    plan = "\n".join(str(row[0]) for row in run(ben, f"EXPLAIN (VERBOSE) {men}").rows)
+    assert "derived from release 2, which is r0" in plan
     # Ana is handed ben's release where she asks for it, and pays; hers stays what it was.
     assert list(run(ana, of_women).rows) == [(told,)]
     records = [record for record in engine.ledger.export() if record["kind"] == "release.stored"]

@@ -226,7 +226,7 @@ def _release_lines(index: int, planned: PlannedRelease) -> list[str]:
 
 def _release_sql_lines(query: CompiledQuery, planned: PlannedRelease) -> list[str]:
     if planned.derived is not None:
-        return _wrapped(f"  derived from release {planned.derived.release}, which is r0:", planned.derived.sql)
+        return _wrapped(f"  derived from release {planned.derived.number}, which is r0:", planned.derived.sql)
     lines: list[str] = []
     for made in planned.inputs:
         lines += _wrapped(f"  computed first, {_sources(query, made)}: {made.table}", made.sql)
