@@ -1,4 +1,4 @@
-"""The everyday questions, asked of two peers: how far their answers are off, beside dpsql's.
+"""The everyday questions, asked of two peers: the errors of their answers and of dpsql's.
 
     python -m benchmarks.everyday_peers [--draws 20] [--only clinic] [--environments build/peers] [--profile 0.2]
 
@@ -48,7 +48,7 @@ def plain(sql: str) -> str:
 
 
 def described(table: Table, connection: duckdb.DuckDBPyConnection, folder: Path) -> dict[str, Any]:
-    """A table as peers are told of it, with its rows in a file."""
+    """A table as it is declared to the peers, with its rows in a file."""
     file = folder / f"{table.name}.parquet"
     unit = None if table.public else table.unit_key or "unit"
     columns: dict[str, dict[str, Any]] = {}
@@ -170,7 +170,7 @@ def _percent(part: float) -> str:
 
 def main() -> None:
     """Print the table; what peers say to each question goes to stderr."""
-    parser = argparse.ArgumentParser(description="Everyday questions, beside two peers.")
+    parser = argparse.ArgumentParser(description="Compare dpsql with two peers on everyday questions.")
     parser.add_argument("--draws", type=int, default=20, help="of the noise of each question; default: %(default)s")
     parser.add_argument("--only", choices=NAMES, help="one data set")
     parser.add_argument("--profile", type=Fraction, default=Fraction(0), help="epsilon of a profile; default: none")
