@@ -209,7 +209,8 @@ def _payers(transaction: Transaction, user: str, policy: Policy) -> _Payers:
 
 def held(transaction: Transaction, user: str, policy: Policy, requests: Sequence[ReleaseRequest]) -> tuple[bool, ...]:
     """Tell which requests a charge would find the user to have already; another user's release is none of them."""
-    grants = _grants(transaction, user, policy.dataset.name, requests, reuse=True)
+    # Without payloads: to load one of another user would take a time that tells of it, and nothing is charged here.
+    grants = _grants(transaction, user, policy.dataset.name, requests, reuse=True, payloads=False)
     return tuple(grant.release.reused for grant in grants)
 
 
@@ -255,7 +256,13 @@ def _anything_failed(transaction: Transaction) -> bool:
 
 
 def _grants(
-    transaction: Transaction, user: str, dataset: str, requests: Sequence[ReleaseRequest], reuse: bool
+    transaction: Transaction,
+    user: str,
+    dataset: str,
+    requests: Sequence[ReleaseRequest],
+    reuse: bool,
+    *,
+    payloads: bool = True,
 ) -> list[_Grant]:
     """Return a grant for each request; equal requests get the same one."""
     grants: dict[tuple[str, str], _Grant] = {}
@@ -269,7 +276,7 @@ def _grants(
         asked.append(what)
         if what in grants:
             continue
-        stored = _stored(transaction, user, dataset, key, events) if reuse else None
+        stored = _stored(transaction, user, dataset, key, events, payloads=payloads) if reuse else None
         origin, payload, held = stored or (None, None, None)
         if held is None and request.held:
             raise NotHeld
@@ -297,19 +304,21 @@ def _identity(request: ReleaseRequest, origins: Mapping[str, int]) -> str:
 
 
 def _stored(
-    transaction: Transaction, user: str, dataset: str, key: str, events: str
-) -> tuple[int, bytes, int | None] | None:
-    """Return the stored release for a key, its payload, and the user's own number for it if paid for.
+    transaction: Transaction, user: str, dataset: str, key: str, events: str, *, payloads: bool
+) -> tuple[int, bytes | None, int | None] | None:
+    """Return the stored release for a key, its payload if that is wanted, and the user's own number if paid for.
 
     The digest of its events must agree too: a release made under another currency may have no price in this one.
 
     Raises:
         LedgerUnavailable: The payload is not what was stored.
     """
-    row: tuple[int, bytes, int | None, str] | None = transaction.one(
-        "SELECT s.release, p.payload, r.id, s.digest FROM stored s JOIN payloads p ON p.release = s.release "
+    row: tuple[int, bytes | None, int | None, str] | None = transaction.one(
+        "SELECT s.release, CASE WHEN ? = 1 THEN p.payload END, r.id, s.digest "
+        "FROM stored s JOIN payloads p ON p.release = s.release "
         "LEFT JOIN releases r ON r.user = ? AND r.origin = s.release "
         "WHERE s.dataset = ? AND s.key = ? AND s.price = ?",
+        int(payloads),
         user,
         dataset,
         key,
@@ -318,7 +327,7 @@ def _stored(
     if row is None:
         return None
     release, payload, held, digest = row
-    return release, _as_stored(release, payload, digest), held
+    return release, None if payload is None else _as_stored(release, payload, digest), held
 
 
 def _as_stored(release: int, payload: bytes, digest: str) -> bytes:
