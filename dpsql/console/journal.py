@@ -15,7 +15,7 @@ from typing import Any, Final
 from dpsql.console.view import LedgerView
 from dpsql.ledger import BoundDrop
 from dpsql.ledger.chain import ORIGIN, canonical
-from dpsql.ledger.projection import load_events
+from dpsql.ledger.derived_tables import load_events
 from dpsql.ledger.spending import parts
 from dpsql.ledger.transaction import moment
 from dpsql.privacy.accounting import Spent

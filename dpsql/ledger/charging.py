@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from dpsql.errors import LedgerUnavailable, PolicyViolation
 from dpsql.ledger.accounts import BudgetState, active_account, group_budget, open_budget, open_cap, renews, role_budget
 from dpsql.ledger.chain import GroupShare, Receipt, ReceiptItem, canonical, price_digest, sha256, write_events
+from dpsql.ledger.derived_tables import Memory, Total, charged, joined, price, read_total
 from dpsql.ledger.ledger import (
     BudgetScope,
     Charge,
@@ -27,7 +28,6 @@ from dpsql.ledger.ledger import (
     NotHeld,
     ReleaseRequest,
 )
-from dpsql.ledger.projection import Memory, Total, charged, joined, price, read_total
 from dpsql.ledger.reads import Admission
 from dpsql.ledger.refusals import budget_exhausted, cap_exhausted, group_exhausted
 from dpsql.ledger.store import Store

@@ -1,7 +1,7 @@
 """The tables of a ledger, as SQLite has them; postgres_schema.py makes those of PostgreSQL of them.
 
 Rule 1: `records` is the truth and only grows; triggers refuse everything but an insert at its end.
-Rule 2: every other table is derived from the records (projection.py), except `verifiers` and `payloads`, whose
+Rule 2: every other table is derived from the records (derived_tables.py), except `verifiers` and `payloads`, whose
 content the records know by its digest.
 """
 

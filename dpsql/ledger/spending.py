@@ -1,6 +1,6 @@
 """Which charges make up what each budget has spent, read from the records.
 
-Rule: a budget's charges count from where its total was last set to nothing, as projection.py has it.
+Rule: a budget's charges count from where its total was last set to nothing, as derived_tables.py has it.
 """
 
 from collections import defaultdict
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from dpsql.ledger.chain import canonical
-from dpsql.ledger.projection import Body, load_events
+from dpsql.ledger.derived_tables import Body, load_events
 from dpsql.privacy.cost import Event
 
 Events = tuple[Event, ...]

@@ -30,6 +30,7 @@ from dpsql.ledger.accounts import (
 )
 from dpsql.ledger.chain import ORIGIN, Record, canonical, sha256
 from dpsql.ledger.charging import again, cells, charge, handed, held
+from dpsql.ledger.derived_tables import MOST, Body, Memory, load_events, read
 from dpsql.ledger.grants import grant, lower, reset
 from dpsql.ledger.ledger import (
     Account,
@@ -51,7 +52,6 @@ from dpsql.ledger.ledger import (
     VerifyReport,
 )
 from dpsql.ledger.owner_reads import CAP_CHARGED, EXACT_VALUES, PROFILE_MADE, charge_cap, record_exact, store_profile
-from dpsql.ledger.projection import MOST, Body, Memory, load_events, read
 from dpsql.ledger.reads import (
     MAX_FAILURES,
     Admission,

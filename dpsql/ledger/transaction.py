@@ -21,7 +21,7 @@ from zoneinfo import ZoneInfo
 
 from dpsql.errors import LedgerUnavailable
 from dpsql.ledger.chain import ORIGIN, Receipt, canonical, link
-from dpsql.ledger.projection import Memory, project
+from dpsql.ledger.derived_tables import Memory, project
 from dpsql.ledger.store import Store, legible
 from dpsql.policy import RenewalWindow
 

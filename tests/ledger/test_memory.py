@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dpsql.errors import BudgetExhausted, Error, LedgerUnavailable, PolicyViolation
 from dpsql.ledger import BudgetScope, Charge, Holder, SqliteLedger
 from dpsql.ledger.chain import GroupShare, OpenRead, Receipt, ReceiptItem, canonical, digest, sha256, write_events
-from dpsql.ledger.projection import MOST, Memory, Total, charged, price, write_total
+from dpsql.ledger.derived_tables import MOST, Memory, Total, charged, price, write_total
 from dpsql.ledger.stored import StoredLedger
 from dpsql.ledger.transaction import LedgerClock
 from dpsql.policy import RenewalWindow

@@ -18,7 +18,7 @@ from dpsql.ledger import Charge, SqliteLedger
 from dpsql.ledger import reuses as ledger_reuses
 from dpsql.ledger import transaction as ledger_commits
 from dpsql.ledger.charging import charge
-from dpsql.ledger.projection import MOST_OWNED
+from dpsql.ledger.derived_tables import MOST_OWNED
 from dpsql.ledger.stored import StoredLedger
 from dpsql.policy import Policy, RenewalWindow
 from tests.ledger.world import (

@@ -166,7 +166,7 @@ def price(events: str, orders: tuple[Fraction, ...] = ()) -> Spent:
 
 @lru_cache(maxsize=256)
 def charged(total: Total, events: str) -> Total:
-    """Return a total after a charge; it is asked for by the decision, again by the projection, and for the cap."""
+    """Return a total after a charge; a decision asks for it, then the tables, then the cap."""
     cost = price(events, tuple(order for order, _ in total.spent.renyi))
     return write_total(total.spent.merge(cost))
 
