@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from dpsql.ledger import Ledger
-from dpsql.ledger.owner_reads import EXACT_VALUES
+from dpsql.ledger.owner_records import EXACT_VALUES
 
 EXACT_WARNING = """\
 WARNING: these numbers are EXACT. They were taken from the data without noise, and they reveal facts about people.

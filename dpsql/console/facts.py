@@ -18,7 +18,7 @@ from dpsql.console.view import LedgerView
 from dpsql.errors import InvalidParameter, InvalidPolicy, PolicyViolation
 from dpsql.gateway.system_relations import default_query, queries_that_fit
 from dpsql.ledger import BoundDrop, BudgetScope, BudgetStatus, Holder, OwnerRecord
-from dpsql.ledger.owner_reads import EXACT_VALUES
+from dpsql.ledger.owner_records import EXACT_VALUES
 from dpsql.ledger.profiles import newest_profile
 from dpsql.policy import Policy
 from dpsql.policy.profile import Profile

@@ -51,7 +51,7 @@ from dpsql.ledger.ledger import (
     UserBudgets,
     VerifyReport,
 )
-from dpsql.ledger.owner_reads import CAP_CHARGED, EXACT_VALUES, PROFILE_MADE, charge_cap, record_exact, store_profile
+from dpsql.ledger.owner_records import CAP_CHARGED, EXACT_VALUES, PROFILE_MADE, charge_cap, record_exact, store_profile
 from dpsql.ledger.reads import (
     MAX_FAILURES,
     Admission,
