@@ -468,7 +468,7 @@ RULES = {
         (
             ("wire/protocol.py", "import socket"),
             ("wire/scram.py", "from dpsql.privacy import cost"),
-            ("wire/frontend.py", "import sqlglot"),
+            ("wire/messages/frontend.py", "import sqlglot"),
             ("textformat.py", "from dpsql.privacy.cost import Accountant"),
         ),
     ),

@@ -20,7 +20,7 @@ from dpsql.errors import Error, InvalidPolicy
 from dpsql.gateway.session import Session
 from dpsql.ledger import BudgetScope, Holder, SqliteLedger
 from dpsql.policy import load_policy
-from dpsql.wire.frontend import StartupMessage
+from dpsql.wire.messages.frontend import StartupMessage
 from tests.conftest import MakeEngine
 from tests.faults.forks import Forks
 from tests.faults.reads import Notes, noting

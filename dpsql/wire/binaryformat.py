@@ -14,7 +14,7 @@ from uuid import UUID
 from dpsql.errors import InvalidText, NumberOutOfRange
 from dpsql.sqltypes import Span, SqlType
 from dpsql.textformat import element_text, infinite, json_text, read_text, whole
-from dpsql.wire.fields import int32, sized, uint32
+from dpsql.wire.messages.fields import int32, sized, uint32
 
 _EPOCH_DAY: Final = date(2000, 1, 1)
 _EPOCH: Final = datetime(2000, 1, 1)

@@ -12,9 +12,9 @@ from contextlib import suppress
 from typing import Final
 
 from dpsql.errors import ProtocolViolation, ServerShutdown
-from dpsql.wire.backend import BackendMessage
 from dpsql.wire.client import Disconnected
-from dpsql.wire.frontend import FrontendMessage
+from dpsql.wire.messages.backend import BackendMessage
+from dpsql.wire.messages.frontend import FrontendMessage
 from dpsql.wire.protocol import Encryption, ServerProtocol
 from dpsql.wire.proxy import HEADER_BYTES, read_proxy_header
 from dpsql.wire.report import logger

@@ -12,15 +12,16 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dpsql.errors import AuthenticationFailed, InvalidParameter, TooManyConnections, UnsupportedQuery
-from dpsql.wire.backend import (
+from dpsql.wire.connection import ClientConnection
+from dpsql.wire.login_throttle import LoginThrottle
+from dpsql.wire.messages.backend import (
     AuthenticationOk,
     AuthenticationSASL,
     AuthenticationSASLContinue,
     AuthenticationSASLFinal,
     NegotiateProtocolVersion,
 )
-from dpsql.wire.connection import ClientConnection
-from dpsql.wire.frontend import (
+from dpsql.wire.messages.frontend import (
     CancelRequest,
     GSSENCRequest,
     SASLInitialResponse,
@@ -28,7 +29,6 @@ from dpsql.wire.frontend import (
     SSLRequest,
     StartupMessage,
 )
-from dpsql.wire.login_throttle import LoginThrottle
 from dpsql.wire.scram import ScramServer, Verifier, make_decoy
 from dpsql.wire.tls import ServerTls
 

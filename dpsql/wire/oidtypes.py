@@ -12,7 +12,7 @@ from dpsql.gateway.query_run import ObjectName, ResultColumn
 from dpsql.sqltypes import SqlType
 from dpsql.textformat import array_elements, read_text, text
 from dpsql.wire.binaryformat import flattened
-from dpsql.wire.fields import int32, sized, uint32
+from dpsql.wire.messages.fields import int32, sized, uint32
 from dpsql.wire.pgtypes import BINARY, TEXT, PgType, by_oid, of_parameter, of_type
 from dpsql.wire.styles import PLAIN, Style, styled
 

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 from dpsql.errors import Error, ProtocolViolation, QueryTooComplex, UnknownPortal, UnknownStatement
 from dpsql.gateway.query_run import Description, Result, ResultColumn
 from dpsql.gateway.session import Statement
-from dpsql.wire.backend import FieldDescription
+from dpsql.wire.messages.backend import FieldDescription
 from dpsql.wire.oidtypes import of_column
 from dpsql.wire.pgtypes import PgType
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dpsql.errors import ProtocolViolation
-from dpsql.wire import backend, frontend
+from dpsql.wire.messages import backend, frontend
 
 
 class IllegalReply(Exception):

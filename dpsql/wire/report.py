@@ -12,7 +12,7 @@ from typing import Final
 
 from dpsql.errors import Error, LedgerUnavailable, log_bug
 from dpsql.gateway.query_run import Notice
-from dpsql.wire.backend import ErrorResponse, NoticeResponse
+from dpsql.wire.messages.backend import ErrorResponse, NoticeResponse
 
 ERROR: Final = "ERROR"
 BUG_SENTENCE: Final = "the gateway failed to answer this; the operator's log says where"

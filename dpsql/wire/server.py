@@ -21,14 +21,14 @@ from typing import Final, TypeVar
 
 from dpsql.errors import AuthenticationFailed, Error, QueryCanceled, ServerShutdown, TooManyConnections, UnknownDatabase
 from dpsql.gateway.session import Session
-from dpsql.wire.backend import FATAL, BackendKeyData, ParameterStatus, ReadyForQuery
 from dpsql.wire.client import Disconnected
 from dpsql.wire.client_limits import ClientLimits, Network
 from dpsql.wire.connection import ClientConnection
 from dpsql.wire.fair_pool import FairPool
-from dpsql.wire.frontend import CancelRequest, StartupMessage, Terminate
 from dpsql.wire.login import Gate, Lobby, Login, greet, log_in
 from dpsql.wire.login_throttle import LoginThrottle
+from dpsql.wire.messages.backend import FATAL, BackendKeyData, ParameterStatus, ReadyForQuery
+from dpsql.wire.messages.frontend import CancelRequest, StartupMessage, Terminate
 from dpsql.wire.metrics import Metrics
 from dpsql.wire.protocol import ServerProtocol, State
 from dpsql.wire.report import Endings, error_response, logger

@@ -24,9 +24,9 @@ from dpsql.gateway.response_padding import held_back
 from dpsql.gateway.session import Session, Statement
 from dpsql.sqltypes import SqlType
 from dpsql.textformat import read_text
-from dpsql.wire import backend, frontend
 from dpsql.wire.client import Client, Disconnected
 from dpsql.wire.copyformat import copy_rows, format_code
+from dpsql.wire.messages import backend, frontend
 from dpsql.wire.oidtypes import of_column, of_declared, of_oid, of_sql_type
 from dpsql.wire.pgtypes import PgType, of_type, spread_formats
 from dpsql.wire.portals import (

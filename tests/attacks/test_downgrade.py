@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import psycopg
 
-from dpsql.wire.backend import AuthenticationSASL
-from dpsql.wire.frontend import SSLRequest
+from dpsql.wire.messages.backend import AuthenticationSASL
+from dpsql.wire.messages.frontend import SSLRequest
 from dpsql.wire.scram import PLAIN, PLUS
 from tests.attacks.arena import Arena, Comparison, Verdict
 from tests.attacks.test_login import naive_server

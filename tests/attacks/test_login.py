@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 import psycopg
 
 from dpsql.wire.client_limits import ClientLimits
-from dpsql.wire.frontend import (
+from dpsql.wire.messages.frontend import (
     Bind,
     Close,
     CopyData,

@@ -18,7 +18,7 @@ from psycopg import conninfo
 import dpsql
 from dpsql.cli.clinic_server import embedded_server
 from dpsql.ledger import SqliteLedger
-from dpsql.wire.frontend import SSLRequest
+from dpsql.wire.messages.frontend import SSLRequest
 from dpsql.wire.scram import make_verifier
 from tests.cli.conftest import Program, Run
 from tests.cli.test_serve import Start, connect

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from dpsql.wire.frontend import (
+from dpsql.wire.messages.frontend import (
     Bind,
     Close,
     Describe,

@@ -24,12 +24,12 @@ from dpsql.compiler.sql.statements import Statement as ParsedStatement
 from dpsql.errors import BackendFailure, Error, GuaranteeMismatch, InvalidPolicy, ProtocolViolation
 from dpsql.gateway.session import Session
 from dpsql.policy import load_policy
-from dpsql.wire.backend import BackendMessage, ErrorResponse
 from dpsql.wire.client import Disconnected
 from dpsql.wire.connection import ClientConnection
-from dpsql.wire.frontend import CancelRequest, Terminate
 from dpsql.wire.login import Gate, log_in
 from dpsql.wire.login_throttle import LoginThrottle
+from dpsql.wire.messages.backend import BackendMessage, ErrorResponse
+from dpsql.wire.messages.frontend import CancelRequest, Terminate
 from dpsql.wire.protocol import ServerProtocol, State
 from dpsql.wire.report import BUG_SENTENCE
 from dpsql.wire.scram import make_verifier

@@ -18,8 +18,8 @@ from dpsql.errors import BackendFailure, Error, GuaranteeMismatch
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.session import Session
 from dpsql.policy import load_policy
-from dpsql.wire.backend import ErrorResponse
-from dpsql.wire.frontend import Query
+from dpsql.wire.messages.backend import ErrorResponse
+from dpsql.wire.messages.frontend import Query
 from tests.compiler.plans import Planner
 from tests.fuzz import targets
 from tests.fuzz.inputs import CORPUS, FORMS, Mutator, found

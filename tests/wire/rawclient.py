@@ -7,7 +7,7 @@ import socket
 from types import TracebackType
 from typing import Self
 
-from dpsql.wire.backend import (
+from dpsql.wire.messages.backend import (
     AuthenticationOk,
     AuthenticationSASL,
     AuthenticationSASLContinue,
@@ -17,7 +17,7 @@ from dpsql.wire.backend import (
     ErrorResponse,
     ReadyForQuery,
 )
-from dpsql.wire.frontend import FrontendMessage, SASLInitialResponse, SASLResponse, StartupMessage
+from dpsql.wire.messages.frontend import FrontendMessage, SASLInitialResponse, SASLResponse, StartupMessage
 from dpsql.wire.scram import PLAIN
 from tests.waiting import HANG_SECONDS
 from tests.wire.replies import split_reply

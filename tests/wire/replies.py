@@ -3,10 +3,10 @@
 from types import ModuleType
 from typing import Final, TypeVar
 
-from dpsql.wire import backend, frontend
-from dpsql.wire.backend import BackendMessage
-from dpsql.wire.fields import Message
-from dpsql.wire.frontend import FrontendMessage, Opaque
+from dpsql.wire.messages import backend, frontend
+from dpsql.wire.messages.backend import BackendMessage
+from dpsql.wire.messages.fields import Message
+from dpsql.wire.messages.frontend import FrontendMessage, Opaque
 
 M = TypeVar("M", bound=Message)
 

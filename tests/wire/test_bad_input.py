@@ -23,7 +23,8 @@ from hypothesis.stateful import (
 )
 
 from dpsql.errors import ProtocolViolation
-from dpsql.wire.backend import (
+from dpsql.wire.client_limits import ClientLimits
+from dpsql.wire.messages.backend import (
     AuthenticationOk,
     AuthenticationSASL,
     AuthenticationSASLContinue,
@@ -33,8 +34,7 @@ from dpsql.wire.backend import (
     ErrorResponse,
     ReadyForQuery,
 )
-from dpsql.wire.client_limits import ClientLimits
-from dpsql.wire.frontend import (
+from dpsql.wire.messages.frontend import (
     CancelRequest,
     FrontendMessage,
     FunctionCall,

@@ -14,9 +14,9 @@ from dpsql.gateway.engine import Engine
 from dpsql.gateway.query_run import ResultColumn
 from dpsql.gateway.session import Session
 from dpsql.sqltypes import SqlType
-from dpsql.wire.backend import CommandComplete, DataRow, ErrorResponse, PortalSuspended
 from dpsql.wire.copyformat import copy_rows, format_code
-from dpsql.wire.frontend import Bind, Execute, Parse, Query, Sync
+from dpsql.wire.messages.backend import CommandComplete, DataRow, ErrorResponse, PortalSuspended
+from dpsql.wire.messages.frontend import Bind, Execute, Parse, Query, Sync
 from tests.wire.conftest import RunningServer
 from tests.wire.rawclient import RawClient
 

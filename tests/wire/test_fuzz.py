@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.errors import ProtocolViolation
-from dpsql.wire.backend import BackendMessage, ErrorResponse, ReadyForQuery
-from dpsql.wire.frontend import FrontendMessage, FunctionCall, Query, Sync, Terminate
+from dpsql.wire.messages.backend import BackendMessage, ErrorResponse, ReadyForQuery
+from dpsql.wire.messages.frontend import FrontendMessage, FunctionCall, Query, Sync, Terminate
 from dpsql.wire.protocol import ServerProtocol, State
 from tests.wire.conftest import RunningServer
 from tests.wire.rawclient import RawClient

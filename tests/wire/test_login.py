@@ -6,7 +6,9 @@ import psycopg
 import pytest
 
 from dpsql.errors import InvalidParameter
-from dpsql.wire.backend import (
+from dpsql.wire.client_limits import ClientLimits
+from dpsql.wire.login import check_encoding, parse_options
+from dpsql.wire.messages.backend import (
     AuthenticationSASL,
     AuthenticationSASLContinue,
     BackendKeyData,
@@ -14,15 +16,13 @@ from dpsql.wire.backend import (
     NegotiateProtocolVersion,
     ParameterStatus,
 )
-from dpsql.wire.client_limits import ClientLimits
-from dpsql.wire.frontend import (
+from dpsql.wire.messages.frontend import (
     GSSENCRequest,
     Query,
     SASLInitialResponse,
     SSLRequest,
     StartupMessage,
 )
-from dpsql.wire.login import check_encoding, parse_options
 from dpsql.wire.scram import PLAIN, PLUS
 from tests.waiting import HANG_SECONDS, wait_for
 from tests.wire.conftest import CERTIFICATE, RunningServer

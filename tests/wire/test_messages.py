@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsql.errors import ProtocolViolation
-from dpsql.wire import backend, frontend
-from dpsql.wire.backend import BackendMessage
-from dpsql.wire.fields import Message, Reader, cstring
-from dpsql.wire.frontend import FrontendMessage, decode_startup
+from dpsql.wire.messages import backend, frontend
+from dpsql.wire.messages.backend import BackendMessage
+from dpsql.wire.messages.fields import Message, Reader, cstring
+from dpsql.wire.messages.frontend import FrontendMessage, decode_startup
 from tests.wire import replies
 
 words = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsql.errors import ProtocolViolation
-from dpsql.wire import backend
-from dpsql.wire.backend import (
+from dpsql.wire.messages import backend
+from dpsql.wire.messages.backend import (
     AuthenticationOk,
     AuthenticationSASL,
     AuthenticationSASLContinue,
@@ -23,7 +23,7 @@ from dpsql.wire.backend import (
     ReadyForQuery,
     data_rows,
 )
-from dpsql.wire.frontend import (
+from dpsql.wire.messages.frontend import (
     Bind,
     CancelRequest,
     CopyData,

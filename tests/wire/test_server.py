@@ -15,10 +15,10 @@ import psycopg
 import pytest
 
 from dpsql.errors import InvalidParameter
-from dpsql.wire.backend import CommandComplete, DataRow, ErrorResponse, ReadyForQuery
 from dpsql.wire.client_limits import ClientLimits
 from dpsql.wire.connection import ClientConnection
-from dpsql.wire.frontend import Bind, CancelRequest, Execute, Parse, Query, Sync, Terminate
+from dpsql.wire.messages.backend import CommandComplete, DataRow, ErrorResponse, ReadyForQuery
+from dpsql.wire.messages.frontend import Bind, CancelRequest, Execute, Parse, Query, Sync, Terminate
 from dpsql.wire.protocol import MessageLimits, ServerProtocol
 from dpsql.wire.server import GatewayServer
 from dpsql.wire.tls import end_point_hash, expiry, load_tls

@@ -10,7 +10,8 @@ import pytest
 from dpsql.errors import BackendFailure
 from dpsql.gateway.query_run import Result
 from dpsql.gateway.session import Statement
-from dpsql.wire.backend import (
+from dpsql.wire.client import Disconnected
+from dpsql.wire.messages.backend import (
     BackendMessage,
     BindComplete,
     CloseComplete,
@@ -28,8 +29,7 @@ from dpsql.wire.backend import (
     ReadyForQuery,
     RowDescription,
 )
-from dpsql.wire.client import Disconnected
-from dpsql.wire.frontend import (
+from dpsql.wire.messages.frontend import (
     Bind,
     Close,
     Describe,

@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from dpsql.errors import AuthenticationFailed, ProtocolViolation, TooManyConnections
-from dpsql.wire.backend import AuthenticationSASL
 from dpsql.wire.client_limits import ClientLimits
+from dpsql.wire.messages.backend import AuthenticationSASL
 from dpsql.wire.proxy import ProxyHeader, read_proxy_header
 from dpsql.wire.report import Endings
 from dpsql.wire.scram import make_verifier

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import ClassVar, Final, Self
 
 from dpsql.errors import ProtocolViolation
-from dpsql.wire.fields import (
+from dpsql.wire.messages.fields import (
     REST,
     SIZED,
     TEXT,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
 from dpsql.errors import ProtocolViolation
-from dpsql.wire.fields import (
+from dpsql.wire.messages.fields import (
     INT32,
     RAW_TEXT,
     REST,
