@@ -25,7 +25,7 @@ from dpsql.ledger import SqliteLedger
 from dpsql.policy import Policy
 from dpsql.privacy.cost import Adjacency
 from dpsql.wire.databases import Databases
-from dpsql.wire.gateway import Gateway
+from dpsql.wire.gateway_sessions import Gateway
 from dpsql.wire.messages.frontend import Bind, Close, Describe, Execute, FrontendMessage, Parse, Query, Sync
 from dpsql.wire.protocol import ServerProtocol, State
 from dpsql.wire.session import WireSession

@@ -54,7 +54,7 @@ GATEWAY = {
     *("dpsql.wire.server", "dpsql.wire.connection", "dpsql.wire.login", "dpsql.wire.session", "dpsql.wire.portals"),
     *(
         "dpsql.wire.databases",
-        "dpsql.wire.gateway",
+        "dpsql.wire.gateway_sessions",
         "dpsql.wire.fair_pool",
         "dpsql.wire.login_throttle",
         "dpsql.wire.rate_limit",

@@ -17,7 +17,7 @@ from dpsql.gateway.session import Session
 from dpsql.ledger import BudgetScope, Holder
 from dpsql.ledger.stored import StoredLedger
 from dpsql.wire.databases import Databases
-from dpsql.wire.gateway import Gateway
+from dpsql.wire.gateway_sessions import Gateway
 from dpsql.wire.messages.frontend import Bind, Describe, Execute, FrontendMessage, Parse, Query, Sync
 from dpsql.wire.metrics import Metrics
 from dpsql.wire.protocol import ServerProtocol, State

@@ -22,7 +22,7 @@ from dpsql.errors import BackendFailure
 from dpsql.gateway import session as session_module
 from dpsql.policy import Policy, load_policy
 from dpsql.privacy.cost import Adjacency
-from dpsql.wire.gateway import Gateway
+from dpsql.wire.gateway_sessions import Gateway
 from dpsql.wire.messages.backend import CommandComplete, DataRow, PortalSuspended
 from dpsql.wire.messages.frontend import Bind, Execute, Parse, Sync
 from tests.examples import LONG, profile

@@ -28,7 +28,7 @@ from dpsql.ledger import Ledger, check_anchor
 from dpsql.policy import Policy, load_policy
 from dpsql.wire.client_limits import ClientLimits, Network
 from dpsql.wire.databases import MAINTENANCE, Databases
-from dpsql.wire.gateway import Gateway
+from dpsql.wire.gateway_sessions import Gateway
 from dpsql.wire.metrics import Metrics
 from dpsql.wire.monitor import Readiness, monitor
 from dpsql.wire.rate_limit import RateLimit

@@ -9,7 +9,7 @@ from dpsql.compiler.dialects import DIALECTS
 from dpsql.gateway.engine import Engine
 from dpsql.policy import Policy, load_policy
 from dpsql.wire.databases import Databases
-from dpsql.wire.gateway import Gateway
+from dpsql.wire.gateway_sessions import Gateway
 from tests.compiler.plans import Planner
 from tests.conftest import open_engine
 from tests.fuzz.targets import Target, analyst, compiler, parsing, policy_loader, stranger
