@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
+from dpsql.cli.budget_changes import freeze, grant, lower, reset, unfreeze
 from dpsql.cli.command import Group
 from dpsql.cli.compare import Comparison, compared, comparing
 from dpsql.cli.exact import exact_lines
 from dpsql.cli.options import existing_ledger, finding_ledger, ledger_option
-from dpsql.cli.owner import freeze, grant, lower, reset, unfreeze
 from dpsql.errors import InvalidParameter
 from dpsql.gateway.system_relations import RESETS_ADD_UP, WINDOWS_ADD_UP, decimal_text
 from dpsql.gateway.text_table import table_lines

@@ -1,4 +1,4 @@
-"""gateway: a session as the gateway keeps it: over policies that may be loaded again, limited, counted and logged.
+"""A session as the gateway keeps it: over policies that may be loaded again, limited, counted and logged.
 
 Rule: the log has kinds and SQLSTATEs of statements; their text only if the operator asks for it; never a row.
 """
