@@ -11,6 +11,7 @@ from fractions import Fraction
 from dpsql.backends import Backend
 from dpsql.compiler.dialects import DIALECTS
 from dpsql.compiler.dialects.render import Renderer
+from dpsql.compiler.ir.conditions import all_of, any_of, is_null, negated
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     AggregateCall,
@@ -26,7 +27,7 @@ from dpsql.compiler.ir.nodes import (
 from dpsql.compiler.ir.nodes import InRelation as In
 from dpsql.compiler.scope.lowering import Fields
 from dpsql.compiler.scope.tables import Catalog, Tables
-from dpsql.compiler.values.sources import Lister, is_null, negated
+from dpsql.compiler.values.sources import Lister
 from dpsql.policy import Bound, Policy, PolicyColumn, Table
 from dpsql.sqltypes import SqlType
 
@@ -127,7 +128,7 @@ class _Surveyor:
             columns.append(replace(column, type=SqlType.TEXT))
             fields.append(self.fields.new(SqlType.TEXT))
             value, text = Column(field), Column(fields[-1])
-            lost = _both(negated(is_null(text)), is_null(value))
+            lost = all_of(negated(is_null(text)), is_null(value))
             tests.append((column.name, "values are not finite values of their type: they count as NULL", lost))
             tests += [(column.name, what, condition) for what, condition in self._of_column(table, column, value)]
         return tests, replace(scan, columns=tuple(columns), column_fields=tuple(fields))
@@ -142,7 +143,7 @@ class _Surveyor:
             ]
             yield (
                 "values are outside lower and upper: they are clamped",
-                Call("or", tuple(outside), SqlType.BOOLEAN),
+                any_of(*outside),
             )
         if column.values is not None or column.values_from is not None:
             domain = Lister(self.catalog, self.fields).column(table, replace(column, nullable=False), column.type)
@@ -150,7 +151,7 @@ class _Surveyor:
                 foreign = negated(In(value, domain.relation))
                 yield (
                     "values are not in the domain: their rows are in no group",
-                    _both(negated(is_null(value)), foreign),
+                    all_of(negated(is_null(value)), foreign),
                 )
 
     def _counted(self, relation: Relation, conditions: Sequence[Expr]) -> tuple[int, ...]:
@@ -167,10 +168,6 @@ class _Surveyor:
 
 def _count(condition: Expr | None) -> AggregateCall:
     return AggregateCall("count", None, False, condition, SqlType.BIGINT)
-
-
-def _both(one: Expr, other: Expr) -> Expr:
-    return Call("and", (one, other), SqlType.BOOLEAN)
 
 
 def _literal(limit: Bound, sql_type: SqlType) -> Literal:

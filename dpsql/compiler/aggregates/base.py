@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Protocol
 from sqlglot import exp
 
 from dpsql.compiler.dialects import POST_PROCESSING
-from dpsql.compiler.ir.nodes import AggregateCall, Call, Expr, Field, Protected, Relation
+from dpsql.compiler.ir.nodes import AggregateCall, Expr, Field, Protected, Relation
 from dpsql.compiler.ir.primitives import Contribution, Primitive
 from dpsql.compiler.scope.lowering import Fields, Lowering
 from dpsql.compiler.sql.postgres_syntax import print_sql
@@ -372,11 +372,6 @@ def error_weights(primitives: Sequence[Primitive], estimates: Iterable[Estimate]
         for cell, weight in estimate.weights(primitives).items():
             total[cell] += weight
     return tuple(total)
-
-
-def both(term: Expr, condition: Expr | None) -> Expr:
-    """A condition, and another if there is one."""
-    return term if condition is None else Call("and", (term, condition), SqlType.BOOLEAN)
 
 
 def argument_of(call: AggregateCall) -> Expr:

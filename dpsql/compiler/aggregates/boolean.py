@@ -15,8 +15,8 @@ from dpsql.compiler.aggregates.base import (
     Primitives,
     argument_of,
     arguments_of,
-    both,
 )
+from dpsql.compiler.ir.conditions import all_of
 from dpsql.compiler.ir.nodes import AggregateCall, Call, Expr
 from dpsql.compiler.ir.primitives import Primitive, PrimitiveKind
 from dpsql.compiler.scope.lowering import Lowering
@@ -66,7 +66,7 @@ def _boolean(call: AggregateCall, primitives: Primitives) -> BooleanEstimate:
     cells = []
     for function in ("is_true", "is_false") if decided else ("is_false", "is_true"):
         term = Call(function, (argument_of(call),), SqlType.BOOLEAN)
-        cells.append(primitives.cell(Primitive(PrimitiveKind.COUNT, None, both(term, call.filter), 1)))
+        cells.append(primitives.cell(Primitive(PrimitiveKind.COUNT, None, all_of(term, call.filter), 1)))
     return BooleanEstimate(decided, *cells)
 
 

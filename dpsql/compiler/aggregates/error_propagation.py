@@ -14,6 +14,7 @@ from functools import reduce
 
 from dpsql.compiler.aggregates.registry import FUNCTIONS
 from dpsql.compiler.aggregates.release_leaf import origins
+from dpsql.compiler.ir.conditions import all_of, is_null, negated
 from dpsql.compiler.ir.nodes import (
     AggregateCall,
     Call,
@@ -145,11 +146,11 @@ class Shifts:
         value, *moved = map(Column, fields)
         pairs = dict(zip(self.known, zip(moved[::2], moved[1::2], strict=True), strict=True))
         # GREATEST passes over NULL, which is what tells that there is no limit.
-        told = (_not(Call("is_null", (_sum([value, *moved]),), SqlType.BOOLEAN)), *self._divisors)
+        told = (negated(is_null(_sum([value, *moved]))), *self._divisors)
         low = _double("subtract", value, self._reach(pairs, lambda end: _double("subtract", value, end)))
         high = _double("add", value, self._reach(pairs, lambda end: _double("subtract", end, value)))
         nothing = Literal(None, SqlType.DOUBLE)
-        condition = reduce(lambda left, right: Call("and", (left, right), SqlType.BOOLEAN), told)
+        condition = all_of(*told)
         return Case(((condition, low),), nothing, SqlType.DOUBLE), Case(((condition, high),), nothing, SqlType.DOUBLE)
 
     def _reach(self, pairs: Mapping[Expr, tuple[Column, Column]], distance: Callable[[Expr], Expr]) -> Expr:
@@ -223,10 +224,6 @@ def _sum(terms: Sequence[Expr]) -> Expr:
 
 def _double(function: str, left: Expr, right: Expr) -> Call:
     return Call(function, (left, right), SqlType.DOUBLE)
-
-
-def _not(condition: Expr) -> Call:
-    return Call("not", (condition,), SqlType.BOOLEAN)
 
 
 @dataclass(frozen=True)
@@ -313,7 +310,7 @@ class _Carrier:
             return None
         shifts = Shifts(inner, known)
         below, (low, high) = self._computed(below, shifts)
-        absent = Call("is_null", (expression,), SqlType.BOOLEAN)
+        absent = is_null(expression)
         ends = [_unless(absent, Cast(taken.around(each), SqlType.DOUBLE)) for each in (low, high)]
         new = self.fields.new(SqlType.DOUBLE), self.fields.new(SqlType.DOUBLE)
         projected = Project(below, (*relation.fields, *new), (*relation.expressions, *ends))

@@ -9,6 +9,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.compiler.aggregates.base import AggregateFunction, argument_of
+from dpsql.compiler.ir.conditions import is_null, negated
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     AggregateCall,
@@ -38,8 +39,8 @@ def picked_groups(release: Release) -> Relation:
 
 def known_rows(argument: Expr, relation: Relation) -> Filter:
     """The rows in which an argument is there."""
-    absent = Call("is_null", (argument,), SqlType.BOOLEAN)
-    return Filter(relation, Call("not", (absent,), SqlType.BOOLEAN))
+    absent = is_null(argument)
+    return Filter(relation, negated(absent))
 
 
 def _mode(

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import ClassVar
 
-from dpsql.compiler.aggregates.base import ALIKE, NO_LIMITS, ColumnError, Drawn, Estimate, Formula, Primitives, both
+from dpsql.compiler.aggregates.base import ALIKE, NO_LIMITS, ColumnError, Drawn, Estimate, Formula, Primitives
 from dpsql.compiler.aggregates.count import CountEstimate
 from dpsql.compiler.aggregates.registry import estimate_of
 from dpsql.compiler.aggregates.total import fieller
+from dpsql.compiler.ir.conditions import TRUE, all_of, conjuncts
 from dpsql.compiler.ir.nodes import (
     AggregateCall,
     Call,
@@ -34,7 +35,7 @@ from dpsql.compiler.ir.nodes import (
     UnitScan,
 )
 from dpsql.compiler.ir.primitives import Primitive, PrimitiveKind
-from dpsql.compiler.ir.walk import conjuncts, expressions, fields_in, nodes, relations_in
+from dpsql.compiler.ir.walk import expressions, fields_in, nodes, relations_in
 from dpsql.compiler.values.grids import carried
 from dpsql.errors import PolicyViolation
 from dpsql.policy import PolicyColumn, RandomizedResponse
@@ -178,8 +179,8 @@ class Responses:
             raise self._refusal(used, _HINT)
         response, cap = self._response(asked.field), primitives.cap
         named = Call("eq", (Column(asked.field), asked.value), SqlType.BOOLEAN)
-        cell = primitives.cell(Primitive(PrimitiveKind.COUNT, None, both(named, asked.rest), cap))
-        total = primitives.cell(Primitive(PrimitiveKind.COUNT, None, both(self._answered(asked), asked.rest), cap))
+        cell = primitives.cell(Primitive(PrimitiveKind.COUNT, None, all_of(named, asked.rest), cap))
+        total = primitives.cell(Primitive(PrimitiveKind.COUNT, None, all_of(self._answered(asked), asked.rest), cap))
         return ResponseEstimate(cell, total, response, call.function == "avg")
 
     def _asked(self, call: AggregateCall) -> Asked | None:
@@ -194,7 +195,7 @@ class Responses:
             return None
         argument = call.argument
         if isinstance(argument, Cast) and argument.type.is_integer and isinstance(argument.argument, Column):
-            truth = Literal(True, SqlType.BOOLEAN)
+            truth = TRUE
             return Asked(argument.argument.field, truth, call.filter)
         if isinstance(argument, Case) and call.function == "sum" and len(argument.branches) == 1:
             (condition, value), other = argument.branches[0], argument.default
@@ -272,7 +273,7 @@ def _counts_answers(call: AggregateCall) -> bool:
 def _all(terms: list[Expr]) -> Expr | None:
     found: Expr | None = None
     for term in terms:
-        found = both(term, found)
+        found = all_of(term, found)
     return found
 
 

@@ -23,11 +23,11 @@ from dpsql.compiler.aggregates.base import (
     Primitives,
     always,
     argument_of,
-    both,
 )
 from dpsql.compiler.aggregates.count import CountEstimate
 from dpsql.compiler.aggregates.total import mean_estimate
-from dpsql.compiler.ir.nodes import AggregateCall, Call, Grid
+from dpsql.compiler.ir.conditions import all_of, is_null, negated
+from dpsql.compiler.ir.nodes import AggregateCall, Grid
 from dpsql.compiler.ir.primitives import Factor, Primitive, PrimitiveKind
 from dpsql.compiler.values.grids import grid_of
 from dpsql.sqltypes import SqlType
@@ -340,8 +340,8 @@ def _of_pairs(call: AggregateCall, primitives: Primitives) -> Estimate:
     first, second, cap = argument_of(call), call.other, primitives.cap
     condition = call.filter
     for each in (first, second):
-        absent = Call("is_null", (each,), SqlType.BOOLEAN)
-        condition = both(Call("not", (absent,), SqlType.BOOLEAN), condition)
+        absent = is_null(each)
+        condition = all_of(negated(absent), condition)
     call = replace(call, filter=condition)
     if call.function == "regr_count":
         return CountEstimate(primitives.cell(Primitive(PrimitiveKind.COUNT, None, condition, cap)))

@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from dpsql.compiler.aggregates.base import Estimate
 from dpsql.compiler.aggregates.count import CountEstimate
 from dpsql.compiler.aggregates.total import MeanEstimate, SumEstimate
+from dpsql.compiler.ir.conditions import all_of, any_of, is_null, negated
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     AggregateCall,
-    Call,
     Column,
     Distinct,
     Exists,
@@ -215,8 +215,8 @@ class WideTotals:
         """One row for each unit and each group that it is counted in."""
         relation = protected.relation
         if primitive.argument is not None:
-            absent = Call("is_null", (primitive.argument,), SqlType.BOOLEAN)
-            relation = Filter(relation, Call("not", (absent,), SqlType.BOOLEAN))
+            absent = is_null(primitive.argument)
+            relation = Filter(relation, negated(absent))
         if primitive.filter is not None:
             relation = Filter(relation, primitive.filter)
         keys = (Column(protected.unit), *self.release.aggregate.keys)
@@ -228,10 +228,10 @@ class WideTotals:
 def _is_listed(key: Expr, domain: Relation) -> Expr:
     """True of rows whose key is one of a public list; NULL is on it where a group of it is shown."""
     (field,) = domain.fields
-    absent = Call("is_null", (key,), SqlType.BOOLEAN)
-    null_is_listed = Exists(Filter(domain, Call("is_null", (Column(field),), SqlType.BOOLEAN)))
-    null = Call("and", (absent, null_is_listed), SqlType.BOOLEAN)
-    return Call("or", (InRelation(key, domain), null), SqlType.BOOLEAN)
+    absent = is_null(key)
+    null_is_listed = Exists(Filter(domain, is_null(Column(field))))
+    null = all_of(absent, null_is_listed)
+    return any_of(InRelation(key, domain), null)
 
 
 def place_of(primitive: Primitive, total: Release) -> int:

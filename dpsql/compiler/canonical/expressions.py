@@ -8,6 +8,7 @@ Rule 2: what stands in several orders stands in that of its labels.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from dpsql.compiler.ir.conditions import FALSE, TRUE, conjuncts, negated
 from dpsql.compiler.ir.nodes import (
     AggregateCall,
     Call,
@@ -25,7 +26,7 @@ from dpsql.compiler.ir.nodes import (
     Scalar,
     Window,
 )
-from dpsql.compiler.ir.walk import Labels, conjuncts
+from dpsql.compiler.ir.walk import Labels
 from dpsql.compiler.sql.constant_folding import compared, computed, converted, narrowed, spelled, tested
 from dpsql.sqltypes import SqlType
 
@@ -204,11 +205,11 @@ class CanonicalSpelling:
 
     def _negated(self, condition: Expr) -> Expr:
         if isinstance(condition, Column):
-            return Call("eq", (condition, Literal(False, SqlType.BOOLEAN)), SqlType.BOOLEAN)
+            return Call("eq", (condition, FALSE), SqlType.BOOLEAN)
         if isinstance(condition, Literal) and isinstance(condition.value, bool):
             return replace(condition, value=not condition.value)
         if not isinstance(condition, Call):
-            return condition if _is_null(condition) else Call("not", (condition,), SqlType.BOOLEAN)
+            return condition if _is_null(condition) else negated(condition)
         if condition.function == "not":
             return condition.arguments[0]
         if condition.function in ("and", "or"):
@@ -216,7 +217,7 @@ class CanonicalSpelling:
             return self._connected(other, list(map(self._negated, condition.arguments)))
         if condition.function in _OPPOSITE:
             return self._compared(_OPPOSITE[condition.function], *condition.arguments)
-        return Call("not", (condition,), SqlType.BOOLEAN)
+        return negated(condition)
 
     def _connected(self, name: str, terms: list[Expr]) -> Expr:
         """AND or OR of terms that each have their one spelling."""
@@ -254,7 +255,7 @@ class CanonicalSpelling:
 def _compared_with_true(condition: Expr) -> Expr:
     if not isinstance(condition, Column):
         return condition
-    return Call("eq", (condition, Literal(True, SqlType.BOOLEAN)), SqlType.BOOLEAN)
+    return Call("eq", (condition, TRUE), SqlType.BOOLEAN)
 
 
 def _list_of(term: Expr, *, negated: bool) -> tuple[Expr, tuple[Literal, ...]] | None:

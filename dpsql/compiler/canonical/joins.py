@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dpsql.compiler.canonical.expressions import CanonicalSpelling, as_it_is
+from dpsql.compiler.ir.conditions import all_of
 from dpsql.compiler.ir.nodes import Call, Column, Expr, Field, Filter, Join, Relation, Values
 from dpsql.compiler.ir.walk import Labels, fields_in, free_fields
 from dpsql.sqltypes import SqlType
@@ -148,15 +149,7 @@ def assembled(rows: JoinedRelations, labels: Labels) -> Assembled:
 
 def filtered(relation: Relation, terms: Sequence[Expr]) -> Relation:
     """The rows for which all terms are true."""
-    condition = conjunction(terms)
-    return relation if condition is None else Filter(relation, condition)
-
-
-def conjunction(terms: Sequence[Expr]) -> Expr | None:
-    """The condition that all terms are true; None where there are none."""
-    if not terms:
-        return None
-    return Call("and", tuple(terms), SqlType.BOOLEAN) if len(terms) > 1 else terms[0]
+    return Filter(relation, all_of(*terms)) if terms else relation
 
 
 def _is_nothing(part: Relation) -> bool:
@@ -205,7 +198,7 @@ def _joined(parts: Sequence[Relation], terms: Sequence[Expr]) -> Relation:
         if relation is None:
             relation = side
         else:
-            relation = Join("inner" if across else "cross", relation, side, conjunction(across))
+            relation = Join("inner" if across else "cross", relation, side, all_of(*across) if across else None)
     if relation is None:
         raise TypeError("something is joined")
     above = [term for term in terms if not fields_in(term) or not fields_in(term) <= everything]

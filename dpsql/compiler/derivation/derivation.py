@@ -25,13 +25,13 @@ from dpsql.compiler.canonical.descriptions import DescribedRelease, ReleaseDescr
 from dpsql.compiler.derivation.key_values import KeyValues
 from dpsql.compiler.dialects import POST_PROCESSING
 from dpsql.compiler.dialects.render import Renderer
-from dpsql.compiler.ir.nodes import Call, Column, Expr, Field, Literal, Scan, UnitScan
+from dpsql.compiler.ir.conditions import TRUE, all_of, is_null
+from dpsql.compiler.ir.nodes import Column, Expr, Field, Scan, UnitScan
 from dpsql.compiler.ir.primitives import Primitive
 from dpsql.compiler.plan.query_plan import PlannedRelease, PublicRead
 from dpsql.compiler.plan.unpriced import public_read
 from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.values.dependencies import compared, constants
-from dpsql.compiler.values.sources import is_null
 from dpsql.policy import PolicyColumn
 from dpsql.privacy.exponential_mechanism import AddedNoise, added
 from dpsql.privacy.mechanisms import variance
@@ -40,7 +40,6 @@ from dpsql.sqltypes import SqlType
 T = TypeVar("T")
 
 _MOST = 2**62 - 1
-_TRUE = Literal(True, SqlType.BOOLEAN)
 
 
 @dataclass(frozen=True)
@@ -80,12 +79,12 @@ def derivation(have: ReleaseDescription, want: PlannedRelease, catalog: Catalog)
     cells = _all(_cell(have, primitive, asked, values) for primitive in asked.primitives)
     if keys is None or terms is None or cells is None or not _lists_every_row(have, asked, catalog):
         return None
-    conditions = [_and(each) for _, each in cells]
+    conditions = [all_of(*each) for _, each in cells]
     domain = None
     if want.query.tree.enumeration is not None:
         domain = public_read(want.query.tree.enumeration.relation, "q0", catalog)
-    text = _Sums(fields, keys, _and(terms), conditions, [place for place, _ in cells], catalog)
-    filtered = bool(terms) or any(condition != _TRUE for condition in conditions)
+    text = _Sums(fields, keys, all_of(*terms), conditions, [place for place, _ in cells], catalog)
+    filtered = bool(terms) or any(condition != TRUE for condition in conditions)
     return Derivation(tuple(place for place, _ in cells), domain, text.terms(), text.cells(asked.keys), filtered)
 
 
@@ -223,10 +222,6 @@ def _place(value: object) -> Fraction | None:
     if isinstance(value, date):
         return Fraction(value.toordinal())
     return Fraction(value) if isinstance(value, int | Fraction) else None
-
-
-def _and(terms: Sequence[Expr]) -> Expr:
-    return Call("and", tuple(terms), SqlType.BOOLEAN) if len(terms) > 1 else terms[0] if terms else _TRUE
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,11 @@ from dpsql.compiler.dialects.postgres_guards import (
     within_years,
 )
 from dpsql.compiler.ir import intervals
+from dpsql.compiler.ir.conditions import conjuncts
 from dpsql.compiler.ir.functions import SPREADS
 from dpsql.compiler.ir.nodes import AggregateCall, Call, Cast, Column, Expr, Grid, Join, Literal, Value, Window
 from dpsql.compiler.ir.schema import EngineColumn, InputTable
-from dpsql.compiler.ir.walk import conjuncts, fields_in
+from dpsql.compiler.ir.walk import fields_in
 from dpsql.errors import UnsupportedQuery
 from dpsql.sqltypes import SqlType
 

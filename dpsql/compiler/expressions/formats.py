@@ -6,6 +6,7 @@ from datetime import datetime
 
 from dpsql.compiler.expressions.calls import Arguments, Called, as_timestamp
 from dpsql.compiler.expressions.patterns import escaped
+from dpsql.compiler.ir.conditions import all_of, is_null, negated
 from dpsql.compiler.ir.nodes import Call, Case, Cast, Expr, Literal
 from dpsql.compiler.sql import formats
 from dpsql.compiler.sql.constant_folding import converted
@@ -92,7 +93,7 @@ def _word(moment: Expr, piece: formats.Piece) -> Expr:
     if piece.pattern in formats.HALVES:
         halves = (text if piece.text.isupper() else text.lower() for text in formats.HALVES[piece.pattern])
         is_morning = Call("lt", (_extracted("hour", moment), _number(12)), SqlType.BOOLEAN)
-        is_evening = Call("not", (is_morning,), SqlType.BOOLEAN)
+        is_evening = negated(is_morning)
         cases = tuple(zip((is_morning, is_evening), map(_text, halves), strict=True))
         return Case(cases, Literal(None, SqlType.TEXT), SqlType.TEXT)
     function, width = formats.NAMES[piece.pattern]
@@ -204,11 +205,11 @@ def _number_text(call: Arguments, form: str) -> Expr:
     negative: Expr = Call("lt", (call.double(0), Literal(0.0, SqlType.DOUBLE)), SqlType.BOOLEAN)
     if not floating:
         # A numeric that is shown as 0 has lost its sign, a float has not.
-        negative = Call("and", (negative, Call("not", (zero,), SqlType.BOOLEAN)), SqlType.BOOLEAN)
+        negative = all_of(negative, negated(zero))
     printed = _arranged(shape, _joined([_grouped(shape, whole), _behind(shape, text, zero)]), negative)
     hashes = re.sub("[09]", "#", shape.before) + "." * shape.point + "#" * places
     overflow = _arranged(shape, _text(hashes), negative)
-    missing = Call("is_null", (number,), SqlType.BOOLEAN)
+    missing = is_null(number)
     return Case(((missing, Literal(None, SqlType.TEXT)), (fits, printed)), overflow, SqlType.TEXT)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from dpsql.compiler.expressions.casts import printed
+from dpsql.compiler.ir.conditions import any_of
 from dpsql.compiler.ir.nodes import Call, Case, Column, Expr, Literal
 from dpsql.compiler.scope.lowering import Lowering, Method
 from dpsql.compiler.scope.resolve import identifier
@@ -92,7 +93,7 @@ def _no_json(lowering: Lowering, value: Expr, node: exp.Expr) -> Error:
 def _with_minutes(moment: Expr) -> Expr:
     """A moment whose offset has minutes, as in 12:00+01:00."""
     sign = Call("left", (Call("right", (moment, _count(3)), SqlType.TEXT), _count(1)), SqlType.TEXT)
-    hours_only = Call("or", tuple(Call("eq", (sign, _text(each)), SqlType.BOOLEAN) for each in "+-"), SqlType.BOOLEAN)
+    hours_only = any_of(*(Call("eq", (sign, _text(each)), SqlType.BOOLEAN) for each in "+-"))
     return Case(((hours_only, _joined((moment, _text(":00")), SqlType.TEXT)),), moment, SqlType.TEXT)
 
 

@@ -6,6 +6,7 @@ from decimal import Decimal
 from sqlglot import exp
 
 from dpsql.compiler.expressions.calls import Arguments, Called
+from dpsql.compiler.ir.conditions import all_of, any_of, is_null, negated
 from dpsql.compiler.ir.nodes import Call, Case, Cast, Expr, InList, Literal
 from dpsql.compiler.scope.lowering import Lowering, Method
 from dpsql.errors import DatatypeMismatch, InvalidSyntax, QueryTooComplex, UnsupportedQuery
@@ -45,7 +46,7 @@ def _connector(lowering: Lowering, node: exp.Connector) -> Expr:
     if len(terms) > MAX_TERMS:
         raise QueryTooComplex(f"a condition may have at most {MAX_TERMS:,} terms", hint="Use an IN list.")
     arguments = _as_lists(name, [lowering.condition(term) for term in reversed(terms)])
-    return Call(name, arguments, SqlType.BOOLEAN) if len(arguments) > 1 else arguments[0]
+    return (all_of if name == "and" else any_of)(*arguments)
 
 
 def _as_lists(name: str, terms: list[Expr]) -> tuple[Expr, ...]:
@@ -65,12 +66,12 @@ def _as_lists(name: str, terms: list[Expr]) -> tuple[Expr, ...]:
             rest.append(term)
     for argument, items in lists.items():
         found: Expr = InList(argument, tuple(dict.fromkeys(items)))
-        rest.append(Call("not", (found,), SqlType.BOOLEAN) if name == "and" else found)
+        rest.append(negated(found) if name == "and" else found)
     return tuple(rest)
 
 
 def _not(lowering: Lowering, node: exp.Not) -> Expr:
-    return Call("not", (lowering.condition(node.this),), SqlType.BOOLEAN)
+    return negated(lowering.condition(node.this))
 
 
 def _need_comparable(lowering: Lowering, sql_type: SqlType, node: exp.Expr) -> None:
@@ -101,21 +102,17 @@ def _compared_rows(lowering: Lowering, at: exp.Expr, operator: type[exp.Expr], l
         _need_comparable(lowering, one.type, at)
     if operator in (exp.EQ, exp.NEQ):
         terms = tuple(Call(COMPARISONS[operator], pair, SqlType.BOOLEAN) for pair in pairs)
-        return _joined("and" if operator is exp.EQ else "or", terms)
+        return (all_of if operator is exp.EQ else any_of)(*terms)
     *earlier, last = pairs
     found: Expr = Call(COMPARISONS[operator], last, SqlType.BOOLEAN)
     for pair in reversed(earlier):
-        tied = _joined("and", (Call("eq", pair, SqlType.BOOLEAN), found))
-        found = _joined("or", (Call(COMPARISONS[_STRICT[operator]], pair, SqlType.BOOLEAN), tied))
+        tied = all_of(Call("eq", pair, SqlType.BOOLEAN), found)
+        found = any_of(Call(COMPARISONS[_STRICT[operator]], pair, SqlType.BOOLEAN), tied)
     return found
 
 
 _STRICT: dict[type[exp.Expr], type[exp.Expr]] = {exp.LT: exp.LT, exp.LTE: exp.LT, exp.GT: exp.GT, exp.GTE: exp.GT}
 _ROW_COMPARISONS = frozenset({exp.EQ, exp.NEQ, *_STRICT})
-
-
-def _joined(name: str, terms: tuple[Expr, ...]) -> Expr:
-    return Call(name, terms, SqlType.BOOLEAN) if len(terms) > 1 else terms[0]
 
 
 def _overlaps(lowering: Lowering, node: exp.Overlaps) -> Expr:
@@ -132,13 +129,13 @@ def _overlaps(lowering: Lowering, node: exp.Overlaps) -> Expr:
 
     def reaches(end: Expr, start: Expr, own: tuple[Expr, Expr]) -> Expr:
         # The second part is false, or NULL where the own end is.
-        return _joined("or", (less(start, end), less(own[1], own[0])))
+        return any_of(less(start, end), less(own[1], own[0]))
 
     both = tuple(Call("ge", pair, SqlType.BOOLEAN) for pair in ((first_end, first), (second_end, second)))
     cases = (
         (less(second, first), reaches(second_end, first, (first, first_end))),
         (less(first, second), reaches(first_end, second, (second, second_end))),
-        (Call("eq", (first, second), SqlType.BOOLEAN), _joined("and", both)),
+        (Call("eq", (first, second), SqlType.BOOLEAN), all_of(*both)),
     )
     return Case(cases, Literal(None, SqlType.BOOLEAN), SqlType.BOOLEAN)
 
@@ -174,7 +171,7 @@ def _in_order(period: Sequence[Expr]) -> tuple[Expr, Expr]:
 def _not_distinct(lowering: Lowering, node: exp.Binary) -> Expr:
     sides = _compared(lowering, node.this, node.expression)
     _need_comparable(lowering, sides[0].type, node)
-    return Call("not", (Call("distinct_from", sides, SqlType.BOOLEAN),), SqlType.BOOLEAN)
+    return negated(Call("distinct_from", sides, SqlType.BOOLEAN))
 
 
 def _between(lowering: Lowering, node: exp.Between) -> Expr:
@@ -185,7 +182,7 @@ def _between(lowering: Lowering, node: exp.Between) -> Expr:
     if not node.args.get("symmetric"):
         return between
     subject, low, high = unified
-    return Call("or", (between, Call("between", (subject, high, low), SqlType.BOOLEAN)), SqlType.BOOLEAN)
+    return any_of(between, Call("between", (subject, high, low), SqlType.BOOLEAN))
 
 
 def in_list(lowering: Lowering, node: exp.In) -> Expr:
@@ -197,14 +194,14 @@ def in_list(lowering: Lowering, node: exp.In) -> Expr:
         if len(node.expressions) > MAX_TERMS:
             raise QueryTooComplex(f"an IN list may have at most {MAX_TERMS:,} rows", position=lowering.at(node))
         rows = tuple(_compared_rows(lowering, node, exp.EQ, node.this, row) for row in node.expressions)
-        return _joined("or", rows)
+        return any_of(*rows)
     argument, *items = _compared(lowering, node.this, *node.expressions)
     lowering.need_comparable(argument.type, node)
     constants = [_constant(item) for item in items]
     if all(constant is not None for constant in constants):
         return InList(argument, tuple(constant for constant in constants if constant is not None))
     equalities = tuple(Call("eq", (argument, item), SqlType.BOOLEAN) for item in items)
-    return Call("or", equalities, SqlType.BOOLEAN) if len(equalities) > 1 else equalities[0]
+    return any_of(*equalities)
 
 
 def _constant(expression: Expr) -> Literal | None:
@@ -221,14 +218,14 @@ def _constant(expression: Expr) -> Literal | None:
 
 
 def _negated(lowering: Lowering, node: exp.Expr, expression: Expr) -> Expr:
-    return Call("not", (expression,), SqlType.BOOLEAN) if node.args.get("negate") else expression
+    return negated(expression) if node.args.get("negate") else expression
 
 
 def _is(lowering: Lowering, node: exp.Is) -> Expr:
     lowering.only(node, "this", "expression", "negate")
     right = node.expression
     if isinstance(right, exp.Null):
-        return _negated(lowering, node, Call("is_null", (lowering.value(node.this),), SqlType.BOOLEAN))
+        return _negated(lowering, node, is_null(lowering.value(node.this)))
     if isinstance(right, exp.Boolean):
         name = "is_true" if right.this else "is_false"
         return _negated(lowering, node, Call(name, (lowering.condition(node.this),), SqlType.BOOLEAN))
@@ -275,7 +272,7 @@ def _counted(of_nulls: bool) -> Called:
         one, none = (Literal(number, SqlType.INTEGER) for number in ((1, 0) if of_nulls else (0, 1)))
         total: Expr | None = None
         for value in call.values:
-            missing = Call("is_null", (value,), SqlType.BOOLEAN)
+            missing = is_null(value)
             counted = Case(((missing, one),), none, SqlType.INTEGER)
             total = counted if total is None else Call("int_add", (total, counted), SqlType.INTEGER)
         return total or none

@@ -11,7 +11,7 @@ _NULL_AWARE = frozenset({"and", "or", "is_null", "is_true", "is_false", "distinc
 """Functions that may give a value though an argument is NULL."""
 
 
-def is_null(expression: Expr, absent: frozenset[Field]) -> bool:
+def becomes_null(expression: Expr, absent: frozenset[Field]) -> bool:
     """True where an expression is surely NULL when all `absent` fields are."""
     match expression:
         case Column():
@@ -19,16 +19,16 @@ def is_null(expression: Expr, absent: frozenset[Field]) -> bool:
         case Literal():
             return expression.value is None and expression.parameter is None
         case Cast() | InList():
-            return is_null(expression.argument, absent)
+            return becomes_null(expression.argument, absent)
         case Case():
             taken = [value for condition, value in expression.branches if not is_not_true(condition, absent)]
-            return all(is_null(value, absent) for value in (*taken, expression.default))
+            return all(becomes_null(value, absent) for value in (*taken, expression.default))
         case Call() if expression.function in ("nullif", "between"):
-            return is_null(expression.arguments[0], absent)
+            return becomes_null(expression.arguments[0], absent)
         case Call() if expression.function in ("coalesce", "least", "greatest"):
-            return all(is_null(argument, absent) for argument in expression.arguments)
+            return all(becomes_null(argument, absent) for argument in expression.arguments)
         case Call() if expression.function not in _NULL_AWARE:
-            return any(is_null(argument, absent) for argument in expression.arguments)
+            return any(becomes_null(argument, absent) for argument in expression.arguments)
     return False
 
 
@@ -40,18 +40,18 @@ def is_not_true(condition: Expr, absent: frozenset[Field]) -> bool:
         if condition.function == "or":
             return all(is_not_true(term, absent) for term in condition.arguments)
         if condition.function in ("is_true", "is_false"):
-            return is_null(condition.arguments[0], absent)
+            return becomes_null(condition.arguments[0], absent)
         if condition.function == "between":
-            return any(is_null(argument, absent) for argument in condition.arguments)
+            return any(becomes_null(argument, absent) for argument in condition.arguments)
         if condition.function == "not":
-            return is_null(condition.arguments[0], absent) or _is_true(condition.arguments[0], absent)
+            return becomes_null(condition.arguments[0], absent) or _is_true(condition.arguments[0], absent)
     if isinstance(condition, InRelation):
-        return is_null(condition.argument, absent)
+        return becomes_null(condition.argument, absent)
     if isinstance(condition, Literal) and condition.type is SqlType.BOOLEAN:
         return condition.value is False
-    return is_null(condition, absent)
+    return becomes_null(condition, absent)
 
 
 def _is_true(condition: Expr, absent: frozenset[Field]) -> bool:
     is_test = isinstance(condition, Call) and condition.function == "is_null"
-    return is_test and isinstance(condition, Call) and is_null(condition.arguments[0], absent)
+    return is_test and isinstance(condition, Call) and becomes_null(condition.arguments[0], absent)

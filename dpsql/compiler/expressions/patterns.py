@@ -13,6 +13,7 @@ from itertools import groupby
 from sqlglot import exp
 
 from dpsql.compiler.expressions.calls import Arguments, Called, arguments
+from dpsql.compiler.ir.conditions import negated
 from dpsql.compiler.ir.nodes import Call, Cast, Expr, Literal
 from dpsql.compiler.scope.lowering import Lowering, Method
 from dpsql.compiler.sql.constant_folding import computed_text
@@ -357,7 +358,7 @@ def _with_escape(lowering: Lowering, node: exp.Expr, escape: str) -> Expr:
         found = _search("regexp_like", matched.subject, f"(?s)^(?:{pattern.re2})$")
     else:
         found = _like(matched, folded=isinstance(node, exp.ILike))
-    return Call("not", (found,), SqlType.BOOLEAN) if node.args.get("negate") else found
+    return negated(found) if node.args.get("negate") else found
 
 
 def _like(matched: _Matched, folded: bool) -> Expr:

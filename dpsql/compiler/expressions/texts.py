@@ -5,6 +5,7 @@ from sqlglot import exp
 from dpsql.compiler.expressions.calls import Arguments, Called, arguments
 from dpsql.compiler.expressions.casts import printed
 from dpsql.compiler.expressions.patterns import substring_of_pattern
+from dpsql.compiler.ir.conditions import negated
 from dpsql.compiler.ir.functions import MAX_SCANNED, MAX_TEXT, beginning
 from dpsql.compiler.ir.nodes import Call, Case, Cast, Expr, Literal
 from dpsql.compiler.scope.lowering import Lowering, Method
@@ -212,8 +213,7 @@ def _said(call: Arguments, index: int) -> Expr:
     value = call.values[index]
     if value.type is not SqlType.BOOLEAN:
         return printed(call.lowering, value, call.nodes[index])
-    negated = Call("not", (value,), SqlType.BOOLEAN)
-    letters = ((value, Literal("t", SqlType.TEXT)), (negated, Literal("f", SqlType.TEXT)))
+    letters = ((value, Literal("t", SqlType.TEXT)), (negated(value), Literal("f", SqlType.TEXT)))
     return Case(letters, Literal(None, SqlType.TEXT), SqlType.TEXT)
 
 

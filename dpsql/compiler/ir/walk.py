@@ -246,13 +246,6 @@ def rewrite_relation(relation: Relation, change: Callable[[Expr], Expr | None]) 
             return Distinct(below)
 
 
-def conjuncts(condition: Expr) -> tuple[Expr, ...]:
-    """The terms that are all true where `condition` is true."""
-    if isinstance(condition, Call) and condition.function == "and":
-        return tuple(term for part in condition.arguments for term in conjuncts(part))
-    return (condition,)
-
-
 class Sizes:
     """How many parts expressions have once they are written out: what stands in several places counts in each."""
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 
 from dpsql.compiler.dialects.render import Leaf
+from dpsql.compiler.ir.conditions import all_of, conjuncts
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     Call,
@@ -41,7 +42,7 @@ from dpsql.compiler.ir.nodes import (
     Window,
 )
 from dpsql.compiler.ir.schema import EngineSchema, EngineTable, PreparedSource
-from dpsql.compiler.ir.walk import conjuncts, expressions, fields_in, free_fields, operands, windows_in
+from dpsql.compiler.ir.walk import expressions, fields_in, free_fields, operands, windows_in
 from dpsql.compiler.scope.tables import Catalog
 from dpsql.errors import GuaranteeMismatch
 from dpsql.sqltypes import SqlType
@@ -95,8 +96,7 @@ class Owners:
             case Join():
                 return self._joined(relation)
             case Filter(input=Join(kind="inner" | "cross") as join) if _is_never((relation.condition,)):
-                terms = [term for term in (join.condition, relation.condition) if term is not None]
-                return self._joined(replace(join, kind="inner", condition=Call("and", tuple(terms), SqlType.BOOLEAN)))
+                return self._joined(replace(join, kind="inner", condition=all_of(join.condition, relation.condition)))
             case SetOperation():
                 return self._combined(relation)
             case Filter() | Project() | Aggregate() | UnitWindows() | Distinct() | Sort():

@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 
 from dpsql.compiler.dialects import DIALECTS
 from dpsql.compiler.dialects.render import Renderer
+from dpsql.compiler.ir.conditions import is_null
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     AggregateCall,
@@ -380,7 +381,7 @@ class _Builder:
         numbers: list[Expr] = []
         for key in keys:
             distinct = per_unit(replace(_ROWS, argument=Column(key), distinct=True))
-            absent = per_unit(replace(_ROWS, filter=Call("is_null", (Column(key),), SqlType.BOOLEAN)))
+            absent = per_unit(replace(_ROWS, filter=is_null(Column(key))))
             null = Call("least", (absent, one), SqlType.BIGINT)
             numbers.append(Call("int_add", (distinct, null), SqlType.BIGINT))
         return numbers[0] if len(numbers) == 1 else Call("greatest", tuple(numbers), SqlType.BIGINT)

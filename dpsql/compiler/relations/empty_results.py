@@ -9,6 +9,7 @@ An engine joins a subquery that refers to the row around it with all such rows a
 
 from dataclasses import replace
 
+from dpsql.compiler.ir.conditions import FALSE
 from dpsql.compiler.ir.functions import COLLECTED, PAIRS, SPREADS
 from dpsql.compiler.ir.nodes import (
     Aggregate,
@@ -81,12 +82,9 @@ def leaves_open(relation: Relation) -> bool:
             return False
 
 
-_FALSE = Literal(False, SqlType.BOOLEAN)
-
-
 def no_rows_of(relation: Relation) -> Filter:
     """None of a relation's rows."""
-    return Filter(relation, _FALSE)
+    return Filter(relation, FALSE)
 
 
 def has_no_rows(relation: Relation) -> bool:

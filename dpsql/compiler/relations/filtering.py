@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from dpsql.compiler.expressions.null_rejection import is_not_true
+from dpsql.compiler.ir.conditions import all_of, conjuncts, is_null, negated
 from dpsql.compiler.ir.nodes import (
     Call,
     Column,
@@ -20,7 +21,7 @@ from dpsql.compiler.ir.nodes import (
     Relation,
     Status,
 )
-from dpsql.compiler.ir.walk import conjuncts, fields_in, free_fields
+from dpsql.compiler.ir.walk import fields_in, free_fields
 from dpsql.compiler.relations.clauses import Clauses
 from dpsql.compiler.relations.joins import (
     Equalities,
@@ -31,7 +32,6 @@ from dpsql.compiler.relations.joins import (
     with_same_unit,
 )
 from dpsql.compiler.scope.resolve import Scope
-from dpsql.sqltypes import SqlType
 
 
 @dataclass(frozen=True)
@@ -94,17 +94,15 @@ def _without_match(status: Protected, condition: Expr) -> tuple[Protected, Expr]
         return status, condition
     equal = (term.arguments for term in conjuncts(join.condition) if isinstance(term, Call) and term.function == "eq")
     present = {plain_column(side) for sides in equal for side in sides} & set(other.fields)
-    missing = [Call("is_null", (Column(field),), SqlType.BOOLEAN) for field in other.fields if field in present]
+    missing = [is_null(Column(field)) for field in other.fields if field in present]
     rest = [term for term in conjuncts(condition) if term not in missing]
     if len(rest) == len(conjuncts(condition)):
         return status, condition
-    nobody = Call("not", (Exists(Filter(other, join.condition)),), SqlType.BOOLEAN)
+    nobody = negated(Exists(Filter(other, join.condition)))
     assigned: dict[Field, Expr] = {field: Column(field) for field in kept.relation.fields}
     assigned |= {field: Literal(None, field.type) for field in other.fields}
     relation = Project(Filter(kept.relation, nobody), tuple(assigned), tuple(assigned.values()))
-    true = Literal(True, SqlType.BOOLEAN)
-    whole = Call("and", tuple(rest), SqlType.BOOLEAN) if len(rest) > 1 else rest[0] if rest else true
-    return replace(kept, relation=relation, links=status.links, absent=status.absent), whole
+    return replace(kept, relation=relation, links=status.links, absent=status.absent), all_of(*rest)
 
 
 def _pushed(relation: Relation, terms: tuple[Expr, ...]) -> Relation:
@@ -120,7 +118,7 @@ def _pushed(relation: Relation, terms: tuple[Expr, ...]) -> Relation:
         terms = tuple(term for term in terms if term not in inside[0] and term not in inside[1])
     if not terms:
         return relation
-    return Filter(relation, Call("and", terms, SqlType.BOOLEAN) if len(terms) > 1 else terms[0])
+    return Filter(relation, all_of(*terms))
 
 
 def _is_about(term: Expr, side: Relation) -> bool:

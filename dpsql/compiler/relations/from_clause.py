@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from dpsql.compiler.ir.conditions import all_of
 from dpsql.compiler.ir.nodes import Call, Column, Expr, Field, Project, Protected, Public, Status, Values
 from dpsql.compiler.relations.clauses import Clauses
 from dpsql.compiler.relations.empty_results import refuse_undetermined
@@ -227,7 +228,7 @@ class From:
         sides = ((left.sources, left.status), ((source,), status))
         pairs = [(self._field(*sides[0], name, at), self._field(*sides[1], name, at)) for name in names]
         terms = tuple(self._equal(pair, at) for pair in pairs)
-        condition = Call("and", terms, SqlType.BOOLEAN) if len(terms) > 1 else terms[0]
+        condition = all_of(*terms)
         scope = self.clauses.scope((*left.sources, source), self.outer)
         for term in terms:
             refuse_unlisted(term, scope, at, self._links(left.status, status))

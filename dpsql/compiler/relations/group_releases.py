@@ -18,6 +18,7 @@ from dpsql.compiler.aggregates.base import AggregateFunction
 from dpsql.compiler.aggregates.mode import picked_groups
 from dpsql.compiler.aggregates.registry import BY_NAME as NAMED
 from dpsql.compiler.aggregates.registry import BY_NODE, FUNCTIONS, WITHIN_GROUP
+from dpsql.compiler.ir.conditions import TRUE, all_of, negated
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     AggregateCall,
@@ -231,9 +232,6 @@ METHODS: dict[type[exp.Expr], Method] = {
 }
 
 
-_TRUE = Literal(True, SqlType.BOOLEAN)
-
-
 def released_groups(
     status: Protected, aggregate: Aggregate, calls: Mapping[AggregateCall, Field], fields: Fields
 ) -> Relation:
@@ -269,7 +267,7 @@ def _with_separate(
     relation = base
     if relation is None and not aggregate.keys:
         # One row, whatever there is to choose from.
-        relation = Values((fields.new(SqlType.BOOLEAN),), ((_TRUE,),))
+        relation = Values((fields.new(SqlType.BOOLEAN),), ((TRUE,),))
     for call, field in calls.items():
         keys = tuple(fields.new(key.type) for key in aggregate.keys) if relation is not None else aggregate.key_fields
         separate = FUNCTIONS[call.function].separate
@@ -284,11 +282,8 @@ def _with_separate(
 
 def _same(left: tuple[Field, ...], right: tuple[Field, ...]) -> Expr:
     """True where two groups are one, NULLs included."""
-    condition: Expr = _TRUE
-    for pair in zip(left, right, strict=True):
-        differ = Call("distinct_from", tuple(map(Column, pair)), SqlType.BOOLEAN)
-        condition = Call("and", (condition, Call("not", (differ,), SqlType.BOOLEAN)), SqlType.BOOLEAN)
-    return condition
+    pairs = (tuple(map(Column, pair)) for pair in zip(left, right, strict=True))
+    return all_of(*(negated(Call("distinct_from", pair, SqlType.BOOLEAN)) for pair in pairs))
 
 
 _EPOCH = Literal(date(1970, 1, 1), SqlType.DATE)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dpsql.compiler.expressions.null_rejection import is_not_true
+from dpsql.compiler.ir.conditions import all_of, conjuncts
 from dpsql.compiler.ir.nodes import (
     UNIT_OR_NULL,
     Aggregate,
@@ -38,7 +39,7 @@ from dpsql.compiler.ir.nodes import (
     Window,
 )
 from dpsql.compiler.ir.schema import EngineSchema
-from dpsql.compiler.ir.walk import conjuncts, fields_in, operands
+from dpsql.compiler.ir.walk import fields_in, operands
 from dpsql.compiler.scope.lowering import Fields
 from dpsql.compiler.scope.resolve import Scope
 from dpsql.compiler.values.sources import series_length
@@ -105,7 +106,7 @@ def with_same_unit(condition: Expr | None, left: Field, right: Field) -> Expr:
     terms = conjuncts(condition) if condition is not None else ()
     if same in terms or _same_unit(right, left) in terms:
         return condition or same
-    return Call("and", (*terms, same), SqlType.BOOLEAN) if terms else same
+    return all_of(*terms, same)
 
 
 def _same_unit(left: Field, right: Field) -> Call:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from dpsql.compiler.aggregates.registry import FUNCTIONS
-from dpsql.compiler.expressions.null_rejection import is_not_true, is_null
+from dpsql.compiler.expressions.null_rejection import becomes_null, is_not_true
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     AggregateCall,
@@ -446,4 +446,4 @@ def _counts_nobody(call: AggregateCall, absent: frozenset[Field]) -> bool:
     """True where a row without a unit adds nothing."""
     if call.filter is not None and is_not_true(call.filter, absent):
         return True
-    return any(is_null(part, absent) for part in (call.argument, call.other) if part is not None)
+    return any(becomes_null(part, absent) for part in (call.argument, call.other) if part is not None)

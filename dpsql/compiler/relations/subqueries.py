@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from dpsql.compiler.expressions.arrays import array_items
 from dpsql.compiler.expressions.logic import COMPARISONS, comparison, in_list
+from dpsql.compiler.ir.conditions import negated
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     AggregateCall,
@@ -66,9 +67,9 @@ def _comparison(lowering: Lowering, node: exp.Binary) -> Expr:
 
 def _quantified(lowering: Lowering, node: exp.Binary, kind: str, items: exp.Expr) -> Expr:
     """Lower `x = ANY (…)`, which is IN, and `x <> ALL (…)`, which is NOT IN."""
-    negated = {(exp.EQ, "any"): False, (exp.NEQ, "all"): True}.get((type(node), kind))
-    listed = array_items(lowering, items) if negated is not None else None
-    if negated is None or (listed is None and not isinstance(items, exp.Subquery | exp.Select)):
+    excluded = {(exp.EQ, "any"): False, (exp.NEQ, "all"): True}.get((type(node), kind))
+    listed = array_items(lowering, items) if excluded is not None else None
+    if excluded is None or (listed is None and not isinstance(items, exp.Subquery | exp.Select)):
         raise UnsupportedQuery(
             "only = ANY and <> ALL are supported",
             hint="Use IN, or compare with MIN or MAX of the subquery.",
@@ -76,12 +77,12 @@ def _quantified(lowering: Lowering, node: exp.Binary, kind: str, items: exp.Expr
         )
     if listed == []:
         lowering.lower(node.this)
-        return Literal(negated, SqlType.BOOLEAN)
+        return Literal(excluded, SqlType.BOOLEAN)
     if listed is not None:
         found = lowering.lower(exp.In(this=node.this, expressions=listed))
     else:
         found = _member(lowering, node.this, items, node)
-    return Call("not", (found,), SqlType.BOOLEAN) if negated else found
+    return negated(found) if excluded else found
 
 
 def _member(lowering: Lowering, value: exp.Expr, query: exp.Expr, node: exp.Expr) -> Expr:

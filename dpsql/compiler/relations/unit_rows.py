@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from dpsql.compiler.aggregates.registry import FUNCTIONS
-from dpsql.compiler.expressions.null_rejection import is_null
+from dpsql.compiler.expressions.null_rejection import becomes_null
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     AggregateCall,
@@ -281,9 +281,9 @@ class UnitRows:
         """The fields that stay NULL in rows without a unit; what would get a value there is refused."""
         if status.absent is None:
             return None
-        gone = {field for field, expression in assigned.items() if is_null(expression, status.absent)}
+        gone = {field for field, expression in assigned.items() if becomes_null(expression, status.absent)}
         for expression in assigned.values():
-            if fields_in(expression) & status.absent and not is_null(expression, status.absent):
+            if fields_in(expression) & status.absent and not becomes_null(expression, status.absent):
                 raise shows_absence(self.clauses.at(items[0].node))
         return frozenset(gone)
 

@@ -12,6 +12,7 @@ from fractions import Fraction
 from math import copysign, exp, log, log10, sqrt
 from typing import TypeGuard
 
+from dpsql.compiler.ir.conditions import conjuncts
 from dpsql.compiler.ir.functions import EXTRACT_PARTS, PAIRS, SPREADS
 from dpsql.compiler.ir.nodes import (
     Aggregate,
@@ -37,7 +38,7 @@ from dpsql.compiler.ir.nodes import (
     UnitWindows,
     Window,
 )
-from dpsql.compiler.ir.walk import conjuncts, relations_in
+from dpsql.compiler.ir.walk import relations_in
 from dpsql.policy import PolicyColumn
 from dpsql.sqltypes import SqlType
 

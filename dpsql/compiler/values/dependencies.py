@@ -8,6 +8,7 @@ Rule 2: fields and constants are equal only where equal values have one spelling
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
+from dpsql.compiler.ir.conditions import conjuncts
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     Call,
@@ -31,7 +32,7 @@ from dpsql.compiler.ir.nodes import (
     Value,
 )
 from dpsql.compiler.ir.schema import EngineSchema
-from dpsql.compiler.ir.walk import conjuncts, fields_in, free_fields, rewrite_expression, windows_in
+from dpsql.compiler.ir.walk import fields_in, free_fields, rewrite_expression, windows_in
 from dpsql.compiler.values.lineage import Origin, is_plain, substitute
 from dpsql.compiler.values.sources import Source
 from dpsql.policy import PolicyColumn, Table

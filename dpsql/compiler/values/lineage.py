@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from math import prod
 
+from dpsql.compiler.ir.conditions import conjuncts
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     AggregateCall,
@@ -29,7 +30,6 @@ from dpsql.compiler.ir.nodes import (
     Window,
 )
 from dpsql.compiler.ir.walk import (
-    conjuncts,
     fields_in,
     free_fields,
     inputs,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from math import prod
 
+from dpsql.compiler.ir.conditions import any_of, conjuncts, is_null
 from dpsql.compiler.ir.nodes import (
     Call,
     Cast,
@@ -27,10 +28,10 @@ from dpsql.compiler.ir.nodes import (
     Relation,
     Values,
 )
-from dpsql.compiler.ir.walk import conjuncts, fields_in, operands
+from dpsql.compiler.ir.walk import fields_in, operands
 from dpsql.compiler.values.dependencies import bare, compared, constants, equation
 from dpsql.compiler.values.lineage import Domain, Known, Moments
-from dpsql.compiler.values.sources import MAX_SOURCE, TYPICAL_TABLE, Source, is_null, series_length, truncated
+from dpsql.compiler.values.sources import MAX_SOURCE, TYPICAL_TABLE, Source, series_length, truncated
 from dpsql.sqltypes import SqlType
 
 UNITS = ("hour", "day", "month", "quarter", "year")
@@ -348,7 +349,7 @@ def _within(column: Field, ends: tuple[int, int]) -> Expr:
     """The condition that holds a whole number to its limits."""
     low, high = (Literal(end, SqlType.BIGINT) for end in ends)
     inside = Call("between", (Column(column), low, high), SqlType.BOOLEAN)
-    return Call("or", (inside, is_null(Column(column))), SqlType.BOOLEAN)
+    return any_of(inside, is_null(Column(column)))
 
 
 def _equated(condition: Expr) -> list[tuple[Field, Expr]]:

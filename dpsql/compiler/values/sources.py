@@ -9,9 +9,9 @@ from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
 
+from dpsql.compiler.ir.conditions import TRUE, is_null, negated
 from dpsql.compiler.ir.nodes import (
     Aggregate,
-    Call,
     Cast,
     Column,
     Distinct,
@@ -158,7 +158,7 @@ class Lister:
     def with_absent(self, relation: Relation) -> Relation:
         """The rows, and a row of NULLs of just their types."""
         marker = self.fields.new(SqlType.BOOLEAN)
-        marks = Values((marker,), ((Literal(True, SqlType.BOOLEAN),), (Literal(None, SqlType.BOOLEAN),)))
+        marks = Values((marker,), ((TRUE,), (Literal(None, SqlType.BOOLEAN),)))
         # The mark that is NULL matches no row.
         joined = Join("left", marks, relation, Column(marker))
         return Project(joined, relation.fields, tuple(map(Column, relation.fields)))
@@ -179,16 +179,6 @@ class Lister:
         value: Expr = Column(field) if column.type is sql_type else Cast(Column(field), sql_type)
         listed = Project(present, (self.fields.new(sql_type),), (value,))
         return self._with_null(Source(Distinct(listed), None), nulls)
-
-
-def is_null(expression: Expr) -> Expr:
-    """The condition that a value is missing."""
-    return Call("is_null", (expression,), SqlType.BOOLEAN)
-
-
-def negated(condition: Expr) -> Expr:
-    """The condition that another one is false."""
-    return Call("not", (condition,), SqlType.BOOLEAN)
 
 
 def truncated(moment: date | datetime, unit: str) -> datetime:
