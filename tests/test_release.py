@@ -15,9 +15,10 @@ import pytest
 
 from dpsql.backends import Cancellation, ExactCells, PublicRows
 from dpsql.compiler.ir.nodes import Values
+from dpsql.compiler.ir.primitives import MAX_CELL
 from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedRelease, PublicRead
 from dpsql.errors import GuaranteeMismatch, InvalidParameter, LedgerUnavailable, QueryCanceled, QueryTooComplex
-from dpsql.gateway.release import MAX_CELL, PostProcessor, ReleasedCells, ReleasedRows, merged, release
+from dpsql.gateway.release import PostProcessor, ReleasedCells, ReleasedRows, merged, release
 from dpsql.limits.result_memory import KeptRows, MemoryShare, RowStore
 from dpsql.policy import load_policy
 from dpsql.privacy.exponential_mechanism import RankChoice

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,7 +68,7 @@ def drop_lines(tables: Sequence[TableProfile]) -> Iterator[str]:
 
 def _row(ranks: RowRanks, bounds: int) -> list[str | None]:
     shares = [_percent(ranks.share_dropped(place)) for place in range(bounds)]
-    return [str(ranks.grouping), *shares, _percent(1.96 * sqrt(ranks.variance) / max(1, sum(ranks.rows)))]
+    return [str(ranks.grouping), *shares, _percent(ranks.margin(bounds - 1))]
 
 
 def _percent(share: float) -> str:

@@ -28,6 +28,7 @@ from dpsql.compiler.canonical.descriptions import ReleaseDescription
 from dpsql.compiler.derivation.derivation import Derivation
 from dpsql.compiler.dialects.duckdb import GENERAL_SCALE
 from dpsql.compiler.ir.nodes import COMPUTED_SCALE
+from dpsql.compiler.ir.primitives import MAX_CELL
 from dpsql.compiler.plan.query_plan import MAX_RESULT_ROWS, CompiledQuery, DerivedCells, PlannedInput, PlannedRelease
 from dpsql.errors import (
     CardinalityViolation,
@@ -41,11 +42,11 @@ from dpsql.gateway.array_elements import elements_of
 from dpsql.limits.result_memory import KeptRows, MemoryShare, RowStore, batches
 from dpsql.privacy.cost import Event
 from dpsql.privacy.exponential_mechanism import Picking, RankChoice
+from dpsql.privacy.mechanisms import NORMAL_95
 from dpsql.privacy.selection import Threshold
 from dpsql.sqltypes import Span, SqlType
 from dpsql.textformat import jsonb_text, without_filling
 
-MAX_CELL = 2**62 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 POST_SECONDS = 60.0
 """How long post-processing may take."""
@@ -232,7 +233,7 @@ def _sorted(cells: ReleasedCells) -> ReleasedCells:
 
 
 def _noised(cell: NDArray[Any], planned: PlannedRelease, index: int) -> NDArray[np.int64]:
-    """Cells lie within ±2^62, and noise beyond that has a probability below 2^-128."""
+    """Cells lie within ±MAX_CELL, and noise beyond that has a probability below 2^-128."""
     drawn = planned.primitives[index].noise
     if isinstance(drawn, RankChoice):
         return np.array([drawn.choose(*counted(text)) for text in cell], dtype=np.int64)
@@ -545,11 +546,11 @@ def dropped_shares(query: CompiledQuery, released: Sequence[ReleasedCells]) -> I
             cells = _values(query, released, total.bounded, total.wide_cell)
         (each, of_cell), (whole, of_wide) = cells, _values(query, released, total.wide, total.wide_cell)
         bounded, of_bounded, wide = float(each.sum()), len(each) * of_cell, float(whole.sum())  # 0 if it is not shown
-        if not len(each) or wide <= 1.96 * of_wide**0.5:
+        if not len(each) or wide <= NORMAL_95 * of_wide**0.5:
             continue
-        share, margin = 1 - bounded / wide, 1.96 * (of_bounded + (bounded / wide) ** 2 * of_wide) ** 0.5 / wide
+        share, margin = 1 - bounded / wide, NORMAL_95 * (of_bounded + (bounded / wide) ** 2 * of_wide) ** 0.5 / wide
         mean = abs(float(shown.mean())) if len(shown) else 0.0
-        announced = 1.96 * of_each**0.5 / mean if mean else math.inf
+        announced = NORMAL_95 * of_each**0.5 / mean if mean else math.inf
         told = is_told(bounded, of_bounded, wide, of_wide)
         yield Dropped(total.release, total.cell, min(max(share, 0.0), 1.0), margin, announced, told)
 

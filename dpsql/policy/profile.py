@@ -17,6 +17,7 @@ from typing import Any
 
 from dpsql.policy.model import Policy, Table
 from dpsql.privacy.cost import Event
+from dpsql.privacy.mechanisms import NORMAL_95
 
 _STEPS = (1, 2, 5)
 
@@ -78,7 +79,7 @@ class RowRanks:
 
     def margin(self, place: int) -> float:
         """Return half the width of the 95 % interval of that share."""
-        return 1.96 * sqrt(self.dropped(place)[1]) / self._total
+        return NORMAL_95 * sqrt(self.dropped(place)[1]) / self._total
 
     @property
     def _total(self) -> int:

@@ -26,16 +26,18 @@ from math import sqrt
 
 from dpsql.compiler.aggregates.base import Drawn, TotalCell
 from dpsql.privacy.exponential_mechanism import CellMechanism, added
+from dpsql.privacy.mechanisms import NORMAL_95
 
 # SQL over the cell {x}, which has noise of variance {of_x} and of half a width {width}.
 _GROUPS = {"b": "sum({x}) OVER ()", "of_b": "count(*) OVER () * {of_x}"}
-_CLEAR, _NORMAL = 5, 1.96
+_CLEAR = 5
+"""A total beyond so many standard deviations of its noise is no noise."""
 _RATIO = {
     "e": f"CASE WHEN {{b}} > {_CLEAR} * sqrt({{of_b}}) THEN {{w}} / {{b}} ELSE 1 END",
     "v": "({of_w} + {e} * {e} * {of_b}) / ({b} * {b})",
-    "r": f"CASE WHEN {{e}} - 1 > {_NORMAL} * sqrt({{v}}) THEN {{e}} - {{v}} / ({{e}} - 1) ELSE 1 END",
+    "r": f"CASE WHEN {{e}} - 1 > {NORMAL_95} * sqrt({{v}}) THEN {{e}} - {{v}} / ({{e}} - 1) ELSE 1 END",
 }
-_IS_TOLD = " AND ".join(f"sum({{{cell}}}) OVER () > 5 * sqrt(count(*) OVER () * {{of_{cell}}})" for cell in "xy")
+_IS_TOLD = " AND ".join(f"sum({{{cell}}}) OVER () > {_CLEAR} * sqrt(count(*) OVER () * {{of_{cell}}})" for cell in "xy")
 _OWN_PART = {
     "h": f"CASE WHEN {_IS_TOLD} THEN sum({{y}}) OVER () / sum({{x}}) OVER () END",
     "u": "coalesce(({r} - 1) * ({y} / {h} - {x}), 0)",
@@ -49,8 +51,9 @@ _RAISED = {
     "c": "{r} * {x} + {l} * {u}",
     "p": "{x} / {b}",
     "of_c": "{r} * {r} * {of_x} * (1 - 2 * {p} * {within}) + {p} * {p} * ({of_w} + {r} * {r} * {of_b})",
-    "half": "1.96 * sqrt(greatest({of_c}, 0) + {l} * {nu}) + 0.5 * abs({l} * {u}) + {allowed} * ({r} - 1) * abs({x})",
-    "all": "greatest({w} - {b} + 1.96 * sqrt({of_w} + {of_b}), 0)",
+    "half": f"{NORMAL_95} * sqrt(greatest({{of_c}}, 0) + {{l}} * {{nu}}) "
+    "+ 0.5 * abs({l} * {u}) + {allowed} * ({r} - 1) * abs({x})",
+    "all": f"greatest({{w}} - {{b}} + {NORMAL_95} * sqrt({{of_w}} + {{of_b}}), 0)",
     "least": "{x} - {width}",
     "low": "CASE WHEN {r} > 1 THEN least({c}, greatest({c} - {half}, {least})) ELSE {least} END",
     "high": "CASE WHEN {r} > 1 THEN greatest({c}, {x}, least({c} + {half}, {x} + {width} + {all})) "
@@ -70,7 +73,7 @@ def is_told(bounded: float, of_bounded: float, wide: float, of_wide: float) -> b
     if bounded <= _CLEAR * sqrt(of_bounded):
         return False
     ratio = wide / bounded
-    return ratio - 1 > _NORMAL * sqrt(of_wide + ratio**2 * of_bounded) / bounded
+    return ratio - 1 > NORMAL_95 * sqrt(of_wide + ratio**2 * of_bounded) / bounded
 
 
 @dataclass(frozen=True)

@@ -39,10 +39,9 @@ from dpsql.compiler.ir.walk import expressions, fields_in, nodes, relations_in
 from dpsql.compiler.values.grids import carried
 from dpsql.errors import PolicyViolation
 from dpsql.policy import PolicyColumn, RandomizedResponse
+from dpsql.privacy.mechanisms import NORMAL_95
 from dpsql.sqltypes import SqlType
 
-_QUANTILE = 1.959964
-"""Of the normal law: half the width of a 95 % interval, in standard deviations."""
 _BARELY = Fraction(1, 10**6)
 """The weight of noise that a column does not show: each primitive has a share."""
 
@@ -307,7 +306,7 @@ def debiased(
     several = named(f"greatest({total}, 1)")
     share = named(f"greatest(least(({count} / {several} - {float(q)!r}) / {float(p - q)!r}, 1), 0)")
     answers = f"{several} * ({share} * {float(p * (1 - p))!r} + (1 - {share}) * {float(q * (1 - q))!r})"
-    own = f"{_QUANTILE**2!r} * {answers}"
+    own = f"{NORMAL_95**2!r} * {answers}"
     if isinstance(output, ResponseEstimate) and output.is_share:
         limits = _limits_of_share(output, (count, total), named(own), widths)
         return Formula(f"CASE WHEN {total} > 0 THEN {share} END", limits, columns)

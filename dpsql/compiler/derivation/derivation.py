@@ -27,7 +27,7 @@ from dpsql.compiler.dialects import POST_PROCESSING
 from dpsql.compiler.dialects.render import Renderer
 from dpsql.compiler.ir.conditions import TRUE, all_of, is_null
 from dpsql.compiler.ir.nodes import Column, Expr, Field, Scan, UnitScan
-from dpsql.compiler.ir.primitives import Primitive
+from dpsql.compiler.ir.primitives import MAX_CELL, Primitive
 from dpsql.compiler.plan.query_plan import PlannedRelease, PublicRead
 from dpsql.compiler.plan.unpriced import public_read
 from dpsql.compiler.scope.tables import Catalog
@@ -38,8 +38,6 @@ from dpsql.privacy.mechanisms import variance
 from dpsql.sqltypes import SqlType
 
 T = TypeVar("T")
-
-_MOST = 2**62 - 1
 
 
 @dataclass(frozen=True)
@@ -255,8 +253,8 @@ class _Sums:
     def cells(self, keys: Sequence[Expr]) -> str:
         """One row a group, in the order of the groups that are listed."""
         sums = ", ".join(
-            f"CAST(greatest(least(coalesce(sum(p{cell}) FILTER (WHERE f{place}), 0), {_MOST}), -{_MOST}) AS BIGINT) "
-            f"AS x{place}"
+            f"CAST(greatest(least(coalesce(sum(p{cell}) FILTER (WHERE f{place}), 0), {MAX_CELL}), -{MAX_CELL}) "
+            f"AS BIGINT) AS x{place}"
             for place, cell in enumerate(self.places)
         )
         if not keys:

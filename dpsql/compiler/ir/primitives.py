@@ -12,6 +12,8 @@ from dpsql.privacy.cost import Adjacency, Sensitivity, Share, cell_sensitivity, 
 from dpsql.privacy.exponential_mechanism import CellMechanism, Places, Rank, picking, rank_choice, top_k_sensitivity
 from dpsql.privacy.mechanisms import best, gaussian, laplace
 
+MAX_CELL = 2**62 - 1
+"""The greatest released cell: cells are clamped to ± this number when they are released and when they are derived."""
 _ADDED = {"auto": best, "laplace": laplace, "gaussian": gaussian}
 
 

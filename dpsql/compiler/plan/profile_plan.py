@@ -30,7 +30,7 @@ from dpsql.compiler.ir.nodes import (
 )
 from dpsql.compiler.plan.compile import plan
 from dpsql.compiler.plan.query_plan import CompiledQuery, PublicRead
-from dpsql.compiler.plan.suggestion import is_category, leads_to_unit
+from dpsql.compiler.plan.suggestion import MOST_ROWS, ROWS, is_category, leads_to_unit
 from dpsql.compiler.plan.unpriced import public_read
 from dpsql.compiler.plan.verify import verify
 from dpsql.compiler.scope.lowering import Fields, Lowered
@@ -43,9 +43,6 @@ from dpsql.sqltypes import SqlType
 
 PARTS = ("year", "month")
 """Parts of dates and timestamps that rows are commonly grouped by."""
-_ROWS = AggregateCall("count", None, False, None, SqlType.BIGINT)
-_MANY = 2**62
-"""Rows of one unit that are thought possible: what is asked is how many there are."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +174,7 @@ def _numbered(ranked: RankedTable, catalog: Catalog, fields: Fields) -> UnitWind
     narrow = Project(rows.relation, tuple(fields.new(part.type) for part in parts), tuple(parts))
     number = fields.new(SqlType.BIGINT)
     window = Window("row_number", (), tuple(map(Column, narrow.fields)), (), None, SqlType.BIGINT)
-    return UnitWindows(narrow, (number,), (window,), _MANY)
+    return UnitWindows(narrow, (number,), (window,), MOST_ROWS)
 
 
 def _rank(number: Field, bounds: tuple[int, ...]) -> Expr:
@@ -204,7 +201,7 @@ def _counted(ranked: RankedTable, place: int, catalog: Catalog, fields: Fields) 
     protected = Protected(relation, unit, most, most, most, one_row=False, links=frozenset({Link((), (unit,))}))
     key, number = fields.new(SqlType.INTEGER), fields.new(SqlType.BIGINT)
     limits = (fields.new(SqlType.DOUBLE), fields.new(SqlType.DOUBLE))
-    release = Release(protected, Aggregate(relation, (key,), (Column(rank),), (number,), (_ROWS,)), (limits,))
+    release = Release(protected, Aggregate(relation, (key,), (Column(rank),), (number,), (ROWS,)), (limits,))
     shown = (_integer(place), Column(key), Column(number))
     return Project(release, tuple(fields.new(each.type) for each in shown), shown)
 

@@ -195,9 +195,9 @@ def _integer(function: str, argument: Expr, constant: int) -> Expr:
 
 
 _COUNTS = Magnitudes(SqlType.BIGINT)
-_MANY = 2**62
-"""Rows of one unit that are thought possible: what is searched for is how many there are."""
-_ROWS = AggregateCall("count", None, False, None, SqlType.BIGINT)
+MOST_ROWS = 2**62
+"""Rows of one unit that are thought possible where it is asked how many there are."""
+ROWS = AggregateCall("count", None, False, None, SqlType.BIGINT)
 NO_VALUE = -(2**40)
 """What stands where there is no cell, for no row has a value; no grid has so many cells."""
 
@@ -370,7 +370,7 @@ class _Builder:
                 limit = SearchedLimit(self.wanted.table, column, setting, grid)
                 cells.append((limit, per_unit(AggregateCall(function, cell, False, None, SqlType.INTEGER))))
         if self.wanted.rows:
-            counts["max_rows"] = per_unit(_ROWS)
+            counts["max_rows"] = per_unit(ROWS)
         if self.wanted.keys:
             counts["max_groups"] = self._groups([names[key.name] for key in self.wanted.keys], per_unit)
         return self._cells(self._by_unit(rows, calls), cells, counts)
@@ -380,8 +380,8 @@ class _Builder:
         one = Literal(1, SqlType.BIGINT)
         numbers: list[Expr] = []
         for key in keys:
-            distinct = per_unit(replace(_ROWS, argument=Column(key), distinct=True))
-            absent = per_unit(replace(_ROWS, filter=is_null(Column(key))))
+            distinct = per_unit(replace(ROWS, argument=Column(key), distinct=True))
+            absent = per_unit(replace(ROWS, filter=is_null(Column(key))))
             null = Call("least", (absent, one), SqlType.BIGINT)
             numbers.append(Call("int_add", (distinct, null), SqlType.BIGINT))
         return numbers[0] if len(numbers) == 1 else Call("greatest", tuple(numbers), SqlType.BIGINT)
@@ -405,7 +405,7 @@ class _Builder:
         unit, value = self.fields.new(rows.unit.type), self.fields.new(key.type)
         number = self.fields.new(SqlType.BIGINT)
         keys = (Column(rows.unit), Column(names[key.name]))
-        groups = Aggregate(rows.relation, (unit, value), keys, (number,), (_ROWS,), _MANY)
+        groups = Aggregate(rows.relation, (unit, value), keys, (number,), (ROWS,), MOST_ROWS)
         fields = self.fields.new(unit.type), self.fields.new(SqlType.BIGINT)
         return Project(groups, fields, (Column(unit), Column(number)))
 
@@ -419,7 +419,7 @@ class _Builder:
     def _by_unit(self, rows: Protected, calls: dict[Field, AggregateCall]) -> Protected:
         unit = self.fields.new(rows.unit.type)
         keys = (Column(rows.unit),)
-        return _rows_of(Aggregate(rows.relation, (unit,), keys, tuple(calls), tuple(calls.values()), _MANY), unit)
+        return _rows_of(Aggregate(rows.relation, (unit,), keys, tuple(calls), tuple(calls.values()), MOST_ROWS), unit)
 
     def _cells(
         self, by_unit: Protected, cells: Sequence[tuple[SearchedLimit, Expr]], counts: Mapping[str, Expr]

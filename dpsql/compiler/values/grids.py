@@ -104,8 +104,8 @@ def can_be_key(expression: Expr, relation: Relation) -> bool:
     return expression.type not in _NOT_KEYS or is_whole(expression, relation)
 
 
-MAX_CELL = 2**50
-"""The greatest value one unit may add to a cell, in grid units; totals are clamped to 2^62."""
+MAX_ADDED = 2**50
+"""The greatest value one unit may add to a cell, in grid units; totals are clamped by bounding/printer.py."""
 MAX_NUMBER = Fraction(10**30)
 """The greatest limit of a sum, and one over the least step."""
 
@@ -139,7 +139,7 @@ def grid_of(call: AggregateCall, relation: Relation, rows: int) -> Grid:
         )
     lower, upper = (found.lower / step).__ceil__(), (found.upper / step).__floor__()
     grid = Grid(step, min(lower, upper), max(lower, upper))
-    if rows * max(abs(grid.lower), abs(grid.upper)) > MAX_CELL:
+    if rows * max(abs(grid.lower), abs(grid.upper)) > MAX_ADDED:
         raise QueryTooComplex(
             f"{call.function.upper()} over this range needs more digits than a sum has",
             hint="Narrow the bounds with LEAST and GREATEST. The data owner can set a larger step in the policy.",
