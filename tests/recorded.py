@@ -18,7 +18,7 @@ import pytest
 
 from dpsql.backends import Backend, ExactCells
 from dpsql.compiler.plan.query_plan import PlannedRelease
-from dpsql.gateway import engine as engine_module
+from dpsql.gateway import reading
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.release import ReleasedCells, release
 from dpsql.ledger import SqliteLedger
@@ -167,7 +167,7 @@ class Neighbours:
         ledger = SqliteLedger(self._folder / f"ledger{next(self._numbers)}.sqlite", clock=lambda: NOW)
         with closing(ledger), pytest.MonkeyPatch.context() as patch:
             ledger.add_account("ana", self._policy.roles[0].name)
-            patch.setattr(engine_module, "release", released)
+            patch.setattr(reading, "release", released)
             patch.setattr(Engine, "now", lambda _: NOW)
             patch.setattr(backend, "close", lambda: None)  # it is needed again
             name = self._policy.dataset.name

@@ -318,6 +318,7 @@ def console_faults(root: Path) -> list[str]:
     readers = {
         "dpsql.backends",
         "dpsql.gateway.engine",
+        "dpsql.gateway.reading",
         "dpsql.gateway.session",
         "dpsql.dbapi",
         "dpsql.gateway.release",

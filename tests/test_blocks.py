@@ -14,7 +14,7 @@ from dpsql.backends.backend import _whole
 from dpsql.compiler.ir.functions import MAX_TEXT
 from dpsql.compiler.plan.query_plan import PlannedRelease
 from dpsql.errors import BackendFailure, PolicyViolation
-from dpsql.gateway import engine as engine_module
+from dpsql.gateway import reading
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.release import ReleasedCells, release
 from dpsql.gateway.session import Session
@@ -122,7 +122,7 @@ def test_an_answer_does_not_depend_on_where_blocks_end(
         sizes.append(len(exact.units))
         return release(planned, exact)
 
-    monkeypatch.setattr(engine_module, "release", released)
+    monkeypatch.setattr(reading, "release", released)
     assert answer("blocks") == whole
     assert sum(sizes) == 11
     assert len(sizes) > 2
@@ -144,7 +144,7 @@ def test_a_failure_at_a_later_block_is_a_failure_of_the_whole_read(
     (failing,) = session.parse("SELECT town, COUNT(*) FROM loners GROUP BY town")
     with monkeypatch.context() as patch:
         patch.setattr(backend_module, "BLOCK_BYTES", 2_000_000)
-        patch.setattr(engine_module, "release", broken)
+        patch.setattr(reading, "release", broken)
         with pytest.raises(BackendFailure, match="its charge stands") as caught:
             session.execute(failing)
     assert "4711" not in str(caught.value)

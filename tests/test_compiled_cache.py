@@ -11,7 +11,8 @@ import pytest
 
 from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.compiler.sql.statements import QueryStatement
-from dpsql.gateway.engine import Engine, LruCache, exact_key
+from dpsql.gateway.caches import LruCache, exact_key
+from dpsql.gateway.engine import Engine
 from dpsql.sqltypes import SqlType
 from tests.conftest import Lend, MakeEngine
 

@@ -530,7 +530,7 @@ def reachable(error: BaseException | None, own: FrameType | None) -> Iterator[ob
         error = error.__cause__ or error.__context__
 
 
-@pytest.mark.parametrize("place", ["dpsql.gateway.engine.release", "dpsql.dbapi.connection.Session.execute"])
+@pytest.mark.parametrize("place", ["dpsql.gateway.reading.release", "dpsql.dbapi.connection.Session.execute"])
 def test_no_exact_value_hangs_on_an_exception(
     clinic_policy: Path, ledger: str, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:

@@ -392,7 +392,7 @@ def test_a_derived_plan_reads_no_private_row(make_engine: MakeEngine, clinic_pol
     (granted,) = answer.charge.releases
     unread = type(granted)(granted.key, granted.release_id, None, granted.reused)
     with pytest.raises(GuaranteeMismatch):
-        engine._read("ana", answer.query, (unread,), Cancellation())
+        engine._reader.read("ana", answer.query, (unread,), Cancellation())
 
 
 # The choice.

@@ -22,7 +22,8 @@ from dpsql.compiler.plan.query_plan import CompiledQuery, PlannedRelease, Public
 from dpsql.compiler.sql.parse import parse
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.errors import BackendFailure, BudgetExhausted, PolicyViolation, QueryCanceled
-from dpsql.gateway.engine import Answer, Engine
+from dpsql.gateway.answers import Answer
+from dpsql.gateway.engine import Engine
 from dpsql.gateway.explain import explanation_json, explanation_lines
 from dpsql.gateway.session import Session
 from dpsql.gateway.settings import Reuse, Settings

@@ -17,7 +17,7 @@ import pytest
 import dpsql
 from dpsql.compiler.aggregates.base import ColumnError
 from dpsql.compiler.aggregates.total import MeanEstimate
-from dpsql.gateway.engine import Answer
+from dpsql.gateway.answers import Answer
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
 
 REACH = {"gaussian": 6.2, "laplace": 12.6}

@@ -25,7 +25,7 @@ from dpsql.errors import (
     QueryCanceled,
     UnsupportedQuery,
 )
-from dpsql.gateway import engine as engine_module
+from dpsql.gateway import reading
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.explain import explanation_json, explanation_lines
 from dpsql.gateway.release import PostProcessor, ReleasedCells, release
@@ -115,7 +115,7 @@ def test_what_an_engine_query_reads_is_the_noisy_value(
         cells = (-5_000, 40) if len(planned.primitives) == 2 else tuple(int(cell[0]) for cell in exact.cells)
         return ReleasedCells((), tuple(np.array([cell], dtype=np.int64) for cell in cells))
 
-    monkeypatch.setattr(engine_module, "release", frozen)
+    monkeypatch.setattr(reading, "release", frozen)
     answer = run(nested, ABOVE)
     # The mean of 40 noisy values is 5,000 hundredths below the middle of the column's bounds, 0 and 5,000.
     assert stages.rows == [[], [["2498.75"]]]
@@ -355,7 +355,7 @@ def test_cancelling_between_the_stages(nested: Engine, stages: Stages) -> None:
         return release(planned, exact)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine_module, "release", cancelling)
+        patch.setattr(reading, "release", cancelling)
         with pytest.raises(QueryCanceled):
             nested.execute("ana", query, cancellation)
     assert len(stages.seen) == 1

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from dpsql.backends import ExactCells
 from dpsql.compiler.plan.query_plan import PlannedRelease
 from dpsql.errors import Error
-from dpsql.gateway import engine as engine_module
+from dpsql.gateway import reading
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.query_run import Result
 from dpsql.gateway.release import ReleasedCells, release
@@ -159,7 +159,7 @@ def transcript(
     found: Groups = {}
     with pytest.MonkeyPatch.context() as patch:
         silence_noise(patch)
-        patch.setattr(engine_module, "release", frozen(found, shown))
+        patch.setattr(reading, "release", frozen(found, shown))
         session = Session(engine, "ana")
         lines = [line for sql in script for line in told(session, sql)]
     opened.close()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dpsql.backends import DuckDBBackend
 from dpsql.errors import BackendFailure, QueryCanceled
-from dpsql.gateway import engine as engine_module
+from dpsql.gateway import reading
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.response_padding import held_back, read_held_back, whole_quanta
 from dpsql.gateway.session import Session
@@ -64,7 +64,7 @@ class Held:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.ended = threading.Event()
         self.seconds = 3600.0
-        patch.setattr(engine_module, "read_held_back", self._wait)
+        patch.setattr(reading, "read_held_back", self._wait)
 
     def _wait(self, took: float, quantum: int) -> float:
         assert (took >= 0, quantum) == (True, 100)

@@ -11,7 +11,7 @@ from dpsql.backends import Cancellation
 from dpsql.compiler.aggregates.base import MAX_PRIMITIVES
 from dpsql.compiler.bounding import steps
 from dpsql.compiler.ir.functions import MAX_SCANNED, MAX_TEXT
-from dpsql.gateway.engine import LruCache
+from dpsql.gateway.caches import LruCache
 from dpsql.gateway.session import Session
 from tests.conftest import silent_engine
 from tests.postgres import Server, url_of

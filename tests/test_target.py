@@ -20,7 +20,8 @@ from dpsql.compiler.plan.query_plan import CompiledQuery
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.dbapi import Connection
 from dpsql.errors import BudgetExhausted, InvalidParameter, QueryCanceled
-from dpsql.gateway.engine import Answer, Engine
+from dpsql.gateway.answers import Answer
+from dpsql.gateway.engine import Engine
 from dpsql.gateway.query_run import Notice, Result
 from dpsql.gateway.session import Session
 from dpsql.gateway.settings import ErrorTarget, Settings

@@ -13,7 +13,7 @@ import click
 
 from dpsql.dbapi import Connection, connect
 from dpsql.errors import InvalidSyntax
-from dpsql.gateway.engine import Explanation
+from dpsql.gateway.answers import Explanation
 from dpsql.gateway.explain import (
     cost_json,
     explanation_json,

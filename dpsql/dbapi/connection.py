@@ -45,7 +45,8 @@ from dpsql.errors import (
     RowOutOfRange,
     UnsupportedQuery,
 )
-from dpsql.gateway.engine import Engine, Explanation
+from dpsql.gateway.answers import Explanation
+from dpsql.gateway.engine import Engine
 from dpsql.gateway.query_run import Result, ResultColumn
 from dpsql.gateway.response_padding import held_back
 from dpsql.gateway.session import Session, Statement

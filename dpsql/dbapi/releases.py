@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpsql.compiler.plan.query_plan import OutputColumn
-from dpsql.gateway.engine import Answer, Explanation
+from dpsql.gateway.answers import Answer, Explanation
 from dpsql.gateway.explain import cost_json, explanation_lines, group_json, remaining_json
 from dpsql.gateway.notices import ColumnMargin, bounding_notice, column_margins
 

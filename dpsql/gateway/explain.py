@@ -6,7 +6,7 @@ from typing import Any
 
 from dpsql.compiler.plan.profiled_bounds import ProfiledBounds
 from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedInput, PlannedRelease
-from dpsql.gateway.engine import Explanation
+from dpsql.gateway.answers import Explanation
 from dpsql.gateway.notices import bounding_notice, cost_text, free_text, rows_in_each
 from dpsql.gateway.prices import Cost, Quotation
 from dpsql.gateway.reuse import derived_from

@@ -11,7 +11,7 @@ from typing import Any
 
 from dpsql.compiler.aggregates.base import ColumnError, number_text
 from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedRelease
-from dpsql.gateway.engine import Answer
+from dpsql.gateway.answers import Answer
 from dpsql.gateway.prices import Cost
 from dpsql.gateway.query_run import Result
 from dpsql.gateway.release import Dropped

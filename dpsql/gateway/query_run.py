@@ -9,7 +9,8 @@ from dpsql.backends import Cancellation
 from dpsql.compiler.plan.query_plan import CompiledQuery
 from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.compiler.sql.statements import CopyOptions, QueryStatement
-from dpsql.gateway.engine import Answer, Engine, Explanation
+from dpsql.gateway.answers import Answer, Explanation
+from dpsql.gateway.engine import Engine
 from dpsql.gateway.settings import Reuse, Settings
 from dpsql.gateway.target import Course, Pursuit, chart, without_limits
 from dpsql.sqltypes import SqlType

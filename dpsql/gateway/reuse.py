@@ -14,13 +14,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TypeVar
 
 from dpsql.backends.backend import Cancellation
 from dpsql.compiler.derivation.derivation import Derivation, derivation, errors
 from dpsql.compiler.plan.query_plan import CompiledQuery, DerivedCells, PlannedRelease
 from dpsql.compiler.scope.tables import Catalog
 from dpsql.errors import InvalidParameter, QueryTooComplex
+from dpsql.gateway.caches import LruCache
 from dpsql.gateway.prices import request
 from dpsql.gateway.release import PostProcessor, ReleasedCells, StoredRelease, stored_release
 from dpsql.ledger import HandedRelease, Ledger, NotHeld
@@ -33,9 +33,6 @@ _MOST_TRIED = 8
 """Releases whose groups are counted for one that is asked."""
 _MOST_KNOWN = 10_000
 """Releases, and families, that are remembered."""
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -66,8 +63,8 @@ class Derivations:
 
     ledger: Ledger
     post: PostProcessor
-    handed: dict[tuple[str, str], tuple[HandedRelease, ...]] = field(default_factory=dict)
-    stored: dict[int, StoredRelease] = field(default_factory=dict)
+    handed: LruCache[tuple[HandedRelease, ...]] = field(default_factory=lambda: LruCache(_MOST_KNOWN))
+    stored: LruCache[StoredRelease] = field(default_factory=lambda: LruCache(_MOST_KNOWN))
 
     def derived(
         self, user: str, query: CompiledQuery, catalog: Catalog, cancellation: Cancellation
@@ -131,11 +128,11 @@ class Derivations:
 
     def _handed(self, user: str, family: str, catalog: Catalog) -> tuple[HandedRelease, ...]:
         """The releases of a family that a user has; those that are known are not asked for again."""
-        known = self.handed.get((user, family), ())
+        known = self.handed.get((user, family)) or ()
         more = self.ledger.handed(user, catalog.policy, family, known[-1].release if known else 0)
         if more:
             known = (*known, *more)[-_MOST_RELEASES:]
-            _remember(self.handed, (user, family), known)
+            self.handed.put((user, family), known)
         return known
 
     def _stored(self, user: str, handed: HandedRelease) -> StoredRelease | None:
@@ -146,14 +143,8 @@ class Derivations:
                 known = stored_release(self.ledger.cells(user, handed.release))
             except NotHeld:
                 return None
-            _remember(self.stored, handed.release, known)
+            self.stored.put(handed.release, known)
         return known
-
-
-def _remember(known: dict[K, V], key: K, value: V) -> None:
-    if len(known) >= _MOST_KNOWN:
-        known.clear()
-    known[key] = value
 
 
 def _derived(planned: PlannedRelease, candidate: _Candidate, terms: Sequence[int], number: int) -> PlannedRelease:

@@ -42,9 +42,10 @@ from dpsql.errors import (
     UndefinedColumn,
     UnsupportedQuery,
 )
+from dpsql.gateway.answers import Answer, Explanation
 from dpsql.gateway.catalog_provider import CatalogContext, CatalogProvider, NoCatalog
 from dpsql.gateway.cursors import Cursors
-from dpsql.gateway.engine import Answer, Engine, Explanation
+from dpsql.gateway.engine import Engine
 from dpsql.gateway.explain import explanation_json, explanation_lines, joint_json, joint_lines
 from dpsql.gateway.notices import answer_notice, bounding_notice, target_text
 from dpsql.gateway.prepared_statements import PreparedQuery, PreparedStatements, arguments_query

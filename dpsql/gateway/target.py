@@ -16,7 +16,7 @@ from typing import Any
 
 from dpsql.compiler.plan.query_plan import CompiledQuery
 from dpsql.errors import BudgetExhausted, Error, InvalidParameter
-from dpsql.gateway.engine import Answer
+from dpsql.gateway.answers import Answer
 from dpsql.gateway.settings import ErrorTarget
 from dpsql.ledger import Charge
 

@@ -27,7 +27,8 @@ from dpsql.compiler.ir import primitives
 from dpsql.compiler.plan import verify
 from dpsql.compiler.plan.query_plan import CompiledQuery
 from dpsql.compiler.relations import joins
-from dpsql.gateway.engine import Answer, Engine
+from dpsql.gateway.answers import Answer
+from dpsql.gateway.engine import Engine
 from dpsql.gateway.settings import Reuse
 from dpsql.policy import Policy, load_policy
 from dpsql.privacy import selection
@@ -153,7 +154,7 @@ def reuse_with_fresh_noise(patch: Patch) -> None:
         if not answer.reused or answer.charge is None:
             return answer
         forgotten = tuple(replace(granted, payload=None) for granted in answer.charge.releases)
-        return replace(answer, rows=self._read(user, query, forgotten, cancellation))
+        return replace(answer, rows=self._reader.read(user, query, forgotten, cancellation))
 
     patch.setattr(Engine, "execute", fresh)
 

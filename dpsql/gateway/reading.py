@@ -1,0 +1,226 @@
+"""reading: the rows of a query whose releases are granted: stored ones from the ledger, the others from private rows.
+
+Rule 1: what leaves depends on SQL text, policy, ledger, public tables and noisy releases, and on nothing else.
+Rule 2: a release that is made of another is made of its noisy cells, and given again only together with them.
+Rule 3: where replies are padded, the end of a read is padded before anything can tell of it: the ledger, the user's
+    other sessions, and queries that wait for it.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import closing
+from time import monotonic
+
+from dpsql.backends.backend import Backend, Cancellation, PublicRows, public_share
+from dpsql.compiler.plan.query_plan import CompiledQuery, PlannedInput, PlannedRelease, PublicRead
+from dpsql.errors import (
+    BackendFailure,
+    CardinalityViolation,
+    DatabaseUnavailable,
+    GuaranteeMismatch,
+    QueryCanceled,
+    QueryTooComplex,
+    ResultsTooLarge,
+)
+from dpsql.gateway.caches import LruCache
+from dpsql.gateway.release import PostProcessor, ReleasedCells, ReleasedRows, dropped_shares, merged, release
+from dpsql.gateway.response_padding import read_held_back
+from dpsql.ledger import BoundDrop, GrantedRelease, Ledger
+from dpsql.limits.result_memory import MemoryShare
+from dpsql.policy import Policy
+
+_MAX_ANSWERS = 256
+"""Results of stored releases remembered."""
+_MAX_VALUES = 1000
+"""Values of a result that is remembered."""
+
+_LOG = logging.getLogger("dpsql.engine")
+
+System = Callable[[str, CompiledQuery], Mapping[str, Sequence[Sequence[str | None]]]]
+"""The relations of schema dpsql that a query reads, for a user."""
+
+
+class ReleaseReader:
+    """Fetches, releases and post-processes."""
+
+    def __init__(self, policy: Policy, ledger: Ledger, backend: Backend, post: PostProcessor, system: System) -> None:
+        """Bring them together; nothing is read yet."""
+        self._policy = policy
+        self._ledger = ledger
+        self._backend = backend
+        self._post = post
+        self._system = system
+        self._answers: LruCache[ReleasedRows] = LruCache(_MAX_ANSWERS)
+
+    def known(self, query: CompiledQuery, granted: tuple[GrantedRelease, ...]) -> ReleasedRows | None:
+        """The rows, where they are remembered and all releases are stored."""
+        return self._answers.get(_payloads(query, granted))
+
+    def read_for_nothing(
+        self, user: str, query: CompiledQuery, granted: tuple[GrantedRelease, ...], cancellation: Cancellation
+    ) -> ReleasedRows:
+        """Read what was charged nothing now: a failure does not say that a charge stands."""
+        try:
+            return self.read(user, query, granted, cancellation)
+        except BackendFailure:
+            raise BackendFailure(charged=False) from None
+
+    def read(
+        self,
+        user: str,
+        query: CompiledQuery,
+        granted: tuple[GrantedRelease, ...],
+        cancellation: Cancellation,
+        charge: int | None = None,
+    ) -> ReleasedRows:
+        """Fetch what is not stored yet, stage by stage; release it, keep it, and post-process.
+
+        Args:
+            user: Who asks.
+            query: What is asked.
+            granted: The releases that it needs.
+            cancellation: Stops it.
+            charge: Number of the charge that lets private rows be read; None where all releases are stored.
+        """
+        for grant in granted:
+            if grant.payload is not None and not grant.reused:
+                self._hold_back(monotonic(), cancellation)  # another user's takes a quantum, as one that is read
+        known = self.known(query, granted)
+        if known is not None:
+            cancellation.check()
+            return known
+        pairs = tuple(zip(query.releases, granted, strict=True))
+        missing = [planned for planned, grant in pairs if grant.payload is None]
+        if missing and query.anew is not None:
+            raise GuaranteeMismatch("a derived answer would read private rows")
+        public = self._public(user, query.reads(missing), cancellation)
+        cells = {
+            planned.key: self._kept(user, planned, grant.payload, cancellation)
+            for planned, grant in pairs
+            if grant.payload is not None
+        }
+        for planned, grant in pairs:
+            if grant.payload is not None:
+                continue
+            inputs = tuple(self._input(user, made, cells, public, cancellation) for made in planned.inputs)
+            cells[planned.key] = self._make(user, planned, inputs, cancellation, charge)
+            is_last = planned is missing[-1]
+            ends, dropped = (charge, tuple(_drops(query, cells))) if is_last else (None, ())
+            self._ledger.store(grant.release_id, cells[planned.key].to_bytes(planned), ends=ends, dropped=dropped)
+        tables = {read.table: public[read.sql] for read in query.public_reads}
+        released = [cells[planned.key] for planned in query.releases]
+        rows = self._post.run(query, released, tables, self._system(user, query), cancellation, MemoryShare(user))
+        if len(rows.rows) * len(query.columns) <= _MAX_VALUES:
+            self._answers.put(_payloads(query, granted), rows)
+        return rows
+
+    def _kept(self, user: str, planned: PlannedRelease, payload: bytes, cancellation: Cancellation) -> ReleasedCells:
+        """The cells of a stored release, or those that are derived of them."""
+        cells, derived = ReleasedCells.from_bytes(payload), planned.derived
+        if derived is None:
+            return cells
+        listed = None
+        if derived.domain is not None:
+            listed = self._public(user, (derived.domain,), cancellation)[derived.domain.sql]
+        return self._post.derive(derived, cells, listed, cancellation)
+
+    def pass_on(self, user: str, query: CompiledQuery, cancellation: Cancellation) -> ReleasedRows:
+        """Answer a query whose rows are those of one public read, without ever holding all of them."""
+        (read,) = query.public_reads
+        try:
+            with closing(self._backend.stream(read, cancellation)) as blocks:
+                return self._post.pass_on(query, blocks, cancellation, MemoryShare(user))
+        except BackendFailure:
+            raise BackendFailure(charged=False) from None
+
+    def _public(self, user: str, reads: tuple[PublicRead, ...], cancellation: Cancellation) -> Mapping[str, PublicRows]:
+        """Rows of public tables by the SQL that reads them; a failure here has nothing to do with private rows."""
+        if not reads:
+            return {}
+        try:
+            return self._backend.fetch({}, reads, cancellation, share=public_share(user)).public
+        except (CardinalityViolation, QueryCanceled, QueryTooComplex, ResultsTooLarge):
+            raise
+        except Exception as error:
+            raise _failure(error) from None
+
+    def _input(
+        self,
+        user: str,
+        planned: PlannedInput,
+        cells: Mapping[str, ReleasedCells],
+        public: Mapping[str, PublicRows],
+        cancellation: Cancellation,
+    ) -> PublicRows:
+        """What a release reads of others; whatever goes wrong here is over what is public, and may be told."""
+        releases = [cells[release.key] for release in planned.releases]
+        return self._post.make(
+            planned, releases, [public[read.sql] for read in planned.public_reads], cancellation, user
+        )
+
+    def _make(
+        self,
+        user: str,
+        planned: PlannedRelease,
+        inputs: tuple[PublicRows, ...],
+        cancellation: Cancellation,
+        charge: int | None,
+    ) -> ReleasedCells:
+        """Read private rows and release them; whatever goes wrong is one and the same failure."""
+        begun = monotonic()
+        try:
+            blocks: list[ReleasedCells] = []
+            # Of each block only what is released stays, so memory does not grow with the groups that are not shown.
+            self._backend.fetch(
+                {0: planned}, (), cancellation, {0: inputs}, lambda _, block: blocks.append(release(planned, block))
+            )
+            made = merged(blocks)
+        except QueryCanceled:
+            raise
+        except DatabaseUnavailable as error:  # no row of anybody's has a part in that
+            raise _failure(error) from None
+        except Exception as error:
+            self._hold_back(begun, cancellation)
+            self._ledger.record_failure(user, [planned.key], charge)
+            raise _failure(error) from None
+        self._hold_back(begun, cancellation)
+        return made
+
+    def _hold_back(self, begun: float, cancellation: Cancellation) -> None:
+        """Wait until a read has taken whole quanta: a cancel meanwhile is as one while it was being read.
+
+        Raises:
+            QueryCanceled: The user or the time limit stopped it.
+        """
+        wait = read_held_back(monotonic() - begun, self._policy.dataset.reply_quantum)
+        if not wait:
+            return
+        stopped = threading.Event()
+        with cancellation.stopping(stopped.set):
+            stopped.wait(wait)
+        cancellation.check()
+
+
+def _payloads(query: CompiledQuery, granted: tuple[GrantedRelease, ...]) -> Hashable:
+    """All that a result of stored releases alone depends on; None where it is made of anything else."""
+    payloads = tuple(grant.payload for grant in granted)
+    if query.anew is not None:
+        return None  # the same cells may be added up in many ways
+    if not payloads or None in payloads or query.public_reads or query.system_reads:
+        return None
+    return query.post_sql, tuple(column.type for column in query.columns), payloads
+
+
+def _drops(query: CompiledQuery, cells: Mapping[str, ReleasedCells]) -> Iterator[BoundDrop]:
+    """What the released cells of a query tell the data owner of its bounds."""
+    for each in dropped_shares(query, [cells[planned.key] for planned in query.releases]):
+        planned = query.releases[each.release]
+        yield BoundDrop(planned.bounds_text(each.cell), planned.counted(each.cell), each.share, each.margin)
+
+
+def _failure(error: Exception) -> BackendFailure:
+    """The one failure that is told; the log has its kind."""
+    if not isinstance(error, BackendFailure):
+        _LOG.error("an answer could not be made: %s", type(error).__name__)
+    return BackendFailure()
