@@ -137,7 +137,6 @@ def _in_crowds(worlds: Worlds) -> Trials:
 def _of_keys(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
     name, source, each = table.name, source_of(table), own_groups(worlds)
     blocks = tuple(tuple(number * SPREAD + place for number in numbers for place in range(SPREAD)) for numbers in each)
-    secrets = tuple(tuple(f"s{number}" for number in numbers) for numbers in each)
     for kept in (1, 3):
         yield QueryClass(
             f"groups {name}, {kept} kept",
@@ -147,6 +146,15 @@ def _of_keys(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
             settings=(("dpsql.max_groups", str(kept)),),
             most_gaussian=Fraction(3),
         )
+    yield from _of_private_keys(worlds, table)
+    yield from _of_choices(worlds, table)
+    # Of one unit alone.
+    whole = f"SELECT COUNT(*) FROM {source} WHERE {PROBE} = 0"
+    yield QueryClass(f"COUNT of all {name}", (whole,), Trials(), Fraction(3))
+
+
+def _of_private_keys(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
+    secrets = tuple(tuple(f"s{number}" for number in numbers) for numbers in own_groups(worlds))
     counts = [("selection", ""), ("threshold", ", COUNT(*)")]
     if table.unit_key is not None:
         counts.append(("threshold of units", f", COUNT(DISTINCT {Postgres.quote_name(table.unit_key)})"))
@@ -156,10 +164,10 @@ def _of_keys(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
     ) -> QueryClass:
         # A resident of the group of a unit has a CROWD; one of the group of its substitute has none.
         among = f"{PLACE} <= {{0}} AND {CROWD} >= 0 OR {PLACE} <= {{1}} AND {CROWD} IS NULL"
-        sql = f"SELECT {SECRET}{counted} FROM {source} WHERE {among} GROUP BY {SECRET}"
+        sql = f"SELECT {SECRET}{counted} FROM {source_of(table)} WHERE {among} GROUP BY {SECRET}"
         each = Trials(secrets, public=False)
         return QueryClass(
-            f"{label} {name}",
+            f"{label} {table.name}",
             (sql,),
             each,
             Fraction(epsilon),
@@ -175,6 +183,10 @@ def _of_keys(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
     yield private("delta of", "", 2, Fraction(1, 20), _ends)
     # Gaussian noise of a smaller price is wide enough for its tail to be near δ.
     yield private("delta of threshold", counts[-1][1], 3, Fraction(1, 20), _ends, Fraction(1, 4))
+
+
+def _of_choices(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
+    name, source = table.name, source_of(table)
     # The resident's choice is the likeliest, and makes all others less likely with a unit more.
     epsilon, most_gaussian = (Fraction(4), Fraction(2)) if worlds.substitutes else (Fraction(2), Fraction(1))
     yield QueryClass(
@@ -196,9 +208,6 @@ def _of_keys(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
         share=Fraction(1, 4),
         most_gaussian=most_gaussian,
     )
-    # Of one unit alone.
-    whole = f"SELECT COUNT(*) FROM {source} WHERE {PROBE} = 0"
-    yield QueryClass(f"COUNT of all {name}", (whole,), Trials(), Fraction(3))
 
 
 def _transcripts(table: Table) -> Iterator[QueryClass]:

@@ -269,6 +269,33 @@ class Worlds:
         return beyond(column, high)
 
 
+_PUBLIC = tuple(
+    Table(
+        name,
+        None,
+        True,
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,
+        (PolicyColumn(column, SqlType.INTEGER, nullable=False),),
+    )
+    for name, column in ((_PROBES, "probe"), (_BLOCKS, "block"))
+)
+"""The audit's own tables."""
+_OWN = (
+    PolicyColumn(PROBE, SqlType.INTEGER, values_from=(_PROBES, "probe")),
+    PolicyColumn(BLOCK, SqlType.INTEGER, values_from=(_BLOCKS, "block")),
+    PolicyColumn(SECRET, SqlType.TEXT),
+    PolicyColumn(CHOICE, SqlType.TEXT, values=CHOICES, nullable=False),
+    PolicyColumn(CROWD, SqlType.INTEGER, values_from=(_PROBES, "probe")),
+    PolicyColumn(PLACE, SqlType.INTEGER),
+)
+"""Its own columns of private tables."""
+
+
 def worlds(policy: Policy, schema: EngineSchema, units: int, runs: int, *, with_rows: bool = False) -> Worlds:
     """Return what is audited of a policy.
 
@@ -285,32 +312,9 @@ def worlds(policy: Policy, schema: EngineSchema, units: int, runs: int, *, with_
     taken = {table.name for table in policy.tables} | {c.name for table in policy.tables for c in table.columns}
     if clash := sorted(taken & {_PROBES, _BLOCKS, PROBE, BLOCK, SECRET, CHOICE, CROWD, PLACE}):
         raise NotAuditable(f'the audit needs the name "{clash[0]}" for itself', hint="Audit a copy without it.")
-    public = tuple(
-        Table(
-            name,
-            None,
-            True,
-            None,
-            None,
-            None,
-            None,
-            None,
-            None,
-            (PolicyColumn(column, SqlType.INTEGER, nullable=False),),
-        )
-        for name, column in ((_PROBES, "probe"), (_BLOCKS, "block"))
-    )
-    own = (
-        PolicyColumn(PROBE, SqlType.INTEGER, values_from=(_PROBES, "probe")),
-        PolicyColumn(BLOCK, SqlType.INTEGER, values_from=(_BLOCKS, "block")),
-        PolicyColumn(SECRET, SqlType.TEXT),
-        PolicyColumn(CHOICE, SqlType.TEXT, values=CHOICES, nullable=False),
-        PolicyColumn(CROWD, SqlType.INTEGER, values_from=(_PROBES, "probe")),
-        PolicyColumn(PLACE, SqlType.INTEGER),
-    )
     # The law of what is shown is that of groups without a minimum frequency, which some accountants cannot have.
-    tables = tuple(t if t.public else replace(t, columns=(*t.columns, *own), min_units=1) for t in policy.tables)
-    names = frozenset(table.name for table in (*tables, *public))
+    tables = tuple(t if t.public else replace(t, columns=(*t.columns, *_OWN), min_units=1) for t in policy.tables)
+    names = frozenset(table.name for table in (*tables, *_PUBLIC))
     budgets = {accountant: _budget(accountant) for accountant in ROLES}
     delta = min(_MOST_DELTA, Fraction(9, 10) / runs)
     dataset = replace(
@@ -325,7 +329,7 @@ def worlds(policy: Policy, schema: EngineSchema, units: int, runs: int, *, with_
         policy,
         dataset=dataset,
         roles=tuple(Role(name, budgets[each], _defaults(each, delta), names) for each, name in ROLES.items()),
-        tables=(*tables, *public),
+        tables=(*tables, *_PUBLIC),
         groups=(),
     )
     if with_rows and engine_of(policy.dataset.url) is not DUCKDB:

@@ -117,21 +117,13 @@ def charge(
     distinct = {grant.release.release_id: grant for grant in grants}.values()
     paid = [grant for grant in distinct if not grant.release.reused]
     new = [] if shared is None else [grant for grant in paid if not _is_shared(transaction, shared, grant)]
-    asked = joined([grant.item.events for grant in paid])
-    spent = _total(transaction, own)
-    if not _fits(transaction, own, paid):
-        raise budget_exhausted(user, own.limit, spent.spent, price(asked))
-    if shared is not None and not _fits(transaction, shared, new):
-        left = _total(transaction, shared).spent
-        raise group_exhausted(str(payers.group), shared.limit, left, own.limit, price(asked))
-    fresh = [grant for grant in paid if grant.fresh]
-    if not _fits(transaction, cap, fresh):
-        raise cap_exhausted(dataset, own.limit, price(asked))
+    asked = price(joined([grant.item.events for grant in paid]))
+    _check_budgets(transaction, payers, user, dataset, paid, new, asked)
     read = None
     # A release that costs nothing reads no private row.
     private = [grant for grant in paid if price(grant.item.events) != Spent.zero()]
     if private:
-        read = admission.begin(transaction, user, own.limit, _prices(own.limit, private), price(asked))
+        read = admission.begin(transaction, user, own.limit, _prices(own.limit, private), asked)
 
     if not paid and sum(len(grant.release.payload or b"") for grant in distinct) <= _MOST_PAYLOAD:
         transaction.memory.learnt[_asked(user, policy, requests)] = _Owned(payers, grants)
@@ -148,7 +140,27 @@ def charge(
     balance = (
         None if shared is None else GroupBalance(str(payers.group), shared.limit, _total(transaction, shared).spent)
     )
-    return Charge(number, user, releases, price(asked), own.limit, _total(transaction, own).spent, balance)
+    return Charge(number, user, releases, asked, own.limit, _total(transaction, own).spent, balance)
+
+
+def _check_budgets(
+    transaction: Transaction,
+    payers: _Payers,
+    user: str,
+    dataset: str,
+    paid: Sequence[_Grant],
+    new: Sequence[_Grant],
+    asked: Spent,
+) -> None:
+    """Refuse what the user cannot pay, or not the group for what is new to it, or not the cap for what is fresh."""
+    own, shared = payers.own, payers.shared
+    if not _fits(transaction, own, paid):
+        raise budget_exhausted(user, own.limit, _total(transaction, own).spent, asked)
+    if shared is not None and not _fits(transaction, shared, new):
+        spent = _total(transaction, shared).spent
+        raise group_exhausted(str(payers.group), shared.limit, spent, own.limit, asked)
+    if not _fits(transaction, payers.cap, [grant for grant in paid if grant.fresh]):
+        raise cap_exhausted(dataset, own.limit, asked)
 
 
 def again(

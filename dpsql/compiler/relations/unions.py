@@ -52,8 +52,8 @@ def combined(
             hint="Use UNION ALL, or select the unit key at the same position on both sides.",
             position=clauses.at(node),
         )
-    hides = [(a in sides[0].hidden, b in sides[1].hidden) for (_, a), (_, b) in pairs]
-    if any(any(pair) and not is_unit for pair, is_unit in zip(hides, units, strict=True)) and kind != "union":
+    hides = [a in sides[0].hidden or b in sides[1].hidden for (_, a), (_, b) in pairs]
+    if any(is_hidden and not is_unit for is_hidden, is_unit in zip(hides, units, strict=True)) and kind != "union":
         raise UndefinedColumn(
             "a unit key can only be compared with a unit key",
             hint="Select the unit key at the same position on both sides.",
@@ -70,11 +70,7 @@ def combined(
     relation = SetOperation(kind, keeps_all, first, second, fields)
     links = {Link((), (fields[-1],))} | {Link((), (f,)) for f, is_unit in zip(fields, units, strict=False) if is_unit}
     columns = tuple(zip(names, fields, strict=False))
-    hidden = frozenset(
-        field
-        for (_, field), ((_, a), (_, b)) in zip(columns, pairs, strict=True)
-        if a in sides[0].hidden or b in sides[1].hidden
-    )
+    hidden = frozenset(field for (_, field), is_hidden in zip(columns, hides, strict=True) if is_hidden)
     status = _limited(operation, left, right, only_units=all(units))
     return Lowered(replace(status, relation=relation, unit=fields[-1], links=frozenset(links)), columns, hidden)
 
