@@ -15,7 +15,7 @@ from dpsql.gateway.engine import Engine
 from dpsql.gateway.query_run import Result
 from dpsql.gateway.session import Session
 from dpsql.ledger import BudgetScope, Holder
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from dpsql.wire.databases import Databases
 from dpsql.wire.gateway_sessions import Gateway
 from dpsql.wire.messages.frontend import Bind, Describe, Execute, FrontendMessage, Parse, Query, Sync
@@ -71,7 +71,7 @@ def test_what_the_process_itself_writes_meanwhile_is_known(
 ) -> None:
     for _ in range(2):
         run(session, BY_SEX)
-    assert isinstance(engine.ledger, StoredLedger)
+    assert isinstance(engine.ledger, Ledger)
     storage = engine.ledger._storage
     look = storage.head
 

@@ -14,7 +14,7 @@ from dpsql.gateway.prices import Quotation, request
 from dpsql.gateway.query_run import Result
 from dpsql.gateway.session import Session
 from dpsql.ledger import Reading
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from dpsql.policy import Policy, UserGroup, load_policy
 from dpsql.privacy.accounting import Accountant, Spent
 from dpsql.privacy.cost import Event, Mechanism, Sensitivity
@@ -320,6 +320,6 @@ def test_anothers_cheap_release_costs_too_little_too(engine: Engine, session: Se
         engine.ledger.charge("ana", engine.policy, cheap, sql=COUNT, reading=Reading(60, lambda: None))
 
 
-def sqlite(engine: Engine) -> StoredLedger:
-    assert isinstance(engine.ledger, StoredLedger)
+def sqlite(engine: Engine) -> Ledger:
+    assert isinstance(engine.ledger, Ledger)
     return engine.ledger

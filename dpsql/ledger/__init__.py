@@ -7,7 +7,8 @@ from pathlib import Path
 
 from dpsql.errors import InvalidParameter, LedgerUnavailable
 from dpsql.ledger.backup import backup
-from dpsql.ledger.ledger import (
+from dpsql.ledger.migration import Migration, migrate
+from dpsql.ledger.model import (
     Account,
     BoundDrop,
     BudgetScope,
@@ -19,7 +20,6 @@ from dpsql.ledger.ledger import (
     GroupBalance,
     HandedRelease,
     Holder,
-    Ledger,
     Noted,
     NotHeld,
     OwnerRecord,
@@ -29,9 +29,8 @@ from dpsql.ledger.ledger import (
     UserBudgets,
     VerifyReport,
 )
-from dpsql.ledger.migration import Migration, migrate
 from dpsql.ledger.sqlite import SqliteLedger, no_ledger
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from dpsql.policy import Policy
 
 __all__ = [
@@ -75,7 +74,7 @@ _HINT = (
 )
 
 
-def open_ledger(url: str, *, make: bool = True) -> StoredLedger:
+def open_ledger(url: str, *, make: bool = True) -> Ledger:
     """Return the ledger that a URL names.
 
     Args:

@@ -15,7 +15,7 @@ from typing import Any
 from dpsql.errors import InvalidParameter, InvalidPolicy, PolicyViolation
 from dpsql.ledger.chain import canonical
 from dpsql.ledger.derived_tables import load_spent, read
-from dpsql.ledger.ledger import BudgetScope, BudgetStatus, Holder
+from dpsql.ledger.model import BudgetScope, BudgetStatus, Holder
 from dpsql.ledger.store import Store
 from dpsql.ledger.transaction import Transaction, moment, stamp, window_end, window_start
 from dpsql.policy import Budget, Dataset, Policy, RenewalWindow

@@ -9,7 +9,7 @@ from fractions import Fraction
 from dpsql.errors import InvalidParameter
 from dpsql.ledger.accounts import BudgetState, check_holder, check_reason, group_budget, open_budget, role_budget
 from dpsql.ledger.derived_tables import load_spent
-from dpsql.ledger.ledger import BudgetScope, Holder
+from dpsql.ledger.model import BudgetScope, Holder
 from dpsql.ledger.transaction import Transaction
 from dpsql.policy import Budget, Policy
 from dpsql.policy.budgets import LEAST_DELTA, LEAST_EPSILON, MOST_DELTA, MOST_EPSILON, changed

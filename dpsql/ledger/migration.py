@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dpsql.errors import LedgerUnavailable
 from dpsql.ledger.backup import copy
-from dpsql.ledger.ledger import VerifyReport
+from dpsql.ledger.model import VerifyReport
 from dpsql.ledger.schema import DERIVED, KEPT_TABLES, VERSION
 from dpsql.ledger.sqlite import check_file, connect, layout, made_whole, make_durable, translated
 from dpsql.ledger.store import flaws

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dpsql.ledger.accounts import open_cap
 from dpsql.ledger.chain import write_events
 from dpsql.ledger.derived_tables import charged, load_spent, write_total
-from dpsql.ledger.ledger import BudgetScope
+from dpsql.ledger.model import BudgetScope
 from dpsql.ledger.refusals import owner_exhausted
 from dpsql.ledger.transaction import Transaction
 from dpsql.policy import Policy

@@ -12,13 +12,13 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from dpsql.errors import LedgerUnavailable
-from dpsql.ledger.ledger import VerifyReport
+from dpsql.ledger.model import VerifyReport
 from dpsql.ledger.postgres_connection import READ, SCHEMA, SNAPSHOT, WRITE, PostgresConnection
 from dpsql.ledger.postgres_schema import LOCK, LOOK, altered, migration, missing_rights, tables
 from dpsql.ledger.schema import APPLICATION_ID, VERSION
 from dpsql.ledger.sqlite import no_ledger
 from dpsql.ledger.store import Store
-from dpsql.ledger.stored import MAX_STORED_BYTES, StoredLedger, now
+from dpsql.ledger.stored import MAX_STORED_BYTES, Ledger, now
 from dpsql.ledger.transaction import CLOCK_LIMIT
 from dpsql.ledger.verification import verify
 
@@ -208,7 +208,7 @@ class PostgresStorage:
             )
 
 
-class PostgresLedger(StoredLedger):
+class PostgresLedger(Ledger):
     """A Ledger in a PostgreSQL database.
 
     Args:

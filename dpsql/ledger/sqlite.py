@@ -24,7 +24,7 @@ from dpsql.errors import LedgerUnavailable
 from dpsql.ledger.chain import ORIGIN
 from dpsql.ledger.schema import APPLICATION_ID, TABLES, VERSION
 from dpsql.ledger.store import Store, damage, flaws, missing_tables
-from dpsql.ledger.stored import MAX_STORED_BYTES, StoredLedger, now
+from dpsql.ledger.stored import MAX_STORED_BYTES, Ledger, now
 from dpsql.ledger.transaction import CLOCK_LIMIT
 
 _SUFFIX: Final = "-gateways"
@@ -428,7 +428,7 @@ class SqliteStorage:
         self._gateway_lock.close()
 
 
-class SqliteLedger(StoredLedger):
+class SqliteLedger(Ledger):
     """A Ledger in a SQLite file.
 
     Args:

@@ -1,4 +1,11 @@
-"""The ledger over a database: what each of its methods reads and writes, whichever database that is."""
+"""stored: the ledger: accounts, budgets and releases, durable before any private row is read, whichever the database.
+
+Rule 1: a charge is decided and written in one durable transaction; what follows it never gives anything back. What
+    a user has paid for and has again costs nothing: its record alone may be written after the answer (`again`).
+Rule 2: another user's release is charged to whom it is handed, and nothing tells it from a fresh one.
+Rule 3: what is left of a dataset's cap is never told to users.
+Rule 4: each change of a budget, a group or a freeze by the owner is a record with the owner's reason.
+"""
 
 import json
 import logging
@@ -32,7 +39,7 @@ from dpsql.ledger.chain import ORIGIN, Record, canonical, sha256
 from dpsql.ledger.charging import again, cells, charge, handed, held
 from dpsql.ledger.derived_tables import MOST, Body, Memory, load_events, read
 from dpsql.ledger.grants import grant, lower, reset
-from dpsql.ledger.ledger import (
+from dpsql.ledger.model import (
     Account,
     BoundDrop,
     BudgetScope,
@@ -98,10 +105,11 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-class StoredLedger:
-    """A Ledger in a database.
+class Ledger:
+    """Durable accounts, budgets and releases, shared by threads and processes.
 
-    Threads share one connection that writes: one transaction writes at a time anyhow.
+    Every method raises LedgerUnavailable when the ledger cannot be read or durably written. Threads share one
+    connection that writes: one transaction writes at a time anyhow.
 
     Args:
         storage: The database; the ledger closes it.
@@ -141,7 +149,27 @@ class StoredLedger:
         reuse: bool = True,
         reading: Reading,
     ) -> Charge:
-        """Charge a query durably, or raise and write nothing; what is to be read waits for the user's other reads."""
+        """Charge a query durably, or raise and write nothing.
+
+        Where private rows are to be read, it waits until few enough of the user's reads are open. The read that the
+        charge begins is open until `store`, `record_failure` or `end` is told its number.
+
+        Args:
+            user: Who asks.
+            policy: Whose budgets are charged.
+            requests: The releases that the query needs; one key asked twice is charged once.
+            sql: The query, for the history.
+            reuse: Whether earlier releases may answer; otherwise each request is a fresh, paid release.
+            reading: How what is fresh is read. Nobody reads private rows without: only then is the read counted.
+
+        Raises:
+            BudgetExhausted: The user's budget, that of the user's group, or the dataset's cap does not cover it.
+            PolicyViolation: No such account, role or group, a frozen one, a quarantined query, or one that costs less
+                than a part of the budget that it has to.
+            TooManyStatements: It has waited too long.
+            NotHeld: A release is wanted only if the user has it, and the user does not.
+            Error: What `reading.check` raises.
+        """
         self._record_over()
         is_dead = self._storage.is_dead
         with self._translated():
@@ -180,7 +208,19 @@ class StoredLedger:
         sql: str,
         wanted: Callable[[tuple[GrantedRelease, ...]], bool] = lambda _: True,
     ) -> Charge | None:
-        """Hand out what this user has already, free, and wait for nothing; None where `charge` must be asked."""
+        """Hand out what this user has already, free, and wait for nothing; None where `charge` must be asked.
+
+        That the user had it again is written soon after, before whatever this process is asked to write later. Nothing
+        is charged, so a process that dies before loses a line of the user's history, and no budget differs.
+
+        Args:
+            user: Who asks.
+            role: The role under which the query was compiled; None is returned where the user has another.
+            policy: Whose budgets a charge would be made to.
+            requests: The releases that the query needs.
+            sql: The query, for the history.
+            wanted: Told what would be handed out; where it says no, nothing is.
+        """
         if self._era() is None:
             return None
         found = again(self._memory, stamp(self._clock.read()), user, role, policy, requests, sql)
@@ -196,7 +236,16 @@ class StoredLedger:
         return era if known else None
 
     def charge_cap(self, policy: Policy, events: Sequence[Event], purpose: str) -> BudgetStatus:
-        """Charge what the data owner asks to the dataset's cap alone, durably, and return the cap; or write nothing."""
+        """Charge what the data owner asks to the dataset's cap alone, durably, and return the cap; or write nothing.
+
+        Args:
+            policy: Whose cap it is.
+            events: What is charged.
+            purpose: What it is for; it is recorded.
+
+        Raises:
+            BudgetExhausted: The cap does not cover it.
+        """
         with self._writing() as transaction:
             charge_cap(transaction, policy, events, purpose)
             return cap_status(transaction.connection, policy.dataset)
@@ -207,12 +256,12 @@ class StoredLedger:
             record_exact(transaction, policy, purpose)
 
     def store_profile(self, policy: Policy, profile: str) -> None:
-        """Keep a profile durably that the cap was charged for."""
+        """Keep a profile of the dataset durably: what a release that the cap was charged for came to."""
         with self._writing() as transaction:
             store_profile(transaction, policy.dataset.name, profile)
 
     def profiles(self, policy: Policy) -> tuple[str, ...]:
-        """Return the profiles of a dataset, oldest first."""
+        """Return the profiles of the dataset, oldest first, as they were given to `store_profile`."""
         query = "SELECT body FROM records WHERE kind = ? ORDER BY seq"
         with self._reading() as connection:
             bodies = [read(json.loads, body) for (body,) in connection.execute(query, (PROFILE_MADE,)).fetchall()]
@@ -224,7 +273,14 @@ class StoredLedger:
             return held(Transaction(connection, self._clock, Memory()), user, policy, requests)
 
     def handed(self, user: str, policy: Policy, family: str, after: int) -> tuple[HandedRelease, ...]:
-        """Return the releases of a family that this user has paid for after another one, oldest first."""
+        """Return the releases of a family that this user has paid for, oldest first.
+
+        Args:
+            user: Who has them.
+            policy: Of whose dataset they are.
+            family: What their keys begin with, before a full stop.
+            after: The number of a release: those that came later are returned.
+        """
         with self._reading() as connection:
             return handed(connection, user, policy.dataset.name, family, after)
 
@@ -236,14 +292,35 @@ class StoredLedger:
         return int(found)
 
     def cells(self, user: str, release: int) -> bytes:
-        """Return what is stored of a release that this user has paid for."""
+        """Return what is stored of a release that this user has paid for.
+
+        Args:
+            user: Who has it.
+            release: Its number in the ledger, which no user is told.
+
+        Raises:
+            LedgerUnavailable: It is not what was stored.
+            NotHeld: It is not kept, or the user does not have it.
+        """
         with self._reading() as connection:
             return cells(connection, user, release)
 
     def store(
         self, release_id: int, payload: bytes, *, ends: int | None = None, dropped: Sequence[BoundDrop] = ()
     ) -> None:
-        """Keep a release durably; the first one stored for a key stays, one beyond the bound is not kept at all."""
+        """Keep a release durably, so that it may answer again; the first one stored for a key stays.
+
+        One beyond the bound of stored releases is not kept at all.
+
+        Args:
+            release_id: The release.
+            payload: Its cells.
+            ends: Number of the charge whose read has ended with it, well.
+            dropped: What the answer's released cells tell of its bounds: it is recorded with the end of the read.
+
+        Raises:
+            LedgerUnavailable: The read counts as lost already; the release is not kept, and nobody may be told of it.
+        """
         told: dict[str, object] = {"dropped": [astuple(each) for each in dropped]} if dropped else {}
         self._grouped(lambda transaction: self._store(transaction, release_id, payload, ends, told))
         if ends is not None:
@@ -290,7 +367,11 @@ class StoredLedger:
             self._lines.stir()
 
     def record_failure(self, user: str, keys: Sequence[str], charge: int | None = None) -> None:
-        """Quarantine what failed on private data, end its read, and freeze the user at the third failure."""
+        """Quarantine what failed on private data, end its read, and freeze the user at the third failure.
+
+        Raises:
+            LedgerUnavailable: The read counts as lost already, which nobody may tell from one that ended well.
+        """
         if charge is not None:
             self._open.discard(charge)  # whatever happens now, it did not end well
         body = {"user": user, "keys": list(keys)}
@@ -322,14 +403,22 @@ class StoredLedger:
             _put_verifier(transaction, name, verifier)
 
     def end_sessions(self, name: str) -> None:
-        """Have gateways end a user's sessions: the verifier is recorded once more."""
+        """Have gateways end a user's sessions, as a change of the verifier does: it is recorded once more."""
         with self._writing() as transaction:
             _require(transaction, name)
             (digest,) = transaction.one("SELECT verifier_digest FROM accounts WHERE name = ?", name)
             transaction.append("account.verifier", {"name": name, "verifier": digest})
 
     def ended_sessions(self, after: int | None) -> tuple[int, frozenset[str]]:
-        """Tell whose sessions are to end."""
+        """Tell whose sessions are to end.
+
+        Args:
+            after: The number of a record; None to be told no user, and where the records end now.
+
+        Returns:
+            The number of the last record, and the users who were removed, got a verifier or were to be sent away in
+            records after that one.
+        """
         with self._reading() as connection:
             (last,) = connection.execute("SELECT coalesce(max(seq), 0) FROM records").fetchone()
             query = "SELECT body FROM records WHERE seq > ? AND kind IN ('account.verifier', 'account.removed')"
@@ -366,19 +455,23 @@ class StoredLedger:
             unfreeze(transaction, holder, reason)
 
     def grant(self, holder: Holder, policy: Policy, epsilon: Fraction, delta: Fraction, reason: str) -> BudgetStatus:
-        """Give a user or a group more than the policy says, and return the budget."""
+        """Give a user or a group more than the policy says, from now on, and return the budget; with the reason.
+
+        Raises:
+            InvalidParameter: Nobody of that name, a number out of range, no reason, or the cap: that is the policy's.
+        """
         with self._writing() as transaction:
             grant(transaction, holder, policy, epsilon, delta, reason)
         return self._status(holder, policy)
 
     def lower(self, holder: Holder, policy: Policy, epsilon: Fraction, delta: Fraction, reason: str) -> BudgetStatus:
-        """Give a user or a group less than before, and return the budget."""
+        """Give a user or a group less than before, as `grant` gives more; what is spent stays spent."""
         with self._writing() as transaction:
             lower(transaction, holder, policy, epsilon, delta, reason)
         return self._status(holder, policy)
 
     def reset(self, holder: Holder, policy: Policy, reason: str) -> BudgetStatus:
-        """Let a user or a group spend the whole budget again, and return it."""
+        """Let a user or a group spend the whole budget again; what was spent before adds to the loss."""
         with self._writing() as transaction:
             reset(transaction, holder, policy, reason)
         return self._status(holder, policy)
@@ -467,7 +560,7 @@ class StoredLedger:
         return [charge_record(*row) for row in rows]
 
     def frozen(self) -> frozenset[Holder]:
-        """Return who is frozen, by a freeze of their own."""
+        """Return who is frozen: users, groups, or everybody; a freeze of a group names the group alone."""
         with self._reading() as connection:
             rows = connection.execute("SELECT scope, holder FROM freezes").fetchall()
         return frozenset(Holder(BudgetScope(scope), name) for scope, name in rows)
@@ -492,13 +585,20 @@ class StoredLedger:
         return ClockStatus(moment(at), self._clock.told(), held)
 
     def confirm_clock(self, reason: str) -> ClockStatus:
-        """Have the ledger believe this machine's clock, though it is far ahead; the reason is recorded."""
+        """Have the ledger believe this machine's clock, though it is far ahead; the reason is recorded.
+
+        Raises:
+            InvalidParameter: No reason, or the clock is believed already.
+        """
         with self._writing() as transaction:
             confirm_clock(transaction, reason)
         return self.clock_status()
 
     def verify(self, noted: Noted | None = None) -> VerifyReport:
-        """Recompute the hash chain, and every balance from the records, while charges go on."""
+        """Recompute the hash chain, and every balance from the records; look for what was noted elsewhere.
+
+        Charges go on meanwhile.
+        """
         self._catch_up()
         with self._translated(), self._storage.snapshot() as store:
             return verify(store, self._storage.flaws(store), noted)
@@ -519,7 +619,7 @@ class StoredLedger:
                 hint="the ledger is an old copy, a new one, or was cut short: put the right one back",
             )
 
-    def fill(self, source: "StoredLedger") -> VerifyReport:
+    def fill(self, source: "Ledger") -> VerifyReport:
         """Copy one state of another ledger into this one, which is empty, durably and as a whole."""
         with source._translated(), source._storage.snapshot() as store, self._writing() as transaction:
             flaws = source._storage.flaws(store)
@@ -535,7 +635,7 @@ class StoredLedger:
                 yield {name: getattr(record, name) for name in _FIELDS} | {"body": read(json.loads, record.body)}
 
     def probe(self) -> None:
-        """Commit durably what changes nothing, together with what other threads write."""
+        """Commit durably what changes nothing: where this raises nothing, a charge would be durable too."""
         self._grouped(_rewrite)
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from dataclasses import astuple
 from dpsql.errors import Error, InvalidParameter, LedgerUnavailable
 from dpsql.ledger.chain import ORIGIN, Record, flaw, sha256
 from dpsql.ledger.derived_tables import Memory, project
-from dpsql.ledger.ledger import Noted, VerifyReport
+from dpsql.ledger.model import Noted, VerifyReport
 from dpsql.ledger.schema import DERIVED_TABLES, TABLES
 from dpsql.ledger.store import Store
 

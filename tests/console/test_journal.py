@@ -12,7 +12,7 @@ import pytest
 
 from dpsql.console.background import Background
 from dpsql.console.journal import OWNER, Journal
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from dpsql.privacy.accounting import Spent
 from tests.ledger.world import SQL, Clock, charge_only, gaussian, laplace, opened, peopled, policy, request
 from tests.waiting import wait_for
@@ -27,19 +27,19 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def ledger(tmp_path: Path, clock: Clock) -> Iterator[StoredLedger]:
+def ledger(tmp_path: Path, clock: Clock) -> Iterator[Ledger]:
     with closing(peopled(opened(tmp_path / "ledger.sqlite", clock))) as made:
         yield made
 
 
-def spent(journal: Journal, ledger: StoredLedger) -> list[tuple[str, int, Fraction | None]]:
+def spent(journal: Journal, ledger: Ledger) -> list[tuple[str, int, Fraction | None]]:
     reading = journal.read(ledger)
     assert reading.is_all
     days = reading.by_day(ledger.cap(POLICY).numbers)
     return [(str(day), paid.charges, paid.spent.pure_epsilon) for day, paid in sorted(days.items())]
 
 
-def test_each_day_has_what_was_charged_to_the_cap(ledger: StoredLedger, clock: Clock) -> None:
+def test_each_day_has_what_was_charged_to_the_cap(ledger: Ledger, clock: Clock) -> None:
     journal = Journal()
     assert spent(journal, ledger) == []
     (made,) = charge_only(ledger, "ana", POLICY, [request("a")], sql=SQL).releases
@@ -69,7 +69,7 @@ def test_each_day_has_what_was_charged_to_the_cap(ledger: StoredLedger, clock: C
     ]
 
 
-def test_charges_have_their_texts_and_how_often_they_were_had_again(ledger: StoredLedger) -> None:
+def test_charges_have_their_texts_and_how_often_they_were_had_again(ledger: Ledger) -> None:
     journal = Journal(most=3)
     for user, keys, sql in (
         ("ana", "a", "1"),
@@ -95,7 +95,7 @@ def test_charges_have_their_texts_and_how_often_they_were_had_again(ledger: Stor
     assert ([paid.sql for paid, _ in later.paid], later.older) == (["2", "3", "6"], 1)
 
 
-def test_a_day_without_a_pure_price_has_none(ledger: StoredLedger) -> None:
+def test_a_day_without_a_pure_price_has_none(ledger: Ledger) -> None:
     wide = policy(cap=None)
     charge_only(ledger, "ana", wide, [request("a", laplace(TENTH))], sql=SQL)
     journal = Journal()
@@ -103,7 +103,7 @@ def test_a_day_without_a_pure_price_has_none(ledger: StoredLedger) -> None:
     assert day.spent.merge(Spent.zero().add([gaussian(TENTH)])).pure_epsilon is None
 
 
-def test_a_large_ledger_is_read_on_when_it_is_asked_again(ledger: StoredLedger) -> None:
+def test_a_large_ledger_is_read_on_when_it_is_asked_again(ledger: Ledger) -> None:
     for key in "abcde":
         charge_only(ledger, "ana", POLICY, [request(key)], sql=SQL)
     ticks = itertools.count()
@@ -118,7 +118,7 @@ def test_a_large_ledger_is_read_on_when_it_is_asked_again(ledger: StoredLedger) 
     assert spent(journal, ledger) == spent(Journal(), ledger)
 
 
-def test_caps_that_become_one_have_their_days_together(ledger: StoredLedger) -> None:
+def test_caps_that_become_one_have_their_days_together(ledger: Ledger) -> None:
     other = policy(name="trials", cap_name="others")
     for each in (POLICY, other):
         charge_only(ledger, "ana", each, [request("a")], sql=SQL)

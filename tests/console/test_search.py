@@ -18,7 +18,7 @@ from dpsql.console.pace import pace
 from dpsql.console.search import ON_A_PAGE, AskedQuery, Search, read_search
 from dpsql.errors import InvalidParameter
 from dpsql.ledger import BudgetStatus
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from dpsql.policy import RenewalWindow
 from dpsql.privacy.accounting import Accountant, Spent, create_limit
 from tests.ledger.world import (
@@ -47,13 +47,13 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def ledger(tmp_path: Path, clock: Clock) -> Iterator[StoredLedger]:
+def ledger(tmp_path: Path, clock: Clock) -> Iterator[Ledger]:
     with closing(peopled(opened(tmp_path / "ledger.sqlite", clock))) as made:
         yield made
 
 
 @pytest.fixture
-def asked(ledger: StoredLedger, clock: Clock, look: Callable[[str], PageFacts]) -> Callable[[str], PageFacts]:
+def asked(ledger: Ledger, clock: Clock, look: Callable[[str], PageFacts]) -> Callable[[str], PageFacts]:
     """A target's three rounds by ana, what ben and ana asked after it on the next day, and another dataset."""
     for number, rho in enumerate((1, 4, 16)):
         charge_only(ledger, "ana", POLICY, [request(number, gaussian(Fraction(rho, 10_000)))], sql=ROUNDS)
@@ -71,7 +71,7 @@ def asked(ledger: StoredLedger, clock: Clock, look: Callable[[str], PageFacts]) 
 
 
 @pytest.fixture
-def look(tmp_path: Path, clock: Clock, ledger: StoredLedger) -> Callable[[str], PageFacts]:
+def look(tmp_path: Path, clock: Clock, ledger: Ledger) -> Callable[[str], PageFacts]:
     """What the page shows of the ledger at an address."""
     gatherer = Gatherer(lambda: POLICY, POLICY, lambda: opened(tmp_path / "ledger.sqlite", clock), clock)
     return lambda address: gatherer.gather(read_search(address))
@@ -118,7 +118,7 @@ def test_who_spends_what_on_what(asked: Callable[[str], PageFacts]) -> None:
     assert (ana.user, ana.dearest, ben.user, ben.dearest) == ("ana", ROUNDS, "ben", "SELECT COUNT(*) FROM Patients")
 
 
-def test_there_are_pages(ledger: StoredLedger, look: Callable[[str], PageFacts]) -> None:
+def test_there_are_pages(ledger: Ledger, look: Callable[[str], PageFacts]) -> None:
     for number in range(ON_A_PAGE + 2):
         charge_only(ledger, "ana", POLICY, [request(number, laplace(Fraction(1, 100)))], sql=f"{SQL} -- {number}")
     first, second = look("").found, look("page=2").found

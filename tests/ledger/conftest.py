@@ -7,7 +7,7 @@ import pytest
 from dpsql.ledger import SqliteLedger
 from dpsql.ledger.postgres import PostgresLedger
 from dpsql.ledger.schema import DERIVED_TABLES, VERSION
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from tests.ledger.world import Clock, Place, new_ledger, opened, peopled, tamper
 from tests.postgres import Server, url_of
 
@@ -60,7 +60,7 @@ def place(places: list[Place]) -> Place:
 
 
 @pytest.fixture
-def ledger(place: Place, clock: Clock) -> Iterator[StoredLedger]:
+def ledger(place: Place, clock: Clock) -> Iterator[Ledger]:
     """A ledger of either kind."""
     made = peopled(opened(place, clock))
     yield made

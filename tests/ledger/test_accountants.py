@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dpsql.errors import BudgetExhausted, InvalidParameter
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from dpsql.policy import Policy, RenewalWindow
 from dpsql.privacy.accounting import Accountant
 from dpsql.privacy.cost import Event
@@ -20,7 +20,7 @@ def rules(accountant: Accountant, epsilon: int = 8, window: RenewalWindow | None
     return policy(budget(epsilon, accountant, MICRO, window), budget(100, Accountant.ZCDP, MICRO), **more)
 
 
-def charge(ledger: StoredLedger, rules: Policy, event: Event, times: int) -> int:
+def charge(ledger: Ledger, rules: Policy, event: Event, times: int) -> int:
     """Return how many of so many charges fit."""
     for done in range(times):
         try:
@@ -43,7 +43,7 @@ def charge(ledger: StoredLedger, rules: Policy, event: Event, times: int) -> int
     ids=str,
 )
 def test_the_limit_refuses_where_the_theorem_does(
-    ledger: StoredLedger, accountant: Accountant, event: Event, fits: int
+    ledger: Ledger, accountant: Accountant, event: Event, fits: int
 ) -> None:
     assert charge(ledger, rules(accountant), event, 500) == fits
     left = ledger.budget("ana", rules(accountant)).remaining.epsilon
@@ -51,13 +51,13 @@ def test_the_limit_refuses_where_the_theorem_does(
     assert ledger.verify().ok
 
 
-def test_selection_has_no_price_in_a_renyi_divergence(ledger: StoredLedger) -> None:
+def test_selection_has_no_price_in_a_renyi_divergence(ledger: Ledger) -> None:
     event = selection(Fraction(1, 100), Fraction(1, 10**12))
     assert charge(ledger, rules(Accountant.RDP), event, 1) == 0
     assert charge(ledger, rules(Accountant.ADVANCED), event, 1) == 1
 
 
-def test_a_renewed_budget_counts_at_its_order_again(ledger: StoredLedger, clock: Clock) -> None:
+def test_a_renewed_budget_counts_at_its_order_again(ledger: Ledger, clock: Clock) -> None:
     monthly = rules(Accountant.RDP, window=RenewalWindow(30))
     assert charge(ledger, monthly, LAPLACE, 500) == 215
     clock.move(days=30)
@@ -65,7 +65,7 @@ def test_a_renewed_budget_counts_at_its_order_again(ledger: StoredLedger, clock:
     assert ledger.verify().ok
 
 
-def test_the_order_stays_when_the_policy_changes(ledger: StoredLedger) -> None:
+def test_the_order_stays_when_the_policy_changes(ledger: Ledger) -> None:
     assert charge(ledger, rules(Accountant.RDP, 8), LAPLACE, 100) == 100
     before = ledger.budget("ana", rules(Accountant.RDP, 8))
     raised = ledger.budget("ana", rules(Accountant.RDP, 9))
@@ -77,7 +77,7 @@ def test_the_order_stays_when_the_policy_changes(ledger: StoredLedger) -> None:
         charge_only(ledger, "ana", policy(budget(Fraction(1, 10), Accountant.RDP, MICRO)), [request("x")], sql=SQL)
 
 
-def test_what_was_spent_before_rdp_counts_by_a_bound(ledger: StoredLedger) -> None:
+def test_what_was_spent_before_rdp_counts_by_a_bound(ledger: Ledger) -> None:
     """100 charges of ρ = 1/200 before; at the order α they count α/2, a little more than as Rényi divergences."""
     assert charge(ledger, rules(Accountant.ZCDP), LAPLACE, 100) == 100
     after = rules(Accountant.RDP)
@@ -87,7 +87,7 @@ def test_what_was_spent_before_rdp_counts_by_a_bound(ledger: StoredLedger) -> No
     assert ledger.verify().ok
 
 
-def test_a_cap_merged_of_two_keeps_its_order(ledger: StoredLedger) -> None:
+def test_a_cap_merged_of_two_keeps_its_order(ledger: Ledger) -> None:
     def lab(name: str, cap: str) -> Policy:
         budgets = budget(8, Accountant.RDP, MICRO), budget(9, Accountant.RDP, MICRO)
         return policy(*budgets, name=name, cap_name=cap)

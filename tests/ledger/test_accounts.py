@@ -7,21 +7,21 @@ import pytest
 
 from dpsql.errors import InvalidParameter, PolicyViolation
 from dpsql.ledger import Account, BudgetScope, Holder
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from tests.ledger.world import ANA, SQL, Clock, charge_only, policy, requests
 
 POLICY = policy()
 VERIFIER = "SCRAM-SHA-256$4096:c2FsdA==$c3RvcmVk:c2VydmVy"
 
 
-def test_accounts_are_listed_by_name(ledger: StoredLedger, clock: Clock) -> None:
+def test_accounts_are_listed_by_name(ledger: Ledger, clock: Clock) -> None:
     ledger.add_account("Zoë with blank", "guest", VERIFIER)
     assert [account.name for account in ledger.accounts()] == ["Zoë with blank", "ana", "ben"]
     assert ledger.account("Zoë with blank") == Account("Zoë with blank", "guest", VERIFIER, False, clock.now)
     assert ledger.account("eve") is None
 
 
-def test_a_verifier_is_changed_and_taken_away(ledger: StoredLedger) -> None:
+def test_a_verifier_is_changed_and_taken_away(ledger: Ledger) -> None:
     for verifier in (VERIFIER, VERIFIER + "2", None):
         ledger.set_verifier("ana", verifier)
         account = ledger.account("ana")
@@ -30,7 +30,7 @@ def test_a_verifier_is_changed_and_taken_away(ledger: StoredLedger) -> None:
     assert ledger.verify().ok
 
 
-def test_whose_sessions_end_is_told_once(ledger: StoredLedger) -> None:
+def test_whose_sessions_end_is_told_once(ledger: Ledger) -> None:
     ledger.set_verifier("ana", VERIFIER)
     last, users = ledger.ended_sessions(None)
     assert users == frozenset()
@@ -48,7 +48,7 @@ def test_whose_sessions_end_is_told_once(ledger: StoredLedger) -> None:
     assert ledger.verify().ok
 
 
-def test_the_records_hold_no_verifier(ledger: StoredLedger) -> None:
+def test_the_records_hold_no_verifier(ledger: Ledger) -> None:
     ledger.add_account("eve", "analyst", VERIFIER)
     ledger.set_verifier("ana", VERIFIER)
     records = list(ledger.export())
@@ -56,7 +56,7 @@ def test_the_records_hold_no_verifier(ledger: StoredLedger) -> None:
     assert records[-1]["body"]["verifier"] == records[-2]["body"]["verifier"]
 
 
-def test_a_removed_name_comes_back_with_its_spent_budget(ledger: StoredLedger, clock: Clock) -> None:
+def test_a_removed_name_comes_back_with_its_spent_budget(ledger: Ledger, clock: Clock) -> None:
     begun = clock.now
     ledger.set_verifier("ana", VERIFIER)
     charge_only(ledger, "ana", POLICY, requests("a", "b"), sql=SQL)
@@ -74,7 +74,7 @@ def test_a_removed_name_comes_back_with_its_spent_budget(ledger: StoredLedger, c
     assert ledger.verify().ok
 
 
-def test_a_removed_name_comes_back_frozen(ledger: StoredLedger) -> None:
+def test_a_removed_name_comes_back_frozen(ledger: Ledger) -> None:
     for key in "abc":
         ledger.record_failure("ana", [key])
     ledger.remove_account("ana")
@@ -83,7 +83,7 @@ def test_a_removed_name_comes_back_frozen(ledger: StoredLedger) -> None:
         charge_only(ledger, "ana", POLICY, requests("d"), sql=SQL)
 
 
-def test_another_role_has_another_limit_on_the_same_spending(ledger: StoredLedger) -> None:
+def test_another_role_has_another_limit_on_the_same_spending(ledger: Ledger) -> None:
     charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     ledger.set_role("ana", "guest")
     status = ledger.budget("ana", POLICY)
@@ -91,13 +91,13 @@ def test_another_role_has_another_limit_on_the_same_spending(ledger: StoredLedge
     assert status.remaining.epsilon == 0
 
 
-def test_a_name_is_taken_once(ledger: StoredLedger) -> None:
+def test_a_name_is_taken_once(ledger: Ledger) -> None:
     with pytest.raises(InvalidParameter, match="exists"):
         ledger.add_account("ana", "analyst")
 
 
 @pytest.mark.parametrize("name", ["", "a" * 64, "a\0b", "a\nb", "\u200b", "\ud800"])
-def test_names_are_printable_and_short(ledger: StoredLedger, name: str) -> None:
+def test_names_are_printable_and_short(ledger: Ledger, name: str) -> None:
     with pytest.raises(InvalidParameter, match="name of a user"):
         ledger.add_account(name, "analyst")
     with pytest.raises(InvalidParameter, match="name of a role"):
@@ -107,12 +107,12 @@ def test_names_are_printable_and_short(ledger: StoredLedger, name: str) -> None:
     assert len(ledger.accounts()) == 2
 
 
-def test_the_longest_name_is_accepted(ledger: StoredLedger) -> None:
+def test_the_longest_name_is_accepted(ledger: Ledger) -> None:
     ledger.add_account("ö" * 63, "analyst")
     assert ledger.account("ö" * 63) is not None
 
 
-def test_what_concerns_no_account_is_refused(ledger: StoredLedger) -> None:
+def test_what_concerns_no_account_is_refused(ledger: Ledger) -> None:
     acts: tuple[Callable[[], None], ...] = (
         lambda: ledger.set_verifier("eve", VERIFIER),
         lambda: ledger.set_role("eve", "guest"),
@@ -124,7 +124,7 @@ def test_what_concerns_no_account_is_refused(ledger: StoredLedger) -> None:
             act()
 
 
-def test_only_a_frozen_account_is_unfrozen_and_for_a_reason(ledger: StoredLedger) -> None:
+def test_only_a_frozen_account_is_unfrozen_and_for_a_reason(ledger: Ledger) -> None:
     with pytest.raises(InvalidParameter, match="not frozen"):
         ledger.unfreeze(ANA, "why")
     with pytest.raises(InvalidParameter, match="reason"):

@@ -6,7 +6,7 @@ import pytest
 
 from dpsql.errors import LedgerUnavailable
 from dpsql.ledger import SqliteLedger, check_anchor
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from tests.ledger.world import SQL, charge_only, policy, requests
 
 POLICY = policy()
@@ -18,7 +18,7 @@ def anchor(tmp_path: Path) -> Path:
     return tmp_path / "elsewhere" / "ledger.anchor"
 
 
-def refusal(anchor: Path, ledger: StoredLedger, *, make: bool = True) -> str:
+def refusal(anchor: Path, ledger: Ledger, *, make: bool = True) -> str:
     before = anchor.read_bytes() if anchor.exists() else None
     with pytest.raises(LedgerUnavailable) as error:
         check_anchor(anchor, ledger, make=make)
@@ -26,7 +26,7 @@ def refusal(anchor: Path, ledger: StoredLedger, *, make: bool = True) -> str:
     return f"{error.value.message}; {error.value.hint}"
 
 
-def test_the_last_record_is_noted_and_must_be_there(ledger: StoredLedger, anchor: Path) -> None:
+def test_the_last_record_is_noted_and_must_be_there(ledger: Ledger, anchor: Path) -> None:
     assert "--init-ledger" in refusal(anchor, ledger, make=False)
     check_anchor(anchor, ledger, make=True)
     report = ledger.verify()
@@ -38,7 +38,7 @@ def test_the_last_record_is_noted_and_must_be_there(ledger: StoredLedger, anchor
     assert [file.name for file in anchor.parent.iterdir()] == [anchor.name]
 
 
-def test_a_ledger_without_the_record_is_refused(ledger: StoredLedger, anchor: Path) -> None:
+def test_a_ledger_without_the_record_is_refused(ledger: Ledger, anchor: Path) -> None:
     head = ledger.head()
     assert head.records is not None
     for noted in (f"{head.records + 1} {head.head}\n", f"{head.records} {'a' * 64}\n", f"0 {head.head}\n"):
@@ -50,7 +50,7 @@ def test_a_ledger_without_the_record_is_refused(ledger: StoredLedger, anchor: Pa
 
 
 @pytest.mark.parametrize("content", [b"", b"12\n", b"12 abc\n", b"\xff", b"x" * 100])
-def test_what_is_no_anchor_is_refused(ledger: StoredLedger, anchor: Path, content: bytes) -> None:
+def test_what_is_no_anchor_is_refused(ledger: Ledger, anchor: Path, content: bytes) -> None:
     anchor.write_bytes(content)
     assert "is no anchor" in refusal(anchor, ledger)
 

@@ -11,7 +11,7 @@ import pytest
 
 from dpsql.errors import BudgetExhausted
 from dpsql.ledger import SqliteLedger
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from dpsql.ledger.transaction import LedgerClock
 from tests.ledger.world import ANY, ROOT, SQL, charge_only, new_ledger, policy, request, requests
 from tests.waiting import HANG_SECONDS
@@ -24,7 +24,7 @@ from pathlib import Path
 from tests.ledger.world import SQL, charge_only, policy, request
 from dpsql.errors import BudgetExhausted
 from dpsql.ledger import SqliteLedger
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 ledger = SqliteLedger(Path(sys.argv[1]))
 print("ready", flush=True)
 sys.stdin.readline()
@@ -66,7 +66,7 @@ def end(child: subprocess.Popen[str]) -> None:
         child.kill()
 
 
-def test_threads_cannot_overspend(ledger: StoredLedger) -> None:
+def test_threads_cannot_overspend(ledger: Ledger) -> None:
     def ask(number: int) -> bool:
         try:
             charge_only(ledger, "ana", POLICY, [request(number)], sql=SQL)
@@ -139,7 +139,7 @@ def test_a_charge_survives_kill_9_before_its_release_is_stored(tmp_path: Path) -
     ledger.close()
 
 
-def test_an_interrupted_charge_leaves_nothing(ledger: StoredLedger) -> None:
+def test_an_interrupted_charge_leaves_nothing(ledger: Ledger) -> None:
     before = list(ledger.export())
 
     def interrupted() -> None:

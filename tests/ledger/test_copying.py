@@ -8,7 +8,7 @@ import pytest
 
 from dpsql.errors import InvalidParameter, LedgerUnavailable
 from dpsql.ledger import BudgetScope, Holder, SqliteLedger, copy_ledger
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from tests.ledger.world import SQL, TEAM, Clock, charge_only, new_ledger, opened, policy, requests, tamper
 
 POLICY = policy()
@@ -32,7 +32,7 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def told(ledger: StoredLedger) -> list[object]:
+def told(ledger: Ledger) -> list[object]:
     """All that there is to know of a ledger."""
     report = ledger.verify()
     assert report.ok

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from dpsql.errors import BudgetExhausted, InvalidParameter, LedgerUnavailable
 from dpsql.ledger import BudgetScope, Charge, ClockStatus, Holder, Reading, SqliteLedger
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from dpsql.ledger.transaction import CLOCK_LIMIT
 from dpsql.policy import Policy, RenewalWindow
 from tests.ledger.world import SQL, Clock, Place, budget, charge_only, new_ledger, opened, peopled, policy, request
@@ -128,7 +128,7 @@ def test_no_walk_of_two_gateways_clocks_renews_a_window_twice(window: str, steps
         assert gateways[1].cap(rules(window)).spent.pure_epsilon == Fraction(len(charges), 10)
 
 
-def is_confirmed(ledger: StoredLedger) -> bool:
+def is_confirmed(ledger: Ledger) -> bool:
     try:
         ledger.confirm_clock("it is right")
     except InvalidParameter:
@@ -136,7 +136,7 @@ def is_confirmed(ledger: StoredLedger) -> bool:
     return True
 
 
-def is_granted(ledger: StoredLedger, window: str, user: str, key: object) -> bool:
+def is_granted(ledger: Ledger, window: str, user: str, key: object) -> bool:
     try:
         charge_only(ledger, user, rules(window), [request(key)], sql=SQL)
     except BudgetExhausted:
@@ -145,7 +145,7 @@ def is_granted(ledger: StoredLedger, window: str, user: str, key: object) -> boo
 
 
 @pytest.fixture
-def careful(place: Place, clock: Clock) -> Iterator[StoredLedger]:
+def careful(place: Place, clock: Clock) -> Iterator[Ledger]:
     """A ledger of either kind that believes a clock for as long as any does."""
     made = peopled(opened(place, clock, clock_limit=CLOCK_LIMIT))
     yield made
@@ -154,7 +154,7 @@ def careful(place: Place, clock: Clock) -> Iterator[StoredLedger]:
 
 @pytest.mark.parametrize("window", WINDOWS)
 def test_a_clock_that_was_years_ahead_gives_nothing_then_nor_when_it_is_right_again(
-    careful: StoredLedger, clock: Clock, window: str, caplog: pytest.LogCaptureFixture
+    careful: Ledger, clock: Clock, window: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     right = clock.now
     assert is_granted(careful, window, "ana", 0)
@@ -179,7 +179,7 @@ def test_a_clock_that_was_years_ahead_gives_nothing_then_nor_when_it_is_right_ag
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-def test_a_clock_that_is_confirmed_renews(careful: StoredLedger, place: Place, clock: Clock, window: str) -> None:
+def test_a_clock_that_is_confirmed_renews(careful: Ledger, place: Place, clock: Clock, window: str) -> None:
     assert [is_granted(careful, window, "ana", key) for key in range(4)] == [True] * CHARGES + [False]
     clock.move(days=31, microseconds=1)
     assert not is_granted(careful, window, "ana", "held")
@@ -194,7 +194,7 @@ def test_a_clock_that_is_confirmed_renews(careful: StoredLedger, place: Place, c
     assert careful.verify().ok
 
 
-def test_a_clock_within_the_limit_or_behind_is_not_to_be_confirmed(careful: StoredLedger, clock: Clock) -> None:
+def test_a_clock_within_the_limit_or_behind_is_not_to_be_confirmed(careful: Ledger, clock: Clock) -> None:
     before = list(careful.export())
     first = clock.now
     for days in (0, 31, -400):
@@ -218,7 +218,7 @@ def test_a_new_ledger_begins_at_any_time(place: Place, clock: Clock) -> None:
     made.close()
 
 
-def begin(ledger: StoredLedger, key: object) -> Charge:
+def begin(ledger: Ledger, key: object) -> Charge:
     """Charge what is to be read within 100 seconds; not to wait is part of the test."""
 
     def check() -> None:
@@ -227,7 +227,7 @@ def begin(ledger: StoredLedger, key: object) -> Charge:
     return ledger.charge("ana", rules("30 days"), [request(key)], sql=SQL, reading=Reading(100, check))
 
 
-def test_a_read_that_is_open_when_the_clock_is_confirmed_has_not_failed(careful: StoredLedger, clock: Clock) -> None:
+def test_a_read_that_is_open_when_the_clock_is_confirmed_has_not_failed(careful: Ledger, clock: Clock) -> None:
     open_read = begin(careful, "open")
     clock.move(days=400)
     careful.confirm_clock("a long holiday")
@@ -245,7 +245,7 @@ def test_a_read_that_is_open_when_the_clock_is_confirmed_has_not_failed(careful:
 @pytest.mark.parametrize("year", [2201, 9999])
 @pytest.mark.parametrize("window", WINDOWS)
 def test_a_clock_at_the_end_of_time_is_refused_and_leaves_no_trace(
-    ledger: StoredLedger, clock: Clock, window: str, year: int
+    ledger: Ledger, clock: Clock, window: str, year: int
 ) -> None:
     assert is_granted(ledger, window, "ana", "before")
     before = list(ledger.export())

@@ -9,7 +9,7 @@ import pytest
 
 from dpsql.errors import BudgetExhausted
 from dpsql.ledger import SqliteLedger
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from dpsql.policy import Policy
 from tests.faults.forks import SECONDS, Forks
 from tests.ledger.world import SQL, Clock, budget, charge_only, new_ledger, policy, request
@@ -22,7 +22,7 @@ LIMITS = {
 }
 
 
-def race(ledger: StoredLedger, rules: Policy, name: object, threads: int) -> int:
+def race(ledger: Ledger, rules: Policy, name: object, threads: int) -> int:
     """Let so many threads ask at once, half of them for either user; return how many were granted."""
     start = threading.Barrier(threads)
 
@@ -50,7 +50,7 @@ def race_in_a_process(path: str, limit: str, name: int) -> int:
     return race(ledger, LIMITS[limit], name, THREADS // PROCESSES)
 
 
-def holds(ledger: StoredLedger, rules: Policy) -> bool:
+def holds(ledger: Ledger, rules: Policy) -> bool:
     """True if exactly ten were charged, and every total says so."""
     spent = [ledger.budget(user, rules).spent.pure_epsilon for user in ("ana", "ben")]
     return (
@@ -61,7 +61,7 @@ def holds(ledger: StoredLedger, rules: Policy) -> bool:
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-def test_threads_cannot_overspend(ledger: StoredLedger, limit: str) -> None:
+def test_threads_cannot_overspend(ledger: Ledger, limit: str) -> None:
     assert race(ledger, LIMITS[limit], "threads", THREADS) == 10
     assert holds(ledger, LIMITS[limit])
 

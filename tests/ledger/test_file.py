@@ -17,7 +17,7 @@ import pytest
 from dpsql.errors import InvalidParameter, LedgerUnavailable
 from dpsql.ledger import BudgetScope, Holder, SqliteLedger, ledger_file, open_ledger
 from dpsql.ledger.schema import DERIVED_TABLES, VERSION
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from tests.ledger.world import ROOT, SQL, charge_only, new_ledger, policy, requests
 from tests.waiting import HANG_SECONDS
 
@@ -412,7 +412,7 @@ def test_a_probe_writes_as_a_charge_does_and_leaves_no_record(tmp_path: Path) ->
     ledger.close()
 
 
-def test_reading_does_not_wait_for_writing_elsewhere(ledger: StoredLedger) -> None:
+def test_reading_does_not_wait_for_writing_elsewhere(ledger: Ledger) -> None:
     charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     export = ledger.export()
     first = next(export)

@@ -20,7 +20,7 @@ import pytest
 from dpsql.errors import BudgetExhausted, InvalidParameter, LedgerUnavailable, PolicyViolation
 from dpsql.ledger import Charge, SqliteLedger
 from dpsql.ledger.derived_tables import project
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from dpsql.ledger.transaction import GroupCommit, LedgerClock, Transaction
 from tests.ledger.world import ANY, ROOT, SQL, Place, charge_only, laplace, new_ledger, opened, policy, request, tamper
 from tests.waiting import HANG_SECONDS
@@ -29,13 +29,11 @@ POLICY = policy()
 Outcome = Charge | BaseException
 
 
-def asks(
-    ledger: StoredLedger, key: object, price: Fraction = Fraction(1, 10), user: str = "ana"
-) -> Callable[[], Charge]:
+def asks(ledger: Ledger, key: object, price: Fraction = Fraction(1, 10), user: str = "ana") -> Callable[[], Charge]:
     return lambda: charge_only(ledger, user, POLICY, [request(key, laplace(price))], sql=SQL)
 
 
-def waits(ledger: StoredLedger, number: int) -> None:
+def waits(ledger: Ledger, number: int) -> None:
     """Return when so many writes wait."""
     while sum(not work.over for work in list(ledger._commits._queue)) < number:
         time.sleep(0.001)
@@ -46,7 +44,7 @@ def outcome(future: Future[Charge]) -> Outcome:
     return future.result() if error is None else error
 
 
-def together(ledger: StoredLedger, *acts: Callable[[], Charge]) -> list[Outcome]:
+def together(ledger: Ledger, *acts: Callable[[], Charge]) -> list[Outcome]:
     """Return what acts come to that wait for the ledger at once, in their order."""
     with ThreadPoolExecutor(len(acts)) as pool:
         futures = []
@@ -59,7 +57,7 @@ def together(ledger: StoredLedger, *acts: Callable[[], Charge]) -> list[Outcome]
 
 
 @contextmanager
-def commits(ledger: StoredLedger) -> Iterator[list[str]]:
+def commits(ledger: Ledger) -> Iterator[list[str]]:
     """Collect the commits that are made meanwhile."""
     seen: list[str] = []
     writer = ledger._storage.writer
@@ -80,7 +78,7 @@ def commits(ledger: StoredLedger) -> Iterator[list[str]]:
 
 
 @contextmanager
-def no_commits(ledger: StoredLedger, place: Place) -> Iterator[None]:
+def no_commits(ledger: Ledger, place: Place) -> Iterator[None]:
     """Let every statement succeed but the commit."""
 
     def authorize(action: int, name: str | None, *rest: str | None) -> int:
@@ -103,7 +101,7 @@ def no_commits(ledger: StoredLedger, place: Place) -> Iterator[None]:
     tamper(place, "DROP TRIGGER refuse ON records", "DROP FUNCTION refuse()")
 
 
-def recorded(ledger: StoredLedger) -> list[str]:
+def recorded(ledger: Ledger) -> list[str]:
     """Return the keys of the releases that were charged, in their order."""
     return [
         release["key"]
@@ -113,7 +111,7 @@ def recorded(ledger: StoredLedger) -> list[str]:
     ]
 
 
-def test_writes_that_wait_together_share_one_commit_in_their_order(ledger: StoredLedger) -> None:
+def test_writes_that_wait_together_share_one_commit_in_their_order(ledger: Ledger) -> None:
     with commits(ledger) as seen:
         outcomes = together(ledger, *(asks(ledger, key, Fraction(1, 100)) for key in range(32)))
     assert len(seen) == 1
@@ -124,7 +122,7 @@ def test_writes_that_wait_together_share_one_commit_in_their_order(ledger: Store
     assert ledger.verify().ok
 
 
-def test_a_commit_is_bounded_and_the_rest_follows(ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_is_bounded_and_the_rest_follows(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpsql.ledger.transaction.LARGEST_BATCH", 4)
     with commits(ledger) as seen:
         outcomes = together(ledger, *(asks(ledger, key, Fraction(1, 100)) for key in range(10)))
@@ -133,7 +131,7 @@ def test_a_commit_is_bounded_and_the_rest_follows(ledger: StoredLedger, monkeypa
     assert recorded(ledger) == [str(key) for key in range(10)]
 
 
-def test_a_refusal_within_a_commit_is_undone_alone(ledger: StoredLedger) -> None:
+def test_a_refusal_within_a_commit_is_undone_alone(ledger: Ledger) -> None:
     outcomes = together(
         ledger,
         asks(ledger, "a", user="ben"),
@@ -150,9 +148,7 @@ def test_a_refusal_within_a_commit_is_undone_alone(ledger: StoredLedger) -> None
     assert ledger.verify().ok
 
 
-def test_nothing_is_remembered_of_a_write_that_was_interrupted(
-    ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_remembered_of_a_write_that_was_interrupted(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     asks(ledger, "a")()
 
     def interrupted(*arguments: Any) -> None:
@@ -167,7 +163,7 @@ def test_nothing_is_remembered_of_a_write_that_was_interrupted(
     assert ledger.verify().ok
 
 
-def test_a_write_that_breaks_off_in_the_middle_is_undone_alone(ledger: StoredLedger) -> None:
+def test_a_write_that_breaks_off_in_the_middle_is_undone_alone(ledger: Ledger) -> None:
     def broken(transaction: Transaction) -> Charge:
         transaction.append("account.frozen", {"name": "ana"})
         raise ZeroDivisionError
@@ -180,12 +176,12 @@ def test_a_write_that_breaks_off_in_the_middle_is_undone_alone(ledger: StoredLed
     assert ledger.verify().ok
 
 
-def test_budgets_see_what_waits_in_the_same_commit(ledger: StoredLedger) -> None:
+def test_budgets_see_what_waits_in_the_same_commit(ledger: Ledger) -> None:
     outcomes = together(ledger, *(asks(ledger, key) for key in range(12)))
     assert [type(each) for each in outcomes] == [Charge] * 10 + [BudgetExhausted] * 2
 
 
-def test_where_the_commit_fails_everybody_fails_refusals_too(ledger: StoredLedger, place: Place) -> None:
+def test_where_the_commit_fails_everybody_fails_refusals_too(ledger: Ledger, place: Place) -> None:
     before = list(ledger.export())
     with no_commits(ledger, place):
         outcomes = together(ledger, asks(ledger, "a", Fraction(1)), asks(ledger, "b"), asks(ledger, "c"))
@@ -209,7 +205,7 @@ def test_a_write_in_which_the_transaction_ended_fails_all_of_them(sqlite_ledger:
     assert list(ledger.export()) == before
 
 
-def test_each_thread_raises_an_error_of_its_own(ledger: StoredLedger) -> None:
+def test_each_thread_raises_an_error_of_its_own(ledger: Ledger) -> None:
     clock, ledger._clock = ledger._clock, LedgerClock(lambda: 1 / 0, ANY)  # type: ignore[arg-type, return-value]
     outcomes = together(ledger, asks(ledger, "a"), asks(ledger, "b"))
     ledger._clock = clock
@@ -280,7 +276,7 @@ def alarms() -> Iterator[None]:
 
 
 @pytest.fixture
-def behind(ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[Future[Any]]]]:
+def behind(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[Future[Any]]]]:
     """Return a function that lets other threads wait with writes; the next write of this thread leads them."""
     monkeypatch.setattr("dpsql.ledger.transaction.PATIENCE", 600)
     with ThreadPoolExecutor(8) as pool:
@@ -305,7 +301,7 @@ def rings_in_main(transaction: Transaction) -> str:
 
 @pytest.mark.usefixtures("alarms")
 def test_an_interrupted_leader_leaves_the_lead_to_the_next(
-    ledger: StoredLedger, behind: Callable[..., list[Future[Charge]]]
+    ledger: Ledger, behind: Callable[..., list[Future[Charge]]]
 ) -> None:
     futures = behind(*(asks(ledger, key) for key in range(3)))
     with pytest.raises(Alarm):
@@ -317,7 +313,7 @@ def test_an_interrupted_leader_leaves_the_lead_to_the_next(
 
 @pytest.mark.usefixtures("alarms")
 def test_a_leader_interrupted_in_the_write_of_another_does_it_no_harm(
-    ledger: StoredLedger, behind: Callable[..., list[Future[Any]]]
+    ledger: Ledger, behind: Callable[..., list[Future[Any]]]
 ) -> None:
     futures = behind(asks(ledger, "a"), lambda: ledger._grouped(rings_in_main), asks(ledger, "b"))
     with pytest.raises(Alarm):
@@ -331,7 +327,7 @@ def test_a_leader_interrupted_in_the_write_of_another_does_it_no_harm(
 
 @pytest.mark.usefixtures("alarms")
 def test_a_leader_interrupted_after_the_commit_tells_nobody_that_it_failed_or_held(
-    ledger: StoredLedger, behind: Callable[..., list[Future[Charge]]], monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, behind: Callable[..., list[Future[Charge]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dpsql.ledger.transaction.PATIENCE", 0.01)
     futures = behind(asks(ledger, "a"))
@@ -353,7 +349,7 @@ def test_a_leader_interrupted_after_the_commit_tells_nobody_that_it_failed_or_he
 
 
 @pytest.mark.usefixtures("alarms")
-def test_a_thread_interrupted_while_it_waits_takes_its_write_back(ledger: StoredLedger) -> None:
+def test_a_thread_interrupted_while_it_waits_takes_its_write_back(ledger: Ledger) -> None:
     def ring() -> None:
         with ledger._writing():
             holding.set()
@@ -374,7 +370,7 @@ def test_a_thread_interrupted_while_it_waits_takes_its_write_back(ledger: Stored
 
 
 @pytest.mark.usefixtures("alarms")
-def test_interrupts_at_any_moment_lose_nothing_and_leave_nobody_waiting(ledger: StoredLedger) -> None:
+def test_interrupts_at_any_moment_lose_nothing_and_leave_nobody_waiting(ledger: Ledger) -> None:
     """The main thread charges and is interrupted again and again, while others charge."""
     ended = threading.Event()
     told: list[int] = []
@@ -419,7 +415,7 @@ def test_interrupts_at_any_moment_lose_nothing_and_leave_nobody_waiting(ledger: 
     assert ledger.verify().ok
 
 
-def test_a_transaction_that_an_interrupted_leader_left_open_is_not_committed(ledger: StoredLedger) -> None:
+def test_a_transaction_that_an_interrupted_leader_left_open_is_not_committed(ledger: Ledger) -> None:
     for write in (asks(ledger, "a"), lambda: ledger.add_account("eve", "analyst")):
         ledger._storage.begin()
         ledger._storage.writer.execute("DELETE FROM accounts WHERE name = 'ben'")
@@ -447,7 +443,7 @@ class Told:
         self._lock.release()
 
 
-def test_who_waits_is_woken_when_the_owner_has_written(ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waits_is_woken_when_the_owner_has_written(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpsql.ledger.transaction.PATIENCE", 600)
     lock = Told(ledger._commits._lock)
     monkeypatch.setattr(ledger._commits, "_lock", lock)
@@ -458,7 +454,7 @@ def test_who_waits_is_woken_when_the_owner_has_written(ledger: StoredLedger, mon
         assert isinstance(outcome(future), Charge)
 
 
-def test_a_wake_up_that_was_lost_only_costs_patience(ledger: StoredLedger) -> None:
+def test_a_wake_up_that_was_lost_only_costs_patience(ledger: Ledger) -> None:
     with ThreadPoolExecutor(1) as pool:
         with ledger._commits._lock:
             future = pool.submit(asks(ledger, "a"))
@@ -482,9 +478,7 @@ class Unseen:
         self._lock.release()
 
 
-def test_who_comes_to_lead_when_all_is_written_leads_nothing(
-    ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_comes_to_lead_when_all_is_written_leads_nothing(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = Unseen(ledger._commits._lock)
     monkeypatch.setattr(ledger._commits, "_lock", lock)
     with commits(ledger) as seen, ThreadPoolExecutor(2) as pool:
@@ -495,7 +489,7 @@ def test_who_comes_to_lead_when_all_is_written_leads_nothing(
     assert len(seen) == 1
 
 
-def test_what_waits_when_the_ledger_is_closed_is_told_so(ledger: StoredLedger) -> None:
+def test_what_waits_when_the_ledger_is_closed_is_told_so(ledger: Ledger) -> None:
     with ThreadPoolExecutor(3) as pool:
         with ledger._commits._lock:
             futures = []
@@ -508,7 +502,7 @@ def test_what_waits_when_the_ledger_is_closed_is_told_so(ledger: StoredLedger) -
     assert all("is closed" in str(each) for each in told)
 
 
-def test_closing_waits_for_the_commit_under_way(ledger: StoredLedger, place: Place) -> None:
+def test_closing_waits_for_the_commit_under_way(ledger: Ledger, place: Place) -> None:
     with ThreadPoolExecutor(9) as pool:
         futures = [pool.submit(asks(ledger, key, Fraction(1, 100))) for key in range(8)]
         pool.submit(ledger.close).result()
@@ -518,7 +512,7 @@ def test_closing_waits_for_the_commit_under_way(ledger: StoredLedger, place: Pla
     assert {type(each) for each in told} <= {Charge, LedgerUnavailable}
 
 
-def test_reading_waits_for_no_commit(ledger: StoredLedger) -> None:
+def test_reading_waits_for_no_commit(ledger: Ledger) -> None:
     with ledger._writing() as transaction:
         transaction.append("account.frozen", {"name": "ana"})
         account = ledger.account("ana")

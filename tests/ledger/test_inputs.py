@@ -11,7 +11,7 @@ import pytest
 
 from dpsql.errors import PolicyViolation
 from dpsql.ledger import Charge, GrantedRelease, ReleaseRequest
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from tests.ledger.world import SQL, Place, charge_only, laplace, opened, peopled, policy, request
 
 POLICY = policy()
@@ -20,11 +20,11 @@ OUTER = ReleaseRequest("outer", (laplace(Fraction(1, 10)),), ("inner",))
 TOP = ReleaseRequest("top", (laplace(Fraction(1, 10)),), ("inner", "outer"))
 
 
-def charge(ledger: StoredLedger, user: str, requests: Sequence[ReleaseRequest], *, reuse: bool = True) -> Charge:
+def charge(ledger: Ledger, user: str, requests: Sequence[ReleaseRequest], *, reuse: bool = True) -> Charge:
     return charge_only(ledger, user, POLICY, requests, sql=SQL, reuse=reuse)
 
 
-def make(ledger: StoredLedger, releases: Sequence[GrantedRelease], name: str) -> None:
+def make(ledger: Ledger, releases: Sequence[GrantedRelease], name: str) -> None:
     """Store what is not there yet."""
     for granted in releases:
         if granted.payload is None:
@@ -35,7 +35,7 @@ def payloads(made: Charge) -> list[bytes | None]:
     return [granted.payload for granted in made.releases]
 
 
-def test_both_are_given_again_together(ledger: StoredLedger) -> None:
+def test_both_are_given_again_together(ledger: Ledger) -> None:
     first = charge(ledger, "ana", (INNER, OUTER, TOP))
     make(ledger, first.releases, "1")
     again = charge(ledger, "ana", (INNER, OUTER, TOP))
@@ -48,7 +48,7 @@ def test_both_are_given_again_together(ledger: StoredLedger) -> None:
     assert ledger.verify().ok
 
 
-def test_an_inner_one_that_is_there_already_is_used(ledger: StoredLedger) -> None:
+def test_an_inner_one_that_is_there_already_is_used(ledger: Ledger) -> None:
     make(ledger, charge(ledger, "ben", (INNER,)).releases, "1")
     first = charge(ledger, "ana", (INNER, OUTER))
     assert payloads(first) == [b"inner 1", None]
@@ -68,7 +68,7 @@ def test_an_outer_one_does_not_outlive_its_inner_one(place: Place) -> None:
     small.close()
 
 
-def test_a_fresh_pair_does_not_mix_with_the_stored_one(ledger: StoredLedger) -> None:
+def test_a_fresh_pair_does_not_mix_with_the_stored_one(ledger: Ledger) -> None:
     make(ledger, charge(ledger, "ben", (INNER,)).releases, "1")
     make(ledger, charge(ledger, "ana", (INNER, OUTER), reuse=False).releases, "2")
     found = charge(ledger, "ben", (INNER, OUTER))
@@ -77,7 +77,7 @@ def test_a_fresh_pair_does_not_mix_with_the_stored_one(ledger: StoredLedger) -> 
     assert payloads(charge(ledger, "ana", (INNER, OUTER))) == [b"inner 1", b"outer 1"]
 
 
-def test_two_gateways_that_make_the_same_do_not_mix(ledger: StoredLedger) -> None:
+def test_two_gateways_that_make_the_same_do_not_mix(ledger: Ledger) -> None:
     one, other = charge(ledger, "ana", (INNER, OUTER)), charge(ledger, "ben", (INNER, OUTER))
     make(ledger, one.releases[:1], "1")
     make(ledger, other.releases, "2")
@@ -86,7 +86,7 @@ def test_two_gateways_that_make_the_same_do_not_mix(ledger: StoredLedger) -> Non
     assert payloads(charge(ledger, "ben", (INNER, OUTER))) == [b"inner 1", b"outer 1"]
 
 
-def test_a_failure_of_the_outer_one_is_known_by_its_key(ledger: StoredLedger) -> None:
+def test_a_failure_of_the_outer_one_is_known_by_its_key(ledger: Ledger) -> None:
     ledger.record_failure("ana", ["outer"])
     with pytest.raises(PolicyViolation):
         charge(ledger, "ben", (INNER, OUTER))

@@ -7,7 +7,7 @@ import pytest
 
 from dpsql.errors import LedgerUnavailable
 from dpsql.ledger.profiles import newest_profile, profiles_loss
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from dpsql.policy import Policy, Table
 from dpsql.policy.profile import Profile, RankGroups, RowRanks, TableProfile, table_facts
 from dpsql.privacy.accounting import Accountant
@@ -23,7 +23,7 @@ def profile(told: Policy, most: int) -> Profile:
     return Profile((TableProfile("visits", table_facts(told, VISITS), (50,), (ranks,)),), (laplace(Fraction(1, 10)),))
 
 
-def test_the_newest_that_tells_of_the_policy(ledger: StoredLedger) -> None:
+def test_the_newest_that_tells_of_the_policy(ledger: Ledger) -> None:
     newer = replace(POLICY, dataset=replace(POLICY.dataset, data_version="2"))
     assert newest_profile(ledger, POLICY) is None
     for told, most in ((POLICY, 1), (newer, 2), (POLICY, 3), (newer, 4)):
@@ -34,14 +34,14 @@ def test_the_newest_that_tells_of_the_policy(ledger: StoredLedger) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"tables": 7, "events": []}', '{"tables": [[1]], "events": []}'])
-def test_what_is_no_profile_is_told(ledger: StoredLedger, text: str) -> None:
+def test_what_is_no_profile_is_told(ledger: Ledger, text: str) -> None:
     ledger.store_profile(POLICY, text)
     for asked in (newest_profile, profiles_loss):
         with pytest.raises(LedgerUnavailable, match="a profile in the ledger cannot be read"):
             asked(ledger, POLICY)
 
 
-def test_what_all_cost_by_the_currency_of_the_cap(ledger: StoredLedger) -> None:
+def test_what_all_cost_by_the_currency_of_the_cap(ledger: Ledger) -> None:
     assert not any(profiles_loss(ledger, POLICY))
     cap = budget(20, Accountant.ZCDP, Fraction(1, 10**6))
     told = replace(POLICY, dataset=replace(POLICY.dataset, budget=cap))
@@ -51,7 +51,7 @@ def test_what_all_cost_by_the_currency_of_the_cap(ledger: StoredLedger) -> None:
     assert profiles_loss(ledger, told) == (rho_to_epsilon(Fraction(1, 25), converted), converted)
 
 
-def test_pure_losses_add_up(ledger: StoredLedger) -> None:
+def test_pure_losses_add_up(ledger: Ledger) -> None:
     for most in (1, 2, 3):
         ledger.store_profile(POLICY, profile(POLICY, most).to_json())
     assert profiles_loss(ledger, POLICY) == (Fraction(3, 10), Fraction(0))

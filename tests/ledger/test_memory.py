@@ -17,7 +17,7 @@ from dpsql.errors import BudgetExhausted, Error, LedgerUnavailable, PolicyViolat
 from dpsql.ledger import BudgetScope, Charge, Holder, SqliteLedger
 from dpsql.ledger.chain import GroupShare, OpenRead, Receipt, ReceiptItem, canonical, digest, sha256, write_events
 from dpsql.ledger.derived_tables import MOST, Memory, Total, charged, price, write_total
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from dpsql.ledger.transaction import LedgerClock
 from dpsql.policy import RenewalWindow
 from dpsql.privacy.accounting import Accountant, Spent
@@ -64,7 +64,7 @@ class Forgetful(SqliteLedger):
         return super()._begin()
 
 
-Act = Callable[[StoredLedger], object]
+Act = Callable[[Ledger], object]
 USERS = st.sampled_from(["ana", "ana", "ben", "eva"])
 HOLDERS = st.one_of(
     st.builds(Holder, st.just(BudgetScope.USER), USERS),
@@ -75,7 +75,7 @@ BUDGETED = HOLDERS.filter(lambda holder: holder.scope is not BudgetScope.ALL)
 
 
 def charging(user: str, number: int, keys: list[int], reuse: bool, store: bool) -> Act:
-    def act(ledger: StoredLedger) -> Charge:
+    def act(ledger: Ledger) -> Charge:
         asked = [request(key, EVENTS[key % len(EVENTS)]) for key in keys]
         charge = charge_only(ledger, user, POLICIES[number], asked, sql=SQL, reuse=reuse)
         for release in charge.releases:
@@ -112,7 +112,7 @@ ACTS: st.SearchStrategy[Act] = st.one_of(
 )
 
 
-def done(act: Act, ledger: StoredLedger) -> object:
+def done(act: Act, ledger: Ledger) -> object:
     try:
         return act(ledger)
     except Error as error:
@@ -166,7 +166,7 @@ def test_a_charge_that_is_like_the_last_reads_nothing_but_the_head_and_what_is_s
 )
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_what_anybody_changes_is_known_at_the_next_charge(
-    ledger: StoredLedger, place: Place, clock: Clock, change: Callable[[StoredLedger], None], elsewhere: bool
+    ledger: Ledger, place: Place, clock: Clock, change: Callable[[Ledger], None], elsewhere: bool
 ) -> None:
     charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     with closing(opened(place, clock)) as other:
@@ -175,7 +175,7 @@ def test_what_anybody_changes_is_known_at_the_next_charge(
         charge_only(ledger, "ana", POLICY, requests("b"), sql=SQL)
 
 
-def test_what_another_process_spent_is_known(ledger: StoredLedger, place: Place, clock: Clock) -> None:
+def test_what_another_process_spent_is_known(ledger: Ledger, place: Place, clock: Clock) -> None:
     with closing(opened(place, clock)) as other:
         for number in range(10):
             charge_only(other if number % 2 else ledger, "ana", POLICY, requests(number), sql=SQL)
@@ -185,7 +185,7 @@ def test_what_another_process_spent_is_known(ledger: StoredLedger, place: Place,
     assert ledger.verify().ok
 
 
-def test_releases_are_numbered_on(ledger: StoredLedger) -> None:
+def test_releases_are_numbered_on(ledger: Ledger) -> None:
     keys = iter("abcdefghi")
     numbers = []
     for count in (2, 1, 2, 1):
@@ -195,7 +195,7 @@ def test_releases_are_numbered_on(ledger: StoredLedger) -> None:
     assert numbers == [1, 2, 3, 4, 5, 6]
 
 
-def test_another_policy_is_adopted_at_once(ledger: StoredLedger) -> None:
+def test_another_policy_is_adopted_at_once(ledger: Ledger) -> None:
     charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     with pytest.raises(BudgetExhausted):
         charge_only(ledger, "ana", policy(budget(Fraction(1, 10))), requests("b"), sql=SQL)
@@ -203,7 +203,7 @@ def test_another_policy_is_adopted_at_once(ledger: StoredLedger) -> None:
 
 
 @pytest.mark.parametrize("window", [RenewalWindow(30), RenewalWindow(None)])
-def test_a_window_ends_at_its_very_end(ledger: StoredLedger, clock: Clock, window: RenewalWindow) -> None:
+def test_a_window_ends_at_its_very_end(ledger: Ledger, clock: Clock, window: RenewalWindow) -> None:
     rules = policy(budget(Fraction(2, 10), window=window))
     charge_only(ledger, "ana", rules, requests("a"), sql=SQL)
     end = ledger.budget("ana", rules).window_end
@@ -215,7 +215,7 @@ def test_a_window_ends_at_its_very_end(ledger: StoredLedger, clock: Clock, windo
     assert ledger.verify().ok
 
 
-def test_the_window_of_a_group_ends_too(ledger: StoredLedger, clock: Clock) -> None:
+def test_the_window_of_a_group_ends_too(ledger: Ledger, clock: Clock) -> None:
     rules = policy(team=budget(Fraction(2, 10), window=RenewalWindow(30)))
     ledger.set_group("ana", "team")
     charge_only(ledger, "ana", rules, requests("a"), sql=SQL)
@@ -226,7 +226,7 @@ def test_the_window_of_a_group_ends_too(ledger: StoredLedger, clock: Clock) -> N
     assert ledger.group_budget("team", rules).spent.pure_epsilon == Fraction(1, 10)
 
 
-def test_nothing_is_remembered_of_a_commit_that_failed(ledger: StoredLedger, place: Place) -> None:
+def test_nothing_is_remembered_of_a_commit_that_failed(ledger: Ledger, place: Place) -> None:
     charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     with no_commits(ledger, place), pytest.raises(LedgerUnavailable):
         charge_only(ledger, "ana", POLICY, [request("b", laplace(Fraction(9, 10)))], sql=SQL)
@@ -235,14 +235,14 @@ def test_nothing_is_remembered_of_a_commit_that_failed(ledger: StoredLedger, pla
     assert ledger.verify().ok
 
 
-def test_nothing_is_remembered_of_a_refusal(ledger: StoredLedger) -> None:
+def test_nothing_is_remembered_of_a_refusal(ledger: Ledger) -> None:
     with pytest.raises(BudgetExhausted):  # the budget was made, and taken back
         charge_only(ledger, "ana", POLICY, [request("a", laplace(2))], sql=SQL)
     assert charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL).spent.pure_epsilon == Fraction(1, 10)
     assert ledger.verify().ok
 
 
-def test_a_balance_that_was_changed_without_a_record_is_not_charged(ledger: StoredLedger, place: Place) -> None:
+def test_a_balance_that_was_changed_without_a_record_is_not_charged(ledger: Ledger, place: Place) -> None:
     charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     before = list(ledger.export())
     tamper(place, "UPDATE budgets SET spent = replace(spent, '1/10', '1/100') WHERE holder = 'ana'")
@@ -260,16 +260,14 @@ def cut(place: Place, last: int) -> None:
     tamper(place, unguarded, f"DELETE FROM records WHERE seq > {last}")
 
 
-WRITES: list[Callable[[StoredLedger], object]] = [
+WRITES: list[Callable[[Ledger], object]] = [
     lambda ledger: charge_only(ledger, "ana", POLICY, requests("b"), sql=SQL),
     lambda ledger: ledger.set_role("ana", "analyst"),
 ]
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_a_record_that_was_written_must_stay(
-    ledger: StoredLedger, place: Place, write: Callable[[StoredLedger], object]
-) -> None:
+def test_a_record_that_was_written_must_stay(ledger: Ledger, place: Place, write: Callable[[Ledger], object]) -> None:
     first = charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL).id or 0
     write(ledger)
     cut(place, first)
@@ -280,7 +278,7 @@ def test_a_record_that_was_written_must_stay(
     assert len(list(ledger.export())) == first
 
 
-def test_a_record_of_another_gateway_that_was_met_must_stay(ledger: StoredLedger, place: Place, clock: Clock) -> None:
+def test_a_record_of_another_gateway_that_was_met_must_stay(ledger: Ledger, place: Place, clock: Clock) -> None:
     with closing(opened(place, clock)) as other:
         first = charge_only(other, "ana", POLICY, requests("a"), sql=SQL).id or 0
         charge_only(other, "ana", POLICY, [], sql=SQL)
@@ -291,7 +289,7 @@ def test_a_record_of_another_gateway_that_was_met_must_stay(ledger: StoredLedger
             charge_only(ledger, "ana", POLICY, requests("b"), sql=SQL)
 
 
-def test_what_was_only_in_doubt_need_not_stay(ledger: StoredLedger, place: Place) -> None:
+def test_what_was_only_in_doubt_need_not_stay(ledger: Ledger, place: Place) -> None:
     with no_commits(ledger, place), pytest.raises(LedgerUnavailable):
         charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     assert charge_only(ledger, "ana", POLICY, requests("b"), sql=SQL)
@@ -359,7 +357,7 @@ def test_a_total_grows_as_the_events_say(charges: list[list[Any]], orders: list[
     assert price(write_events(tuple(EVENTS))) == Spent.zero().add(EVENTS)
 
 
-def test_the_clock_of_a_transaction_is_read_once(ledger: StoredLedger) -> None:
+def test_the_clock_of_a_transaction_is_read_once(ledger: Ledger) -> None:
     moments = iter(datetime(2026, 2, day, tzinfo=UTC) for day in range(1, 9))
     ledger._clock = LedgerClock(lambda: next(moments), ANY)
     charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)

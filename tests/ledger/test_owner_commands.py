@@ -8,7 +8,7 @@ import pytest
 
 from dpsql.errors import BudgetExhausted, InvalidParameter, PolicyViolation
 from dpsql.ledger import Account, BudgetScope, Holder
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from dpsql.policy import RenewalWindow
 from dpsql.privacy.accounting import Accountant, create_limit
 from tests.ledger.world import ANA, BEN, SQL, TEAM, Clock, budget, charge_only, gaussian, policy, request, requests
@@ -20,7 +20,7 @@ ALL = Holder(BudgetScope.ALL)
 POLICY = policy(budget(2 * TENTH))
 
 
-def fits(ledger: StoredLedger, rules: Any = POLICY, user: str = "ana") -> bool:
+def fits(ledger: Ledger, rules: Any = POLICY, user: str = "ana") -> bool:
     """Tell whether a fresh query of epsilon 0.1 fits, and charge it."""
     try:
         charge_only(ledger, user, rules, requests(object()), sql=SQL)
@@ -29,14 +29,14 @@ def fits(ledger: StoredLedger, rules: Any = POLICY, user: str = "ana") -> bool:
     return True
 
 
-def last(ledger: StoredLedger, *kinds: str) -> list[dict[str, Any]]:
+def last(ledger: Ledger, *kinds: str) -> list[dict[str, Any]]:
     """Return what the last records say, which are of these kinds."""
     records = list(ledger.export())[-len(kinds) :]
     assert [record["kind"] for record in records] == list(kinds)
     return [record["body"] for record in records]
 
 
-def test_a_grant_raises_one_budget(ledger: StoredLedger) -> None:
+def test_a_grant_raises_one_budget(ledger: Ledger) -> None:
     status = ledger.grant(ANA, POLICY, TENTH, ZERO, "one more table")
     assert (status.limit.epsilon, status.spent.pure_epsilon, status.charges) == (3 * TENTH, ZERO, 0)
     said, terms = last(ledger, "budget.granted", "budget.terms")
@@ -55,7 +55,7 @@ def test_a_grant_raises_one_budget(ledger: StoredLedger) -> None:
     assert ledger.verify().ok
 
 
-def test_what_is_lowered_may_be_less_than_what_is_spent(ledger: StoredLedger) -> None:
+def test_what_is_lowered_may_be_less_than_what_is_spent(ledger: Ledger) -> None:
     assert fits(ledger)
     status = ledger.lower(ANA, POLICY, TENTH * 3 / 2, ZERO, "too much")
     assert (status.limit.epsilon, status.remaining.epsilon, status.spent.pure_epsilon) == (TENTH / 2, ZERO, TENTH)
@@ -66,7 +66,7 @@ def test_what_is_lowered_may_be_less_than_what_is_spent(ledger: StoredLedger) ->
     assert ledger.verify().ok
 
 
-def test_differences_add_up_and_follow_the_policy(ledger: StoredLedger) -> None:
+def test_differences_add_up_and_follow_the_policy(ledger: Ledger) -> None:
     ledger.grant(ANA, POLICY, TENTH, ZERO, "one")
     ledger.grant(ANA, POLICY, TENTH, ZERO, "two")
     ledger.lower(ANA, POLICY, TENTH / 2, ZERO, "less")
@@ -79,14 +79,14 @@ def test_differences_add_up_and_follow_the_policy(ledger: StoredLedger) -> None:
     assert ledger.budget("ana", other).limit.epsilon == TENTH  # of another dataset, another budget
 
 
-def test_no_change_of_the_policy_makes_a_lowered_budget_negative(ledger: StoredLedger) -> None:
+def test_no_change_of_the_policy_makes_a_lowered_budget_negative(ledger: Ledger) -> None:
     ledger.lower(ANA, policy(budget(5)), Fraction(4), ZERO, "too much")
     assert ledger.budget("ana", policy(budget(3))).limit.epsilon == Fraction(1, 10**9)
     assert not fits(ledger, policy(budget(3)))
     assert fits(ledger, policy(budget(5)))
 
 
-def test_a_grant_of_delta(ledger: StoredLedger) -> None:
+def test_a_grant_of_delta(ledger: Ledger) -> None:
     zcdp = policy(budget(1, Accountant.ZCDP, MICRO), budget(20, Accountant.ZCDP, MICRO))
     limit = ledger.grant(ANA, zcdp, Fraction(1), 3 * MICRO, "more groups").limit
     assert limit == create_limit(Accountant.ZCDP, Fraction(2), 4 * MICRO, Fraction(1, 2))
@@ -96,7 +96,7 @@ def test_a_grant_of_delta(ledger: StoredLedger) -> None:
     assert ledger.grant(BEN, basic, TENTH, MICRO, "some").limit.delta == MICRO
 
 
-def test_a_group_is_granted_lowered_and_reset(ledger: StoredLedger) -> None:
+def test_a_group_is_granted_lowered_and_reset(ledger: Ledger) -> None:
     ledger.set_group("ana", "team")
     rules = policy(team=budget(2 * TENTH))
     assert [fits(ledger, rules) for _ in range(3)] == [True, True, False]
@@ -110,7 +110,7 @@ def test_a_group_is_granted_lowered_and_reset(ledger: StoredLedger) -> None:
     assert ledger.verify().ok
 
 
-def test_after_a_reset_copies_are_charged_to_the_group_again(ledger: StoredLedger) -> None:
+def test_after_a_reset_copies_are_charged_to_the_group_again(ledger: Ledger) -> None:
     for name in ("ana", "ben"):
         ledger.set_group(name, "team")
     (release,) = charge_only(ledger, "ana", policy(), requests("a"), sql=SQL).releases
@@ -121,7 +121,7 @@ def test_after_a_reset_copies_are_charged_to_the_group_again(ledger: StoredLedge
     assert ledger.verify().ok
 
 
-def test_a_reset_gives_back_one_budget_and_is_counted(ledger: StoredLedger, clock: Clock) -> None:
+def test_a_reset_gives_back_one_budget_and_is_counted(ledger: Ledger, clock: Clock) -> None:
     assert [fits(ledger), fits(ledger), fits(ledger)] == [True, True, False]
     begun = clock.now
     clock.move(days=1)
@@ -135,7 +135,7 @@ def test_a_reset_gives_back_one_budget_and_is_counted(ledger: StoredLedger, cloc
     assert ledger.verify().ok
 
 
-def test_a_reset_keeps_the_window_and_the_order(ledger: StoredLedger, clock: Clock) -> None:
+def test_a_reset_keeps_the_window_and_the_order(ledger: Ledger, clock: Clock) -> None:
     rdp = budget(5, Accountant.RDP, MICRO, RenewalWindow(30))
     rules = policy(rdp, budget(20, Accountant.ZCDP, MICRO))
     limit = charge_only(ledger, "ana", rules, [request("a", gaussian(MICRO))], sql=SQL).limit
@@ -149,7 +149,7 @@ def test_a_reset_keeps_the_window_and_the_order(ledger: StoredLedger, clock: Clo
     assert ledger.verify().ok
 
 
-def test_a_change_renews_what_is_due_first(ledger: StoredLedger, clock: Clock) -> None:
+def test_a_change_renews_what_is_due_first(ledger: Ledger, clock: Clock) -> None:
     rules = policy(budget(2 * TENTH, window=RenewalWindow(30)))
     assert fits(ledger, rules)
     clock.move(days=31)
@@ -179,7 +179,7 @@ def test_a_change_renews_what_is_due_first(ledger: StoredLedger, clock: Clock) -
     ],
 )
 def test_nonsense_is_refused_and_writes_nothing(
-    ledger: StoredLedger, holder: Holder, epsilon: Fraction, delta: Fraction, reason: str, told: str
+    ledger: Ledger, holder: Holder, epsilon: Fraction, delta: Fraction, reason: str, told: str
 ) -> None:
     before = list(ledger.export())
     for change in (ledger.grant, ledger.lower):
@@ -200,7 +200,7 @@ def test_nonsense_is_refused_and_writes_nothing(
     ],
 )
 def test_a_reset_of_nothing_is_refused_and_writes_nothing(
-    ledger: StoredLedger, holder: Holder, reason: str, told: str
+    ledger: Ledger, holder: Holder, reason: str, told: str
 ) -> None:
     before = list(ledger.export())
     with pytest.raises(InvalidParameter, match=told):
@@ -208,7 +208,7 @@ def test_a_reset_of_nothing_is_refused_and_writes_nothing(
     assert list(ledger.export()) == before
 
 
-def test_a_policy_without_groups_says_so(ledger: StoredLedger) -> None:
+def test_a_policy_without_groups_says_so(ledger: Ledger) -> None:
     bare = policy()
     object.__setattr__(bare, "groups", ())
     with pytest.raises(InvalidParameter, match='no group "team"') as refusal:
@@ -216,14 +216,14 @@ def test_a_policy_without_groups_says_so(ledger: StoredLedger) -> None:
     assert refusal.value.hint == "It has no groups"
 
 
-def test_a_user_without_a_role_of_the_policy_has_no_budget_to_change(ledger: StoredLedger) -> None:
+def test_a_user_without_a_role_of_the_policy_has_no_budget_to_change(ledger: Ledger) -> None:
     ledger.set_role("ana", "owner")
     with pytest.raises(PolicyViolation, match='no role "owner"'):
         ledger.grant(ANA, POLICY, TENTH, ZERO, "why")
 
 
 @pytest.mark.parametrize("beyond", [2 * TENTH, Fraction(7)])
-def test_nothing_is_lowered_to_nothing(ledger: StoredLedger, beyond: Fraction) -> None:
+def test_nothing_is_lowered_to_nothing(ledger: Ledger, beyond: Fraction) -> None:
     ledger.lower(ANA, POLICY, TENTH, ZERO, "less")
     before = list(ledger.export())
     with pytest.raises(InvalidParameter, match=r"is epsilon 0\.1 and delta 0 \(pure\)") as refusal:
@@ -232,7 +232,7 @@ def test_nothing_is_lowered_to_nothing(ledger: StoredLedger, beyond: Fraction) -
     assert list(ledger.export()) == before
 
 
-def test_nothing_is_granted_beyond_what_a_policy_could_say(ledger: StoredLedger) -> None:
+def test_nothing_is_granted_beyond_what_a_policy_could_say(ledger: Ledger) -> None:
     ledger.grant(ANA, POLICY, Fraction(5000), ZERO, "much")
     with pytest.raises(InvalidParameter, match="would leave the range"):
         ledger.grant(ANA, POLICY, Fraction(5000), ZERO, "more")
@@ -244,7 +244,7 @@ def test_nothing_is_granted_beyond_what_a_policy_could_say(ledger: StoredLedger)
         ledger.grant(BEN, zcdp, TENTH, TENTH, "too much delta")
 
 
-def test_a_frozen_user_is_refused_with_what_was_paid_for_too(ledger: StoredLedger) -> None:
+def test_a_frozen_user_is_refused_with_what_was_paid_for_too(ledger: Ledger) -> None:
     (release,) = charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL).releases
     ledger.store(release.release_id, b"rows")
     ledger.freeze(ANA, "left")
@@ -258,7 +258,7 @@ def test_a_frozen_user_is_refused_with_what_was_paid_for_too(ledger: StoredLedge
     assert ledger.verify().ok
 
 
-def test_a_frozen_group_and_everybody(ledger: StoredLedger) -> None:
+def test_a_frozen_group_and_everybody(ledger: Ledger) -> None:
     ledger.set_group("ana", "team")
     ledger.freeze(TEAM, "approval ended")
     with pytest.raises(PolicyViolation, match='the group "team" is frozen by the data owner'):
@@ -276,7 +276,7 @@ def test_a_frozen_group_and_everybody(ledger: StoredLedger) -> None:
     assert ledger.verify().ok
 
 
-def test_a_freeze_after_failures_and_one_by_the_owner_are_one_state(ledger: StoredLedger) -> None:
+def test_a_freeze_after_failures_and_one_by_the_owner_are_one_state(ledger: Ledger) -> None:
     ledger.freeze(ANA, "left")
     for key in "abc":
         ledger.record_failure("ana", [key])
@@ -295,7 +295,7 @@ def test_a_freeze_after_failures_and_one_by_the_owner_are_one_state(ledger: Stor
     assert ledger.verify().ok
 
 
-def test_freezes_of_nobody_are_refused_and_write_nothing(ledger: StoredLedger) -> None:
+def test_freezes_of_nobody_are_refused_and_write_nothing(ledger: Ledger) -> None:
     zoe, staff = Holder(BudgetScope.USER, "zoe"), Holder(BudgetScope.GROUP, "staff")
     before = list(ledger.export())
     refused: list[tuple[Callable[[Holder, str], None], Holder, str, str]] = [
@@ -313,7 +313,7 @@ def test_freezes_of_nobody_are_refused_and_write_nothing(ledger: StoredLedger) -
     assert list(ledger.export()) == before
 
 
-def test_a_group_that_has_a_budget_is_known_without_members(ledger: StoredLedger) -> None:
+def test_a_group_that_has_a_budget_is_known_without_members(ledger: Ledger) -> None:
     ledger.set_group("ana", "team")
     assert fits(ledger)
     ledger.set_group("ana", None)
@@ -321,7 +321,7 @@ def test_a_group_that_has_a_budget_is_known_without_members(ledger: StoredLedger
     assert fits(ledger)  # who is in no group any more
 
 
-def test_a_removed_user_is_nobody(ledger: StoredLedger) -> None:
+def test_a_removed_user_is_nobody(ledger: Ledger) -> None:
     assert fits(ledger)
     ledger.remove_account("ana")
     acts: tuple[Callable[[], object], ...] = (
@@ -334,14 +334,14 @@ def test_a_removed_user_is_nobody(ledger: StoredLedger) -> None:
             act()
 
 
-def test_a_name_that_comes_back_is_frozen_as_it_was(ledger: StoredLedger, clock: Clock) -> None:
+def test_a_name_that_comes_back_is_frozen_as_it_was(ledger: Ledger, clock: Clock) -> None:
     ledger.freeze(ANA, "left")
     ledger.remove_account("ana")
     ledger.add_account("ana", "analyst")
     assert ledger.account("ana") == Account("ana", "analyst", None, True, clock.now, None)
 
 
-def test_the_owner_reads_what_was_changed_and_why(ledger: StoredLedger) -> None:
+def test_the_owner_reads_what_was_changed_and_why(ledger: Ledger) -> None:
     ledger.set_group("ana", "team")
     assert fits(ledger)
     ledger.grant(ANA, POLICY, TENTH, ZERO, "more")

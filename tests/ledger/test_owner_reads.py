@@ -7,7 +7,7 @@ import pytest
 from dpsql.errors import BudgetExhausted
 from dpsql.ledger import BudgetScope, Holder
 from dpsql.ledger.spending import spending
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from dpsql.privacy.accounting import Accountant, Spent
 from tests.ledger.world import SQL, Clock, Place, budget, charge_only, gaussian, laplace, opened, policy, requests
 
@@ -19,7 +19,7 @@ def epsilon(spent: Spent) -> Fraction | None:
     return spent.pure_epsilon
 
 
-def test_the_cap_alone_pays(ledger: StoredLedger) -> None:
+def test_the_cap_alone_pays(ledger: Ledger) -> None:
     charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     status = ledger.charge_cap(POLICY, (laplace(1), laplace(TENTH)), "limits of visits.cost")
     assert status == ledger.cap(POLICY)
@@ -34,7 +34,7 @@ def test_the_cap_alone_pays(ledger: StoredLedger) -> None:
     assert [len(events) for events in spending(ledger.export())[numbers[0]]] == [1, 2, 1]
 
 
-def test_it_is_durable_and_told(ledger: StoredLedger, place: Place, clock: Clock) -> None:
+def test_it_is_durable_and_told(ledger: Ledger, place: Place, clock: Clock) -> None:
     ledger.charge_cap(POLICY, (laplace(1),), "limits of visits.cost")
     ledger.record_exact(POLICY, "exactly: visits.cost")
     ledger.close()
@@ -50,7 +50,7 @@ def test_it_is_durable_and_told(ledger: StoredLedger, place: Place, clock: Clock
     again.close()
 
 
-def test_what_does_not_fit_is_refused_and_leaves_no_record(ledger: StoredLedger) -> None:
+def test_what_does_not_fit_is_refused_and_leaves_no_record(ledger: Ledger) -> None:
     ledger.charge_cap(POLICY, (laplace(19),), "much")
     head = ledger.verify().head
     with pytest.raises(BudgetExhausted, match=r"costs epsilon 2; at most 1 is left") as refused:
@@ -64,13 +64,13 @@ def test_what_does_not_fit_is_refused_and_leaves_no_record(ledger: StoredLedger)
     assert "never renews" in refused.value.hint
 
 
-def test_users_are_refused_for_what_the_owner_spent(ledger: StoredLedger) -> None:
+def test_users_are_refused_for_what_the_owner_spent(ledger: Ledger) -> None:
     ledger.charge_cap(POLICY, (laplace(20),), "all of it")
     with pytest.raises(BudgetExhausted, match="cap"):
         charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
 
 
-def test_it_is_counted_as_the_cap_counts(ledger: StoredLedger) -> None:
+def test_it_is_counted_as_the_cap_counts(ledger: Ledger) -> None:
     rules = policy(cap=budget(1, Accountant.ZCDP, Fraction(1, 10**6)))
     status = ledger.charge_cap(rules, (gaussian(Fraction(1, 1000)),), "limits")
     assert status.spent.rho == Fraction(1, 1000)
@@ -78,7 +78,7 @@ def test_it_is_counted_as_the_cap_counts(ledger: StoredLedger) -> None:
         ledger.charge_cap(rules, (gaussian(1),), "limits")
 
 
-def test_profiles_are_kept_by_dataset(ledger: StoredLedger, place: Place, clock: Clock) -> None:
+def test_profiles_are_kept_by_dataset(ledger: Ledger, place: Place, clock: Clock) -> None:
     other = policy(name="other")
     assert ledger.profiles(POLICY) == ()
     ledger.store_profile(POLICY, "first")

@@ -9,19 +9,19 @@ import pytest
 from dpsql.console.facts import Gatherer
 from dpsql.console.search import Search
 from dpsql.ledger import BudgetScope, Holder, is_file
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from tests.ledger.world import SQL, Clock, Place, charge_only, opened, peopled, policy, requests, tamper
 
 POLICY, OTHER = policy(), policy(name="trials")
 
 
 @pytest.fixture
-def ledger(place: Place, clock: Clock) -> Iterator[StoredLedger]:
+def ledger(place: Place, clock: Clock) -> Iterator[Ledger]:
     with closing(peopled(opened(place, clock))) as made:
         yield made
 
 
-def test_the_view_is_the_same_of_every_ledger(ledger: StoredLedger, place: Place, clock: Clock) -> None:
+def test_the_view_is_the_same_of_every_ledger(ledger: Ledger, place: Place, clock: Clock) -> None:
     ledger.set_group("ben", "team")
     for user, keys in (("ana", "ab"), ("ben", "bc")):
         charge_only(ledger, user, POLICY, requests(*keys), sql=SQL)
@@ -42,7 +42,7 @@ def test_the_view_is_the_same_of_every_ledger(ledger: StoredLedger, place: Place
     assert list(ledger.export()) == records
 
 
-def test_records_are_told_from_one_on(ledger: StoredLedger) -> None:
+def test_records_are_told_from_one_on(ledger: Ledger) -> None:
     charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     records = list(ledger.export())
     assert len(records) > 3

@@ -24,7 +24,7 @@ from dpsql.ledger.postgres import PostgresLedger, migrate_database
 from dpsql.ledger.postgres_connection import WRITE, PostgresConnection
 from dpsql.ledger.postgres_schema import _expected, altered
 from dpsql.ledger.schema import DERIVED_TABLES, VERSION
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from dpsql.ledger.transaction import Transaction
 from tests.faults.forks import SECONDS, Forks
 from tests.ledger.test_group_commit import asks, recorded, together
@@ -78,7 +78,7 @@ def refusal(url: str, *, make: bool = True) -> str:
     return f"{error.value.message}; {error.value.hint}"
 
 
-def ask(ledger: StoredLedger, key: object, user: str = "ana") -> Charge:
+def ask(ledger: Ledger, key: object, user: str = "ana") -> Charge:
     return charge_only(ledger, user, POLICY, [request(key, laplace(CENT))], sql=SQL)
 
 

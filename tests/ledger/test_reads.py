@@ -18,7 +18,6 @@ from dpsql.errors import BudgetExhausted, LedgerUnavailable, PolicyViolation, Qu
 from dpsql.ledger import Charge, Ledger, Reading, ReleaseRequest, SqliteLedger
 from dpsql.ledger.postgres import PostgresLedger
 from dpsql.ledger.sqlite import GatewayLock
-from dpsql.ledger.stored import StoredLedger
 from dpsql.privacy.accounting import Accountant
 from dpsql.privacy.cost import Event
 from tests.ledger.world import (
@@ -48,7 +47,7 @@ def proceed() -> None:
 
 
 def begin(
-    ledger: StoredLedger, key: object, *events: Event, user: str = "ana", check: Callable[[], None] = proceed
+    ledger: Ledger, key: object, *events: Event, user: str = "ana", check: Callable[[], None] = proceed
 ) -> Charge:
     """Charge a release that is to be read within 100 seconds."""
     return ledger.charge(
@@ -56,16 +55,16 @@ def begin(
     )
 
 
-def finish(ledger: StoredLedger, charge: Charge) -> None:
+def finish(ledger: Ledger, charge: Charge) -> None:
     assert charge.id is not None
     ledger.store(charge.releases[0].release_id, b"cells", ends=charge.id)
 
 
-def fail(ledger: StoredLedger, charge: Charge) -> None:
+def fail(ledger: Ledger, charge: Charge) -> None:
     ledger.record_failure(charge.user, [charge.releases[0].key], charge.id)
 
 
-def stop(ledger: StoredLedger, charge: Charge) -> None:
+def stop(ledger: Ledger, charge: Charge) -> None:
     assert charge.id is not None
     ledger.end(charge.id)
 
@@ -75,7 +74,7 @@ def give_up() -> None:
     raise QueryCanceled("enough")
 
 
-def is_full(ledger: StoredLedger, user: str = "ana") -> bool:
+def is_full(ledger: Ledger, user: str = "ana") -> bool:
     """Whether a further read would have to wait; nothing is charged for the attempt."""
 
     before = ledger.cap(POLICY).spent
@@ -88,7 +87,7 @@ def is_full(ledger: StoredLedger, user: str = "ana") -> bool:
 
 
 @pytest.fixture
-def other(ledger: StoredLedger, place: Place, clock: Clock) -> Iterator[StoredLedger]:
+def other(ledger: Ledger, place: Place, clock: Clock) -> Iterator[Ledger]:
     """Another gateway on the same ledger."""
     second = opened(place, clock)
     yield second
@@ -101,7 +100,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield threads
 
 
-def waits(ledger: StoredLedger, number: int, user: str = "ana") -> None:
+def waits(ledger: Ledger, number: int, user: str = "ana") -> None:
     """Return when so many queries of a user wait."""
     deadline = time.monotonic() + SECONDS
     while len(ledger._lines.waiting.get(user, ())) != number:
@@ -111,7 +110,7 @@ def waits(ledger: StoredLedger, number: int, user: str = "ana") -> None:
 
 @pytest.mark.parametrize("ending", [finish, fail, stop])
 def test_the_fourth_waits_until_one_ends(
-    ledger: StoredLedger, pool: ThreadPoolExecutor, ending: Callable[[StoredLedger, Charge], None]
+    ledger: Ledger, pool: ThreadPoolExecutor, ending: Callable[[Ledger, Charge], None]
 ) -> None:
     one, two, three = (begin(ledger, key) for key in range(3))
     fourth = pool.submit(begin, ledger, "fourth")
@@ -128,10 +127,10 @@ def test_the_fourth_waits_until_one_ends(
 
 @pytest.mark.parametrize("ending", [finish, fail, stop])
 def test_gateways_count_together(
-    ledger: StoredLedger,
-    other: StoredLedger,
+    ledger: Ledger,
+    other: Ledger,
     pool: ThreadPoolExecutor,
-    ending: Callable[[StoredLedger, Charge], None],
+    ending: Callable[[Ledger, Charge], None],
 ) -> None:
     one, two = begin(ledger, "1"), begin(ledger, "2")
     begin(other, "3")
@@ -144,7 +143,7 @@ def test_gateways_count_together(
     assert fourth.result(SECONDS).releases[0].payload is None
 
 
-def test_each_failure_takes_a_place_until_the_owner_acts(ledger: StoredLedger, other: StoredLedger) -> None:
+def test_each_failure_takes_a_place_until_the_owner_acts(ledger: Ledger, other: Ledger) -> None:
     for failed in range(3):
         charges = [begin(ledger, f"{failed} {key}", laplace(TENTH)) for key in range(3 - failed)]
         assert is_full(ledger) and is_full(other)
@@ -159,7 +158,7 @@ def test_each_failure_takes_a_place_until_the_owner_acts(ledger: StoredLedger, o
     assert ledger.verify().ok
 
 
-def test_the_owner_acts_before_a_freeze_as_well(ledger: StoredLedger) -> None:
+def test_the_owner_acts_before_a_freeze_as_well(ledger: Ledger) -> None:
     fail(ledger, begin(ledger, "a"))
     begin(ledger, "b")
     ledger.unfreeze(ANA, "the disk was full")
@@ -175,7 +174,7 @@ def test_the_owner_acts_before_a_freeze_as_well(ledger: StoredLedger) -> None:
         ledger.unfreeze(TEAM, "a group has no failures")
 
 
-def test_they_have_their_turn_in_their_order(ledger: StoredLedger, pool: ThreadPoolExecutor) -> None:
+def test_they_have_their_turn_in_their_order(ledger: Ledger, pool: ThreadPoolExecutor) -> None:
     charges = [begin(ledger, key) for key in range(3)]
     waiting: list[Future[Charge]] = []
     for key in range(3, 6):
@@ -189,14 +188,14 @@ def test_they_have_their_turn_in_their_order(ledger: StoredLedger, pool: ThreadP
     assert [charge.releases[0].key for charge in charges] == [f"{key}" for key in range(6)]
 
 
-def test_what_does_not_fit_is_refused_at_once(ledger: StoredLedger) -> None:
+def test_what_does_not_fit_is_refused_at_once(ledger: Ledger) -> None:
     for key in range(3):
         begin(ledger, key)
     with pytest.raises(BudgetExhausted):
         begin(ledger, "too much", laplace(1))
 
 
-def test_one_waits_not_for_ever(ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_waits_not_for_ever(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpsql.ledger.reads._WAIT", 0.2)
     for key in range(3):
         begin(ledger, key)
@@ -206,7 +205,7 @@ def test_one_waits_not_for_ever(ledger: StoredLedger, monkeypatch: pytest.Monkey
     assert not ledger._lines.waiting
 
 
-def test_what_is_had_already_needs_no_place(ledger: StoredLedger) -> None:
+def test_what_is_had_already_needs_no_place(ledger: Ledger) -> None:
     finish(ledger, begin(ledger, "a"))
     for key in range(3):
         begin(ledger, key)
@@ -215,7 +214,7 @@ def test_what_is_had_already_needs_no_place(ledger: StoredLedger) -> None:
     assert not is_full(ledger, "ben")
 
 
-def test_what_another_user_has_takes_a_place_as_what_is_read(ledger: StoredLedger, pool: ThreadPoolExecutor) -> None:
+def test_what_another_user_has_takes_a_place_as_what_is_read(ledger: Ledger, pool: ThreadPoolExecutor) -> None:
     """A user whose places are taken would else learn for nothing what others have asked: only that is answered."""
     finish(ledger, begin(ledger, "a", user="ben"))
     charges = [begin(ledger, key) for key in range(3)]
@@ -232,7 +231,7 @@ def test_what_another_user_has_takes_a_place_as_what_is_read(ledger: StoredLedge
     assert ledger.verify().ok
 
 
-def test_the_reads_of_one_query_end_with_its_last(ledger: StoredLedger) -> None:
+def test_the_reads_of_one_query_end_with_its_last(ledger: Ledger) -> None:
     asked = [request("a", laplace(TENTH)), request("b", laplace(TENTH))]
     charge = ledger.charge("ana", POLICY, asked, sql=SQL, reading=Reading(100, proceed))
     begin(ledger, "c")
@@ -243,7 +242,7 @@ def test_the_reads_of_one_query_end_with_its_last(ledger: StoredLedger) -> None:
     assert not is_full(ledger)
 
 
-def test_what_is_not_stored_ends_a_read_too(place: Place, ledger: StoredLedger, clock: Clock) -> None:
+def test_what_is_not_stored_ends_a_read_too(place: Place, ledger: Ledger, clock: Clock) -> None:
     with closing(opened(place, clock, max_stored_bytes=3)) as small:
         charges = [begin(small, key) for key in range(3)]
         finish(small, charges[0])
@@ -251,7 +250,7 @@ def test_what_is_not_stored_ends_a_read_too(place: Place, ledger: StoredLedger, 
         assert small.verify().ok
 
 
-def without_lock(place: Place, clock: Clock) -> StoredLedger:
+def without_lock(place: Place, clock: Clock) -> Ledger:
     """Return a gateway of which nobody can tell that it died, as behind a pooler."""
     gateway = opened(place, clock)
     name = f"{time.time_ns()}"
@@ -260,7 +259,7 @@ def without_lock(place: Place, clock: Clock) -> StoredLedger:
 
 
 def test_what_a_gateway_read_that_nobody_knows_to_be_dead_is_one_failure_after_its_time(
-    ledger: StoredLedger, place: Place, clock: Clock
+    ledger: Ledger, place: Place, clock: Clock
 ) -> None:
     """However many there were: what is told of them is that the gateway died."""
     for reads in (3, 2):
@@ -283,7 +282,7 @@ def test_what_a_gateway_read_that_nobody_knows_to_be_dead_is_one_failure_after_i
     assert ledger.verify().ok
 
 
-def test_each_gateway_that_dies_is_a_failure(ledger: StoredLedger, place: Place, clock: Clock) -> None:
+def test_each_gateway_that_dies_is_a_failure(ledger: Ledger, place: Place, clock: Clock) -> None:
     for key in range(3):
         dead = opened(place, clock)
         begin(dead, key)
@@ -293,7 +292,7 @@ def test_each_gateway_that_dies_is_a_failure(ledger: StoredLedger, place: Place,
         begin(ledger, "later")
 
 
-def test_a_read_that_fails_after_its_time_counts_twice(ledger: StoredLedger, other: StoredLedger, clock: Clock) -> None:
+def test_a_read_that_fails_after_its_time_counts_twice(ledger: Ledger, other: Ledger, clock: Clock) -> None:
     """To count it once would let two late failures be one."""
     late = begin(ledger, "late")
     clock.move(seconds=161)
@@ -304,7 +303,7 @@ def test_a_read_that_fails_after_its_time_counts_twice(ledger: StoredLedger, oth
     assert is_full(other)
 
 
-def test_a_place_is_free_at_once_when_its_gateway_is_dead(ledger: StoredLedger, place: Place, clock: Clock) -> None:
+def test_a_place_is_free_at_once_when_its_gateway_is_dead(ledger: Ledger, place: Place, clock: Clock) -> None:
     for failed, reads in enumerate((3, 2)):
         dead = opened(place, clock)
         for key in range(reads):
@@ -321,7 +320,7 @@ def test_a_place_is_free_at_once_when_its_gateway_is_dead(ledger: StoredLedger, 
     assert ledger.verify().ok
 
 
-def test_a_place_that_is_not_needed_is_not_asked_for(ledger: StoredLedger, place: Place, clock: Clock) -> None:
+def test_a_place_that_is_not_needed_is_not_asked_for(ledger: Ledger, place: Place, clock: Clock) -> None:
     """A lock may be lost for reasons of a network: that is to be a failure only where a place is wanted."""
     dead = opened(place, clock)
     begin(dead, "a")
@@ -331,7 +330,7 @@ def test_a_place_that_is_not_needed_is_not_asked_for(ledger: StoredLedger, place
     assert "read.lost" not in [record["kind"] for record in ledger.export()]
 
 
-def lose_lock(ledger: StoredLedger) -> None:
+def lose_lock(ledger: Ledger) -> None:
     """Have a gateway that lives look dead."""
     if isinstance(ledger, SqliteLedger):
         ledger._storage._gateway_lock.close()
@@ -340,9 +339,7 @@ def lose_lock(ledger: StoredLedger) -> None:
         ledger._storage.writer._drop()
 
 
-def test_a_gateway_that_was_taken_for_dead_tells_nobody_how_its_reads_ended(
-    ledger: StoredLedger, other: StoredLedger
-) -> None:
+def test_a_gateway_that_was_taken_for_dead_tells_nobody_how_its_reads_ended(ledger: Ledger, other: Ledger) -> None:
     good, bad, third = (begin(ledger, key) for key in range(3))
     lose_lock(ledger)
     begin(other, "other")
@@ -358,7 +355,7 @@ def test_a_gateway_that_was_taken_for_dead_tells_nobody_how_its_reads_ended(
     assert ledger.verify().ok
 
 
-def test_what_the_owner_forgave_is_told_all_the_same(ledger: StoredLedger) -> None:
+def test_what_the_owner_forgave_is_told_all_the_same(ledger: Ledger) -> None:
     """That an owner's act has ended a read does not make it a lost one."""
     fail(ledger, begin(ledger, "a"))
     charge = begin(ledger, "b")
@@ -448,7 +445,7 @@ def test_two_gateways_never_have_the_same_lock(tmp_path: Path, clock: Clock, mon
             begin(other, "b")
 
 
-def test_an_end_that_cannot_be_written_is_written_later(ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_end_that_cannot_be_written_is_written_later(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     charges = [begin(ledger, key) for key in range(3)]
 
     def refuse() -> None:
@@ -468,7 +465,7 @@ def test_an_end_that_cannot_be_written_is_written_later(ledger: StoredLedger, mo
     assert [record["kind"] for record in ledger.export()].count("read.ended") == 1
 
 
-def test_an_interrupted_wait_leaves_no_trace(ledger: StoredLedger, pool: ThreadPoolExecutor) -> None:
+def test_an_interrupted_wait_leaves_no_trace(ledger: Ledger, pool: ThreadPoolExecutor) -> None:
     charges = [begin(ledger, key) for key in range(3)]
     cancelled = threading.Event()
 
@@ -553,7 +550,7 @@ def test_a_gateway_cannot_forget_to_say_how_it_reads() -> None:
     assert inspect.signature(Ledger.charge).parameters["reading"].default is inspect.Parameter.empty
 
 
-def test_what_costs_nothing_is_admitted_however_often(ledger: StoredLedger) -> None:
+def test_what_costs_nothing_is_admitted_however_often(ledger: Ledger) -> None:
     """It is a list of public groups, and no row is read for it: a failure would tell nothing."""
     for user in ("ana", "ben"):
         charge = ledger.charge(

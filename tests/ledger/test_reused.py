@@ -19,7 +19,7 @@ from dpsql.ledger import reuses as ledger_reuses
 from dpsql.ledger import transaction as ledger_commits
 from dpsql.ledger.charging import charge
 from dpsql.ledger.derived_tables import MOST_OWNED
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from dpsql.policy import Policy, RenewalWindow
 from tests.ledger.world import (
     ANA,
@@ -41,12 +41,12 @@ POLICY = policy()
 
 
 def again(
-    ledger: StoredLedger, *keys: object, user: str = "ana", role: str = "analyst", under: Policy = POLICY
+    ledger: Ledger, *keys: object, user: str = "ana", role: str = "analyst", under: Policy = POLICY
 ) -> Charge | None:
     return ledger.again(user, role, under, requests(*keys), sql=SQL)
 
 
-def had(ledger: StoredLedger, *keys: str, user: str = "ana", under: Policy = POLICY) -> Charge:
+def had(ledger: Ledger, *keys: str, user: str = "ana", under: Policy = POLICY) -> Charge:
     """Let a user have releases, and once more, so that it is known."""
     paid = charge_only(ledger, user, under, requests(*keys), sql=SQL)
     for release in paid.releases:
@@ -55,11 +55,11 @@ def had(ledger: StoredLedger, *keys: str, user: str = "ana", under: Policy = POL
     return charge_only(ledger, user, under, requests(*keys), sql=SQL)
 
 
-def kinds(ledger: StoredLedger) -> list[str]:
+def kinds(ledger: Ledger) -> list[str]:
     return [record["kind"] for record in ledger.export()]
 
 
-def reused(ledger: StoredLedger, user: str = "ana") -> list[int]:
+def reused(ledger: Ledger, user: str = "ana") -> list[int]:
     return [release.reused for release in ledger.releases(user, "clinic")]
 
 
@@ -71,7 +71,7 @@ def test_it_is_what_a_charge_returns(sqlite_ledger: SqliteLedger) -> None:
     assert sqlite_ledger.verify().ok
 
 
-def test_the_shared_ledger_is_asked_each_time(ledger: StoredLedger) -> None:
+def test_the_shared_ledger_is_asked_each_time(ledger: Ledger) -> None:
     had(ledger, "a")
     assert (again(ledger, "a") is None) is not isinstance(ledger, SqliteLedger)
 
@@ -138,27 +138,27 @@ def test_an_answer_that_is_not_wanted_is_not_recorded(sqlite_ledger: SqliteLedge
     assert reused(sqlite_ledger) == [1]
 
 
-def _freeze(ledger: StoredLedger) -> None:
+def _freeze(ledger: Ledger) -> None:
     ledger.freeze(ANA, "why")
 
 
-def _fail(ledger: StoredLedger) -> None:
+def _fail(ledger: Ledger) -> None:
     ledger.record_failure("ana", ["a"])
 
 
-def _dismiss(ledger: StoredLedger) -> None:
+def _dismiss(ledger: Ledger) -> None:
     ledger.remove_account("ana")
 
 
-def _demote(ledger: StoredLedger) -> None:
+def _demote(ledger: Ledger) -> None:
     ledger.set_role("ana", "guest")
 
 
-def _regroup(ledger: StoredLedger) -> None:
+def _regroup(ledger: Ledger) -> None:
     ledger.set_group("ana", "team")
 
 
-def _overwrite(ledger: StoredLedger) -> None:
+def _overwrite(ledger: Ledger) -> None:
     paid = charge_only(ledger, "ben", POLICY, requests("big"), sql=SQL)
     ledger.store(paid.releases[0].release_id, bytes(90))
 
@@ -166,7 +166,7 @@ def _overwrite(ledger: StoredLedger) -> None:
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "elsewhere"])
 @pytest.mark.parametrize("change", [_freeze, _fail, _dismiss, _demote, _regroup, _overwrite])
 def test_whatever_changes_a_charge_is_asked_again(
-    tmp_path: Path, change: Callable[[StoredLedger], None], elsewhere: bool
+    tmp_path: Path, change: Callable[[Ledger], None], elsewhere: bool
 ) -> None:
     with (
         closing(opened(tmp_path / "ledger.sqlite", max_stored_bytes=100)) as ledger,

@@ -11,7 +11,7 @@ import pytest
 
 from dpsql.errors import BudgetExhausted, InvalidParameter, PolicyViolation
 from dpsql.ledger import Charge, GroupBalance, SqliteLedger
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from dpsql.policy import Budget, Policy, RenewalWindow
 from dpsql.privacy.accounting import Accountant, group_privacy
 from dpsql.privacy.cost import Adjacency, Event, Mechanism
@@ -40,7 +40,7 @@ MONTHLY = policy(budget(20), team=budget(3 * TENTH, window=RenewalWindow(30)))
 
 
 @pytest.fixture
-def team(ledger: StoredLedger) -> StoredLedger:
+def team(ledger: Ledger) -> Ledger:
     """A ledger with ana and ben in group team, and eva in none."""
     ledger.add_account("eva", "analyst")
     for name in ("ana", "ben"):
@@ -48,7 +48,7 @@ def team(ledger: StoredLedger) -> StoredLedger:
     return ledger
 
 
-def ask(ledger: StoredLedger, user: str, key: str, rules: Policy = POLICY, **options: Any) -> Charge:
+def ask(ledger: Ledger, user: str, key: str, rules: Policy = POLICY, **options: Any) -> Charge:
     """Charge, make and store one release."""
     charge = charge_only(ledger, user, rules, requests(key), sql=SQL, **options)
     (release,) = charge.releases
@@ -57,14 +57,14 @@ def ask(ledger: StoredLedger, user: str, key: str, rules: Policy = POLICY, **opt
     return charge
 
 
-def spent(ledger: StoredLedger, rules: Policy = POLICY) -> list[Fraction | None]:
+def spent(ledger: Ledger, rules: Policy = POLICY) -> list[Fraction | None]:
     """Return what ana, ben, eva, the team, the lab and all users have spent, in tenths."""
     statuses = [ledger.budget(user, rules) for user in ("ana", "ben", "eva")]
     statuses += [ledger.group_budget(name, rules) for name in ("team", "lab")] + [ledger.cap(rules)]
     return [None if status.spent.pure_epsilon is None else status.spent.pure_epsilon * 10 for status in statuses]
 
 
-def test_a_members_query_is_charged_to_three_budgets(team: StoredLedger) -> None:
+def test_a_members_query_is_charged_to_three_budgets(team: Ledger) -> None:
     ask(team, "ana", "a")
     ask(team, "eva", "b")
     assert spent(team) == [1, 0, 1, 1, 0, 2]
@@ -77,7 +77,7 @@ def test_a_members_query_is_charged_to_three_budgets(team: StoredLedger) -> None
     assert team.verify().ok
 
 
-def test_the_shared_budget_is_spent_by_all_members_together(team: StoredLedger) -> None:
+def test_the_shared_budget_is_spent_by_all_members_together(team: Ledger) -> None:
     for user, key in (("ana", "a"), ("ben", "b"), ("ana", "c")):
         ask(team, user, key)
     before = list(team.export())
@@ -95,7 +95,7 @@ def test_the_shared_budget_is_spent_by_all_members_together(team: StoredLedger) 
     ask(team, "eva", "d")  # who is in no group
 
 
-def test_a_copy_for_another_member_is_free_for_the_group_alone(team: StoredLedger) -> None:
+def test_a_copy_for_another_member_is_free_for_the_group_alone(team: Ledger) -> None:
     ask(team, "ana", "a")
     again = ask(team, "ben", "a")
     assert again.releases[0].payload is not None
@@ -107,7 +107,7 @@ def test_a_copy_for_another_member_is_free_for_the_group_alone(team: StoredLedge
     assert team.verify().ok
 
 
-def test_what_is_free_for_a_group_is_answered_when_its_budget_is_spent(team: StoredLedger) -> None:
+def test_what_is_free_for_a_group_is_answered_when_its_budget_is_spent(team: Ledger) -> None:
     for key in "abc":
         ask(team, "ana", key)
     ask(team, "ben", "a")
@@ -117,7 +117,7 @@ def test_what_is_free_for_a_group_is_answered_when_its_budget_is_spent(team: Sto
         ask(team, "ben", "b", reuse=False)  # a fresh one is another release
 
 
-def test_only_what_is_new_to_the_group_is_charged_to_it(team: StoredLedger) -> None:
+def test_only_what_is_new_to_the_group_is_charged_to_it(team: Ledger) -> None:
     ask(team, "ana", "a")
     ask(team, "eva", "b")
     charge_only(team, "ben", POLICY, requests("a", "b", "c"), sql=SQL)
@@ -126,20 +126,20 @@ def test_only_what_is_new_to_the_group_is_charged_to_it(team: StoredLedger) -> N
     assert team.verify().ok
 
 
-def test_a_release_that_nobody_could_store_is_charged_again(team: StoredLedger) -> None:
+def test_a_release_that_nobody_could_store_is_charged_again(team: Ledger) -> None:
     charge_only(team, "ana", POLICY, requests("a"), sql=SQL)
     charge_only(team, "ben", POLICY, requests("a"), sql=SQL)
     assert spent(team) == [1, 1, 0, 2, 0, 2]
 
 
-def test_a_release_from_outside_is_charged_to_the_group_once(team: StoredLedger) -> None:
+def test_a_release_from_outside_is_charged_to_the_group_once(team: Ledger) -> None:
     ask(team, "eva", "a")
     ask(team, "ana", "a")
     ask(team, "ben", "a")
     assert spent(team) == [1, 1, 1, 1, 0, 1]
 
 
-def test_what_a_member_brings_along_was_charged_elsewhere(team: StoredLedger) -> None:
+def test_what_a_member_brings_along_was_charged_elsewhere(team: Ledger) -> None:
     ask(team, "eva", "a")
     team.set_group("eva", "team")
     assert ask(team, "eva", "a").free
@@ -148,7 +148,7 @@ def test_what_a_member_brings_along_was_charged_elsewhere(team: StoredLedger) ->
     assert spent(team) == [1, 0, 1, 1, 0, 1]
 
 
-def test_what_was_charged_stays_with_the_former_group(team: StoredLedger) -> None:
+def test_what_was_charged_stays_with_the_former_group(team: Ledger) -> None:
     ask(team, "ana", "a")
     team.set_group("ana", "lab")
     ask(team, "ana", "b")
@@ -165,7 +165,7 @@ def test_what_was_charged_stays_with_the_former_group(team: StoredLedger) -> Non
     assert team.verify().ok
 
 
-def test_a_removed_user_is_in_no_group(team: StoredLedger) -> None:
+def test_a_removed_user_is_in_no_group(team: Ledger) -> None:
     team.remove_account("ana")
     team.add_account("ana", "analyst")
     assert [account.group for account in team.accounts()] == [None, "team", None]
@@ -176,7 +176,7 @@ def test_a_removed_user_is_in_no_group(team: StoredLedger) -> None:
     assert team.verify().ok
 
 
-def test_a_copy_is_charged_to_the_group_again_in_its_next_window(team: StoredLedger, clock: Clock) -> None:
+def test_a_copy_is_charged_to_the_group_again_in_its_next_window(team: Ledger, clock: Clock) -> None:
     ask(team, "ana", "a", MONTHLY)
     clock.move(days=30, microseconds=-1)
     ask(team, "eva", "b", MONTHLY)
@@ -190,7 +190,7 @@ def test_a_copy_is_charged_to_the_group_again_in_its_next_window(team: StoredLed
     assert team.verify().ok
 
 
-def test_a_groups_window_is_its_own(team: StoredLedger, clock: Clock) -> None:
+def test_a_groups_window_is_its_own(team: Ledger, clock: Clock) -> None:
     rules = policy(budget(TENTH, window=RenewalWindow(7)), team=budget(3 * TENTH, window=RenewalWindow(30)))
     for week in range(3):
         ask(team, "ana", f"{week}", rules)
@@ -207,7 +207,7 @@ def test_a_groups_window_is_its_own(team: StoredLedger, clock: Clock) -> None:
     ask(team, "ana", "d", rules)
 
 
-def test_the_own_budget_is_refused_first_and_the_cap_tells_no_number(team: StoredLedger) -> None:
+def test_the_own_budget_is_refused_first_and_the_cap_tells_no_number(team: Ledger) -> None:
     with pytest.raises(BudgetExhausted, match='the budget of "ana"'):
         charge_only(team, "ana", policy(budget(TENTH), team=budget(TENTH)), requests("a", "b"), sql=SQL)
     with pytest.raises(BudgetExhausted, match="the cap of") as refusal:
@@ -215,7 +215,7 @@ def test_the_own_budget_is_refused_first_and_the_cap_tells_no_number(team: Store
     assert refusal.value.remaining is None
 
 
-def test_a_group_that_a_policy_does_not_name_is_refused(team: StoredLedger) -> None:
+def test_a_group_that_a_policy_does_not_name_is_refused(team: Ledger) -> None:
     team.set_group("ana", "staff")
     with pytest.raises(PolicyViolation, match='has no group "staff"') as refusal:
         ask(team, "ana", "a")
@@ -226,14 +226,14 @@ def test_a_group_that_a_policy_does_not_name_is_refused(team: StoredLedger) -> N
     assert team.history() == []
 
 
-def test_a_group_has_a_budget_for_each_dataset(team: StoredLedger) -> None:
+def test_a_group_has_a_budget_for_each_dataset(team: Ledger) -> None:
     other = policy(name="trials")
     ask(team, "ana", "a")
     ask(team, "ana", "a", other)
     assert (spent(team)[3], spent(team, other)[3]) == (Fraction(1), Fraction(1))
 
 
-def test_who_joins_which_group(team: StoredLedger) -> None:
+def test_who_joins_which_group(team: Ledger) -> None:
     with pytest.raises(InvalidParameter, match='user "ana" is in group "team"'):
         team.set_group("ana", "team")
     with pytest.raises(InvalidParameter, match='user "eva" is in no group'):
@@ -260,9 +260,7 @@ def test_who_joins_which_group(team: StoredLedger) -> None:
         (Accountant.RDP, Accountant.ZCDP, lambda epsilon: gaussian(epsilon**2 / 2)),
     ],
 )
-def test_the_hint_of_a_groups_refusal_would_fit(
-    team: StoredLedger, role: Accountant, shared: Accountant, event: Any
-) -> None:
+def test_the_hint_of_a_groups_refusal_would_fit(team: Ledger, role: Accountant, shared: Accountant, event: Any) -> None:
     def terms(epsilon: int, accountant: Accountant) -> Budget:
         return budget(epsilon, accountant, 0 if accountant is Accountant.PURE else MICRO)
 
@@ -283,7 +281,7 @@ def test_the_hint_of_a_groups_refusal_would_fit(
     assert team.verify().ok
 
 
-def test_laplace_noise_is_named_only_while_nothing_else_was_asked(team: StoredLedger) -> None:
+def test_laplace_noise_is_named_only_while_nothing_else_was_asked(team: Ledger) -> None:
     rules = policy(budget(5, Accountant.ZCDP, MICRO), budget(50, Accountant.ZCDP, MICRO), team=budget(50))
     for noise in (laplace(3), laplace(1)):
         charge_only(team, "eva", rules, [request(noise, noise)], sql=SQL)
@@ -299,7 +297,7 @@ def test_laplace_noise_is_named_only_while_nothing_else_was_asked(team: StoredLe
     assert "ask the data owner" in str(refusal.value.hint)
 
 
-def test_no_number_is_told_where_the_group_counts_gaussian_noise_otherwise(team: StoredLedger) -> None:
+def test_no_number_is_told_where_the_group_counts_gaussian_noise_otherwise(team: Ledger) -> None:
     """At a smaller epsilon of the same query its rho would not be smaller in proportion."""
     rules = policy(
         budget(5, Accountant.BASIC, MICRO),
@@ -315,7 +313,7 @@ def test_no_number_is_told_where_the_group_counts_gaussian_noise_otherwise(team:
     assert "SELECT * FROM dpsql.budget" in str(refusal.value.hint)
 
 
-def test_a_group_without_delta_says_so(team: StoredLedger) -> None:
+def test_a_group_without_delta_says_so(team: Ledger) -> None:
     zcdp, big = budget(5, Accountant.ZCDP, 10 * MICRO), budget(50, Accountant.ZCDP, 100 * MICRO)
     rules = policy(zcdp, big, team=budget(5, Accountant.ZCDP, 2 * MICRO))
     with pytest.raises(BudgetExhausted, match=r"costs delta 0\.000002 for private keys") as refusal:
@@ -323,13 +321,13 @@ def test_a_group_without_delta_says_so(team: StoredLedger) -> None:
     assert str(refusal.value.hint).startswith("SET dpsql.delta = 0.000001")
 
 
-def test_what_has_no_price_for_the_group_is_refused(team: StoredLedger) -> None:
+def test_what_has_no_price_for_the_group_is_refused(team: Ledger) -> None:
     rules = policy(budget(5, Accountant.ZCDP, MICRO), budget(50, Accountant.ZCDP, MICRO), team=budget(5))
     with pytest.raises(BudgetExhausted, match=r'group "team" .* costs epsilon 0\.1; at most 0 is'):
         charge_only(team, "ana", rules, [request("a", gaussian(TENTH**2 / 2))], sql=SQL)
 
 
-def test_a_user_is_told_of_both_budgets_and_of_the_last_charge(team: StoredLedger) -> None:
+def test_a_user_is_told_of_both_budgets_and_of_the_last_charge(team: Ledger) -> None:
     fresh = team.budgets("ana", POLICY)
     assert (fresh.group, fresh.last) == ("team", None)
     assert fresh.shared is not None
@@ -352,7 +350,7 @@ def test_a_user_is_told_of_both_budgets_and_of_the_last_charge(team: StoredLedge
     assert team.budgets("ana", policy(name="trials")).last is None
 
 
-def test_neighbours_that_are_replaced_have_budgets_of_their_own(team: StoredLedger) -> None:
+def test_neighbours_that_are_replaced_have_budgets_of_their_own(team: Ledger) -> None:
     zcdp = budget(5, Accountant.ZCDP, MICRO)
     rules = policy(zcdp, zcdp, team=zcdp, adjacency=Adjacency.SUBSTITUTE)
     charge = charge_only(team, "ana", rules, [request("a", gaussian(Fraction(1, 50)))], sql=SQL)
@@ -365,7 +363,7 @@ def test_neighbours_that_are_replaced_have_budgets_of_their_own(team: StoredLedg
     assert team.verify().ok
 
 
-def test_threads_cannot_overspend_a_shared_budget(team: StoredLedger) -> None:
+def test_threads_cannot_overspend_a_shared_budget(team: Ledger) -> None:
     def ask_fresh(number: int) -> bool:
         try:
             ask(team, ("ana", "ben")[number % 2], f"{number}")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dpsql.errors import BudgetExhausted, InvalidPolicy
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from dpsql.ledger.transaction import window_end, window_start
 from dpsql.policy import Policy, RenewalWindow
 from dpsql.privacy.accounting import Accountant
@@ -23,7 +23,7 @@ def windowed(window: RenewalWindow | None, **dataset: Any) -> Policy:
     return policy(budget(TENTH, window=window), **dataset)
 
 
-def fits(ledger: StoredLedger, rules: Policy, user: str = "ana") -> bool:
+def fits(ledger: Ledger, rules: Policy, user: str = "ana") -> bool:
     """Tell whether a fresh query fits, and charge it."""
     try:
         charge_only(ledger, user, rules, requests(object()), sql=SQL)
@@ -32,11 +32,11 @@ def fits(ledger: StoredLedger, rules: Policy, user: str = "ana") -> bool:
     return True
 
 
-def kinds(ledger: StoredLedger) -> list[str]:
+def kinds(ledger: Ledger) -> list[str]:
     return [record["kind"] for record in ledger.export() if not record["kind"].startswith("account")]
 
 
-def test_a_budget_renews_every_so_many_days_from_its_first_charge(ledger: StoredLedger, clock: Clock) -> None:
+def test_a_budget_renews_every_so_many_days_from_its_first_charge(ledger: Ledger, clock: Clock) -> None:
     rules = windowed(RenewalWindow(30))
     begun = clock.now
     status = ledger.budget("ana", rules)
@@ -58,7 +58,7 @@ def test_a_budget_renews_every_so_many_days_from_its_first_charge(ledger: Stored
     assert ledger.verify().ok
 
 
-def test_a_refused_charge_does_not_renew(ledger: StoredLedger, clock: Clock) -> None:
+def test_a_refused_charge_does_not_renew(ledger: Ledger, clock: Clock) -> None:
     rules = windowed(RenewalWindow(30))
     assert fits(ledger, rules)
     clock.move(days=31)
@@ -68,7 +68,7 @@ def test_a_refused_charge_does_not_renew(ledger: StoredLedger, clock: Clock) -> 
     assert "budget.renewed" not in kinds(ledger)
 
 
-def test_a_budget_renews_with_the_calendar_month(ledger: StoredLedger, clock: Clock) -> None:
+def test_a_budget_renews_with_the_calendar_month(ledger: Ledger, clock: Clock) -> None:
     rules = windowed(MONTH)
     assert fits(ledger, rules)
     clock.now = datetime(2026, 1, 31, 23, 59, tzinfo=UTC)
@@ -79,7 +79,7 @@ def test_a_budget_renews_with_the_calendar_month(ledger: StoredLedger, clock: Cl
     assert ledger.budget("ana", rules).window_start == datetime(2026, 2, 1, tzinfo=UTC)
 
 
-def test_the_month_is_that_of_the_policys_zone(ledger: StoredLedger, clock: Clock) -> None:
+def test_the_month_is_that_of_the_policys_zone(ledger: Ledger, clock: Clock) -> None:
     rules = windowed(MONTH, timezone="Europe/Berlin")
     assert fits(ledger, rules)
     clock.now = datetime(2026, 1, 31, 22, 59, tzinfo=UTC)
@@ -98,7 +98,7 @@ def test_months_end_where_the_next_begins() -> None:
             start = end
 
 
-def test_a_clock_that_moved_back_renews_nothing(ledger: StoredLedger, clock: Clock) -> None:
+def test_a_clock_that_moved_back_renews_nothing(ledger: Ledger, clock: Clock) -> None:
     for rules in (windowed(RenewalWindow(30)), windowed(MONTH, name="lab")):
         assert fits(ledger, rules)
         clock.move(days=40)
@@ -116,7 +116,7 @@ def test_a_clock_that_moved_back_renews_nothing(ledger: StoredLedger, clock: Clo
     assert ledger.verify().ok
 
 
-def test_another_window_keeps_what_is_spent(ledger: StoredLedger, clock: Clock) -> None:
+def test_another_window_keeps_what_is_spent(ledger: Ledger, clock: Clock) -> None:
     assert fits(ledger, windowed(RenewalWindow(30)))
     clock.move(days=20)
     # Windows of one day, counted from the first charge, would have begun anew; so would a calendar month.
@@ -135,13 +135,13 @@ def test_another_window_keeps_what_is_spent(ledger: StoredLedger, clock: Clock) 
     assert ledger.verify().ok
 
 
-def test_the_status_under_another_window_begins_now(ledger: StoredLedger, clock: Clock) -> None:
+def test_the_status_under_another_window_begins_now(ledger: Ledger, clock: Clock) -> None:
     assert fits(ledger, windowed(None))
     clock.move(days=3)
     assert ledger.budget("ana", windowed(RenewalWindow(30))).window_start == clock.now
 
 
-def test_a_window_that_ended_renews_before_the_next_one_is_adopted(ledger: StoredLedger, clock: Clock) -> None:
+def test_a_window_that_ended_renews_before_the_next_one_is_adopted(ledger: Ledger, clock: Clock) -> None:
     assert fits(ledger, windowed(RenewalWindow(30)))
     clock.move(days=30)
     assert fits(ledger, windowed(RenewalWindow(60)))
@@ -150,7 +150,7 @@ def test_a_window_that_ended_renews_before_the_next_one_is_adopted(ledger: Store
     assert not fits(ledger, windowed(RenewalWindow(60)))
 
 
-def test_the_time_zone_matters_to_months_only(ledger: StoredLedger) -> None:
+def test_the_time_zone_matters_to_months_only(ledger: Ledger) -> None:
     assert fits(ledger, windowed(RenewalWindow(30)))
     before = len(kinds(ledger))
     assert not fits(ledger, windowed(RenewalWindow(30), timezone="Asia/Tokyo"))
@@ -158,7 +158,7 @@ def test_the_time_zone_matters_to_months_only(ledger: StoredLedger) -> None:
     assert kinds(ledger)[before:] == ["reuse"]
 
 
-def test_another_limit_applies_to_what_is_spent(ledger: StoredLedger) -> None:
+def test_another_limit_applies_to_what_is_spent(ledger: Ledger) -> None:
     charge_only(ledger, "ana", policy(), requests("a", "b", "c"), sql=SQL)
     lower, higher = policy(budget(TENTH * 3)), policy(budget(TENTH * 4))
     status = ledger.budget("ana", lower)
@@ -172,7 +172,7 @@ def test_another_limit_applies_to_what_is_spent(ledger: StoredLedger) -> None:
     assert ledger.verify().ok
 
 
-def test_another_accountant_applies_to_what_is_spent(ledger: StoredLedger) -> None:
+def test_another_accountant_applies_to_what_is_spent(ledger: Ledger) -> None:
     zcdp = policy(budget(1, Accountant.ZCDP, MICRO), budget(20, Accountant.ZCDP, MICRO))
     pure = policy(budget(1), budget(20, Accountant.ZCDP, MICRO))
     charge_only(ledger, "ana", zcdp, requests("a"), sql=SQL)
@@ -182,7 +182,7 @@ def test_another_accountant_applies_to_what_is_spent(ledger: StoredLedger) -> No
     assert fits(ledger, zcdp)
 
 
-def test_the_limit_stays_as_it_was_fixed(ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_stays_as_it_was_fixed(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     zcdp = policy(budget(1, Accountant.ZCDP, MICRO), budget(20, Accountant.ZCDP, MICRO))
     limit = charge_only(ledger, "ana", zcdp, requests("a"), sql=SQL).limit
     monkeypatch.setattr("dpsql.ledger.accounts._fix", None)  # a later release of dpsql may round otherwise
@@ -191,7 +191,7 @@ def test_the_limit_stays_as_it_was_fixed(ledger: StoredLedger, monkeypatch: pyte
     assert ledger.cap(zcdp).limit.epsilon == 20
 
 
-def test_another_limit_of_the_cap_applies_to_what_is_spent(ledger: StoredLedger) -> None:
+def test_another_limit_of_the_cap_applies_to_what_is_spent(ledger: Ledger) -> None:
     rules = [policy(cap=budget(TENTH * tenths)) for tenths in (1, 2)]
     assert ledger.cap(rules[0]).window_start is None
     assert [fits(ledger, each) for each in (rules[0], rules[0], rules[1], rules[1])] == [True, False, True, False]
@@ -201,13 +201,13 @@ def test_another_limit_of_the_cap_applies_to_what_is_spent(ledger: StoredLedger)
     assert ledger.verify().ok
 
 
-def test_each_policy_of_a_shared_cap_keeps_its_own_limit(ledger: StoredLedger) -> None:
+def test_each_policy_of_a_shared_cap_keeps_its_own_limit(ledger: Ledger) -> None:
     clinic, lab = policy(cap=budget(TENTH * 2)), policy(cap=budget(TENTH * 3), name="lab")
     assert [fits(ledger, each) for each in (clinic, lab, clinic, lab, lab)] == [True, True, False, True, False]
     assert kinds(ledger).count("budget.terms") == 4  # ana in clinic, ana in lab, and the cap under each
 
 
-def test_a_renamed_cap_is_no_fresh_cap(ledger: StoredLedger) -> None:
+def test_a_renamed_cap_is_no_fresh_cap(ledger: Ledger) -> None:
     old, new = policy(cap=budget(TENTH * 2)), policy(cap=budget(TENTH * 2), cap_name="persons")
     assert fits(ledger, old)
     assert ledger.cap(new) == ledger.cap(old)  # before a charge finds the new name, too
@@ -221,7 +221,7 @@ def test_a_renamed_cap_is_no_fresh_cap(ledger: StoredLedger) -> None:
     assert ledger.verify().ok
 
 
-def test_a_dataset_that_joins_anothers_cap_brings_what_it_spent(ledger: StoredLedger) -> None:
+def test_a_dataset_that_joins_anothers_cap_brings_what_it_spent(ledger: Ledger) -> None:
     cap = budget(TENTH * 5)
     clinic, lab = policy(cap=cap), policy(cap=cap, name="lab", cap_name="lab")
     assert [fits(ledger, each) for each in (clinic, clinic, lab)] == [True] * 3
@@ -235,7 +235,7 @@ def test_a_dataset_that_joins_anothers_cap_brings_what_it_spent(ledger: StoredLe
     assert ledger.verify().ok
 
 
-def test_neighbours_of_another_kind_have_no_place_in_a_cap(ledger: StoredLedger) -> None:
+def test_neighbours_of_another_kind_have_no_place_in_a_cap(ledger: Ledger) -> None:
     assert fits(ledger, policy())
     swapped: dict[str, Any] = {"adjacency": Adjacency.SUBSTITUTE}
     for rules in (

@@ -19,7 +19,7 @@ from dpsql.ledger import BudgetScope, Holder, Noted, SqliteLedger, VerifyReport
 from dpsql.ledger.chain import ORIGIN, Record, flaw, link
 from dpsql.ledger.schema import TABLES
 from dpsql.ledger.store import Store, flaws
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from dpsql.ledger.verification import replay, verify
 from tests.ledger.world import SQL, TEAM, Clock, charge_only, new_ledger, policy, requests
 
@@ -378,7 +378,7 @@ def test_a_forged_record_without_its_effect_is_found(copy: sqlite3.Connection) -
     assert "which the records say" in "".join(append(copy, "failure", {"user": "ana", "keys": ["z"]}).problems)
 
 
-def test_charges_go_on_while_a_ledger_is_verified(ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_charges_go_on_while_a_ledger_is_verified(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
 
     def charge(store: Store) -> list[str]:

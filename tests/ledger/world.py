@@ -15,7 +15,7 @@ from dpsql.ledger import BudgetScope, Charge, Holder, ReleaseRequest, SqliteLedg
 from dpsql.ledger.charging import charge
 from dpsql.ledger.postgres import PostgresLedger
 from dpsql.ledger.reads import Admission
-from dpsql.ledger.stored import StoredLedger
+from dpsql.ledger.stored import Ledger
 from dpsql.policy import Budget, Dataset, MechanismChoice, Policy, QueryDefaults, RenewalWindow, Role, UserGroup
 from dpsql.privacy.accounting import Accountant
 from dpsql.privacy.cost import Adjacency, Event, Mechanism, Sensitivity
@@ -23,7 +23,7 @@ from dpsql.privacy.cost import Adjacency, Event, Mechanism, Sensitivity
 Place = Path | str
 """A file, or the URL of a database."""
 
-T = TypeVar("T", bound=StoredLedger)
+T = TypeVar("T", bound=Ledger)
 
 ANY = timedelta(days=365_000)
 """How far the clock of a test is believed that is not about clocks: it may move by months."""
@@ -122,13 +122,13 @@ UNREAD = Unread("tests", 0, True, lambda _: False)
 
 
 def charge_only(
-    ledger: StoredLedger, user: str, policy: Policy, requests: Sequence[ReleaseRequest], *, sql: str, reuse: bool = True
+    ledger: Ledger, user: str, policy: Policy, requests: Sequence[ReleaseRequest], *, sql: str, reuse: bool = True
 ) -> Charge:
     """Charge a query, of whatever price, for which nothing is read."""
     return ledger._grouped(lambda transaction: charge(transaction, user, policy, requests, sql, reuse, UNREAD))
 
 
-def opened(place: Place, clock: Clock | None = None, *, clock_limit: timedelta = ANY, **options: Any) -> StoredLedger:
+def opened(place: Place, clock: Clock | None = None, *, clock_limit: timedelta = ANY, **options: Any) -> Ledger:
     """Return the ledger of a file or a URL."""
     options |= {"clock": clock or Clock(), "clock_limit": clock_limit}
     return SqliteLedger(place, **options) if isinstance(place, Path) else PostgresLedger(place, **options)
