@@ -26,7 +26,6 @@ from dpsql.gateway.notices import ColumnMargin, column_margins
 from dpsql.gateway.query_run import Result
 from dpsql.gateway.release import ReleasedRows
 from dpsql.gateway.session import Session
-from dpsql.gateway.target import without_limits
 from dpsql.limits import result_memory
 from dpsql.limits.result_memory import (
     BATCH_BYTES,
@@ -145,8 +144,8 @@ def test_the_error_of_rows_in_a_file_is_told_without_holding_them(
     large = replace(answer, rows=ReleasedRows(store.rows()))
     tracemalloc.start()
     try:
-        given = without_limits(large)
-        (margin,) = column_margins(replace(given, full=large.rows))
+        given = large.without_limits()
+        (margin,) = column_margins(given)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -13,12 +13,13 @@ from dpsql.cli.compare import Comparison, compared, comparing
 from dpsql.cli.exact import exact_lines
 from dpsql.cli.options import existing_ledger, finding_ledger, ledger_option
 from dpsql.errors import InvalidParameter
-from dpsql.gateway.system_relations import RESETS_ADD_UP, WINDOWS_ADD_UP, decimal_text
+from dpsql.gateway.system_relations import RESETS_ADD_UP, WINDOWS_ADD_UP
 from dpsql.gateway.text_table import table_lines
 from dpsql.ledger import BudgetScope, BudgetStatus, ChargeRecord, Holder, Ledger, OwnerRecord
 from dpsql.ledger.profiles import profiles_loss
 from dpsql.policy import Policy, load_policy
 from dpsql.privacy.accounting import Spent, group_privacy
+from dpsql.privacy.conversion import decimal_text
 from dpsql.privacy.cost import Event
 
 _COLUMNS = (

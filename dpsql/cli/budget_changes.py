@@ -8,9 +8,10 @@ import click
 
 from dpsql.cli.command import Command
 from dpsql.cli.options import exact_number, existing_ledger, finding_ledger, ledger_option
-from dpsql.gateway.system_relations import decimal_text, times
+from dpsql.gateway.system_relations import times
 from dpsql.ledger import BudgetScope, BudgetStatus, Holder
 from dpsql.policy import Policy, load_policy
+from dpsql.privacy.conversion import decimal_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 

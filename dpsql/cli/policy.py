@@ -12,11 +12,11 @@ from dpsql.cli.options import existing_ledger, ledger_option, named_ledger, open
 from dpsql.cli.profile import drop_lines, profile
 from dpsql.cli.suggest import suggest
 from dpsql.gateway.policy_summary import budget_text, keys_text, limits_text
-from dpsql.gateway.system_relations import decimal_text
 from dpsql.gateway.text_table import table_lines
 from dpsql.ledger import is_file, ledger_file
 from dpsql.ledger.profiles import newest_profile
 from dpsql.policy import Dataset, Policy, Role, Table, load_policy
+from dpsql.privacy.conversion import decimal_text
 
 if TYPE_CHECKING:
     from dpsql.backends import Backend

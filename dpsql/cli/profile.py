@@ -10,10 +10,10 @@ import click
 
 from dpsql.cli.command import Command
 from dpsql.cli.options import exact_number, ledger_option, opened_ledger, policy_argument
-from dpsql.gateway.system_relations import decimal_text
 from dpsql.gateway.text_table import table_lines
 from dpsql.policy import load_policy
 from dpsql.policy.profile import RowRanks, TableProfile
+from dpsql.privacy.conversion import decimal_text
 
 if TYPE_CHECKING:
     from dpsql.gateway.owner_reads import MadeProfile

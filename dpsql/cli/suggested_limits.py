@@ -19,9 +19,9 @@ from dpsql.compiler.plan.suggestion import Wanted, searchable
 from dpsql.errors import InvalidParameter
 from dpsql.gateway.explain import cost_json, remaining_json
 from dpsql.gateway.owner_reads import Suggested, Suggester, Suggestion
-from dpsql.gateway.system_relations import decimal_text
 from dpsql.policy import Bound, Policy, PolicyColumn, Table, load_policy
 from dpsql.policy.model import CONTRIBUTION_BOUNDS
+from dpsql.privacy.conversion import decimal_text
 
 _QUANTILE = "0.95"
 

@@ -23,10 +23,11 @@ from dpsql.console.pace import WEEK, Pace
 from dpsql.console.search import SORTS, Search, part
 from dpsql.errors import reasons
 from dpsql.gateway.policy_summary import budget_text, keys_text, limits_text
-from dpsql.gateway.system_relations import budget_note, decimal_text, times
+from dpsql.gateway.system_relations import budget_note, times
 from dpsql.ledger.refusals import asked_epsilon
 from dpsql.policy import Policy, Role, Table
 from dpsql.privacy.accounting import Limit, Spent
+from dpsql.privacy.conversion import decimal_text
 
 _QUERY_CHARACTERS: Final = 20_000
 _BEGINNING: Final = 160

@@ -1,6 +1,6 @@
 """answers: what the engine gives: a query's rows with their price, or what they would cost."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn
 from dpsql.gateway.prices import Cost, Quotation, of_query, together
@@ -34,6 +34,12 @@ class Answer:
     def limited(self) -> tuple[int, ...]:
         """Places of the columns followed by their limits; none where a target has had the limits taken out."""
         return self.query.limited if len(self.columns) == len(self.query.columns) else ()
+
+    def without_limits(self) -> "Answer":
+        """The answer without the limits of its intervals, for one who did not ask for them."""
+        kept = [place for place in range(len(self.columns)) if place not in self.query.ends]
+        columns = tuple(self.columns[place] for place in kept)
+        return replace(self, columns=columns, rows=self.rows.only(kept), full=self.rows)
 
     @property
     def cost(self) -> Cost | None:

@@ -10,9 +10,9 @@ from dpsql.gateway.answers import Explanation
 from dpsql.gateway.notices import bounding_notice, cost_text, free_text, rows_in_each
 from dpsql.gateway.prices import Cost, Quotation
 from dpsql.gateway.reuse import derived_from
-from dpsql.gateway.system_relations import decimal_text
 from dpsql.ledger import GroupBalance
 from dpsql.privacy.accounting import Limit, Remaining
+from dpsql.privacy.conversion import decimal_text
 
 
 def cost_json(cost: Cost | None) -> dict[str, float | None]:

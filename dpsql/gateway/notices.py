@@ -17,8 +17,8 @@ from dpsql.gateway.query_run import Result
 from dpsql.gateway.release import Dropped
 from dpsql.gateway.reuse import derived_from
 from dpsql.gateway.settings import ErrorTarget
-from dpsql.gateway.system_relations import decimal_text
 from dpsql.gateway.target import Measure, Pursuit
+from dpsql.privacy.conversion import decimal_text
 from dpsql.sqltypes import SqlType
 
 _MOST_PLACES = 12

@@ -3,8 +3,8 @@
 from datetime import date, datetime
 from fractions import Fraction
 
-from dpsql.gateway.system_relations import decimal_text
 from dpsql.policy import Bound, Budget, PolicyColumn, Table, can_be_key
+from dpsql.privacy.conversion import decimal_text
 from dpsql.sqltypes import SqlType
 
 

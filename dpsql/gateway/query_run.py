@@ -12,7 +12,7 @@ from dpsql.compiler.sql.statements import CopyOptions, QueryStatement
 from dpsql.gateway.answers import Answer, Explanation
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.settings import Reuse, Settings
-from dpsql.gateway.target import Course, Pursuit, chart, without_limits
+from dpsql.gateway.target import Course, Pursuit, chart
 from dpsql.sqltypes import SqlType
 
 
@@ -191,7 +191,7 @@ class QueryRequest:
         """The answer with the columns that were asked for."""
         if not answer.limited or self.settings.is_on("dpsql.intervals"):
             return answer
-        return replace(without_limits(answer), full=answer.rows)
+        return answer.without_limits()
 
     def _asked(self) -> QuerySettings:
         return self.settings.query(self.engine.now())

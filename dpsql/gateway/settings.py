@@ -48,7 +48,7 @@ def fraction(text: str) -> Fraction:
 
 
 @lru_cache(maxsize=256)
-def decimal_text(value: Fraction) -> str:
+def exact_text(value: Fraction) -> str:
     """An exact decimal; every value here came from one."""
     text = f"{Decimal(value.numerator) / Decimal(value.denominator):f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
@@ -72,7 +72,7 @@ def error_ratio(_: str, value: str) -> str:
         raise InvalidParameter(
             f"{RATIO} must be between 0, for no prepared tables, and 1000", hint=f"Write: SET {RATIO} = 1.5"
         )
-    return decimal_text(ratio)
+    return exact_text(ratio)
 
 
 def target(_: str, value: str) -> str:
@@ -91,7 +91,7 @@ def target(_: str, value: str) -> str:
             detail="It is half the width of a 95 % interval: in the column's unit, or up to 100 % of its median size.",
             hint=f"SET {TARGET} = '5 %'; SET {TARGET} = '50'; SET {TARGET} = off",
         )
-    return f"{decimal_text(bound)} %" if percent else decimal_text(bound)
+    return f"{exact_text(bound)} %" if percent else exact_text(bound)
 
 
 def one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
@@ -502,13 +502,13 @@ class Settings:
         query = self.role.query
         match name:
             case "dpsql.epsilon":
-                return decimal_text(query.epsilon)
+                return exact_text(query.epsilon)
             case "dpsql.delta":
-                return decimal_text(query.delta)
+                return exact_text(query.delta)
             case "dpsql.mechanism":
                 return str(query.mechanism)
             case "dpsql.max_error_ratio":
-                return decimal_text(self.policy.dataset.max_error_ratio)
+                return exact_text(self.policy.dataset.max_error_ratio)
             case "TimeZone":
                 return self.policy.dataset.timezone
             case _:
@@ -532,11 +532,11 @@ class Settings:
         epsilon, limit = number("dpsql.epsilon", value), self.role.query.max_epsilon
         if not Fraction(1, 1000) <= epsilon <= limit:
             raise InvalidParameter(
-                f"dpsql.epsilon must be between 0.001 and {decimal_text(limit)}, the limit of role "
+                f"dpsql.epsilon must be between 0.001 and {exact_text(limit)}, the limit of role "
                 f'"{self.role.name}" for one query',
-                hint=f"Write: SET dpsql.epsilon = {decimal_text(min(limit, self.role.query.epsilon))}",
+                hint=f"Write: SET dpsql.epsilon = {exact_text(min(limit, self.role.query.epsilon))}",
             )
-        return decimal_text(epsilon)
+        return exact_text(epsilon)
 
     def _delta(self, value: str) -> str:
         delta = number("dpsql.delta", value)
@@ -544,4 +544,4 @@ class Settings:
             raise InvalidParameter(
                 "dpsql.delta must be 0, or between 1e-30 and 0.001", hint="Write: SET dpsql.delta = 1e-9"
             )
-        return decimal_text(delta)
+        return exact_text(delta)

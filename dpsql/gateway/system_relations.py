@@ -7,6 +7,7 @@ from dpsql.ledger import BudgetStatus, ReleaseRecord, UserBudgets
 from dpsql.ledger.refusals import asked_epsilon
 from dpsql.policy import Policy, PolicyColumn, Role
 from dpsql.privacy.accounting import Limit, Spent, admits
+from dpsql.privacy.conversion import decimal_text
 from dpsql.privacy.cost import Event, Mechanism, Sensitivity
 
 Columns = Sequence[Sequence[str | None]]
@@ -15,11 +16,6 @@ WINDOWS_ADD_UP = "windows add up: w windows may lose w times this, and a period 
 RESETS_ADD_UP = "spending before a reset adds to spending after it"
 
 _ONE = Sensitivity(l0=1, linf=1, l1=1, l2_squared=1)
-
-
-def decimal_text(value: Fraction | None, digits: int = 6) -> str | None:
-    """A privacy number for people, to so many significant digits."""
-    return None if value is None else f"{float(value):.{digits}g}"
 
 
 def default_query(role: Role) -> Event:

@@ -247,13 +247,6 @@ def chart(
     return Course(target, limit, compile, compile(min(_grid(index), limit)))
 
 
-def without_limits(answer: Answer) -> Answer:
-    """The answer without the limits of its intervals, for one who did not ask for them."""
-    kept = [place for place in range(len(answer.columns)) if place not in answer.query.ends]
-    columns = tuple(answer.columns[place] for place in kept)
-    return replace(answer, columns=columns, rows=answer.rows.only(kept))
-
-
 def _numbers(value: Any) -> list[Any]:
     """A number, or those of an array."""
     return value if isinstance(value, list) else [value]

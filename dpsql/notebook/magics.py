@@ -15,8 +15,8 @@ from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.dbapi import Connection, connect
 from dpsql.errors import Error, InterfaceError
 from dpsql.gateway.explain import explanation_lines
-from dpsql.gateway.system_relations import decimal_text
 from dpsql.notebook.answered import Answered
+from dpsql.privacy.conversion import decimal_text
 
 _BUDGET = (
     "SELECT scope, epsilon_limit, epsilon_spent, epsilon_remaining, delta_remaining, queries_that_fit, window_end "

@@ -2,8 +2,8 @@
 
 A float may be NaN or infinite, a Decimal too, and a text may take forever to expand; an infinite scale would cost 0.
 
-Rule 1: floats only choose the order α, and every α > 1 gives a valid bound; the bound itself is evaluated once, in
-Decimal, with each step rounded in the direction that cannot flatter.
+Rule 1: floats choose the order α and show numbers to people, and no more; every α > 1 gives a valid bound; the
+bound itself is evaluated once, in Decimal, with each step rounded in the direction that cannot flatter.
 """
 
 import math
@@ -228,3 +228,8 @@ def _offset(order: Decimal, delta: Fraction) -> Decimal:
     log_alpha = ln(UP.add(1, order), DOWN)
     tail = UP.subtract(UP.minus(ln(decimal(delta, DOWN), DOWN)), log_alpha)
     return UP.add(UP.divide(tail, order), UP.subtract(ln(order, UP), log_alpha))
+
+
+def decimal_text(value: Fraction | None, digits: int = 6) -> str | None:
+    """Return a privacy number for people, to so many significant digits."""
+    return None if value is None else f"{float(value):.{digits}g}"

@@ -19,10 +19,10 @@ from dpsql.console.health import EngineHealth, GatewayHealth, LedgerHealth
 from dpsql.console.pace import Pace
 from dpsql.console.pages import TEMPLATES, login_page, overview, trouble_page
 from dpsql.console.search import ON_A_PAGE, Search
-from dpsql.gateway.system_relations import decimal_text
 from dpsql.ledger import BoundDrop, BudgetScope, Holder, Reading, SqliteLedger, VerifyReport, open_ledger
 from dpsql.policy import load_policy
 from dpsql.policy.profile import Profile, RankGroups, RowRanks, TableProfile, table_facts
+from dpsql.privacy.conversion import decimal_text
 from tests.console.world import EVIL, QUERIES, Outline, Place, healthy_engine, words
 from tests.ledger.world import SQL, Clock, charge_only, laplace, peopled, policy, request
 
