@@ -50,10 +50,12 @@ COVERS = {
     ),
     *(
         "test_neighbours",
+        "test_neighbours_engine",
         "test_neighbours_groups",
         "test_neighbours_min_units",
         "test_neighbours_prepared",
         "test_neighbours_rows",
+        "test_neighbours_units",
         "test_nested",
         "test_previews",
     ),
@@ -83,6 +85,8 @@ SLOW = CLIENTS | {
 """What `make test-all` alone runs: it takes more seconds than a change of one line should wait for."""
 NEIGHBOURS = {
     "test_neighbours",
+    "test_neighbours_engine",
+    "test_neighbours_units",
     "test_neighbours_min_units",
     "test_neighbours_prepared",
     "test_neighbours_keys",
