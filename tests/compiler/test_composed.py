@@ -43,11 +43,22 @@ AGGREGATES = (
 )
 WINDOWS = ("MIN({0})", "COUNT({0})", "LAG({0})", "LAST_VALUE({0})", "COUNT(*) FILTER (WHERE ({0}) IS NULL)")
 KNOWN = re.compile(
-    r"9999|0001-01-01|1e300|years|hours|0::float8|char\(|COT|'S999|SINH|COSH|ATANH|REPEAT|TO_DATE|TO_TIMESTAMP"
-    r"|AT TIME ZONE|AS integer"
+    r"""
+    1e300 | SINH | COSH | COT | ATANH                     # infinities are NULL
+    | 9999-12-31                                          # and so are moments after the year 9999
+    | 0001-01-01.*(AGE\(|AT\ TIME\ ZONE) | AGE\(.*0001-01-01  # or before the year 1
+    | 178956970\ years | 2562047788\ hours                # and what is moved by the longest intervals
+    | 2147483647\ <<                                      # and integers that do not fit
+    | 0::float8\ [*/]\ -                                  # -0 is 0
+    | DATE_TRUNC\(.*\ AT\ TIME\ ZONE                      # a truncated date has no zone
+    | price.*\ AS\ integer | ROUND\(.*price              # halves of computed numerics
+    | TO_DATE | TO_TIMESTAMP                              # texts that lack parts of the format, or have more
+    | \bchar\(                                            # blanks that fill a char
+    | ,\ 10000\)                                          # long texts are cut
+    """,
+    re.VERBOSE,
 )
-"""Where dpsql differs, as docs/sql.md tells: ends of types, infinities, -0, long texts, blanks that fill a char, texts
-that are read as dates, functions of dates, and halves of numerics that are computed."""
+"""Where dpsql differs, as docs/sql.md tells."""
 
 
 def expression(random_: random.Random, kind: str, depth: int) -> str:
@@ -95,8 +106,8 @@ def test_composed(wide_engine: Engine, oracle: psycopg.Connection[tuple[Any, ...
             continue
         compared += 1
         assert is_alike(found, truth), f"{sql}: {found} is not {truth}"
-    # The test has power: most of what is drawn is answered by both.
-    assert compared > ROUNDS / 2
+    # The test has power: two thirds of what is drawn are answered by both.
+    assert compared > 0.65 * ROUNDS
 
 
 def answer(oracle: psycopg.Connection[tuple[Any, ...]], sql: str) -> list[object] | None:
