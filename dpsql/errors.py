@@ -216,10 +216,9 @@ class BudgetExhausted(OperationalError, code="53400"):
         *,
         requested: Fraction,
         remaining: Fraction | None,
-        detail: str | None = None,
         hint: str | None = None,
     ) -> None:
-        super().__init__(message, detail=detail, hint=hint)
+        super().__init__(message, hint=hint)
         self.requested = requested
         self.remaining = remaining
 

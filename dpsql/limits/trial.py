@@ -26,6 +26,8 @@ _LOG: Final = logging.getLogger("dpsql.trial")
 _LENGTH: Final = struct.Struct("!I")
 _ENDED: Final = b"."
 _READY: Final = b"r"
+_PROCESSES: Final = 2
+"""A trial has so many at most; further calls wait."""
 
 
 class Trial:
@@ -36,7 +38,6 @@ class Trial:
         seconds: Processor time that one call may take.
         bytes_of_memory: Address space that its process may have.
         patience: Seconds to wait for the process in any case: it may have been stopped, or the machine be too busy.
-        processes: Of them there are so many at most; further calls wait.
     """
 
     def __init__(
@@ -45,7 +46,6 @@ class Trial:
         seconds: float,
         bytes_of_memory: int = 4 << 30,
         patience: float = 60.0,
-        processes: int = 2,
     ) -> None:
         name = function.__name__
         self._code = (
@@ -53,10 +53,9 @@ class Trial:
             f"serve({name}, {seconds!r}, {bytes_of_memory!r})"
         )
         self._patience = patience
-        self._processes = processes
         self._idle: list[subprocess.Popen[bytes]] = []
         self._lock = threading.Lock()
-        self._places = threading.BoundedSemaphore(processes)
+        self._places = threading.BoundedSemaphore(_PROCESSES)
         os.register_at_fork(after_in_child=self._begin_anew)
         atexit.register(self.close)
 
@@ -92,7 +91,7 @@ class Trial:
         """Begin without a process: after a fork they belong to the parent, and its locks may be held for ever."""
         self._idle = []
         self._lock = threading.Lock()
-        self._places = threading.BoundedSemaphore(self._processes)
+        self._places = threading.BoundedSemaphore(_PROCESSES)
 
     def _keep(self, process: "subprocess.Popen[bytes]") -> None:
         """Have a process at hand for the next call."""

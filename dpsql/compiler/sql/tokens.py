@@ -18,12 +18,14 @@ class Words:
     Args:
         sql: The whole text that the tokens come from.
         tokens: At least one.
-        example: A command of the kind that would be read.
+
+    Attributes:
+        example: A command of the kind that is read, once that is known.
     """
 
-    def __init__(self, sql: str, tokens: Sequence[Token], example: str = "") -> None:
+    def __init__(self, sql: str, tokens: Sequence[Token]) -> None:
         self.sql = sql
-        self.example = example
+        self.example = ""
         self._tokens = tokens
         self._at = 0
 
