@@ -132,6 +132,9 @@ def project(connection: Store, record: Record, body: Body | Receipt, memory: Mem
         _CHARGES[record.kind](connection, record, body, memory)
     elif record.kind in _CHARGES:
         _CHARGES[record.kind](connection, record, Receipt.read(body), memory)
+    elif record.kind in _STATEMENTS:
+        for statement, fields in _STATEMENTS[record.kind]:
+            connection.execute(statement, tuple(body[name] for name in fields))
     else:
         _PROJECTIONS[record.kind](connection, record, body)
 
@@ -201,56 +204,9 @@ def _account_added(connection: Store, record: Record, body: Body) -> None:
     )
 
 
-def _account_removed(connection: Store, record: Record, body: Body) -> None:
-    connection.execute(
-        "UPDATE accounts SET removed = 1, verifier_digest = NULL, user_group = NULL WHERE name = ?", (body["name"],)
-    )
-
-
-def _account_role(connection: Store, record: Record, body: Body) -> None:
-    connection.execute("UPDATE accounts SET role = ? WHERE name = ?", (body["role"], body["name"]))
-
-
-def _account_verifier(connection: Store, record: Record, body: Body) -> None:
-    connection.execute("UPDATE accounts SET verifier_digest = ? WHERE name = ?", (body["verifier"], body["name"]))
-
-
-def _account_group(connection: Store, record: Record, body: Body) -> None:
-    connection.execute("UPDATE accounts SET user_group = ? WHERE name = ?", (body["group"], body["name"]))
-
-
 def _account_frozen(connection: Store, record: Record, body: Body) -> None:
-    _freeze(connection, "user", body["name"], "owner" if "reason" in body else "failures")
-
-
-def _account_unfrozen(connection: Store, record: Record, body: Body) -> None:
-    _unfreeze(connection, "user", body["name"])
-    connection.execute("UPDATE accounts SET failures = 0 WHERE name = ?", (body["name"],))
-    connection.execute("DELETE FROM reads WHERE reader = ?", (body["name"],))
-
-
-def _group_frozen(connection: Store, record: Record, body: Body) -> None:
-    _freeze(connection, "group", body["name"], "owner")
-
-
-def _group_unfrozen(connection: Store, record: Record, body: Body) -> None:
-    _unfreeze(connection, "group", body["name"])
-
-
-def _all_frozen(connection: Store, record: Record, body: Body) -> None:
-    _freeze(connection, "all", "", "owner")
-
-
-def _all_unfrozen(connection: Store, record: Record, body: Body) -> None:
-    _unfreeze(connection, "all", "")
-
-
-def _freeze(connection: Store, scope: str, holder: str, cause: str) -> None:
-    connection.execute("INSERT INTO freezes VALUES (?, ?, ?)", (scope, holder, cause))
-
-
-def _unfreeze(connection: Store, scope: str, holder: str) -> None:
-    connection.execute("DELETE FROM freezes WHERE scope = ? AND holder = ?", (scope, holder))
+    cause = "owner" if "reason" in body else "failures"
+    connection.execute("INSERT INTO freezes VALUES ('user', ?, ?)", (body["name"], cause))
 
 
 def _failure(connection: Store, record: Record, body: Body) -> None:
@@ -367,24 +323,9 @@ def _cap_charged(connection: Store, record: Record, body: Body) -> None:
     _spend(connection, record, body["budget"], [canonical(body["events"])], Memory())
 
 
-def _exact_values(connection: Store, record: Record, body: Body) -> None:
-    """Change nothing: the record itself says that exact values were taken, and of what."""
-
-
-def _profile_made(connection: Store, record: Record, body: Body) -> None:
-    """Change nothing: the record itself is where the profile is kept."""
-
-
 def _clock_confirmed(connection: Store, record: Record, body: Body) -> None:
     if "reads_until" in body:
         connection.execute("UPDATE reads SET until = ?", (body["reads_until"],))
-
-
-def _dataset_joined(connection: Store, record: Record, body: Body) -> None:
-    connection.execute(
-        "INSERT INTO datasets VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET cap = excluded.cap",
-        (body["dataset"], body["cap"]),
-    )
 
 
 def _charge(connection: Store, record: Record, receipt: Receipt, memory: Memory) -> None:
@@ -448,23 +389,40 @@ def _release_stored(connection: Store, record: Record, body: Body) -> None:
     _end_reads(connection, [body["ends"]] if "ends" in body else [])
 
 
-def _release_dropped(connection: Store, record: Record, body: Body) -> None:
-    connection.execute("DELETE FROM stored WHERE release = ?", (body["release"],))
-    connection.execute("UPDATE totals SET stored_bytes = stored_bytes - ?", (body["size"],))
-
+_STATEMENTS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
+    "account.removed": (
+        ("UPDATE accounts SET removed = 1, verifier_digest = NULL, user_group = NULL WHERE name = ?", ("name",)),
+    ),
+    "account.role": (("UPDATE accounts SET role = ? WHERE name = ?", ("role", "name")),),
+    "account.verifier": (("UPDATE accounts SET verifier_digest = ? WHERE name = ?", ("verifier", "name")),),
+    "account.group": (("UPDATE accounts SET user_group = ? WHERE name = ?", ("group", "name")),),
+    "account.unfrozen": (
+        ("DELETE FROM freezes WHERE scope = 'user' AND holder = ?", ("name",)),
+        ("UPDATE accounts SET failures = 0 WHERE name = ?", ("name",)),
+        ("DELETE FROM reads WHERE reader = ?", ("name",)),
+    ),
+    "group.frozen": (("INSERT INTO freezes VALUES ('group', ?, 'owner')", ("name",)),),
+    "group.unfrozen": (("DELETE FROM freezes WHERE scope = 'group' AND holder = ?", ("name",)),),
+    "all.frozen": (("INSERT INTO freezes VALUES ('all', '', 'owner')", ()),),
+    "all.unfrozen": (("DELETE FROM freezes WHERE scope = 'all' AND holder = ''", ()),),
+    "dataset.joined": (
+        (
+            "INSERT INTO datasets VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET cap = excluded.cap",
+            ("dataset", "cap"),
+        ),
+    ),
+    "release.dropped": (
+        ("DELETE FROM stored WHERE release = ?", ("release",)),
+        ("UPDATE totals SET stored_bytes = stored_bytes - ?", ("size",)),
+    ),
+    "values.exact": (),
+    "profile.made": (),
+}
+"""SQL of records that need no more than their own fields; the last two change nothing: they are what is kept."""
 
 _PROJECTIONS: dict[str, Callable[[Store, Record, Body], None]] = {
     "account.added": _account_added,
-    "account.removed": _account_removed,
-    "account.role": _account_role,
-    "account.verifier": _account_verifier,
-    "account.group": _account_group,
     "account.frozen": _account_frozen,
-    "account.unfrozen": _account_unfrozen,
-    "group.frozen": _group_frozen,
-    "group.unfrozen": _group_unfrozen,
-    "all.frozen": _all_frozen,
-    "all.unfrozen": _all_unfrozen,
     "failure": _failure,
     "read.ended": _read_ended,
     "read.lost": _read_lost,
@@ -477,12 +435,8 @@ _PROJECTIONS: dict[str, Callable[[Store, Record, Body], None]] = {
     "cap.created": _cap_created,
     "cap.merged": _cap_merged,
     "cap.charged": _cap_charged,
-    "values.exact": _exact_values,
-    "profile.made": _profile_made,
     "clock.confirmed": _clock_confirmed,
-    "dataset.joined": _dataset_joined,
     "release.stored": _release_stored,
-    "release.dropped": _release_dropped,
 }
 
 _CHARGES: dict[str, Callable[[Store, Record, Receipt, Memory], None]] = {"charge": _charge, "reuse": _reuse}
