@@ -40,9 +40,9 @@ from dpsql.errors import (
 )
 from dpsql.gateway.array_elements import elements_of
 from dpsql.limits.result_memory import KeptRows, MemoryShare, RowStore, batches
+from dpsql.privacy.conversion import NORMAL_95
 from dpsql.privacy.cost import Event
 from dpsql.privacy.exponential_mechanism import Picking, RankChoice
-from dpsql.privacy.mechanisms import NORMAL_95
 from dpsql.privacy.selection import Threshold
 from dpsql.sqltypes import Span, SqlType
 from dpsql.textformat import jsonb_text, without_filling

@@ -16,8 +16,8 @@ from math import sqrt
 from typing import Any
 
 from dpsql.policy.model import Policy, Table
+from dpsql.privacy.conversion import NORMAL_95
 from dpsql.privacy.cost import Event
-from dpsql.privacy.mechanisms import NORMAL_95
 
 _STEPS = (1, 2, 5)
 

@@ -22,6 +22,9 @@ MOST = 10**100
 MAX_DIGITS = 1000
 """Of a numerator or a denominator; arithmetic on longer ones need not end."""
 
+NORMAL_95 = 1.96
+"""Half the width of a 95 % interval of a normal law, in standard deviations; for display."""
+
 _LONGEST = 10**MAX_DIGITS
 _WRITTEN = re.compile(rf"[0-9]{{1,{MAX_DIGITS}}}(/[0-9]{{1,{MAX_DIGITS}}})?")
 

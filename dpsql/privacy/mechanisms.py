@@ -23,8 +23,6 @@ from dpsql.privacy.cost import ZERO, Accountant, Event, Mechanism, Sensitivity, 
 from dpsql.privacy.sampling import MAX_SCALE as MAX_SCALE
 from dpsql.privacy.sampling import MIN_SCALE
 
-NORMAL_95 = 1.96
-"""Half the width of a 95 % interval of a normal law, in standard deviations."""
 _MODEST_BITS = 192
 _TAIL_TERMS = 64
 

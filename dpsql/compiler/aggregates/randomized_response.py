@@ -39,7 +39,7 @@ from dpsql.compiler.ir.walk import expressions, fields_in, nodes, relations_in
 from dpsql.compiler.values.grids import carried
 from dpsql.errors import PolicyViolation
 from dpsql.policy import PolicyColumn, RandomizedResponse
-from dpsql.privacy.mechanisms import NORMAL_95
+from dpsql.privacy.conversion import NORMAL_95
 from dpsql.sqltypes import SqlType
 
 _BARELY = Fraction(1, 10**6)
