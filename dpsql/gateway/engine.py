@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import datetime
+from weakref import WeakValueDictionary
 from zoneinfo import ZoneInfo
 
 from dpsql.backends.backend import Backend, Cancellation
@@ -56,7 +57,8 @@ class Engine:
         self._profile = newest_profile(ledger, policy)
         self._post = PostProcessor(policy.dataset.timezone)
         self._derivations = Derivations(ledger, self._post)
-        self._making: dict[str, threading.Lock] = {}
+        # A lock lasts for as long as somebody holds it or waits for it.
+        self._making: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
         self._making_lock = threading.Lock()
         self._plans: LruCache[CompiledQuery] = LruCache(_MAX_PLANS)
         self._described: LruCache[Described] = LruCache(_MAX_PLANS)
@@ -297,6 +299,4 @@ class Engine:
 
     def _lock_of(self, key: str) -> threading.Lock:
         with self._making_lock:
-            if len(self._making) > 10_000:
-                self._making = {name: lock for name, lock in self._making.items() if lock.locked()}
             return self._making.setdefault(key, threading.Lock())
