@@ -377,7 +377,7 @@ def silence_noise(patch: pytest.MonkeyPatch) -> None:
         if not values.size:
             return choice.nothing
         steps = choice.steps(values, counts)
-        best = [place for place, loss in enumerate(steps.losses) if loss == min(steps.losses)]
+        best = np.flatnonzero(steps.losses == steps.losses.min())
         return int((steps.firsts[best[0]] + steps.firsts[best[-1]] + steps.sizes[best[-1]] - 1) // 2)
 
     def first(picking: Picking, losses: NDArray[np.int64]) -> int:
