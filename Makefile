@@ -49,9 +49,12 @@ check: lint
 # Tests wait for servers and processes about as long as they compute, so four run at once even on two cores.
 PYTEST := $(BIN)/pytest --numprocesses 4 --dist worksteal
 
+# Folders that are slow as a whole are not even imported.
+FAST := -m 'not slow' --ignore=tests/attacks --ignore=tests/clients
+
 # What ARGS names is run though it is slow.
 test: lint
-	@$(PYTEST) $(if $(ARGS),,-m 'not slow') $(COVER) $(ARGS)
+	@$(PYTEST) $(if $(ARGS),,$(FAST)) $(ARGS)
 
 # A test that the others starved of a processor runs once more, alone, and is named; what fails twice fails the run.
 define again
@@ -63,7 +66,7 @@ endef
 # it fails, so that the summary of pytest closes the run.
 test-all: lint
 	@rm -f .pytest_cache/v/cache/lastfailed
-	@$(PYTEST) -m 'not slow' --cov --cov-report= $(again)
+	@$(PYTEST) $(FAST) --cov --cov-report= $(again)
 	@$(PYTEST) -m slow --cov --cov-append --cov-report= $(again)
 	@$(BIN)/coverage report --show-missing --skip-covered --fail-under=100 >.coverage-gate \
 		|| { cat .coverage-gate; exit 1; }

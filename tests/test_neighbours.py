@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC
+from functools import cache
 
 import pytest
 from hypothesis import event, given
@@ -416,6 +417,7 @@ REFUSED = (
 """Each would let one unit move what others bring."""
 
 
+@cache
 def release_of(survey: Survey, sql: str, options: QuerySettings = SETTINGS) -> PlannedRelease:
     (planned,) = survey.compile(sql, options).releases
     return planned

@@ -141,7 +141,7 @@ def test_text_is_drawn_as_it_is(ask: Ask) -> None:
         (SEXES, {"y": "age"}, 'no column "age"', "sex, n, mean"),
         (SEXES, {"x": "age"}, 'no column "age"', "sex, n, mean"),
         (SEXES, {"y": []}, "no column to draw", "Leave y out"),
-        (SEXES, {"y": "sex"}, 'how exact "sex" is', "dpsql.intervals"),
+        (SEXES, {"y": "sex"}, 'the error of "sex" is not known', "dpsql.intervals"),
         (
             "SELECT sex, COUNT(*) AS n, COUNT(*) AS n FROM patients GROUP BY sex",
             {"y": "n"},
@@ -167,7 +167,7 @@ def test_what_cannot_be_drawn_is_refused(
 
 
 def test_no_bar_is_without_its_error(ask: Ask, connection: dpsql.Connection, no_noise: None) -> None:
-    with pytest.raises(InvalidParameter, match="without limits"):
+    with pytest.raises(InvalidParameter, match="without an interval"):
         dpsql.plot(ask("SELECT 1 / (SUM(age) + 0.5) AS r FROM patients WHERE city = 'Nowhere'"))
     connection.configure({"dpsql.intervals": "off"})
     assert len(whiskers(dpsql.plot(connection.cursor().execute(SEXES), y="mean"))) == 2

@@ -557,7 +557,7 @@ def run(session: Session, sql: str) -> list[tuple[object, ...]]:
 
 def test_answers_come_from_a_copy_and_say_so(session: Session) -> None:
     lines = [str(row[0]) for row in run(session, f"EXPLAIN {TOTAL}")]
-    assert "Release 1: contribution bound: 50 rows per unit, in all groups" in lines
+    assert "Release 1: contribution bound: 50 rows per patient, in all groups" in lines
     assert any(line.startswith('  from the prepared table of "visits"') for line in lines)
     assert len(run(session, "SELECT COUNT(*) FROM visits")) == 1
     run(session, "SET dpsql.max_error_ratio = 4")
@@ -574,7 +574,7 @@ def test_sums_of_a_copy_say_what_they_lack(session: Session, sql: str, lacks: bo
     for ratio, from_copy in (("1", True), ("0", False)):
         session.execute(session.parse(f"SET dpsql.max_error_ratio = {ratio}")[0])
         told = session.execute(statement).notices[0].message
-        assert ("sums cover at most 50 rows per unit" in told) == (lacks and from_copy)
+        assert ("sums cover at most 50 rows per patient" in told) == (lacks and from_copy)
         lines = [str(row[0]) for row in run(session, f"EXPLAIN {sql}")]
         assert any("its sums lack the rows" in line for line in lines) == (lacks and from_copy)
 

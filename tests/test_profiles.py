@@ -298,7 +298,7 @@ def test_bounds_are_chosen_by_it(clinic: Policy, ledger: Ledger, backend: Backen
     by_month = "SELECT date_trunc('month', visited_on), COUNT(*) FROM visits GROUP BY 1"
     told = explained(f"EXPLAIN {by_month}")
     assert f"bounds chosen by profile {made.profile.id}: they drop about " in told
-    assert re.search(r"\d+ rows per unit, \d+ in each group", told)
+    assert re.search(r"\d+ rows per patient, \d+ in each group", told)
     assert f'"profile": "{made.profile.id}"' in explained(f"EXPLAIN (FORMAT JSON) {by_month}")
     assert '"profiled": [null]' in " ".join(explained("EXPLAIN (FORMAT JSON) SELECT COUNT(*) FROM patients").split())
     (statement,) = session.parse(by_month)

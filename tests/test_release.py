@@ -294,7 +294,7 @@ def post(
 ) -> tuple[tuple[Any, ...], ...]:
     columns = tuple(OutputColumn(f"o{i}", type_) for i, type_ in enumerate(types))
     reads = tuple(PublicRead(name, Values((), ((),)), "", 1) for name in public or {})
-    query = CompiledQuery("", columns, tuple(planned for planned, _ in releases), reads, (), sql, None)
+    query = CompiledQuery("", columns, tuple(planned for planned, _ in releases), reads, (), sql, None, "person")
     rows = processor.run(query, [cells for _, cells in releases], public or {}, {}, cancellation or Cancellation())
     assert isinstance(rows, ReleasedRows)
     return tuple(rows.rows)

@@ -125,7 +125,7 @@ def test_explain_tells_price_error_and_plan_and_costs_nothing(engine: Engine, se
         assert part in text
     assert result.columns == (ResultColumn("QUERY PLAN", SqlType.TEXT),)
     run(session, "SET dpsql.max_rows = 20")
-    told = "Release 1: contribution bound: 20 rows per unit"
+    told = "Release 1: contribution bound: 20 rows per patient"
     for each in ("", ", 5 in each group"):
         for columns, of_groups in (("COUNT(*)", ""), ("COUNT(*), COUNT(DISTINCT patient_id)", ", in 10 groups")):
             explained = run(session, f"EXPLAIN SELECT icd, {columns} FROM visits GROUP BY icd")
@@ -427,13 +427,13 @@ def test_notices(session: Session) -> None:
     (notice,) = first.notices
     for part in ("price: epsilon 0.1 (rho 0.005)", "remaining: epsilon ", "of 5", "n ± ", " (95 %", "c"):
         assert part in notice.message
-    assert notice.detail == ("contribution bound: 50 rows per unit; values are clamped to their declared bounds")
+    assert notice.detail == ("contribution bound: 50 rows per patient; values are clamped to their declared bounds")
     again = run(session, sql)
     assert "price: free, your earlier release" in again.notices[0].message
-    assert run(session, "SELECT COUNT(*) FROM visits").notices[0].detail == "contribution bound: 50 rows per unit"
+    assert run(session, "SELECT COUNT(*) FROM visits").notices[0].detail == "contribution bound: 50 rows per patient"
     run(session, "SET dpsql.max_rows = 20")
     run(session, "SET dpsql.max_rows_per_group = 5")
-    by_rows = "contribution bound: 20 rows per unit, 5 in each group"
+    by_rows = "contribution bound: 20 rows per patient, 5 in each group"
     assert (
         run(session, f"{sql} ORDER BY n").notices[0].detail == f"{by_rows}; values are clamped to their declared bounds"
     )

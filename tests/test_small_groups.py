@@ -212,7 +212,7 @@ def test_groups_of_fewer_units_are_not_shown(ruled: Session, monkeypatch: pytest
     result = ask(ruled, "SELECT sex, COUNT(*) FROM patients GROUP BY sex")
     assert [row[0] for row in result.rows] == ["F", "M"]
     (notice,) = result.notices
-    assert notice.detail is not None and "min_units: groups of fewer than 100 units are not shown" in notice.detail
+    assert notice.detail is not None and "min_units: groups of fewer than 100 patients are not shown" in notice.detail
     assert "delta" in notice.message
     assert result.answer is not None and result.answer.charge is not None
     # What has no groups is one row of NULLs.
@@ -252,7 +252,7 @@ def test_explain_tells_of_the_rule(ruled: Session) -> None:
              "ON p.patient_id = v.patient_id GROUP BY icd").rows]  # fmt: skip
     assert any(line.startswith("  min_units = 100: a group of ") for line in lines)
     assert any("in 10 groups" in line for line in lines)
-    assert any("min_units: groups of fewer than 100 units are not shown" in line for line in lines)
+    assert any("min_units: groups of fewer than 100 patients are not shown" in line for line in lines)
 
 
 def test_derived_answers_are_made_of_groups_that_are_shown(ruled: Session, monkeypatch: pytest.MonkeyPatch) -> None:

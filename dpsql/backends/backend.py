@@ -262,6 +262,10 @@ def _size(piece: ExactCells) -> int:
     return _CHARACTER_BYTES * characters + _VALUE_BYTES * (len(columns) + 1) * len(piece.units)
 
 
+CANCEL_AGAIN_SECONDS = 0.2
+"""How soon an engine is told again to stop what runs."""
+
+
 @dataclass
 class Cancellation:
     """Lets one running query be stopped from another thread."""
@@ -273,6 +277,8 @@ class Cancellation:
     def cancel(self) -> None:
         """Stop what runs, and whatever would run next."""
         with self._lock:
+            if self._cancelled:
+                return
             self._cancelled = True
             for stop in self._stops:
                 stop()

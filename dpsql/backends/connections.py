@@ -20,7 +20,7 @@ from typing import Any, Final
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from dpsql.backends.backend import Cancellation, Unreachable
+from dpsql.backends.backend import CANCEL_AGAIN_SECONDS, Cancellation, Unreachable
 from dpsql.errors import InvalidPolicy
 
 Transaction = psycopg.Connection[tuple[Any, ...]]
@@ -28,7 +28,6 @@ Transaction = psycopg.Connection[tuple[Any, ...]]
 MAX_CONNECTIONS: Final = 16
 CANCEL_SECONDS: Final = 5.0
 """How long a cancel may take to reach the server."""
-CANCEL_AGAIN_SECONDS: Final = 0.2
 
 _DEFAULTS: Final = {
     "connect_timeout": "5",

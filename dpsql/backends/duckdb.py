@@ -22,6 +22,7 @@ import duckdb
 import numpy as np
 
 from dpsql.backends.backend import (
+    CANCEL_AGAIN_SECONDS,
     MAX_PUBLIC_ROWS,
     NO_INPUTS,
     TOO_MANY_ROWS,
@@ -414,8 +415,21 @@ def _cursor(
 @contextmanager
 def stoppable(cursor: duckdb.DuckDBPyConnection, cancellation: Cancellation, seconds: float) -> Iterator[None]:
     """Let the user and a time limit stop what runs on a cursor."""
-    with after(seconds, cancellation.cancel), cancellation.stopping(cursor.interrupt):
-        yield
+    changing, left = threading.Lock(), threading.Event()
+
+    def insist() -> None:
+        """Interrupt until it is over: an interrupt that comes between two statements, or before the first, is lost."""
+        with changing:
+            if not left.is_set():
+                cursor.interrupt()
+                after(CANCEL_AGAIN_SECONDS, insist)
+
+    try:
+        with after(seconds, cancellation.cancel), cancellation.stopping(insist):
+            yield
+    finally:
+        with changing:
+            left.set()
 
 
 def _shadow(schema: EngineSchema, policy: Policy, plans: tuple[PreparedTablePlan, ...]) -> duckdb.DuckDBPyConnection:

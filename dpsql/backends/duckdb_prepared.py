@@ -21,7 +21,7 @@ from dpsql.compiler.ir.schema import PreparedTable
 from dpsql.errors import DatabaseUnavailable
 from dpsql.policy import Policy
 
-STALE: Final = "it is of another policy or data_version, or cannot be read (dpsql prepare makes it anew)"
+STALE: Final = "it was made for another policy or data_version, or cannot be read (dpsql prepare makes a new one)"
 _DATA: Final = "dpsql.data"
 _MADE: Final = "dpsql.made"
 _MADE_BY: Final = "about.copies"

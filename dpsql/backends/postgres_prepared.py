@@ -20,7 +20,7 @@ from dpsql.compiler.dialects.postgres import Postgres
 from dpsql.compiler.ir.schema import PreparedTable
 from dpsql.errors import DatabaseUnavailable
 
-STALE: Final = "it is of another policy or data_version, or cannot be read (dpsql prepare makes it anew)"
+STALE: Final = "it was made for another policy or data_version, or cannot be read (dpsql prepare makes a new one)"
 _MADE_BY: Final = "dpsql.copies"
 _NAME_BYTES: Final = 63
 _INTEGERS: Final = 2**31

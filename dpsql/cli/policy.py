@@ -142,7 +142,7 @@ def _surveyed(found: "TableSurvey", unit: str) -> Iterator[str]:
         bounds += f"; {key} would make it unnecessary"
     yield f"\n{table.name}: {found.rows:,} rows, {found.units:,} units ({unit}); {bounds}"
     for finding in found.findings:
-        yield f"  {f'{finding.column}: ' if finding.column is not None else ''}{finding.count:,} {finding.what}"
+        yield f"  {f'{finding.column}: ' if finding.column is not None else ''}{finding.what}: {finding.count:,}"
 
 
 @policy.command()

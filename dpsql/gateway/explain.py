@@ -7,7 +7,7 @@ from typing import Any
 from dpsql.compiler.plan.profiled_bounds import ProfiledBounds
 from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedInput, PlannedRelease
 from dpsql.gateway.answers import Explanation
-from dpsql.gateway.notices import bounding_notice, cost_text, free_text, rows_in_each
+from dpsql.gateway.notices import bounding_notice, contribution_text, cost_text, free_text, number_of
 from dpsql.gateway.prices import Cost, Quotation
 from dpsql.gateway.reuse import derived_from
 from dpsql.ledger import GroupBalance
@@ -113,8 +113,8 @@ def explanation_lines(explanation: Explanation, *, sql: bool = True) -> list[str
     lines += _group_lines("Remaining", explanation.quotation.shared)
     for column in query.columns:
         lines.append(f"Column {column.name} ({column.type.value}): {_error_text(column)}")
-    for index, planned in enumerate(query.releases):
-        lines += _release_lines(index, planned)
+    for index, planned in enumerate(query.releases, start=1):
+        lines += _release_lines(index, query, planned)
         lines += _release_sql_lines(query, planned) if sql else []
     for read in query.reads(query.releases) if sql else ():
         lines += _wrapped("Public SQL:", read.sql)
@@ -176,7 +176,7 @@ def _target_lines(explanation: Explanation) -> list[str]:
     if not explanation.rounds:
         return [f"Target {explanation.target}: met at the lowest epsilon that is enough"]
     most, rounds = explanation.most, len(explanation.rounds)
-    cost = "nothing" if most.cost.free else f"{cost_text(most.cost)} in {rounds} round{'s' if rounds > 1 else ''}"
+    cost = "nothing" if most.cost.free else f"{cost_text(most.cost)} in {number_of(rounds, 'round')}"
     fits = "" if most.refused is None else ", over the budget"
     return [
         f"Target {explanation.target}: in rounds, each with at least twice the epsilon of the last; "
@@ -195,24 +195,9 @@ def _error_text(column: OutputColumn) -> str:
     return "no noise of its own" if column.error is None else column.error.explained
 
 
-def _release_lines(index: int, planned: PlannedRelease) -> list[str]:
-    bounds = planned.contribution
-    if bounds.lists is not None:
-        touched = f"{bounds.groups_per_unit} groups, and " if bounds.grouped else ""
-        counted = f"{touched}{bounds.rows_per_group} rows per unit of each candidate key"
-    elif bounds.copied:
-        counted = f"{bounds.rows_per_group} rows per unit, in all groups"
-    elif not bounds.grouped:
-        counted = f"{bounds.rows_per_group} rows per unit"
-    elif bounds.one_group:
-        counted = f"{bounds.rows_per_group} rows per unit, all in one group"
-    elif bounds.rows_per_unit is not None:
-        counted = f"{bounds.rows_per_unit} rows per unit{rows_in_each(planned)}"
-    else:
-        counted = f"{bounds.groups_per_unit} groups per unit, and {bounds.rows_per_group} rows in each"
-    lines = [
-        f"Release {index + 1}: contribution bound: {counted}{', enforced by the schema' if bounds.one_row else ''}"
-    ]
+def _release_lines(number: int, query: CompiledQuery, planned: PlannedRelease) -> list[str]:
+    schema = ", enforced by the schema" if planned.contribution.one_row else ""
+    lines = [f"Release {number}: {contribution_text(query, planned)}{schema}"]
     if planned.profiled is not None:
         lines.append(f"  bounds chosen by profile {planned.profiled.profile}: {planned.profiled.why}")
     if planned.form is not None:
@@ -220,7 +205,8 @@ def _release_lines(index: int, planned: PlannedRelease) -> list[str]:
     if planned.selection is not None:
         why = "private keys" if planned.min_units == 1 else f"min_units = {planned.min_units}"
         never = f", and one of fewer than {planned.min_units} never" if planned.min_units > 1 else ""
-        lines.append(f"  {why}: a group of {planned.smallest_likely} units is shown with probability about 1/2{never}")
+        likely = number_of(planned.smallest_likely or 1, query.privacy_unit)
+        lines.append(f"  {why}: a group of {likely} is shown with probability about 1/2{never}")
     return lines
 
 

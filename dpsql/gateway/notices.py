@@ -352,7 +352,8 @@ def empty_text(answer: Answer) -> str | None:
     sizes = [size for planned in answer.query.releases if (size := planned.smallest_likely) is not None]
     if answer.rows.rows or not sizes:
         return None
-    return f"no group is shown: a group of {max(sizes)} units is shown with probability about 1/2"
+    likely = number_of(max(sizes), answer.query.privacy_unit)
+    return f"no group is shown: a group of {likely} is shown with probability about 1/2"
 
 
 def target_text(pursuit: Pursuit) -> str:
@@ -442,8 +443,9 @@ def _caveats(query: CompiledQuery) -> list[str]:
         for planned in query.releases
         if planned.contribution.copied and any(made.primitive.sums_values for made in planned.primitives)
     ]
+    most = number_of(max(rows, default=0), "row")
     copied = (
-        f"sums cover at most {max(rows, default=0)} rows per unit, those of the prepared table "
+        f"sums cover at most {most} per {query.privacy_unit}, those of the prepared table "
         "(SET dpsql.max_error_ratio = 0 reads all rows)"
     )
     listed = "the subquery has all listed groups, even those without rows (HAVING COUNT(*) > 0 drops half of these)"
@@ -456,39 +458,44 @@ def _share_text(dropped: Dropped) -> str:
 
 def _rows_cut(query: CompiledQuery) -> str | None:
     """Which rows may be cut off; None where the schema lets a unit have one only."""
-    told = _bounds_of_rows(query)
+    bounded = next((each for each in query.releases if not each.contribution.one_row), None)
+    if bounded is None:
+        return None
     drops = dict.fromkeys(each.profiled.dropped for each in query.releases if each.profiled is not None)
-    return told and "; ".join([told, *(f"by the profile these drop {each}" for each in drops)])
+    return "; ".join([contribution_text(query, bounded), *(f"by the profile these drop {each}" for each in drops)])
 
 
-def _bounds_of_rows(query: CompiledQuery) -> str | None:
-    for planned in query.releases:
-        bounds = planned.contribution
-        if bounds.one_row:
-            continue
-        if bounds.lists is not None:
-            touched = f"{bounds.groups_per_unit} groups, and " if bounds.grouped else ""
-            return f"contribution bound: {touched}{bounds.rows_per_group} rows per unit of each candidate key"
-        if bounds.rows_per_unit is not None:
-            return f"contribution bound: {bounds.rows_per_unit} rows per unit{rows_in_each(planned)}"
-        if bounds.grouped and not bounds.copied and not bounds.one_group:
-            groups, rows = bounds.groups_per_unit, bounds.rows_per_group
-            return f"contribution bound: {groups} groups per unit, and {rows} rows in each"
-        return f"contribution bound: {bounds.rows_per_group} rows per unit"
-    return None
+def contribution_text(query: CompiledQuery, planned: PlannedRelease) -> str:
+    """What one unit, by the policy's word for it, contributes to a release."""
+    bounds, per_unit = planned.contribution, f"per {query.privacy_unit}"
+    rows, groups = number_of(bounds.rows_per_group, "row"), number_of(bounds.groups_per_unit, "group")
+    if bounds.lists is not None:
+        touched = f"{groups}, and " if bounds.grouped else ""
+        told = f"{touched}{rows} {per_unit} of each candidate key"
+    elif bounds.copied:
+        told = f"{rows} {per_unit}, in all groups"
+    elif not bounds.grouped:
+        told = f"{rows} {per_unit}"
+    elif bounds.one_group:
+        told = f"{rows} {per_unit}, all in one group"
+    elif bounds.rows_per_unit is not None:
+        in_each = f", {bounds.rows_per_group} in each group" if bounds.rows_per_group != bounds.rows_per_unit else ""
+        in_groups = f", in {groups}" if planned.limits_groups else ""
+        told = f"{number_of(bounds.rows_per_unit, 'row')} {per_unit}{in_each}{in_groups}"
+    else:
+        told = f"{groups} {per_unit}, and {rows} in each"
+    return f"contribution bound: {told}"
 
 
-def rows_in_each(planned: PlannedRelease) -> str:
-    """The limits of rows in each group and of groups, as far as there are any beside that of all rows."""
-    bounds = planned.contribution
-    in_each = f", {bounds.rows_per_group} in each group" if bounds.rows_per_group != bounds.rows_per_unit else ""
-    return in_each + (f", in {bounds.groups_per_unit} groups" if planned.limits_groups else "")
+def number_of(count: int, noun: str) -> str:
+    """A number of things, in the singular if it is one."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _groups_hidden(query: CompiledQuery) -> str | None:
     """The policy's minimum frequency rule; None where there is none."""
     least = max((planned.min_units for planned in query.releases), default=1)
-    return None if least == 1 else f"min_units: groups of fewer than {least} units are not shown"
+    return None if least == 1 else f"min_units: groups of fewer than {least} {query.privacy_unit}s are not shown"
 
 
 def _values_cut(query: CompiledQuery) -> str | None:

@@ -281,7 +281,7 @@ def _file(path: str | Path) -> tuple[int, int]:
 def _replaced(path: Path) -> LedgerUnavailable:
     return LedgerUnavailable(
         f'ledger "{path}", or its -wal or -shm, was moved, deleted or replaced while it was open',
-        hint="put the very files back; or stop the gateway, restore the ledger from a backup, and start again",
+        hint="put the same files back; or stop the gateway, restore the ledger from a backup, and start again",
     )
 
 

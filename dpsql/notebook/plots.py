@@ -174,10 +174,10 @@ def _bars(noisy: NoisyRows, place: int, labels: Sequence[str]) -> _Bars:
     for row, intervals in zip(noisy.rows, noisy.intervals, strict=True):
         value, interval = row[place], intervals[place]
         if value is not None and interval is None:
-            raise InvalidParameter(f'it is not told how exact "{column.name}" is', hint=_INTERVALS)
+            raise InvalidParameter(f'the error of "{column.name}" is not known', hint=_INTERVALS)
         if interval is not None and not math.isfinite(interval.margin(float(value))):
             raise InvalidParameter(
-                f'of "{column.name}" there is a value without limits',
+                f'"{column.name}" has a value without an interval',
                 hint="Ask for larger groups, or pay more for them.",
             )
         values.append(None if interval is None else (value, interval))

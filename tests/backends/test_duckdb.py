@@ -14,6 +14,7 @@ import pytest
 from dpsql.backends import Cancellation, DuckDBBackend
 from dpsql.backends import backend as backend_module
 from dpsql.backends import duckdb as duckdb_module
+from dpsql.backends.duckdb import stoppable
 from dpsql.compiler.ir.nodes import Values
 from dpsql.compiler.plan.query_plan import PublicRead
 from dpsql.errors import BackendFailure, DatabaseUnavailable, InvalidPolicy, QueryCanceled, QueryTooComplex
@@ -52,6 +53,23 @@ def backend(tmp_path: Path) -> Iterator[DuckDBBackend]:
     made = opened(tmp_path)
     yield made
     made.close()
+
+
+def test_a_cancel_before_the_statement_begins_is_not_lost() -> None:
+    cancellation = Cancellation()
+    with duckdb.connect(":memory:", config={"threads": 1}) as connection:
+        with stoppable(connection, cancellation, 3600), pytest.raises(duckdb.InterruptException):
+            cancellation.cancel()
+            connection.execute("SELECT SUM(range % 7) FROM range(3000000000)").fetchall()  # for seconds
+        assert connection.execute("SELECT 1").fetchall() == [(1,)]
+
+
+def test_who_cancels_twice_stops_once() -> None:
+    cancellation, stops = Cancellation(), list[str]()
+    with cancellation.stopping(lambda: stops.append("stop")):
+        cancellation.cancel()
+        cancellation.cancel()
+    assert stops == ["stop"]
 
 
 def test_the_engine_takes_what_the_policy_says(backend: DuckDBBackend, tmp_path: Path) -> None:

@@ -71,23 +71,23 @@ max_rows = 1
 """
 CHECKED = """
 people: 5 rows, 5 units (person); {key} allows one row each, so bounding is not needed
-  age: 2 values are outside lower and upper: they are clamped
-  weight: 2 values are not finite values of their type: they count as NULL
-  weight: 1 values are outside lower and upper: they are clamped
-  height: 1 values are outside lower and upper: they are clamped
-  sex: 1 values are not in the domain: their rows are in no group
-  town: 1 values are not in the domain: their rows are in no group
-  seen: 1 values are not finite values of their type: they count as NULL
-  seen: 2 values are outside lower and upper: they are clamped
-  note: 2 rows are NULL despite nullable = false
+  age: values outside lower and upper, which are clamped: 2
+  weight: values that are not finite values of their type, and count as NULL: 2
+  weight: values outside lower and upper, which are clamped: 1
+  height: values outside lower and upper, which are clamped: 1
+  sex: values outside the domain, whose rows are in no group: 1
+  town: values outside the domain, whose rows are in no group: 1
+  seen: values that are not finite values of their type, and count as NULL: 1
+  seen: values outside lower and upper, which are clamped: 2
+  note: NULL values despite nullable = false: 2
 
 events: 9 rows, 3 units (person); max_rows = 3 is enforced in SQL
-  1 rows have no person: they are dropped
-  1 units have more rows than 3: the rows above it are dropped
-  kind: 1 values are not in the domain: their rows are in no group
+  rows without a person, which are dropped: 1
+  persons with more than 3 rows, of which the rest are dropped: 1
+  kind: values outside the domain, whose rows are in no group: 1
 
 details: 7 rows, 2 units (person); max_rows = 3 is enforced in SQL
-  2 rows have no person: they are dropped
+  rows without a person, which are dropped: 2
 
 lone: 0 rows, 0 units (person); max_rows = 1 is enforced in SQL; {key} would make it unnecessary
 """

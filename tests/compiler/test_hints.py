@@ -113,6 +113,14 @@ def test_what_a_hint_says_to_write_works(case: Case, engine: Engine) -> None:
             "SELECT city, HISTOGRAM(age, 0, 100, 10), COUNT(*) FROM patients GROUP BY city",
             "SELECT city, COUNT(*) FROM patients GROUP BY city",
         ),
+        (
+            "SELECT COUNT(*) FROM visits WHERE visited_on > now() - INTERVAL 1 YEAR",
+            "SELECT COUNT(*) FROM visits WHERE visited_on > CURRENT_TIMESTAMP - INTERVAL '1 YEAR'",
+        ),
+        (
+            "SELECT COUNT(*) FROM visits CROSS JOIN patients",
+            "SELECT COUNT(*) FROM visits JOIN patients ON visits.patient_id = patients.patient_id",
+        ),
         ("SELECT 2 / INTERVAL '1 day'", "SELECT (CAST('1 day' AS INTERVAL))"),
         ("SELECT COUNT(agee) FROM patients", "SELECT COUNT(age) FROM patients"),
         ("SELECT COUNT(*) FROM patient", "SELECT COUNT(*) FROM patients"),

@@ -365,7 +365,7 @@ def test_files_that_are_taken_away_under_it_grant_nothing(
     ):
         with pytest.raises(LedgerUnavailable, match="moved, deleted or replaced while it was open") as error:
             act()
-        assert "put the very files back" in str(error.value.hint)
+        assert "put the same files back" in str(error.value.hint)
     kept.rename(path)
     charge_only(ledger, "ana", POLICY, requests("c"), sql=SQL)
     assert len(ledger.history()) == 2

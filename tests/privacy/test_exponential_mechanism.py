@@ -43,6 +43,7 @@ def law(scale: float) -> dict[int, float]:
     return {i: size * math.exp(-gap / scale) for i, (gap, size) in enumerate(zip(LOSSES, SIZES, strict=True))}
 
 
+@pytest.mark.statistical
 def test_choices_follow_their_weights() -> None:
     drawn = Counter(sampling.exponential(LOSSES, SIZES, SCALE) for _ in range(DRAWS))
     found, critical = chi_square(drawn, law(float(SCALE)))
@@ -52,6 +53,7 @@ def test_choices_follow_their_weights() -> None:
         assert found > critical
 
 
+@pytest.mark.statistical
 def test_values_follow_the_exponential_mechanism() -> None:
     values, counts = np.array([2, 3, 7]), np.array([4, 1, 6])
     choice = RankChoice(Sensitivity(1, 1, 1, 1), Fraction(3), Rank.quantile(Fraction(1, 2)), 0, 9)
@@ -96,6 +98,7 @@ def test_numbers_of_any_length_have_the_same_bounds(candidates: list[tuple[int, 
     assert short == long
 
 
+@pytest.mark.statistical
 def test_values_of_a_grid_too_wide_for_64_bits_follow_their_weights() -> None:
     """Half a grid of 2^63 values, or more, loses 2 in 3: as wide is what no value weighs, where one row is."""
     choice = RankChoice(Sensitivity(1, 1, 1, 1), Fraction(3), Rank.quantile(Fraction(1, 2)), -(2**62), 2**62)

@@ -6,7 +6,6 @@ from fractions import Fraction
 from itertools import pairwise
 
 import pytest
-from dp_accounting.pld import privacy_loss_distribution as google
 
 from dpsql.privacy import losses
 from dpsql.privacy.cost import Adjacency, Event, Mechanism, Sensitivity, cell_sensitivity
@@ -53,6 +52,8 @@ def test_it_is_that_of_the_exact_laws(
 
 @pytest.mark.parametrize(("steps", "scale"), [(257, 600), (1000, 10_000)])
 def test_the_law_of_fine_grids_is_above_the_discrete_one_and_hardly(steps: int, scale: int) -> None:
+    from dp_accounting.pld import privacy_loss_distribution as google  # with scipy, which few tests need
+
     law = google.from_discrete_laplace_mechanism(
         1 / scale, steps, value_discretization_interval=1e-4, use_connect_dots=True
     )

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
@@ -234,7 +235,7 @@ class Survey:
             name = ".".join(map(DuckDB.quote_name, copy.path))
             self.memory.execute(f"CREATE OR REPLACE TABLE {name} ({plan.columns}); INSERT INTO {name} {plan.rows}")
 
-    @property
+    @cached_property
     def copies(self) -> list[tuple[PreparedTable, PreparedTablePlan]]:
         """The bounded copies that queries may be answered from."""
         plans = {plan.table: plan for plan in plan_prepared(self.catalog.policy, self.catalog.schema)}

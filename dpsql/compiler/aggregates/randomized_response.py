@@ -143,7 +143,7 @@ class Responses:
         self._refuse(frozenset().union(*plain))
         used = frozenset().union(*keys, *(self._used(part) for call in aggregate.aggregates for part in call.operands))
         if used and (self.release.protected.rows_per_unit > 1 or (selects_groups and any(keys))):
-            raise self._refusal(used, "max_rows = 1 in the policy, and public keys beside it: COUNT(*) … GROUP BY {0}")
+            raise self._refusal(used, "max_rows = 1 in the policy, and public group keys: COUNT(*) … GROUP BY {0}")
         if sum(map(bool, keys)) > 1:
             raise self._refusal(used, "Group by one of them at a time.")
 

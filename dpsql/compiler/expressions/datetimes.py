@@ -17,6 +17,7 @@ from dpsql.compiler.ir.functions import (
 from dpsql.compiler.ir.nodes import COMPUTED_SCALE, Call, Cast, Expr, Literal
 from dpsql.compiler.scope.lowering import Lowering, Method
 from dpsql.compiler.sql.constant_folding import computed_interval
+from dpsql.compiler.sql.postgres_syntax import print_sql
 from dpsql.compiler.sql.rewriting import replaced
 from dpsql.errors import DataError, DatatypeMismatch, InvalidParameter, UnsupportedQuery
 from dpsql.sqltypes import Span, SqlType
@@ -124,11 +125,13 @@ def _timezone(call: Arguments) -> Expr:
 
 
 def _interval(lowering: Lowering, node: exp.Interval) -> Expr:
+    unit = node.args.get("unit")
+    told = f"{node.this.name} {unit.name}" if isinstance(node.this, exp.Literal) and unit is not None else "1 day"
     raise UnsupportedQuery(
-        "INTERVAL with a precision is not supported",
-        hint="Leave the precision out.",
+        "this form of INTERVAL is not supported",
+        hint="Write the quantity and the unit between quotes, without a precision.",
         position=lowering.at(node),
-        queries=replaced(node, "INTERVAL '1 day'"),
+        queries=replaced(node, f"INTERVAL {print_sql(exp.Literal.string(told))}"),
     )
 
 

@@ -182,7 +182,10 @@ def plan(sql: str, lowered: Lowered, catalog: Catalog, fields: Fields, settings:
     reads = (tuple(public), tuple(system))
     listed = {cut for cut, (_, leaf) in placed.items() if leaf.lists_all}
     adds_up = any(isinstance(node, Aggregate) and listed.intersection(nodes(node)) for node in nodes(lowered.relation))
-    query = CompiledQuery(sql, columns, releases, *reads, post_sql, price, wide, lowered.limited, lowered.invented)
+    unit = catalog.policy.dataset.privacy_unit
+    query = CompiledQuery(
+        sql, columns, releases, *reads, post_sql, price, unit, wide, lowered.limited, lowered.invented
+    )
     passes_on = bool(public) and lowered.relation in others
     query = replace(query, withheld=lowered.withheld, max_error_ratio=settings.max_error_ratio)
     return replace(query, adds_up_listed=adds_up, passes_on=passes_on, written=above.written)

@@ -364,6 +364,7 @@ class CompiledQuery:
         system_reads: Relations of schema dpsql.
         post_sql: What is run on all of these, in an engine that has no data; release i is table ri there.
         price: What the user is asked for; None where nothing is released.
+        privacy_unit: The policy's word for one unit.
         wide_totals: The totals that tell how much bounding drops, in the order of their cells.
         limited: Places of the columns that are followed by the two limits of their 95 % interval.
         invented: Whether the rows are made up of the policy's bounds and domains.
@@ -382,6 +383,7 @@ class CompiledQuery:
     system_reads: tuple[SystemRead, ...]
     post_sql: str
     price: Price | None
+    privacy_unit: str
     wide_totals: tuple[WideTotal, ...] = ()
     limited: tuple[int, ...] = ()
     invented: bool = False

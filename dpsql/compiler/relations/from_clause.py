@@ -158,7 +158,13 @@ class From:
 
         def on(alias: str) -> Callable[[exp.Expr], None]:
             condition = exp.EQ(this=exp.column(key, table=alias), expression=exp.column(key, table=right.alias))
-            return lambda copy: copy.set("on", condition)
+
+            def change(copy: exp.Expr) -> None:
+                copy.set("on", condition)
+                if join.kind == "CROSS":
+                    copy.set("kind", None)
+
+            return change
 
         named = [source.alias for source in left if source.named(key, qualified=True)]
         return tuple(query for alias in named for query in changed(join, on(alias)))
