@@ -138,7 +138,7 @@ def _surveyed(found: "TableSurvey", unit: str) -> Iterator[str]:
     bounds = f"max_rows = {table.rows_per_unit} is enforced in SQL"
     if found.one_row:
         bounds = f"{key} allows one row each, so bounding is not needed"
-    elif table.rows_per_unit == 1 and table.unit_key is not None:
+    elif table.rows_per_unit == 1 and table.unit_key is not None and table.files is None:
         bounds += f"; {key} would make it unnecessary"
     yield f"\n{table.name}: {found.rows:,} rows, {found.units:,} units ({unit}); {bounds}"
     for finding in found.findings:

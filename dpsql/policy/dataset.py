@@ -52,7 +52,7 @@ def dataset_fields(node: Node) -> dict[str, Node]:
 def read_schema(keys: Mapping[str, Node]) -> str:
     """Return the schema of tables that name none."""
     if "schema" not in keys:
-        return _engine(keys["url"]).default_schema
+        return read_engine(keys["url"]).default_schema
     return check_schema(keys["schema"], keys["schema"].name("schema"))
 
 
@@ -106,7 +106,7 @@ def read_dataset(keys: Mapping[str, Node], tables: tuple[Table, ...], folder: Pa
 
 def _of_file(keys: Mapping[str, Node], name: str) -> Node:
     """Return a key that is for an engine in this process."""
-    if not _engine(keys["url"]).is_file:
+    if not read_engine(keys["url"]).is_file:
         raise keys[name].wrong("this is for DuckDB files only; a server has its own limits", f"remove {name}")
     return keys[name]
 
@@ -124,7 +124,7 @@ def _prepared_schema(keys: Mapping[str, Node]) -> str | None:
     if "prepared_schema" not in keys:
         return None
     node = keys["prepared_schema"]
-    engine = _engine(keys["url"])
+    engine = read_engine(keys["url"])
     if engine.is_file:
         what = f"prepared tables of a {engine.name} file are in a file next to it"
         raise node.wrong(what, "remove prepared_schema")
@@ -132,15 +132,15 @@ def _prepared_schema(keys: Mapping[str, Node]) -> str | None:
 
 
 def _url(node: Node, folder: Path) -> str:
-    url, engine = _expanded(node), _engine(node)
+    url, engine = _expanded(node), read_engine(node)
     if not engine.is_file:
         return url
     if not engine.has_location(url) or "?" in url:
-        raise node.wrong(f"a {engine.name} url is {engine.start} and the path of a file, without parameters")
+        raise node.wrong(f"a {engine.name} url is {engine.start} and a path, without parameters")
     try:
         return f"{engine.start}{(folder / engine.location(url)).resolve()}"
     except (OSError, RuntimeError):
-        raise node.wrong(f"the path of the {engine.name} file cannot be resolved") from None
+        raise node.wrong("the path cannot be resolved") from None
 
 
 def _expanded(node: Node) -> str:
@@ -154,7 +154,8 @@ def _expanded(node: Node) -> str:
     return url
 
 
-def _engine(node: Node) -> EngineKind:
+def read_engine(node: Node) -> EngineKind:
+    """Return the engine that a url names."""
     try:
         return engine_of(_expanded(node))
     except UnknownEngine as error:
