@@ -115,6 +115,8 @@ MEANINGS: dict[str, tuple[str, Shape, Mapping[str, str]]] = {
             "prepared_schema": "PostgreSQL only: the schema of prepared tables.",
             "max_error_ratio": "How many times as large the error of derived answers, and of prepared tables, may be.",
             "memory": "DuckDB only: the memory that the engine may take. The default is half of the machine's.",
+            "spill": "DuckDB only: the directory where the engine may write what memory does not hold, encrypted. "
+            "Without it, such a query fails.",
             "threads": "DuckDB only: the threads that the engine may use. The default is one for each processor.",
         },
     ),

@@ -43,6 +43,7 @@ from dpsql.backends.backend import (
 from dpsql.backends.deadlines import after
 from dpsql.backends.duckdb_files import VIEWS, FileState, Listed, create_views, file_state, is_changed, list_files
 from dpsql.backends.duckdb_prepared import attach_prepared, create_prepared, prepared_file, read_prepared
+from dpsql.backends.duckdb_spill import Settings, load_cipher, spill_settings
 from dpsql.backends.fit import TablePath, fitted, needed_columns, path_of
 from dpsql.compiler.bounding.prepared_tables import PreparedTablePlan, plan_prepared
 from dpsql.compiler.dialects.duckdb import DuckDB
@@ -72,7 +73,7 @@ RETURNS_MEMORY: Final = {"allocator_background_threads": True}
 It is one for the whole process, and the instance that was opened last decides: each instance says so.
 """
 
-_LOCKED: dict[str, str | bool | int | float | list[str]] = {
+_LOCKED: Settings = {
     **RETURNS_MEMORY,
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
@@ -80,7 +81,7 @@ _LOCKED: dict[str, str | bool | int | float | list[str]] = {
     "allow_unsigned_extensions": False,
     "allow_persistent_secrets": False,
     "python_enable_replacements": False,  # no table is a variable of this process
-    "temp_directory": "",  # no private row is spilled to disk
+    "temp_directory": "",  # no private row is spilled to disk, unless the policy says where
     "memory_limit": "50%",
     # This one decides by a column's least and greatest value, and in 2.0 its decisions can fail: an error that
     # depends on data. The other needs it.
@@ -338,10 +339,14 @@ def _open(
         InvalidPolicy: A file was replaced or written meanwhile, or is none of the policy's table.
     """
     timezone, limits = policy.dataset.timezone, _limits(policy)
-    read = (state, copies, timezone, limits, listed, policy.fingerprint if listed else "")
-    database = duckdb.connect(f":memory:{sha256(repr(read).encode()).hexdigest()}", config=_LOCKED)
+    spill = policy.dataset.spill
+    settings = _LOCKED if spill is None else {**_LOCKED, **spill_settings(spill, _LOCKED)}
+    read = (state, copies, timezone, limits, settings["temp_directory"], listed, policy.fingerprint if listed else "")
+    database = duckdb.connect(f":memory:{sha256(repr(read).encode()).hexdigest()}", config=settings)
     try:
         if not database.execute("SELECT current_setting('lock_configuration')").fetchall()[0][0]:
+            if spill is not None:
+                load_cipher(database)
             # The file keeps the name that DuckDB gives it, for its views may say it: no other may have that name.
             database.execute(f"ATTACH ':memory:' AS {_EMPTY}; USE {_EMPTY}; DETACH memory")
             create_views(database, policy, listed)

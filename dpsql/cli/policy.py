@@ -181,6 +181,7 @@ def _settings(dataset: Dataset) -> Iterator[str]:
         ("prepared_schema", dataset.prepared_schema),
         ("memory", dataset.memory and f"{dataset.memory // 10**6} MB"),
         ("threads", dataset.threads),
+        ("spill", dataset.spill),
     ):
         if value is not None:
             yield f"{name} {value}"

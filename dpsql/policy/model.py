@@ -293,6 +293,7 @@ class Dataset:
         max_error_ratio: How many times as large the error may be where rows are read from a prepared table.
         memory: Bytes that a DuckDB engine may take; None for half of the machine's.
         threads: Threads that a DuckDB engine may use; None for all processors.
+        spill: The directory where a DuckDB engine may write what memory does not hold; None for nowhere.
     """
 
     name: str
@@ -310,6 +311,7 @@ class Dataset:
     max_error_ratio: Fraction = Fraction(1)
     memory: int | None = None
     threads: int | None = None
+    spill: str | None = None
 
 
 @dataclass(frozen=True)

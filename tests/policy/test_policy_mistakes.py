@@ -433,6 +433,17 @@ FILES = [
     made_of(f'{PARQUET}, columns = {{ c = "strin" }}', ".columns.c", '"strin" is not a type', "one of: bigint"),
     made_of(f'{PARQUET}, columns = {{ c = "json" }}', ".columns.c", "not a type that is read of a text", 'c = "text"'),
     made_of(f'{PARQUET}, columns = {{ c = "text" }}, hive = {{ C = "date" }}', ".hive", '"C" is among columns', "keep"),
+    Mistake(
+        URL,
+        'url = "parquet:///data"\nspill = "data/spilt" # here',
+        "dataset.spill",
+        "in the folder of the data",
+        "/var/tmp",
+    ),
+    Mistake(
+        URL, 'url = "postgresql://r@h/d"\nspill = "x" # here', "dataset.spill", "for DuckDB files only", "remove spill"
+    ),
+    Mistake(URL, f'{URL}\nspill = "loop/x" # here', "dataset.spill", "cannot be resolved", "/var/tmp/dpsql"),
     Mistake(URL, 'url = "parquet:///"', "dataset.url", "a Parquet url is parquet:/// and a path", "duckdb:///"),
 ]
 ALL = [*FILES, *TOP, *DATASET, *NUMBERS, *BUDGETS, *QUERIES, *ROLES, *TABLES, *UNIT_VIA, *COLUMNS, *DOMAINS]
