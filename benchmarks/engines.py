@@ -1,7 +1,7 @@
 """Time of bounded SQL beside the same raw query on both engines, interleaved: the tables of docs/benchmarks.md.
 
-    python -m benchmarks.engines [--rows 1000000] [--units 50000] [--rounds 9] [--engine duckdb|postgres] [--url URL]
-        [--prepared]
+    python -m benchmarks.engines [--rows 1000000] [--units 50000] [--rounds 9] [--engine duckdb|parquet|postgres]
+        [--url URL] [--prepared] [--memory GB]
 
 "engine" is the bounded SQL alone, as the gateway runs and fetches it; "answer" is the whole way: compile, durable
 charge, engine, noise, store, post-processing. On PostgreSQL all is measured again with the indexes that `dpsql policy
@@ -22,7 +22,7 @@ from typing import Final
 
 import duckdb
 
-from benchmarks.incomes import connect, make_file, make_policy, served
+from benchmarks.incomes import connect, make_file, make_folder, make_policy, served
 from dpsql.backends import Backend, Cancellation, open_backend, prepare_tables
 from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.compiler.sql.statements import QueryStatement
@@ -153,21 +153,28 @@ def print_prepared(title: str, path: Path, url: str, schema: str, raw: Callable[
             print_table(f"{title}, prepared in {took:.1f} s{told}", gateway, raw(gateway[1]), rounds, PREPARED)
 
 
+def raw_in_duckdb(backend: Backend) -> Raw:
+    """What runs queries as they are in the very engine that the gateway asks, with its settings."""
+    cursor = backend._database.cursor()  # type: ignore[attr-defined]
+    cursor.execute(backend._use)  # type: ignore[attr-defined]
+    return lambda sql: cursor.execute(sql).fetchnumpy()
+
+
 def measure_duckdb(file: Path, size: str, rounds: int, *, prepared: bool) -> None:
     """Print the tables of DuckDB, or that of copies alone."""
     title = f"DuckDB {duckdb.__version__}, {size}"
     url, path = f"duckdb:///{file}", file.with_name("duckdb.toml")
-
-    def raw(backend: Backend) -> Raw:
-        # The file is open in this process already, with the gateway's settings.
-        cursor = backend._database.cursor()  # type: ignore[attr-defined]  # the engine's own settings, raw
-        cursor.execute(backend._use)  # type: ignore[attr-defined]
-        return lambda sql: cursor.execute(sql).fetchnumpy()
-
     if not prepared:
         with opened(make_policy(path, url, "main")) as gateway:
-            print_table(title, gateway, raw(gateway[1]), rounds)
-    print_prepared(title, path, url, "main", raw, rounds)
+            print_table(title, gateway, raw_in_duckdb(gateway[1]), rounds)
+    print_prepared(title, path, url, "main", raw_in_duckdb, rounds)
+
+
+def measure_parquet(folder: Path, size: str, rounds: int, memory: int | None) -> None:
+    """Print the table of DuckDB over Parquet files."""
+    policy = make_policy(folder.with_name("parquet.toml"), f"parquet:///{folder}", "main", memory=memory)
+    with opened(policy) as gateway:
+        print_table(f"DuckDB {duckdb.__version__} over Parquet, {size}", gateway, raw_in_duckdb(gateway[1]), rounds)
 
 
 def measure_postgres(
@@ -198,13 +205,18 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--units", type=int, default=50_000)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--engine", choices=("duckdb", "postgres"), help="one of them alone")
+    parser.add_argument("--engine", choices=("duckdb", "parquet", "postgres"), help="one of them alone")
     parser.add_argument("--url", help="of a PostgreSQL server, as a role that may make databases")
     parser.add_argument("--version", type=int, default=18, help="of the PostgreSQL server that is made without --url")
+    parser.add_argument("--memory", type=int, help="gigabytes of the engine over Parquet files")
     parser.add_argument("--prepared", action="store_true", help="prepared tables alone")
     arguments = parser.parse_args()
     size = f"{arguments.rows:,} rows of {arguments.units:,} units"
     with tempfile.TemporaryDirectory() as folder:
+        if arguments.engine == "parquet":
+            make_folder(Path(folder) / "incomes", arguments.rows, arguments.units)
+            measure_parquet(Path(folder) / "incomes", size, arguments.rounds, arguments.memory)
+            return
         file = Path(folder) / "incomes.duckdb"
         make_file(file, arguments.rows, arguments.units)
         if arguments.engine != "duckdb":

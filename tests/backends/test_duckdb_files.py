@@ -148,6 +148,11 @@ def test_texts_are_read_as_the_policys_types(folder: Folder, files: str, name: s
     assert folder.rows(files) == THREE
 
 
+def test_a_text_of_no_letters_is_no_null(folder: Folder) -> None:
+    folder.text("a.csv", 'patient_id,cost\n"",1\n,2\n')
+    assert folder.rows(CSV.replace("integer", "text")) == [" 1.00", None]
+
+
 def test_no_value_decides_a_type(folder: Folder) -> None:
     folder.text("a.csv", "patient_id,cost\n1,2.5\n2,dear\n3,1e99\nx,1\n")
     folder.text("b.csv", "patient_id,cost\n4,2024-01-01\n")
