@@ -141,12 +141,12 @@ class _LeadsOut(Exception):
 
 
 def _matching(folder: str, parts: Sequence[str], root: str) -> Iterator[str]:
-    """The files below a folder whose names match the parts of a pattern; none of the folders' names is a link's."""
+    """The files below a folder whose names match the parts of a pattern, by their own paths."""
     first, rest = parts[0], parts[1:]
     with os.scandir(folder) as entries:
         for entry in entries:
-            if first == "**":
-                if entry.is_dir(follow_symlinks=False):
+            if first == "**":  # it follows no links, of which one could lead up
+                if entry.is_dir() and _within(entry, root) == entry.path:
                     yield from _matching(entry.path, parts, root)
             elif fnmatchcase(entry.name, first) and (not rest or entry.is_dir()):
                 path = _within(entry, root)
@@ -198,13 +198,13 @@ class _TableFiles:
                     what = f'"{path}" is not in one folder {column.name}=…'
                     raise self._wrong(what, f"Files of a partitioned table are in folders such as {column.name}=2024.")
 
-    def _read(self, function: str, paths: Sequence[str], **options: str) -> str:
-        """A table function over files; whatever it could guess is said."""
+    def _read(self, function: str, **options: str) -> str:
+        """A table function over the files; whatever it could guess is said."""
         types = ", ".join(f"{DuckDB.quote_text(column.name)}: 'VARCHAR'" for column in self.files.hive)
         options["hive_partitioning"] = "true" if types else "false"
         if types:
             options |= {"hive_types": f"{{{types}}}", "hive_types_autocast": "false"}
-        names = ", ".join(map(DuckDB.quote_text, paths))
+        names = ", ".join(map(DuckDB.quote_text, self.paths))
         return f"{function}([{names}], {', '.join(f'{name} = {value}' for name, value in options.items())})"
 
     def _is_key(self, column: FileColumn) -> bool:
@@ -223,11 +223,12 @@ class _TableFiles:
         return f"{value} AS {DuckDB.quote_name(column.name)}"
 
     @contextmanager
-    def _reading(self, path: str, what: str, mend: str) -> Iterator[None]:
-        """Read one file; its values may be in what DuckDB says of it, of which a line's number alone is told."""
+    def _reading(self, paths: Sequence[str], what: str, mend: str) -> Iterator[None]:
+        """Read files; values may be in what is said of a fault, of which its file and its line alone are told."""
         try:
             yield
-        except (OSError, duckdb.Error) as error:
+        except (OSError, csv.Error, duckdb.Error) as error:
+            path = next((path for path in paths if path in str(error)), paths[0])
             if isinstance(error, PermissionError) or "Permission denied" in str(error):
                 what, mend = _DENIED
             line = re.match(r"Invalid Input Error: CSV Error on Line: (\d+)", str(error))
@@ -248,11 +249,11 @@ class _TableFiles:
                 raise self._wrong(f'"{column.name}" {told}', f"Remove it from files.columns: Parquet says {told}.")
         hive = {column.name.casefold() for column in self.files.hive}
         columns = [DuckDB.quote_name(name) for name in first if name.casefold() not in hive]
-        return columns, self._read("read_parquet", self.paths, union_by_name="false", binary_as_string="false")
+        return columns, self._read("read_parquet", union_by_name="false", binary_as_string="false")
 
     def _footer(self, path: str) -> dict[str, str]:
         """The columns of a file with their types."""
-        with self._reading(path, "is not a whole Parquet file", "Write it anew, or remove it."):
+        with self._reading([path], "is not a whole Parquet file", "Write it anew, or remove it."):
             found = read_columns(self.database, path)
             keys = key_columns(self.table, self.policy)
             # Their nanoseconds are cut: moments that the file tells apart would be one key.
@@ -266,7 +267,7 @@ class _TableFiles:
 
     def _check_unpacked(self) -> None:
         for path in self.paths:
-            with self._reading(path, "cannot be read", "Look at its disk."), Path(path).open("rb") as file:
+            with self._reading([path], "cannot be read", "Look at its disk."), Path(path).open("rb") as file:
                 is_packed = file.read(8).startswith(_COMPRESSED)
             if is_packed:
                 raise self._wrong(f'"{path}" is compressed, and could fail in its middle', "Unpack it, or use Parquet.")
@@ -288,13 +289,13 @@ class _TableFiles:
         }
         self._read_through("read_csv", options, "is not CSV of the columns in its header, in UTF-8")
         columns = [self._typed(column, DuckDB.quote_name(column.name)) for column in self.files.columns]
-        return columns, self._read("read_csv", self.paths, **options)
+        return columns, self._read("read_csv", **options)
 
     def _header(self, path: str) -> list[str]:
         """The first line of a CSV file."""
-        with self._reading(path, "cannot be read", "Look at its disk."), Path(path).open("rb") as file:
+        with self._reading([path], "cannot be read", "Look at its disk."), Path(path).open("rb") as file:
             text = file.read(_HEADER_BYTES).decode("utf-8-sig", "replace")
-        names = next(csv.reader(io.StringIO(text, newline="")), [])
+            names = next(csv.reader(io.StringIO(text, newline="")), [])
         if not names or not all(names) or len({name.casefold() for name in names}) != len(names):
             raise self._wrong(f'"{path}" has no header', "Its first line names its columns, each once: patient_id,cost")
         return names
@@ -325,14 +326,13 @@ class _TableFiles:
             if self._is_key(column):
                 text = f"CASE WHEN json_type({text}) IN ('VARCHAR', 'BIGINT', 'UBIGINT') THEN {text} ->> '$' END"
             columns.append(self._typed(column, f"({text})"))
-        return columns, self._read("read_json", self.paths, **options)
+        return columns, self._read("read_json", **options)
 
     def _read_through(self, function: str, options: Mapping[str, str], what: str) -> None:
-        """Read each file to its end, so that no query finds a fault in it."""
-        for path in self.paths:
-            with self._reading(path, what, "Write it anew, or remove it."):
-                reader = self._read(function, [path], **options)
-                self.database.execute(f"SELECT count(COLUMNS(*)) FROM {reader}").fetchall()
+        """Read the files to their ends, together as queries will, so that no query finds a fault."""
+        with self._reading(self.paths, what, "Write it anew, or remove it."):
+            reader = self._read(function, **options)
+            self.database.execute(f"SELECT count(COLUMNS(*)) FROM {reader}").fetchall()
 
 
 def _type_name(column: FileColumn) -> str:

@@ -44,7 +44,10 @@ def read_files(keys: dict[str, Node], table: Node, name: str, engine: EngineKind
         return None
     paths = (f"{name}.parquet", f"{name}/**/*.parquet")
     if not all(map(_is_path, paths)) or "*" in name:
-        raise table.wrong(f"{quoted(name)} is no name of a folder or file", f"write: files = {{ {FILES['paths']} }}")
+        raise table.wrong(
+            f"{quoted(name)} is no name of a folder or file",
+            f"write: files = {{ {FILES['format']}, {FILES['paths']} }}",
+        )
     return Files(FileFormat.PARQUET, paths, (), ())
 
 

@@ -369,6 +369,7 @@ def test_nanoseconds_that_are_cut_are_no_key(folder: Folder) -> None:
         ("1,2\n3,canary\n", 'have no column "patient_id" They have: 1, 2'),
         ("", "has no header"),
         ("patient_id,,cost\n1,2,3\n", "has no header"),
+        ("x" * 200_000, "cannot be read"),
         ("patient_id,Cost,cost\n1,2,3\n", "has no header"),
         (b"\x1f\x8b\x08\x00canary", "is compressed"),
         (b"PK\x03\x04,cost,patient_id\n1,2,3\n", "is compressed, and could fail in its middle Unpack it"),
@@ -379,6 +380,15 @@ def test_csv_that_is_none(folder: Folder, text: str | bytes, told: str) -> None:
     folder.text("a.csv", text)
     refused = folder.refused(CSV)
     assert told in refused and "canary" not in refused.replace("canary\n", ""), refused
+
+
+def test_files_are_read_beforehand_as_queries_read_them(folder: Folder) -> None:
+    """Each is CSV; together, one has other ends of lines than were found in the first."""
+    folder.text("a.csv", "patient_id,cost\n1,2.5\n")
+    folder.text("b.csv", "patient_id,cost\r\n1,3\r\n2,4\r\n")
+    assert folder.rows(CSV) == THREE
+    folder.text("b.csv", "patient_id,cost\n1,3\n2\n")
+    assert 'b.csv", line 3, is not CSV' in folder.refused(CSV)
 
 
 def test_csv_of_other_headers(folder: Folder) -> None:
@@ -498,6 +508,10 @@ def test_links_that_lead_out(folder: Folder) -> None:
     (outside / "a.parquet").rename(folder.data / "real" / "a.parquet")
     (folder.data / "visits").symlink_to("real")
     assert folder.rows() == THREE
+    (folder.data / "real" / "up").symlink_to("..")
+    assert folder.rows() == THREE
+    (folder.data / "real" / "out").symlink_to(outside)
+    assert "is a link that leads out of" in folder.refused()
 
 
 # Drafts
