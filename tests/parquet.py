@@ -9,6 +9,7 @@ from pathlib import Path
 import duckdb
 
 from dpsql.backends import DuckDBBackend, prepare_tables
+from dpsql.backends.duckdb_prepared import prepared_file
 from dpsql.compiler.dialects.duckdb import DuckDB
 from dpsql.compiler.scope.tables import Catalog
 from dpsql.policy import Policy, load_policy
@@ -73,6 +74,17 @@ class ParquetSurvey(Survey):
             (self._folder / f"{table}.parquet").unlink()
         write_folder(self.memory, self._folder)
         self.backend = self._opened()
+
+    def run(self, sql: str) -> None:
+        """Run a statement of the owner's on the bounded copies, which nobody reads meanwhile."""
+        self.backend.close()
+        copies = DuckDB.quote_text(str(prepared_file(str(self._folder), self._policy)))
+        try:
+            with duckdb.connect() as database:
+                database.execute(f'ATTACH {copies} AS "dpsql.prepared.{self._policy.dataset.name}"')
+                database.execute(sql)
+        finally:
+            self.backend = DuckDBBackend(str(self._folder), self._policy)
 
     def _opened(self) -> DuckDBBackend:
         if self._prepared:

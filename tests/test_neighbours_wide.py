@@ -86,11 +86,13 @@ def test_a_greedy_unit(each_counting: Survey) -> None:
     """It moves wide totals by no more than is claimed, and by more than half as much: twice the step is too far."""
     queries = [(sql, each_counting.compile(sql)) for sql in cases(each_counting)]
     asked = [(sql, query.releases[i]) for sql, query in queries for i in totals_of(query)]
+    # Files would let it have more rows among people than its one.
+    few = FEW if each_counting.catalog.schema.tables["people"].unique_keys else (*FEW, "FROM people")
     moved = 0
     for (sql, release), left, right in zip(asked, *greedy(each_counting, [each for _, each in asked]), strict=True):
         assert_neighbours(release, left, right)
         differing = [i for i, (one, other) in enumerate(zip(left.cells, right.cells, strict=True)) if any(one != other)]
-        for place in differing if not any(part in sql for part in FEW) else ():
+        for place in differing if not any(part in sql for part in few) else ():
             moved += 1
             with pytest.raises(TooFar):
                 assert_neighbours(release, doubled(left, place), doubled(right, place))
