@@ -1,7 +1,7 @@
 """Time of bounded SQL beside the same raw query on both engines, interleaved: the tables of docs/benchmarks.md.
 
-    python -m benchmarks.engines [--rows 1000000] [--units 50000] [--rounds 9] [--engine duckdb|postgres] [--url URL]
-        [--prepared]
+    python -m benchmarks.engines [--rows 1000000] [--units 50000] [--rounds 9] [--engine duckdb|parquet|postgres]
+        [--url URL] [--prepared] [--memory GB]
 
 "engine" is the bounded SQL alone, as the gateway runs and fetches it; "answer" is the whole way: compile, durable
 charge, engine, noise, store, post-processing. On PostgreSQL all is measured again with the indexes that `dpsql policy
@@ -22,7 +22,7 @@ from typing import Final
 
 import duckdb
 
-from benchmarks.incomes import connect, make_file, make_policy, served
+from benchmarks.incomes import connect, make_file, make_folder, make_policy, served
 from dpsql.backends import Backend, Cancellation, open_backend, prepare_tables
 from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.compiler.sql.statements import QueryStatement
@@ -33,6 +33,8 @@ from dpsql.policy import load_policy
 
 Raw = Callable[[str], object]
 Gateway = tuple[Engine, Backend]
+Clock = Callable[[], float]
+"""Of time, or of processor time of all threads, which says more where other programs want the processors."""
 Bounds = tuple[int | None, int | None, int | None]
 """Rows, groups, and rows in a group: narrower than the policy's, or None."""
 
@@ -81,14 +83,16 @@ def form_of(sql: str) -> str:
     return next((form for step, form in FORMS if f" {step} AS " in sql), "values clamped")
 
 
-def milliseconds(run: Callable[[], object]) -> float:
+def milliseconds(run: Callable[[], object], clock: Clock) -> float:
     """Return how long a call takes."""
-    start = time.perf_counter()
+    start = clock()
     run()
-    return (time.perf_counter() - start) * 1000
+    return (clock() - start) * 1000
 
 
-def measure(gateway: Gateway, raw: Raw, sql: str, bounds: Bounds, rounds: int) -> tuple[str, float, float, float]:
+def measure(
+    gateway: Gateway, raw: Raw, sql: str, bounds: Bounds, rounds: int, clock: Clock = time.perf_counter
+) -> tuple[str, float, float, float]:
     """Return the form, and median milliseconds of the raw query, the bounded SQL, and the whole answer beside it.
 
     The last is the median of answer − engine over the rounds, for the engine's own time varies more than the rest.
@@ -107,9 +111,9 @@ def measure(gateway: Gateway, raw: Raw, sql: str, bounds: Bounds, rounds: int) -
     times = []
     for turn in range(rounds + 1):
         taken = (
-            milliseconds(lambda: raw(sql)),
-            milliseconds(lambda: backend.fetch(releases, (), Cancellation())),
-            milliseconds(answer),
+            milliseconds(lambda: raw(sql), clock),
+            milliseconds(lambda: backend.fetch(releases, (), Cancellation()), clock),
+            milliseconds(answer, clock),
         )
         times += [taken] if turn else []  # the first warms the caches
     of_raw, of_engine, whole = zip(*times, strict=True)
@@ -132,12 +136,17 @@ def opened(policy: Path) -> Iterator[Gateway]:
 
 
 def print_table(
-    title: str, gateway: Gateway, raw: Raw, rounds: int, queries: Sequence[tuple[str, str, Bounds]] = QUERIES
+    title: str,
+    gateway: Gateway,
+    raw: Raw,
+    rounds: int,
+    queries: Sequence[tuple[str, str, Bounds]] = QUERIES,
+    clock: Clock = time.perf_counter,
 ) -> None:
     """Measure and print queries on one engine."""
     print(f"\n{title}\n\n| query | form | raw, ms | engine, ms | engine / raw | answer − engine, ms |\n{'|---' * 6}|")
     for name, sql, bounds in queries:
-        form, of_raw, of_engine, beside = measure(gateway, raw, sql, bounds, rounds)
+        form, of_raw, of_engine, beside = measure(gateway, raw, sql, bounds, rounds, clock)
         ratio = f"{of_engine / of_raw:.1f}×"
         print(f"| {name} | {form} | {of_raw:.1f} | {of_engine:.1f} | {ratio} | {beside:.1f} |", flush=True)
 
@@ -153,21 +162,29 @@ def print_prepared(title: str, path: Path, url: str, schema: str, raw: Callable[
             print_table(f"{title}, prepared in {took:.1f} s{told}", gateway, raw(gateway[1]), rounds, PREPARED)
 
 
+def raw_in_duckdb(backend: Backend) -> Raw:
+    """What runs queries as they are in the very engine that the gateway asks, with its settings."""
+    cursor = backend._database.cursor()  # type: ignore[attr-defined]
+    cursor.execute(backend._use)  # type: ignore[attr-defined]
+    return lambda sql: cursor.execute(sql).fetchnumpy()
+
+
 def measure_duckdb(file: Path, size: str, rounds: int, *, prepared: bool) -> None:
     """Print the tables of DuckDB, or that of copies alone."""
     title = f"DuckDB {duckdb.__version__}, {size}"
     url, path = f"duckdb:///{file}", file.with_name("duckdb.toml")
-
-    def raw(backend: Backend) -> Raw:
-        # The file is open in this process already, with the gateway's settings.
-        cursor = backend._database.cursor()  # type: ignore[attr-defined]  # the engine's own settings, raw
-        cursor.execute(backend._use)  # type: ignore[attr-defined]
-        return lambda sql: cursor.execute(sql).fetchnumpy()
-
     if not prepared:
         with opened(make_policy(path, url, "main")) as gateway:
-            print_table(title, gateway, raw(gateway[1]), rounds)
-    print_prepared(title, path, url, "main", raw, rounds)
+            print_table(title, gateway, raw_in_duckdb(gateway[1]), rounds)
+    print_prepared(title, path, url, "main", raw_in_duckdb, rounds)
+
+
+def measure_parquet(folder: Path, size: str, rounds: int, memory: int | None) -> None:
+    """Print the table of DuckDB over Parquet files, in processor time."""
+    policy = make_policy(folder.with_name("parquet.toml"), f"parquet:///{folder}", "main", memory=memory)
+    with opened(policy) as gateway:
+        title = f"DuckDB {duckdb.__version__} over Parquet, {size}, processor time"
+        print_table(title, gateway, raw_in_duckdb(gateway[1]), rounds, clock=time.process_time)
 
 
 def measure_postgres(
@@ -198,13 +215,18 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--units", type=int, default=50_000)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--engine", choices=("duckdb", "postgres"), help="one of them alone")
+    parser.add_argument("--engine", choices=("duckdb", "parquet", "postgres"), help="one of them alone")
     parser.add_argument("--url", help="of a PostgreSQL server, as a role that may make databases")
     parser.add_argument("--version", type=int, default=18, help="of the PostgreSQL server that is made without --url")
+    parser.add_argument("--memory", type=int, help="gigabytes of the engine over Parquet files")
     parser.add_argument("--prepared", action="store_true", help="prepared tables alone")
     arguments = parser.parse_args()
     size = f"{arguments.rows:,} rows of {arguments.units:,} units"
     with tempfile.TemporaryDirectory() as folder:
+        if arguments.engine == "parquet":
+            make_folder(Path(folder) / "incomes", arguments.rows, arguments.units)
+            measure_parquet(Path(folder) / "incomes", size, arguments.rounds, arguments.memory)
+            return
         file = Path(folder) / "incomes.duckdb"
         make_file(file, arguments.rows, arguments.units)
         if arguments.engine != "duckdb":

@@ -122,16 +122,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("client")
         if postgres:
             item.add_marker("postgres")
-        left_out = postgres and NEIGHBOURS & parts and "leaves" not in item.name
-        if is_slow(item.nodeid) or left_out or needs_older_postgres(item):
+        other = (postgres and NEIGHBOURS & parts) or is_on("parquet", item)
+        if is_slow(item.nodeid) or (other and "leaves" not in item.name) or needs_older_postgres(item):
             item.add_marker("slow")
 
 
+def is_on(engine: str, item: pytest.Item) -> bool | None:
+    """Tell whether a test runs on an engine, as its parameter says; None where it has none that is an engine."""
+    given = getattr(item, "callspec", None)
+    named = set(HOSTS) & {value for value in given.params.values() if isinstance(value, str)} if given else None
+    return engine in named if named else None
+
+
 def needs_postgres(item: pytest.Item) -> bool:
-    """Tell whether a test starts a PostgreSQL server; one that runs on each engine does so as its parameter says."""
-    engines = getattr(item, "callspec", None)
-    if engines is not None and set(HOSTS) & {value for value in engines.params.values() if isinstance(value, str)}:
-        return "postgresql" in engines.params.values()
+    """Tell whether a test starts a PostgreSQL server."""
+    if (told := is_on("postgresql", item)) is not None:
+        return told
     return bool(SERVERS & set(getattr(item, "fixturenames", ())))
 
 

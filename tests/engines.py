@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 import duckdb
 
 from tests.copies import copied
+from tests.parquet import ParquetPlace, folder_of, parquet_survey
 from tests.postgres import Server, clinic_policy_text, served_clinic, url_of
 from tests.strategies.elephant import open_elephant
 from tests.strategies.keys import DuckDBPlace, Place, postgres_place
@@ -89,6 +90,38 @@ class DuckDBHost:
             yield lambda sql: connection.execute(sql).fetchall()
 
 
+class ParquetHost(DuckDBHost):
+    """DuckDB, over folders of Parquet files."""
+
+    @contextmanager
+    def make(self, *statements: str) -> Iterator[str]:
+        with super().make(*statements) as url, folder_of(Path(url.removeprefix("duckdb:///"))) as made:
+            yield made
+
+    @contextmanager
+    def serve(self, file: Path) -> Iterator[str]:
+        with folder_of(file) as url:
+            yield url
+
+    @contextmanager
+    def clinic(self, file: Path, folder: Path) -> Iterator[Path]:
+        policy = folder / "clinic.toml"
+        with folder_of(file) as url:
+            shutil.copytree(url.removeprefix("parquet:///"), folder / "clinic")
+        text = clinic_policy_text().replace("duckdb:///clinic.duckdb", "parquet:///clinic")
+        policy.write_text(text, encoding="utf-8")
+        yield policy
+
+    @contextmanager
+    def survey(self, folder: Path, adjacency: str, *, prepared: bool = False) -> Iterator[Survey]:
+        with parquet_survey(folder, adjacency, prepared=prepared) as survey:
+            yield survey
+
+    @contextmanager
+    def place(self, folder: Path) -> Iterator[Place]:
+        yield ParquetPlace(folder)
+
+
 class PostgresHost:
     """PostgreSQL, in databases of a server that is started where one is needed."""
 
@@ -121,6 +154,7 @@ class PostgresHost:
 
 HOSTS: Final[Mapping[str, Callable[[Callable[[], Server]], Host]]] = {
     "duckdb": DuckDBHost,
+    "parquet": ParquetHost,
     "postgresql": PostgresHost,
 }
 """By the engine's name; each is given what starts a server."""

@@ -19,7 +19,7 @@ import dpsql.backends  # noqa: F401  # the engines that a policy's url may name
 from dpsql.cli import main
 from dpsql.errors import InvalidPolicy
 from dpsql.gateway import settings
-from dpsql.policy import Policy, budgets, columns, dataset, load_policy, tables
+from dpsql.policy import Policy, budgets, columns, dataset, files, load_policy, tables
 from dpsql.policy.node import Shape, spelled
 
 SMALLEST = """
@@ -101,8 +101,8 @@ MEANINGS: dict[str, tuple[str, Shape, Mapping[str, str]]] = {
         dataset._DATASET,
         {
             "name": "The database that clients connect to.",
-            "url": "The data: a DuckDB file (relative to the policy) or a PostgreSQL database. `${NAME}` is taken "
-            "from the environment.",
+            "url": "The data: a DuckDB file or a folder of files (relative to the policy), or a PostgreSQL database. "
+            "`${NAME}` is taken from the environment.",
             "schema": "The schema of tables that name none.",
             "privacy_unit": "Whom the guarantee protects, in one word. Messages use it.",
             "adjacency": '`"add_remove"` hides whether a unit is in the data. `"substitute"` hides what its rows say.',
@@ -115,6 +115,8 @@ MEANINGS: dict[str, tuple[str, Shape, Mapping[str, str]]] = {
             "prepared_schema": "PostgreSQL only: the schema of prepared tables.",
             "max_error_ratio": "How many times as large the error of derived answers, and of prepared tables, may be.",
             "memory": "DuckDB only: the memory that the engine may take. The default is half of the machine's.",
+            "spill": "DuckDB only: the directory where the engine may write what memory does not hold, encrypted. "
+            "Without it, such a query fails.",
             "threads": "DuckDB only: the threads that the engine may use. The default is one for each processor.",
         },
     ),
@@ -186,6 +188,7 @@ MEANINGS: dict[str, tuple[str, Shape, Mapping[str, str]]] = {
             "within_unit": "Keys whose rows are all of one unit. A join on them, of tables that both name them, "
             "compares the units, too: it is sound whatever the tables hold.",
             "min_units": "Minimum frequency: groups of fewer units are not shown. It costs δ, also for public groups.",
+            "files": "DuckDB only: the files that are the table, in place of a table of the database.",
             "columns": "The columns that analysts may use.",
         },
     ),
@@ -193,6 +196,17 @@ MEANINGS: dict[str, tuple[str, Shape, Mapping[str, str]]] = {
         "the way to the unit",
         tables._UNIT_VIA,
         {"table": "A protected table of this policy.", "on": "Columns here, and the columns there that they equal."},
+    ),
+    "tables.NAME.files": (
+        "files that are a table; a `parquet:///` url reads `NAME.parquet`, and all of the folder `NAME`, without this",
+        files.FILES,
+        {
+            "format": "`parquet`; `csv`, with commas and a header; or `json`, one object a line.",
+            "paths": "Where the files are, from the folder of the url: `*` is any name, `**` any folders.",
+            "columns": "The types of columns. CSV and JSON are read as these: a text that is none of the type is NULL. "
+            "Parquet files must have them.",
+            "hive": "Columns that are in folders' names, such as `year=2024`, and their types.",
+        },
     ),
     "tables.NAME.columns.NAME": (
         "one column; a column that is not listed does not exist for analysts",
@@ -220,6 +234,7 @@ MEANINGS: dict[str, tuple[str, Shape, Mapping[str, str]]] = {
 ALONE: dict[str, tuple[str, ...]] = {
     "tables.NAME": (),
     "tables.NAME.unit_via": ("table", "on"),
+    "tables.NAME.files": ("format", "paths"),
     "tables.NAME.columns.NAME.collected_by": ("randomized_response",),
 }
 """Sections whose required keys do not follow from the smallest policy, with these keys."""

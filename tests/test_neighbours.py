@@ -237,11 +237,15 @@ INSERT INTO letters SELECT CASE WHEN i < 60 THEN 'ann' ELSE 'Ann' END, 'topic ' 
 WITHOUT_GREEDY = "; ".join(f"DELETE FROM {table} WHERE pid = 0" for table in ("people", "visits", "stays", "cards"))
 WITHOUT_GREEDY += "; DELETE FROM letters WHERE who = 'ann'"
 
+OF_A_KEY = (
+    "SELECT sex, AVG(n) FROM (SELECT sex, COUNT(*) n FROM people p JOIN visits USING (pid) GROUP BY p.pid) GROUP BY 1"
+)
+"""In a group of one person, a column of people has one value where a key of the engine says so, and else none."""
 CASES = (
     "SELECT COUNT(*), SUM(cost), AVG(cost), COUNT(DISTINCT note), COUNT(DISTINCT pid), AVG(n), SUM(huge) FROM visits",
     "SELECT day, COUNT(*), SUM(n), AVG(n), COUNT(DISTINCT note) FROM visits GROUP BY day",
     "SELECT VAR_POP(n), STDDEV(cost), VARIANCE(huge) FROM visits",
-    "SELECT sex, AVG(n) FROM (SELECT sex, COUNT(*) n FROM people p JOIN visits USING (pid) GROUP BY p.pid) GROUP BY 1",
+    OF_A_KEY,
     "SELECT COUNT(*) FROM visits WHERE (n, flag) IN ((1, true), (2, false)) OR (n, cost) < (3, 5)",
     "SELECT flag, COUNT(*) FROM visits WHERE (day, day + 3) OVERLAPS (DATE '2020-01-01', DATE '2022-02-01') GROUP BY 1",
     "SELECT flag, STDDEV(ratio), VAR_SAMP(n) FILTER (WHERE n > 3), AVG(n) FROM visits GROUP BY flag",
@@ -417,6 +421,12 @@ REFUSED = (
 """Each would let one unit move what others bring."""
 
 
+def cases(survey: Survey) -> list[str]:
+    """The cases that an engine can say: files have no keys."""
+    keyed = survey.catalog.schema.tables["people"].unique_keys
+    return [sql for sql in CASES if keyed or sql != OF_A_KEY]
+
+
 @cache
 def release_of(survey: Survey, sql: str, options: QuerySettings = SETTINGS) -> PlannedRelease:
     (planned,) = survey.compile(sql, options).releases
@@ -434,7 +444,7 @@ def greedy(survey: Survey, planned: list[PlannedRelease]) -> tuple[list[ExactCel
 
 def test_a_greedy_unit(each_survey: Survey) -> None:
     options = [replace(SETTINGS, max_groups=groups) for groups in (None, 1)]
-    plans = [release_of(each_survey, sql, each) for sql in CASES for each in options]
+    plans = [release_of(each_survey, sql, each) for sql in cases(each_survey) for each in options]
     for planned, left, right in zip(plans, *greedy(each_survey, plans), strict=True):
         assert_neighbours(planned, left, right)
 

@@ -21,7 +21,7 @@ from tests.examples import profile
 from tests.strategies.data import REPLACEMENTS, Database, Row, databases
 from tests.strategies.distance import assert_neighbours, assert_within, vectors
 from tests.strategies.world import SETTINGS, Survey, open_survey
-from tests.test_neighbours import ASKED, CASES, ORDERS, UNIT, Order, accepted, greedy, is_replaced, leaves
+from tests.test_neighbours import ASKED, ORDERS, UNIT, Order, accepted, cases, greedy, is_replaced, leaves
 
 LEAST = 3
 PUBLIC = "SELECT kind, COUNT(*), SUM(n) FROM visits GROUP BY kind"
@@ -79,7 +79,9 @@ def test_a_unit_that_another_replaces(
 
 def test_a_greedy_unit_and_what_selections_see_of_it(each_survey: Survey) -> None:
     survey = ruled(each_survey)
-    planned = [each for sql in CASES if "MODE()" not in sql and "HISTOGRAM" not in sql for each in plan(survey, sql)]
+    planned = [
+        each for sql in cases(survey) if "MODE()" not in sql and "HISTOGRAM" not in sql for each in plan(survey, sql)
+    ]
     assert {type(each.selection) for each in planned} >= {GaussianThreshold, Threshold}
     assert sum(not each.private_keys for each in planned) > len(planned) / 2
     for each, left, right in zip(planned, *greedy(survey, planned), strict=True):

@@ -21,7 +21,7 @@ from tests.examples import profile
 from tests.strategies.data import REPLACEMENTS, Database, Row, databases
 from tests.strategies.distance import TooFar, assert_neighbours, vectors
 from tests.strategies.world import SETTINGS, Survey, open_survey
-from tests.test_neighbours import CASES, GREEDY, ORDERS, UNIT, Order, greedy, is_replaced, leaves, simple_forms
+from tests.test_neighbours import GREEDY, ORDERS, UNIT, Order, cases, greedy, is_replaced, leaves, simple_forms
 
 ANY_ERROR = replace(SETTINGS, max_error_ratio=Fraction(1000))
 FORMS = [(form, kind) for table, form, kind in simple_forms() if table == "visits"]
@@ -132,7 +132,7 @@ def test_a_unit_that_another_replaces(
 
 
 def test_a_greedy_unit(each_survey: Survey) -> None:
-    planned = copied(each_survey, list(CASES))
+    planned = copied(each_survey, cases(each_survey))
     assert len(planned) >= 30
     for release, left, right in zip(planned, *greedy(each_survey, planned), strict=True):
         assert_neighbours(release, left, right)

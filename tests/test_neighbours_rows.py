@@ -21,7 +21,7 @@ from dpsql.privacy.cost import Adjacency, row_sensitivity
 from tests.compiler.trees import dropped, having, planted, with_sql
 from tests.strategies.distance import TooFar, assert_neighbours, vectors
 from tests.strategies.world import SETTINGS, Survey
-from tests.test_neighbours import CASES, Fault, greedy, release_of, unclamped, without
+from tests.test_neighbours import Fault, cases, greedy, release_of, unclamped, without
 
 FIVE = replace(SETTINGS, max_rows=5)
 """With three rows in each of three groups, five in all are fewer."""
@@ -29,7 +29,7 @@ FIVE = replace(SETTINGS, max_rows=5)
 
 def limited(survey: Survey) -> list[PlannedRelease]:
     """What is read with rows limited over all groups, for all of the cases."""
-    found = [each for sql in CASES for each in survey.compile(sql, FIVE).releases]
+    found = [each for sql in cases(survey) for each in survey.compile(sql, FIVE).releases]
     return [each for each in found if each.contribution.rows_per_unit is not None]
 
 

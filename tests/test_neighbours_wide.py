@@ -15,7 +15,7 @@ from tests.examples import profile
 from tests.strategies.data import REPLACEMENTS, Database, Row, databases
 from tests.strategies.distance import TooFar, assert_neighbours
 from tests.strategies.world import Survey
-from tests.test_neighbours import ASKED, CASES, ORDERS, UNIT, Order, accepted, greedy, is_replaced, leaves
+from tests.test_neighbours import ASKED, ORDERS, UNIT, Order, accepted, cases, greedy, is_replaced, leaves
 
 
 def counting(opened: Survey) -> Survey:
@@ -84,13 +84,15 @@ def totals_of(query: CompiledQuery) -> list[int]:
 
 def test_a_greedy_unit(each_counting: Survey) -> None:
     """It moves wide totals by no more than is claimed, and by more than half as much: twice the step is too far."""
-    queries = [(sql, each_counting.compile(sql)) for sql in CASES]
+    queries = [(sql, each_counting.compile(sql)) for sql in cases(each_counting)]
     asked = [(sql, query.releases[i]) for sql, query in queries for i in totals_of(query)]
+    # Files would let it have more rows among people than its one.
+    few = FEW if each_counting.catalog.schema.tables["people"].unique_keys else (*FEW, "FROM people")
     moved = 0
     for (sql, release), left, right in zip(asked, *greedy(each_counting, [each for _, each in asked]), strict=True):
         assert_neighbours(release, left, right)
         differing = [i for i, (one, other) in enumerate(zip(left.cells, right.cells, strict=True)) if any(one != other)]
-        for place in differing if not any(part in sql for part in FEW) else ():
+        for place in differing if not any(part in sql for part in few) else ():
             moved += 1
             with pytest.raises(TooFar):
                 assert_neighbours(release, doubled(left, place), doubled(right, place))
@@ -99,7 +101,7 @@ def test_a_greedy_unit(each_counting: Survey) -> None:
 
 def test_a_greedy_unit_that_is_sampled(each_counting: Survey) -> None:
     """All rows that count of it are counted as those of such a unit, and no more: twice the step is too far."""
-    queries = [each_counting.compile(sql) for sql in CASES]
+    queries = [each_counting.compile(sql) for sql in cases(each_counting)]
     asked = [query.releases[each.release] for query in queries for each in query.wide_totals if each.sampled]
     moved = 0
     for release, left, right in zip(asked, *greedy(each_counting, asked), strict=True):

@@ -6,7 +6,7 @@ Of private groups those are shown that both neighbours have: one that only one o
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +25,10 @@ from dpsql.gateway.session import Session
 from dpsql.ledger import open_ledger
 from dpsql.policy.profile import Profile
 from tests.conftest import silence_noise
+from tests.engines import Host
 from tests.strategies.data import UNITS, Database, Row, databases
 from tests.strategies.profiles import frozen_profile
-from tests.strategies.world import Rows, Survey, open_survey
+from tests.strategies.world import Rows, Survey
 from tests.strategies.writer import queries
 
 Key = tuple[str | None, ...]
@@ -77,11 +78,12 @@ SCRIPT = (
 )
 
 
-@pytest.fixture(scope="module")
-def survey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Survey]:
-    opened = open_survey(tmp_path_factory.mktemp("survey"), "add_remove")
-    yield opened
-    opened.close()
+@pytest.fixture(scope="module", params=["duckdb", "parquet"])
+def survey(
+    request: pytest.FixtureRequest, hosts: Mapping[str, Host], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Survey]:
+    with hosts[request.param].survey(tmp_path_factory.mktemp("survey"), "add_remove") as opened:
+        yield opened
 
 
 def _keys(cells: ReleasedCells | ExactCells) -> list[Key]:
@@ -259,6 +261,7 @@ def test_a_transcript_that_tells_of_rows_is_caught(
         assert_same_transcripts(survey, some_rows(), Database(some_rows().rows[:1]), script, tmp_path)
 
 
+@pytest.mark.parametrize("survey", ["duckdb"], indirect=True)
 def test_an_engine_that_fails_on_some_rows_is_caught(survey: Survey, tmp_path: Path) -> None:
     spoilt = Survey(survey.catalog, survey.backend, survey.memory)
     full = some_rows()

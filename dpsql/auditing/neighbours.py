@@ -313,7 +313,8 @@ def worlds(policy: Policy, schema: EngineSchema, units: int, runs: int, *, with_
     if clash := sorted(taken & {_PROBES, _BLOCKS, PROBE, BLOCK, SECRET, CHOICE, CROWD, PLACE}):
         raise NotAuditable(f'the audit needs the name "{clash[0]}" for itself', hint="Audit a copy without it.")
     # The law of what is shown is that of groups without a minimum frequency, which some accountants cannot have.
-    tables = tuple(t if t.public else replace(t, columns=(*t.columns, *_OWN), min_units=1) for t in policy.tables)
+    held = [replace(table, files=None) for table in policy.tables]
+    tables = tuple(t if t.public else replace(t, columns=(*t.columns, *_OWN), min_units=1) for t in held)
     names = frozenset(table.name for table in (*tables, *_PUBLIC))
     budgets = {accountant: _budget(accountant) for accountant in ROLES}
     delta = min(_MOST_DELTA, Fraction(9, 10) / runs)

@@ -1,20 +1,18 @@
-"""DuckDB as the engine: one read-only file, locked down, queries cancellable and bounded in time.
+"""DuckDB as the engine: a read-only file, or files that are tables, locked down; queries are stopped in time.
 
-Rule: a database in memory has the file attached, and is shared under a name that says which state of which file it
+Rule: a database in memory has the files attached, and is shared under a name that says which state of which files it
     reads. DuckDB itself shares connections by path alone: it would read a file that was replaced for as long as the
     old one is open in this process.
 """
 
 import logging
-import os
 import re
-import stat
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from hashlib import sha256
 from types import MappingProxyType
 from typing import Final
 
@@ -44,7 +42,9 @@ from dpsql.backends.backend import (
     together,
 )
 from dpsql.backends.deadlines import after
+from dpsql.backends.duckdb_files import VIEWS, FileState, Listed, create_views, file_state, is_changed, list_files
 from dpsql.backends.duckdb_prepared import attach_prepared, create_prepared, prepared_file, read_prepared
+from dpsql.backends.duckdb_spill import Settings, load_cipher, spill_settings
 from dpsql.backends.fit import TablePath, fitted, needed_columns, path_of
 from dpsql.compiler.bounding.prepared_tables import PreparedTablePlan, plan_prepared
 from dpsql.compiler.dialects.duckdb import DuckDB
@@ -60,7 +60,7 @@ from dpsql.errors import (
 )
 from dpsql.limits.result_memory import MemoryShare
 from dpsql.policy import Policy
-from dpsql.policy.engines import DUCKDB
+from dpsql.policy.engines import PARQUET, engine_of
 from dpsql.sqltypes import SqlType
 
 _LOG = logging.getLogger("dpsql.backend")
@@ -74,14 +74,15 @@ RETURNS_MEMORY: Final = {"allocator_background_threads": True}
 It is one for the whole process, and the instance that was opened last decides: each instance says so.
 """
 
-_LOCKED: dict[str, str | bool | int | float | list[str]] = {
+_LOCKED: Settings = {
     **RETURNS_MEMORY,
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
     "allow_community_extensions": False,
     "allow_unsigned_extensions": False,
+    "allow_persistent_secrets": False,
     "python_enable_replacements": False,  # no table is a variable of this process
-    "temp_directory": "",  # no private row is spilled to disk
+    "temp_directory": "",  # no private row is spilled to disk, unless the policy says where
     "memory_limit": "50%",
     # This one decides by a column's least and greatest value, and in 2.0 its decisions can fail: an error that
     # depends on data. The other needs it.
@@ -103,9 +104,6 @@ _REASONS: Final = (
 )
 """What a part of DuckDB's message means, and its mend."""
 _UNKNOWN: Final = ("cannot be read by DuckDB now", "Open it with DuckDB's own program, which tells more.")
-
-FileState = tuple[int, int, int, int]
-"""Device and number of a file, its size, and when it was written last, in nanoseconds."""
 
 _TYPES = {
     "BOOLEAN": SqlType.BOOLEAN,
@@ -149,23 +147,24 @@ def sql_type(type_name: str) -> SqlType:
 
 
 class DuckDBBackend:
-    """A DuckDB file."""
+    """A DuckDB file, a folder of files that are tables, or both."""
 
     def __init__(self, path: str, policy: Policy) -> None:
-        """Open the file and read its schema.
+        """Open the files and read their schema.
 
         Args:
-            path: Of the file.
-            policy: Whose tables it must have.
+            path: Of the DuckDB file, or of the folder.
+            policy: Whose tables there must be.
 
         Raises:
             InvalidPolicy: There is no such file, or a table or column of the policy is not in it or of another type.
         """
-        self._path = path
+        self._path, self._policy = path, policy
         self._state, copies = _file_states(path, policy)
+        self._listed = list_files(policy, path)
         try:
             with _OPENING:
-                self._database, self._use = _open(path, policy, self._state, copies)
+                self._database, self._use = _open(path, policy, self._state, copies, self._listed)
         except duckdb.OutOfMemoryException:
             raise
         except duckdb.Error as error:
@@ -187,11 +186,11 @@ class DuckDBBackend:
         """Run engine SQL on empty tables of the same schema; see Backend.
 
         Raises:
-            DatabaseUnavailable: The file was written while it was open.
+            DatabaseUnavailable: The data are not those that were opened.
         """
-        if self._was_written():
+        if (what := self._changed()) is not None:
             raise DatabaseUnavailable(
-                "the database file was written while it was open; nothing was charged",
+                f"{what} while it was open; nothing was charged",
                 hint="The data owner changes data_version in the policy, and has the gateway load it again.",
             )
         tables = {planned.sql: {made.table: len(made.types) for made in planned.inputs} for planned in releases}
@@ -221,14 +220,14 @@ class DuckDBBackend:
             rows = {read.sql: public_rows(self._public(read, cancellation), read.width, share) for read in public}
             for index, planned in releases.items():
                 self._read(planned, inputs.get(index, ()), cancellation, partial(take, index))
-        self._check_unwritten()
+        self._check_unchanged()
         return ExactRows({index: together(blocks) for index, blocks in kept.items()}, rows)
 
     def stream(self, read: PublicRead, cancellation: Cancellation) -> Generator[PublicRows]:
         """Run one engine query over public tables; see Backend."""
         with fetching(cancellation, duckdb.Error):
             yield from self._public(read, cancellation)
-        self._check_unwritten()
+        self._check_unchanged()
 
     def count(self, sql: str, names: Sequence[str]) -> tuple[int, ...]:
         """Count for the data owner; see Backend."""
@@ -292,19 +291,23 @@ class DuckDBBackend:
             cursor.execute(self._use)
             yield cursor
 
-    def _check_unwritten(self) -> None:
-        """Fail where the file was written while it was read."""
-        if self._was_written():
-            _LOG.error("the database file was written while a query read it")
+    def _check_unchanged(self) -> None:
+        """Fail where the data changed while they were read."""
+        if (what := self._changed()) is not None:
+            _LOG.error("%s while a query read it", what)
             raise BackendFailure()
 
-    def _was_written(self) -> bool:
-        """Whether the very file that is open was written since; one that replaced it is not read at all."""
-        found = _file_state(self._path)
-        return found is not None and found[:2] == self._state[:2] and found != self._state
+    def _changed(self) -> str | None:
+        """What was done to the data since they were opened; a file that replaced the database is not read at all."""
+        found = file_state(self._path)
+        if found is not None and self._state is not None and found[:2] == self._state[:2] and found != self._state:
+            return "the database file was written"
+        if self._listed and is_changed(self._policy, self._path, self._listed):
+            return "a file of a table was changed, added or removed"
+        return None
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the files."""
         self._database.close()
         self._shadow.close()
 
@@ -316,48 +319,48 @@ def _limits(policy: Policy) -> dict[str, str]:
     return {name: f"{value}{units[name]}" for name, value in said.items() if value is not None}
 
 
-def _file_states(path: str, policy: Policy) -> tuple[FileState, FileState | None]:
-    """The states of a database file and of the file of its copies; None where there are no copies.
+def _file_states(path: str, policy: Policy) -> tuple[FileState | None, FileState | None]:
+    """The states of a database file and of the file of its copies; None where there is none.
 
     Raises:
         InvalidPolicy: There is no such file.
     """
-    state = _file_state(path)
-    if state is None:
+    state = file_state(path)
+    if state is None and engine_of(policy.dataset.url) is not PARQUET:
         raise InvalidPolicy(f"dataset.url: there is no file {path}", hint="dpsql demo makes one to try.")
-    return state, _file_state(prepared_file(path, policy))
-
-
-def _file_state(path: str | Path) -> FileState | None:
-    """The state of a file, which nobody opens for this: to close it would give back DuckDB's lock on it."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
+    return state, file_state(prepared_file(path, policy))
 
 
 def _open(
-    path: str, policy: Policy, state: FileState, copies: FileState | None
+    path: str, policy: Policy, state: FileState | None, copies: FileState | None, listed: Listed
 ) -> tuple[duckdb.DuckDBPyConnection, str]:
-    """A connection to the database that has these states of the files attached, and what makes one use the first.
+    """A connection to the database that reads these states of the files, and what makes one use the first.
 
     Raises:
-        InvalidPolicy: A file was replaced or written meanwhile.
+        InvalidPolicy: A file was replaced or written meanwhile, or is none of the policy's table.
     """
     timezone, limits = policy.dataset.timezone, _limits(policy)
-    database = duckdb.connect(f":memory:{state} {copies} {timezone} {limits}", config=_LOCKED)
+    spill = policy.dataset.spill
+    settings = _LOCKED if spill is None else {**_LOCKED, **spill_settings(spill, _LOCKED)}
+    read = (state, copies, timezone, limits, settings["temp_directory"], listed, policy.fingerprint if listed else "")
+    database = duckdb.connect(f":memory:{sha256(repr(read).encode()).hexdigest()}", config=settings)
     try:
         if not database.execute("SELECT current_setting('lock_configuration')").fetchall()[0][0]:
+            if spill is not None:
+                load_cipher(database)
             # The file keeps the name that DuckDB gives it, for its views may say it: no other may have that name.
             database.execute(f"ATTACH ':memory:' AS {_EMPTY}; USE {_EMPTY}; DETACH memory")
-            database.execute(f"ATTACH {DuckDB.quote_text(path)} (READ_ONLY)")
+            create_views(database, policy, listed)
+            if state is not None:
+                database.execute(f"ATTACH {DuckDB.quote_text(path)} (READ_ONLY)")
             database.execute(f"{_use_of(database)}; DETACH {_EMPTY}")
             if copies is not None:
                 attach_prepared(database, prepared_file(path, policy), policy)
-            lock(database, timezone, limits)
-            if _file_states(path, policy) != (state, copies):
-                raise InvalidPolicy(f"dataset.url: {path} was replaced or written while it was opened")
+            lock(database, timezone, limits, [file for files in listed.values() for file in files])
+            if _file_states(path, policy) != (state, copies) or is_changed(policy, path, listed):
+                raise InvalidPolicy(
+                    f"dataset.url: {path} was replaced or written while it was opened", hint="Open it again."
+                )
         use = _use_of(database)
         database.execute(use)
     except BaseException:
@@ -367,15 +370,22 @@ def _open(
 
 
 def _use_of(database: duckdb.DuckDBPyConnection) -> str:
-    """What makes names without a database mean those of the attached file, on the connection that runs it."""
-    return f"USE {DuckDB.quote_name(database.execute(_NAME_OF_FILE).fetchall()[0][0])}"
+    """What makes names without a database mean those of the attached file, if there is one, on the connection."""
+    found = database.execute(_NAME_OF_FILE).fetchall()
+    return f"USE {DuckDB.quote_name(found[0][0] if found else VIEWS)}"
 
 
-def lock(database: duckdb.DuckDBPyConnection, timezone: str, limits: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Set time zone and limits, let nothing outside be read, and lock that, for all connections to one database."""
+def lock(
+    database: duckdb.DuckDBPyConnection,
+    timezone: str,
+    limits: Mapping[str, str] = MappingProxyType({}),
+    files: Iterable[str] = (),
+) -> None:
+    """Set time zone and limits, let nothing but files be read, and lock that, for all connections to one database."""
     for name, value in limits.items():
         database.execute(f"SET GLOBAL {name} = '{value}'")
     database.execute(f"SET GLOBAL TimeZone = '{timezone}'")
+    database.execute(f"SET GLOBAL allowed_paths = [{', '.join(map(DuckDB.quote_text, files))}]")
     # What is attached already may still be read.
     database.execute("SET GLOBAL enable_external_access = false")
     database.execute("SET lock_configuration = true")
@@ -435,10 +445,11 @@ def stoppable(cursor: duckdb.DuckDBPyConnection, cancellation: Cancellation, sec
 def _shadow(schema: EngineSchema, policy: Policy, plans: tuple[PreparedTablePlan, ...]) -> duckdb.DuckDBPyConnection:
     """An engine with the same tables, and the copies that are planned of them, and not one row."""
     shadow = duckdb.connect(":memory:", config={**_LOCKED, "threads": 1, "memory_limit": "1GB"})
+    shadow.execute(f"ATTACH ':memory:' AS {DuckDB.quote_name(VIEWS)}")
     for table in schema.tables.values():
         columns = ", ".join(f"{DuckDB.quote_name(name)} {column.type_name}" for name, column in table.columns.items())
-        shadow.execute(f"CREATE SCHEMA IF NOT EXISTS {DuckDB.quote_name(table.path[0])}")
-        shadow.execute(f"CREATE TABLE {'.'.join(map(DuckDB.quote_name, table.path))} ({columns})")
+        shadow.execute(f"CREATE SCHEMA IF NOT EXISTS {DuckDB().quote_path(table.path[:-1])}")
+        shadow.execute(f"CREATE TABLE {DuckDB().quote_path(table.path)} ({columns})")
     create_prepared(shadow, policy, plans)
     lock(shadow, policy.dataset.timezone)
     return shadow
@@ -486,27 +497,42 @@ def _pieces(planned: PlannedRelease, cursor: duckdb.DuckDBPyConnection) -> Itera
 
 
 def _read_schema(database: duckdb.DuckDBPyConnection, policy: Policy) -> EngineSchema:
+    from_files = {path_of(table, policy) for table in policy.tables if table.files is not None}
+    tables = {
+        path: found for path, found in _tables_of(database, "current_database()").items() if path not in from_files
+    }
+    views = _tables_of(database, DuckDB.quote_text(VIEWS)) if from_files else {}
+    tables |= {path: replace(found, path=(VIEWS, *path)) for path, found in views.items()}
+    for table in policy.tables:
+        if (found := tables.get(path_of(table, policy))) is not None:
+            needed = needed_columns(table, policy) & found.columns.keys()
+            exact = {
+                n: replace(c, exact=_is_exact(database, found.path, n, c))
+                for n, c in found.columns.items()
+                if n in needed
+            }
+            tables[path_of(table, policy)] = replace(found, columns={**found.columns, **exact})
+    engine = engine_of(policy.dataset.url)
+    return EngineSchema(engine, fitted(policy, tables, engine))
+
+
+def _tables_of(database: duckdb.DuckDBPyConnection, name: str) -> dict[TablePath, EngineTable]:
+    """The tables and views of an attached database, which SQL names, by schema and name."""
     columns: dict[TablePath, dict[str, EngineColumn]] = {}
     found = database.execute(
         "SELECT schema_name, table_name, column_name, data_type, is_nullable FROM duckdb_columns() "
-        "WHERE database_name = current_database()"
+        f"WHERE database_name = {name}"
     ).fetchall()
-    for schema, name, column, type_name, nullable in found:
-        columns.setdefault((schema, name), {})[column] = EngineColumn(type_name, sql_type(type_name), not nullable)
+    for schema, table, column, type_name, nullable in found:
+        columns.setdefault((schema, table), {})[column] = EngineColumn(type_name, sql_type(type_name), not nullable)
     unique: dict[TablePath, set[frozenset[str]]] = {}
     constraints = database.execute(
         "SELECT schema_name, table_name, constraint_column_names FROM duckdb_constraints() "
-        "WHERE database_name = current_database() AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')"
+        f"WHERE database_name = {name} AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')"
     ).fetchall()
-    for schema, name, names in constraints:
-        unique.setdefault((schema, name), set()).add(frozenset(names))
-    for table in policy.tables:
-        listed = columns.get(path_of(table, policy), {})
-        for name in needed_columns(table, policy) & listed.keys():
-            exact = _is_exact(database, path_of(table, policy), name, listed[name])
-            listed[name] = replace(listed[name], exact=exact)
-    tables = {path: EngineTable(path, listed, frozenset(unique.get(path, ()))) for path, listed in columns.items()}
-    return EngineSchema(DUCKDB, fitted(policy, tables, DUCKDB))
+    for schema, table, names in constraints:
+        unique.setdefault((schema, table), set()).add(frozenset(names))
+    return {path: EngineTable(path, listed, frozenset(unique.get(path, ()))) for path, listed in columns.items()}
 
 
 def _is_exact(database: duckdb.DuckDBPyConnection, path: TablePath, name: str, column: EngineColumn) -> bool:
@@ -518,7 +544,7 @@ def _is_exact(database: duckdb.DuckDBPyConnection, path: TablePath, name: str, c
     if kind != "VARCHAR":
         return kind in DuckDB.exact_types
     try:
-        table = ".".join(map(DuckDB.quote_name, path))
+        table = DuckDB().quote_path(path)
         database.execute(f"DESCRIBE SELECT {DuckDB.quote_name(name)} = ('' COLLATE \"C\") FROM {table}")
     except duckdb.Error:
         return False

@@ -1,4 +1,4 @@
-"""The outline of a DuckDB file."""
+"""The outline of a DuckDB file, and of a folder of Parquet files."""
 
 from pathlib import Path
 from typing import Final
@@ -6,8 +6,11 @@ from typing import Final
 import duckdb
 
 from dpsql.backends.duckdb import sql_type
+from dpsql.backends.duckdb_files import read_columns
 from dpsql.backends.outline import ColumnOutline, ForeignKey, Outline, TableOutline, default_schema
 from dpsql.errors import InvalidParameter
+from dpsql.policy.engines import PARQUET
+from dpsql.sqltypes import SqlType
 
 _COLUMNS: Final = """
     SELECT schema_name, table_name, column_name, data_type, comment FROM duckdb_columns()
@@ -54,3 +57,34 @@ def outline_of_duckdb(file: str) -> Outline:
             )
         )
     return Outline(path.stem, f"duckdb:///{path}", default_schema(tables, "main"), tuple(tables))
+
+
+def outline_of_folder(folder: str) -> Outline:
+    """Read the outline of a folder of Parquet files: each of them, and each folder with some, is a table.
+
+    Raises:
+        InvalidParameter: It is no folder, or the first file of a table cannot be read.
+    """
+    root = Path(folder).resolve()
+    if not root.is_dir():
+        raise InvalidParameter(f"there is no folder {root}")
+    tables = []
+    with duckdb.connect(config={"autoinstall_known_extensions": False}) as database:
+        for entry in sorted(root.iterdir()):
+            first = min(entry.rglob("*.parquet"), default=None) if entry.is_dir() else entry
+            if first is not None and first.suffix == ".parquet":
+                tables.append(_table_of(database, entry, first))
+    return Outline(root.name, f"{PARQUET.start}{root}", PARQUET.default_schema, tuple(tables))
+
+
+def _table_of(database: duckdb.DuckDBPyConnection, entry: Path, first: Path) -> TableOutline:
+    """A table of a folder: its columns are those of its first file, and those in the names of folders."""
+    try:
+        found = read_columns(database, str(first))
+    except duckdb.Error:
+        raise InvalidParameter(f"{first} is not a Parquet file that can be read now") from None
+    hive = tuple(part.partition("=")[0] for part in first.relative_to(entry.parent).parts[:-1] if "=" in part)
+    columns = [ColumnOutline(name, sql_type(kind), kind, None) for name, kind in found.items() if name not in hive]
+    columns += [ColumnOutline(name, SqlType.TEXT, "VARCHAR", None) for name in hive]
+    name = entry.stem if entry.is_file() else entry.name
+    return TableOutline(PARQUET.default_schema, name, None, tuple(columns), (), (), hive)

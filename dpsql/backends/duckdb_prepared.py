@@ -15,11 +15,13 @@ from urllib.parse import quote
 
 import duckdb
 
+from dpsql.backends.duckdb_files import create_views, list_files
 from dpsql.compiler.bounding.prepared_tables import PreparedTablePlan
 from dpsql.compiler.dialects.duckdb import DuckDB
 from dpsql.compiler.ir.schema import PreparedTable
 from dpsql.errors import DatabaseUnavailable
 from dpsql.policy import Policy
+from dpsql.policy.engines import PARQUET, engine_of
 
 STALE: Final = "it was made for another policy or data_version, or cannot be read (dpsql prepare makes a new one)"
 _DATA: Final = "dpsql.data"
@@ -108,8 +110,10 @@ def _fill(made: Path, path: str, policy: Policy, plans: tuple[PreparedTablePlan,
         database.execute(f"ATTACH {DuckDB.quote_text(str(made))} AS {DuckDB.quote_name(_MADE)}")
         made_by = f"{DuckDB.quote_name(_MADE)}.{_MADE_BY}"
         database.execute(f"CREATE SCHEMA {DuckDB.quote_name(_MADE)}.about; CREATE TABLE {made_by} ({_FINGERPRINTS})")
-        database.execute(f"ATTACH {DuckDB.quote_text(path)} AS {DuckDB.quote_name(_DATA)} (READ_ONLY)")
-        database.execute(f"USE {DuckDB.quote_name(_DATA)}")
+        create_views(database, policy, list_files(policy, path))
+        if engine_of(policy.dataset.url) is not PARQUET:
+            database.execute(f"ATTACH {DuckDB.quote_text(path)} AS {DuckDB.quote_name(_DATA)} (READ_ONLY)")
+            database.execute(f"USE {DuckDB.quote_name(_DATA)}")
         rows = {}
         for plan in plans:
             name = f"{DuckDB.quote_name(_MADE)}.main.{DuckDB.quote_name(plan.table)}"
@@ -117,7 +121,7 @@ def _fill(made: Path, path: str, policy: Policy, plans: tuple[PreparedTablePlan,
             found = database.execute(f"INSERT INTO {name} {plan.rows}").fetchall()
             rows[plan.table] = found[0][0]
             database.execute(f"INSERT INTO {made_by} VALUES (?, ?)", [plan.table, plan.fingerprint])
-        database.execute(f"USE memory; DETACH {DuckDB.quote_name(_DATA)}; DETACH {DuckDB.quote_name(_MADE)}")
+        database.execute(f"USE memory; DETACH {DuckDB.quote_name(_MADE)}")
     return rows
 
 

@@ -35,7 +35,11 @@ class ForeignKey:
 
 @dataclass(frozen=True)
 class TableOutline:
-    """A table: its columns, its keys (the primary one first), its foreign keys and its comment."""
+    """A table: its columns, its keys (the primary one first), its foreign keys and its comment.
+
+    Attributes:
+        hive: Of a folder of files the columns that are in folders' names.
+    """
 
     schema: str
     name: str
@@ -43,6 +47,7 @@ class TableOutline:
     columns: tuple[ColumnOutline, ...]
     keys: tuple[tuple[str, ...], ...]
     foreign_keys: tuple[ForeignKey, ...]
+    hive: tuple[str, ...] = ()
 
     @property
     def path(self) -> tuple[str, str]:

@@ -72,6 +72,10 @@ class _Draft:
         yield f"[tables.{key}]"
         if table.comment and table.comment.strip():
             yield f"description = {quoted_text(_line(table.comment))}"
+        if table.hive:
+            paths = f"paths = [{quoted_text(f'{table.name}/**/*.parquet')}]"
+            hive = ", ".join(f'{key_text(name)} = "text"' for name in table.hive)
+            yield f'files = {{ format = "parquet", {paths}, hive = {{ {hive} }} }}'
         yield from self._unfound(table) if way is None else self._found(table, way)
         yield f"\n[tables.{key}.columns]"
         yield "# A column that is removed here does not exist for analysts."

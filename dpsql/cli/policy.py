@@ -138,7 +138,7 @@ def _surveyed(found: "TableSurvey", unit: str) -> Iterator[str]:
     bounds = f"max_rows = {table.rows_per_unit} is enforced in SQL"
     if found.one_row:
         bounds = f"{key} allows one row each, so bounding is not needed"
-    elif table.rows_per_unit == 1 and table.unit_key is not None:
+    elif table.rows_per_unit == 1 and table.unit_key is not None and table.files is None:
         bounds += f"; {key} would make it unnecessary"
     yield f"\n{table.name}: {found.rows:,} rows, {found.units:,} units ({unit}); {bounds}"
     for finding in found.findings:
@@ -181,6 +181,7 @@ def _settings(dataset: Dataset) -> Iterator[str]:
         ("prepared_schema", dataset.prepared_schema),
         ("memory", dataset.memory and f"{dataset.memory // 10**6} MB"),
         ("threads", dataset.threads),
+        ("spill", dataset.spill),
     ):
         if value is not None:
             yield f"{name} {value}"

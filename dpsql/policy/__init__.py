@@ -4,11 +4,14 @@ import os
 from pathlib import Path
 
 from dpsql.policy.budgets import read_groups, read_roles
-from dpsql.policy.dataset import dataset_fields, read_dataset, read_schema, read_timezone
+from dpsql.policy.dataset import dataset_fields, read_dataset, read_engine, read_schema, read_timezone
 from dpsql.policy.model import (
     Bound,
     Budget,
     Dataset,
+    FileColumn,
+    FileFormat,
+    Files,
     MechanismChoice,
     Policy,
     PolicyColumn,
@@ -30,6 +33,9 @@ __all__ = [
     "Bound",
     "Budget",
     "Dataset",
+    "FileColumn",
+    "FileFormat",
+    "Files",
     "MechanismChoice",
     "Policy",
     "PolicyColumn",
@@ -76,7 +82,8 @@ def load_policy(path: str | os.PathLike[str]) -> Policy:
     _check_version(root)
     keys = root.fields(_POLICY, required=_REQUIRED)
     dataset_keys = dataset_fields(keys["dataset"])
-    tables = read_tables(keys["tables"], read_schema(dataset_keys), read_timezone(dataset_keys))
+    engine = read_engine(dataset_keys["url"])
+    tables = read_tables(keys["tables"], read_schema(dataset_keys), read_timezone(dataset_keys), engine)
     dataset = read_dataset(dataset_keys, tables, file.absolute().parent)
     roles = read_roles(keys["roles"], tables, dataset.budget)
     groups = read_groups(keys["groups"], tables, roles, dataset.budget) if "groups" in keys else ()

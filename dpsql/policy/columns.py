@@ -57,7 +57,7 @@ def read_columns(node: Node, timezone: ZoneInfo) -> tuple[PolicyColumn, ...]:
 
 def _column(name: str, node: Node, timezone: ZoneInfo) -> PolicyColumn:
     keys = node.fields(_COLUMN, required=("type",))
-    sql_type = _type(keys["type"])
+    sql_type = read_type(keys["type"])
     if ("lower" in keys) != ("upper" in keys):
         stated, lacking = ("lower", "upper") if "lower" in keys else ("upper", "lower")
         raise keys[stated].wrong(f"{stated} without {lacking}", f"write both: {stated} = …, {lacking} = …")
@@ -103,7 +103,8 @@ def _collected_by(node: Node, sql_type: SqlType, values: tuple[Value, ...] | Non
     return RandomizedResponse(probability, count)
 
 
-def _type(node: Node) -> SqlType:
+def read_type(node: Node) -> SqlType:
+    """Return the type that a text names."""
     name = node.text()
     try:
         # parse_type peels "[]" off one by one: a long name would exhaust the stack.

@@ -10,7 +10,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from dpsql.policy.budgets import read_cap
-from dpsql.policy.engines import EngineKind, UnknownEngine, engine_of
+from dpsql.policy.engines import PARQUET, EngineKind, UnknownEngine, engine_of
 from dpsql.policy.environment import NotFilledIn, filled_in
 from dpsql.policy.model import Dataset, Table
 from dpsql.policy.node import Node, Shape
@@ -39,6 +39,7 @@ _DATASET: Shape = {
     "max_error_ratio": "max_error_ratio = 1.5",
     "memory": 'memory = "8GB"',
     "threads": "threads = 4",
+    "spill": 'spill = "/var/tmp/dpsql"',
 }
 _NOT_ZONES = {"localtime", "Factory"}
 """In the database of zones, but no names that another machine or engine would read alike."""
@@ -52,7 +53,7 @@ def dataset_fields(node: Node) -> dict[str, Node]:
 def read_schema(keys: Mapping[str, Node]) -> str:
     """Return the schema of tables that name none."""
     if "schema" not in keys:
-        return _engine(keys["url"]).default_schema
+        return read_engine(keys["url"]).default_schema
     return check_schema(keys["schema"], keys["schema"].name("schema"))
 
 
@@ -101,12 +102,13 @@ def read_dataset(keys: Mapping[str, Node], tables: tuple[Table, ...], folder: Pa
         else Fraction(1),
         memory=_memory(_of_file(keys, "memory")) if "memory" in keys else None,
         threads=_of_file(keys, "threads").count(MAX_THREADS) if "threads" in keys else None,
+        spill=_spill(_of_file(keys, "spill"), keys["url"], folder) if "spill" in keys else None,
     )
 
 
 def _of_file(keys: Mapping[str, Node], name: str) -> Node:
     """Return a key that is for an engine in this process."""
-    if not _engine(keys["url"]).is_file:
+    if not read_engine(keys["url"]).is_file:
         raise keys[name].wrong("this is for DuckDB files only; a server has its own limits", f"remove {name}")
     return keys[name]
 
@@ -120,11 +122,26 @@ def _memory(node: Node) -> int:
     return size
 
 
+def _spill(node: Node, url: Node, folder: Path) -> str:
+    """Return a directory; it is not among the data, where what is written would be a new file."""
+    engine, spill = read_engine(url), _resolved(node, node.text(), folder)
+    if engine is PARQUET and spill.is_relative_to(_resolved(url, engine.location(_expanded(url)), folder)):
+        raise node.wrong("this is in the folder of the data", _DATASET["spill"])
+    return str(spill)
+
+
+def _resolved(node: Node, path: str, folder: Path) -> Path:
+    try:
+        return (folder / path).resolve()
+    except (OSError, RuntimeError):
+        raise node.wrong("the path cannot be resolved") from None
+
+
 def _prepared_schema(keys: Mapping[str, Node]) -> str | None:
     if "prepared_schema" not in keys:
         return None
     node = keys["prepared_schema"]
-    engine = _engine(keys["url"])
+    engine = read_engine(keys["url"])
     if engine.is_file:
         what = f"prepared tables of a {engine.name} file are in a file next to it"
         raise node.wrong(what, "remove prepared_schema")
@@ -132,15 +149,12 @@ def _prepared_schema(keys: Mapping[str, Node]) -> str | None:
 
 
 def _url(node: Node, folder: Path) -> str:
-    url, engine = _expanded(node), _engine(node)
+    url, engine = _expanded(node), read_engine(node)
     if not engine.is_file:
         return url
     if not engine.has_location(url) or "?" in url:
-        raise node.wrong(f"a {engine.name} url is {engine.start} and the path of a file, without parameters")
-    try:
-        return f"{engine.start}{(folder / engine.location(url)).resolve()}"
-    except (OSError, RuntimeError):
-        raise node.wrong(f"the path of the {engine.name} file cannot be resolved") from None
+        raise node.wrong(f"a {engine.name} url is {engine.start} and a path, without parameters")
+    return f"{engine.start}{_resolved(node, engine.location(url), folder)}"
 
 
 def _expanded(node: Node) -> str:
@@ -154,7 +168,8 @@ def _expanded(node: Node) -> str:
     return url
 
 
-def _engine(node: Node) -> EngineKind:
+def read_engine(node: Node) -> EngineKind:
+    """Return the engine that a url names."""
     try:
         return engine_of(_expanded(node))
     except UnknownEngine as error:

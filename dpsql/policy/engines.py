@@ -13,8 +13,8 @@ class EngineKind:
         schemes: What its urls begin with; the first is the one to write.
         example: A url of it.
         default_schema: The schema of tables that name none.
-        is_file: True where a url is the scheme, `:///` and the path of a file that is opened in this process: such an
-            engine has the memory and the threads that the policy says, and keeps prepared tables next to the file.
+        is_file: True where a url is the scheme, `:///` and the path of what is opened in this process: such an engine
+            has the memory and the threads that the policy says, reads files, and keeps prepared tables next to them.
     """
 
     name: str
@@ -37,14 +37,16 @@ class EngineKind:
         return not self.is_file or (url.startswith(self.start) and url != self.start)
 
     def location(self, url: str) -> str:
-        """The file that a url names, or the url of a server as it is."""
+        """The path that a url names, or the url of a server as it is."""
         return url.removeprefix(self.start) if self.is_file else url
 
 
 DUCKDB: Final = EngineKind("DuckDB", ("duckdb",), "duckdb:///clinic.duckdb", "main", is_file=True)
+PARQUET: Final = EngineKind("Parquet", ("parquet",), "parquet:///data", "main", is_file=True)
+"""DuckDB over a folder of files, which are its tables."""
 POSTGRES: Final = EngineKind("PostgreSQL", ("postgresql", "postgres"), "postgresql://reader@host/db", "public")
 
-ENGINES: Final = {scheme: engine for engine in (DUCKDB, POSTGRES) for scheme in engine.schemes}
+ENGINES: Final = {scheme: engine for engine in (DUCKDB, PARQUET, POSTGRES) for scheme in engine.schemes}
 """The engines by scheme."""
 
 

@@ -178,6 +178,46 @@ class UnitVia:
     on: tuple[tuple[str, str], ...]
 
 
+class FileFormat(enum.StrEnum):
+    """What is in files."""
+
+    PARQUET = "parquet"
+    CSV = "csv"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class FileColumn:
+    """The type of a column of files.
+
+    Attributes:
+        name: Its name.
+        type: Its type.
+        digits: All digits of a decimal, and those after the point; None for another type.
+    """
+
+    name: str
+    type: SqlType
+    digits: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Files that are a table.
+
+    Attributes:
+        format: What is in them.
+        paths: Where they are, below the folder of the data: patterns, in which * is any name and ** any folders.
+        columns: Of CSV and JSON those that are read, as their types; of Parquet types that the files must have.
+        hive: Columns that are in folders' names, as year=2024.
+    """
+
+    format: FileFormat
+    paths: tuple[str, ...]
+    columns: tuple[FileColumn, ...]
+    hive: tuple[FileColumn, ...]
+
+
 CONTRIBUTION_BOUNDS = {
     "max_rows": "rows_per_unit",
     "max_groups": "groups_per_unit",
@@ -205,6 +245,7 @@ class Table:
         min_units: Groups of fewer units are not shown; 1 for no such rule.
         within_unit: Keys of which all rows are said to be of one unit: joins on them compare the units, too.
         columns: The columns that exist for analysts, in the order of the policy.
+        files: What it is read from where that is no table of a database.
     """
 
     name: str
@@ -219,6 +260,7 @@ class Table:
     columns: tuple[PolicyColumn, ...]
     min_units: int = 1
     within_unit: tuple[str, ...] = ()
+    files: Files | None = None
 
     @property
     def relation(self) -> str:
@@ -251,6 +293,7 @@ class Dataset:
         max_error_ratio: How many times as large the error may be where rows are read from a prepared table.
         memory: Bytes that a DuckDB engine may take; None for half of the machine's.
         threads: Threads that a DuckDB engine may use; None for all processors.
+        spill: The directory where a DuckDB engine may write what memory does not hold; None for nowhere.
     """
 
     name: str
@@ -268,6 +311,7 @@ class Dataset:
     max_error_ratio: Fraction = Fraction(1)
     memory: int | None = None
     threads: int | None = None
+    spill: str | None = None
 
 
 @dataclass(frozen=True)
@@ -297,8 +341,9 @@ class Policy:
         """SHA-256 over all that the answer to a query depends on, in hex: part of what a release is reused by.
 
         In: the dataset's name, schema, adjacency, data version and time zone; each table's unit, bounds and columns
-        with their types, limits, steps and domains. Out: what changes no answer (comments, the url, who may spend how
-        much on what). The order of tables and of a domain's values does not matter, that of columns does.
+        with their types, limits, steps and domains, and as what files are read. Out: what changes no answer (comments,
+        the url, paths, who may spend how much on what). The order of tables and of a domain's values does not matter,
+        that of columns does.
         """
         dataset = self.dataset
         told = [
@@ -313,8 +358,12 @@ def _table_facts(table: Table) -> list[str]:
     via = table.unit_via and [table.unit_via.table, sorted(table.unit_via.on)]
     bounds = [table.rows_per_unit, table.groups_per_unit, table.rows_per_group]
     bounds += [table.min_units] if table.min_units > 1 else []
+    facts: list[object] = [table.public, table.unit_key, via, bounds, [*map(_column_facts, table.columns)]]
+    if table.files is not None:
+        read_as = (*table.files.columns, *table.files.hive)
+        facts.append([table.files.format, [[each.name, each.type.value, each.digits] for each in read_as]])
     # The name comes first, so that sorting by these lists sorts by table.
-    return [table.name, json.dumps([table.public, table.unit_key, via, bounds, [*map(_column_facts, table.columns)]])]
+    return [table.name, json.dumps(facts)]
 
 
 def _column_facts(column: PolicyColumn) -> list[object]:

@@ -4,6 +4,8 @@ from dataclasses import replace
 from zoneinfo import ZoneInfo
 
 from dpsql.policy.columns import read_columns
+from dpsql.policy.engines import EngineKind
+from dpsql.policy.files import read_files
 from dpsql.policy.model import PolicyColumn, Table, UnitVia, can_be_key
 from dpsql.policy.node import Node, Shape, did_you_mean
 from dpsql.policy.source import quoted
@@ -22,6 +24,7 @@ _TABLE: Shape = {
     "max_groups": "max_groups = 10",
     "max_rows_per_group": "max_rows_per_group = 50",
     "min_units": "min_units = 10",
+    "files": 'files = { format = "parquet", paths = ["visits/*.parquet"] }',
     "columns": 'columns = { age = { type = "integer", lower = 0, upper = 110 } }',
 }
 _UNIT_VIA: Shape = {"table": 'table = "visits"', "on": 'on = { visit_id = "visit_id" }'}
@@ -30,10 +33,10 @@ _OF_A_UNIT = ("unit_key", "unit_via", "within_unit", *_COUNTS)
 _RESERVED_SCHEMAS = frozenset({"dpsql", "pg_catalog", "information_schema"})
 
 
-def read_tables(node: Node, default_schema: str, timezone: ZoneInfo) -> tuple[Table, ...]:
+def read_tables(node: Node, default_schema: str, timezone: ZoneInfo, engine: EngineKind) -> tuple[Table, ...]:
     """Return the tables, each protected one with its way to the unit proved and its three bounds filled in."""
     nodes = node.members("table")
-    declared = {name: _table(name, member, timezone) for name, member in nodes.items()}
+    declared = {name: _table(name, member, timezone, engine) for name, member in nodes.items()}
     _check_relations(nodes, declared, default_schema)
     if all(table.public for table in declared.values()):
         raise node.wrong("no table is protected: all are public", 'write in one: unit_key = "patient_id", and max_rows')
@@ -43,7 +46,7 @@ def read_tables(node: Node, default_schema: str, timezone: ZoneInfo) -> tuple[Ta
     return tuple(_with_bounds(nodes[name], table, declared) for name, table in declared.items())
 
 
-def _table(name: str, node: Node, timezone: ZoneInfo) -> Table:
+def _table(name: str, node: Node, timezone: ZoneInfo, engine: EngineKind) -> Table:
     keys = node.fields(_TABLE)
     public = "public" in keys and keys["public"].flag()
     if public:
@@ -75,6 +78,7 @@ def _table(name: str, node: Node, timezone: ZoneInfo) -> Table:
         columns=read_columns(keys["columns"], timezone) if "columns" in keys else (),
         min_units=counts.get("min_units", 1),
         within_unit=_names(keys["within_unit"]) if "within_unit" in keys else (),
+        files=read_files(keys, node, name, engine),
     )
 
 

@@ -14,6 +14,9 @@ from dpsql.cli import clinic
 from dpsql.errors import InvalidPolicy
 from dpsql.policy import (
     Budget,
+    FileColumn,
+    FileFormat,
+    Files,
     MechanismChoice,
     Policy,
     RenewalWindow,
@@ -25,6 +28,7 @@ from dpsql.policy import (
     load_policy,
     tables,
 )
+from dpsql.policy import files as files_of_tables
 from dpsql.privacy.cost import Accountant, Adjacency
 from dpsql.sqltypes import SqlType, parse_type
 
@@ -519,11 +523,33 @@ def test_where_copies_are_and_how_exact_what_is_read_from_them_must_be(tmp_path:
             changed(tmp_path, (url, url_and))
 
 
+def test_files(tmp_path: Path) -> None:
+    digits = 'files = { format = "csv", paths = ["a/*.csv", "**/b.csv"], columns = { cost = "Numeric( 9 , 3 )" } }'
+    policy = changed(
+        tmp_path,
+        ('url = "duckdb:///data/shop.duckdb"', 'url = "parquet:///data/"'),
+        ("max_rows = 1\n", f"max_rows = 1\n{digits}\n"),
+    )
+    assert policy.dataset.url == f"parquet:///{tmp_path / 'data'}" and policy.dataset.schema == "main"
+    first, *others = (table.files for table in policy.tables)
+    cost = FileColumn("cost", SqlType.NUMERIC, (9, 3))
+    assert first == Files(FileFormat.CSV, ("a/*.csv", "**/b.csv"), (cost,), ())
+    names = [table.name for table in policy.tables[1:]]
+    assert others == [Files(FileFormat.PARQUET, (f"{name}.parquet", f"{name}/**/*.parquet"), (), ()) for name in names]
+    # Other paths are other data, of which data_version tells; other types are other values.
+    moved = replace(first, paths=("c.csv",))
+    typed = replace(first, columns=(replace(cost, digits=(9, 2)),))
+    prints = [
+        replace(policy, tables=(replace(policy.tables[0], files=files),)).fingerprint for files in (first, moved, typed)
+    ]
+    assert prints[0] == prints[1] != prints[2]
+
+
 def test_the_demo_has_each_key_that_a_policy_may_have() -> None:
     text = files("dpsql.cli").joinpath("clinic.toml").read_text(encoding="utf-8")
     shapes = (
         *(dataset._DATASET, budgets._CAP, budgets._BUDGET, budgets._QUERY, budgets._ROLE, budgets._GROUP),
-        *(tables._TABLE, tables._UNIT_VIA, columns._COLUMN, columns._COLLECTED_BY),
+        *(tables._TABLE, tables._UNIT_VIA, columns._COLUMN, columns._COLLECTED_BY, files_of_tables.FILES),
     )
     keys = {key for shape in shapes for key in shape} - {
         "columns",

@@ -124,6 +124,11 @@ def url(value: str, what: str, mend: str) -> Mistake:
     return Mistake(URL, f"url = {value}", "dataset.url", what, mend)
 
 
+def made_of(new: str, key: str, what: str, mend: str) -> Mistake:
+    """Return the mistake of files that say this."""
+    return Mistake(VIA, f"{VIA}\nfiles = {{ {new} }} # here", f"tables.prescriptions.files{key}", what, mend)
+
+
 def budget(new: str, key: str, what: str, mend: str) -> Mistake:
     return Mistake(BUDGET, f"budget = {{ {new} }}", f"roles.analyst.budget{key}", what, mend)
 
@@ -165,10 +170,14 @@ DATASET = [
     dataset('timezone = "../../etc/passwd"', "not an IANA time zone", 'timezone = "UTC"'),
     dataset('schema = "pg_catalog"', "reserved for the gateway", "another schema"),
     dataset('cap = ""', "an empty text", 'cap = "clinic-people"'),
-    url('"mysql://root:secret@host/db"', "must start with duckdb:/// or postgresql://", "postgresql://reader@host/db"),
-    url('"duckdb"', "must start with duckdb:/// or postgresql://", "duckdb:///clinic.duckdb"),
-    url('"duckdb://clinic.duckdb"', "duckdb:/// and the path", "duckdb:///clinic.duckdb"),
-    url('"duckdb:///"', "duckdb:/// and the path", "duckdb:///clinic.duckdb"),
+    url(
+        '"mysql://root:secret@host/db"',
+        "must start with duckdb:///, parquet:/// or postgresql://",
+        "postgresql://reader@host/db",
+    ),
+    url('"duckdb"', "must start with duckdb:///, parquet:/// or postgresql://", "duckdb:///clinic.duckdb"),
+    url('"duckdb://clinic.duckdb"', "duckdb:/// and a path", "duckdb:///clinic.duckdb"),
+    url('"duckdb:///"', "duckdb:/// and a path", "duckdb:///clinic.duckdb"),
     url('"duckdb:///a?read_only=1"', "without parameters", "duckdb:///clinic.duckdb"),
     url('"duckdb:///loop/x"', "cannot be resolved", "duckdb:///clinic.duckdb"),
     url('"postgresql://${DPSQL_UNSET}@host/db"', "${DPSQL_UNSET} is not in the environment", "export DPSQL_UNSET="),
@@ -405,7 +414,39 @@ DOMAINS = [
     Mistake(SEX, 'sex = { type = "text", values = [\n  "F",\n  "M",\n  "F", # here\n] }',
             "tables.patients.columns.sex.values[2]", '"F" stands twice', "remove one of the two"),
 ]  # fmt: skip
-ALL = [*TOP, *DATASET, *NUMBERS, *BUDGETS, *QUERIES, *ROLES, *TABLES, *UNIT_VIA, *COLUMNS, *DOMAINS]
+PARQUET = 'format = "parquet", paths = ["a.parquet"]'
+COST = 'columns = { cost = "decimal(10,2)" }'
+FILES = [
+    made_of('paths = ["a.parquet"]', "", "format is missing", 'format = "parquet"'),
+    made_of('format = "parquet"', "", "paths is missing", 'paths = ["visits/*.parquet"]'),
+    made_of('format = "orc", paths = ["a.orc"]', ".format", "none of parquet, csv, json", "one of: csv, json, parquet"),
+    made_of('format = "csv", paths = ["a.csv"]', "", "csv says no types, so columns is missing", COST),
+    made_of('format = "json", paths = ["a.json"], hive = { y = "date" }', "", "json says no types", COST),
+    made_of('format = "parquet", paths = []', ".paths", "an empty array", 'paths = ["visits/*.parquet"]'),
+    *(
+        made_of(f'format = "parquet", paths = ["{path}"]', ".paths[0]", "is no path below the folder", "* is any name")
+        for path in ("/etc/passwd", "../a", "a/../b", "a//b", "a/**", "a**/b", "a?", "a[1]", "{a,b}", "./a")
+    ),
+    made_of(f'{PARQUET}, columns = {{ c = "decimal" }}', ".columns.c", "without its digits", 'c = "decimal(10,2)"'),
+    made_of(f'{PARQUET}, columns = {{ c = "decimal(39,2)" }}', ".columns.c", "beyond decimal(38,38)", "decimal(10,2)"),
+    made_of(f'{PARQUET}, columns = {{ c = "numeric(2,3)" }}', ".columns.c", "beyond decimal(38,38)", "decimal(10,2)"),
+    made_of(f'{PARQUET}, columns = {{ c = "strin" }}', ".columns.c", '"strin" is not a type', "one of: bigint"),
+    made_of(f'{PARQUET}, columns = {{ c = "json" }}', ".columns.c", "not a type that is read of a text", 'c = "text"'),
+    made_of(f'{PARQUET}, columns = {{ c = "text" }}, hive = {{ C = "date" }}', ".hive", '"C" is among columns', "keep"),
+    Mistake(
+        URL,
+        'url = "parquet:///data"\nspill = "data/spilt" # here',
+        "dataset.spill",
+        "in the folder of the data",
+        "/var/tmp",
+    ),
+    Mistake(
+        URL, 'url = "postgresql://r@h/d"\nspill = "x" # here', "dataset.spill", "for DuckDB files only", "remove spill"
+    ),
+    Mistake(URL, f'{URL}\nspill = "loop/x" # here', "dataset.spill", "cannot be resolved", "/var/tmp/dpsql"),
+    Mistake(URL, 'url = "parquet:///"', "dataset.url", "a Parquet url is parquet:/// and a path", "duckdb:///"),
+]
+ALL = [*FILES, *TOP, *DATASET, *NUMBERS, *BUDGETS, *QUERIES, *ROLES, *TABLES, *UNIT_VIA, *COLUMNS, *DOMAINS]
 
 
 @pytest.fixture
@@ -499,3 +540,18 @@ def test_too_many_tables(folder: Path) -> None:
     assert "split the policy" in (error.hint or "")
     (folder / "policy.toml").write_text(policy(1600))
     load_policy(folder / "policy.toml")
+
+
+def test_a_server_reads_no_files(folder: Path) -> None:
+    text = GOOD.replace(URL, 'url = "postgresql://reader@host/db"')
+    error = refusal(folder, text.replace(VIA, f"{VIA}\nfiles = {{ {PARQUET} }}"))
+    assert "tables.prescriptions.files: PostgreSQL reads no files" in error.message
+    assert error.hint is not None and 'url = "parquet:///data"' in error.hint
+
+
+@pytest.mark.parametrize("name", ["a*b", "a//b", "a?", "[a]"])
+def test_a_name_of_a_table_that_is_no_name_of_a_file(folder: Path, name: str) -> None:
+    text = GOOD.replace(URL, 'url = "parquet:///data"').replace("[tables.icd10", f'[tables."{name}"')
+    text = text.replace('values_from = "icd10.code"', 'values = ["A"]')
+    error = refusal(folder, text)
+    assert "is no name of a folder or file" in error.message

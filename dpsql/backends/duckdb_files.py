@@ -1,0 +1,339 @@
+"""Files that are tables of a policy: which they are, and the views by which DuckDB reads them.
+
+Rule 1: the files of each table are listed with their states when a policy is loaded. Where one was changed, added or
+    removed since, nothing is read, and what was read meanwhile is no answer: all scans of an answer see one list.
+Rule 2: no type is guessed. Parquet says its own; CSV, JSON and folders' names are read as texts, and a text that is
+    none of the policy's type is NULL. CSV and JSON are read to their ends beforehand, so that no query finds a fault.
+Rule 3: no file enforces anything: their tables have no unique key and no NOT NULL, so nothing is left out on trust.
+"""
+
+import csv
+import io
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+import duckdb
+
+from dpsql.backends.fit import key_columns, path_of
+from dpsql.compiler.dialects.duckdb import DuckDB
+from dpsql.errors import InvalidPolicy
+from dpsql.policy import FileColumn, FileFormat, Files, Policy, Table
+from dpsql.policy.engines import PARQUET, engine_of
+from dpsql.policy.files import is_plain
+from dpsql.sqltypes import SqlType
+
+VIEWS: Final = "dpsql.files"
+"""The database of the views: no table of a policy has a dot in its name, or it is its schema's."""
+MAX_FILES = 10_000
+"""Of a table: each query looks at all of them."""
+_HEADER_BYTES = 1 << 20
+_COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ", b"\x04\x22\x4d\x18", b"PK\x03\x04")
+_TYPES: Final = {**DuckDB.types, SqlType.REAL: "FLOAT", SqlType.TIMESTAMPTZ: "TIMESTAMP WITH TIME ZONE"}
+_DENIED: Final = ("may not be read by this user", "chmod or chown it, and look at its folder.")
+
+FileState = tuple[int, int, int, int]
+"""Device and number of a file, its size, and when it was written last, in nanoseconds."""
+Listed = Mapping[str, Mapping[str, FileState]]
+"""By table, the paths of its files, in their order, and their states."""
+
+
+def file_state(path: str | Path) -> FileState | None:
+    """The state of a file, which nobody opens for this: to close it would give back DuckDB's lock on it."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
+
+
+def list_files(policy: Policy, path: str) -> Listed:
+    """List the files of each table that is made of files.
+
+    Args:
+        policy: The policy.
+        path: That of its url: a folder, or a database file, whose folder then has the files.
+
+    Raises:
+        InvalidPolicy: There are none or too many, or one is not to be read as a table's.
+    """
+    root = os.path.realpath(path if engine_of(policy.dataset.url) is PARQUET else os.path.dirname(path))
+    made = [(table.name, table.files.paths) for table in policy.tables if table.files is not None]
+    listed = {name: _files_of(name, paths, root, policy) for name, paths in made}
+    owners: dict[tuple[int, int], str] = {}
+    for name, files in listed.items():
+        for file, state in files.items():
+            # Under two names, one table's rows could be protected and the other's not.
+            if (other := owners.setdefault(state[:2], name)) != name:
+                raise _wrong(policy, name, f'"{file}" is a file of "{other}", too', "Name it in one of the two.")
+    return listed
+
+
+def is_changed(policy: Policy, path: str, listed: Listed) -> bool:
+    """Whether files are not those that were listed."""
+    try:
+        return list_files(policy, path) != listed
+    except InvalidPolicy:
+        return True
+
+
+def create_views(database: duckdb.DuckDBPyConnection, policy: Policy, listed: Listed) -> None:
+    """Make a view of each table's files, in a database of their own.
+
+    Raises:
+        InvalidPolicy: A file cannot be read, or does not have the columns that it ought to have.
+    """
+    database.execute(f"ATTACH ':memory:' AS {DuckDB.quote_name(VIEWS)}")
+    for table in policy.tables:
+        if (files := table.files) is not None:
+            schema, name = (DuckDB.quote_name(each) for each in path_of(table, policy))
+            database.execute(f"CREATE SCHEMA IF NOT EXISTS {DuckDB.quote_name(VIEWS)}.{schema}")
+            select = _TableFiles(database, policy, table, files, tuple(listed[table.name])).select()
+            database.execute(f"CREATE VIEW {DuckDB.quote_name(VIEWS)}.{schema}.{name} AS {select}")
+
+
+def read_columns(database: duckdb.DuckDBPyConnection, file: str) -> dict[str, str]:
+    """The columns of a Parquet file with their types, as its footer says them; fails as DuckDB does."""
+    reader = f"read_parquet([{DuckDB.quote_text(file)}], hive_partitioning = false)"
+    return {name: kind for name, kind, *_ in database.execute(f"DESCRIBE SELECT * FROM {reader}").fetchall()}
+
+
+def _wrong(policy: Policy, table: str, what: str, mend: str) -> InvalidPolicy:
+    return InvalidPolicy(f"{policy.path}: tables.{table}.files: {what}", hint=mend)
+
+
+# Which files there are
+
+
+def _files_of(table: str, paths: Sequence[str], root: str, policy: Policy) -> dict[str, FileState]:
+    found: dict[str, FileState] = {}
+    for path in paths:
+        try:
+            for file in _matching(root, path.split("/"), root):
+                state = file_state(file)
+                if state is None or not is_plain(file) or set("*?") & set(file):
+                    raise _wrong(policy, table, f'"{file}" is no file that can be read', "Rename or remove it.")
+                found[file] = state
+                if len(found) > MAX_FILES:
+                    raise _wrong(policy, table, f"more than {MAX_FILES:,} files", "Write fewer, larger files.")
+        except FileNotFoundError:
+            continue  # a folder that a path names, or that was removed this moment
+        except OSError as error:
+            what = f'"{error.filename}" cannot be looked through: {error.strerror}'
+            raise _wrong(policy, table, what, "chmod or chown it.") from None
+        except _LeadsOut as link:
+            what = f'"{link}" is a link that leads out of {root}'
+            raise _wrong(policy, table, what, "Put the files themselves there, or a copy of them.") from None
+    if not found:
+        named = " or ".join(paths)
+        raise _wrong(policy, table, f"there is no file {named} in {root}", "Paths start from that folder.")
+    return dict(sorted(found.items()))
+
+
+class _LeadsOut(Exception):
+    """A symbolic link leads out of the folder of the data."""
+
+
+def _matching(folder: str, parts: Sequence[str], root: str) -> Iterator[str]:
+    """The files below a folder whose names match the parts of a pattern, by their own paths."""
+    first, rest = parts[0], parts[1:]
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if first == "**":  # it follows no links, of which one could lead up
+                if entry.is_dir() and _within(entry, root) == entry.path:
+                    yield from _matching(entry.path, parts, root)
+            elif fnmatchcase(entry.name, first) and (not rest or entry.is_dir()):
+                path = _within(entry, root)
+                yield from _matching(path, rest, root) if rest else (path,)
+    if first == "**":
+        yield from _matching(folder, rest, root)
+
+
+def _within(entry: "os.DirEntry[str]", root: str) -> str:
+    """Where an entry of a folder leads to."""
+    if not entry.is_symlink():
+        return entry.path
+    target = os.path.realpath(entry.path)
+    if os.path.commonpath((root, target)) != root:
+        raise _LeadsOut(entry.path)
+    return target
+
+
+# What is in them
+
+
+@dataclass(frozen=True)
+class _TableFiles:
+    """A table's files, while the view of them is made."""
+
+    database: duckdb.DuckDBPyConnection
+    policy: Policy
+    table: Table
+    files: Files
+    paths: tuple[str, ...]
+
+    def select(self) -> str:
+        """SQL that reads the table."""
+        self._check_hive()
+        formats = {FileFormat.PARQUET: self._parquet, FileFormat.CSV: self._csv, FileFormat.JSON: self._json}
+        columns, reader = formats[self.files.format]()
+        hive = [self._typed(column, DuckDB.quote_name(column.name)) for column in self.files.hive]
+        return f"SELECT {', '.join([*columns, *hive])} FROM {reader}"
+
+    def _wrong(self, what: str, mend: str) -> InvalidPolicy:
+        return _wrong(self.policy, self.table.name, what, mend)
+
+    def _check_hive(self) -> None:
+        """The folders of each file name each partition once."""
+        for path in self.paths:
+            names = [part.partition("=")[0] for part in path.split("/")[:-1] if "=" in part]
+            for column in self.files.hive:
+                if [name for name in names if name.casefold() == column.name.casefold()] != [column.name]:
+                    what = f'"{path}" is not in one folder {column.name}=…'
+                    raise self._wrong(what, f"Files of a partitioned table are in folders such as {column.name}=2024.")
+
+    def _read(self, function: str, **options: str) -> str:
+        """A table function over the files; whatever it could guess is said."""
+        types = ", ".join(f"{DuckDB.quote_text(column.name)}: 'VARCHAR'" for column in self.files.hive)
+        options["hive_partitioning"] = "true" if types else "false"
+        if types:
+            options |= {"hive_types": f"{{{types}}}", "hive_types_autocast": "false"}
+        names = ", ".join(map(DuckDB.quote_text, self.paths))
+        return f"{function}([{names}], {', '.join(f'{name} = {value}' for name, value in options.items())})"
+
+    def _is_key(self, column: FileColumn) -> bool:
+        return column.name in key_columns(self.table, self.policy)
+
+    def _typed(self, column: FileColumn, text: str) -> str:
+        """A text as a column's type, NULL where it is none; a key only if it is spelled as DuckDB prints it.
+
+        Two keys that the file tells apart would else be one: 1.2 and 1.4 are the same integer.
+        """
+        value = text
+        if not column.type.is_text:
+            value = f"TRY_CAST({text} AS {_type_name(column)})"
+            if self._is_key(column):
+                value = f"CASE WHEN CAST({value} AS VARCHAR) = {text} THEN {value} END"
+        return f"{value} AS {DuckDB.quote_name(column.name)}"
+
+    @contextmanager
+    def _reading(self, paths: Sequence[str], what: str, mend: str) -> Iterator[None]:
+        """Read files; values may be in what is said of a fault, of which its file and its line alone are told."""
+        try:
+            yield
+        except (OSError, csv.Error, duckdb.Error) as error:
+            path = next((path for path in paths if path in str(error)), paths[0])
+            if isinstance(error, PermissionError) or "Permission denied" in str(error):
+                what, mend = _DENIED
+            line = re.match(r"Invalid Input Error: CSV Error on Line: (\d+)", str(error))
+            at = f", line {line[1]}," if line is not None else ""
+            raise self._wrong(f'"{path}"{at} {what}', mend) from None
+
+    # Parquet
+
+    def _parquet(self) -> tuple[list[str], str]:
+        first = self._footer(self.paths[0])
+        for path in self.paths[1:]:
+            if list(self._footer(path).items()) != list(first.items()):
+                what = f'"{path}" does not have the columns of "{self.paths[0]}"'
+                raise self._wrong(what, "All files of a table have the same columns of the same types, in one order.")
+        for column in self.files.columns:
+            if (found := first.get(column.name)) != _type_name(column):
+                told = f"is {found}" if found is not None else "is no column of them"
+                raise self._wrong(f'"{column.name}" {told}', f"Remove it from files.columns: Parquet says {told}.")
+        hive = {column.name.casefold() for column in self.files.hive}
+        columns = [DuckDB.quote_name(name) for name in first if name.casefold() not in hive]
+        return columns, self._read("read_parquet", union_by_name="false", binary_as_string="false")
+
+    def _footer(self, path: str) -> dict[str, str]:
+        """The columns of a file with their types."""
+        with self._reading([path], "is not a whole Parquet file", "Write it anew, or remove it."):
+            found = read_columns(self.database, path)
+            keys = key_columns(self.table, self.policy)
+            # Their nanoseconds are cut: moments that the file tells apart would be one key.
+            cut = f"SELECT name FROM parquet_schema({DuckDB.quote_text(path)}) WHERE type = 'INT96'"
+            coarse = keys.intersection(name for (name,) in self.database.execute(cut).fetchall())
+        if coarse:
+            raise self._wrong(f'"{min(coarse)}" is INT96, which cannot be a key', "Write it as INT64 microseconds.")
+        return found
+
+    # Texts
+
+    def _check_unpacked(self) -> None:
+        for path in self.paths:
+            with self._reading([path], "cannot be read", "Look at its disk."), Path(path).open("rb") as file:
+                is_packed = file.read(8).startswith(_COMPRESSED)
+            if is_packed:
+                raise self._wrong(f'"{path}" is compressed, and could fail in its middle', "Unpack it, or use Parquet.")
+
+    def _csv(self) -> tuple[list[str], str]:
+        self._check_unpacked()
+        header = self._header(self.paths[0])
+        for path in self.paths[1:]:
+            if self._header(path) != header:
+                what = f'"{path}" does not have the header of "{self.paths[0]}"'
+                raise self._wrong(what, "All files of a table have the same columns, in one order.")
+        self._check_named(header)
+        listed = ", ".join(f"{DuckDB.quote_text(name)}: 'VARCHAR'" for name in header)
+        options = {
+            **{"columns": f"{{{listed}}}", "auto_detect": "false", "header": "true", "skip": "0", "comment": "''"},
+            **{"delim": "','", "quote": "'\"'", "escape": "'\"'", "nullstr": "''", "allow_quoted_nulls": "false"},
+            **{"strict_mode": "true", "null_padding": "false", "ignore_errors": "false", "union_by_name": "false"},
+            **{"compression": "'none'", "encoding": "'utf-8'"},
+        }
+        self._read_through("read_csv", options, "is not CSV of the columns in its header, in UTF-8")
+        columns = [self._typed(column, DuckDB.quote_name(column.name)) for column in self.files.columns]
+        return columns, self._read("read_csv", **options)
+
+    def _header(self, path: str) -> list[str]:
+        """The first line of a CSV file."""
+        with self._reading([path], "cannot be read", "Look at its disk."), Path(path).open("rb") as file:
+            text = file.read(_HEADER_BYTES).decode("utf-8-sig", "replace")
+            names = next(csv.reader(io.StringIO(text, newline="")), [])
+        if not names or not all(names) or len({name.casefold() for name in names}) != len(names):
+            raise self._wrong(f'"{path}" has no header', "Its first line names its columns, each once: patient_id,cost")
+        return names
+
+    def _check_named(self, header: Sequence[str]) -> None:
+        for column in self.files.columns:
+            if column.name not in header:
+                raise self._wrong(f'the files have no column "{column.name}"', f"They have: {', '.join(header)}")
+
+    def _json(self) -> tuple[list[str], str]:
+        self._check_unpacked()
+        # A number with a fraction is rounded before it is a text: of keys, texts and whole numbers are read alone.
+        kinds = {column.name: "JSON" if self._is_key(column) else "VARCHAR" for column in self.files.columns}
+        listed = ", ".join(f"{DuckDB.quote_text(name)}: '{kind}'" for name, kind in kinds.items())
+        options = {
+            **{
+                "columns": f"{{{listed}}}",
+                "auto_detect": "false",
+                "format": "'newline_delimited'",
+                "records": "'true'",
+            },
+            **{"ignore_errors": "false", "union_by_name": "false", "compression": "'none'"},
+        }
+        self._read_through("read_json", options, "is not JSON of one object a line, in UTF-8")
+        columns = []
+        for column in self.files.columns:
+            text = DuckDB.quote_name(column.name)
+            if self._is_key(column):
+                text = f"CASE WHEN json_type({text}) IN ('VARCHAR', 'BIGINT', 'UBIGINT') THEN {text} ->> '$' END"
+            columns.append(self._typed(column, f"({text})"))
+        return columns, self._read("read_json", **options)
+
+    def _read_through(self, function: str, options: Mapping[str, str], what: str) -> None:
+        """Read the files to their ends, together as queries will, so that no query finds a fault."""
+        with self._reading(self.paths, what, "Write it anew, or remove it."):
+            reader = self._read(function, **options)
+            self.database.execute(f"SELECT count(COLUMNS(*)) FROM {reader}").fetchall()
+
+
+def _type_name(column: FileColumn) -> str:
+    return f"DECIMAL({column.digits[0]},{column.digits[1]})" if column.digits is not None else _TYPES[column.type]

@@ -1,0 +1,102 @@
+"""`[tables.NAME] files`: the files that are a table, and the types of what no file says the type of."""
+
+import re
+
+from dpsql.policy.columns import read_type
+from dpsql.policy.engines import PARQUET, EngineKind
+from dpsql.policy.model import FileColumn, FileFormat, Files
+from dpsql.policy.node import Node, Shape
+from dpsql.policy.source import quoted
+from dpsql.sqltypes import SqlType
+
+FILES: Shape = {
+    "format": 'format = "parquet"',
+    "paths": 'paths = ["visits/*.parquet"]',
+    "columns": 'columns = { cost = "decimal(10,2)" }',
+    "hive": 'hive = { year = "integer" }',
+}
+_DECIMAL = re.compile(r"(decimal|numeric) ?\( ?([0-9]{1,2}) ?, ?([0-9]{1,2}) ?\)")
+_FROM_TEXT = frozenset(
+    {
+        *(SqlType.BOOLEAN, SqlType.SMALLINT, SqlType.INTEGER, SqlType.BIGINT, SqlType.REAL, SqlType.DOUBLE),
+        *(SqlType.TEXT, SqlType.VARCHAR, SqlType.UUID),
+        *(SqlType.DATE, SqlType.TIME, SqlType.TIMESTAMP, SqlType.TIMESTAMPTZ),
+    }
+)
+_FOREIGN = frozenset('\\[]{}"')
+"""Characters that DuckDB, too, may take for a pattern; a file with one in its name is refused as well."""
+
+
+def read_files(keys: dict[str, Node], table: Node, name: str, engine: EngineKind) -> Files | None:
+    """Return the files that a table is: those that it names, or those of its own name in a folder of Parquet files.
+
+    Args:
+        keys: Of the table.
+        table: The table.
+        name: Its name.
+        engine: What the dataset's url names.
+    """
+    if "files" in keys:
+        if not engine.is_file:
+            raise keys["files"].wrong(f"{engine} reads no files", 'remove files, or write: url = "parquet:///data"')
+        return _files(keys["files"])
+    if engine is not PARQUET:
+        return None
+    paths = (f"{name}.parquet", f"{name}/**/*.parquet")
+    if not all(map(_is_path, paths)) or "*" in name:
+        raise table.wrong(
+            f"{quoted(name)} is no name of a folder or file",
+            f"write: files = {{ {FILES['format']}, {FILES['paths']} }}",
+        )
+    return Files(FileFormat.PARQUET, paths, (), ())
+
+
+def is_plain(path: str) -> bool:
+    """True for the path of a file that DuckDB takes for nothing but that."""
+    return path.isprintable() and not _FOREIGN & set(path)
+
+
+def _files(node: Node) -> Files:
+    keys = node.fields(FILES, required=("format", "paths"))
+    form = FileFormat(keys["format"].choice(known.value for known in FileFormat))
+    columns = _columns(keys["columns"]) if "columns" in keys else ()
+    hive = _columns(keys["hive"]) if "hive" in keys else ()
+    if form is not FileFormat.PARQUET and not columns:
+        raise node.wrong(f"{form.value} says no types, so columns is missing", f"write: {FILES['columns']}")
+    named = {column.name.casefold() for column in columns}
+    if twice := next((column.name for column in hive if column.name.casefold() in named), None):
+        raise keys["hive"].wrong(f"{quoted(twice)} is among columns, too", "keep one of the two")
+    return Files(form, tuple(_path(each) for each in keys["paths"].elements()), columns, hive)
+
+
+def _path(node: Node) -> str:
+    path = node.text()
+    if not _is_path(path):
+        what = f"{quoted(path)} is no path below the folder of the data: no /, .. or [ at its start or within"
+        raise node.wrong(what, f"write: {FILES['paths']}; * is any name, ** any folders")
+    return path
+
+
+def _is_path(path: str) -> bool:
+    parts = path.split("/")
+    is_below = all(part.strip() and part not in (".", "..") for part in parts) and parts[-1] != "**"
+    return is_below and is_plain(path) and "?" not in path and all(part == "**" or "**" not in part for part in parts)
+
+
+def _columns(node: Node) -> tuple[FileColumn, ...]:
+    return tuple(_column(name, member) for name, member in node.members("column").items())
+
+
+def _column(name: str, node: Node) -> FileColumn:
+    told = node.text()
+    if (found := _DECIMAL.fullmatch(told.strip().lower())) is not None:
+        precision, scale = int(found[2]), int(found[3])
+        if not (1 <= precision <= 38 and scale <= precision):
+            raise node.wrong(f"{quoted(told)} is beyond decimal(38,38)", f'write: {name} = "decimal(10,2)"')
+        return FileColumn(name, SqlType.NUMERIC, (precision, scale))
+    sql_type = read_type(node)
+    if sql_type is SqlType.NUMERIC:
+        raise node.wrong(f"{quoted(told)} without its digits", f'write: {name} = "decimal(10,2)"')
+    if sql_type not in _FROM_TEXT:
+        raise node.wrong(f"{quoted(told)} is not a type that is read of a text", f'write: {name} = "text"')
+    return FileColumn(name, sql_type)
