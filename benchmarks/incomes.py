@@ -51,7 +51,7 @@ query = {{ epsilon = 0.1, delta = 1e-9 }}
 unit_key = "user_id"
 max_rows = 50
 max_groups = 20
-max_rows_per_group = 10
+max_rows_per_group = {rows_per_group}
 [tables.incomes.columns]
 day = {{ type = "date" }}
 region = {{ type = "text" }}
@@ -72,7 +72,9 @@ def make_file(path: Path, rows: int, units: int) -> None:
         database.execute(_GENERATED.format(rows=rows, units=units, days=DAYS, regions=REGIONS))
 
 
-def make_policy(path: Path, url: str, schema: str, *, prepared: bool = False, declared: bool = False) -> Path:
+def make_policy(
+    path: Path, url: str, schema: str, *, prepared: bool = False, declared: bool = False, rows_per_group: int = 10
+) -> Path:
     """Write the policy of the tables.
 
     Args:
@@ -81,8 +83,9 @@ def make_policy(path: Path, url: str, schema: str, *, prepared: bool = False, de
         schema: Of the tables.
         prepared: Whether copies are read whatever the error.
         declared: Whether the policy says which days and regions there are.
+        rows_per_group: How many rows of a person count in one group.
     """
-    text = _POLICY.format(url=url, schema=schema)
+    text = _POLICY.format(url=url, schema=schema, rows_per_group=rows_per_group)
     if prepared:
         copies = 'prepared_schema = "copies"\n' if url.startswith("postgres") else ""
         text = text.replace("[dataset]\n", f"[dataset]\n{copies}max_error_ratio = 1000\n")

@@ -94,6 +94,11 @@ _NAME_OF_FILE = (
     "SELECT database_name FROM duckdb_databases() WHERE path IS NOT NULL AND NOT starts_with(database_name, 'dpsql.')"
 )
 
+_STORED: Final = """
+    SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = current_database() EXCEPT
+    SELECT schema_name, table_name FROM duckdb_columns() WHERE database_name = current_database() AND is_generated"""
+"""Tables whose rows are there as they are read: a generated column may be drawn by lot in each read."""
+
 _REASONS: Final = (
     ("Could not set lock", "is open in another process, which may write to it", "End that process, or name a copy."),
     ("not a valid DuckDB", "is not a DuckDB file", 'url = "duckdb:///clinic.duckdb" names one.'),
@@ -491,7 +496,11 @@ def _read_schema(database: duckdb.DuckDBPyConnection, policy: Policy) -> EngineS
         for name in needed_columns(table, policy) & listed.keys():
             exact = _is_exact(database, path_of(table, policy), name, listed[name])
             listed[name] = replace(listed[name], exact=exact)
-    tables = {path: EngineTable(path, listed, frozenset(unique.get(path, ()))) for path, listed in columns.items()}
+    stored = set(database.execute(_STORED).fetchall())
+    tables = {
+        path: EngineTable(path, listed, frozenset(unique.get(path, ())), path in stored)
+        for path, listed in columns.items()
+    }
     return EngineSchema(DUCKDB, fitted(policy, tables, DUCKDB))
 
 

@@ -206,6 +206,23 @@ def test_a_query_that_differs_from_another_in_numbers_alone_is_not_tried_again(
     ]
 
 
+@pytest.mark.parametrize(
+    ("kind", "is_stored"),
+    [
+        ("TABLE people (id INTEGER, note VARCHAR DEFAULT 'a')", True),
+        ("TABLE people (id INTEGER, note DOUBLE GENERATED ALWAYS AS (random()))", False),
+        ("VIEW people AS SELECT id FROM rows WHERE random() < 0.5", False),
+    ],
+)
+def test_each_read_finds_the_same_rows_of_a_table_that_computes_nothing(
+    kind: str, is_stored: bool, tmp_path: Path
+) -> None:
+    with duckdb.connect(str(tmp_path / "people.duckdb")) as database:
+        database.execute(f"CREATE TABLE rows (id INTEGER); CREATE {kind}")
+    with closing(opened(tmp_path)) as made:
+        assert made.schema.tables["people"].is_stored is is_stored
+
+
 def test_a_view_may_say_the_name_of_its_database(tmp_path: Path) -> None:
     for name in ("people", "memory"):
         with duckdb.connect(str(tmp_path / f"{name}.duckdb")) as database:
