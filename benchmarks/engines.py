@@ -1,14 +1,14 @@
 """Time of bounded SQL beside the same raw query on both engines, interleaved: the tables of docs/benchmarks.md.
 
     python -m benchmarks.engines [--rows 1000000] [--units 50000] [--rounds 9] [--engine duckdb|postgres] [--url URL]
-        [--only PART]
+        [--only PART] [--processor-time]
 
 "engine" is the bounded SQL alone, as the gateway runs and fetches it; "answer" is the whole way: compile, durable
 charge, engine, noise, store, post-processing. On PostgreSQL all is measured again with the indexes that `dpsql policy
 check --advise` names. "prepared" is the steady state once `dpsql prepare` has made copies, read whatever the error:
 under a policy that declares days and regions, so that groups need no selection, and under one that does not.
 "declared" is the policy that declares them without copies, with 50 rows of a person in all groups together, wherever
-they are.
+they are. With `--processor-time`, times on DuckDB are those of the processor, which other processes hardly change.
 """
 
 import argparse
@@ -33,6 +33,7 @@ from dpsql.ledger import open_ledger
 from dpsql.policy import load_policy
 
 Raw = Callable[[str], object]
+Clock = Callable[[], float]
 Gateway = tuple[Engine, Backend]
 Bounds = tuple[int | None, int | None, int | None]
 """Rows, groups, and rows in a group: narrower than the policy's, or None."""
@@ -85,14 +86,16 @@ def form_of(sql: str) -> str:
     return next((form for step, form in FORMS if f" {step} AS " in sql), "values clamped")
 
 
-def milliseconds(run: Callable[[], object]) -> float:
+def milliseconds(run: Callable[[], object], clock: Clock) -> float:
     """Return how long a call takes."""
-    start = time.perf_counter()
+    start = clock()
     run()
-    return (time.perf_counter() - start) * 1000
+    return (clock() - start) * 1000
 
 
-def measure(gateway: Gateway, raw: Raw, sql: str, bounds: Bounds, rounds: int) -> tuple[str, float, float, float]:
+def measure(
+    gateway: Gateway, raw: Raw, sql: str, bounds: Bounds, rounds: int, clock: Clock
+) -> tuple[str, float, float, float]:
     """Return the form, and median milliseconds of the raw query, the bounded SQL, and the whole answer beside it.
 
     The last is the median of answer − engine over the rounds, for the engine's own time varies more than the rest.
@@ -111,9 +114,9 @@ def measure(gateway: Gateway, raw: Raw, sql: str, bounds: Bounds, rounds: int) -
     times = []
     for turn in range(rounds + 1):
         taken = (
-            milliseconds(lambda: raw(sql)),
-            milliseconds(lambda: backend.fetch(releases, (), Cancellation())),
-            milliseconds(answer),
+            milliseconds(lambda: raw(sql), clock),
+            milliseconds(lambda: backend.fetch(releases, (), Cancellation()), clock),
+            milliseconds(answer, clock),
         )
         times += [taken] if turn else []  # the first warms the caches
     of_raw, of_engine, whole = zip(*times, strict=True)
@@ -136,17 +139,30 @@ def opened(policy: Path) -> Iterator[Gateway]:
 
 
 def print_table(
-    title: str, gateway: Gateway, raw: Raw, rounds: int, queries: Sequence[tuple[str, str, Bounds]] = QUERIES
+    title: str,
+    gateway: Gateway,
+    raw: Raw,
+    rounds: int,
+    queries: Sequence[tuple[str, str, Bounds]] = QUERIES,
+    clock: Clock = time.perf_counter,
 ) -> None:
     """Measure and print queries on one engine."""
     print(f"\n{title}\n\n| query | form | raw, ms | engine, ms | engine / raw | answer − engine, ms |\n{'|---' * 6}|")
     for name, sql, bounds in queries:
-        form, of_raw, of_engine, beside = measure(gateway, raw, sql, bounds, rounds)
+        form, of_raw, of_engine, beside = measure(gateway, raw, sql, bounds, rounds, clock)
         ratio = f"{of_engine / of_raw:.1f}×"
         print(f"| {name} | {form} | {of_raw:.1f} | {of_engine:.1f} | {ratio} | {beside:.1f} |", flush=True)
 
 
-def print_prepared(title: str, path: Path, url: str, schema: str, raw: Callable[[Backend], Raw], rounds: int) -> None:
+def print_prepared(
+    title: str,
+    path: Path,
+    url: str,
+    schema: str,
+    raw: Callable[[Backend], Raw],
+    rounds: int,
+    clock: Clock = time.perf_counter,
+) -> None:
     """Prepare copies, and measure and print the queries of many rows a unit over them."""
     for told, declared in (("", True), ("; days and regions are private", False)):
         policy = make_policy(path, url, schema, prepared=True, declared=declared)
@@ -154,10 +170,10 @@ def print_prepared(title: str, path: Path, url: str, schema: str, raw: Callable[
         prepare_tables(load_policy(policy))
         took = time.perf_counter() - start
         with opened(policy) as gateway:
-            print_table(f"{title}, prepared in {took:.1f} s{told}", gateway, raw(gateway[1]), rounds, PREPARED)
+            print_table(f"{title}, prepared in {took:.1f} s{told}", gateway, raw(gateway[1]), rounds, PREPARED, clock)
 
 
-def measure_duckdb(file: Path, size: str, rounds: int, only: str | None) -> None:
+def measure_duckdb(file: Path, size: str, rounds: int, only: str | None, clock: Clock) -> None:
     """Print the tables of DuckDB, or some of them."""
     title = f"DuckDB {duckdb.__version__}, {size}"
     url, path = f"duckdb:///{file}", file.with_name("duckdb.toml")
@@ -170,12 +186,12 @@ def measure_duckdb(file: Path, size: str, rounds: int, only: str | None) -> None
 
     if only in (None, "private"):
         with opened(make_policy(path, url, "main")) as gateway:
-            print_table(title, gateway, raw(gateway[1]), rounds)
+            print_table(title, gateway, raw(gateway[1]), rounds, QUERIES, clock)
     if only in (None, "declared"):
         with opened(make_policy(path, url, "main", declared=True, rows_per_group=50)) as gateway:
-            print_table(f"{title}, declared", gateway, raw(gateway[1]), rounds, DECLARED)
+            print_table(f"{title}, declared", gateway, raw(gateway[1]), rounds, DECLARED, clock)
     if only in (None, "prepared"):
-        print_prepared(title, path, url, "main", raw, rounds)
+        print_prepared(title, path, url, "main", raw, rounds, clock)
 
 
 def measure_postgres(
@@ -218,6 +234,7 @@ def main() -> None:
     parser.add_argument("--engine", choices=("duckdb", "postgres"), help="one of them alone")
     parser.add_argument("--url", help="of a PostgreSQL server, as a role that may make databases")
     parser.add_argument("--version", type=int, default=18, help="of the PostgreSQL server that is made without --url")
+    parser.add_argument("--processor-time", action="store_true", help="of DuckDB, which runs in this process")
     parser.add_argument("--only", choices=("private", "declared", "prepared"), help="some of the tables")
     arguments = parser.parse_args()
     size = f"{arguments.rows:,} rows of {arguments.units:,} units"
@@ -228,7 +245,8 @@ def main() -> None:
             server = (arguments.url, arguments.version)
             measure_postgres(file, size, arguments.rounds, *server, arguments.only)
         if arguments.engine != "postgres":
-            measure_duckdb(file, size, arguments.rounds, arguments.only)
+            clock = time.process_time if arguments.processor_time else time.perf_counter
+            measure_duckdb(file, size, arguments.rounds, arguments.only, clock)
 
 
 if __name__ == "__main__":
