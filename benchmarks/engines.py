@@ -1,13 +1,14 @@
 """Time of bounded SQL beside the same raw query on both engines, interleaved: the tables of docs/benchmarks.md.
 
     python -m benchmarks.engines [--rows 1000000] [--units 50000] [--rounds 9] [--engine duckdb|parquet|postgres]
-        [--url URL] [--prepared] [--memory GB]
+        [--url URL] [--only PART] [--processor-time] [--memory GB]
 
 "engine" is the bounded SQL alone, as the gateway runs and fetches it; "answer" is the whole way: compile, durable
 charge, engine, noise, store, post-processing. On PostgreSQL all is measured again with the indexes that `dpsql policy
 check --advise` names. "prepared" is the steady state once `dpsql prepare` has made copies, read whatever the error:
-under a policy that declares days and regions, so that groups need no selection, and under one that does not;
-`--prepared` measures it alone.
+under a policy that declares days and regions, so that groups need no selection, and under one that does not.
+"declared" is the policy that declares them without copies, with 50 rows of a person in all groups together, wherever
+they are. With `--processor-time`, times on DuckDB are those of the processor, which other processes hardly change.
 """
 
 import argparse
@@ -65,11 +66,14 @@ QUERIES: Final[tuple[tuple[str, str, Bounds], ...]] = (
     ),
 )
 """A name, the query, and the bounds that are narrowed."""
+DECLARED: Final = tuple((name, sql, AS_THEY_ARE) for name, sql, _ in QUERIES if sql.endswith("region"))[:3]
+"""Those of groups, where a person's rows are limited over all of them alone."""
 PREPARED: Final = tuple((name, sql, AS_THEY_ARE) for name, sql, _ in QUERIES[:5])
 """Those of many rows a unit, under the bounds of the copies."""
 
 
 FORMS: Final = (
+    ("many", "units with few rows apart"),
     ("crowded", "units with too many groups ranked"),
     ("coded", "rows ranked"),
     ("ranked", "all units' groups ranked"),
@@ -91,7 +95,7 @@ def milliseconds(run: Callable[[], object], clock: Clock) -> float:
 
 
 def measure(
-    gateway: Gateway, raw: Raw, sql: str, bounds: Bounds, rounds: int, clock: Clock = time.perf_counter
+    gateway: Gateway, raw: Raw, sql: str, bounds: Bounds, rounds: int, clock: Clock
 ) -> tuple[str, float, float, float]:
     """Return the form, and median milliseconds of the raw query, the bounded SQL, and the whole answer beside it.
 
@@ -151,7 +155,15 @@ def print_table(
         print(f"| {name} | {form} | {of_raw:.1f} | {of_engine:.1f} | {ratio} | {beside:.1f} |", flush=True)
 
 
-def print_prepared(title: str, path: Path, url: str, schema: str, raw: Callable[[Backend], Raw], rounds: int) -> None:
+def print_prepared(
+    title: str,
+    path: Path,
+    url: str,
+    schema: str,
+    raw: Callable[[Backend], Raw],
+    rounds: int,
+    clock: Clock = time.perf_counter,
+) -> None:
     """Prepare copies, and measure and print the queries of many rows a unit over them."""
     for told, declared in (("", True), ("; days and regions are private", False)):
         policy = make_policy(path, url, schema, prepared=True, declared=declared)
@@ -159,7 +171,7 @@ def print_prepared(title: str, path: Path, url: str, schema: str, raw: Callable[
         prepare_tables(load_policy(policy))
         took = time.perf_counter() - start
         with opened(policy) as gateway:
-            print_table(f"{title}, prepared in {took:.1f} s{told}", gateway, raw(gateway[1]), rounds, PREPARED)
+            print_table(f"{title}, prepared in {took:.1f} s{told}", gateway, raw(gateway[1]), rounds, PREPARED, clock)
 
 
 def raw_in_duckdb(backend: Backend) -> Raw:
@@ -169,14 +181,19 @@ def raw_in_duckdb(backend: Backend) -> Raw:
     return lambda sql: cursor.execute(sql).fetchnumpy()
 
 
-def measure_duckdb(file: Path, size: str, rounds: int, *, prepared: bool) -> None:
-    """Print the tables of DuckDB, or that of copies alone."""
+def measure_duckdb(file: Path, size: str, rounds: int, only: str | None, clock: Clock) -> None:
+    """Print the tables of DuckDB, or some of them."""
     title = f"DuckDB {duckdb.__version__}, {size}"
     url, path = f"duckdb:///{file}", file.with_name("duckdb.toml")
-    if not prepared:
+    raw = raw_in_duckdb
+    if only in (None, "private"):
         with opened(make_policy(path, url, "main")) as gateway:
-            print_table(title, gateway, raw_in_duckdb(gateway[1]), rounds)
-    print_prepared(title, path, url, "main", raw_in_duckdb, rounds)
+            print_table(title, gateway, raw(gateway[1]), rounds, QUERIES, clock)
+    if only in (None, "declared"):
+        with opened(make_policy(path, url, "main", declared=True, rows_per_group=50)) as gateway:
+            print_table(f"{title}, declared", gateway, raw(gateway[1]), rounds, DECLARED, clock)
+    if only in (None, "prepared"):
+        print_prepared(title, path, url, "main", raw, rounds, clock)
 
 
 def measure_parquet(folder: Path, size: str, rounds: int, memory: int | None) -> None:
@@ -184,29 +201,38 @@ def measure_parquet(folder: Path, size: str, rounds: int, memory: int | None) ->
     policy = make_policy(folder.with_name("parquet.toml"), f"parquet:///{folder}", "main", memory=memory)
     with opened(policy) as gateway:
         title = f"DuckDB {duckdb.__version__} over Parquet, {size}, processor time"
-        print_table(title, gateway, raw_in_duckdb(gateway[1]), rounds, clock=time.process_time)
+        print_table(title, gateway, raw_in_duckdb(gateway[1]), rounds, QUERIES, time.process_time)
 
 
 def measure_postgres(
-    file: Path, size: str, rounds: int, server_url: str | None, version: int, *, prepared: bool
+    file: Path, size: str, rounds: int, server_url: str | None, version: int, only: str | None
 ) -> None:
-    """Print the tables of PostgreSQL, without and with the advised indexes, or that of copies alone."""
+    """Print the tables of PostgreSQL, without and with the advised indexes, or some of them."""
     with served(file, server_url, version) as url, connect(url) as connection:
         name = f"PostgreSQL {connection.info.server_version // 10_000}, {size}"
 
         def raw(sql: str) -> object:
             return connection.execute(sql.encode(), binary=True).fetchall()
 
-        policy = make_policy(file.with_name("postgres.toml"), url, "public")
-        if not prepared:
-            with opened(policy) as gateway:
-                print_table(name, gateway, raw, rounds)
-                for statement in gateway[1].advice():
-                    connection.execute(statement.encode())
+        def print_tables(told: str) -> tuple[str, ...]:
+            """What is not prepared; returns the advice."""
+            if only in (None, "private"):
+                with opened(make_policy(path, url, "public")) as gateway:
+                    print_table(f"{name}{told}", gateway, raw, rounds)
+            with opened(make_policy(path, url, "public", declared=True, rows_per_group=50)) as gateway:
+                if only in (None, "declared"):
+                    print_table(f"{name}, declared{told}", gateway, raw, rounds, DECLARED)
+                return gateway[1].advice()
+
+        path = file.with_name("postgres.toml")
+        if only != "prepared":
             connection.execute("VACUUM ANALYZE")
-            with opened(policy) as gateway:
-                print_table(f"{name}, with the advised indexes", gateway, raw, rounds)
-        print_prepared(name, policy, url, "public", lambda _: raw, rounds)
+            for statement in print_tables(""):
+                connection.execute(statement.encode())
+            connection.execute("VACUUM ANALYZE")
+            print_tables(", with the advised indexes")
+        if only in (None, "prepared"):
+            print_prepared(name, path, url, "public", lambda _: raw, rounds)
 
 
 def main() -> None:
@@ -219,7 +245,8 @@ def main() -> None:
     parser.add_argument("--url", help="of a PostgreSQL server, as a role that may make databases")
     parser.add_argument("--version", type=int, default=18, help="of the PostgreSQL server that is made without --url")
     parser.add_argument("--memory", type=int, help="gigabytes of the engine over Parquet files")
-    parser.add_argument("--prepared", action="store_true", help="prepared tables alone")
+    parser.add_argument("--processor-time", action="store_true", help="of DuckDB, which runs in this process")
+    parser.add_argument("--only", choices=("private", "declared", "prepared"), help="some of the tables")
     arguments = parser.parse_args()
     size = f"{arguments.rows:,} rows of {arguments.units:,} units"
     with tempfile.TemporaryDirectory() as folder:
@@ -231,9 +258,10 @@ def main() -> None:
         make_file(file, arguments.rows, arguments.units)
         if arguments.engine != "duckdb":
             server = (arguments.url, arguments.version)
-            measure_postgres(file, size, arguments.rounds, *server, prepared=arguments.prepared)
+            measure_postgres(file, size, arguments.rounds, *server, arguments.only)
         if arguments.engine != "postgres":
-            measure_duckdb(file, size, arguments.rounds, prepared=arguments.prepared)
+            clock = time.process_time if arguments.processor_time else time.perf_counter
+            measure_duckdb(file, size, arguments.rounds, arguments.only, clock)
 
 
 if __name__ == "__main__":

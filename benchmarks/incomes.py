@@ -53,7 +53,7 @@ query = {{ epsilon = 0.1, delta = 1e-9 }}
 unit_key = "user_id"
 max_rows = 50
 max_groups = 20
-max_rows_per_group = 10
+max_rows_per_group = {rows_per_group}
 [tables.incomes.columns]
 day = {{ type = "date" }}
 region = {{ type = "text" }}
@@ -91,7 +91,14 @@ def _generated(rows: int, units: int) -> list[str]:
 
 
 def make_policy(
-    path: Path, url: str, schema: str, *, prepared: bool = False, declared: bool = False, memory: int | None = None
+    path: Path,
+    url: str,
+    schema: str,
+    *,
+    prepared: bool = False,
+    declared: bool = False,
+    rows_per_group: int = 10,
+    memory: int | None = None,
 ) -> Path:
     """Write the policy of the tables.
 
@@ -101,9 +108,10 @@ def make_policy(
         schema: Of the tables.
         prepared: Whether copies are read whatever the error.
         declared: Whether the policy says which days and regions there are.
+        rows_per_group: How many rows of a person count in one group.
         memory: The engine's, in gigabytes; None for its default.
     """
-    text = _POLICY.format(url=url, schema=schema)
+    text = _POLICY.format(url=url, schema=schema, rows_per_group=rows_per_group)
     if prepared:
         copies = 'prepared_schema = "copies"\n' if url.startswith("postgres") else ""
         text = text.replace("[dataset]\n", f"[dataset]\n{copies}max_error_ratio = 1000\n")

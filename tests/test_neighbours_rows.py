@@ -11,20 +11,45 @@ from typing import Any
 import pytest
 
 from dpsql.backends import ExactCells
-from dpsql.compiler.bounding.steps import ClampedSum, GroupSampling, RowLimit, RowSampling
+from dpsql.compiler.bounding.steps import (
+    ClampedSum,
+    GroupSampling,
+    Plain,
+    RowLimit,
+    RowSampling,
+    RowsOfFew,
+    RowsOfMany,
+    RowSum,
+    Totals,
+    Units,
+    UnitTotal,
+)
+from dpsql.compiler.ir.nodes import Literal
+from dpsql.compiler.plan.compile import compile_query
 from dpsql.compiler.plan.query_plan import PlannedRelease
 from dpsql.compiler.plan.verify import verify
 from dpsql.compiler.scope.settings import QuerySettings
+from dpsql.compiler.scope.tables import Catalog
+from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.errors import GuaranteeMismatch
 from dpsql.gateway.release import release
 from dpsql.privacy.cost import Adjacency, row_sensitivity
+from dpsql.sqltypes import SqlType
 from tests.compiler.trees import dropped, having, planted, with_sql
 from tests.strategies.distance import TooFar, assert_neighbours, vectors
-from tests.strategies.world import SETTINGS, Survey
-from tests.test_neighbours import Fault, cases, greedy, release_of, unclamped, without
+from tests.strategies.world import CONSTANTS, SETTINGS, Survey
+from tests.test_neighbours import CASES, GREEDY, Fault, cases, greedy, release_of, unclamped, without
 
 FIVE = replace(SETTINGS, max_rows=5)
 """With three rows in each of three groups, five in all are fewer."""
+THREE = replace(SETTINGS, max_rows=3)
+"""As many in all as in one group: of units that have no more, all rows count."""
+
+
+MANY_UNITS = """
+INSERT INTO visits (pid, n, cost, huge, kind, day, flag) SELECT i * i // 40, i % 11, i % 60, i * 7 % 2500 - 1200, i % 4,
+    DATE '2024-01-01' + CAST(i % 9 AS INTEGER), i % 3 = 0 FROM range(400) t(i)"""
+"""Units with one row to thirteen."""
 
 
 def limited(survey: Survey) -> list[PlannedRelease]:
@@ -146,6 +171,144 @@ def test_one_row_in_a_group_is_limited_over_all_groups_too(survey: Survey, cell:
     assert (planned.contribution.rows_per_unit, planned.contribution.rows_per_group) == (5, 1)
     (left,), (right,) = greedy(survey, [planned])
     assert_neighbours(planned, left, right)
+
+
+# Units whose rows all count
+
+
+def told_apart(survey: Survey) -> list[PlannedRelease]:
+    """What is read with the units of few rows apart from the others, for all of the cases."""
+    found = [each for sql in CASES for each in survey.compile(sql, THREE).releases]
+    return [each for each in found if each.query.tree.totals is not None and each.query.tree.totals.few is not None]
+
+
+def test_a_greedy_unit_has_more_rows_than_the_few(each_survey: Survey) -> None:
+    planned = told_apart(each_survey)
+    assert len(planned) >= 10
+    for each, left, right in zip(planned, *greedy(each_survey, planned), strict=True):
+        assert_neighbours(each, left, right)
+
+
+def test_a_unit_of_few_rows_that_another_replaces(substituted: Survey) -> None:
+    planned = told_apart(substituted)
+    left, _ = greedy(substituted, planned)
+    for rows in (3, 4, 1000):
+        substituted.memory.execute(
+            "DELETE FROM visits WHERE pid = 0; INSERT INTO visits "
+            f"SELECT * REPLACE (0 AS pid, 5 - n % 9 AS n) FROM visits ORDER BY kind, day LIMIT {rows}"
+        )
+        for each, one, other in zip(planned, left, substituted.fetch(planned), strict=True):
+            assert_neighbours(each, one, other, Adjacency.SUBSTITUTE)
+
+
+def unstored(survey: Survey) -> Catalog:
+    """The same catalog, of tables that may be something else in each read."""
+    schema = survey.catalog.schema
+    tables = {name: replace(table, is_stored=False) for name, table in schema.tables.items()}
+    return replace(survey.catalog, schema=replace(schema, tables=tables))
+
+
+def test_cells_are_the_same_whether_few_are_told_apart(each_survey: Survey) -> None:
+    apart = told_apart(each_survey)
+    asked = [sql for sql in CASES if any(each in apart for each in each_survey.compile(sql, THREE).releases)]
+    together = [compile_query(QueryStatement(sql), unstored(each_survey), THREE, CONSTANTS) for sql in asked]
+    others = {each.contribution: each for query in together for each in query.releases}
+    assert not any(each.query.tree.totals.few for each in others.values() if each.query.tree.totals is not None)
+    each_survey.fill({})
+    each_survey.change(GREEDY + MANY_UNITS)
+    for sql, query in zip(asked, together, strict=True):
+        one, other = (each_survey.fetch(each.releases) for each in (each_survey.compile(sql, THREE), query))
+        assert [vectors(each) for each in one] == [vectors(each) for each in other], sql
+
+
+@pytest.mark.parametrize(
+    ("sql", "options", "told"),
+    [
+        ("SELECT kind, COUNT(*), SUM(n), AVG(cost), CORR(n, cost) FROM visits GROUP BY kind", {"max_rows": 3}, True),
+        ("SELECT day, COUNT(*) FROM visits WHERE n > 3 AND note = 'a' GROUP BY day", {"max_rows": 2}, True),
+        ("SELECT day, COUNT(*) FROM visits GROUP BY day", {"max_rows": 4}, False),  # three in each group decide, too
+        ("SELECT day, COUNT(*) FROM visits GROUP BY day", {"max_rows": 4, "max_rows_per_group": 4}, False),
+        ("SELECT COUNT(*) FROM visits", {"max_rows": 3}, False),
+        ("SELECT note, COUNT(*) FROM visits GROUP BY note", {"max_rows": 3}, False),
+        ("SELECT day, COUNT(DISTINCT pid), COUNT(*) FROM visits GROUP BY day", {"max_rows": 3}, False),
+        ("SELECT day, COUNT(DISTINCT note), COUNT(*) FROM visits GROUP BY day", {"max_rows": 3}, False),
+        ("SELECT day, MEDIAN(n) FROM visits GROUP BY day", {"max_rows": 3}, False),
+        ("SELECT kind, COUNT(*) FROM visits WHERE note LIKE '%a%' GROUP BY kind", {"max_rows": 3}, False),
+        ("SELECT kind, COUNT(*) FROM visits WHERE n IN (SELECT code FROM kinds) GROUP BY 1", {"max_rows": 3}, False),
+        ("SELECT kind, COUNT(*) FROM visits JOIN people USING (pid) GROUP BY kind", {"max_rows": 3}, False),
+        ("SELECT boxes, COUNT(*) FROM lines GROUP BY boxes", {"max_rows": 2}, False),
+    ],
+)
+def test_the_rule_by_which_units_are_told_apart(survey: Survey, sql: str, options: dict[str, Any], told: bool) -> None:
+    planned = release_of(survey, sql, replace(SETTINGS, **options))
+    assert planned.query.tree.totals is not None
+    assert (planned.query.tree.totals.few is not None) is told
+    verify(survey.compile(sql, replace(SETTINGS, **options)), survey.catalog)
+
+
+OF_FEW = (
+    Fault("units of many rows count among the few", "SELECT kind, COUNT(*) FROM visits GROUP BY kind",
+        without(r" WHERE NOT EXISTS \(SELECT 1 FROM many WHERE [^()]*\)")),
+    Fault("units of many rows pass for units of few", "SELECT kind, COUNT(*) FROM visits GROUP BY kind",
+        without(r"count\(\*\) > 3\)", "count(*) > 30000)")),
+    Fault("units of no more than a group pass for few", "SELECT kind, COUNT(*) FROM visits GROUP BY kind",
+        without(r"FROM rows GROUP BY unit HAVING", "FROM rows GROUP BY unit, k0 HAVING")),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", OF_FEW, ids=lambda fault: fault.name)
+def test_faults_in_telling_units_apart_are_caught(survey: Survey, fault: Fault) -> None:
+    planned = release_of(survey, fault.sql, THREE)
+    faulty = with_sql(planned, fault.change(planned.sql))
+    assert faulty.sql != planned.sql, f"there is no such guard any more:\n{planned.sql}"
+    survey.fill({})
+    survey.memory.execute("INSERT INTO visits (pid, kind) SELECT 0, i % 3 FROM range(9) t(i)")
+    wrong = survey.fetch([planned, faulty])
+    survey.memory.execute("DELETE FROM visits")
+    right = survey.fetch([planned, faulty])
+    assert_neighbours(planned, wrong[0], right[0])
+    with pytest.raises(TooFar):
+        assert_neighbours(faulty, wrong[1], right[1])
+
+
+def both(rows: int) -> Callable[[PlannedRelease], PlannedRelease]:
+    """A plan that takes units of so many rows for units of few."""
+    return lambda planned: having(RowsOfMany, rows=rows)(having(RowsOfFew, rows=rows)(planned))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (dropped(RowsOfMany), "left out, or counted twice"),
+        (having(RowsOfMany, rows=2), "left out, or counted twice"),
+        (having(RowsOfFew, rows=2), "left out, or counted twice"),
+        (having(Totals, few=None), "left out, or counted twice"),
+        (planted(RowsOfFew, lambda few: replace(few, input=replace(few.input, keys=()))), "left out, or counted twice"),
+        (both(4), "more to a cell"),
+        (having(Totals, units=Units.ROWS), "would not be counted"),
+        (having(RowsOfFew, cells=()), "would not be counted"),
+        (having(RowsOfFew, cells=(UnitTotal(),) * 2), "a cell is not known"),
+        (
+            planted(RowSum, lambda cell: replace(cell, sum=replace(cell.sum, value=Plain(Literal(1, SqlType.BIGINT))))),
+            "not clamped",
+        ),
+        (planted(RowSum, lambda cell: replace(cell, centre=9)), "more to a cell"),
+    ],
+)
+def test_a_plan_whose_units_are_told_apart_wrongly_is_not_run(
+    survey: Survey, change: Callable[[PlannedRelease], PlannedRelease], why: str
+) -> None:
+    query = survey.compile("SELECT kind, COUNT(*), SUM(n) FROM visits GROUP BY kind", THREE)
+    (planned,) = query.releases
+    verify(query, survey.catalog)
+    with pytest.raises(GuaranteeMismatch, match=why):
+        verify(replace(query, releases=(change(planned),)), survey.catalog)
+
+
+def test_rows_that_may_change_between_reads_are_read_once(survey: Survey) -> None:
+    query = survey.compile("SELECT kind, COUNT(*) FROM visits GROUP BY kind", THREE)
+    with pytest.raises(GuaranteeMismatch, match="not be the same each time"):
+        verify(query, unstored(survey))
 
 
 # Which rows a unit keeps

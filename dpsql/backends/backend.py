@@ -4,6 +4,7 @@ Rule: an exact cell has a type of its own. Nothing but release.py takes it, and 
 """
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,6 +42,8 @@ MAX_CHECKED = 10_000
 """Statements remembered as runnable."""
 BLOCK_BYTES = 2**26
 """What a block of groups of private keys may take in memory."""
+_NUMBER = re.compile(r"CAST\('?-?[0-9.]+'? AS ")
+"""The beginning of a number, as dialects write constants."""
 _CHARACTER_BYTES = 4
 _VALUE_BYTES = 64
 """What a value takes beside its characters."""
@@ -148,7 +151,11 @@ Take = Callable[[int, ExactCells], None]
 
 
 class Runnable:
-    """Statements that an engine is known to run: their digests, for the texts may be long."""
+    """Statements that an engine is known to run: their digests, for the texts may be long.
+
+    Rule: an engine that runs a statement runs it with other numbers of the same types in it. Constants of other types
+        are compared as they are: a regular expression, for one, may be one that the engine cannot read.
+    """
 
     def __init__(self) -> None:
         self._known: frozenset[bytes] = frozenset()
@@ -163,7 +170,7 @@ class Runnable:
 
 
 def _digest(sql: str) -> bytes:
-    return sha256(sql.encode("utf-8", "surrogatepass")).digest()
+    return sha256(_NUMBER.sub("CAST(0 AS ", sql).encode("utf-8", "surrogatepass")).digest()
 
 
 def together(blocks: Sequence[ExactCells]) -> ExactCells:

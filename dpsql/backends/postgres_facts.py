@@ -89,7 +89,9 @@ WITH RECURSIVE wanted AS (
         AND (w.relkind = 'p' OR w.relkind = 'r' AND NOT EXISTS (SELECT FROM pg_inherits WHERE inhparent = w.oid))
     GROUP BY w.oid
 )
-SELECT w.nspname, w.relname, w.relkind, w.is_filtered, columns.listed, keys.listed
+SELECT w.nspname, w.relname, w.relkind, w.is_filtered, columns.listed, keys.listed,
+    NOT w.is_filtered AND NOT EXISTS (SELECT FROM tree JOIN pg_class AS c ON c.oid = tree.oid
+        WHERE tree.root = w.oid AND c.relkind NOT IN ('r', 'p', 'm'))
 FROM wanted AS w LEFT JOIN columns ON columns.oid = w.oid LEFT JOIN keys ON keys.oid = w.oid
 """
 
@@ -126,7 +128,9 @@ def read_facts(transaction: Transaction, paths: Collection[TablePath]) -> Facts:
     tables: dict[TablePath, EngineTable] = {}
     kinds: dict[TablePath, str] = {}
     filtered, unreadable = set[TablePath](), set[tuple[TablePath, str]]()
-    for schema, relation, kind, is_filtered, columns, keys in transaction.execute(_FACTS, [schemas, relations]):
+    for schema, relation, kind, is_filtered, columns, keys, is_stored in transaction.execute(
+        _FACTS, [schemas, relations]
+    ):
         path = (schema, relation)
         kinds[path] = kind
         filtered |= {path} if is_filtered else set()
@@ -136,7 +140,7 @@ def read_facts(transaction: Transaction, paths: Collection[TablePath]) -> Facts:
             exact = is_binary and is_exact(spelled, sort, is_built_in=is_built_in)
             listed[name] = EngineColumn(spelled, sql_type(base, sort, is_built_in), not_null, exact)
             unreadable |= set() if is_readable else {(path, name)}
-        tables[path] = EngineTable(path, listed, frozenset(map(frozenset, keys or ())))
+        tables[path] = EngineTable(path, listed, frozenset(map(frozenset, keys or ())), is_stored)
     return Facts(tables, kinds, frozenset(filtered), frozenset(unreadable))
 
 
@@ -156,4 +160,5 @@ def is_exact(spelled: str, kind: str, *, is_built_in: bool) -> bool:
 
 def _narrowed(table: EngineTable, names: frozenset[str]) -> EngineTable:
     columns = {name: column for name, column in table.columns.items() if name in names}
-    return EngineTable(table.path, columns, frozenset(key for key in table.unique_keys if key <= names))
+    keys = frozenset(key for key in table.unique_keys if key <= names)
+    return EngineTable(table.path, columns, keys, table.is_stored)

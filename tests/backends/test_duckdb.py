@@ -207,6 +207,40 @@ def test_a_file_that_is_written_while_it_is_read_is_not_answered_from(
     assert "data_version" in str(refused.value.hint)
 
 
+def test_a_query_that_differs_from_another_in_numbers_alone_is_not_tried_again(
+    backend: DuckDBBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+    monkeypatch.setattr(duckdb_module, "rehearse", lambda _cursor, sql, _cancellation: tried.append(sql))
+    alike = ("CAST('3' AS INTEGER)", "CAST('-41' AS INTEGER)")
+    others = ("CAST('3' AS BIGINT)", "CAST(3 AS BIGINT)", "CAST('10.5' AS DOUBLE)", "CAST('-0.25' AS DOUBLE)")
+    texts = ("'3'", "'4'", "' CAST(''3'' AS '", "' CAST(''4'' AS '", "CAST('2024-01-01' AS DATE)", "'CAST(3'")
+    for value in (*alike, *others, *texts):
+        select = f"SELECT CAST(id = {value} AS VARCHAR) AS v0 FROM people"
+        backend.check((), (PublicRead("q0", Values((), ()), select, 1),), Cancellation())
+    assert [sql.partition(" = ")[2].partition(" AS VARCHAR")[0] for sql in tried] == [
+        *(alike[0], others[0], others[2]),
+        *texts,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_stored"),
+    [
+        ("TABLE people (id INTEGER, note VARCHAR DEFAULT 'a')", True),
+        ("TABLE people (id INTEGER, note DOUBLE GENERATED ALWAYS AS (random()))", False),
+        ("VIEW people AS SELECT id FROM rows WHERE random() < 0.5", False),
+    ],
+)
+def test_each_read_finds_the_same_rows_of_a_table_that_computes_nothing(
+    kind: str, is_stored: bool, tmp_path: Path
+) -> None:
+    with duckdb.connect(str(tmp_path / "people.duckdb")) as database:
+        database.execute(f"CREATE TABLE rows (id INTEGER); CREATE {kind}")
+    with closing(opened(tmp_path)) as made:
+        assert made.schema.tables["people"].is_stored is is_stored
+
+
 def test_a_view_may_say_the_name_of_its_database(tmp_path: Path) -> None:
     for name in ("people", "memory"):
         with duckdb.connect(str(tmp_path / f"{name}.duckdb")) as database:

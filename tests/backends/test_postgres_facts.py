@@ -146,6 +146,15 @@ def test_of_views_nothing_is_enforced(database: tuple[OwnServer, str]) -> None:
     assert not_null(found, "seen") == not_null(found, "stored") == set()
 
 
+def test_each_read_finds_the_same_rows_where_the_server_keeps_all_of_them(database: tuple[OwnServer, str]) -> None:
+    names = ("plain", "parent", "heir", "parts", "parts_old", "stored", "seen", "remote", "mixed", "mixed_near")
+    found = facts(*database, *names)
+    kept = {name for (_, name), table in found.tables.items() if table.is_stored}
+    assert kept == set(names) - {"seen", "remote", "mixed"}
+    narrowed = found.narrowed({("public", name): frozenset({"id"}) for name in names})
+    assert {name for (_, name), table in narrowed.tables.items() if table.is_stored} == kept
+
+
 def test_an_equality_of_somebodys_own_proves_nothing(database: tuple[OwnServer, str]) -> None:
     assert keys(facts(*database, "strange"), "strange") == set()
 
@@ -232,6 +241,7 @@ def test_what_a_role_may_not_read_and_what_is_hidden_from_it(database: tuple[Own
         found = facts(server, name, "plain", "guarded", user="peeper")
         assert {column for _, column in found.unreadable} == {"b", "c", "d"}
         assert found.filtered == {("public", "guarded")}
+        assert [found.tables["public", name].is_stored for name in ("plain", "guarded")] == [True, False]
         server.run("REVOKE USAGE ON SCHEMA public FROM public", database=name)
         found = facts(server, name, "plain", user="peeper")
         assert {column for _, column in found.unreadable} == {"id", "a", "b", "c", "d"}

@@ -7,8 +7,10 @@
     summed    `UnitSums`: a0…
     per_unit  `RowLimit`, or `Clamp` of sums: what each unit adds to each cell, p0…
     kept      `GroupSampling` of those
+    many      the units that `RowsOfMany` and `RowsOfFew` tell apart
     shared    `RowSampling`: shares m of the rows
     bounded   `Clamp` of shares
+    added     what is added to the cells, `RowsOfFew` included
     chosen    `ValueSampling`
     apart     cells that are not added up unit by unit
     pieces    which pieces a group has of histograms that may be long
@@ -182,6 +184,9 @@ class _Printer:
 
     def _printed(self, step: steps.Step) -> str:
         match step:
+            case steps.RowsOfMany():
+                many = f"SELECT unit FROM rows GROUP BY unit HAVING count(*) > {step.rows}"
+                return f"rows WHERE EXISTS {_of_many(self._cte('many', many))}"
             case steps.GroupSampling(input=steps.Rows()):
                 return self._ranked_rows(step)
             case steps.GroupSampling():
@@ -235,7 +240,8 @@ class _Printer:
         names = ", ".join(self._grouping)
         order = f" ORDER BY {names}" if (self._sampling or shares) and self._dialect.orders_groups else ""
         # The hash is the groups' own: by naming it, rows that are ranked by it are in the order of their groups.
-        groups = names.replace("unit", "unit, h", 1) if rows != "rows" and self._dialect.orders_groups else names
+        ranked = isinstance(sums.input, steps.GroupSampling)
+        groups = names.replace("unit", "unit, h", 1) if ranked and self._dialect.orders_groups else names
         aggregates = [f"{text} AS {name}" for text, name in self._sums.items()]
         self._cte("summed", f"SELECT {', '.join([names, *aggregates])} FROM {rows} GROUP BY {groups}{order}")
         hashed = [f"{self._hash('unit', *self._kept_keys(self._sampling))} AS h"] if self._sampling else []
@@ -264,6 +270,14 @@ class _Printer:
 
     def _same_unit(self, left: str, right: str) -> str:
         return self._dialect.same(left, right, self._types["unit"])
+
+    def _with_few(self, source: str, few: steps.RowsOfFew) -> str:
+        """What is added to the cells, for units with few rows as for the others."""
+        cells = zip(self._names, few.cells, strict=True)
+        totals = [f"{'0' if cell is None else self._row_total(cell)} AS {name}" for name, cell in cells]
+        of_few = f"SELECT {', '.join([*self._keys, *totals])} FROM rows WHERE NOT EXISTS {_of_many('many')}"
+        of_many = f"SELECT {', '.join([*self._keys, *self._names])} FROM {source}"
+        return self._cte("added", f"{of_many} UNION ALL {of_few}{_group_by(self._keys)}")
 
     # What one unit adds to one cell
 
@@ -307,6 +321,8 @@ class _Printer:
     def _cells(self) -> str:
         """The cells of every group in which there are rows."""
         source = self._source(self._totals.source)
+        if self._totals.few is not None:
+            source = self._with_few(source, self._totals.few)
         units = {
             steps.Units.ROWS: "count(*)",
             steps.Units.DISTINCT: "count(DISTINCT unit)",
@@ -325,20 +341,25 @@ class _Printer:
             case steps.UnitTotal():
                 return _total(f"coalesce(sum(p{place}), 0)")
             case steps.RowCount():
-                return self._count(cell.count)
+                return self._row_total(cell)
             case steps.RowSum():
-                total = f"coalesce({self._sum(cell.sum)}, 0)"
-                if cell.centre is not None:
-                    # Wider than the cells: how many rows there are has no bound.
-                    count = self._count(steps.Count(cell.sum.value, cell.sum.condition))
-                    total += f" - {self._dialect.wide(cell.centre)} * {count}"
-                return _total(total)
+                return _total(self._row_total(cell))
             case steps.UnitCount():
                 where = self._where(cell.value, cell.condition)
                 return "count(DISTINCT unit)" + (f" FILTER (WHERE {where})" if where else "")
             case steps.DistinctTotal():
                 return self._distinct(cell, self._value(cell.value), self._filter(cell.condition))
         raise TypeError(f"{type(cell).__name__} is not among the totals")
+
+    def _row_total(self, cell: steps.RowCount | steps.RowSum) -> str:
+        """A count or a sum over rows, which may be wider than the cells: how many rows there are has no bound."""
+        if isinstance(cell, steps.RowCount):
+            return self._count(cell.count)
+        total = f"coalesce({self._sum(cell.sum)}, 0)"
+        if cell.centre is not None:
+            count = self._count(steps.Count(cell.sum.value, cell.sum.condition))
+            total += f" - {self._dialect.wide(cell.centre)} * {count}"
+        return total
 
     def _distinct(self, cell: steps.DistinctTotal, value: str, where: str = "") -> str:
         """Distinct values counted, or added up."""
@@ -484,6 +505,11 @@ def _beneath(step: steps.Step) -> tuple[list[steps.GroupSampling], steps.Rows]:
         samplings += [step] if isinstance(step, steps.GroupSampling) else []
         step = step.input
     return samplings, step
+
+
+def _of_many(table: str) -> str:
+    """The condition that there is the unit of a row, which is never NULL: engines join by plain equality faster."""
+    return f"(SELECT 1 FROM {table} WHERE {table}.unit = rows.unit)"
 
 
 def _fields(value: steps.Value) -> frozenset[Field]:

@@ -32,6 +32,7 @@ class Bounding:
         fine: True where most rows have a group of their own, so that groups are ranked before rows are summed.
         counts_units: True where groups are selected by their units. Elsewhere, nobody asks for them, and where rows are
             limited over all groups they are not counted.
+        again: True where the rows may be read several times.
         stored: Of a prepared table, the fields whose values are on their grid, and within its limits, already.
     """
 
@@ -42,6 +43,7 @@ class Bounding:
     domain: Relation | None
     fine: bool
     counts_units: bool
+    again: bool
     stored: Mapping[Field, StoredGrid] = field(default_factory=dict)
 
     @property
@@ -85,12 +87,17 @@ class _Rewrite:
             return steps.Totals(self._rows, units, tuple(map(self._row_cell, self._primitives)))
         if self._bounds.one_row:
             return steps.Totals(self._rows, steps.Units.ROWS, tuple(map(self._row_cell, self._primitives)))
-        rows = steps.GroupSampling(self._rows, self._bounds.groups_per_unit) if self._ranks_rows else self._rows
+        few = self._few()
+        rows: steps.RowStep = self._rows
+        if few is not None:
+            rows = steps.RowsOfMany(self._rows, few.rows)
+        elif self._ranks_rows:
+            rows = steps.GroupSampling(self._rows, self._bounds.groups_per_unit)
         kept = self._kept(rows)
         # Nobody asks for units whose groups are not limited.
         limited = self._bounds.rows_per_unit is None or self._b.counts_units
         cells = tuple(self._cell(primitive, rows, kept) for primitive in self._primitives)
-        return steps.Totals(kept, steps.Units.ROWS if limited else steps.Units.NONE, cells)
+        return steps.Totals(kept, steps.Units.ROWS if limited else steps.Units.NONE, cells, few)
 
     # What each row brings
 
@@ -140,12 +147,27 @@ class _Rewrite:
 
     # Units with several rows
 
+    def _few(self) -> steps.RowsOfFew | None:
+        """What units add whose rows all count: those that have no more than may count, in one group or in all.
+
+        None where not just the limit of rows decides that, or where it takes more than totals over rows to tell.
+        """
+        bounds, most = self._bounds, self._bounds.rows_per_unit
+        totals = all(self._limit(each) is None and not _tells_values_apart(each) for each in self._primitives)
+        if most is None or bounds.rows_per_group < most or bounds.ranked or self._b.counts_units:
+            return None
+        if not (totals and self._b.again):
+            return None
+        # Of these units no row is left out.
+        cells = (None if primitive.sampled else self._row_total(primitive) for primitive in self._primitives)
+        return steps.RowsOfFew(self._rows, most, tuple(cells))
+
     @property
     def _ranks_rows(self) -> bool:
         """True where rows are ranked by their groups; else groups are, once their rows are summed."""
         return self._bounds.ranked and self._b.fine and self._bounds.lists is None
 
-    def _kept(self, rows: steps.Rows | steps.GroupSampling) -> steps.GroupSampling | steps.Clamp:
+    def _kept(self, rows: steps.RowStep) -> steps.GroupSampling | steps.Clamp:
         """What each unit adds to the groups that it keeps, which are chosen after its rows are summed."""
         bounds, sums = self._bounds, steps.UnitSums(rows)
         samples = bounds.ranked and not self._ranks_rows
@@ -176,9 +198,7 @@ class _Rewrite:
 
     # Cells
 
-    def _cell(
-        self, primitive: Primitive, rows: steps.Rows | steps.GroupSampling, kept: steps.GroupSampling | steps.Clamp
-    ) -> steps.Cell:
+    def _cell(self, primitive: Primitive, rows: steps.RowStep, kept: steps.GroupSampling | steps.Clamp) -> steps.Cell:
         """A total of what units add, or of values that are chosen from those of each unit in each group."""
         if not _tells_values_apart(primitive):
             return steps.UnitTotal()
@@ -192,10 +212,12 @@ class _Rewrite:
             return steps.Histogram(self._rows, self._told_apart(primitive), self._condition(primitive))
         if primitive.counts_units and self._bounds.copied and self._bounds.rows_per_group > 1:
             return steps.UnitCount(self._value(primitive), self._condition(primitive))
+        return self._distinct(primitive, self._rows) if primitive.kind.is_distinct else self._row_total(primitive)
+
+    def _row_total(self, primitive: Primitive) -> steps.RowCount | steps.RowSum:
+        """A count or a sum over rows."""
         if primitive.kind is PrimitiveKind.COUNT:
             return steps.RowCount(self._count(primitive))
-        if primitive.kind.is_distinct:
-            return self._distinct(primitive, self._rows)
         centre = primitive.grid.centre if primitive.grid is not None and primitive.kind is PrimitiveKind.MEAN else None
         return steps.RowSum(self._sum(primitive), centre)
 

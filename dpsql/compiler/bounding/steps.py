@@ -169,13 +169,28 @@ class GroupSampling:
 
 
 @dataclass(frozen=True)
+class RowsOfMany:
+    """The rows of the units that have more than `rows` of them.
+
+    Guarantee: all rows of a unit are there, or none.
+    Assumes: every read of `input` in one statement finds the same rows.
+    """
+
+    input: Rows
+    rows: int
+
+
+RowStep = Rows | RowsOfMany | GroupSampling
+
+
+@dataclass(frozen=True)
 class UnitSums:
     """Counts and exact sums of each unit in each group.
 
     Guarantee: a unit has one row in each group that it is in.
     """
 
-    input: Rows | GroupSampling
+    input: RowStep
 
 
 @dataclass(frozen=True)
@@ -229,7 +244,7 @@ class ValueSampling:
     Guarantee: a unit brings at most `rows` values to each group that it is in by `kept`, and none to other groups.
     """
 
-    input: Rows | GroupSampling
+    input: RowStep
     kept: GroupSampling | Clamp
     value: Value
     condition: Plain | None
@@ -237,7 +252,7 @@ class ValueSampling:
     distinct: bool
 
 
-Step = Rows | GroupSampling | UnitSums | RowLimit | RowSampling | Clamp
+Step = RowStep | UnitSums | RowLimit | RowSampling | Clamp
 
 
 # Cells
@@ -324,6 +339,25 @@ class Units(enum.Enum):
 
 
 @dataclass(frozen=True)
+class RowsOfFew:
+    """What the units add that have `rows` rows at the most, so that no limit of rows leaves out any of them.
+
+    Attributes:
+        input: The rows.
+        rows: How many rows of a unit there may be.
+        cells: What is added to each cell, in order; None where it is nothing.
+
+    Guarantee: a unit adds what `rows` rows do in all groups together, or nothing where it has more.
+    Assumes: as `RowsOfMany`.
+    Reference: as `RowSampling`, of which this is the case that samples nothing.
+    """
+
+    input: Rows
+    rows: int
+    cells: tuple[RowCount | RowSum | None, ...]
+
+
+@dataclass(frozen=True)
 class Totals:
     """The cells of every group.
 
@@ -331,13 +365,16 @@ class Totals:
         source: What is added up.
         units: How units are counted over `source`.
         cells: The cells, in order.
+        few: What is added to the cells for units with few rows, where `source` is made of the rows of the others.
 
-    Guarantee: a total is clamped to ±2^62, which moves neighbours no further apart.
+    Guarantee: a total is clamped to ±2^62, which moves neighbours no further apart. A unit adds by `source` or by
+        `few`, never by both.
     """
 
     source: Step
     units: Units
     cells: tuple[Cell, ...]
+    few: RowsOfFew | None = None
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ groups of which a unit has some left out.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from dpsql.compiler.ir.conditions import conjuncts
@@ -240,11 +240,13 @@ def _spelled(part: object, numbers: dict[Field, int]) -> object:
             return part.value
         case tuple():
             return [_spelled(each, numbers) for each in part]
-        case _ if is_dataclass(part):
-            return [type(part).__name__, *(_spelled(each, numbers) for each in _values(part))]
+        case _ if is_dataclass(part) and not isinstance(part, type):
+            values = (getattr(part, name) for name in _names(type(part)))
+            return [type(part).__name__, *(_spelled(each, numbers) for each in values)]
         case _:
             return [type(part).__name__, str(part)]
 
 
-def _values(part: object) -> Iterator[object]:
-    return (getattr(part, each.name) for each in fields(part))  # type: ignore[arg-type]
+@cache
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind))

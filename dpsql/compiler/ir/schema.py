@@ -34,11 +34,14 @@ class EngineTable:
         path: Schema and table name, as the engine quotes them.
         columns: Columns by name.
         unique_keys: Column sets the engine enforces as PRIMARY KEY or UNIQUE.
+        is_stored: True where every read in one statement finds the same rows: the engine itself keeps them. False of
+            views and foreign tables, and wherever that is not known.
     """
 
     path: tuple[str, ...]
     columns: Mapping[str, EngineColumn]
     unique_keys: frozenset[frozenset[str]]
+    is_stored: bool = False
 
     def is_unique(self, names: frozenset[str]) -> bool:
         """True where the engine enforces that no two rows agree on the canonical values of non-null `names`."""

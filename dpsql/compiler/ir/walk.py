@@ -40,6 +40,8 @@ from dpsql.compiler.ir.nodes import (
     Window,
 )
 
+_OF_RELATIONS = (Exists, InRelation, Scalar)
+
 
 def in_double(expression: Expr) -> Expr:
     """A number as it is before it is rounded to a numeric, where it goes on in double precision."""
@@ -95,10 +97,10 @@ def expressions(relation: Relation) -> tuple[Expr, ...]:
 def operands(expression: Expr) -> tuple[Expr, ...]:
     """The expressions directly inside `expression`."""
     match expression:
-        case Column() | Literal() | Exists() | Scalar():
-            return ()
         case Call():
             return expression.arguments
+        case Column() | Literal() | Exists() | Scalar():
+            return ()
         case Cast() | InRelation():
             return (expression.argument,)
         case InList():
@@ -112,8 +114,13 @@ def operands(expression: Expr) -> tuple[Expr, ...]:
 
 def relations_in(expression: Expr) -> tuple[Relation, ...]:
     """The subqueries in an expression."""
-    inner = tuple(relation for part in operands(expression) for relation in relations_in(part))
-    return (*inner, expression.relation) if isinstance(expression, Exists | InRelation | Scalar) else inner
+    found, pending = list[Relation](), [expression]
+    while pending:
+        part = pending.pop()
+        pending += operands(part)
+        if isinstance(part, _OF_RELATIONS):
+            found.append(part.relation)
+    return tuple(reversed(found))
 
 
 def scalars_in(expression: Expr) -> tuple[Relation, ...]:
@@ -124,12 +131,18 @@ def scalars_in(expression: Expr) -> tuple[Relation, ...]:
 
 def fields_in(expression: Expr) -> frozenset[Field]:
     """The fields that `expression` refers to, those that its subqueries take from outside included."""
-    if isinstance(expression, Column):
-        return frozenset({expression.field})
-    if isinstance(expression, InList):  # its items are constants, and may be thousands
-        return fields_in(expression.argument)
-    found = frozenset[Field]().union(*(fields_in(part) for part in operands(expression)))
-    return found | free_fields(expression.relation) if isinstance(expression, Exists | InRelation | Scalar) else found
+    found, pending = set[Field](), [expression]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Column):
+            found.add(part.field)
+        elif isinstance(part, InList):  # its items are constants, and may be thousands
+            pending.append(part.argument)
+        else:
+            pending += operands(part)
+            if isinstance(part, _OF_RELATIONS):
+                found |= free_fields(part.relation)
+    return frozenset(found)
 
 
 def free_fields(relation: Relation) -> frozenset[Field]:

@@ -27,6 +27,8 @@ from dpsql.compiler.bounding.steps import (
     RowLimit,
     Rows,
     RowSampling,
+    RowsOfFew,
+    RowsOfMany,
     RowSum,
     SampledRows,
     ScaledSum,
@@ -93,6 +95,15 @@ class Moves:
             and self.full <= other.full
             and other.lower <= self.lower
             and self.upper <= other.upper
+        )
+
+    def beside(self, other: "Moves") -> "Moves":
+        """The least that allows as much as this one, and as much as another."""
+        return Moves(
+            max(self.groups, other.groups),
+            min(self.lower, other.lower),
+            max(self.upper, other.upper),
+            max(self.full, other.full),
         )
 
 
@@ -183,6 +194,7 @@ class Tree:
         self.readings = tuple(self._read_by_rows())
         self._owners = Owners(catalog.schema, self._leaves)
         self._check_owners()
+        self._few = self._told_apart(_read_apart(self._totals.source))
         lists = [self._enumeration.relation] if self._enumeration is not None else []
         if any(map(is_protected, readings(lists, catalog, self._leaves))):
             _refuse("public groups would be listed from a protected table")
@@ -217,6 +229,21 @@ class Tree:
         if rows.one_row and not found.once:
             _refuse("a unit may have several rows where the plan says that it has one")
         self._owners.check((*rows.keys, *(each for value in rows.values for each in _expressions(value))), found)
+
+    def _told_apart(self, many: RowsOfMany | None) -> RowsOfFew | None:
+        """What is added for units of few rows: just for those that totals are not made of, by the same rows."""
+        few, tables = self._totals.few, [each for each in self.readings if isinstance(each, Table)]
+        if (few is None) != (many is None):
+            _refuse("some units would be left out, or counted twice")
+        if few is None or many is None:
+            return None
+        if (few.input, few.rows) != (many.input, many.rows) or few.input != self.rows:
+            _refuse("some units would be left out, or counted twice")
+        if len(tables) < len(self.readings) or not all(self._catalog.schema.tables[t.name].is_stored for t in tables):
+            _refuse("rows are read several times that may not be the same each time")
+        if self._totals.units is not Units.NONE or len(few.cells) != len(self._totals.cells):
+            _refuse("units of few rows would not be counted")
+        return few
 
     # How much of a unit there is
 
@@ -258,7 +285,7 @@ class Tree:
                 if step.lists != self.lists:
                     _refuse("a unit keeps other lists of groups than are picked from")
                 return _least(step.groups, self.groups(step.input))
-            case UnitSums() | RowLimit() | RowSampling() | Clamp():
+            case RowsOfMany() | UnitSums() | RowLimit() | RowSampling() | Clamp():
                 return self.groups(step.input)
             case _:
                 _refuse("a step is not known")
@@ -303,10 +330,26 @@ class Tree:
         cells = self._totals.cells
         if len(primitives) != len(cells):
             _refuse("the cells are not those that are noised")
-        return [
+        moves = [
             self._moves(place, cell, primitive)
             for place, (cell, primitive) in enumerate(zip(cells, primitives, strict=True))
         ]
+        if self._few is None:
+            return moves
+        return [moved.beside(self._added(self._few, cell)) for moved, cell in zip(moves, self._few.cells, strict=True)]
+
+    def _added(self, few: RowsOfFew, cell: RowCount | RowSum | None) -> Moves:
+        """What a unit of few rows may add to a cell."""
+        match cell:
+            case None:
+                ends = (0, 0)
+            case RowCount():
+                ends = (0, 1)
+            case RowSum():
+                ends = self._measured(cell.sum.value, cell.centre)
+            case _:
+                _refuse("a cell is not known")
+        return _moves(_least(few.rows, self.groups(few.input)), few.rows * ends[0], few.rows * ends[1], Fraction(1))
 
     def _moves(self, place: int, cell: Cell, primitive: Primitive) -> Moves:
         if isinstance(cell, Histogram) != (primitive.rank is not None):
@@ -465,10 +508,17 @@ def _moves(groups: int | None, lower: int, upper: int, full: Fraction) -> Moves:
 def _beneath(step: Step) -> Rows:
     """The rows that a step is made of."""
     while not isinstance(step, Rows):
-        if not isinstance(step, GroupSampling | UnitSums | RowLimit | RowSampling | Clamp):
+        if not isinstance(step, RowsOfMany | GroupSampling | UnitSums | RowLimit | RowSampling | Clamp):
             _refuse("a step is not known")
         step = step.input
     return step
+
+
+def _read_apart(step: Step) -> RowsOfMany | None:
+    """Where the rows of some units are told from those of others, on the way to the rows."""
+    while not isinstance(step, Rows | RowsOfMany):
+        step = step.input
+    return step if isinstance(step, RowsOfMany) else None
 
 
 def _expressions(value: Value) -> tuple[Expr, ...]:

@@ -7,6 +7,7 @@ Rule 2: what a release needs of other releases is made first, by post-processing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Final
 
 from dpsql.compiler.aggregates.base import Estimate, Primitives, error_weights
 from dpsql.compiler.aggregates.randomized_response import Responses
@@ -26,10 +27,10 @@ from dpsql.compiler.bounding.rewrite import Bounding, rewrite
 from dpsql.compiler.bounding.steps import PrintedQuery
 from dpsql.compiler.dialects import DIALECTS, POST_PROCESSING
 from dpsql.compiler.dialects.render import Leaf, Renderer
-from dpsql.compiler.ir.nodes import Call, Cast, Expr, Protected, Relation, Release
+from dpsql.compiler.ir.nodes import Aggregate, Call, Cast, Expr, Filter, Project, Protected, Relation, Release, UnitScan
 from dpsql.compiler.ir.primitives import Contribution, Primitive
-from dpsql.compiler.ir.schema import InputTable
-from dpsql.compiler.ir.walk import min_units
+from dpsql.compiler.ir.schema import EngineSchema, InputTable
+from dpsql.compiler.ir.walk import calls_in, expressions, min_units, nodes
 from dpsql.compiler.plan.pricing import Unpriced
 from dpsql.compiler.plan.profiled_bounds import PreparedForm, PreparedForms, ProfiledBounds, chosen_bounds
 from dpsql.compiler.plan.query_plan import PublicRead, WideTotal, cuts, made_first
@@ -138,7 +139,8 @@ class Drafts:
         drawn, contribution = unpriced.primitives, unpriced.contribution
         bounds = bounds_of(protected.relation)
         fine = any(_is_fine(key, bounds) for key in keys)
-        bounding = Bounding(protected, keys, drawn, contribution, listed, fine, unpriced.selects)
+        again = _may_be_read_again(release.aggregate, self.catalog.schema)
+        bounding = Bounding(protected, keys, drawn, contribution, listed, fine, unpriced.selects, again)
         # A copy has lost the rows that a wide total is there to count.
         forms = PreparedForms(self.catalog, self.fields, settings)
         copied = None if is_wide else forms.of(release, bounding, unpriced, estimates, leaves, groups)
@@ -307,6 +309,26 @@ def _is_fine(key: Expr, bounds: Bounds) -> bool:
         return False
     found = interval(key, bounds)
     return found.lower is None or found.upper is None or found.upper - found.lower > 1000
+
+
+_COMPARING: Final = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "between", "distinct_from", "is_null", "coalesce"))
+"""What is told of texts without looking through them."""
+
+
+def _may_be_read_again(aggregate: Aggregate, schema: EngineSchema) -> bool:
+    """True where each read of its rows finds the same ones, and is cheap beside putting them together by unit.
+
+    They are those of one stored table that has the unit in a column, and nothing is computed of texts.
+    """
+    own, *beneath = nodes(aggregate)
+    tables = [node.table for node in beneath if isinstance(node, UnitScan)]
+    if [table.unit_key is not None and schema.tables[table.name].is_stored for table in tables] != [True]:
+        return False
+    if not all(isinstance(node, UnitScan | Filter | Project) for node in beneath):
+        return False
+    calls = (call for node in (own, *beneath) for part in expressions(node) for call in calls_in(part))
+    computing = (call for call in calls if call.function not in _COMPARING)
+    return not any(argument.type.is_text for call in computing for argument in call.arguments)
 
 
 def rows_of(protected: Protected, settings: QuerySettings) -> int:
