@@ -244,7 +244,7 @@ def compiled(question: Question, catalog: Catalog) -> CompiledQuery:
     settings = Settings(policy, catalog.role)
     settings.set("dpsql.intervals", "on")
     constants = Constants(NOW, "ana", policy.dataset.name, "PostgreSQL 15.0 (dpsql)")
-    return compile_query(QueryStatement(question.sql), catalog, settings.query(NOW), constants)
+    return compile_query(QueryStatement(question.sql), catalog, settings.query(NOW, "ana"), constants)
 
 
 def drawn(

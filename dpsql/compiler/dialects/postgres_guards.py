@@ -120,8 +120,6 @@ TYPES = {
 
 MAX_PRECISION = 38
 """Digits of a numeric, as many as every engine has."""
-SCALE = 10
-"""Digits after the point of a numeric that declares none."""
 
 
 def within(text: str, below: str, above: str) -> str:

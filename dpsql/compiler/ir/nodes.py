@@ -98,7 +98,7 @@ class Case:
 
 
 COMPUTED_SCALE = 15
-"""Digits after the point of a numeric that is computed: as many as double precision is sure of."""
+"""Digits after the point of numerics of no scale of their own; double precision, which computes them, has no more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from sqlglot import exp
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     Column,
+    Expr,
     Field,
     Literal,
     Project,
@@ -243,7 +244,9 @@ class QueryLowerer:
             self._count(node, *self._sizes[ctes[name].columns])
             return self._fresh(ctes[name])
         try:
-            return Tables(self.clauses.catalog, self.clauses.fields).find(schema, name, self.clauses.at(node))
+            clauses = self.clauses
+            tables = Tables(clauses.catalog, clauses.fields, clauses.constants.schemas)
+            return tables.find(schema, name, clauses.at(node))
         except UndefinedTable as error:
             known = self.clauses.catalog.names()
             alias = f" AS {node.alias}" if node.alias else ""
@@ -383,7 +386,7 @@ class QueryLowerer:
         columns = [field for _, field in lowered.columns]
         nulls = [_is_null(lowered.relation, field) for field in columns]
         expressions = tuple(
-            Literal(None, t) if null else self.clauses.coercion.to(Column(f), t)
+            Literal(None, t) if null else self._as(Column(f), t)
             for f, t, null in zip(columns, types, nulls, strict=True)
         )
         fields = tuple(self.clauses.fields.new(t) for t in types)
@@ -391,6 +394,10 @@ class QueryLowerer:
             fields += (self.clauses.fields.new(lowered.status.unit.type),)
             expressions += (Column(lowered.status.unit),)
         return Project(lowered.relation, fields, expressions)
+
+    def _as(self, column: Column, target: SqlType) -> Expr:
+        coercion = self.clauses.coercion
+        return coercion.scaled(column) if target is SqlType.NUMERIC else coercion.to(column, target)
 
     def ordered(self, lowered: Lowered, node: exp.Expr) -> Lowered:
         """ORDER BY, LIMIT and OFFSET over a finished query: by output names and ordinals."""

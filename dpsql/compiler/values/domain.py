@@ -10,10 +10,12 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from fractions import Fraction
 from math import prod
 
 from dpsql.compiler.ir.nodes import (
+    COMPUTED_SCALE,
     Call,
     Case,
     Cast,
@@ -162,6 +164,9 @@ class Leaves:
         """
         if isinstance(expression, Cast) and expression.type is SqlType.DOUBLE and expression.argument.type.is_number:
             return self._float_ends(expression.argument)
+        if isinstance(expression, Cast) and expression.is_computed:
+            found = self._float_ends(expression.argument)
+            return (_to_numeric(found[0]), _to_numeric(found[1])) if found is not None else None
         if isinstance(expression, Call) and expression.function in _CORNERS:
             sides = [self._float_ends(argument) for argument in expression.arguments]
             both = [side for side in sides if side is not None]
@@ -214,6 +219,11 @@ class Leaves:
                 return None
             self._instants[moment, unit] = column.field
         return Column(self._instants[moment, unit])
+
+
+def _to_numeric(number: float) -> float:
+    """A number with the digits that a numeric has which is computed, as engines round it."""
+    return float(f"{number:.15g}")
 
 
 def _has_listed_type(expression: Expr) -> bool:
@@ -349,6 +359,9 @@ def _choices(key: Expr, leaves: Leaves, known: Known) -> tuple[Expr, ...] | None
     reduced = leaves.reduced(key)
     if known.has_few(reduced):
         return (reduced,)
+    if isinstance(key, Cast):
+        beneath = _choices(key.argument, leaves, known)
+        return tuple(_cast(key, each) for each in beneath) if beneath is not None else None
     if isinstance(key, Case):
         parts: Sequence[Expr] = [*(value for _, value in key.branches), key.default]
     elif isinstance(key, Call) and key.function == "coalesce":
@@ -358,6 +371,16 @@ def _choices(key: Expr, leaves: Leaves, known: Known) -> tuple[Expr, ...] | None
     found = [_choices(part, leaves, known) for part in parts]
     listed = [choice for choice in found if choice is not None]
     return tuple(dict.fromkeys(each for choice in listed for each in choice)) if len(listed) == len(found) else None
+
+
+def _cast(cast: Cast, choice: Expr) -> Expr:
+    """A choice converted as the key is; a constant that has no more digits than that keeps as it is written."""
+    constant = choice.argument if isinstance(choice, Cast) else None
+    if cast.is_computed and isinstance(constant, Literal) and isinstance(constant.value, int | Decimal):
+        value = Decimal(constant.value)
+        if len(value.as_tuple().digits) <= COMPUTED_SCALE:
+            return Literal(value, SqlType.NUMERIC)
+    return replace(cast, argument=choice)
 
 
 def _conditions(origin: Origin, leaves: Leaves, known: Known) -> tuple[Expr, ...]:
