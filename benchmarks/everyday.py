@@ -223,9 +223,7 @@ def _unit(table: Table) -> str:
     """Whose a row is."""
     if table.unit_key is not None:
         return f"t.{table.unit_key}"
-    via = table.unit_via
-    if via is None:
-        raise ValueError(f"{table.name} says not whose its rows are")
+    (via,) = table.unit_via
     (own, other), *_ = via.on
     return f"(SELECT any_value(o.unit) FROM {via.table} AS o WHERE o.{other} = t.{own})"
 

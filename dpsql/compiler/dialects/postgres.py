@@ -15,7 +15,6 @@ from dpsql.compiler.dialects.postgres_functions import SPELLINGS
 from dpsql.compiler.dialects.postgres_guards import (
     DAYS,
     HOURS,
-    MAX_PRECISION,
     MONTHS,
     TYPES,
     convertible,
@@ -34,6 +33,7 @@ from dpsql.compiler.ir.conditions import conjuncts
 from dpsql.compiler.ir.functions import SPREADS
 from dpsql.compiler.ir.nodes import (
     COMPUTED_SCALE,
+    MAX_PRECISION,
     AggregateCall,
     Call,
     Cast,

@@ -7,8 +7,9 @@ numerics is rounded to one; integers stay integers. A comparison never converts 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal
 
-from dpsql.compiler.ir.nodes import COMPUTED_SCALE, Cast, Expr, Literal
+from dpsql.compiler.ir.nodes import COMPUTED_SCALE, MAX_PRECISION, Cast, Expr, Literal, Value
 from dpsql.compiler.ir.walk import as_numeric, in_double, is_nearest
 from dpsql.compiler.sql.constant_folding import spelled
 from dpsql.compiler.sql.literals import Parameters, parse_text
@@ -52,11 +53,14 @@ class Coercion:
         )
 
     def unify(self, expressions: Sequence[Expr], at: int | None = None) -> tuple[Expr, ...]:
-        """Bring expressions to their common type, and numerics to one scale."""
+        """Bring expressions to their common type, and numerics to one scale, but for constants that all fit one."""
         target = common_type(expressions, at)
-        if target is SqlType.NUMERIC and len(expressions) > 1:
-            return tuple(self.scaled(e, at) for e in expressions)
-        return tuple(self.to(e, target, at) for e in expressions)
+        if target is not SqlType.NUMERIC or len(expressions) == 1:
+            return tuple(self.to(e, target, at) for e in expressions)
+        constants = tuple(_as_decimal(e) for e in expressions)
+        if all(each is not None for each in constants) and _fit_one_scale([each.value for each in constants if each]):
+            return tuple(each for each in constants if each is not None)
+        return tuple(self.scaled(e, at) for e in expressions)
 
     def rounded(self, number: Expr) -> Expr:
         """A number in double precision; a numeric that is computed is rounded first, so that 100 * 0.29 is 29."""
@@ -99,6 +103,23 @@ class Coercion:
             if len(clocks) == len(expressions):
                 expressions, target = clocks, SqlType.TIMESTAMP
         return tuple(self.to(e, target, at) for e, at in zip(expressions, places, strict=True))
+
+
+def _as_decimal(expression: Expr) -> Literal | None:
+    """A constant number, or NULL, as numeric; None of anything else."""
+    if not isinstance(expression, Literal) or expression.parameter is not None:
+        return None
+    value = expression.value
+    if value is not None and not isinstance(value, int | Decimal):
+        return None
+    return Literal(None if value is None else Decimal(value), SqlType.NUMERIC)
+
+
+def _fit_one_scale(values: Sequence[Value]) -> bool:
+    """Whether engines have a numeric of which all the values are."""
+    numbers = [value for value in values if isinstance(value, Decimal)]
+    scale = max((max(0, -int(number.as_tuple().exponent)) for number in numbers), default=0)
+    return scale + max((number.adjusted() + 1 for number in numbers), default=0) <= MAX_PRECISION
 
 
 def _on_the_clock(expression: Expr) -> Expr | None:

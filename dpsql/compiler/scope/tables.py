@@ -190,9 +190,9 @@ class Tables:
         return Protected(relation, relation.unit_field, max_rows, max_groups, per_group, one_row, links)
 
     def _unit_column(self, table: Table) -> PolicyColumn:
-        """The column that names the unit, in this table or at the end of its way."""
-        while table.unit_via is not None:
-            parent = self.catalog.policy.table(table.unit_via.table)
+        """The column that names the unit, in this table or at the end of its first way."""
+        while table.unit_via:
+            parent = self.catalog.policy.table(table.unit_via[0].table)
             if parent is None:
                 raise TypeError("the policy loader lets no path lead nowhere")
             table = parent
@@ -208,13 +208,12 @@ class Tables:
         Reference: Wilson et al. 2020, for joins of protected tables that compare their units.
         """
         ways = []
-        if table.unit_via is not None:
-            here, there = zip(*table.unit_via.on, strict=True)
-            ways.append(((table.unit_via.table, *there), here))
-        for child in self.catalog.policy.tables:
-            if child.unit_via is not None and child.unit_via.table == table.name:
-                own = tuple(column for _, column in child.unit_via.on)
-                ways.append(((table.name, *own), own))
+        for via in table.unit_via:
+            here, there = zip(*via.on, strict=True)
+            ways.append(((via.table, *there), here))
+        for via in (via for child in self.catalog.policy.tables for via in child.unit_via if via.table == table.name):
+            own = tuple(column for _, column in via.on)
+            ways.append(((table.name, *own), own))
         ways += [(WITHIN_UNIT, (name,)) for name in table.within_unit]
         return list(dict.fromkeys(ways))
 
