@@ -97,27 +97,23 @@ def series(clauses: Clauses, node: exp.Anonymous) -> Lowered:
     return Lowered(Public(relation), (("generate_series", relation.fields[0]),))
 
 
-def unnest(clauses: Clauses, node: exp.Unnest) -> Lowered:
-    """Lower UNNEST(array) of constants.
+def unnested(clauses: Clauses, node: exp.Unnest) -> tuple[Expr, ...]:
+    """The items of UNNEST(array), which are constants or computed of them, in one type.
 
     Raises:
-        UnsupportedQuery: It is no array of constants.
+        UnsupportedQuery: It is no array that the query writes.
     """
     lowerer = clauses.expressions(Scope(()), "in UNNEST")
     lowerer.only(node, "expressions", "alias")
     items = array_items(lowerer, node.expressions[0]) if len(node.expressions) == 1 else None
-    lowered = clauses.coercion.unify([lowerer.lower(item) for item in items]) if items else ()
-    constants = [item for item in lowered if isinstance(item, Literal)]
-    if items is None or len(constants) < len(lowered):
+    if items is None:
         raise UnsupportedQuery(
-            "UNNEST takes an array of constants",
+            "UNNEST takes an array that the query writes",
             hint="Use UNNEST(ARRAY[…]), or VALUES.",
             position=clauses.at(node),
             queries=replaced(node, "(VALUES (1), (2)) AS u (x)"),
         )
-    kind = constants[0].type if constants else SqlType.TEXT
-    relation = _listed(clauses, kind, [constant.value for constant in constants])
-    return Lowered(Public(relation), (("unnest", relation.fields[0]),))
+    return clauses.coercion.unify([lowerer.lower(item) for item in items]) if items else ()
 
 
 def moved_to_from(clauses: Clauses, node: exp.Select) -> exp.Select:
