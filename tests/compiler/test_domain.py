@@ -449,6 +449,10 @@ SAME_ROWS = [
     ("SELECT CASE WHEN duration_min > 470 THEN EXTRACT(YEAR FROM visited_on) ELSE 0 END, COUNT(*) FROM (SELECT "
      "patient_id, duration_min, visited_on FROM visits UNION ALL SELECT patient_id, age, NULL::date FROM patients) "
      "AS t WHERE visited_on > '2026-01-01' GROUP BY 1", "VALUES (0), (2026)"),
+    # A constant that has more digits than a numeric which is computed.
+    ("SELECT CASE WHEN duration_min > 470 THEN EXTRACT(YEAR FROM visited_on) ELSE 0.12345678901234567 END, COUNT(*) "
+     "FROM (SELECT patient_id, duration_min, visited_on FROM visits UNION ALL SELECT patient_id, age, NULL::date FROM "
+     "patients) AS t WHERE visited_on > '2026-01-01' GROUP BY 1", "VALUES (0.123456789012346), (2026)"),
     # Branches, too many conditions for all their combinations to be tried.
     ("SELECT CASE " + " ".join(f"WHEN weight < {n} THEN {'sex' if n == 50 else repr(str(n))}" for n in range(50, 65))
      + " END, COUNT(*) FROM patients WHERE sex = 'F' GROUP BY 1",

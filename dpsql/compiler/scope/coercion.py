@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
-from dpsql.compiler.ir.nodes import COMPUTED_SCALE, MAX_PRECISION, Cast, Expr, Literal, Value
+from dpsql.compiler.ir.nodes import COMPUTED_SCALE, MAX_PRECISION, Cast, Expr, Literal
 from dpsql.compiler.ir.walk import as_numeric, in_double, is_nearest
 from dpsql.compiler.sql.constant_folding import spelled
 from dpsql.compiler.sql.literals import Parameters, parse_text
@@ -57,10 +57,11 @@ class Coercion:
         target = common_type(expressions, at)
         if target is not SqlType.NUMERIC or len(expressions) == 1:
             return tuple(self.to(e, target, at) for e in expressions)
-        constants = tuple(_as_decimal(e) for e in expressions)
-        if all(each is not None for each in constants) and _fit_one_scale([each.value for each in constants if each]):
-            return tuple(each for each in constants if each is not None)
-        return tuple(self.scaled(e, at) for e in expressions)
+        numbers = [self.to(e, target, at) if e.type is SqlType.UNKNOWN else e for e in expressions]
+        constants = tuple(each for each in map(_as_decimal, numbers) if each is not None)
+        if len(constants) == len(numbers) and _fit_one_scale(constants):
+            return constants
+        return tuple(self.scaled(e, at) for e in numbers)
 
     def rounded(self, number: Expr) -> Expr:
         """A number in double precision; a numeric that is computed is rounded first, so that 100 * 0.29 is 29."""
@@ -106,18 +107,15 @@ class Coercion:
 
 
 def _as_decimal(expression: Expr) -> Literal | None:
-    """A constant number, or NULL, as numeric; None of anything else."""
+    """A constant whole number or numeric, or NULL, as numeric; None of anything else."""
     if not isinstance(expression, Literal) or expression.parameter is not None:
         return None
-    value = expression.value
-    if value is not None and not isinstance(value, int | Decimal):
-        return None
-    return Literal(None if value is None else Decimal(value), SqlType.NUMERIC)
+    return Literal(None if expression.value is None else Decimal(str(expression.value)), SqlType.NUMERIC)
 
 
-def _fit_one_scale(values: Sequence[Value]) -> bool:
-    """Whether engines have a numeric of which all the values are."""
-    numbers = [value for value in values if isinstance(value, Decimal)]
+def _fit_one_scale(constants: Sequence[Literal]) -> bool:
+    """Whether engines have a numeric of which all the constants are."""
+    numbers = [constant.value for constant in constants if isinstance(constant.value, Decimal)]
     scale = max((max(0, -int(number.as_tuple().exponent)) for number in numbers), default=0)
     return scale + max((number.adjusted() + 1 for number in numbers), default=0) <= MAX_PRECISION
 

@@ -10,12 +10,10 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from fractions import Fraction
 from math import prod
 
 from dpsql.compiler.ir.nodes import (
-    COMPUTED_SCALE,
     Call,
     Case,
     Cast,
@@ -361,7 +359,7 @@ def _choices(key: Expr, leaves: Leaves, known: Known) -> tuple[Expr, ...] | None
         return (reduced,)
     if isinstance(key, Cast):
         beneath = _choices(key.argument, leaves, known)
-        return tuple(_cast(key, each) for each in beneath) if beneath is not None else None
+        return tuple(replace(key, argument=each) for each in beneath) if beneath is not None else None
     if isinstance(key, Case):
         parts: Sequence[Expr] = [*(value for _, value in key.branches), key.default]
     elif isinstance(key, Call) and key.function == "coalesce":
@@ -371,16 +369,6 @@ def _choices(key: Expr, leaves: Leaves, known: Known) -> tuple[Expr, ...] | None
     found = [_choices(part, leaves, known) for part in parts]
     listed = [choice for choice in found if choice is not None]
     return tuple(dict.fromkeys(each for choice in listed for each in choice)) if len(listed) == len(found) else None
-
-
-def _cast(cast: Cast, choice: Expr) -> Expr:
-    """A choice converted as the key is; a constant that has no more digits than that keeps as it is written."""
-    constant = choice.argument if isinstance(choice, Cast) else None
-    if cast.is_computed and isinstance(constant, Literal) and isinstance(constant.value, int | Decimal):
-        value = Decimal(constant.value)
-        if len(value.as_tuple().digits) <= COMPUTED_SCALE:
-            return Literal(value, SqlType.NUMERIC)
-    return replace(cast, argument=choice)
 
 
 def _conditions(origin: Origin, leaves: Leaves, known: Known) -> tuple[Expr, ...]:
