@@ -49,6 +49,7 @@ KNOWN = re.compile(
     | 178956970\ years | 2562047788\ hours                # and what is moved by the longest intervals
     | 2147483647\ <<                                      # and integers that do not fit
     | 0::float8\ [*/]\ -                                  # -0 is 0
+    | -\ INTERVAL\ '1\ month\ 2\ days\ 03:00'            # hours are taken from an instant before months
     | TO_DATE | TO_TIMESTAMP                              # texts that lack parts of the format, or have more
     | \bchar\(                                            # blanks that fill a char
     | ,\ 10000\)                                          # long texts are cut
