@@ -223,9 +223,7 @@ def _unit(table: Table) -> str:
     """Whose a row is."""
     if table.unit_key is not None:
         return f"t.{table.unit_key}"
-    via = table.unit_via
-    if via is None:
-        raise ValueError(f"{table.name} says not whose its rows are")
+    (via,) = table.unit_via
     (own, other), *_ = via.on
     return f"(SELECT any_value(o.unit) FROM {via.table} AS o WHERE o.{other} = t.{own})"
 
@@ -244,7 +242,7 @@ def compiled(question: Question, catalog: Catalog) -> CompiledQuery:
     settings = Settings(policy, catalog.role)
     settings.set("dpsql.intervals", "on")
     constants = Constants(NOW, "ana", policy.dataset.name, "PostgreSQL 15.0 (dpsql)")
-    return compile_query(QueryStatement(question.sql), catalog, settings.query(NOW), constants)
+    return compile_query(QueryStatement(question.sql), catalog, settings.query(NOW, "ana"), constants)
 
 
 def drawn(

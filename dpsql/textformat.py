@@ -50,9 +50,9 @@ _DIGITS: Final = Context(prec=40)
 """More digits than a number of an engine has: none is rounded away."""
 
 
-def without_filling(value: Decimal, *scales: int) -> Decimal:
-    """Return a number without the zeros at its end, if it has one of the scales that storage fills numbers up to."""
-    if value.as_tuple().exponent not in [-scale for scale in scales]:
+def without_filling(value: Decimal, scale: int) -> Decimal:
+    """Return a number without the zeros at its end, if it has the scale that storage fills numbers up to."""
+    if value.as_tuple().exponent != -scale:
         return value
     whole = value.to_integral_value()
     return whole if value == whole else value.normalize(_DIGITS)

@@ -44,6 +44,7 @@ COVERS = {
         "test_prepared_tables",
         "test_column_probes",
         "test_within_unit",
+        "test_several_ways",
         "test_derived",
         "test_engine",
         "test_flights",

@@ -177,10 +177,10 @@ MEANINGS: dict[str, tuple[str, Shape, Mapping[str, str]]] = {
             "public": "The rows are about no person: analysts may read them unchanged.",
             "unit_key": "The column that says whose row it is. A protected table has `unit_key` or `unit_via`.",
             "unit_via": "For a table without such a column: the table that leads to the unit, and the columns "
-            "to join on.",
+            "to join on; or an array of several such ways, each with a condition.",
             "description": "A text for analysts.",
             "max_rows": "Contribution bound: the rows of one unit that count. Required beside `unit_key`; the default "
-            "beside `unit_via` is that of the table it leads to.",
+            "beside `unit_via` is that of the table it leads to; several ways need it.",
             "max_groups": "Contribution bound: the groups in which one unit counts where units are counted. The "
             "default is `max_rows`.",
             "max_rows_per_group": "Contribution bound: the rows of one unit that count in one group. The default "
@@ -195,7 +195,13 @@ MEANINGS: dict[str, tuple[str, Shape, Mapping[str, str]]] = {
     "tables.NAME.unit_via": (
         "the way to the unit",
         tables._UNIT_VIA,
-        {"table": "A protected table of this policy.", "on": "Columns here, and the columns there that they equal."},
+        {
+            "table": "A protected table of this policy.",
+            "on": "Columns here, and the columns there that they equal.",
+            "where": "The rows that go this way: a column and the texts or whole numbers, one or `IN` several, that it "
+            "has in them. Several ways need it, of one column, and no value is in two of them; rows with other values "
+            "are nobody's, and do not count.",
+        },
     ),
     "tables.NAME.files": (
         "files that are a table; a `parquet:///` url reads `NAME.parquet`, and all of the folder `NAME`, without this",

@@ -112,7 +112,7 @@ def test_whoever_waits_for_a_release_can_be_cancelled(
     engine: Engine, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two ask the same; the second waits for the first, and waits no longer than it wants."""
-    settings = session._settings.query(engine.now())
+    settings = session._settings.query(engine.now(), "ana")
     query = engine.compile("ana", QueryStatement("SELECT COUNT(*) FROM visits"), settings)
     lock_of, came = engine._lock_of, threading.Event()
     monkeypatch.setattr(engine, "_lock_of", lambda key: came.set() or lock_of(key))  # type: ignore[func-returns-value]

@@ -46,7 +46,7 @@ def compiled(engine: Engine, sql: str, user: str = "ana", **changes: str) -> Com
     settings = Settings(engine.policy, engine.role(user))
     for name, value in changes.items():
         settings.set(f"dpsql.{name}", value)
-    return engine.compile(user, statement, settings.query(engine.now()))
+    return engine.compile(user, statement, settings.query(engine.now(), user))
 
 
 def run(engine: Engine, sql: str, user: str = "ana", *, reuse: Reuse = Reuse.EXACT, **changes: Any) -> Answer:

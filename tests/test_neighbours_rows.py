@@ -184,7 +184,7 @@ def told_apart(survey: Survey) -> list[PlannedRelease]:
 
 def test_a_greedy_unit_has_more_rows_than_the_few(each_survey: Survey) -> None:
     planned = told_apart(each_survey)
-    assert len(planned) >= 10
+    assert (len(planned) >= 10) is each_survey.catalog.schema.tables["visits"].is_stored
     for each, left, right in zip(planned, *greedy(each_survey, planned), strict=True):
         assert_neighbours(each, left, right)
 

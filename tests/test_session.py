@@ -174,7 +174,7 @@ def test_describe_tells_types_and_charges_nothing(engine: Engine, session: Sessi
         ("SELECT 'x' || $1", (), (SqlType.TEXT,)),
         ("SELECT COUNT(*) FROM visits WHERE visited_on > $1", (), (SqlType.DATE,)),
         ("SELECT COUNT(*) FROM visits WHERE visited_on BETWEEN $1 AND $2", (), (SqlType.DATE, SqlType.DATE)),
-        ("SELECT COUNT(*) FROM visits WHERE cost > $1", (), (SqlType.DOUBLE,)),
+        ("SELECT COUNT(*) FROM visits WHERE cost > $1", (), (SqlType.NUMERIC,)),
         ("SELECT COUNT(*) FROM patients WHERE sex IN ($1, $2)", (), (SqlType.TEXT, SqlType.TEXT)),
         ("SELECT COUNT(*) FROM patients WHERE $1", (), (SqlType.BOOLEAN,)),
         ("SELECT COUNT(*) FROM patients WHERE age > $1", (SqlType.BIGINT,), (SqlType.BIGINT,)),

@@ -167,7 +167,7 @@ def test_what_is_not_there(settings: Settings) -> None:
 
 
 def test_defaults_are_the_roles(settings: Settings) -> None:
-    query = settings.query(NOW)
+    query = settings.query(NOW, "ana")
     assert query.epsilon == Fraction(1, 10)
     assert query.delta == Fraction(1, 10**9)
     assert query.mechanism == "auto"
@@ -190,7 +190,7 @@ def test_what_is_set_reaches_the_query_exactly(settings: Settings) -> None:
         ("max_rows_per_group", "2"),
     ):
         settings.set(f"dpsql.{name}", value)
-    query = settings.query(NOW)
+    query = settings.query(NOW, "ana")
     assert query.epsilon == Fraction(123456789, 10**9)
     assert query.delta == Fraction(3, 10**12)
     assert (query.mechanism, query.intervals) == ("laplace", True)

@@ -97,7 +97,7 @@ def compiler(engine: Engine, sql: str, **changes: str) -> Callable[[Fraction], C
     chosen = Settings(engine.policy, engine.role("ana"))
     for name, value in changes.items():
         chosen.set(f"dpsql.{name}", value)
-    asked = replace(chosen.query(engine.now()), intervals=True)
+    asked = replace(chosen.query(engine.now(), "ana"), intervals=True)
     return lambda epsilon: engine.compile("ana", parsed, replace(asked, epsilon=epsilon))
 
 

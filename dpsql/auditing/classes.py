@@ -227,9 +227,9 @@ def _joins(worlds: Worlds) -> Iterator[QueryClass]:
     """Yield a join for each table with the one that leads to its unit, or with the first that has the same key."""
     for table in worlds.protected:
         others = [other for other in worlds.protected if (other.unit_key is not None) and other is not table]
-        if table.unit_via is not None:
-            other = next(other for other in worlds.protected if other.name == table.unit_via.table)
-            on = table.unit_via.on
+        if table.unit_via:
+            other = next(other for other in worlds.protected if other.name == table.unit_via[0].table)
+            on = table.unit_via[0].on
         elif others and table is not worlds.protected[0]:
             other, on = others[0], ((str(table.unit_key), str(others[0].unit_key)),)
         else:

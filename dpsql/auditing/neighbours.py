@@ -94,7 +94,7 @@ class Worlds:
 
     def has_orphans(self, table: Table) -> bool:
         """Whether there can be rows that lead to no unit."""
-        column = table.unit_key or (table.unit_via.on[0][0] if table.unit_via is not None else "")
+        column = table.unit_key or _via(table).on[0][0]
         return not self._engine(table).columns[column].not_null
 
     def rows_of(self, table: Table) -> int:
@@ -182,13 +182,10 @@ class Worlds:
         known = self.schema.tables[table.name].columns if table.name in self.schema.tables else {}
         needed = {name for names in self._unique(table) for name in names}
         needed |= {*table.within_unit} | ({table.unit_key} if table.unit_key else set())
-        needed |= {here for here, _ in table.unit_via.on} if table.unit_via is not None else set()
-        needed |= {
-            there
-            for child in self.policy.tables
-            if child.unit_via is not None and child.unit_via.table == table.name
-            for _, there in child.unit_via.on
-        }
+        needed |= {here for via in table.unit_via for here, _ in via.on}
+        needed |= {via.where.column for via in table.unit_via if via.where is not None}
+        ways = (via for child in self.policy.tables for via in child.unit_via if via.table == table.name)
+        needed |= {there for via in ways for _, there in via.on}
         return columns | {name: known[name].sql_type for name in sorted(needed) if name not in columns}
 
     def _unique(self, table: Table) -> list[list[str]]:
@@ -231,7 +228,10 @@ class Worlds:
         """SQL for the value of one column in row `row` of unit `unit`."""
         if name == table.unit_key:
             return null(sql_type) if lost else number_as(f"({unit} + {self._shift})", sql_type)
-        if table.unit_via is not None and (there := dict(table.unit_via.on).get(name)) is not None:
+        way = _via(table) if table.unit_via else None
+        if way is not None and way.where is not None and name == way.where.column:
+            return constant(way.where.values[0], sql_type)
+        if way is not None and (there := dict(way.on).get(name)) is not None:
             parent = self._parent(table)
             above = f"({row} % (CASE WHEN {unit} < 0 THEN 1 ELSE {self.rows_of(parent)} END))"
             return null(sql_type) if lost else self._value(parent, there, sql_type, unit, above, high, lost)
@@ -275,7 +275,7 @@ _PUBLIC = tuple(
         None,
         True,
         None,
-        None,
+        (),
         None,
         None,
         None,
@@ -361,6 +361,7 @@ def neighbours(worlds: Worlds) -> tuple[WorldRows, WorldRows]:
 
 
 def _via(table: Table) -> UnitVia:
-    if table.unit_via is None:
+    """The way that an audit's rows go: the first."""
+    if not table.unit_via:
         raise TypeError("a protected table has a unit key or a way to it")
-    return table.unit_via
+    return table.unit_via[0]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dpsql.compiler.dialects import DIALECTS
 from dpsql.compiler.ir.schema import EngineColumn, EngineTable
 from dpsql.errors import InvalidPolicy
-from dpsql.policy import Policy, Table
+from dpsql.policy import Policy, RowsOf, Table
 from dpsql.policy.engines import EngineKind
 from dpsql.sqltypes import SqlType
 
@@ -31,20 +31,17 @@ def path_of(table: Table, policy: Policy) -> TablePath:
 
 
 def needed_columns(table: Table, policy: Policy) -> frozenset[str]:
-    """The columns that queries may need: those listed, and those that lead to the unit."""
-    return key_columns(table, policy).union(column.name for column in table.columns)
+    """The columns that queries may need: those listed, those that lead to the unit, and those that say which way."""
+    conditions = {via.where.column for via in table.unit_via if via.where is not None}
+    return key_columns(table, policy).union(conditions, (column.name for column in table.columns))
 
 
 def key_columns(table: Table, policy: Policy) -> frozenset[str]:
     """The columns that lead to the unit, here and from elsewhere."""
     names = {*table.within_unit} | ({table.unit_key} if table.unit_key is not None else set())
-    for other in policy.tables:
-        if other.unit_via is not None:
-            for here, there in other.unit_via.on:
-                names |= ({here} if other is table else set()) | (
-                    {there} if other.unit_via.table == table.name else set()
-                )
-    return frozenset(names)
+    names |= {here for via in table.unit_via for here, _ in via.on}
+    ways = (via for other in policy.tables for via in other.unit_via)
+    return frozenset(names).union(there for via in ways if via.table == table.name for _, there in via.on)
 
 
 def fitted(policy: Policy, found: Mapping[TablePath, EngineTable], engine: EngineKind) -> dict[str, EngineTable]:
@@ -120,8 +117,12 @@ class _Keys:
                 found = self._unit(f"{at}.unit_key", table, table.unit_key)
                 if found.sql_type is SqlType.NUMERIC:
                     numbers.setdefault(self._stored(found, found), f"{at}.unit_key")
-            for here, there in table.unit_via.on if table.unit_via is not None else ():
-                self._pair(f"{at}.unit_via.on.{here}", (table, here), (self._parent(table), there))
+            for via in table.unit_via:
+                for here, there in via.on:
+                    self._pair(f"{at}.unit_via.on.{here}", (table, here), (self._table(via.table), there))
+                self._condition(f"{at}.unit_via.where", table, via.where)
+            if len(table.unit_via) > 1:
+                self._check_one_unit(f"{at}.unit_via", table)
         if len(numbers) > 1:
             (one, _), (other, at), *_ = numbers.items()
             raise InvalidPolicy(
@@ -160,11 +161,39 @@ class _Keys:
             raise InvalidPolicy(f"{at}: a {found.type_name} cannot be a key as {declared.value}", hint=_hint(found))
         return found, declared
 
-    def _parent(self, table: Table) -> Table:
-        parent = self._policy.table(table.unit_via.table) if table.unit_via is not None else None
-        if parent is None:
+    def _condition(self, at: str, table: Table, where: RowsOf | None) -> None:
+        """Refuse a condition on a column of another type than its constants have."""
+        if where is None:
+            return
+        found, wanted = self._tables[table.name].columns[where.column], type(where.values[0])
+        if not (found.sql_type.is_text if wanted is str else found.sql_type.is_integer):
+            what = "texts" if wanted is str else "whole numbers"
+            raise InvalidPolicy(
+                f'{at}: "{where.column}" is {found.type_name}, and is compared with {what}',
+                hint="A condition compares a column of texts with texts, or one of whole numbers with whole numbers.",
+            )
+
+    def _check_one_unit(self, at: str, table: Table) -> None:
+        """Refuse ways that end at columns of unlike types: a unit could be two, by the way to it."""
+        first, *others = self._ends(table)
+        for other in others:
+            if other.sql_type is not first.sql_type or self._stored(other, first) != self._stored(first, first):
+                raise InvalidPolicy(
+                    f"{at}: the ways end at a {first.type_name} and at a {other.type_name}",
+                    hint="Store the unit's key with one type in all tables.",
+                )
+
+    def _ends(self, table: Table) -> list[EngineColumn]:
+        """The unit's column of a table, or those at the ends of its ways."""
+        if table.unit_key is not None:
+            return [self._tables[table.name].columns[table.unit_key]]
+        return [end for via in table.unit_via for end in self._ends(self._table(via.table))]
+
+    def _table(self, name: str) -> Table:
+        table = self._policy.table(name)
+        if table is None:
             raise TypeError("the policy loader lets no path lead nowhere")
-        return parent
+        return table
 
     def _stored(self, column: EngineColumn, target: EngineColumn) -> str:
         """The engine's type of a column's canonical values, read as those of another."""

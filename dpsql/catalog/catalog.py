@@ -336,6 +336,7 @@ class PolicyCatalogProvider:
             context.user,
             context.database,
             self._databases,
+            context.schemas,
             {**_FACTS, **context.settings()},
             context.now,
             VERSION_TEXT,

@@ -187,21 +187,17 @@ class PolicyObjects:
     def _key_columns(self, table: Table) -> list[str]:
         """The columns that name the unit or lead to it, here and from tables that lead here."""
         names = [] if table.unit_key is None else [table.unit_key]
-        if table.unit_via is not None:
-            names += [here for here, _ in table.unit_via.on]
-        for child in self._visible():
-            if child.unit_via is not None and child.unit_via.table == table.name:
-                names += [there for _, there in child.unit_via.on]
+        names += [here for via in table.unit_via for here, _ in via.on]
+        ways = (via for child in self._visible() for via in child.unit_via)
+        names += [there for via in ways if via.table == table.name for _, there in via.on]
         return list(dict.fromkeys((*names, *table.within_unit)))
 
     def _primary(self, table: Table) -> tuple[str, ...]:
         """The columns that are unique: the unit key where a unit has one row, else what another table leads to."""
         if table.unit_key is not None and table.rows_per_unit == 1:
             return (table.unit_key,)
-        for child in self._policy.tables:
-            if child.unit_via is not None and child.unit_via.table == table.name and child.name in self._role.tables:
-                return tuple(there for _, there in child.unit_via.on)
-        return ()
+        ways = (via for child in self._policy.tables if child.name in self._role.tables for via in child.unit_via)
+        return next((tuple(there for _, there in via.on) for via in ways if via.table == table.name), ())
 
     def _keys(self, table: Table, numbers: Mapping[str, int]) -> Iterator[Key]:
         primary = self._primary(table)
@@ -216,11 +212,11 @@ class PolicyObjects:
 
     def _referred(self, table: Table) -> tuple[Table, tuple[tuple[str, str], ...]] | None:
         """The table that leads to the unit, or the one that has one row for each unit."""
-        if table.unit_via is not None:
-            parent = self._policy.table(table.unit_via.table)
-            if parent is None or parent.name not in self._role.tables:
-                return None
-            return parent, table.unit_via.on
+        if table.unit_via:
+            # Of several ways, each is that of some rows only.
+            via = table.unit_via[0]
+            parent = self._policy.table(via.table) if len(table.unit_via) == 1 else None
+            return (parent, via.on) if parent is not None and parent.name in self._role.tables else None
         if table.unit_key is None or table.rows_per_unit == 1:
             return None
         units = [other for other in self._visible() if other.unit_key is not None and other.rows_per_unit == 1]
@@ -235,8 +231,8 @@ class PolicyObjects:
         said = [table.description] if table.description else []
         if table.unit_key is not None:
             said.append(f"unit key {table.unit_key}")
-        elif table.unit_via is not None:
-            said.append(f"unit by way of {table.unit_via.table}")
+        elif table.unit_via:
+            said.append(f"unit by way of {' or '.join(via.table for via in table.unit_via)}")
         return "; ".join(said) or None
 
     # Rows

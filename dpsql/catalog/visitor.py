@@ -19,6 +19,7 @@ class Visitor:
         user: Whose it is.
         database: The database it is connected to.
         databases: Those that the user may open.
+        schemas: Where names without a schema are looked for, one after another.
         settings: Every setting with its value.
         now: The time.
         version: What version() says.
@@ -28,6 +29,7 @@ class Visitor:
     user: str
     database: str
     databases: tuple[str, ...]
+    schemas: tuple[str, ...]
     settings: Mapping[str, str]
     now: datetime
     version: str
@@ -40,11 +42,8 @@ class Visitor:
 
     def named_schemas(self, snapshot: Snapshot) -> list[str]:
         """The schemas of search_path that there are."""
-        parts = [part.strip() for part in (self.setting("search_path") or "").split(",")]
-        names = [part[1:-1].replace('""', '"') if part.startswith('"') else part.lower() for part in parts]
-        names = [self.user if name == "$user" else name for name in names]
         there = set(snapshot.schemas.values())
-        return list(dict.fromkeys(name for name in names if name in there))
+        return [name for name in self.schemas if name in there]
 
     def path(self, snapshot: Snapshot) -> list[str]:
         """The schemas that names are looked for in: pg_catalog first, unless the path names it."""

@@ -202,8 +202,7 @@ def _table(table: Table, unit: str) -> Iterator[str]:
     if table.public:
         yield f'table "{table.name}", public'
     else:
-        via = table.unit_via
-        way = table.unit_key or (f"by way of {via.table}" if via is not None else "")
+        way = table.unit_key or f"by way of {' or '.join(via.table for via in table.unit_via)}"
         yield (
             f'table "{table.name}", rows of one {unit} ({way}) that count: {table.rows_per_unit}; '
             f"in GROUP BY: {table.rows_per_group} in each group, "

@@ -216,7 +216,7 @@ def _role(role: Role, policy: Policy) -> str:
 def _table(each: Table, unit: str) -> str:
     if each.public:
         return "public: its rows belong to nobody"
-    way = each.unit_key or (f"by way of {each.unit_via.table}" if each.unit_via is not None else "")
+    way = each.unit_key or f"by way of {' or '.join(via.table for via in each.unit_via)}"
     return (
         f"rows of one {unit} ({way}) that count: {each.rows_per_unit}; "
         f"in GROUP BY {each.rows_per_group} in each of {each.groups_per_unit} groups"

@@ -8,7 +8,6 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
-from dpsql.compiler.dialects.duckdb import GENERAL_SCALE
 from dpsql.compiler.ir.nodes import COMPUTED_SCALE
 from dpsql.errors import DataError
 from dpsql.sqltypes import SqlType
@@ -19,7 +18,7 @@ _READERS: Final[Mapping[SqlType, Callable[[str], object]]] = {
     SqlType.SMALLINT: int,
     SqlType.INTEGER: int,
     SqlType.BIGINT: int,
-    SqlType.NUMERIC: lambda text: without_filling(Decimal(text), GENERAL_SCALE, COMPUTED_SCALE),
+    SqlType.NUMERIC: lambda text: without_filling(Decimal(text), COMPUTED_SCALE),
     SqlType.REAL: float,
     SqlType.DOUBLE: float,
     SqlType.DATE: date.fromisoformat,

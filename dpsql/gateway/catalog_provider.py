@@ -21,6 +21,7 @@ class CatalogContext:
     Attributes:
         user: Whose it is.
         database: The database it is connected to.
+        schemas: Where names without a schema are looked for, one after another.
         settings: Returns every setting with its value.
         now: The time.
         change: Changes a setting as set_config does: name, value, whether for the transaction; returns its value.
@@ -28,6 +29,7 @@ class CatalogContext:
 
     user: str
     database: str
+    schemas: tuple[str, ...]
     settings: Callable[[], Mapping[str, str]]
     now: datetime
     change: Callable[[str, str, bool], str]

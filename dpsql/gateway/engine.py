@@ -106,11 +106,12 @@ class Engine:
         statement: QueryStatement,
         types: Sequence[SqlType | None] = (),
         *,
+        schemas: tuple[str, ...] = ("public",),
         intervals: bool = False,
     ) -> Described:
         """Tell the types of a query's placeholders and columns; nothing is read."""
-        role, constants = self.role(user), self._constants(user)
-        key = query_key(user, role, statement, (), types, intervals)
+        role, constants = self.role(user), self._constants(user, schemas)
+        key = query_key(user, role, statement, (), types, schemas, intervals)
         known = self._described.get(key)
         if known is not None:
             return known
@@ -129,7 +130,7 @@ class Engine:
         types: Sequence[SqlType | None] = (),
     ) -> CompiledQuery:
         """Plan a query; nothing is read."""
-        role, constants = self.role(user), self._constants(user)
+        role, constants = self.role(user), self._constants(user, settings.schemas)
         key = plan_key(user, role, statement, settings, values, types)
         known = self._plans.get(key)
         if known is not None:
@@ -294,8 +295,8 @@ class Engine:
     def _catalog(self, role: Role) -> Catalog:
         return Catalog(self.policy, self._backend.schema, role, self._profile)
 
-    def _constants(self, user: str) -> Constants:
-        return Constants(self.now(), user, self.policy.dataset.name, VERSION_TEXT)
+    def _constants(self, user: str, schemas: tuple[str, ...]) -> Constants:
+        return Constants(self.now(), user, self.policy.dataset.name, VERSION_TEXT, schemas)
 
     def _lock_of(self, key: str) -> threading.Lock:
         with self._making_lock:

@@ -194,7 +194,7 @@ class QueryRequest:
         return answer.without_limits()
 
     def _asked(self) -> QuerySettings:
-        return self.settings.query(self.engine.now())
+        return self.settings.query(self.engine.now(), self.user)
 
     def _compile(self, settings: QuerySettings) -> CompiledQuery:
         return self.engine.compile(self.user, self.statement, settings, self.parameters.values, self.parameters.types)

@@ -26,7 +26,6 @@ from dpsql.backends.duckdb import RETURNS_MEMORY, is_several_rows, rehearse, sto
 from dpsql.compiler.aggregates.calibration import is_told, variance_of
 from dpsql.compiler.canonical.descriptions import ReleaseDescription
 from dpsql.compiler.derivation.derivation import Derivation
-from dpsql.compiler.dialects.duckdb import GENERAL_SCALE
 from dpsql.compiler.ir.nodes import COMPUTED_SCALE
 from dpsql.compiler.ir.primitives import MAX_CELL
 from dpsql.compiler.plan.query_plan import MAX_RESULT_ROWS, CompiledQuery, DerivedCells, PlannedInput, PlannedRelease
@@ -526,7 +525,7 @@ _READ = frozenset({SqlType.TIMESTAMPTZ, SqlType.INTERVAL, SqlType.NUMERIC, SqlTy
 
 def _number(value: object) -> object:
     """A numeric without the zeros that fill it up where it has no scale of its own."""
-    return without_filling(value, GENERAL_SCALE, COMPUTED_SCALE) if isinstance(value, Decimal) else value
+    return without_filling(value, COMPUTED_SCALE) if isinstance(value, Decimal) else value
 
 
 def _span(parts: Sequence[int]) -> Span:

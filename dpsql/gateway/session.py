@@ -197,7 +197,8 @@ class Session:
             case QueryStatement() as query:
                 return self._describe(query, parameter_types)
             case ExplainStatement() as explained:
-                described = self._engine.describe(self._user, explained.query, parameter_types)
+                schemas = self._settings.schemas(self._user)
+                described = self._engine.describe(self._user, explained.query, parameter_types, schemas=schemas)
                 return Description(described.parameters, _JSON_PLAN_COLUMNS if explained.json else _PLAN_COLUMNS)
             case ShowStatement() as shown:
                 return Description((), self._show_columns(shown.name))
@@ -214,8 +215,8 @@ class Session:
         browsed = self._provider.describe(query, types, self._context())
         if browsed is not None:
             return browsed
-        intervals = self._settings.is_on("dpsql.intervals")
-        described = self._engine.describe(self._user, query, types, intervals=intervals)
+        schemas, intervals = self._settings.schemas(self._user), self._settings.is_on("dpsql.intervals")
+        described = self._engine.describe(self._user, query, types, schemas=schemas, intervals=intervals)
         return Description(described.parameters, self._columns(described.columns), elements=described.elements)
 
     def _describe_prepared(self, prepared: PreparedQuery) -> Description:
@@ -465,8 +466,8 @@ class Session:
         return None if result is None else replace(result, parameters=self._settings.reported_since(before))
 
     def _context(self) -> CatalogContext:
-        dataset = self._engine.policy.dataset.name
-        return CatalogContext(self._user, dataset, self._all_settings, self._engine.now(), self._set_config)
+        dataset, schemas = self._engine.policy.dataset.name, self._settings.schemas(self._user)
+        return CatalogContext(self._user, dataset, schemas, self._all_settings, self._engine.now(), self._set_config)
 
     def _all_settings(self) -> dict[str, str]:
         return {name: self._settings.show(name) for name in self._settings.names()}

@@ -462,8 +462,15 @@ class Settings:
         bound = float(text.removesuffix(" %"))
         return ErrorTarget(text, bound / 100, True) if text.endswith("%") else ErrorTarget(text, bound, False)
 
-    def query(self, now: datetime) -> QuerySettings:
-        """The settings that a query is compiled under.
+    def schemas(self, user: str) -> tuple[str, ...]:
+        """The schemas of search_path for a user; the dataset's own is called public."""
+        parts = [part.strip() for part in self.show("search_path").split(",")]
+        names = [part[1:-1].replace('""', '"') if part.startswith('"') else part.lower() for part in parts]
+        known = {"$user": user, self.policy.dataset.schema: "public"}
+        return tuple(dict.fromkeys(known.get(name, name) for name in names))
+
+    def query(self, now: datetime, user: str) -> QuerySettings:
+        """The settings that a user's query is compiled under.
 
         Raises:
             InvalidParameter: The price was set under another role, and this one's limit is lower.
@@ -484,6 +491,7 @@ class Settings:
             # A target is about noise: what bounding drops is no reason to buy more of it.
             wide_totals=self.target_error is None,
             calibrate=self.is_on("dpsql.calibrate"),
+            schemas=self.schemas(user),
         )
 
     def _spelling(self, name: str) -> str:

@@ -166,16 +166,31 @@ class PolicyColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class RowsOf:
+    """The rows whose column has one of some values.
+
+    Attributes:
+        column: The column.
+        values: Texts, or whole numbers.
+    """
+
+    column: str
+    values: tuple[str, ...] | tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class UnitVia:
-    """The way from a table without a unit column to its unit.
+    """A way from a table without a unit column to its unit.
 
     Attributes:
         table: The table nearer to the unit.
         on: Pairs of a column here and the column of that table that it equals.
+        where: The rows that go this way; None for all.
     """
 
     table: str
     on: tuple[tuple[str, str], ...]
+    where: RowsOf | None = None
 
 
 class FileFormat(enum.StrEnum):
@@ -237,7 +252,7 @@ class Table:
         schema: The schema that the name says; None for the dataset's.
         public: True if its rows belong to nobody.
         unit_key: The column that names the unit; it need not be among the columns.
-        unit_via: The way to the unit where the table has no such column.
+        unit_via: The ways to the unit where the table has no such column; each row goes one of them at the most.
         description: A comment for clients.
         rows_per_unit: Rows of one unit that count.
         groups_per_unit: Groups that one unit may touch; at most max_rows.
@@ -252,7 +267,7 @@ class Table:
     schema: str | None
     public: bool
     unit_key: str | None
-    unit_via: UnitVia | None
+    unit_via: tuple[UnitVia, ...]
     description: str | None
     rows_per_unit: int | None
     groups_per_unit: int | None
@@ -355,7 +370,8 @@ class Policy:
 
 
 def _table_facts(table: Table) -> list[str]:
-    via = table.unit_via and [table.unit_via.table, sorted(table.unit_via.on)]
+    ways = [[via.table, sorted(via.on), *_where_facts(via)] for via in table.unit_via]
+    via = ways[0] if len(ways) == 1 else ways or None
     bounds = [table.rows_per_unit, table.groups_per_unit, table.rows_per_group]
     bounds += [table.min_units] if table.min_units > 1 else []
     facts: list[object] = [table.public, table.unit_key, via, bounds, [*map(_column_facts, table.columns)]]
@@ -364,6 +380,10 @@ def _table_facts(table: Table) -> list[str]:
         facts.append([table.files.format, [[each.name, each.type.value, each.digits] for each in read_as]])
     # The name comes first, so that sorting by these lists sorts by table.
     return [table.name, json.dumps(facts)]
+
+
+def _where_facts(via: UnitVia) -> list[object]:
+    return [] if via.where is None else [via.where.column, sorted(via.where.values)]
 
 
 def _column_facts(column: PolicyColumn) -> list[object]:

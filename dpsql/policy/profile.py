@@ -161,7 +161,9 @@ def table_facts(policy: Policy, table: Table) -> str:
 
 
 def _way(policy: Policy, table: Table | None) -> Iterator[list[object]]:
-    while table is not None:
-        via = table.unit_via
-        yield [table.name, table.unit_key] if via is None else [table.name, via.on]
-        table = policy.table(via.table) if via is not None else None
+    if table is None or not table.unit_via:
+        yield [table.name, table.unit_key] if table is not None else []
+        return
+    for via in table.unit_via:
+        yield [table.name, via.on, *([] if via.where is None else [via.where.column, sorted(via.where.values)])]
+        yield from _way(policy, policy.table(via.table))

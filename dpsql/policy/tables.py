@@ -1,18 +1,22 @@
 """`[tables.NAME]`: whose rows a table holds, how many of one unit count, and its columns."""
 
+import re
 from dataclasses import replace
 from zoneinfo import ZoneInfo
 
+from dpsql.errors import InvalidPolicy
 from dpsql.policy.columns import read_columns
 from dpsql.policy.engines import EngineKind
 from dpsql.policy.files import read_files
-from dpsql.policy.model import PolicyColumn, Table, UnitVia, can_be_key
+from dpsql.policy.model import PolicyColumn, RowsOf, Table, UnitVia, can_be_key
 from dpsql.policy.node import Node, Shape, did_you_mean
 from dpsql.policy.source import quoted
 from dpsql.sqltypes import SqlType
 
 MAX_COUNT = 10**9
 MAX_CHAIN = 16
+MAX_WAYS = 64
+"""Ways of one table to the unit, those of the tables between counted."""
 
 _TABLE: Shape = {
     "public": "public = true",
@@ -27,7 +31,17 @@ _TABLE: Shape = {
     "files": 'files = { format = "parquet", paths = ["visits/*.parquet"] }',
     "columns": 'columns = { age = { type = "integer", lower = 0, upper = 110 } }',
 }
-_UNIT_VIA: Shape = {"table": 'table = "visits"', "on": 'on = { visit_id = "visit_id" }'}
+_UNIT_VIA: Shape = {
+    "table": 'table = "visits"',
+    "on": 'on = { visit_id = "visit_id" }',
+    "where": """where = "domain = 'visit'\"""",
+}
+_CONSTANT = r"'(?:[^']|'')*'|-?\d{1,18}"
+_LIST = rf"\s*(?:{_CONSTANT})\s*(?:,\s*(?:{_CONSTANT})\s*)*"
+_WHERE = re.compile(
+    rf"\s*(?P<column>[a-z_]\w*)\s*(?:=\s*(?P<one>{_CONSTANT})|\bIN\s*\((?P<some>{_LIST})\))\s*",
+    re.ASCII | re.IGNORECASE,
+)
 _COUNTS = ("max_rows", "max_groups", "max_rows_per_group", "min_units")
 _OF_A_UNIT = ("unit_key", "unit_via", "within_unit", *_COUNTS)
 _RESERVED_SCHEMAS = frozenset({"dpsql", "pg_catalog", "information_schema"})
@@ -61,16 +75,14 @@ def _table(name: str, node: Node, timezone: ZoneInfo, engine: EngineKind) -> Tab
         mend = f"write: {_TABLE['unit_key']}, or public = true if the rows are about no person"
         raise node.wrong("a protected table needs unit_key or unit_via", mend)
     elif "unit_key" in keys and "max_rows" not in keys:
-        raise node.wrong(
-            "max_rows is missing", "write: max_rows = N, the contribution bound: the rows of one unit that count"
-        )
+        raise _no_max_rows(node)
     counts = {key: keys[key].count(MAX_COUNT) for key in _COUNTS if key in keys}
     return Table(
         name=name,
         schema=_schema(name, node),
         public=public,
         unit_key=keys["unit_key"].name("column") if "unit_key" in keys else None,
-        unit_via=_unit_via(keys["unit_via"]) if "unit_via" in keys else None,
+        unit_via=_ways(keys["unit_via"]) if "unit_via" in keys else (),
         description=keys["description"].text() if "description" in keys else None,
         rows_per_unit=counts.get("max_rows"),
         groups_per_unit=counts.get("max_groups"),
@@ -80,6 +92,11 @@ def _table(name: str, node: Node, timezone: ZoneInfo, engine: EngineKind) -> Tab
         within_unit=_names(keys["within_unit"]) if "within_unit" in keys else (),
         files=read_files(keys, node, name, engine),
     )
+
+
+def _no_max_rows(node: Node) -> InvalidPolicy:
+    mend = "write: max_rows = N, the contribution bound: the rows of one unit that count"
+    return node.wrong("max_rows is missing", mend)
 
 
 def _names(node: Node) -> tuple[str, ...]:
@@ -102,13 +119,52 @@ def check_schema(node: Node, schema: str) -> str:
     return schema
 
 
+def _ways(node: Node) -> tuple[UnitVia, ...]:
+    """The ways to the unit; of several, the values of one column say which of them a row goes.
+
+    Guarantee: no row goes two ways: no value is in two conditions, and rows with none of the values go nowhere.
+    Assumes: the database compares the column with constants byte by byte, or as whole numbers.
+    Reference: Wilson et al. 2020, section 3: each row is owned by one user.
+    """
+    if not isinstance(node.value, list):
+        return (_unit_via(node),)
+    nodes = node.elements()
+    ways = tuple(map(_unit_via, nodes))
+    taken = set[str | int]()
+    for each, way in zip(nodes, ways, strict=True):
+        if way.where is None:
+            raise each.wrong("one of several ways needs a condition", f"write in it: {_UNIT_VIA['where']}")
+        first = ways[0].where
+        if first is None or way.where.column != first.column or type(way.where.values[0]) is not type(first.values[0]):
+            mend = "compare one column with texts, or with whole numbers, in all of them"
+            raise _at(each, "where").wrong("the conditions must be about the values of one column", mend)
+        for value in way.where.values:
+            if value in taken:
+                raise _at(each, "where").wrong(f"{value!r} is in two conditions", "let each value go one way")
+            taken.add(value)
+    return ways
+
+
+def _where(node: Node) -> RowsOf:
+    found = _WHERE.fullmatch(node.text())
+    if found is None:
+        mend = f"""write: {_UNIT_VIA["where"]}, or: where = "domain IN ('visit', 'call')\""""
+        raise node.wrong("a condition compares a column with texts, or with whole numbers", mend)
+    written = re.findall(_CONSTANT, found["one"] or found["some"])
+    texts = tuple(each[1:-1].replace("''", "'") for each in written if each.startswith("'"))
+    numbers = tuple(int(each) for each in written if not each.startswith("'"))
+    if texts and numbers:
+        raise node.wrong("texts and numbers are compared with one column", "write texts, or whole numbers")
+    return RowsOf(node.check_name(found["column"], "column"), texts or numbers)
+
+
 def _unit_via(node: Node) -> UnitVia:
     keys = node.fields(_UNIT_VIA, required=("table", "on"))
     pairs = keys["on"].members("column")
     if not pairs:
         raise keys["on"].wrong("on must name at least one column")
     ways = tuple((here, replace(there, example=f'{here} = "{here}"').name("column")) for here, there in pairs.items())
-    return UnitVia(keys["table"].text(), ways)
+    return UnitVia(keys["table"].text(), ways, _where(keys["where"]) if "where" in keys else None)
 
 
 def _check_relations(nodes: dict[str, Node], tables: dict[str, Table], default_schema: str) -> None:
@@ -167,23 +223,26 @@ def _comparable(one: SqlType, other: SqlType) -> bool:
 def _with_bounds(node: Node, table: Table, tables: dict[str, Table]) -> Table:
     if table.public:
         return table
-    chain = _chain(node, table, tables)
-    max_rows = next(link.rows_per_unit for link in chain if link.rows_per_unit is not None)
+    chains = _chains(node, [table], tables)
+    if len(chains) > MAX_WAYS:
+        raise _at(node, "unit_via").wrong(f"more than {MAX_WAYS} ways to the unit", "give this table a unit_key")
+    if len(table.unit_via) > 1 and table.rows_per_unit is None:
+        raise _no_max_rows(node)
+    max_rows = next(link.rows_per_unit for link in chains[0] if link.rows_per_unit is not None)
     return replace(
         table,
         rows_per_unit=max_rows,
         groups_per_unit=min(table.groups_per_unit or max_rows, max_rows),
         rows_per_group=min(table.rows_per_group or max_rows, max_rows),
-        min_units=max(link.min_units for link in chain),
+        min_units=max(link.min_units for chain in chains for link in chain),
     )
 
 
-def _chain(node: Node, table: Table, tables: dict[str, Table]) -> list[Table]:
-    """Return the tables from this one to the one that has the unit's column, which also has max_rows."""
-    chain = [table]
-    while (via := chain[-1].unit_via) is not None:
-        link = chain[-1]
-        at = _at(_table_node(node, link), "unit_via")
+def _chains(node: Node, chain: list[Table], tables: dict[str, Table]) -> list[list[Table]]:
+    """Return each chain of tables from the first one to one that has the unit's column, which also has max_rows."""
+    link, found = chain[-1], list[list[Table]]()
+    for place, via in enumerate(link.unit_via):
+        at = _at(_table_node(node, link), "unit_via", *([place] if len(link.unit_via) > 1 else []))
         parent = tables.get(via.table)
         if parent is None or parent.public:
             fault = "is not a table of this policy" if parent is None else "is public, so it has no unit"
@@ -193,13 +252,24 @@ def _chain(node: Node, table: Table, tables: dict[str, Table]) -> list[Table]:
             names = " → ".join(quoted(step.name) for step in [*chain, parent])
             raise _at(at, "table").wrong(f"forms a circle: {names}", "one table of the circle needs a unit_key")
         _check_join(at, link, parent, via)
-        chain.append(parent)
-        if len(chain) > MAX_CHAIN:
+        if len(chain) == MAX_CHAIN:
             raise _at(at, "table").wrong(f"more than {MAX_CHAIN} tables to the unit", "give this table a unit_key")
-    return chain
+        found += _chains(node, [*chain, parent], tables)
+        if len(found) > MAX_WAYS:
+            break
+    return found or [chain]
 
 
 def _check_join(node: Node, table: Table, parent: Table, via: UnitVia) -> None:
+    condition = _listed(table, via.where.column) if via.where is not None else None
+    if via.where is not None and condition is not None:
+        is_text = isinstance(via.where.values[0], str)
+        if not (condition.type.is_text if is_text else condition.type.is_integer):
+            what = f"{quoted(condition.name)} is {condition.type.value}, and is compared with "
+            what += "texts" if is_text else "whole numbers"
+            raise _at(node, "where").wrong(
+                what, "compare a column of texts with texts, or one of integers with integers"
+            )
     for here, there in via.on:
         ends = [column.type for column in (_listed(table, here), _listed(parent, there)) if column]
         if ends and not (can_be_key(ends[0]) and can_be_key(ends[-1]) and ends[0].is_alike(ends[-1])):
@@ -211,5 +281,5 @@ def _table_node(node: Node, table: Table) -> Node:
     return replace(node, key=(*node.key[:-1], table.name))
 
 
-def _at(node: Node, *names: str) -> Node:
+def _at(node: Node, *names: str | int) -> Node:
     return replace(node, key=(*node.key, *names))

@@ -49,7 +49,7 @@ def naive_sums(arena: Arena, order: str, threads: int) -> str:
 def dpsql_sums(arena: Arena, order: str, threads: int) -> str:
     """What dpsql has before its noise."""
     session, engine = arena.session(True), arena.engine(True)  # over other rows: a plan does not depend on them
-    query = engine.compile(session.user, QueryStatement(SUMS), session._settings.query(engine.now()))
+    query = engine.compile(session.user, QueryStatement(SUMS), session._settings.query(engine.now(), session.user))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(duckdb_module, "_LOCKED", {**duckdb_module._LOCKED, "threads": threads})
         backend = DuckDBBackend(str(arena.file("dpsql", True, order)), engine.policy)

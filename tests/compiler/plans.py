@@ -37,7 +37,7 @@ class Planner:
         settings = Settings(self.policy, self.catalog.role)
         for name, value in changes.items():
             settings.set(f"dpsql.{name}", value)
-        return settings.query(NOW)
+        return settings.query(NOW, "ana")
 
     def compile(self, sql: str, **changes: str) -> CompiledQuery:
         """Plan one query."""

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from uuid import UUID
@@ -125,12 +125,17 @@ PUBLIC = [
     ("visits", "visited_on", "TRUE", [*days(date(2020, 1, 1), date(2026, 12, 31)), None]),
     ("visits", "visited_on", "visited_on >= '2026-12-30'", days(date(2026, 12, 30), date(2026, 12, 31))),
     ("visits", "visited_on + 1", "visited_on >= '2026-12-30'", days(date(2026, 12, 31), date(2027, 1, 1))),
-    ("visits", "DATE_TRUNC('year', visited_on)", "TRUE", [*(datetime(y, 1, 1) for y in range(2020, 2027)), None]),
+    (
+        "visits",
+        "DATE_TRUNC('year', visited_on)",
+        "TRUE",
+        [*(datetime(y, 1, 1, tzinfo=UTC) for y in range(2020, 2027)), None],
+    ),
     (
         "visits",
         "DATE_TRUNC('quarter', visited_on)",
         "visited_on < '2020-07-01'",
-        [datetime(2020, 1, 1), datetime(2020, 4, 1)],
+        [datetime(2020, 1, 1, tzinfo=UTC), datetime(2020, 4, 1, tzinfo=UTC)],
     ),
     (
         "visits",
@@ -444,6 +449,10 @@ SAME_ROWS = [
     ("SELECT CASE WHEN duration_min > 470 THEN EXTRACT(YEAR FROM visited_on) ELSE 0 END, COUNT(*) FROM (SELECT "
      "patient_id, duration_min, visited_on FROM visits UNION ALL SELECT patient_id, age, NULL::date FROM patients) "
      "AS t WHERE visited_on > '2026-01-01' GROUP BY 1", "VALUES (0), (2026)"),
+    # A constant that has more digits than a numeric which is computed.
+    ("SELECT CASE WHEN duration_min > 470 THEN EXTRACT(YEAR FROM visited_on) ELSE 0.12345678901234567 END, COUNT(*) "
+     "FROM (SELECT patient_id, duration_min, visited_on FROM visits UNION ALL SELECT patient_id, age, NULL::date FROM "
+     "patients) AS t WHERE visited_on > '2026-01-01' GROUP BY 1", "VALUES (0.123456789012346), (2026)"),
     # Branches, too many conditions for all their combinations to be tried.
     ("SELECT CASE " + " ".join(f"WHEN weight < {n} THEN {'sex' if n == 50 else repr(str(n))}" for n in range(50, 65))
      + " END, COUNT(*) FROM patients WHERE sex = 'F' GROUP BY 1",

@@ -117,9 +117,9 @@ def test_a_value_has_one_spelling(analyst: Session, column: str, values: list[ob
     assert [row[0] for row in found] == values
 
 
-def test_a_numeric_without_digits_declared_has_ten(analyst: Session) -> None:
+def test_a_numeric_without_digits_declared_has_fifteen(analyst: Session) -> None:
     found = run(analyst, 'SELECT wide FROM shelf ORDER BY "Person Id", n')
-    assert [row[0] for row in found] == [Decimal("2.25"), Decimal("2.25"), None, None, Decimal("0.1234567891")]
+    assert [row[0] for row in found] == [Decimal("2.25"), Decimal("2.25"), None, None, Decimal("0.12345678905")]
 
 
 def test_the_least_and_greatest_of_types_that_have_none(analyst: Session) -> None:

@@ -14,7 +14,7 @@ from dpsql.privacy.accounting import Accountant
 from dpsql.privacy.conversion import rho_to_epsilon
 from tests.ledger.world import budget, gaussian, laplace, policy
 
-VISITS = Table("visits", None, False, "patient_id", None, None, 50, 10, 50, ())
+VISITS = Table("visits", None, False, "patient_id", (), None, 50, 10, 50, ())
 POLICY = replace(policy(), tables=(VISITS,))
 
 

@@ -155,7 +155,7 @@ def test_units_and_names(tmp_path: Path) -> None:
     policy = load(tmp_path, SMALL)
     orders, items, shops = table(policy, "sales.orders"), table(policy, "items"), table(policy, "shops")
     assert (orders.schema, orders.relation, items.schema, items.relation) == ("sales", "orders", None, "items")
-    assert items.unit_via == UnitVia("sales.orders", (("order_id", "id"), ("shop_id", "shop_id")))
+    assert items.unit_via == (UnitVia("sales.orders", (("order_id", "id"), ("shop_id", "shop_id"))),)
     assert (orders.unit_key, table(policy, "customers").unit_key, shops.public) == (None, "id", True)
     assert (policy.table("orders"), policy.role("x"), shops.column("x")) == (None, None, None)
     assert policy.role("clerk") is policy.roles[0]
@@ -340,6 +340,7 @@ COLUMN = 'sex = { type = "text", values = ["F", "M"] }'
         MINIMUM,
         ('unit_key = "id"', 'unit_key = "ID"'),
         ('{ customer = "id" }', '{ customer = "ident" }'),
+        ('{ customer = "id" }', """{ customer = "id" }, where = "kind = 'sale'\""""),
         ("[tables.shops]", "[tables.stores]"),
         ("[tables.shops]\npublic = true", '[tables.shops]\nunit_key = "id"\nmax_rows = 1'),
         (COLUMN, 'sex = { type = "varchar", values = ["F", "M"] }'),
@@ -356,6 +357,16 @@ COLUMN = 'sex = { type = "text", values = ["F", "M"] }'
 def test_fingerprint_tells_what_changes_answers(tmp_path: Path, old: str, new: str) -> None:
     seen = {changed(tmp_path, (old, new)).fingerprint, load(tmp_path, SMALL).fingerprint}
     assert len(seen) == 2
+
+
+def test_fingerprint_tells_which_rows_go_which_way(tmp_path: Path) -> None:
+    one = 'unit_via = { table = "customers", on = { customer = "id" } }'
+    way = """{{ table = "customers", on = {{ {} = "id" }}, where = "{}" }}""".format
+    seen = {
+        changed(tmp_path, (one, f"unit_via = [{way('a', first)}, {way('b', 'kind = 3')}]")).fingerprint
+        for first in ("kind = 1", "kind = 2", "kind IN (1, 2)", "kind IN (2, 1)")
+    }
+    assert len(seen) == 3
 
 
 @pytest.mark.parametrize(
@@ -425,9 +436,9 @@ def check_columns(connection: duckdb.DuckDBPyConnection, policy: Policy) -> None
             alike = types[column.name] is column.type or (types[column.name].is_text and column.type.is_text)
             assert alike, (known.name, column.name)
         assert known.unit_key is None or known.unit_key in types
-        if known.unit_via is not None:
-            assert {here for here, _ in known.unit_via.on} <= set(types)
-            assert {there for _, there in known.unit_via.on} <= set(found[known.unit_via.table])
+        for via in known.unit_via:
+            assert {here for here, _ in via.on} <= set(types)
+            assert {there for _, there in via.on} <= set(found[via.table])
 
 
 def column_types(connection: duckdb.DuckDBPyConnection, name: str) -> dict[str, SqlType]:

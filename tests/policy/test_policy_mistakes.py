@@ -334,6 +334,33 @@ UNIT_VIA = [
             '[tables.visits]\nunit_via = { table = "prescriptions", on = { visit_id = "visit_id" } }\nmax_rows = 50\n',
             "tables.prescriptions.unit_via.table", 'circle: "visits" → "prescriptions" → "visits"', "unit_key", at=VIA),
 ]  # fmt: skip
+WAY = 'table = "visits", on = { visit_id = "visit_id" }'
+SEVERAL_WAYS = [
+    Mistake(VIA, f"unit_via = {new}", f"tables.prescriptions{key}", what, mend)
+    for new, key, what, mend in [
+        ("[]", ".unit_via", "an empty array", "unit_via = "),
+        (f"[{{ {WAY} }}]", ".unit_via[0]", "one of several ways needs a condition", "domain = 'visit'"),
+        (f"""[{{ {WAY}, where = "a = 1" }}, {{ {WAY} }}]""", ".unit_via[1]", "needs a condition", "where ="),
+        (f"""[{{ {WAY}, where = "a = 1" }}, {{ {WAY}, where = "b = 2" }}]""", ".unit_via[1].where",
+         "about the values of one column", "compare one column"),
+        (f"""[{{ {WAY}, where = "a = 1" }}, {{ {WAY}, where = "a = '1'" }}]""", ".unit_via[1].where",
+         "about the values of one column", "compare one column"),
+        (f"""[{{ {WAY}, where = "a = 1" }}, {{ {WAY}, where = "a IN (2, 1)" }}]""", ".unit_via[1].where",
+         "1 is in two conditions", "let each value go one way"),
+        (f"""[{{ {WAY}, where = "a IN ('x', 'x')" }}]""", ".unit_via[0].where", "'x' is in two conditions", "one way"),
+        (f"""{{ {WAY}, where = "a IN (1, '1')" }}""", ".unit_via.where", "texts and numbers", "write texts, or"),
+        (f"""{{ {WAY}, where = "drug = 1" }}""", ".unit_via.where",
+         '"drug" is text, and is compared with whole numbers', "texts with texts"),
+        *(
+            (f"""{{ {WAY}, where = "{where}" }}""", ".unit_via.where", "a condition compares a column", "IN ('visit'")
+            for where in ("a", "a = b", "a <> 1", "a = 1 OR b = 2", "a IN ()", "1 = 1", "a = 1.5", "lower(a) = 'x'",
+                          "a = 'x", "NOT a = 1", "a IN (1,)", "a = 9999999999999999999", "a = NULL", "TRUE")
+        ),
+    ]
+] + [
+    Mistake(VIA, f"""unit_via = [{{ {WAY}, where = "a = 1" }}, {{ {WAY}, where = "a = 2" }}]""", "tables.prescriptions",
+            "max_rows is missing", "max_rows = N", at="[tables.prescriptions]"),
+]  # fmt: skip
 COLUMNS = [
     drug("nullable = true", "", "type is missing", 'type = "integer"'),
     drug('type = "text", nullable = 1', "nullable", "true or false", "nullable = false"),
@@ -446,7 +473,20 @@ FILES = [
     Mistake(URL, f'{URL}\nspill = "loop/x" # here', "dataset.spill", "cannot be resolved", "/var/tmp/dpsql"),
     Mistake(URL, 'url = "parquet:///"', "dataset.url", "a Parquet url is parquet:/// and a path", "duckdb:///"),
 ]
-ALL = [*FILES, *TOP, *DATASET, *NUMBERS, *BUDGETS, *QUERIES, *ROLES, *TABLES, *UNIT_VIA, *COLUMNS, *DOMAINS]
+ALL = [
+    *FILES,
+    *TOP,
+    *DATASET,
+    *NUMBERS,
+    *BUDGETS,
+    *QUERIES,
+    *ROLES,
+    *TABLES,
+    *UNIT_VIA,
+    *SEVERAL_WAYS,
+    *COLUMNS,
+    *DOMAINS,
+]
 
 
 @pytest.fixture
@@ -527,6 +567,17 @@ def test_a_chain_too_long(folder: Path) -> None:
     text = GOOD + "".join(links) + '[tables.t16]\nunit_key = "u"\nmax_rows = 1\n'
     error = refusal(folder, text)
     assert "tables.t15.unit_via.table: more than 16 tables to the unit" in error.message
+    (folder / "policy.toml").write_text(text.replace(links[0], ""))
+    load_policy(folder / "policy.toml")
+
+
+def test_too_many_ways(folder: Path) -> None:
+    """Two ways at each of seven tables are 128."""
+    ways = "unit_via = [{}]\nmax_rows = 9\n".format
+    way = """{{ table = "t{}", on = {{ a = "b" }}, where = "c = {}" }}""".format
+    links = [f"[tables.t{n}]\n" + ways(", ".join(way(n + 1, value) for value in (0, 1))) for n in range(7)]
+    text = GOOD + "".join(links) + '[tables.t7]\nunit_key = "u"\nmax_rows = 1\n'
+    assert "tables.t0.unit_via: more than 64 ways to the unit" in refusal(folder, text).message
     (folder / "policy.toml").write_text(text.replace(links[0], ""))
     load_policy(folder / "policy.toml")
 

@@ -75,7 +75,7 @@ def test_it_tells_of_a_table_as_long_as_nothing_is_changed(policy: Policy) -> No
         replace(visits, rows_per_unit=60),
         replace(visits, rows_per_group=5),
         replace(visits, unit_key="doctor_id"),
-        replace(visits, unit_key=None, unit_via=UnitVia("patients", (("patient_id", "patient_id"),))),
+        replace(visits, unit_key=None, unit_via=(UnitVia("patients", (("patient_id", "patient_id"),)),)),
     ):
         assert profile.of(policy, changed) is None
 

@@ -89,6 +89,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
         ("({0} >> 5)", (INT,)),
         ("WIDTH_BUCKET({0}, 0, 10, 5)", (FLOAT,)),
         ("WIDTH_BUCKET({0}, CAST('1e300' AS float8), -1000, 100000)", (FLOAT,)),
+        ("WIDTH_BUCKET({0}, 10.5, -10, 7)", (NUMERIC,)),
         *((f"{name}({{0}})", (TEXT,)) for name in ("LENGTH", "OCTET_LENGTH", "BIT_LENGTH", "ASCII")),
         ("STRPOS({0}, {1})", (TEXT, TEXT)),
         ("REGEXP_COUNT({0}, '[a-z]o?')", (TEXT,)),
@@ -125,6 +126,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
         ("DIV({0}, {1})", (INT, INT)),
         *(("CAST({0} AS numeric(10, 2))", (kind,)) for kind in (INT, FLOAT, NUMERIC, TEXT)),
         ("CAST({0} AS numeric(38, 0))", (NUMERIC,)),
+        ("({0} % {1})", (NUMERIC, NUMERIC)),
     ),
     TEXT: (
         *((f"{name}({{0}})", (TEXT,)) for name in ("LOWER", "UPPER", "REVERSE", "TRIM", "LTRIM", "RTRIM")),

@@ -90,7 +90,7 @@ def smooth(expression: Expr) -> Expr | None:
         case Column() | Literal() | Scalar():
             return Cast(expression, SqlType.DOUBLE) if expression.type.is_number else None
         case Cast():
-            plain = expression.scale is None and not expression.type.is_integer
+            plain = (expression.scale is None or expression.is_computed) and not expression.type.is_integer
             widened = expression.type.is_integer and expression.argument.type.is_integer
             return smooth(expression.argument) if expression.type.is_number and (plain or widened) else None
         case Case():

@@ -139,9 +139,9 @@ def _stored(table: Table, scan: UnitScan, catalog: Catalog) -> dict[str, str]:
 
 
 def _unit_column(table: Table, catalog: Catalog) -> EngineColumn:
-    """The engine's column of the unit, in the table or at the end of its way."""
-    while table.unit_via is not None:
-        parent = catalog.policy.table(table.unit_via.table)
+    """The engine's column of the unit, in the table or at the end of its first way: those of others are alike."""
+    while table.unit_via:
+        parent = catalog.policy.table(table.unit_via[0].table)
         if parent is None:
             raise TypeError("the policy loader lets no path lead nowhere")
         table = parent

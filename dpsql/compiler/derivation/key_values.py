@@ -65,12 +65,15 @@ class KeyValues:
 
     # Moments
 
-    def _units(self, moment: Field, coarsest: str) -> Iterator[tuple[str, Column]]:
-        """The keys that are the first instants of units no coarser than one, the coarsest first."""
+    def _units(self, moment: Field, coarsest: str) -> Iterator[tuple[str, Expr]]:
+        """The keys that are the first instants of units no coarser than one, as timestamps, the coarsest first."""
         for unit in reversed(UNITS[: UNITS.index(coarsest) + 1]):
-            key = self._key(Call(f"date_trunc_{unit}", (Column(moment),), SqlType.TIMESTAMP))
+            first: Expr = Call(f"date_trunc_{unit}", (Column(moment),), SqlType.TIMESTAMP)
+            if moment.type is SqlType.DATE:
+                first = Cast(first, SqlType.TIMESTAMPTZ)
+            key = self._key(first)
             if key is not None:
-                yield unit, key
+                yield unit, key if key.type is SqlType.TIMESTAMP else Cast(key, SqlType.TIMESTAMP)
 
     def _of_unit(self, part: Expr) -> Expr | None:
         """A function of a moment, of the first instant of its unit, which has the same value."""

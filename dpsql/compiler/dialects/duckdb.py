@@ -16,14 +16,12 @@ from dpsql.compiler.ir.walk import free_fields, relations_in
 from dpsql.errors import UnsupportedQuery
 from dpsql.sqltypes import ARRAYS, SqlType
 
-GENERAL_SCALE = 10
-"""Digits after the point of numerics of no scale of their own."""
 TYPES = {
     SqlType.BOOLEAN: "BOOLEAN",
     SqlType.SMALLINT: "SMALLINT",
     SqlType.INTEGER: "INTEGER",
     SqlType.BIGINT: "BIGINT",
-    SqlType.NUMERIC: f"DECIMAL(38, {GENERAL_SCALE})",
+    SqlType.NUMERIC: f"DECIMAL(38, {COMPUTED_SCALE})",
     SqlType.REAL: "DOUBLE",
     SqlType.DOUBLE: "DOUBLE",
     SqlType.TEXT: "VARCHAR",
@@ -263,9 +261,8 @@ def _decimal_constant(value: Decimal) -> str:
 
 def _without_filling(text: str) -> str:
     """A printed number without the zeros that fill it up where it has no scale of its own."""
-    filled = "|".join(rf"\d{{{scale}}}" for scale in (GENERAL_SCALE, COMPUTED_SCALE))
     plain = f"rtrim(rtrim({text}, '0'), '.')"
-    return f"CASE WHEN regexp_full_match({text}, '-?\\d+\\.({filled})') THEN {plain} ELSE {text} END"
+    return f"CASE WHEN regexp_full_match({text}, '-?\\d+\\.\\d{{{COMPUTED_SCALE}}}') THEN {plain} ELSE {text} END"
 
 
 def _element_texts(column: str, engine: EngineColumn) -> str:

@@ -33,6 +33,12 @@ def _text(template: str) -> Spelling:
     return _searched(f"left({template}, {MAX_TEXT})")
 
 
+def _bucket(place: str) -> Spelling:
+    """Buckets are counted from 1; the places of those between the limits from 0."""
+    outside = "WHEN {0} IS NULL THEN NULL WHEN {0} < {1} THEN 0 WHEN {0} >= {2} THEN {3} + 1"
+    return _tried(f"CASE {outside} ELSE {place} + 1 END")
+
+
 _SEEN = f"left({{0}}, {MAX_SCANNED})"
 _BLANKS = r"[ \t\n\r\f\v]*"
 
@@ -90,6 +96,7 @@ SPELLINGS: dict[str, Spelling] = {
     "multiply": _arithmetic("({0} * {1})"),
     "divide": _float("({0} / {1})"),
     "modulo": _float("({0} % {1})"),
+    "numeric_modulo": _tried("{0} % {1}"),
     "negate": _arithmetic("(-{0})"),
     "log": _float("TRY(log(nullif({0}, 0), {1}))"),
     "power": _float("pow({0}, {1})"),
@@ -97,9 +104,10 @@ SPELLINGS: dict[str, Spelling] = {
     "round": _float("round_even({0}, 0)"),
     "round_digits": _tried("round({0}, {1})"),
     "trunc_digits": _tried("trunc({0}, {1})"),
-    "width_bucket": _tried(
-        "CASE WHEN {0} IS NULL THEN NULL WHEN {0} < {1} THEN 0 WHEN {0} >= {2} THEN {3} + 1 "
-        "ELSE least(TRY_CAST(floor({3} * (({0} - {1}) / ({2} - {1}))) AS BIGINT), {3} - 1) + 1 END",
+    "width_bucket": _bucket("least(TRY_CAST(floor({3} * (({0} - {1}) / ({2} - {1}))) AS BIGINT), {3} - 1)"),
+    # A quotient without its remainder is whole, which a double is, too.
+    "numeric_width_bucket": _bucket(
+        "TRY_CAST(({3} * ({0} - {1}) - {3} * ({0} - {1}) % ({2} - {1})) / ({2} - {1}) AS BIGINT)"
     ),
     # Text
     "like": Spelling("({0} LIKE {1})"),

@@ -15,9 +15,7 @@ from dpsql.compiler.dialects.postgres_functions import SPELLINGS
 from dpsql.compiler.dialects.postgres_guards import (
     DAYS,
     HOURS,
-    MAX_PRECISION,
     MONTHS,
-    SCALE,
     TYPES,
     convertible,
     finite,
@@ -33,7 +31,20 @@ from dpsql.compiler.dialects.postgres_guards import (
 from dpsql.compiler.ir import intervals
 from dpsql.compiler.ir.conditions import conjuncts
 from dpsql.compiler.ir.functions import SPREADS
-from dpsql.compiler.ir.nodes import AggregateCall, Call, Cast, Column, Expr, Grid, Join, Literal, Value, Window
+from dpsql.compiler.ir.nodes import (
+    COMPUTED_SCALE,
+    MAX_PRECISION,
+    AggregateCall,
+    Call,
+    Cast,
+    Column,
+    Expr,
+    Grid,
+    Join,
+    Literal,
+    Value,
+    Window,
+)
 from dpsql.compiler.ir.schema import EngineColumn, InputTable
 from dpsql.compiler.ir.walk import fields_in
 from dpsql.errors import UnsupportedQuery
@@ -61,6 +72,8 @@ _EXACT = _SCALED | {
     *("text", "character varying", "character", "bpchar", "name"),
     *("date", "time without time zone", "timestamp without time zone", "timestamp with time zone"),
 }
+_FILLED = rf"^(?=-?\d+\.\d{{{COMPUTED_SCALE}}}$)(-?\d+(?:\.\d*[1-9])?)\.?0*$"
+"""A printed number with the zeros that fill it up where it has no scale of its own; its group has none."""
 _ROUNDING = "0.49999999999999994"
 """The greatest number below a half: added to a number, it is cut to what the number is rounded to, halves up."""
 
@@ -113,10 +126,11 @@ class Postgres(Dialect):
     def cast(self, text: str, source: SqlType, target: SqlType, scale: int | None) -> str:
         """A conversion that gives NULL where the value does not fit."""
         if target.is_text:
-            return text if source.is_text else self.as_text(text, source)
+            shown = text if source.is_text else self.as_text(text, source)
+            return f"regexp_replace({shown}, '{_FILLED}', '\\1')" if source is SqlType.NUMERIC else shown
         if target is SqlType.NUMERIC:
             number = read(text, target) if source.is_text else f"CAST({text} AS numeric)"
-            return scaled(number, SCALE if scale is None else scale)
+            return scaled(number, COMPUTED_SCALE if scale is None else scale)
         if source.is_text:
             return read(text, target)
         if target.is_integer and source in _FLOATS:
@@ -329,4 +343,4 @@ def _clean(column: str, engine: EngineColumn) -> str:
     if engine.type_name in _SCALED:
         return f"nullif({column}, 'NaN')"
     # One spelling a value: as many digits as it has.
-    return f"trim_scale({scaled(column, SCALE)})"
+    return f"trim_scale({scaled(column, COMPUTED_SCALE)})"

@@ -180,7 +180,7 @@ _ADAPTED: dict[str, Adapt] = {
     "degrees": _times(180 / pi),
     "radians": _times(pi / 180),
     **dict.fromkeys(("right", "substring", "substring_from", "substring_for", "lpad", "rpad"), _with_integers),
-    **dict.fromkeys(("shift_right", "width_bucket"), _with_count),
+    **dict.fromkeys(("shift_right", "width_bucket", "numeric_width_bucket"), _with_count),
     "left": _left,
     "split_part": _split_part,
     **dict.fromkeys(("like_pattern", "regexp_like", "regexp_count"), _pattern),

@@ -182,6 +182,7 @@ SPELLINGS: dict[str, Spelling] = {
     "normal_multiply": Spelling("({0} * {1} + 0)"),
     "normal_divide": Spelling("({0} / nullif({1}, 0) + 0)"),
     "modulo": Spelling(_MODULO),
+    "numeric_modulo": Spelling("({0} % nullif({1}, 0))"),
     "negate": Spelling("(0 - {0})"),
     "abs": Spelling("abs({0})"),
     "sqrt": Spelling(f"sqrt(nullif(greatest({{0}}, -{_LEAST}), -{_LEAST}))"),
@@ -203,7 +204,7 @@ SPELLINGS: dict[str, Spelling] = {
     "acosh": Spelling("acosh(nullif(greatest({0}, 0.9999999999999999), 0.9999999999999999))"),
     "atanh": Spelling(f"atanh({within('{0}', '-1', '1')})"),
     "atan2": Spelling("(atan2({0}, {1}) + 0)"),
-    "width_bucket": Spelling("width_bucket({0}, {1}, {2}, {3})"),
+    **{f"{kind}width_bucket": Spelling("width_bucket({0}, {1}, {2}, {3})") for kind in ("", "numeric_")},
     # Text
     "like": Spelling("({0} LIKE {1} ESCAPE '')"),
     "like_pattern": Spelling(f"({_SEEN} COLLATE {_LETTERS} ~ {{1}})"),

@@ -10,7 +10,7 @@ policies declare, does not count.
 from math import frexp
 
 from dpsql.compiler.ir.functions import MAX_SCANNED
-from dpsql.compiler.ir.nodes import Call, Case, Cast, Expr, Literal
+from dpsql.compiler.ir.nodes import MAX_PRECISION, Call, Case, Cast, Expr, Literal
 from dpsql.sqltypes import ARRAYS, SqlType
 
 FULL = (-1074, 1024)
@@ -117,11 +117,6 @@ TYPES = {
     **dict.fromkeys(ARRAYS, "text"),  # JSON of the elements' texts
     SqlType.UNKNOWN: "text",
 }
-
-MAX_PRECISION = 38
-"""Digits of a numeric, as many as every engine has."""
-SCALE = 10
-"""Digits after the point of a numeric that declares none."""
 
 
 def within(text: str, below: str, above: str) -> str:

@@ -46,7 +46,7 @@ from dpsql.compiler.ir.nodes import (
 from dpsql.compiler.ir.schema import EngineColumn, EngineSchema, InputTable, PreparedSource
 from dpsql.compiler.ir.walk import fields_in, free_fields, in_double, relations_in
 from dpsql.errors import QueryTooComplex
-from dpsql.policy import Policy, PolicyColumn, Table
+from dpsql.policy import Policy, PolicyColumn, Table, UnitVia
 from dpsql.sqltypes import SqlType
 
 MAX_SQL = 1_000_000
@@ -415,11 +415,11 @@ class Renderer:
                 [f"{key} AS {unit}", *self._scanned(table, relation.columns, relation.column_fields, needed)]
             )
             return f"SELECT {items} FROM {self._table_name(table)}{present}"
-        pairs, join = self._unit_path(table, unit_type)
         items = ", ".join(
             [f"p.unit AS {unit}", *self._scanned(table, relation.columns, relation.column_fields, needed, "t.")]
         )
-        return f"SELECT {items} FROM {self._table_name(table)} AS t JOIN ({pairs}) AS p ON {join}"
+        ways = self._ways(table, unit_type)
+        return " UNION ALL ".join(f"SELECT {items} FROM {joined}" for joined in ways)
 
     def _table_name(self, table: Table) -> str:
         return self.dialect.quote_path(self._schema.tables[table.name].path)
@@ -433,16 +433,34 @@ class Renderer:
         key = self.dialect.canonical(own, column, unit_type)
         return key, "" if column.not_null and key == own else f" WHERE {key} IS NOT NULL"
 
-    def _unit_path(self, table: Table, unit_type: SqlType) -> tuple[str, str]:
-        """The (parent key, unit) pairs of a table's `unit_via`, each pair once, and the join to them."""
-        via = table.unit_via
-        if via is None:
-            raise TypeError("the table has a unit of its own")
+    def _ways(self, table: Table, unit_type: SqlType) -> list[str]:
+        """The rows of a table, t, that go each of its ways, with their units, p.unit; a row goes one at the most."""
+        return [
+            f"{self._table_name(table)} AS t JOIN ({self._pairs(table, via, unit_type)}) AS p ON {self._on(table, via)}"
+            for via in table.unit_via
+        ]
+
+    def _on(self, table: Table, via: UnitVia) -> str:
+        """The keys of a way are equal, and the row is one that goes it."""
+        own, there = self._schema.tables[table.name].columns, self._schema.tables[via.table].columns
+        quoted = self.dialect.quote_name
+        terms = [
+            f"{self.dialect.canonical(f't.{quoted(column)}', own[column], there[key].sql_type)} = p.k{index}"
+            for index, (column, key) in enumerate(via.on)
+        ]
+        if via.where is not None:
+            column = own[via.where.column]
+            kind = SqlType.TEXT if column.sql_type.is_text else SqlType.BIGINT
+            values = ", ".join(self.dialect.constant(value, kind) for value in via.where.values)
+            terms.append(f"{self.dialect.canonical(f't.{quoted(via.where.column)}', column, kind)} IN ({values})")
+        return " AND ".join(terms)
+
+    def _pairs(self, table: Table, via: UnitVia, unit_type: SqlType) -> str:
+        """The (parent key, unit) pairs of one way of a table, each pair once."""
         parent = self._policy.table(via.table)
         if parent is None:
             raise TypeError("the policy loader lets no path lead nowhere")
-        engine, own = self._schema.tables[parent.name], self._schema.tables[table.name]
-        quoted = self.dialect.quote_name
+        engine, quoted = self._schema.tables[parent.name], self.dialect.quote_name
         keys = [
             self.dialect.canonical(
                 f"{'t.' if parent.unit_via else ''}{quoted(there)}",
@@ -451,23 +469,19 @@ class Renderer:
             )
             for _, there in via.on
         ]
-        names = [f"k{index}" for index in range(len(keys))]
-        columns = ", ".join(f"{key} AS {name}" for key, name in zip(keys, names, strict=True))
+        columns = ", ".join(f"{key} AS k{index}" for index, key in enumerate(keys))
         distinct = "" if engine.is_unique(frozenset(there for _, there in via.on)) else "DISTINCT "
         present = " AND ".join(f"{key} IS NOT NULL" for key in keys)
-        source = self._table_name(parent)
         if parent.unit_key is not None:
             unit = self.dialect.canonical(quoted(parent.unit_key), engine.columns[parent.unit_key], unit_type)
-            pairs = f"SELECT {distinct}{columns}, {unit} AS unit FROM {source} WHERE {unit} IS NOT NULL AND {present}"
-        else:
-            upper, join = self._unit_path(parent, unit_type)
-            joined = f"{source} AS t JOIN ({upper}) AS p ON {join}"
-            pairs = f"SELECT {distinct}{columns}, p.unit AS unit FROM {joined} WHERE {present}"
-        here = [
-            self.dialect.canonical(f"t.{quoted(column)}", own.columns[column], engine.columns[there].sql_type)
-            for column, there in via.on
-        ]
-        return pairs, " AND ".join(f"{left} = p.{name}" for left, name in zip(here, names, strict=True))
+            source = self._table_name(parent)
+            return f"SELECT {distinct}{columns}, {unit} AS unit FROM {source} WHERE {unit} IS NOT NULL AND {present}"
+        # Rows that go two ways have one key only where the key is not unique: UNION makes one pair of two.
+        union = " UNION " if distinct else " UNION ALL "
+        return union.join(
+            f"SELECT {distinct}{columns}, p.unit AS unit FROM {joined} WHERE {present}"
+            for joined in self._ways(parent, unit_type)
+        )
 
 
 _AGGREGATES = frozenset({"count", "sum", "avg", "min", "max"}) | SPREADS

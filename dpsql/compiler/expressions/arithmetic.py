@@ -1,8 +1,12 @@
-"""arithmetic: operators and functions of numbers; integers stay integers, all else is double precision."""
+"""arithmetic: operators and functions of numbers.
 
-from collections.abc import Callable
+Rule: integers stay integers; all else is computed in double precision, and of numerics it is rounded to one. What
+jumps (FLOOR, SIGN, a remainder) or divides takes its numbers rounded.
+"""
+
+from collections.abc import Callable, Sequence
 from decimal import Decimal
-from math import pi
+from math import inf, pi
 from typing import TypeGuard
 
 from sqlglot import exp
@@ -10,6 +14,8 @@ from sqlglot import exp
 from dpsql.compiler.expressions.calls import Arguments, Called
 from dpsql.compiler.expressions.datetimes import interval_arithmetic, is_temporal, moment_arithmetic
 from dpsql.compiler.ir.nodes import COMPUTED_SCALE, Call, Cast, Expr, Literal
+from dpsql.compiler.ir.walk import as_numeric
+from dpsql.compiler.scope.coercion import common_type
 from dpsql.compiler.scope.lowering import Lowering, Method
 from dpsql.compiler.sql.constant_folding import computed_interval
 from dpsql.compiler.sql.literals import number
@@ -17,6 +23,8 @@ from dpsql.errors import DatatypeMismatch, DivisionByZero, InvalidParameter, Uns
 from dpsql.sqltypes import SqlType
 
 MAX_BUCKETS = 100_000
+MAX_WIDTH = 10**15
+"""How far the bounds of buckets of numerics may be apart."""
 MAX_FOLDED = 27
 """Digits up to which Python's decimals are exact."""
 
@@ -55,16 +63,18 @@ def _of_numbers(lowering: Lowering, node: exp.Expr, name: str, symbol: str, left
         return folded
     if name in ("divide", "modulo") and _is_number(left) and _is_number(right) and not right.value:
         raise DivisionByZero("division by zero", position=lowering.at(node))
-    is_exact = SqlType.NUMERIC in (left.type, right.type) and not {left.type, right.type} & _FLOATS
-    is_exact &= not (isinstance(left, Literal) and isinstance(right, Literal))  # too long to be folded
-    left, right = lowering.coercion.unify((left, right), lowering.at(node))
-    if not left.type.is_number:
-        raise DatatypeMismatch(f"operator {symbol} needs numbers, not {left.type.value}", position=lowering.at(node))
-    if left.type.is_integer:
-        return Call(f"int_{name}", (left, right), left.type)
-    floats = tuple(lowering.coercion.to(side, SqlType.DOUBLE) for side in (left, right))
-    found = Call(name, floats, SqlType.DOUBLE)
-    return Cast(found, SqlType.NUMERIC, COMPUTED_SCALE) if is_exact else found
+    target = common_type((left, right), lowering.at(node))
+    if not target.is_number:
+        raise DatatypeMismatch(f"operator {symbol} needs numbers, not {target.value}", position=lowering.at(node))
+    if target.is_integer:
+        return Call(f"int_{name}", lowering.coercion.unify((left, right), lowering.at(node)), target)
+    if target is SqlType.NUMERIC and name == "modulo":
+        return Call("numeric_modulo", lowering.coercion.unify((left, right), lowering.at(node)), target)
+    left, right = (lowering.coercion.to(side, target, lowering.at(node)) for side in (left, right))
+    right = lowering.coercion.rounded(right) if name == "divide" else right
+    found = Call(name, tuple(lowering.coercion.to(side, SqlType.DOUBLE) for side in (left, right)), SqlType.DOUBLE)
+    is_too_long = name in _EXACT and isinstance(left, Literal) and isinstance(right, Literal)
+    return as_numeric(found) if target is SqlType.NUMERIC and not is_too_long else found
 
 
 def _is_number(expression: Expr) -> TypeGuard[Literal]:
@@ -145,7 +155,7 @@ def _negation(lowering: Lowering, node: exp.Neg) -> Expr:
     if argument.type is not SqlType.UNKNOWN and not argument.type.is_number:
         raise DatatypeMismatch(f"operator - needs numbers, not {argument.type.value}", position=lowering.at(node))
     found = Call("negate", (lowering.coercion.to(argument, SqlType.DOUBLE, lowering.at(node)),), SqlType.DOUBLE)
-    return Cast(found, SqlType.NUMERIC, COMPUTED_SCALE) if argument.type is SqlType.NUMERIC else found
+    return as_numeric(found) if argument.type is SqlType.NUMERIC else found
 
 
 def _negated_literal(literal: Literal) -> Literal:
@@ -156,12 +166,13 @@ def _negated_literal(literal: Literal) -> Literal:
 
 
 def _power(lowering: Lowering, node: exp.Pow) -> Expr:
-    return Call("power", (lowering.double(node.this), lowering.double(node.expression)), SqlType.DOUBLE)
+    return _of_numerics(lowering, "power", [lowering.number(node.this), lowering.number(node.expression)])
 
 
 def _root(lowering: Lowering, node: exp.Expr) -> Expr:
-    name = "sqrt" if isinstance(node, exp.Sqrt) else "cbrt"
-    return Call(name, (lowering.double(node.this),), SqlType.DOUBLE)
+    if isinstance(node, exp.Sqrt):
+        return _of_numerics(lowering, "sqrt", [lowering.number(node.this)])
+    return Call("cbrt", (lowering.double(node.this),), SqlType.DOUBLE)
 
 
 def _float(name: str) -> Called:
@@ -169,6 +180,21 @@ def _float(name: str) -> Called:
 
     def lower(call: Arguments) -> Expr:
         return Call(name, tuple(call.double(index) for index in range(len(call))), SqlType.DOUBLE)
+
+    return lower
+
+
+def _of_numerics(lowering: Lowering, name: str, numbers: Sequence[Expr]) -> Expr:
+    """A function that PostgreSQL has of numerics beside that of double precision numbers."""
+    found = Call(name, tuple(lowering.coercion.to(each, SqlType.DOUBLE) for each in numbers), SqlType.DOUBLE)
+    return as_numeric(found) if common_type(numbers) is SqlType.NUMERIC else found
+
+
+def _numeric(name: str) -> Called:
+    """Such a function that is called by name."""
+
+    def lower(call: Arguments) -> Expr:
+        return _of_numerics(call.lowering, name, [call.number(index) for index in range(len(call))])
 
     return lower
 
@@ -186,7 +212,13 @@ def _abs(call: Arguments) -> Expr:
     argument = call.number(0)
     if argument.type.is_integer:
         return Call("int_abs", (argument,), argument.type)
-    return Call("abs", (call.double(0),), SqlType.DOUBLE)
+    return _numeric("abs")(call)
+
+
+def _sign(call: Arguments) -> Expr:
+    argument = call.number(0)
+    found = Call("sign", (call.lowering.coercion.rounded(argument),), SqlType.DOUBLE)
+    return as_numeric(found) if argument.type is SqlType.NUMERIC else found
 
 
 def _div(call: Arguments) -> Expr:
@@ -198,7 +230,7 @@ def _div(call: Arguments) -> Expr:
 
 
 def _log(call: Arguments) -> Expr:
-    return _float("log10" if len(call) == 1 else "log")(call)
+    return _numeric("log10" if len(call) == 1 else "log")(call)
 
 
 def _common_divisor(name: str) -> Called:
@@ -222,7 +254,7 @@ def _rounding(name: str) -> Called:
         argument = call.number(0)
         if argument.type.is_integer:
             return argument
-        rounded = Call(name, (call.double(0),), SqlType.DOUBLE)
+        rounded = Call(name, (call.lowering.coercion.rounded(argument),), SqlType.DOUBLE)
         return Cast(rounded, SqlType.NUMERIC, 0) if argument.type is SqlType.NUMERIC else rounded
 
     return lower
@@ -267,23 +299,31 @@ def _exact(argument: Expr) -> Expr:
 def _width_bucket(call: Arguments) -> Expr:
     """Buckets of equal width; limits that go down are those of the negated number that go up."""
     count = call.whole(3, 1, MAX_BUCKETS)
-    subject = call.double(0)
     low, high = (_limit(call, index) for index in (1, 2))
     if count is None or low is None or high is None:
         return Literal(None, SqlType.INTEGER)
     if low == high:
         raise InvalidParameter("lower bound cannot equal upper bound", position=call.at(1))
-    if low > high:
-        subject, low, high = Call("negate", (subject,), SqlType.DOUBLE), -low, -high
-    if high - low == float("inf"):
+    types = {value.type for value in call.values[:3]}
+    is_exact = SqlType.NUMERIC in types and not types & _FLOATS
+    if (abs(high - low) > MAX_WIDTH) if is_exact else (float(abs(high - low)) == inf):
         raise InvalidParameter("the bounds of WIDTH_BUCKET are too far apart", position=call.at(1))
-    fixed = (Literal(low, SqlType.DOUBLE), Literal(high, SqlType.DOUBLE), Literal(count, SqlType.BIGINT))
-    return Cast(Call("width_bucket", (subject, *fixed), SqlType.BIGINT), SqlType.INTEGER)
+    subject = call.number(0)
+    if low > high:
+        subject, low, high = Call("negate", (call.double(0),), SqlType.DOUBLE), -low, -high
+    whole = Literal(count, SqlType.BIGINT)
+    if is_exact:
+        limits = (Literal(low, SqlType.NUMERIC), Literal(high, SqlType.NUMERIC), whole)
+        found = Call("numeric_width_bucket", (call.lowering.coercion.scaled(subject), *limits), SqlType.BIGINT)
+    else:
+        limits = (Literal(float(low), SqlType.DOUBLE), Literal(float(high), SqlType.DOUBLE), whole)
+        found = Call("width_bucket", (call.lowering.coercion.to(subject, SqlType.DOUBLE), *limits), SqlType.BIGINT)
+    return Cast(found, SqlType.INTEGER)
 
 
-def _limit(call: Arguments, index: int) -> float | None:
+def _limit(call: Arguments, index: int) -> Decimal | None:
     """A constant limit, also one that is converted; None where it is NULL, or not known yet."""
-    limit = call.double(index)
+    limit = call.number(index)
     while isinstance(limit, Cast):
         limit = limit.argument
     if not isinstance(limit, Literal):
@@ -292,7 +332,7 @@ def _limit(call: Arguments, index: int) -> float | None:
             hint="Give the bounds and the number of buckets as constants.",
             position=call.at(index),
         )
-    return float(limit.value) if isinstance(limit.value, int | float | Decimal) else None
+    return Decimal(limit.value) if isinstance(limit.value, int | float | Decimal) else None
 
 
 METHODS: dict[type[exp.Expr], Method] = {
@@ -308,7 +348,7 @@ METHODS: dict[type[exp.Expr], Method] = {
 }
 CALLED: dict[str, Called] = {
     "abs": _abs,
-    "sign": _float("sign"),
+    "sign": _sign,
     "ceil": _rounding("ceil"),
     "ceiling": _rounding("ceil"),
     "floor": _rounding("floor"),
@@ -316,15 +356,16 @@ CALLED: dict[str, Called] = {
     "trunc": _trunc,
     "mod": _operator("modulo", "%"),
     "div": _div,
-    "power": _float("power"),
-    "pow": _float("power"),
+    "power": _numeric("power"),
+    "pow": _numeric("power"),
     "log": _log,
-    "log10": _float("log10"),
+    "log10": _numeric("log10"),
     "pi": _pi,
     "gcd": _common_divisor("gcd"),
     "lcm": _common_divisor("lcm"),
     "width_bucket": _width_bucket,
-    **{name: _float(name) for name in ("sqrt", "cbrt", "exp", "ln", "degrees", "radians", "atan2")},
+    **{name: _float(name) for name in ("cbrt", "degrees", "radians", "atan2")},
+    **{name: _numeric(name) for name in ("sqrt", "exp", "ln")},
     **{name: _float(name) for name in ("sin", "cos", "tan", "cot", "asin", "acos", "atan")},
     **{name: _float(name) for name in ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh")},
 }

@@ -6,14 +6,13 @@ from decimal import Decimal
 from sqlglot import exp
 
 from dpsql.compiler.ir import intervals
-from dpsql.compiler.ir.nodes import COMPUTED_SCALE, Call, Cast, Expr, Literal
+from dpsql.compiler.ir.nodes import COMPUTED_SCALE, MAX_PRECISION, Call, Cast, Expr, Literal
 from dpsql.compiler.scope.lowering import Lowering, Method
 from dpsql.errors import DataError, DatatypeMismatch, InvalidParameter, UnsupportedQuery
 from dpsql.sqltypes import INTEGER_RANGES, SqlType, parse_type
 from dpsql.textformat import read_fields
 
 MAX_LENGTH = 10_000
-MAX_PRECISION = 38
 
 # Text is converted only where PostgreSQL reads it as a value of the type.
 _GUARDS = {

@@ -190,9 +190,8 @@ def _parts_of(sql_type: SqlType) -> tuple[str, ...]:
 
 def _date_trunc(call: Arguments) -> Expr:
     written, moment = call.fixed(0), call.moment(1)
-    result = SqlType.TIMESTAMP if moment.type is SqlType.DATE else moment.type
     if written is None:
-        return Literal(None, result)
+        return Literal(None, SqlType.TIMESTAMPTZ if moment.type is SqlType.DATE else moment.type)
     unit = PART_NAMES.get(written.strip().lower(), "")
     if unit not in UNITS:
         raise UnsupportedQuery(
@@ -201,9 +200,11 @@ def _date_trunc(call: Arguments) -> Expr:
             position=call.at(0),
             queries=replaced(call.nodes[0], "'month'"),
         )
-    if UNITS[unit].startswith("trunc_to_") and moment.type is SqlType.DATE:
-        moment = as_timestamp(moment)
-    return Call(UNITS[unit], (moment,), result)
+    if moment.type is not SqlType.DATE:
+        return Call(UNITS[unit], (moment,), moment.type)
+    # Of a date it is an instant, which is found on the calendar, where it has limits.
+    day = as_timestamp(moment) if UNITS[unit].startswith("trunc_to_") else moment
+    return Cast(Call(UNITS[unit], (day,), SqlType.TIMESTAMP), SqlType.TIMESTAMPTZ)
 
 
 # What makes moments and intervals
@@ -260,9 +261,10 @@ def _date_bin(call: Arguments) -> Expr:
     stride, moment, origin = call.interval(0), call.moment(1), call.moment(2)
     if not isinstance(stride, Literal) or not isinstance(origin, Literal):
         raise UnsupportedQuery("the width and the origin of DATE_BIN must be constants", position=call.at(0))
-    if moment.type is SqlType.DATE:
-        moment = as_timestamp(moment)
-    origin = call.lowering.coercion.to(origin, moment.type, call.at(2))
+    written = {call.values[1].type, call.values[2].type} - {SqlType.UNKNOWN}
+    # A date alone is an instant to PostgreSQL.
+    kind = SqlType.TIMESTAMPTZ if written & {SqlType.TIMESTAMPTZ} or written == {SqlType.DATE} else SqlType.TIMESTAMP
+    moment, origin = (call.lowering.coercion.to(each, kind, call.at(2)) for each in (moment, origin))
     width = intervals.span(stride.value) if isinstance(stride.value, str) else Span(0, 1, 0)
     if width.months or 86_400_000_000 * width.days + width.microseconds <= 0:
         raise InvalidParameter(

@@ -8,6 +8,8 @@ from sqlglot import exp
 from dpsql.compiler.expressions.calls import Arguments, Called
 from dpsql.compiler.ir.conditions import all_of, any_of, is_null, negated
 from dpsql.compiler.ir.nodes import Call, Case, Cast, Expr, InList, Literal
+from dpsql.compiler.ir.walk import as_numeric
+from dpsql.compiler.scope.coercion import common_type
 from dpsql.compiler.scope.lowering import Lowering, Method
 from dpsql.errors import DatatypeMismatch, InvalidSyntax, QueryTooComplex, UnsupportedQuery
 from dpsql.sqltypes import SqlType
@@ -245,24 +247,34 @@ def _case(lowering: Lowering, node: exp.Case) -> Expr:
     results = [lowering.lower(branch.args["true"]) for branch in node.args["ifs"]]
     default = node.args.get("default")
     results.append(lowering.lower(default) if default is not None else Literal(None, SqlType.UNKNOWN))
-    *values, otherwise = lowering.coercion.unify(results, lowering.at(node))
-    return Case(tuple(zip(conditions, values, strict=True)), otherwise, otherwise.type)
+
+    def case(results: Sequence[Expr]) -> Expr:
+        *values, otherwise = results
+        return Case(tuple(zip(conditions, values, strict=True)), otherwise, otherwise.type)
+
+    return lowering.coercion.computed(case, results, lowering.at(node))
 
 
 def _chosen(lowering: Lowering, node: exp.Expr) -> Expr:
     names: dict[type[exp.Expr], str] = {exp.Coalesce: "coalesce", exp.Greatest: "greatest", exp.Least: "least"}
     lowering.only(node, "this", "expressions", "ignore_nulls")
     parts = [lowering.lower(part) for part in (node.this, *node.expressions)]
-    unified = lowering.coercion.unify(parts, lowering.at(node))
-    _need_comparable(lowering, unified[0].type, node)
-    # What comes again changes nothing, and the engine does not copy a call that names an argument twice.
-    return Call(names[type(node)], tuple(dict.fromkeys(unified)), unified[0].type)
+
+    def choice(unified: tuple[Expr, ...]) -> Expr:
+        _need_comparable(lowering, unified[0].type, node)
+        # What comes again changes nothing, and the engine does not copy a call that names an argument twice.
+        return Call(names[type(node)], tuple(dict.fromkeys(unified)), unified[0].type)
+
+    return lowering.coercion.computed(choice, parts, lowering.at(node))
 
 
 def _nullif(lowering: Lowering, node: exp.Nullif) -> Expr:
-    unified = _compared(lowering, node.this, node.expression)
+    nodes = (node.this, node.expression)
+    sides, places = [lowering.lower(side) for side in nodes], [lowering.at(side) for side in nodes]
+    unified = lowering.coercion.unify_compared(sides, places)
     _need_comparable(lowering, unified[0].type, node)
-    return Call("nullif", unified, unified[0].type)
+    found = Call("nullif", unified, unified[0].type)
+    return as_numeric(found) if common_type(sides, places[0]) is SqlType.NUMERIC else found
 
 
 def _counted(of_nulls: bool) -> Called:

@@ -214,6 +214,7 @@ FUNCTIONS: dict[str, Function] = table(
     *_own("add subtract multiply negate", _ON_NAN),
     Function("divide", _ON_NAN, usages=("DIV(number, number)",)),
     Function("modulo", _ON_NAN, usages=("MOD(number, number)",)),
+    Function("numeric_modulo", _ON_OVERFLOW),
     Function("sign", _ON_NAN, usages=("SIGN(number)",)),
     *_of_double("abs sqrt cbrt exp ln log10 floor"),
     Function("log", _ON_NAN, usages=("LOG(number[, number])",)),
@@ -226,6 +227,7 @@ FUNCTIONS: dict[str, Function] = table(
     Function("numeric_within", _ALWAYS, Spelling("CASE WHEN {0} > -{1} AND {0} < {1} THEN {0} END")),
     *_of_double("sin cos tan cot asin acos atan sinh cosh tanh asinh acosh atanh degrees radians"),
     *_plain("atan2", _ON_NAN, "ATAN2(number, number)", raw=True),
+    Function("numeric_width_bucket", "constant limits and count only"),
     Function("width_bucket", "constant limits and count only", usages=("WIDTH_BUCKET(number, low, high, count)",)),
     # Text
     Function("like", _ON_PATTERN),

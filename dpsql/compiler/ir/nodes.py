@@ -97,8 +97,10 @@ class Case:
     type: SqlType
 
 
+MAX_PRECISION = 38
+"""Digits of a numeric, before the point and behind it, as many as every engine has."""
 COMPUTED_SCALE = 15
-"""Digits after the point of a numeric that is computed: as many as double precision is sure of."""
+"""Digits after the point of numerics of no scale of their own; double precision, which computes them, has no more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from dpsql.compiler.ir.nodes import (
+    COMPUTED_SCALE,
     Aggregate,
     AggregateCall,
     Call,
@@ -39,6 +40,7 @@ from dpsql.compiler.ir.nodes import (
     Values,
     Window,
 )
+from dpsql.sqltypes import SqlType
 
 _OF_RELATIONS = (Exists, InRelation, Scalar)
 
@@ -46,6 +48,24 @@ _OF_RELATIONS = (Exists, InRelation, Scalar)
 def in_double(expression: Expr) -> Expr:
     """A number as it is before it is rounded to a numeric, where it goes on in double precision."""
     return expression.argument if isinstance(expression, Cast) and expression.is_computed else expression
+
+
+def is_nearest(double: Expr) -> bool:
+    """True where a number in double precision is the nearest to one of another type, without errors of arithmetic."""
+    match double:
+        case Cast():
+            return double.argument.type is not SqlType.DOUBLE
+        case Call(function="coalesce" | "greatest" | "least" | "nullif"):
+            return all(map(is_nearest, double.arguments))
+        case Case():
+            return all(is_nearest(value) for value in (*(value for _, value in double.branches), double.default))
+        case _:
+            return isinstance(double, Literal)
+
+
+def as_numeric(computed: Expr) -> Expr:
+    """A number in double precision as the numeric that PostgreSQL would have computed."""
+    return Cast(computed, SqlType.NUMERIC, COMPUTED_SCALE)
 
 
 def inputs(relation: Relation) -> tuple[Relation, ...]:

@@ -470,8 +470,8 @@ def _has_domain(column: PolicyColumn) -> bool:
 
 def leads_to_unit(table: Table, column: PolicyColumn) -> bool:
     """True for the unit's key, for what the way to it begins with, and for keys within it."""
-    way = table.unit_via.on if table.unit_via is not None else ()
-    return column.name in (table.unit_key, *table.within_unit) or column.name in {here for here, _ in way}
+    begins = {here for via in table.unit_via for here, _ in via.on}
+    return column.name in (table.unit_key, *table.within_unit) or column.name in begins
 
 
 def is_category(column: PolicyColumn) -> bool:

@@ -4,7 +4,7 @@ Rule 1: every clause of a node is handled or refused by name; none is dropped.
 Rule 2: rows of a protected relation never reach the output.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -13,6 +13,7 @@ from sqlglot import exp
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     Column,
+    Expr,
     Field,
     Literal,
     Project,
@@ -32,7 +33,7 @@ from dpsql.compiler.relations.filtering import Filtering
 from dpsql.compiler.relations.from_clause import From, renamed
 from dpsql.compiler.relations.joins import refuse_unlisted
 from dpsql.compiler.relations.select import SelectOutput
-from dpsql.compiler.relations.series import is_series, moved_to_from, series, unnest
+from dpsql.compiler.relations.series import is_series, moved_to_from, series, unnested
 from dpsql.compiler.relations.unions import combined
 from dpsql.compiler.relations.unit_rows import group_of_one
 from dpsql.compiler.scope.coercion import Coercion, common_type
@@ -202,7 +203,9 @@ class QueryLowerer:
             refuse_other_arguments(node, "this", "db", "catalog", "alias", "only", offset=self.clauses.offset)
             return self._named(node, ctes)
         if isinstance(node, exp.Unnest):
-            return unnest(self.clauses, node)
+            items = unnested(self.clauses, node)
+            relation = self._listed([items or [Literal(None, SqlType.TEXT)]], self.clauses.at(node))
+            return Lowered(Public(relation if items else no_rows_of(relation)), (("unnest", relation.fields[0]),))
         if isinstance(node, exp.Values):
             return self._fresh(self.query(node, ctes, scope))
         if isinstance(node, exp.Subquery):
@@ -243,7 +246,9 @@ class QueryLowerer:
             self._count(node, *self._sizes[ctes[name].columns])
             return self._fresh(ctes[name])
         try:
-            return Tables(self.clauses.catalog, self.clauses.fields).find(schema, name, self.clauses.at(node))
+            clauses = self.clauses
+            tables = Tables(clauses.catalog, clauses.fields, clauses.constants.schemas)
+            return tables.find(schema, name, clauses.at(node))
         except UndefinedTable as error:
             known = self.clauses.catalog.names()
             alias = f" AS {node.alias}" if node.alias else ""
@@ -322,23 +327,29 @@ class QueryLowerer:
             raise InvalidSyntax("VALUES lists must not be empty", position=self.clauses.at(node))
         if len({len(row) for row in rows}) != 1:
             raise InvalidSyntax("VALUES lists must all be the same length", position=self.clauses.at(node))
-        columns = [self.clauses.coercion.unify(column, self.clauses.at(node)) for column in zip(*rows, strict=True)]
-        if not all(isinstance(cell, Literal) for column in columns for cell in column):
-            if len(rows) > MAX_COMPUTED_ROWS:
-                raise UnsupportedQuery(
-                    f"VALUES may have at most {MAX_COMPUTED_ROWS} rows that are not constants",
-                    position=self.clauses.at(node),
-                )
-            relation: Relation = Values((), ((),))
-            for row in range(len(rows)):
-                fields = tuple(self.clauses.fields.new(column[row].type) for column in columns)
-                part: Relation = Project(Values((), ((),)), fields, tuple(column[row] for column in columns))
-                relation = part if row == 0 else SetOperation("union", True, relation, part, relation.fields)
-        else:
-            fields = tuple(self.clauses.fields.new(column[0].type) for column in columns)
-            relation = Values(fields, tuple(zip(*columns, strict=True)))
+        relation = self._listed([self.clauses.coercion.unify(column, at) for column in zip(*rows, strict=True)], at)
         names = tuple((f"column{i}", field) for i, field in enumerate(relation.fields, 1))
         return Lowered(Public(relation), names)
+
+    def _listed(self, columns: Sequence[Sequence[Expr]], at: int | None) -> Relation:
+        """Rows of values that refer to nothing, by their columns."""
+        rows = list(zip(*columns, strict=True))
+        constants = [[cell for cell in row if isinstance(cell, Literal)] for row in rows]
+        if [len(row) for row in rows] == [len(row) for row in constants]:
+            fields = tuple(self.clauses.fields.new(column[0].type) for column in columns)
+            return Values(fields, tuple(map(tuple, constants)))
+        if len(rows) > MAX_COMPUTED_ROWS:
+            raise UnsupportedQuery(
+                f"there may be at most {MAX_COMPUTED_ROWS} rows of values that are not constants", position=at
+            )
+        parts = []
+        for row in rows:
+            fields = tuple(self.clauses.fields.new(cell.type) for cell in row)
+            parts.append(Project(Values((), ((),)), fields, row))
+        relation: Relation = parts[0]
+        for part in parts[1:]:
+            relation = SetOperation("union", True, relation, part, relation.fields)
+        return relation
 
     def _set_operation(self, node: exp.SetOperation, ctes: Mapping[str, Lowered], outer: Scope | None) -> Lowered:
         refuse_other_arguments(
@@ -383,7 +394,7 @@ class QueryLowerer:
         columns = [field for _, field in lowered.columns]
         nulls = [_is_null(lowered.relation, field) for field in columns]
         expressions = tuple(
-            Literal(None, t) if null else self.clauses.coercion.to(Column(f), t)
+            Literal(None, t) if null else self._as(Column(f), t)
             for f, t, null in zip(columns, types, nulls, strict=True)
         )
         fields = tuple(self.clauses.fields.new(t) for t in types)
@@ -391,6 +402,10 @@ class QueryLowerer:
             fields += (self.clauses.fields.new(lowered.status.unit.type),)
             expressions += (Column(lowered.status.unit),)
         return Project(lowered.relation, fields, expressions)
+
+    def _as(self, column: Column, target: SqlType) -> Expr:
+        coercion = self.clauses.coercion
+        return coercion.scaled(column) if target is SqlType.NUMERIC else coercion.to(column, target)
 
     def ordered(self, lowered: Lowered, node: exp.Expr) -> Lowered:
         """ORDER BY, LIMIT and OFFSET over a finished query: by output names and ordinals."""

@@ -13,7 +13,19 @@ from sqlglot import exp
 from dpsql.compiler.aggregates.registry import BY_NAME as AGGREGATES
 from dpsql.compiler.expressions.arrays import array_items
 from dpsql.compiler.ir import intervals
-from dpsql.compiler.ir.nodes import Call, Cast, Expr, Literal, Public, Relation, Series, Value, Values
+from dpsql.compiler.ir.nodes import (
+    Call,
+    Cast,
+    Column,
+    Expr,
+    Literal,
+    Project,
+    Public,
+    Relation,
+    Series,
+    Value,
+    Values,
+)
 from dpsql.compiler.ir.walk import operands
 from dpsql.compiler.relations.clauses import Clauses
 from dpsql.compiler.relations.empty_results import no_rows_of
@@ -85,27 +97,23 @@ def series(clauses: Clauses, node: exp.Anonymous) -> Lowered:
     return Lowered(Public(relation), (("generate_series", relation.fields[0]),))
 
 
-def unnest(clauses: Clauses, node: exp.Unnest) -> Lowered:
-    """Lower UNNEST(array) of constants.
+def unnested(clauses: Clauses, node: exp.Unnest) -> tuple[Expr, ...]:
+    """The items of UNNEST(array), which are constants or computed of them, in one type.
 
     Raises:
-        UnsupportedQuery: It is no array of constants.
+        UnsupportedQuery: It is no array that the query writes.
     """
     lowerer = clauses.expressions(Scope(()), "in UNNEST")
     lowerer.only(node, "expressions", "alias")
     items = array_items(lowerer, node.expressions[0]) if len(node.expressions) == 1 else None
-    lowered = clauses.coercion.unify([lowerer.lower(item) for item in items]) if items else ()
-    constants = [item for item in lowered if isinstance(item, Literal)]
-    if items is None or len(constants) < len(lowered):
+    if items is None:
         raise UnsupportedQuery(
-            "UNNEST takes an array of constants",
+            "UNNEST takes an array that the query writes",
             hint="Use UNNEST(ARRAY[…]), or VALUES.",
             position=clauses.at(node),
             queries=replaced(node, "(VALUES (1), (2)) AS u (x)"),
         )
-    kind = constants[0].type if constants else SqlType.TEXT
-    relation = _listed(clauses, kind, [constant.value for constant in constants])
-    return Lowered(Public(relation), (("unnest", relation.fields[0]),))
+    return clauses.coercion.unify([lowerer.lower(item) for item in items]) if items else ()
 
 
 def moved_to_from(clauses: Clauses, node: exp.Select) -> exp.Select:
@@ -164,12 +172,13 @@ def _comes_before(node: exp.Expr) -> bool:
 
 
 def _type_of(ends: list[Expr]) -> SqlType | None:
-    """The type of the values, by those of the ends; dates alone give timestamps without a zone."""
+    """The type of the values, by those of the ends; dates alone give instants, as in PostgreSQL."""
     types = [end.type for end in ends if end.type is not SqlType.UNKNOWN]
     if types and all(each.is_integer for each in types):
         return SqlType.BIGINT if SqlType.BIGINT in types else SqlType.INTEGER
     if types and all(each.is_moment for each in types):
-        return SqlType.TIMESTAMPTZ if SqlType.TIMESTAMPTZ in types else SqlType.TIMESTAMP
+        is_local = SqlType.TIMESTAMP in types and SqlType.TIMESTAMPTZ not in types
+        return SqlType.TIMESTAMP if is_local else SqlType.TIMESTAMPTZ
     return None
 
 
@@ -205,7 +214,7 @@ def _relation(
     at: int | None,
 ) -> Relation | None:
     start, stop = ends
-    if step in (0, Span(0, 0, 0)):
+    if step == 0 or (isinstance(step, Span) and not _size(step)):
         raise InvalidParameter("step size cannot equal zero", position=at)
     if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int):
         if step != 1:
@@ -216,9 +225,13 @@ def _relation(
         return None
     unit = _UNITS.get(step)
     is_even = step.months == 0 or start.day <= _ALWAYS_THERE
-    if unit is not None and is_even and kind is SqlType.TIMESTAMP:
+    if unit is not None and is_even and (kind is SqlType.TIMESTAMP or str(zone) == "UTC"):
         _check((stop.toordinal() - start.toordinal()) * (24 if unit == "HOUR" else 1), MAX_SERIES, at)
-        return Series((clauses.fields.new(kind),), start, stop, unit)
+        clock = clauses.fields.new(SqlType.TIMESTAMP)
+        series = Series((clock,), start.replace(tzinfo=None), stop.replace(tzinfo=None), unit)
+        if kind is SqlType.TIMESTAMP:
+            return series
+        return Project(series, (clauses.fields.new(kind),), (Cast(Column(clock), kind),))
     return _listed(clauses, kind, _first(_moments(start, stop, step, zone), at))
 
 
@@ -245,11 +258,15 @@ def _listed(clauses: Clauses, kind: SqlType, values: list[Value]) -> Relation:
 
 def _moments(start: datetime, stop: datetime, step: Span, zone: tzinfo) -> Iterator[datetime]:
     """Each moment a step after the one before it, as PostgreSQL counts: from 31 January by months on 29 February."""
-    rises = 30 * 86_400_000_000 * step.months + 86_400_000_000 * step.days + step.microseconds > 0
-    at = start
+    rises, at = _size(step) > 0, start
     while at <= stop if rises else at >= stop:
         yield at
         at = _after(at, step, zone)
+
+
+def _size(step: Span) -> int:
+    """Microseconds of an interval as PostgreSQL compares intervals: as if months had 30 days."""
+    return (30 * step.months + step.days) * 86_400_000_000 + step.microseconds
 
 
 def _after(moment: datetime, step: Span, zone: tzinfo) -> datetime:

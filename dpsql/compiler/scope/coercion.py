@@ -1,15 +1,16 @@
 """coercion: the common types of expressions that are compared or combined, as PostgreSQL would choose them.
 
-Rule: arithmetic that involves numeric, real or double precision is done in double precision; integers stay
-integers. A comparison never converts in a way that could fail on some row.
+Rule: arithmetic that involves numeric, real or double precision is done in double precision, and what comes of
+numerics is rounded to one; integers stay integers. A comparison never converts in a way that could fail on some row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal
 
-from dpsql.compiler.ir.nodes import Cast, Expr, Literal
-from dpsql.compiler.ir.walk import in_double
+from dpsql.compiler.ir.nodes import COMPUTED_SCALE, MAX_PRECISION, Cast, Expr, Literal
+from dpsql.compiler.ir.walk import as_numeric, in_double, is_nearest
 from dpsql.compiler.sql.constant_folding import spelled
 from dpsql.compiler.sql.literals import Parameters, parse_text
 from dpsql.errors import DatatypeMismatch
@@ -52,9 +53,37 @@ class Coercion:
         )
 
     def unify(self, expressions: Sequence[Expr], at: int | None = None) -> tuple[Expr, ...]:
-        """Bring expressions to their common type."""
+        """Bring expressions to their common type, and numerics to one scale, but for constants that all fit one."""
         target = common_type(expressions, at)
-        return tuple(self.to(e, target, at) for e in expressions)
+        if target is not SqlType.NUMERIC or len(expressions) == 1:
+            return tuple(self.to(e, target, at) for e in expressions)
+        numbers = [self.to(e, target, at) if e.type is SqlType.UNKNOWN else e for e in expressions]
+        constants = tuple(each for each in map(_as_decimal, numbers) if each is not None)
+        if len(constants) == len(numbers) and _fit_one_scale(constants):
+            return constants
+        return tuple(self.scaled(e, at) for e in numbers)
+
+    def rounded(self, number: Expr) -> Expr:
+        """A number in double precision; a numeric that is computed is rounded first, so that 100 * 0.29 is 29."""
+        inner = in_double(number)
+        if inner is number or is_nearest(inner):
+            return self.to(number, SqlType.DOUBLE)
+        return Cast(number, SqlType.DOUBLE)
+
+    def scaled(self, expression: Expr, at: int | None = None) -> Expr:
+        """A number as a numeric of a scale that all have, for the engine would choose one that not all values fit."""
+        if isinstance(expression, Literal) and expression.value is None:
+            return self.to(expression, SqlType.NUMERIC, at)
+        return Cast(self.to(expression, SqlType.NUMERIC, at), SqlType.NUMERIC, COMPUTED_SCALE)
+
+    def computed(
+        self, make: Callable[[tuple[Expr, ...]], Expr], expressions: Sequence[Expr], at: int | None = None
+    ) -> Expr:
+        """What is made of expressions in their common type; of numerics it is computed in double precision."""
+        target = common_type(expressions, at)
+        if target is not SqlType.NUMERIC or sum(e.type is not SqlType.UNKNOWN for e in expressions) == 1:
+            return make(tuple(self.to(e, target, at) for e in expressions))
+        return as_numeric(make(tuple(self.to(e, SqlType.DOUBLE, at) for e in expressions)))
 
     def unify_compared(self, expressions: Sequence[Expr], places: Sequence[int | None]) -> tuple[Expr, ...]:
         """Bring the sides of a comparison to a type in which they compare without conversion errors.
@@ -64,8 +93,12 @@ class Coercion:
             places: Where each stands in the text.
         """
         target = common_type(expressions, places[0])
-        if target is SqlType.NUMERIC:
-            target = SqlType.DOUBLE
+        if target in (SqlType.NUMERIC, SqlType.DOUBLE):
+            numbers = (
+                self.to(e, target, at) if e.type is SqlType.UNKNOWN else e
+                for e, at in zip(expressions, places, strict=True)
+            )
+            return tuple(map(self.rounded, numbers))
         if target is SqlType.TIMESTAMPTZ and str(self.parameters.zone) == "UTC":
             clocks = [clock for clock in map(_on_the_clock, expressions) if clock is not None]
             if len(clocks) == len(expressions):
@@ -73,15 +106,29 @@ class Coercion:
         return tuple(self.to(e, target, at) for e, at in zip(expressions, places, strict=True))
 
 
+def _as_decimal(expression: Expr) -> Literal | None:
+    """A constant whole number or numeric, or NULL, as numeric; None of anything else."""
+    if not isinstance(expression, Literal) or expression.parameter is not None:
+        return None
+    return Literal(None if expression.value is None else Decimal(str(expression.value)), SqlType.NUMERIC)
+
+
+def _fit_one_scale(constants: Sequence[Literal]) -> bool:
+    """Whether engines have a numeric of which all the constants are."""
+    numbers = [constant.value for constant in constants if isinstance(constant.value, Decimal)]
+    scale = max((max(0, -int(number.as_tuple().exponent)) for number in numbers), default=0)
+    return scale + max((number.adjusted() + 1 for number in numbers), default=0) <= MAX_PRECISION
+
+
 def _on_the_clock(expression: Expr) -> Expr | None:
-    """A date or timestamp, or a constant instant as the timestamp that it is in UTC; None for other instants.
+    """A date or timestamp, or what an instant was made of in UTC; None for other instants.
 
     In UTC no hour is left out and none comes twice, so that these compare as the instants do. What is compared with a
     constant keeps its own type so, and with it what the constant says of its limits.
     """
     if expression.type is not SqlType.TIMESTAMPTZ:
         return expression
-    if isinstance(expression, Cast) and isinstance(expression.argument, Literal):
+    if isinstance(expression, Cast):
         return expression.argument  # a date or timestamp: nothing else is converted to an instant
     value = spelled(expression).value if isinstance(expression, Literal) else None
     return Literal(value.replace(tzinfo=None), SqlType.TIMESTAMP) if isinstance(value, datetime) else None
@@ -98,12 +145,11 @@ def common_type(expressions: Sequence[Expr], at: int | None = None) -> SqlType:
         return SqlType.TEXT
     first = types[0]
     if all(t is first for t in types):
-        # Numerics of different scale have no common type that surely fits every row.
-        return SqlType.DOUBLE if first is SqlType.NUMERIC and len(types) > 1 else first
+        return first
     if all(t.is_integer for t in types):
         return max(types, key=_INTEGER_ORDER.index)
     if all(t.is_number for t in types):
-        return SqlType.DOUBLE
+        return SqlType.DOUBLE if {SqlType.REAL, SqlType.DOUBLE}.intersection(types) else SqlType.NUMERIC
     if all(t.is_text for t in types):
         return SqlType.TEXT
     if all(t.is_moment for t in types):

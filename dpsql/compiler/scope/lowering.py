@@ -59,6 +59,7 @@ class Constants:
         user: CURRENT_USER.
         database: CURRENT_DATABASE.
         version: VERSION().
+        schemas: Where names without a schema are looked for, one after another; "public" is the dataset's own.
         asked: "now", once the time was asked for: a query that never asks is the same at any other time.
     """
 
@@ -66,6 +67,7 @@ class Constants:
     user: str
     database: str
     version: str
+    schemas: tuple[str, ...] = ("public",)
     asked: set[str] = field(default_factory=set, compare=False)
 
     @property

@@ -21,6 +21,7 @@ class QuerySettings:
         wide_totals: True to buy the totals that tell how much bounding drops, where the role has a share for them.
         calibrate: True to raise values by the share that bounding drops.
         row_intervals: True to add limits, as `intervals` does, beside columns that have no one error for all rows.
+        schemas: Where names without a schema are looked for, one after another; "public" is the dataset's own.
         now: What now() and CURRENT_DATE mean; a constant of the query, with a time zone.
     """
 
@@ -36,6 +37,7 @@ class QuerySettings:
     wide_totals: bool = True
     calibrate: bool = True
     row_intervals: bool = False
+    schemas: tuple[str, ...] = ("public",)
 
     @property
     def narrows(self) -> bool:

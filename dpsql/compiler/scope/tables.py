@@ -125,10 +125,12 @@ class Tables:
     Attributes:
         catalog: What the user may name.
         fields: The source of fields.
+        schemas: Where names without a schema are looked for, one after another.
     """
 
     catalog: Catalog
     fields: Fields
+    schemas: tuple[str, ...] = ("public",)
 
     def find(self, schema: str | None, name: str, at: int | None) -> Lowered:
         """The table of a name.
@@ -136,19 +138,26 @@ class Tables:
         Raises:
             UndefinedTable: There is none that the user may see.
         """
+        for each in self.schemas if schema is None else (schema,):
+            found = self._in_schema(each, name)
+            if found is not None:
+                return found
+        full = name if schema is None else f"{schema}.{name}"
+        raise undefined_table(full, self.catalog.names(), at)
+
+    def _in_schema(self, schema: str, name: str) -> Lowered | None:
         if schema == "dpsql" and name in SYSTEM_TABLES:
             columns = tuple((column, self.fields.new(type_)) for column, type_ in SYSTEM_TABLES[name].columns)
             scanned = SystemScan(name, tuple(field for _, field in columns))
             return Lowered(Released(scanned), columns, schemas=frozenset({"dpsql"}))
         own = frozenset({self.catalog.policy.dataset.schema, "public"})
-        schemas = own if schema is None or schema in own else frozenset({schema})
+        schemas = own if schema in own else frozenset({schema})
         table = self.catalog.table(name) if schemas == own else None
         # A policy may name the dataset's own schema, too.
         written = self.catalog.policy.dataset.schema if schemas == own else schema
         table = table or self.catalog.table(f"{written}.{name}")
         if table is None:
-            full = name if schema is None else f"{schema}.{name}"
-            raise undefined_table(full, self.catalog.names(), at)
+            return None
         if not table.public:
             return replace(self.protected(table), schemas=schemas)
         fields = tuple(self.fields.new(column.type) for column in table.columns)
@@ -181,9 +190,9 @@ class Tables:
         return Protected(relation, relation.unit_field, max_rows, max_groups, per_group, one_row, links)
 
     def _unit_column(self, table: Table) -> PolicyColumn:
-        """The column that names the unit, in this table or at the end of its way."""
-        while table.unit_via is not None:
-            parent = self.catalog.policy.table(table.unit_via.table)
+        """The column that names the unit, in this table or at the end of its first way."""
+        while table.unit_via:
+            parent = self.catalog.policy.table(table.unit_via[0].table)
             if parent is None:
                 raise TypeError("the policy loader lets no path lead nowhere")
             table = parent
@@ -199,13 +208,12 @@ class Tables:
         Reference: Wilson et al. 2020, for joins of protected tables that compare their units.
         """
         ways = []
-        if table.unit_via is not None:
-            here, there = zip(*table.unit_via.on, strict=True)
-            ways.append(((table.unit_via.table, *there), here))
-        for child in self.catalog.policy.tables:
-            if child.unit_via is not None and child.unit_via.table == table.name:
-                own = tuple(column for _, column in child.unit_via.on)
-                ways.append(((table.name, *own), own))
+        for via in table.unit_via:
+            here, there = zip(*via.on, strict=True)
+            ways.append(((via.table, *there), here))
+        for via in (via for child in self.catalog.policy.tables for via in child.unit_via if via.table == table.name):
+            own = tuple(column for _, column in via.on)
+            ways.append(((table.name, *own), own))
         ways += [(WITHIN_UNIT, (name,)) for name in table.within_unit]
         return list(dict.fromkeys(ways))
 

@@ -526,7 +526,7 @@ _RULES = {
     "subtract": _subtract,
     "multiply": _multiply,
     "divide": _divide,
-    "modulo": _modulo,
+    **dict.fromkeys(("modulo", "numeric_modulo"), _modulo),
     "negate": _negate,
     "abs": _absolute,
     "floor": _rounded,
@@ -545,7 +545,7 @@ _RULES = {
     "round_digits": _to_digits,
     "trunc_digits": _to_digits,
     "numeric_within": lambda parts: parts[0],
-    "width_bucket": _bucket,
+    **dict.fromkeys(("width_bucket", "numeric_width_bucket"), _bucket),
 }
 
 

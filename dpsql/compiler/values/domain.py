@@ -162,6 +162,9 @@ class Leaves:
         """
         if isinstance(expression, Cast) and expression.type is SqlType.DOUBLE and expression.argument.type.is_number:
             return self._float_ends(expression.argument)
+        if isinstance(expression, Cast) and expression.is_computed:
+            found = self._float_ends(expression.argument)
+            return (_to_numeric(found[0]), _to_numeric(found[1])) if found is not None else None
         if isinstance(expression, Call) and expression.function in _CORNERS:
             sides = [self._float_ends(argument) for argument in expression.arguments]
             both = [side for side in sides if side is not None]
@@ -214,6 +217,11 @@ class Leaves:
                 return None
             self._instants[moment, unit] = column.field
         return Column(self._instants[moment, unit])
+
+
+def _to_numeric(number: float) -> float:
+    """A number with the digits that a numeric has which is computed, as engines round it."""
+    return float(f"{number:.15g}")
 
 
 def _has_listed_type(expression: Expr) -> bool:
@@ -349,6 +357,9 @@ def _choices(key: Expr, leaves: Leaves, known: Known) -> tuple[Expr, ...] | None
     reduced = leaves.reduced(key)
     if known.has_few(reduced):
         return (reduced,)
+    if isinstance(key, Cast):
+        beneath = _choices(key.argument, leaves, known)
+        return tuple(replace(key, argument=each) for each in beneath) if beneath is not None else None
     if isinstance(key, Case):
         parts: Sequence[Expr] = [*(value for _, value in key.branches), key.default]
     elif isinstance(key, Call) and key.function == "coalesce":

@@ -34,7 +34,10 @@ from dpsql.sqltypes import ARRAYS, SqlType
 
 _ROUNDINGS = frozenset({"floor", "ceil", "trunc", "round", "sign"})
 _KEEPING = frozenset(
-    {"add", "subtract", "multiply", "negate", "abs", "modulo", "coalesce", "nullif", "least", "greatest"}
+    {
+        *("add", "subtract", "multiply", "negate", "abs", "modulo", "numeric_modulo"),
+        *("coalesce", "nullif", "least", "greatest"),
+    }
 )
 """Functions that give whole numbers of whole numbers; beyond 2^53 every floating-point number is whole."""
 

@@ -120,7 +120,8 @@ class Visitors:
         def settings() -> dict[str, str]:
             return {name: self.settings.show(name) for name in self.settings.names()}
 
-        return CatalogContext(self._user, "shop", settings, datetime.now(UTC), self._change)
+        schemas = self.settings.schemas(self._user)
+        return CatalogContext(self._user, "shop", schemas, settings, datetime.now(UTC), self._change)
 
     def describe(self, sql: str, types: Sequence[SqlType | None] = ()) -> Description | None:
         return self.catalog.describe(QueryStatement(sql), types, self.context())
