@@ -43,6 +43,7 @@ COVERS = {
         "test_prepared_tables",
         "test_column_probes",
         "test_within_unit",
+        "test_combined",
         "test_derived",
         "test_engine",
         "test_flights",
