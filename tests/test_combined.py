@@ -6,6 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pytest
 
@@ -327,3 +328,26 @@ def test_a_mean_lies_within_its_interval(mix: Sequence[tuple[DiscreteLaplace | D
     half = combined([noise for noise, _ in mix], whole).half_width()
     assert np.mean(np.abs(mean) <= half) >= 0.941
     assert np.mean(np.abs(mean) <= half / 1.5) < 0.941
+
+
+def test_combined_answers_lie_within_what_is_announced(make_engine: MakeEngine, clinic_policy: Path) -> None:
+    """Of 3,330 independent cells fewer than 92.5 % lie within 95 % intervals with a probability below 1e-9."""
+    with duckdb.connect(str(clinic_policy.with_name("clinic.duckdb")), read_only=True) as database:
+        truth = dict(database.execute(OF_WOMEN).fetchall())
+    engine, strayed, announced = make_engine(clinic_policy), list[int](), set[float | None]()
+    for turn in range(30):
+        session = asks(engine, f"user {turn}")
+        run(session, OVERVIEW)
+        result = run(session, OF_WOMEN)
+        assert answered(result).query.bought and answered(result).derived_from
+        column = answered(result).columns[1].error
+        assert column is not None
+        announced.add(column.plus_minus_95)
+        for age, count in result.rows:
+            assert isinstance(count, int)
+            strayed.append(abs(count - truth.get(age, 0)))
+    (half,) = announced
+    assert half is not None and len(strayed) == 3330
+    inside = np.array(strayed)
+    assert np.mean(inside <= half) >= 0.925
+    assert np.mean(inside <= half / 1.5) < 0.925
