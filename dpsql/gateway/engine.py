@@ -198,6 +198,7 @@ class Engine:
                 return Answer(query.columns, rows, query, again)
         derived = self._derived(user, query, cancellation) if reuse is Reuse.DERIVED else None
         if derived is not None:
+            self._post.check(derived, cancellation)
             self._backend.check(derived.bought, (), cancellation)
             with suppress(NotHeld, NotDerived):
                 return self._charged(user, derived, cancellation, reuse)
