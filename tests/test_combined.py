@@ -10,6 +10,7 @@ import duckdb
 import numpy as np
 import pytest
 
+from dpsql.compiler.derivation.derivation import wider
 from dpsql.errors import QueryTooComplex
 from dpsql.gateway.answers import Answer
 from dpsql.gateway.engine import Engine
@@ -20,8 +21,23 @@ from dpsql.gateway.session import Session
 from dpsql.policy import load_policy
 from dpsql.privacy.cost import Accountant, Sensitivity
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, combined, variance
+from tests.compiler.plans import Planner
 from tests.conftest import MakeEngine
-from tests.test_derived import FINER, KEYS, LIMITS, PEOPLE, TERMS, VALUES, any_query, asks, plan_of, run, shown, spent
+from tests.test_derived import (
+    DOCTORS,
+    FINER,
+    KEYS,
+    LIMITS,
+    PEOPLE,
+    TERMS,
+    VALUES,
+    any_query,
+    asks,
+    plan_of,
+    run,
+    shown,
+    spent,
+)
 
 FULL = Fraction(1, 200)
 """The price of a query at the clinic's ε of 0.1: ε²/2."""
@@ -98,6 +114,25 @@ def test_a_filter_is_bought_for_all_values_of_its_key(make_engine: MakeEngine, c
         assert price(run(ana, OF_WOMEN.replace("= 'F'", f"= '{sex}'"))) == 0
     assert price(run(ana, f"SELECT sex, age, COUNT(*) {PEOPLE} AND age < 20 GROUP BY 1, 2")) == 0
     assert price(run(ana, OF_WOMEN)) == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "key", "term"),
+    [(DOCTORS, "specialty", "specialty = 'cardiology'"), ("FROM patients", "sex, age", "age > 30 AND sex = 'F'")],
+)
+def test_what_is_wider_is_the_other_release(wide_policy: Path, rows: str, key: str, term: str) -> None:
+    planner = Planner(load_policy(wide_policy))
+    whole = planner.compile(f"SELECT {key}, COUNT(*) {rows} GROUP BY {key}").releases[0]
+    query = planner.compile(f"SELECT {key}, COUNT(*) {rows} WHERE {term} GROUP BY {key}")
+    asked = query.releases[0].described
+    assert whole.described is not None and asked is not None and query.planned is not None and query.price is not None
+    found = wider(whole.described.description, asked)
+    assert found is not None
+    (made,) = query.planned(query.price.epsilon, found).releases
+    assert (made.key, made.sql) == (whole.key, whole.sql)
+    assert wider(asked.description, whole.described) is None
+    (again,) = query.planned(query.price.epsilon, None).releases
+    assert (again.key, again.sql) == (query.releases[0].key, query.releases[0].sql)
 
 
 def test_an_answer_stays_free_when_others_have_come(make_engine: MakeEngine, clinic_policy: Path) -> None:
