@@ -13,6 +13,7 @@ Reference: Dwork & Roth 2014, proposition 2.1, for post-processing.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
@@ -243,7 +244,10 @@ class Derivations:
             alike = [s for s in mean.parts if (s.description.keys, s.description.terms) == (told.keys, told.terms)]
             if not alike or alike[0].cells is None:
                 return None
-            terms, groups = self.post.most_terms(found, alike[0].cells, cancellation)[0], alike[0].groups
+            try:
+                terms, groups = self.post.most_terms(found, alike[0].cells, cancellation)[0], alike[0].groups
+            except (InvalidParameter, QueryTooComplex):
+                return None
         noises = tuple(added(primitive.noise) for primitive in offered.primitives)
         pairs = errors(told, noises, found, terms, planned, groups)
         return (
@@ -265,12 +269,10 @@ def _offers(query: CompiledQuery, short: Sequence[Mean]) -> Iterator[CompiledQue
     epsilon = _PRICES.divide(Decimal(enough.numerator), Decimal(enough.denominator))
     for _ in range(_PRICES_TRIED):
         for release in (wide, None) if wide is not None else (None,):
-            try:
+            with suppress(Error):  # what can be planned for what was asked, but not for so little, or not so wide
                 offer = query.planned(Fraction(epsilon), release)
-            except Error:  # what can be planned for what was asked, but not for so little
-                return
-            if Fraction(epsilon) < limit and len(offer.releases) == len(query.releases):
-                yield offer
+                if Fraction(epsilon) < limit and len(offer.releases) == len(query.releases):
+                    yield offer
         epsilon = _PRICES.next_plus(epsilon)
 
 
