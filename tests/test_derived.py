@@ -39,8 +39,8 @@ IN_TIME = "FROM visits WHERE visited_on >= '2020-01-01' AND visited_on < '2025-0
 BY_MONTH = f"SELECT DATE_TRUNC('month', visited_on), COUNT(*), SUM(cost) {IN_TIME} GROUP BY 1"
 
 BY_DECADE = f"SELECT sex, FLOOR(age / 10), COUNT(*) {PEOPLE} GROUP BY 1, 2"
-IN_DAYS = "FROM events WHERE n BETWEEN -9 AND 9"
-BY_THIRD = f"SELECT n / 3, COUNT(*) {IN_DAYS} GROUP BY 1"
+UNBORN = "FROM patients WHERE age BETWEEN -50 AND 50"
+BY_TENS = f"SELECT age / 10, COUNT(*) {UNBORN} GROUP BY 1"
 
 # What a release answers: pairs of it and a question, of which the second is free and the same as if it were asked.
 ANSWERED = (
@@ -66,6 +66,7 @@ ANSWERED = (
     (f"SELECT FLOOR(age / 10), COUNT(*) {PEOPLE} GROUP BY 1", f"SELECT FLOOR(age / 20), COUNT(*) {PEOPLE} GROUP BY 1"),
     (BY_DECADE, f"SELECT sex, COUNT(*) {PEOPLE} AND age >= 20 AND age < 40 GROUP BY sex"),
     (BY_DECADE, f"SELECT COUNT(*) {PEOPLE} AND age > 29 AND 39 >= age"),
+    (BY_TENS, f"SELECT COUNT(*) {UNBORN} AND age >= 20"),
     (BY_MONTH, f"SELECT DATE_TRUNC('year', visited_on), COUNT(*), SUM(cost) {IN_TIME} GROUP BY 1"),
     (BY_MONTH, f"SELECT EXTRACT(quarter FROM visited_on), COUNT(*) {IN_TIME} GROUP BY 1"),
     (BY_MONTH, f"SELECT COUNT(*) {IN_TIME}"),
@@ -96,8 +97,9 @@ NOT_ANSWERED = (
     (BY_DOCTOR, "SELECT COUNT(*) FROM visits"),  # a partner of a join
     (BY_DECADE, f"SELECT COUNT(*) {PEOPLE} AND age >= 25"),
     (BY_DECADE, f"SELECT COUNT(*) {PEOPLE} AND age < 41"),
-    (BY_THIRD, f"SELECT COUNT(*) {IN_DAYS} AND n >= 0"),  # -1 / 3 is 0
-    (BY_THIRD, f"SELECT COUNT(*) {IN_DAYS} AND n > -4"),
+    (BY_TENS, f"SELECT COUNT(*) {UNBORN} AND age >= 0"),  # -5 / 10 is 0
+    (BY_TENS, f"SELECT COUNT(*) {UNBORN} AND age >= -20"),  # -25 / 10 is -2
+    (BY_TENS, f"SELECT COUNT(*) {UNBORN} AND age < -20"),
     (BY_AGE, BY_AGE.replace("age,", "age / 7.0,")),  # a released numeric has other digits
     (BY_PRICE, BY_PRICE.replace("s.price,", "LENGTH(s.price::text),")),
     (BY_PRICE, f"SELECT COUNT(*) {SAMPLED} WHERE s.price / 3 > 1"),
