@@ -1,14 +1,18 @@
-"""How many of an explorer's questions one budget answers: without reuse, with exact reuse, and with derived answers.
+"""How many questions one budget answers: without reuse, with exact reuse, and with derived answers.
 
     python -m benchmarks.dashboard [--patients 50000]
 
-The questions are those of somebody who looks around in the demo's clinic: an overview, then filters and drill-downs of
-it, then coarser groups and totals; and all of them once more the next day. Each is asked at the demo's default price.
+Three users ask about the demo's patients, each question at the demo's default price. The explorer asks for an overview,
+then for filters and drill-downs of it, then for coarser groups and totals; and for all of them once more the next day.
+The dashboard has four charts, drawn as Superset asks for them; its filters are set to a sex, to ages, and to both, and
+all of it is looked at again the next day. The counter asks for an overview, then for 200 counts of ages drawn by lot.
 "a budget" is how many such questions the demo's budget pays. The error is the median of |count - truth| / truth over
 all counts of 1,000 patients or more: in answers that were derived, and in all.
 """
 
 import argparse
+import itertools
+import random
 import statistics
 import tempfile
 from collections.abc import Iterator
@@ -17,10 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.queries import make_engine
+from dpsql.backends import DuckDBBackend
+from dpsql.gateway.engine import Engine
 from dpsql.gateway.session import Session
 from dpsql.privacy.conversion import epsilon_to_rho
 
-MODES = (("off", "1"), ("exact", "1"), ("derived", "1"), ("derived", "2"), ("derived", "5"), ("derived", "20"))
+MODES = (("off", "1"), ("exact", "1"), ("derived", "1"), ("derived", "2"), ("derived", "5"))
 """What may answer, and how many times the error of a fresh answer a derived one may have."""
 LARGE = 1000
 BUDGET = epsilon_to_rho(Fraction(5), Fraction(1, 2 * 10**6))
@@ -29,8 +35,12 @@ EVERYBODY = "FROM patients WHERE age BETWEEN 0 AND 110 AND sex IN ('F', 'M', 'X'
 AGES = "CASE WHEN age < 18 THEN 'child' WHEN age < 65 THEN 'adult' ELSE 'old' END"
 
 
-def questions() -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """The questions of one day: keys, values, and rows."""
+Question = tuple[tuple[str, ...], str, str]
+"""Keys, values, and rows."""
+
+
+def explored() -> Iterator[Question]:
+    """What the explorer asks on one day."""
     yield ("sex", "age"), "COUNT(*), AVG(weight)", EVERYBODY
     for sex in ("F", "M", "X"):
         women = f"{EVERYBODY} AND sex = '{sex}'"
@@ -47,6 +57,34 @@ def questions() -> Iterator[tuple[tuple[str, ...], str, str]]:
     yield (), "COUNT(*), AVG(weight)", EVERYBODY
 
 
+def charted() -> Iterator[Question]:
+    """What a dashboard asks on one day: each chart, under each setting of its two filters."""
+    sexes = ("", *(f" AND sex IN ('{sex}')" for sex in ("F", "M", "X")))
+    ages = ("", *(f" AND age >= {low} AND age < {low + 20}" for low in range(0, 100, 20)))
+    for sex, age in itertools.product(sexes, ages):
+        rows = EVERYBODY + sex + age
+        yield (), "COUNT(*)", rows
+        yield ("sex",), "COUNT(*)", rows
+        yield ("FLOOR(age / 10)",), "COUNT(*)", rows
+        yield ("sex", "FLOOR(age / 10)"), "COUNT(*), AVG(weight)", rows
+
+
+def counted() -> Iterator[Question]:
+    """Counts of ages: the lots are the same in each run."""
+    lots = random.Random(1)
+    yield ("sex", "age"), "COUNT(*)", EVERYBODY
+    for _ in range(200):
+        low, high = sorted(lots.sample(range(111), 2))
+        yield ("sex",), "COUNT(*)", f"{EVERYBODY} AND age BETWEEN {low} AND {high}"
+
+
+SEQUENCES = {
+    "explorer": (*explored(), *explored()),
+    "dashboard": (*charted(), *charted()),
+    "counter": tuple(counted()),
+}
+
+
 def asked_as(keys: tuple[str, ...], values: str, rows: str) -> str:
     """A question in SQL."""
     by = f" GROUP BY {', '.join(keys)}" if keys else ""
@@ -58,6 +96,37 @@ def counts(rows: list[tuple[Any, ...]], keys: int) -> dict[tuple[str, ...], int]
     return {tuple(str(key).removesuffix(".0") for key in row[:keys]): row[keys] for row in rows}
 
 
+def measure(engine: Engine, backend: DuckDBBackend, name: str, reuse: str, ratio: str) -> str:
+    """A row of the table: one user's sequence."""
+    user = f"{name}, {reuse}, {ratio} x"
+    engine.ledger.add_account(user, engine.policy.roles[0].name)
+    session = Session(engine, user)
+    for setting in (f"SET dpsql.reuse = {reuse}", f"SET dpsql.max_error_ratio = {ratio}"):
+        session.execute(session.parse(setting)[0])
+    cursor = backend._database.cursor()
+    cursor.execute(backend._use)
+    free = sums = 0
+    errors: list[tuple[float, bool]] = []
+    for question in SEQUENCES[name]:
+        sql, keys = asked_as(*question), len(question[0])
+        answer = session.execute(session.parse(sql)[0]).answer
+        if answer is None or answer.charge is None:
+            raise RuntimeError("every question is about patients")
+        truth = counts(cursor.execute(sql.replace("FLOOR(age /", "FLOOR(age //")).fetchall(), keys)
+        told = counts(list(answer.rows.rows), keys)
+        is_derived = bool(answer.derived_from)
+        free, sums = free + answer.charge.free, sums + is_derived
+        large = {group: exact for group, exact in truth.items() if exact >= LARGE}
+        errors += [(abs(told[group] - exact) / exact, is_derived) for group, exact in large.items()]
+    spent = engine.ledger.budget(user, engine.policy).spent.rho
+    derived = [error for error, is_derived in errors if is_derived]
+    shown = f"{100 * statistics.median(derived):8.2f} %" if derived else f"{'-':>10}"
+    every = 100 * statistics.median(error for error, _ in errors)
+    asked = len(SEQUENCES[name])
+    fits = float(BUDGET / spent) * asked
+    return f"{user:24} {asked:6} {free:6} {sums:8} {float(spent):8.3f} {fits:9,.0f} {shown} {every:6.2f} %"
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -65,38 +134,9 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         engine, backend = make_engine(Path(temporary), Path(temporary), arguments.patients)
-        cursor = backend._database.cursor()
-        cursor.execute(backend._use)
-        print("reuse          asked   free  derived      rho  a budget        error   of all")
-        for reuse, ratio in MODES:
-            user = f"{reuse}, {ratio} x"
-            engine.ledger.add_account(user, engine.policy.roles[0].name)
-            session = Session(engine, user)
-            for setting in (f"SET dpsql.reuse = {reuse}", f"SET dpsql.max_error_ratio = {ratio}"):
-                session.execute(session.parse(setting)[0])
-            asked = free = sums = 0
-            errors: list[tuple[float, bool]] = []
-            for question in [*questions(), *questions()]:
-                sql, keys = asked_as(*question), len(question[0])
-                answer = session.execute(session.parse(sql)[0]).answer
-                if answer is None or answer.charge is None:
-                    raise RuntimeError("every question is about patients")
-                asked, free = asked + 1, free + answer.charge.free
-                truth = counts(cursor.execute(sql.replace("FLOOR(age /", "FLOOR(age //")).fetchall(), keys)
-                told = counts(list(answer.rows.rows), keys)
-                large = {group: exact for group, exact in truth.items() if exact >= LARGE}
-                is_derived = bool(answer.derived_from)
-                sums += is_derived
-                errors += [(abs(told[group] - exact) / exact, is_derived) for group, exact in large.items()]
-            spent = engine.ledger.budget(user, engine.policy).spent.rho
-            derived = [error for error, is_derived in errors if is_derived]
-            shown = f"{100 * statistics.median(derived):10.2f} %" if derived else f"{'-':>12}"
-            every = 100 * statistics.median(error for error, _ in errors)
-            fits = float(BUDGET / spent) * asked
-            print(
-                f"{user:12} {asked:6} {free:6} {sums:8} {float(spent):8.3f} {fits:9,.0f} {shown} {every:6.2f} %",
-                flush=True,
-            )
+        print("who, reuse                asked   free  derived      rho  a budget      error   of all")
+        for name, (reuse, ratio) in itertools.product(SEQUENCES, MODES):
+            print(measure(engine, backend, name, reuse, ratio), flush=True)
         engine.close()
         engine.ledger.close()
 

@@ -45,6 +45,7 @@ COVERS = {
         "test_column_probes",
         "test_within_unit",
         "test_several_ways",
+        "test_combined",
         "test_derived",
         "test_engine",
         "test_flights",

@@ -12,17 +12,17 @@ import pytest
 import dpsql
 from dpsql.backends.backend import Cancellation
 from dpsql.compiler.derivation.derivation import derivation
-from dpsql.errors import GuaranteeMismatch, InvalidParameter, LedgerUnavailable
+from dpsql.errors import GuaranteeMismatch, InvalidParameter, LedgerUnavailable, QueryCanceled
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.query_run import Result
 from dpsql.gateway.release import stored_release
 from dpsql.gateway.session import Session
-from dpsql.ledger import NotHeld, Reading, ReleaseRequest
-from dpsql.policy import load_policy
+from dpsql.ledger import HandedRelease, NotHeld, Reading, ReleaseRequest
+from dpsql.policy import Policy, load_policy
 from dpsql.policy.profile import Profile, RankGroups, RowRanks, TableProfile, coarse_bounds, table_facts
 from dpsql.privacy.accounting import Spent
 from dpsql.privacy.cost import Event, Mechanism, Sensitivity
-from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, noise_of, summed
+from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, combined, noise_of, variance
 from tests.compiler.plans import Planner
 from tests.conftest import MakeEngine
 
@@ -37,6 +37,10 @@ BY_PEOPLE = (
 )
 IN_TIME = "FROM visits WHERE visited_on >= '2020-01-01' AND visited_on < '2025-01-01'"
 BY_MONTH = f"SELECT DATE_TRUNC('month', visited_on), COUNT(*), SUM(cost) {IN_TIME} GROUP BY 1"
+
+BY_DECADE = f"SELECT sex, FLOOR(age / 10), COUNT(*) {PEOPLE} GROUP BY 1, 2"
+UNBORN = "FROM patients WHERE age BETWEEN -50 AND 50"
+BY_TENS = f"SELECT age / 10, COUNT(*) {UNBORN} GROUP BY 1"
 
 # What a release answers: pairs of it and a question, of which the second is free and the same as if it were asked.
 ANSWERED = (
@@ -60,6 +64,9 @@ ANSWERED = (
         f"SELECT sex, COUNT(*) FILTER (WHERE weight > 60 AND age > 50 AND sex IS NOT NULL) {PEOPLE} GROUP BY 1",
     ),
     (f"SELECT FLOOR(age / 10), COUNT(*) {PEOPLE} GROUP BY 1", f"SELECT FLOOR(age / 20), COUNT(*) {PEOPLE} GROUP BY 1"),
+    (BY_DECADE, f"SELECT sex, COUNT(*) {PEOPLE} AND age >= 20 AND age < 40 GROUP BY sex"),
+    (BY_DECADE, f"SELECT COUNT(*) {PEOPLE} AND age > 29 AND 39 >= age"),
+    (BY_TENS, f"SELECT COUNT(*) {UNBORN} AND age >= 20"),
     (BY_MONTH, f"SELECT DATE_TRUNC('year', visited_on), COUNT(*), SUM(cost) {IN_TIME} GROUP BY 1"),
     (BY_MONTH, f"SELECT EXTRACT(quarter FROM visited_on), COUNT(*) {IN_TIME} GROUP BY 1"),
     (BY_MONTH, f"SELECT COUNT(*) {IN_TIME}"),
@@ -88,6 +95,11 @@ NOT_ANSWERED = (
     ("SELECT age, COUNT(*) FROM patients GROUP BY age", "SELECT COUNT(*) FROM patients WHERE age < 20"),
     ("SELECT doctor_id, COUNT(*) FROM visits GROUP BY 1", "SELECT COUNT(*) FROM visits"),
     (BY_DOCTOR, "SELECT COUNT(*) FROM visits"),  # a partner of a join
+    (BY_DECADE, f"SELECT COUNT(*) {PEOPLE} AND age >= 25"),
+    (BY_DECADE, f"SELECT COUNT(*) {PEOPLE} AND age < 41"),
+    (BY_TENS, f"SELECT COUNT(*) {UNBORN} AND age >= 0"),  # -5 / 10 is 0
+    (BY_TENS, f"SELECT COUNT(*) {UNBORN} AND age >= -20"),  # -25 / 10 is -2
+    (BY_TENS, f"SELECT COUNT(*) {UNBORN} AND age < -20"),
     (BY_AGE, BY_AGE.replace("age,", "age / 7.0,")),  # a released numeric has other digits
     (BY_PRICE, BY_PRICE.replace("s.price,", "LENGTH(s.price::text),")),
     (BY_PRICE, f"SELECT COUNT(*) {SAMPLED} WHERE s.price / 3 > 1"),
@@ -368,11 +380,14 @@ def test_cells_are_those_of_the_user_who_has_them(make_engine: MakeEngine, clini
     assert answer is not None
     (planned,) = answer.query.releases
     assert planned.described is not None
-    family = planned.described.description.family
-    assert [each.key for each in engine.ledger.handed("ana", engine.policy, family, 0)] == [planned.key]
-    assert engine.ledger.handed("ana", engine.policy, family, 1) == ()
-    assert engine.ledger.handed("ana", engine.policy, family[:-1], 0) == ()
-    assert engine.ledger.handed("ben", engine.policy, family, 0) == ()
+    assert planned.key.startswith(planned.described.description.family)
+    (first,) = engine.ledger.handed("ana", engine.policy)
+    assert first == HandedRelease(1, planned.key, 1)
+    assert engine.ledger.handed("ana", engine.policy, first) == ()
+    assert engine.ledger.handed("ben", engine.policy) == ()
+    run(Session(engine, "ben"), "SELECT COUNT(*) FROM patients")
+    run(Session(engine, "ana"), "SELECT age, COUNT(*) FROM patients GROUP BY age")
+    assert [(each.release, each.number) for each in engine.ledger.handed("ana", engine.policy, first)] == [(3, 2)]
     stored = stored_release(engine.ledger.cells("ana", 1))
     assert stored.description == planned.described.description
     assert stored.events == planned.events
@@ -398,6 +413,47 @@ def test_a_derived_plan_reads_no_private_row(make_engine: MakeEngine, clinic_pol
     unread = type(granted)(granted.key, granted.release_id, None, granted.reused)
     with pytest.raises(GuaranteeMismatch):
         engine._reader.read("ana", answer.query, (unread,), Cancellation())
+
+
+# The search.
+
+
+def test_each_release_of_a_user_is_looked_at_once(
+    make_engine: MakeEngine, clinic_policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are: of 10,000, a question reads those that came since the last one."""
+    engine = make_engine(clinic_policy)
+    ana, seen = Session(engine, "ana"), list[int]()
+    handed = engine.ledger.handed
+
+    def watched(user: str, policy: Policy, after: HandedRelease | None = None) -> tuple[HandedRelease, ...]:
+        found = handed(user, policy, after)
+        seen.extend(each.release for each in found)
+        return found
+
+    monkeypatch.setattr(engine.ledger, "handed", watched)
+    for sql in ("SELECT sex, COUNT(*) FROM patients GROUP BY sex", "SELECT COUNT(*) FROM visits", BY_DOCTOR):
+        run(ana, sql)
+    run(ana, "SELECT COUNT(*) FROM patients WHERE sex = 'F'")
+    plan_of(ana, "SELECT COUNT(*) FROM patients WHERE sex = 'M'")
+    assert seen == [1, 2, 3]
+
+
+def test_the_search_of_explain_can_be_stopped(
+    make_engine: MakeEngine, clinic_policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = make_engine(clinic_policy)
+    ana = Session(engine, "ana")
+    run(ana, "SELECT sex, COUNT(*) FROM patients GROUP BY sex")
+    handed = engine.ledger.handed
+
+    def stopped(user: str, policy: Policy, after: HandedRelease | None = None) -> tuple[HandedRelease, ...]:
+        ana.cancel()
+        return handed(user, policy, after)
+
+    monkeypatch.setattr(engine.ledger, "handed", stopped)
+    with pytest.raises(QueryCanceled):
+        run(ana, "EXPLAIN SELECT COUNT(*) FROM patients WHERE sex = 'F'")
 
 
 # The choice.
@@ -514,6 +570,11 @@ def test_python_is_told(clinic_policy: Path, tmp_path: Path) -> None:
 
 
 # Intervals.
+
+
+def summed(noise: DiscreteLaplace | DiscreteGaussian, cells: int) -> DiscreteLaplace | DiscreteGaussian:
+    return combined([noise], variance(noise) * cells)
+
 
 LAWS = (
     DiscreteLaplace(Sensitivity(1, 1, 1, 1), Fraction(12)),

@@ -139,7 +139,7 @@ def test_compiling_describing_and_explaining_cost_nothing_and_read_nothing(
     (statement,) = parse("SELECT city, COUNT(*), AVG(age) FROM patients GROUP BY city")
     assert isinstance(statement, QueryStatement)
     watched.describe("ana", statement)
-    explanation = watched.explain("ana", compiled(watched, statement.sql))
+    explanation = watched.explain("ana", compiled(watched, statement.sql), Cancellation())
     assert explanation.spends.rho > 0
     assert any("private keys" in line for line in explanation_lines(explanation))
     told = explanation_json(explanation)
@@ -181,7 +181,7 @@ def test_two_releases_of_one_query_share_its_price(engine: Engine) -> None:
     sql = "SELECT a.n, b.n FROM (SELECT COUNT(*) AS n FROM patients) AS a, (SELECT COUNT(*) AS n FROM visits) AS b"
     two = compiled(engine, sql)
     assert len(two.releases) == 2
-    costs = [engine.explain("ana", query).spends.rho for query in (one, two)]
+    costs = [engine.explain("ana", query, Cancellation()).spends.rho for query in (one, two)]
     assert costs[0] * Fraction(99, 100) < costs[1] <= costs[0] + Fraction(1, 10**20)
 
 

@@ -501,14 +501,14 @@ def test_stages_are_explained(nested: Engine, stages: Stages) -> None:
     query = compiled(
         nested, f"SELECT ({ABOVE}), COUNT(*) FROM patients WHERE age > (SELECT MAX(doctor_id) FROM doctors)"
     )
-    lines = explanation_lines(nested.explain("ana", query))
+    lines = explanation_lines(nested.explain("ana", query, Cancellation()))
     assert [line for line in lines if "computed first" in line] == [
         "  computed first, of public rows: input.0",
         "  computed first, of release 2: input.0",
     ]
     assert sum(line.strip() == "engine SQL:" for line in lines) == 3
     assert lines.count("Public SQL:") == 1
-    told = explanation_json(nested.explain("ana", query))
+    told = explanation_json(nested.explain("ana", query, Cancellation()))
     json.dumps(told)
     assert told["engine_sql"] == [
         *(planned.sql for planned in query.releases),
@@ -519,7 +519,9 @@ def test_stages_are_explained(nested: Engine, stages: Stages) -> None:
         {"release": 2, "table": "input.0", "of_releases": [1], "sql": query.releases[2].inputs[0].sql},
     ]
     constant = compiled(nested, "SELECT COUNT(*) FROM patients WHERE age > (SELECT 50)")
-    assert "  computed first, of constants: input.0" in explanation_lines(nested.explain("ana", constant))
+    assert "  computed first, of constants: input.0" in explanation_lines(
+        nested.explain("ana", constant, Cancellation())
+    )
     assert stages.seen == []
 
 

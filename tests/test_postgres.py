@@ -210,7 +210,7 @@ def test_a_server_that_crashes_under_32_sessions(crowded: tuple[OwnServer, str, 
                 failures.append(error)
                 assert recovered.wait(HANG_SECONDS)
 
-    price = engine.explain(USERS[0], compiled(engine, question(USERS[0]), USERS[0])).spends
+    price = engine.explain(USERS[0], compiled(engine, question(USERS[0]), USERS[0]), Cancellation()).spends
     with closing(server.connect(name)) as holder, ThreadPoolExecutor(len(USERS)) as pool:
         sessions = [pool.submit(ask, user) for user in USERS]
         wait_for(lambda: all(asked.values()))

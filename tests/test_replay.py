@@ -48,6 +48,9 @@ SCRIPT = (
     "EXPLAIN SELECT kind, SUM(cost) FROM visits GROUP BY kind",
     "SELECT kind, SUM(cost), COUNT(*) FROM visits GROUP BY kind ORDER BY 2, 1",  # derived of the release before
     "RESET dpsql.max_error_ratio",
+    "EXPLAIN (VERBOSE) SELECT flag, COUNT(*) FROM visits WHERE kind = 1 GROUP BY flag",
+    "SELECT flag, COUNT(*) FROM visits WHERE kind = 1 GROUP BY flag",  # combined with the release before
+    "SELECT kind, COUNT(*) FROM visits GROUP BY kind",
     "SELECT kind FROM visits GROUP BY kind ORDER BY COUNT(*) DESC LIMIT 3",
     "EXPLAIN SELECT kind FROM visits GROUP BY kind ORDER BY COUNT(*) DESC LIMIT 3",
     "SELECT flag, MODE() WITHIN GROUP (ORDER BY kind), COUNT(*) FROM visits GROUP BY flag",

@@ -8,8 +8,7 @@ Rule 3: nobody is told how a read of private rows ended before the ledger knows 
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from weakref import WeakValueDictionary
 from zoneinfo import ZoneInfo
@@ -26,7 +25,7 @@ from dpsql.errors import PolicyViolation
 from dpsql.gateway.answers import Answer, Explanation
 from dpsql.gateway.caches import LruCache, plan_key, query_key
 from dpsql.gateway.prices import Quotation, quote, request, too_cheap_to_read
-from dpsql.gateway.reading import ReleaseReader
+from dpsql.gateway.reading import NotDerived, ReleaseReader
 from dpsql.gateway.release import PostProcessor, ReleasedRows
 from dpsql.gateway.reuse import Derivations
 from dpsql.gateway.settings import Reuse
@@ -144,6 +143,7 @@ class Engine:
         self,
         user: str,
         query: CompiledQuery,
+        cancellation: Cancellation,
         *,
         reuse: Reuse = Reuse.EXACT,
         target: str | None = None,
@@ -152,7 +152,7 @@ class Engine:
         """Tell what a planned query would cost, and what further rounds to a target would; nothing is read."""
         again = reuse is not Reuse.OFF
         if reuse is Reuse.DERIVED:
-            query = self._derivations.derived(user, query, self._catalog(self.role(user)), Cancellation()) or query
+            query = self._derived(user, query, cancellation) or query
         quotation = self.quote(user, [[query]], reuse=again)
         most = self.quote(user, [rounds], reuse=again) if rounds else quotation
         return Explanation(query, quotation, target, rounds, most)
@@ -201,32 +201,36 @@ class Engine:
                 return Answer(query.columns, rows, query, again)
         derived = self._derived(user, query, cancellation) if reuse is Reuse.DERIVED else None
         if derived is not None:
-            return derived
+            self._post.check(derived, cancellation)
+            self._backend.check(derived.bought, (), cancellation)
+            with suppress(NotHeld, NotDerived):
+                return self._charged(user, derived, cancellation, reuse)
+        return self._charged(user, query, cancellation, reuse)
+
+    def _derived(self, user: str, query: CompiledQuery, cancellation: Cancellation) -> CompiledQuery | None:
+        """The query over releases that the user has, and what it takes beside them; None where it is asked anew."""
+        derived = self._derivations.derived(user, query, self._catalog(self.role(user)), cancellation)
+        return derived if derived is None or self.may_read(user, derived) else None
+
+    def _charged(self, user: str, query: CompiledQuery, cancellation: Cancellation, reuse: Reuse) -> Answer:
+        """Charge a query, read what it pays for, and answer it.
+
+        Raises:
+            NotHeld: The user does not have a release that it is derived of; nothing was charged or read.
+            NotDerived: Nothing can be computed of the releases that the user has; nothing was charged or read.
+        """
+        requests = [request(source) for source in query.sources]
         with ExitStack() as held:
-            for key in sorted({planned.key for planned in query.releases}):
+            for key in sorted({planned.key for planned in query.bought}):
                 held.enter_context(self._making_alone(key, cancellation))
             reading = Reading(_READ_SECONDS * len(requests), cancellation.check)
             charge = self.ledger.charge(
                 user, self.policy, requests, sql=query.sql, reuse=reuse is not Reuse.OFF, reading=reading
             )
             with self._ended(charge, reading, cancellation) as number:
-                rows = self._reader.read(user, query, charge.releases, cancellation, number)
+                read = self._reader.read if query.bought else self._reader.read_for_nothing
+                rows = read(user, query, charge.releases, cancellation, number)
         return Answer(query.columns, rows, query, charge)
-
-    def _derived(self, user: str, query: CompiledQuery, cancellation: Cancellation) -> Answer | None:
-        """Answer a query of releases that the user has, free; None where it is to be asked anew."""
-        derived = self._derivations.derived(user, query, self._catalog(self.role(user)), cancellation)
-        if derived is None:
-            return None
-        requests = [replace(request(planned), held=True) for planned in derived.releases]
-        try:
-            charge = self.ledger.charge(
-                user, self.policy, requests, sql=query.sql, reading=Reading(_READ_SECONDS, cancellation.check)
-            )
-        except NotHeld:
-            return None
-        rows = self._reader.read_for_nothing(user, derived, charge.releases, cancellation)
-        return Answer(derived.columns, rows, derived, charge)
 
     def recall(
         self,

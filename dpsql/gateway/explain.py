@@ -7,7 +7,7 @@ from typing import Any
 from dpsql.compiler.plan.profiled_bounds import ProfiledBounds
 from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedInput, PlannedRelease
 from dpsql.gateway.answers import Explanation
-from dpsql.gateway.notices import bounding_notice, contribution_text, cost_text, free_text, number_of
+from dpsql.gateway.notices import bounding_notice, contribution_text, cost_text, free_text, number_of, paid_text
 from dpsql.gateway.prices import Cost, Quotation
 from dpsql.gateway.reuse import derived_from
 from dpsql.ledger import GroupBalance
@@ -48,7 +48,7 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
         "forms": [{"prepared": each.contribution.copied, "why": each.form} for each in query.releases],
         "profiled": [_profiled_json(each.profiled) for each in query.releases],
         "engine_sql": [
-            *(planned.sql for planned in query.releases if planned.derived is None),
+            *(planned.sql for planned in query.bought),
             *(read.sql for read in query.reads(query.releases)),
         ],
         "made_first": [
@@ -156,7 +156,7 @@ def _price_text(explanation: Explanation) -> str:
         return "free, no private row is read"
     if explanation.cost.free:
         return f"free, {free_text(explanation.query, reused=explanation.reused)}"
-    text = cost_text(explanation.cost)
+    text = paid_text(explanation.query, explanation.cost)
     if explanation.cost.spent != explanation.spends:
         text += "; the rest reuses your earlier releases"
     if explanation.quotation.cheap is not None:
@@ -211,9 +211,12 @@ def _release_lines(number: int, query: CompiledQuery, planned: PlannedRelease) -
 
 
 def _release_sql_lines(query: CompiledQuery, planned: PlannedRelease) -> list[str]:
-    if planned.derived is not None:
-        return _wrapped(f"  derived from release {planned.derived.number}, which is r0:", planned.derived.sql)
     lines: list[str] = []
+    for each in planned.derived:
+        told = "what is bought" if isinstance(each.source, PlannedRelease) else f"release {each.source.number}"
+        lines += _wrapped(f"  derived from {told}, which is r0:", each.sql)
+    if planned.derived:
+        return [*lines, *(line for each in planned.bought for line in _release_sql_lines(query, each))]
     for made in planned.inputs:
         lines += _wrapped(f"  computed first, {_sources(query, made)}: {made.table}", made.sql)
     return lines + _wrapped("  engine SQL:", planned.sql)

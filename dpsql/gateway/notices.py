@@ -253,7 +253,7 @@ def charge_text(answer: Answer) -> str | None:
     charge, cost = answer.charge, answer.cost
     if charge is None or cost is None:
         return None
-    price = cost_text(cost)
+    price = paid_text(answer.query, cost)
     if cost.free:
         price = f"free, {free_text(answer.query, reused=answer.reused)}"
     price += f" for {len(answer.earlier) + 1} rounds" if answer.earlier else ""
@@ -267,13 +267,26 @@ def charge_text(answer: Answer) -> str | None:
 
 def free_text(query: CompiledQuery, *, reused: bool) -> str:
     """Why an answer is free: what it is, or what it is derived of, and how exact it would be if it were asked anew."""
-    anew, numbers = query.anew, derived_from(query)
+    anew = query.anew
     if anew is None or anew.price is None:
         return "your earlier release" if reused else "the answer has no noise"
-    releases = f"release{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
     widths = [f"{c.name} ± {number_text(e.plus_minus_95)}" for c in anew.columns if (e := c.error) and e.plus_minus_95]
     told = f"{', '.join(widths)} " if widths else ""
-    return f"derived from {releases} (asked anew: {told}for epsilon {decimal_text(anew.price.epsilon)})"
+    return f"derived from {_releases(query)} (asked anew: {told}for epsilon {decimal_text(anew.price.epsilon)})"
+
+
+def paid_text(query: CompiledQuery, cost: Cost) -> str:
+    """What an answer costs, and with what of the user's it is combined, if with anything."""
+    anew = query.anew
+    if anew is None or anew.price is None:
+        return cost_text(cost)
+    return f"{cost_text(cost)} beside your {_releases(query)} (asked anew: epsilon {decimal_text(anew.price.epsilon)})"
+
+
+def _releases(query: CompiledQuery) -> str:
+    """The releases that a query is derived of."""
+    numbers = derived_from(query)
+    return f"release{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
 def choice_texts(columns: Sequence[OutputColumn]) -> list[str]:
@@ -315,6 +328,8 @@ def answer_notice(answer: Answer, pursuit: Pursuit | None = None, *, calibrated:
     parts += [] if missed else target
     if untold:
         parts.append(f"the ± of {', '.join(untold)} depends on the size of the group")
+    if any(len(planned.derived) > 1 for planned in answer.query.releases):
+        parts.append("the ± is too narrow if you asked again because of what you saw")
     return "; ".join(parts)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 
-from dpsql.compiler.plan.query_plan import CompiledQuery, PlannedRelease
+from dpsql.compiler.plan.query_plan import CompiledQuery, HeldRelease, PlannedRelease
 from dpsql.errors import PolicyViolation
 from dpsql.ledger import BudgetStatus, GroupBalance, Ledger, ReleaseRequest, UserBudgets
 from dpsql.ledger.reads import check_price
@@ -156,7 +156,7 @@ def _paid(
     ledger: Ledger, user: str, policy: Policy, queries: Sequence[CompiledQuery], reuse: bool
 ) -> Iterator[list[ReleaseRequest]]:
     """For each query, what it would pay for: what the user does not have, from before or from a query before it."""
-    asked = [[request(made) for made in query.releases] for query in queries]
+    asked = [list(map(request, query.sources)) for query in queries]
     if not reuse:
         yield from asked
         return
@@ -183,10 +183,10 @@ def of_query(query: CompiledQuery, spent: Spent, limit: Limit) -> Cost:
     return Cost(limit.accountant, query.price.epsilon, spent)
 
 
-def request(planned: PlannedRelease) -> ReleaseRequest:
-    """A release as the ledger is asked for it; one that is derived asks for that of which it is."""
-    if planned.derived is not None:
-        return ReleaseRequest(planned.derived.key, planned.derived.charged, held=True)
+def request(planned: PlannedRelease | HeldRelease) -> ReleaseRequest:
+    """A release as the ledger is asked for it; one that the user has is to be free."""
+    if isinstance(planned, HeldRelease):
+        return ReleaseRequest(planned.key, planned.events, held=True)
     inner = dict.fromkeys(release.key for made in planned.inputs for release in made.releases)
     return ReleaseRequest(planned.key, planned.events, tuple(inner))
 

@@ -132,11 +132,12 @@ class QueryRequest:
         Raises:
             Error: As `Engine.compile`, `Engine.execute` and `chart`.
         """
+        course = self._course()
+        reuse = self._reuse(course)
 
         def execute(query: CompiledQuery) -> Answer:
-            return self.engine.execute(self.user, query, cancellation, reuse=self._reuse)
+            return self.engine.execute(self.user, query, cancellation, reuse=reuse)
 
-        course = self._course()
         if course is None:
             return self._shown(execute(self._compile(self._with_limits()))), None
         pursuit = course.pursue(execute)
@@ -144,30 +145,30 @@ class QueryRequest:
 
     def recall(self) -> Answer | None:
         """Answer it from memory, if it was asked and answered before and that is enough; nothing is waited for."""
-        if self.settings.target_error is not None or self._reuse is Reuse.OFF:
+        if self.settings.target_error is not None or self.settings.reuse is Reuse.OFF:
             return None
         role, values, types = self.settings.role, self.parameters.values, self.parameters.types
         answer = self.engine.recall(self.user, role, self.statement, self._with_limits(), values, types)
         return None if answer is None else self._shown(answer)
 
-    def explain(self) -> Explanation:
+    def explain(self, cancellation: Cancellation) -> Explanation:
         """Tell what it would do and cost; nothing is read and nothing is spent.
 
         Raises:
-            Error: As `Engine.compile` and `chart`.
+            Error: As `Engine.compile`, `Engine.explain` and `chart`.
         """
-        course, reuse = self._course(), self._reuse
+        course = self._course()
+        reuse = self._reuse(course)
         if course is None:
-            return self.engine.explain(self.user, self.compile(), reuse=reuse)
+            return self.engine.explain(self.user, self.compile(), cancellation, reuse=reuse)
         query = self._compile(replace(self._asked(), epsilon=course.epsilon))
         target, rounds = course.target.text, () if course.settled else course.rounds()
-        return self.engine.explain(self.user, query, reuse=reuse, target=target, rounds=rounds)
+        return self.engine.explain(self.user, query, cancellation, reuse=reuse, target=target, rounds=rounds)
 
-    @property
-    def _reuse(self) -> Reuse:
-        """What may answer it; rounds to a target are of one question, each of which is asked as it is."""
+    def _reuse(self, course: Course | None) -> Reuse:
+        """What may answer it: rounds depend on noisy numbers, and what combined them had too narrow intervals."""
         reuse = self.settings.reuse
-        return Reuse.EXACT if reuse is Reuse.DERIVED and self.settings.target_error is not None else reuse
+        return Reuse.EXACT if reuse is Reuse.DERIVED and course is not None and not course.settled else reuse
 
     def _course(self) -> Course | None:
         """The way to dpsql.target_error; None where it is off, or nothing has noise."""
@@ -194,7 +195,11 @@ class QueryRequest:
         return answer.without_limits()
 
     def _asked(self) -> QuerySettings:
-        return self.settings.query(self.engine.now(), self.user)
+        asked = self.settings.query(self.engine.now(), self.user)
+        if self.settings.target_error is None:
+            return asked
+        # What is derived for a target is as exact as what would be asked for it.
+        return replace(asked, max_error_ratio=min(asked.max_error_ratio, Fraction(1)))
 
     def _compile(self, settings: QuerySettings) -> CompiledQuery:
         return self.engine.compile(self.user, self.statement, settings, self.parameters.values, self.parameters.types)

@@ -19,12 +19,13 @@ from dpsql.errors import (
     CardinalityViolation,
     DatabaseUnavailable,
     GuaranteeMismatch,
+    InvalidParameter,
     QueryCanceled,
     QueryTooComplex,
     ResultsTooLarge,
 )
 from dpsql.gateway.caches import LruCache
-from dpsql.gateway.release import PostProcessor, ReleasedCells, ReleasedRows, dropped_shares, merged, release
+from dpsql.gateway.release import PostProcessor, ReleasedCells, ReleasedRows, dropped_shares, merged, release, weighed
 from dpsql.gateway.response_padding import read_held_back
 from dpsql.ledger import BoundDrop, GrantedRelease, Ledger
 from dpsql.limits.result_memory import MemoryShare
@@ -39,6 +40,10 @@ _LOG = logging.getLogger("dpsql.engine")
 
 System = Callable[[str, CompiledQuery], Mapping[str, Sequence[Sequence[str | None]]]]
 """The relations of schema dpsql that a query reads, for a user."""
+
+
+class NotDerived(Exception):
+    """What the user has does not do after all, and is asked anew; nobody is told."""
 
 
 class ReleaseReader:
@@ -58,11 +63,16 @@ class ReleaseReader:
         return self._answers.get(_payloads(query, granted))
 
     def read_for_nothing(
-        self, user: str, query: CompiledQuery, granted: tuple[GrantedRelease, ...], cancellation: Cancellation
+        self,
+        user: str,
+        query: CompiledQuery,
+        granted: tuple[GrantedRelease, ...],
+        cancellation: Cancellation,
+        charge: int | None = None,
     ) -> ReleasedRows:
         """Read what was charged nothing now: a failure does not say that a charge stands."""
         try:
-            return self.read(user, query, granted, cancellation)
+            return self.read(user, query, granted, cancellation, charge)
         except BackendFailure:
             raise BackendFailure(charged=False) from None
 
@@ -90,40 +100,43 @@ class ReleaseReader:
         if known is not None:
             cancellation.check()
             return known
-        pairs = tuple(zip(query.releases, granted, strict=True))
-        missing = [planned for planned, grant in pairs if grant.payload is None]
-        if missing and query.anew is not None:
-            raise GuaranteeMismatch("a derived answer would read private rows")
-        public = self._public(user, query.reads(missing), cancellation)
+        pairs = tuple(zip(query.sources, granted, strict=True))
+        missing = [(source, grant.release_id) for source, grant in pairs if grant.payload is None]
+        fresh = [(source, number) for source, number in missing if isinstance(source, PlannedRelease)]
+        if len(fresh) < len(missing):
+            raise GuaranteeMismatch("a release that the user has would be read")
+        public = self._public(user, query.reads([planned for planned, _ in fresh]), cancellation)
         cells = {
-            planned.key: self._kept(user, planned, grant.payload, cancellation)
-            for planned, grant in pairs
-            if grant.payload is not None
+            source.key: ReleasedCells.from_bytes(grant.payload) for source, grant in pairs if grant.payload is not None
         }
-        for planned, grant in pairs:
-            if grant.payload is not None:
-                continue
+        for planned, number in fresh:
             inputs = tuple(self._input(user, made, cells, public, cancellation) for made in planned.inputs)
             cells[planned.key] = self._make(user, planned, inputs, cancellation, charge)
-            is_last = planned is missing[-1]
-            ends, dropped = (charge, tuple(_drops(query, cells))) if is_last else (None, ())
-            self._ledger.store(grant.release_id, cells[planned.key].to_bytes(planned), ends=ends, dropped=dropped)
+            ends, dropped = (charge, tuple(_drops(query, cells))) if planned is fresh[-1][0] else (None, ())
+            self._ledger.store(number, cells[planned.key].to_bytes(planned), ends=ends, dropped=dropped)
         tables = {read.table: public[read.sql] for read in query.public_reads}
-        released = [cells[planned.key] for planned in query.releases]
+        try:
+            released = [self._released(user, planned, cells, cancellation) for planned in query.releases]
+        except (InvalidParameter, QueryTooComplex):
+            if charge is None:
+                raise NotDerived from None
+            raise
         rows = self._post.run(query, released, tables, self._system(user, query), cancellation, MemoryShare(user))
         if len(rows.rows) * len(query.columns) <= _MAX_VALUES:
             self._answers.put(_payloads(query, granted), rows)
         return rows
 
-    def _kept(self, user: str, planned: PlannedRelease, payload: bytes, cancellation: Cancellation) -> ReleasedCells:
-        """The cells of a stored release, or those that are derived of them."""
-        cells, derived = ReleasedCells.from_bytes(payload), planned.derived
-        if derived is None:
-            return cells
-        listed = None
-        if derived.domain is not None:
-            listed = self._public(user, (derived.domain,), cancellation)[derived.domain.sql]
-        return self._post.derive(derived, cells, listed, cancellation)
+    def _released(
+        self, user: str, planned: PlannedRelease, cells: Mapping[str, ReleasedCells], cancellation: Cancellation
+    ) -> ReleasedCells:
+        """The cells of a release: its own, or the mean of what others tell of them."""
+        if not planned.derived:
+            return cells[planned.key]
+        domain, listed = planned.derived[0].domain, None
+        if domain is not None:
+            listed = self._public(user, (domain,), cancellation)[domain.sql]
+        parts = [self._post.derive(each, cells[each.source.key], listed, cancellation) for each in planned.derived]
+        return weighed(parts, [each.variances for each in planned.derived])
 
     def pass_on(self, user: str, query: CompiledQuery, cancellation: Cancellation) -> ReleasedRows:
         """Answer a query whose rows are those of one public read, without ever holding all of them."""
@@ -213,7 +226,9 @@ def _payloads(query: CompiledQuery, granted: tuple[GrantedRelease, ...]) -> Hash
 
 
 def _drops(query: CompiledQuery, cells: Mapping[str, ReleasedCells]) -> Iterator[BoundDrop]:
-    """What the released cells of a query tell the data owner of its bounds."""
+    """What the released cells of a query tell the data owner of its bounds; nothing where they are means of several."""
+    if query.anew is not None:
+        return
     for each in dropped_shares(query, [cells[planned.key] for planned in query.releases]):
         planned = query.releases[each.release]
         yield BoundDrop(planned.bounds_text(each.cell), planned.counted(each.cell), each.share, each.margin)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -94,10 +95,11 @@ class ReleasedCells:
 
 @dataclass(frozen=True)
 class StoredRelease:
-    """What a stored release says of itself: what it adds up, and the noise of its cells."""
+    """What a stored release says of itself: what it adds up, the noise of its cells, and how many groups it has."""
 
     description: ReleaseDescription
     events: tuple[Event, ...]
+    groups: int
 
 
 def stored_release(payload: bytes) -> StoredRelease:
@@ -108,7 +110,9 @@ def stored_release(payload: bytes) -> StoredRelease:
     """
     try:
         stored = json.loads(payload)
-        return StoredRelease(ReleaseDescription.from_json(stored["of"]), tuple(map(Event.from_json, stored["noise"])))
+        groups = len(stored["keys"][0]) if stored["keys"] else 1
+        events = tuple(map(Event.from_json, stored["noise"]))
+        return StoredRelease(ReleaseDescription.from_json(stored["of"]), events, groups)
     except (ValueError, KeyError, TypeError):
         raise LedgerUnavailable("a stored release cannot be read", hint="Run dpsql ledger verify.") from None
 
@@ -195,6 +199,26 @@ def merged(blocks: Sequence[ReleasedCells]) -> ReleasedCells:
     keys = zip(*(block.keys for block in blocks), strict=True)
     cells = zip(*(block.cells for block in blocks), strict=True)
     return _sorted(ReleasedCells(tuple(map(np.concatenate, keys)), tuple(map(np.concatenate, cells))))
+
+
+def weighed(parts: Sequence[ReleasedCells], variances: Sequence[Sequence[Fraction]]) -> ReleasedCells:
+    """The mean of what sources tell of the cells of a release, rounded to whole numbers.
+
+    Args:
+        parts: For each source, the cells; all have the same keys.
+        variances: For each source, the variance of each cell.
+    """
+    first, *others = parts
+    cells = []
+    for place, cell in enumerate(first.cells):
+        precisions = [1 / each[place] for each in variances]
+        # What two releases tell differs by noise alone: a small number, of which a float is exact enough.
+        shift = np.zeros(len(cell))
+        for other, precision in zip(others, precisions[1:], strict=True):
+            shift += float(precision / sum(precisions)) * (other.cells[place] - cell)
+        whole = np.clip(np.rint(shift), -MAX_CELL, MAX_CELL).astype(np.int64)
+        cells.append(np.clip(cell + whole, -MAX_CELL, MAX_CELL))
+    return ReleasedCells(first.keys, tuple(cells))
 
 
 def _cut_off(planned: PlannedRelease, threshold: Threshold, exact: ExactCells) -> ReleasedCells:

@@ -1,38 +1,72 @@
-"""reuse: which releases that a user has already answer a query, and whether they do so exactly enough.
+"""reuse: what the releases that a user has already tell of a query, and what is bought beside them for less.
 
 Rule 1: cells are derived of releases that the ledger has handed to this user, and of no others. They are computed when
 they are asked for, from raw cells, and stored nowhere: whoever else asks is charged for a release of the own.
 Rule 2: it is chosen by keys, by what noises are made for and by what bounds are expected to drop, never by a noisy
 number: a choice that looked at numbers would prefer some of them, and an interval would cover less than it says.
+Rule 3: what is bought is planned, verified, charged and stored as any other release.
 
-Guarantee: none is needed: the user is told a function of what the user was told before.
-Assumes: the ledger hands the release out once more, free, with the record that says so, before a cell of it is used.
+Guarantee: none is needed: the user is told a function of what the user was told before, and of what is charged now.
+Assumes: the ledger hands the releases out once more, free, with the record that says so, before a cell of them is used.
 Reference: Dwork & Roth 2014, proposition 2.1, for post-processing.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
+from math import sqrt
 
 from dpsql.backends.backend import Cancellation
-from dpsql.compiler.derivation.derivation import Derivation, derivation, errors
-from dpsql.compiler.plan.query_plan import CompiledQuery, DerivedCells, PlannedRelease
+from dpsql.compiler.derivation.derivation import Derivation, derivation, errors, wider
+from dpsql.compiler.plan.query_plan import CompiledQuery, HeldRelease, PlannedRelease
 from dpsql.compiler.scope.tables import Catalog
-from dpsql.errors import InvalidParameter, QueryTooComplex
+from dpsql.errors import Error, InvalidParameter, QueryTooComplex
 from dpsql.gateway.caches import LruCache
+from dpsql.gateway.means import Mean, MeanPart
 from dpsql.gateway.prices import request
 from dpsql.gateway.release import PostProcessor, ReleasedCells, StoredRelease, stored_release
 from dpsql.ledger import HandedRelease, Ledger, NotHeld
+from dpsql.privacy.cost import Price
 from dpsql.privacy.exponential_mechanism import AddedNoise, added
-from dpsql.privacy.mechanisms import noise_of, summed, variance
+from dpsql.privacy.mechanisms import combined, noise_of, variance
 
 _MOST_RELEASES = 300
 """Releases of a family that are looked at: the newest."""
-_MOST_TRIED = 8
+_MOST_TRIED = 12
 """Releases whose groups are counted for one that is asked."""
+_MOST_GROUPS = 300_000
+"""Groups that these may have together, which bounds the time that it takes."""
+_MOST_COMBINED = 8
+"""Releases that are combined for one that is asked."""
+_MOST_BESIDE = 4
+"""Those of them beside which one is bought: fewer, so that what was enough is still found when others have come."""
+_LEAST_PART = Fraction(1, 20)
+"""The least part of a price that is paid for what is missing: little more exactness is bought often otherwise."""
 _MOST_KNOWN = 10_000
-"""Releases, and families, that are remembered."""
+"""Releases that are remembered, and users."""
+_PRICES_TRIED = 3
+"""So many prices, from the least that seems enough on, are tried for what is bought."""
+_PRICES = Context(prec=3, rounding=ROUND_CEILING)
+"""Prices of three digits: few enough that a question asked again has the price that it had."""
+
+
+@dataclass(frozen=True)
+class _Handed:
+    """The releases that a user has: the last one, and the newest of each family, oldest first."""
+
+    last: HandedRelease | None = None
+    families: Mapping[str, tuple[HandedRelease, ...]] = field(default_factory=dict)
+
+    def and_then(self, more: Sequence[HandedRelease]) -> "_Handed":
+        """These and later ones."""
+        found: dict[str, list[HandedRelease]] = {}
+        for each in more:
+            found.setdefault(each.key.partition(".")[0], []).append(each)
+        newest = {f: (*self.families.get(f, ()), *each)[-_MOST_RELEASES:] for f, each in found.items()}
+        return _Handed(more[-1], {**self.families, **newest})
 
 
 @dataclass(frozen=True)
@@ -46,8 +80,8 @@ class _Candidate:
 
     @property
     def noise(self) -> Fraction:
-        """The variances of its cells that are added up, one of each: candidates are tried from the least on."""
-        return sum((variance(self.noises[place]) for place in self.found.places), Fraction(0))
+        """The variance of the sum of all its cells that may be added up: candidates are tried from the least on."""
+        return self.stored.groups * sum((variance(self.noises[place]) for place in self.found.places), Fraction(0))
 
 
 @dataclass(frozen=True)
@@ -57,67 +91,89 @@ class Derivations:
     Attributes:
         ledger: What was handed to whom.
         post: Counts the cells that are added up.
-        handed: By user and family, the releases that are known to have been handed out.
+        handed: By user, the releases that are known to have been handed out.
         stored: By their numbers, what releases say of themselves.
     """
 
     ledger: Ledger
     post: PostProcessor
-    handed: LruCache[tuple[HandedRelease, ...]] = field(default_factory=lambda: LruCache(_MOST_KNOWN))
+    handed: LruCache[_Handed] = field(default_factory=lambda: LruCache(_MOST_KNOWN))
     stored: LruCache[StoredRelease] = field(default_factory=lambda: LruCache(_MOST_KNOWN))
 
     def derived(
         self, user: str, query: CompiledQuery, catalog: Catalog, cancellation: Cancellation
     ) -> CompiledQuery | None:
-        """The query over releases that the user has, if these answer it as exactly as it would be asked anew.
+        """The query over releases that the user has, and over those that it takes to be as exact as it is asked.
 
         Args:
             user: Who asks.
             query: What is asked.
             catalog: What the user may name.
             cancellation: Stops it.
-        """
-        requests = [request(planned) for planned in query.releases]
-        releases: list[PlannedRelease] = []
-        for planned, held in zip(query.releases, self.ledger.held(user, catalog.policy, requests), strict=True):
-            found = planned if held else self._best(user, planned, query.max_error_ratio, catalog, cancellation)
-            if found is None:
-                return None
-            releases.append(found)
-        sources = {planned.derived.key for planned in releases if planned.derived is not None}
-        if not sources or any(planned.key in sources for planned in releases):
-            return None  # a release beside sums of its own cells is not independent of them
-        return query.over(tuple(_sharing(query, releases)))
 
-    def _best(
-        self, user: str, planned: PlannedRelease, ratio: Fraction, catalog: Catalog, cancellation: Cancellation
-    ) -> PlannedRelease | None:
-        """A release as it is derived with the least error; None where that is not exact enough."""
-        best: tuple[Fraction, _Candidate, tuple[int, ...]] | None = None
+        Returns:
+            The query; None where all that the user does not have is asked anew.
+        """
+        enough = query.max_error_ratio**2
+        if not enough:
+            return None
+        held = self.ledger.held(user, catalog.policy, [request(planned) for planned in query.releases])
+        means = {
+            place: self._mean(user, planned, enough, catalog, cancellation)
+            for place, planned in enumerate(query.releases)
+            if not held[place]
+        }
+        lacking = [place for place, mean in means.items() if mean is None or mean.worst > enough]
+        if lacking and any(planned.inputs for planned in query.releases):
+            return None  # what is made of other releases is handed out together with these alone
+        bought, price = self._bought(query, {place: means[place] for place in lacking}, catalog, cancellation)
+        means |= bought
+        releases = [
+            planned if (mean := means.get(place)) is None else mean.of(planned)
+            for place, planned in enumerate(query.releases)
+        ]
+        return _over(query, releases, price)
+
+    # What the user has
+
+    def _mean(
+        self, user: str, planned: PlannedRelease, enough: Fraction, catalog: Catalog, cancellation: Cancellation
+    ) -> Mean | None:
+        """What no more of the user's releases than it takes tell of another one; None where they tell nothing."""
+        sources = [Mean((source,)) for source in self._sources(user, planned, catalog, cancellation)]
+        best: Mean | None = None
+        for each in sorted(sources, key=lambda each: each.worst)[:_MOST_COMBINED]:
+            more = each if best is None else Mean(best.parts + each.parts)
+            best = more if best is None or more.worst < best.worst else best
+            if best.worst <= enough:
+                break
+        return best
+
+    def _sources(
+        self, user: str, planned: PlannedRelease, catalog: Catalog, cancellation: Cancellation
+    ) -> Iterator[MeanPart]:
+        """The user's releases that answer another one."""
         candidates = sorted(self._candidates(user, planned, catalog), key=lambda each: each.noise)
+        listed = 0
         for each in candidates[:_MOST_TRIED]:
+            listed += each.stored.groups
+            if listed > _MOST_GROUPS:
+                return
             try:
                 cells = ReleasedCells.from_bytes(self.ledger.cells(user, each.handed.release))
-                terms, groups = self.post.most_terms(each.found, cells, cancellation)
+                terms, asked = self.post.most_terms(each.found, cells, cancellation)
             except (NotHeld, InvalidParameter, QueryTooComplex):
                 continue  # it is asked anew, or derived of another
-            groups_there = len(cells.keys[0]) if cells.keys else 1
-            pairs = errors(each.stored.description, each.noises, groups_there, each.found, terms, planned, groups)
-            if pairs is None or any(derived > ratio**2 * fresh for derived, fresh in pairs):
-                continue
-            worst = max((derived / fresh for derived, fresh in pairs), default=Fraction(0))
-            if best is None or worst < best[0]:
-                best = worst, each, terms
-        if best is None:
-            return None
-        _, chosen, terms = best
-        number = self.ledger.place(user, catalog.policy, chosen.handed.release)
-        return _derived(planned, chosen, terms, number)
+            told, groups = each.stored.description, (each.stored.groups, asked)
+            found = errors(told, each.noises, each.found, terms, planned, groups)
+            if found is not None:
+                release = HeldRelease(each.handed.key, each.stored.events, each.handed.number)
+                yield MeanPart(release, told, each.noises, each.found, terms, groups, found, cells)
 
     def _candidates(self, user: str, planned: PlannedRelease, catalog: Catalog) -> Iterator[_Candidate]:
         if planned.described is None:
             return
-        for handed in self._handed(user, planned.described.description.family, catalog)[-_MOST_RELEASES:]:
+        for handed in self._handed(user, planned.described.description.family, catalog):
             stored = self._stored(user, handed)
             found = None if stored is None else derivation(stored.description, planned, catalog)
             if stored is None or found is None:
@@ -128,12 +184,12 @@ class Derivations:
 
     def _handed(self, user: str, family: str, catalog: Catalog) -> tuple[HandedRelease, ...]:
         """The releases of a family that a user has; those that are known are not asked for again."""
-        known = self.handed.get((user, family)) or ()
-        more = self.ledger.handed(user, catalog.policy, family, known[-1].release if known else 0)
+        known = self.handed.get(user) or _Handed()
+        more = self.ledger.handed(user, catalog.policy, known.last)
         if more:
-            known = (*known, *more)[-_MOST_RELEASES:]
-            self.handed.put((user, family), known)
-        return known
+            known = known.and_then(more)
+            self.handed.put(user, known)
+        return known.families.get(family, ())
 
     def _stored(self, user: str, handed: HandedRelease) -> StoredRelease | None:
         """What a release says of itself; None where it is not kept, or not yet."""
@@ -146,43 +202,108 @@ class Derivations:
             self.stored.put(handed.release, known)
         return known
 
+    # What is bought
 
-def _derived(planned: PlannedRelease, candidate: _Candidate, terms: Sequence[int], number: int) -> PlannedRelease:
-    """A release whose noise is that of as many cells as are added up."""
-    found, noises = candidate.found, candidate.noises
-    primitives = tuple(
-        replace(each, noise=summed(noises[place], max(1, count)))
-        for each, place, count in zip(planned.primitives, found.places, terms, strict=True)
-    )
-    handed = candidate.handed
-    made = DerivedCells(
-        *(handed.release, number, handed.key, candidate.stored.events, found.cells, found.domain),
-        *(planned.keys, found.places, tuple(terms)),
-    )
-    return replace(planned, primitives=primitives, derived=made)
+    def _bought(
+        self, query: CompiledQuery, lacking: Mapping[int, Mean | None], catalog: Catalog, cancellation: Cancellation
+    ) -> tuple[dict[int, Mean | None], Price | None]:
+        """Means of what the user has and of what is bought for less than was asked; None where that is not as exact.
+
+        Returns:
+            The means by the places of releases, and the price of a plan of which all is bought.
+        """
+        short = {place: Mean(mean.parts[:_MOST_BESIDE]) for place, mean in lacking.items() if mean is not None}
+        for offer in _offers(query, list(short.values())) if len(short) == len(lacking) else ():
+            found: dict[int, Mean | None] = {}
+            for place, mean in short.items():
+                made = self._with(mean, query.releases[place], offer.releases[place], catalog, cancellation)
+                if made is not None and made.worst <= 1:
+                    found[place] = made
+            if len(found) == len(lacking):
+                return found, offer.price if len(found) == len(query.releases) else None
+        return dict.fromkeys(lacking), None
+
+    def _with(
+        self,
+        mean: Mean,
+        planned: PlannedRelease,
+        offered: PlannedRelease,
+        catalog: Catalog,
+        cancellation: Cancellation,
+    ) -> Mean | None:
+        """A mean with a release that is bought; None where that does not answer what is asked, or is in it already."""
+        if planned.described is None or offered.described is None:
+            return None
+        told, asked = offered.described.description, planned.described.description
+        found = derivation(told, planned, catalog)
+        if found is None or any(source.release.key == offered.key for source in mean.parts):
+            return None
+        terms, groups = (1,) * len(planned.primitives), (mean.parts[0].groups[1],) * 2
+        if (told.keys, told.terms) != (asked.keys, asked.terms):
+            # Which groups it has is told by a release that has the same ones.
+            alike = [s for s in mean.parts if (s.description.keys, s.description.terms) == (told.keys, told.terms)]
+            if not alike or alike[0].cells is None:
+                return None
+            try:
+                terms, groups = self.post.most_terms(found, alike[0].cells, cancellation)[0], alike[0].groups
+            except (InvalidParameter, QueryTooComplex):
+                return None
+        noises = tuple(added(primitive.noise) for primitive in offered.primitives)
+        pairs = errors(told, noises, found, terms, planned, groups)
+        return (
+            None if pairs is None else Mean((*mean.parts, MeanPart(offered, told, noises, found, terms, groups, pairs)))
+        )
+
+
+def _offers(query: CompiledQuery, short: Sequence[Mean]) -> Iterator[CompiledQuery]:
+    """Plans of what is bought beside what the user has, for less than was asked: first of more groups at one price."""
+    part = max((mean.missing for mean in short), default=Fraction(1))
+    if query.planned is None or query.price is None or part == 1:
+        return
+    wide = None
+    if len(query.releases) == 1 and (asked := query.releases[0].described) is not None:
+        whole = (source for source in short[0].parts if max(source.terms) == 1)
+        wide = next((made for source in whole if (made := wider(source.description, asked)) is not None), None)
+    limit = query.price.epsilon
+    enough = limit * Fraction(sqrt(max(part, _LEAST_PART)))
+    epsilon = _PRICES.divide(Decimal(enough.numerator), Decimal(enough.denominator))
+    for _ in range(_PRICES_TRIED):
+        for release in (wide, None) if wide is not None else (None,):
+            with suppress(Error):  # what can be planned for what was asked, but not for so little, or not so wide
+                offer = query.planned(Fraction(epsilon), release)
+                if Fraction(epsilon) < limit and len(offer.releases) == len(query.releases):
+                    yield offer
+        epsilon = _PRICES.next_plus(epsilon)
+
+
+def _over(query: CompiledQuery, releases: Sequence[PlannedRelease], price: Price | None) -> CompiledQuery | None:
+    """The query over derived releases; None where nothing is derived, or one stands beside sums of its own cells."""
+    held = {source.key for each in releases for source in each.sources if isinstance(source, HeldRelease)}
+    if not held or any(not each.derived and each.key in held for each in releases):
+        return None
+    return query.over(tuple(_sharing(query, releases)), price)
 
 
 def _sharing(query: CompiledQuery, releases: Sequence[PlannedRelease]) -> Iterator[PlannedRelease]:
     """Releases whose noise is wide enough for columns that are computed of several of their cells.
 
-    Cells that are sums of the same noisy cells move together. Of k of them, the square of the sum of what each moves a
+    Cells that are made of the same noisy cells move together. Of k of them, the square of the sum of what each moves a
     column by is no more than k times the sum of the squares, by which intervals are made.
     """
     combines = any(query.columns[place].error is None for place in query.limited)
-    uses = Counter((made.release, place) for each in releases if (made := each.derived) for place in made.places)
+    uses = Counter((made.source.key, place) for each in releases for made in each.derived for place in made.places)
     for each in releases:
-        made = each.derived
-        if made is None or not combines:
+        if not each.derived or not combines:
             yield each
             continue
-        noises = [
-            summed(added(primitive.noise), uses[made.release, place])
-            for primitive, place in zip(each.primitives, made.places, strict=True)
-        ]
-        pairs = zip(each.primitives, noises, strict=True)
-        yield replace(each, primitives=tuple(replace(primitive, noise=noise) for primitive, noise in pairs))
+        primitives = []
+        for place, primitive in enumerate(each.primitives):
+            noise = added(primitive.noise)
+            most = max(uses[made.source.key, made.places[place]] for made in each.derived)
+            primitives.append(replace(primitive, noise=combined([noise], variance(noise) * most)))
+        yield replace(each, primitives=tuple(primitives))
 
 
 def derived_from(query: CompiledQuery) -> tuple[int, ...]:
     """The user's numbers of the releases that a query is derived of, in rising order."""
-    return tuple(sorted({planned.derived.number for planned in query.releases if planned.derived is not None}))
+    return tuple(sorted({source.number for source in query.sources if isinstance(source, HeldRelease)}))

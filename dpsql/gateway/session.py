@@ -278,7 +278,8 @@ class Session:
         query = parsed.query if isinstance(parsed, ExplainStatement) else parsed
         if not isinstance(query, QueryStatement):
             raise UnsupportedQuery("only a query can be explained", hint="Write: EXPLAIN SELECT * FROM dpsql.columns")
-        return self._request(query, QueryParameters(parameters)).explain()
+        with self._stoppable() as cancellation:
+            return self._request(query, QueryParameters(parameters)).explain(cancellation)
 
     def quote(self, explanations: Sequence[Explanation]) -> Quotation:
         """Tell what explained queries would be charged one after another; nothing is read and nothing is spent."""
@@ -415,7 +416,9 @@ class Session:
     def _explain(
         self, statement: ExplainStatement, parameters: QueryParameters, before: tuple[QueryStatement, ...]
     ) -> Result:
-        explained = [self._request(query, parameters).explain() for query in (*before, statement.query)]
+        with self._stoppable() as cancellation:
+            requests = (self._request(query, parameters) for query in (*before, statement.query))
+            explained = [request.explain(cancellation) for request in requests]
         joint = self.quote(explained) if before else None
         if statement.json:
             told = explanation_json(explained[-1]) | ({"joint": joint_json(joint)} if joint is not None else {})
@@ -424,20 +427,26 @@ class Session:
         return Result("EXPLAIN", _PLAN_COLUMNS, [(line,) for line in lines])
 
     def _query(self, statement: QueryStatement, parameters: QueryParameters) -> Result:
+        with self._stoppable() as cancellation:
+            browsed = self._ask_catalog(statement, parameters, cancellation)
+            if browsed is not None:
+                return browsed
+            answer, pursuit = self._request(statement, parameters).answer(cancellation)
+        return self._result(answer, pursuit)
+
+    @contextmanager
+    def _stoppable(self) -> Iterator[Cancellation]:
+        """Let what runs here be stopped by `cancel`, and by the time limit for statements."""
         cancellation = Cancellation()
         with self._lock:
             self._cancellation, self._begun = cancellation, time.monotonic()
         timeout = whole_quanta(self._settings.statement_timeout, self.reply_quantum)
         try:
             with after(timeout, cancellation.cancel) if timeout else nullcontext():
-                browsed = self._ask_catalog(statement, parameters, cancellation)
-                if browsed is not None:
-                    return browsed
-                answer, pursuit = self._request(statement, parameters).answer(cancellation)
+                yield cancellation
         finally:
             with self._lock:
                 self._cancellation = None
-        return self._result(answer, pursuit)
 
     def _result(self, answer: Answer, pursuit: Pursuit | None) -> Result:
         rows = answer.rows.rows

@@ -280,9 +280,11 @@ def _too_narrow(top: CompiledQuery, target: ErrorTarget, limit: Fraction) -> Inv
 
 
 def _epsilon(query: CompiledQuery) -> Fraction:
-    if query.price is None:
+    """The ε that a query was asked for; less is charged where it is combined with what the user has."""
+    price = (query.anew or query).price
+    if price is None:
         raise TypeError("a query that releases has a price")
-    return query.price.epsilon
+    return price.epsilon
 
 
 def _grid(index: int) -> Fraction:

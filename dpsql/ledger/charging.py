@@ -351,14 +351,14 @@ def _as_stored(release: int, payload: bytes, digest: str) -> bytes:
     return payload
 
 
-def handed(connection: Store, user: str, dataset: str, family: str, after: int) -> tuple[HandedRelease, ...]:
-    """Return the releases of a family that a user has paid for after another one, oldest first."""
+def handed(connection: Store, user: str, dataset: str, after: HandedRelease | None) -> tuple[HandedRelease, ...]:
+    """Return the releases that a user has paid for after another one, oldest first."""
+    last, number = (0, 0) if after is None else (after.release, after.number)
     rows = connection.execute(
-        "SELECT r.id, r.key FROM releases r WHERE r.id > ? AND r.user = ? AND r.dataset = ? AND r.key >= ? "
-        "AND r.key < ? ORDER BY r.id",
-        (after, user, dataset, f"{family}.", f"{family}/"),
+        "SELECT r.id, r.key FROM releases r WHERE r.id > ? AND r.user = ? AND r.dataset = ? ORDER BY r.id",
+        (last, user, dataset),
     ).fetchall()
-    return tuple(HandedRelease(number, key) for number, key in rows)
+    return tuple(HandedRelease(release, key, number + place) for place, (release, key) in enumerate(rows, 1))
 
 
 def cells(connection: Store, user: str, release: int) -> bytes:

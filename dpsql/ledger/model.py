@@ -80,10 +80,12 @@ class HandedRelease:
     Attributes:
         release: Its number in the ledger, which no user is told.
         key: What it answers.
+        number: Its place among the releases of the dataset that this user has paid for, from 1 on.
     """
 
     release: int
     key: str
+    number: int
 
 
 @dataclass(frozen=True, slots=True)

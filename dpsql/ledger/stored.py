@@ -272,24 +272,16 @@ class Ledger:
         with self._reading() as connection:
             return held(Transaction(connection, self._clock, Memory()), user, policy, requests)
 
-    def handed(self, user: str, policy: Policy, family: str, after: int) -> tuple[HandedRelease, ...]:
-        """Return the releases of a family that this user has paid for, oldest first.
+    def handed(self, user: str, policy: Policy, after: HandedRelease | None = None) -> tuple[HandedRelease, ...]:
+        """Return the releases that this user has paid for, oldest first.
 
         Args:
             user: Who has them.
             policy: Of whose dataset they are.
-            family: What their keys begin with, before a full stop.
-            after: The number of a release: those that came later are returned.
+            after: One of them: those that came later are returned; None for all.
         """
         with self._reading() as connection:
-            return handed(connection, user, policy.dataset.name, family, after)
-
-    def place(self, user: str, policy: Policy, release: int) -> int:
-        """Return the place of a release among those of the dataset that this user has paid for, from 1 on."""
-        with self._reading() as connection:
-            query = "SELECT count(*) FROM releases r WHERE r.user = ? AND r.dataset = ? AND r.id <= ?"
-            (found,) = connection.execute(query, (user, policy.dataset.name, release)).fetchone()
-        return int(found)
+            return handed(connection, user, policy.dataset.name, after)
 
     def cells(self, user: str, release: int) -> bytes:
         """Return what is stored of a release that this user has paid for.

@@ -6,6 +6,7 @@ no scale is below 1/64 of a unit, whatever ε was asked.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -191,19 +192,22 @@ def noise_of(event: Event) -> DiscreteLaplace | DiscreteGaussian | None:
     return None
 
 
-def summed(noise: DiscreteLaplace | DiscreteGaussian, cells: int) -> DiscreteLaplace | DiscreteGaussian:
-    """Return a law for intervals of the sum of the noises of so many cells; it is never drawn or charged.
+def combined(
+    noises: Sequence[DiscreteLaplace | DiscreteGaussian], variance: Fraction
+) -> DiscreteLaplace | DiscreteGaussian:
+    """Return a law for intervals of a weighted sum of noises with a variance; it is never drawn or charged.
 
-    Its variance is that of the sum. A sum of Laplace noises has lighter tails than one that is as wide, so that a 95 %
-    interval by this law covers as much or more.
+    Such a sum has lighter tails than a Laplace noise that is as wide, so that where one of them is Laplace, a 95 %
+    interval by that law covers as much or more.
 
     Guarantee: none: what is added up is released already.
     Assumes: the noises are independent.
     Reference: Canonne, Kamath & Steinke 2020, section 3, for sums of discrete Gaussians, which are close to one.
     """
-    if isinstance(noise, DiscreteGaussian):
-        return replace(noise, variance=noise.variance * cells)
-    return replace(noise, scale=root_up(noise.scale**2 * cells))
+    widest = next((each for each in noises if isinstance(each, DiscreteLaplace)), noises[0])
+    if isinstance(widest, DiscreteGaussian):
+        return replace(widest, variance=max(modest_up(variance), MIN_SCALE**2))
+    return replace(widest, scale=max(root_up(variance / 2), MIN_SCALE))
 
 
 def laplace(sensitivity: Sensitivity, share: Share) -> DiscreteLaplace:

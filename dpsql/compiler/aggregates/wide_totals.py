@@ -11,7 +11,7 @@ Rule 1: a total is a release as any other: bounded, verified, charged, and noise
 Rule 2: it is asked of rows that are in some group: those whose keys have values of public lists, if these are public.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.compiler.aggregates.base import Estimate
@@ -25,6 +25,7 @@ from dpsql.compiler.ir.nodes import (
     Distinct,
     Exists,
     Expr,
+    Field,
     Filter,
     InRelation,
     Join,
@@ -34,17 +35,19 @@ from dpsql.compiler.ir.nodes import (
     Relation,
     Release,
     Scalar,
+    Scan,
     SetOperation,
     Sort,
     UnitWindows,
 )
 from dpsql.compiler.ir.primitives import Contribution, Primitive, PrimitiveKind
-from dpsql.compiler.ir.walk import rewrite_expression, rewrite_relation
+from dpsql.compiler.ir.walk import fields_in, rewrite_expression, rewrite_relation
 from dpsql.compiler.scope.lowering import Fields
 from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.values.bounds import bounds_of, interval
 from dpsql.compiler.values.domain import enumerate_keys
+from dpsql.compiler.values.lineage import is_plain
 from dpsql.sqltypes import SqlType
 
 _COUNT = AggregateCall("count", None, False, None, SqlType.BIGINT)
@@ -206,7 +209,10 @@ class WideTotals:
         protected, keys = self.release.protected, self.release.aggregate.keys
         relation = protected.relation
         if keys and enumerate_keys(keys, relation, self.catalog, self.fields) is not None:
-            domains = [(key, enumerate_keys((key,), relation, self.catalog, self.fields)) for key in keys]
+            # What is made of joined public rows is listed: the list is made of these rows.
+            listed = frozenset(_joined_public(relation))
+            beside = [key for key in keys if not (is_plain(key) and fields_in(key) and fields_in(key) <= listed)]
+            domains = [(key, enumerate_keys((key,), relation, self.catalog, self.fields)) for key in beside]
             for condition in [_is_listed(key, domain[0]) for key, domain in domains if domain is not None]:
                 relation = Filter(relation, condition)
         return replace(protected, relation=relation)
@@ -223,6 +229,18 @@ class WideTotals:
         key_fields = tuple(self.fields.new(key.type) for key in keys)
         pairs = Aggregate(relation, key_fields, keys, (), (), protected.rows_per_unit)
         return replace(protected, relation=pairs, unit=key_fields[0], links=frozenset({Link((), key_fields[:1])}))
+
+
+def _joined_public(relation: Relation) -> Iterator[Field]:
+    """The fields of public tables of which each row has one that is joined."""
+    match relation:
+        case Filter():
+            yield from _joined_public(relation.input)
+        case Join(kind="inner" | "cross"):
+            yield from _joined_public(relation.left)
+            yield from _joined_public(relation.right)
+        case Scan():
+            yield from relation.fields
 
 
 def _is_listed(key: Expr, domain: Relation) -> Expr:

@@ -11,7 +11,7 @@ groups of which a unit has some left out.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from fractions import Fraction
@@ -111,24 +111,27 @@ class DescribedRelease:
     """A release that can be described, as it is planned.
 
     Attributes:
+        release: The release, in its one form.
         relations: What its rows are joined of, in the order in which their fields are numbered.
-        unit: The field that tells whose a row is.
         terms: What is true of its rows.
-        keys: Its keys.
         primitives: Its cells.
         contribution: What one unit may contribute.
         facts: What is equal in all releases of a family, beside the rows.
         bias: As of its description.
     """
 
+    release: Release
     relations: tuple[Relation, ...]
-    unit: Field
     terms: tuple[Expr, ...]
-    keys: tuple[Expr, ...]
     primitives: tuple[Primitive, ...]
     contribution: Contribution
     facts: tuple[object, ...]
     bias: Fraction | None
+
+    @property
+    def keys(self) -> tuple[Expr, ...]:
+        """Its keys."""
+        return self.release.aggregate.keys
 
     @cached_property
     def numbers(self) -> Mapping[Field, int]:
@@ -146,7 +149,7 @@ class DescribedRelease:
     def description(self) -> ReleaseDescription:
         """What is stored of it."""
         bounds = self.contribution
-        told = [list(self.facts), _spelled(self.relations, {}), self.numbers[self.unit]]
+        told = [list(self.facts), _spelled(self.relations, {}), self.numbers[self.release.protected.unit]]
         return ReleaseDescription(
             _digest(told),
             frozenset(map(self.text, self.terms)),
@@ -193,8 +196,7 @@ def described(
         return None
     parts, terms = _taken_apart(release.aggregate.input)
     ordered = tuple(sorted(parts, key=lambda part: json.dumps(_spelled(part, {}))))
-    keys, unit = release.aggregate.keys, release.protected.unit
-    return DescribedRelease(ordered, unit, terms, keys, tuple(primitives), contribution, facts, bias)
+    return DescribedRelease(release, ordered, terms, tuple(primitives), contribution, facts, bias)
 
 
 def filters(primitive: Primitive) -> tuple[Expr, ...]:
@@ -221,6 +223,20 @@ def _taken_apart(relation: Relation) -> tuple[tuple[Relation, ...], tuple[Expr, 
             return (*left[0], *right[0]), (*left[1], *right[1], *own)
         case _:
             return (relation,), ()
+
+
+def without(relation: Relation, terms: Container[Expr]) -> Relation:
+    """The relation whose rows need not be so that some of the terms of `_taken_apart` are true."""
+    match relation:
+        case Filter():
+            rows = without(relation.input, terms)
+            for term in conjuncts(relation.condition):
+                rows = rows if term in terms else Filter(rows, term)
+            return rows
+        case Join(kind="inner" | "cross") if not free_fields(relation.right):
+            return replace(relation, left=without(relation.left, terms), right=without(relation.right, terms))
+        case _:
+            return relation
 
 
 def _digest(told: object) -> str:

@@ -14,20 +14,21 @@ Reference: Hay et al., Boosting the Accuracy of Differentially Private Histogram
     Kotsogiannis et al., PrivateSQL, 2019, for answers from noisy views.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from fractions import Fraction
 from typing import TypeVar
 
 from dpsql.compiler.aggregates.release_leaf import from_text
-from dpsql.compiler.canonical.descriptions import DescribedRelease, ReleaseDescription, filters
+from dpsql.compiler.canonical.descriptions import DescribedRelease, ReleaseDescription, filters, without
 from dpsql.compiler.derivation.key_values import KeyValues
 from dpsql.compiler.dialects import POST_PROCESSING
 from dpsql.compiler.dialects.render import Renderer
 from dpsql.compiler.ir.conditions import TRUE, all_of, is_null
-from dpsql.compiler.ir.nodes import Column, Expr, Field, Scan, UnitScan
+from dpsql.compiler.ir.nodes import Column, Expr, Field, Release, Scan, UnitScan
 from dpsql.compiler.ir.primitives import MAX_CELL, Primitive
+from dpsql.compiler.ir.walk import operands
 from dpsql.compiler.plan.query_plan import PlannedRelease, PublicRead
 from dpsql.compiler.plan.unpriced import public_read
 from dpsql.compiler.scope.tables import Catalog
@@ -86,16 +87,52 @@ def derivation(have: ReleaseDescription, want: PlannedRelease, catalog: Catalog)
     return Derivation(tuple(place for place, _ in cells), domain, text.terms(), text.cells(asked.keys), filtered)
 
 
+def wider(have: ReleaseDescription, asked: DescribedRelease) -> Release | None:
+    """What is asked by the keys of another release, without the terms that these tell; None if none is wider.
+
+    As each row is in one group, a row moves its cells by as much as those that were asked, and each of these is one of
+    its cells.
+    """
+    told = frozenset(term for term in asked.terms if asked.text(term) not in have.terms)
+    parts = (part for whole in (*asked.keys, *told) for part in _parts(whole))
+    known = {asked.text(part): part for part in parts}
+    keys: tuple[Expr, ...] | None = _all(known.get(key.text) for key in have.keys)
+    if not told or keys is None:
+        return None
+    release = asked.release
+    rows = without(release.protected.relation, told)
+    named = tuple(Field(-1 - place, key.type) for place, key in enumerate(keys))
+    aggregate = replace(release.aggregate, input=rows, key_fields=named, keys=keys)
+    return replace(release, protected=replace(release.protected, relation=rows), aggregate=aggregate)
+
+
+@dataclass(frozen=True)
+class CellError:
+    """The expected square of the error of a cell.
+
+    Attributes:
+        noise: That of its noise.
+        bias: That of what bounds drop.
+    """
+
+    noise: Fraction
+    bias: Fraction
+
+    @property
+    def whole(self) -> Fraction:
+        """That of both."""
+        return self.noise + self.bias
+
+
 def errors(
     have: ReleaseDescription,
     noises: Sequence[AddedNoise],
-    groups: int,
     found: Derivation,
     terms: Sequence[int],
     want: PlannedRelease,
-    wanted_groups: int,
-) -> tuple[tuple[Fraction, Fraction], ...] | None:
-    """The expected square of the error of each cell: derived, and asked anew; None where that is not known.
+    groups: tuple[int, int],
+) -> tuple[tuple[CellError, CellError], ...] | None:
+    """The error of each cell: derived, and asked anew; None where that is not known.
 
     Bounds drop rows of either. What a profile expects of them is spread over groups. Where a filter spares a unit some
     of its rows, bounds may drop none of the others in a fresh release: nothing is expected of it there.
@@ -103,11 +140,10 @@ def errors(
     Args:
         have: The release that is there.
         noises: The noise of its cells.
-        groups: How many groups it has.
         found: How the cells are made of its cells.
         terms: For each cell, the most cells that are added up.
         want: The release that is asked.
-        wanted_groups: How many groups that has.
+        groups: How many groups the first has, and the second.
     """
     asked = want.described
     if asked is None:
@@ -119,12 +155,14 @@ def errors(
         mine = fresh = Fraction(0)
     if mine is None or fresh is None:
         return None
-    fresh = Fraction(0) if spares else fresh / max(1, wanted_groups) ** 2
+    fresh = Fraction(0) if spares else fresh / max(1, groups[1]) ** 2
     pairs = []
     for place, count, planned in zip(found.places, terms, want.primitives, strict=True):
         size = _size(planned.primitive) ** 2
-        derived = count * variance(noises[place]) + size * mine * Fraction(count, max(1, groups)) ** 2
-        pairs.append((derived, variance(added(planned.noise)) + size * fresh))
+        derived = CellError(
+            max(1, count) * variance(noises[place]), size * mine * Fraction(count, max(1, groups[0])) ** 2
+        )
+        pairs.append((derived, CellError(variance(added(planned.noise)), size * fresh)))
     return tuple(pairs)
 
 
@@ -161,6 +199,12 @@ def _cell(
         if terms is not None:
             return place, terms
     return None
+
+
+def _parts(expression: Expr) -> Iterator[Expr]:
+    yield expression
+    for part in operands(expression):
+        yield from _parts(part)
 
 
 def _all(found: Iterable[T | None]) -> tuple[T, ...] | None:

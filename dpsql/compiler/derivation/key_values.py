@@ -4,7 +4,8 @@ Rule 1: an expression is written over a key where the key is in it as it stands,
 tells the year, ten years of age tell twenty, three letters tell two.
 Rule 2: a key stands for itself, or in expressions that post-processing computes just as every engine does: without
 numerics, of which a released key has other digits, and without functions that follow a database's locale.
-Rule 3: a comparison with a moment that begins a unit is one of the units; with any other moment it is not.
+Rule 3: a comparison with a moment that begins a unit is one of the units, and one with a number that begins a quotient
+is one of the quotients; with any other moment or number it is not.
 """
 
 from collections.abc import Iterator, Mapping
@@ -55,7 +56,7 @@ class KeyValues:
         key = self._key(part)
         if key is not None:
             return key
-        return self._of_unit(part) or self._comparison(part) or self._of_part(part)
+        return self._of_unit(part) or self._comparison(part) or self._band(part) or self._of_part(part)
 
     def _key(self, part: Expr) -> Column | None:
         if isinstance(part, Literal):
@@ -107,6 +108,22 @@ class KeyValues:
         return None
 
     # Numbers and texts
+
+    def _band(self, part: Expr) -> Expr | None:
+        """A comparison of a whole number with the first one of a quotient above 0: below, quotients are cut upwards."""
+        function, number, values = compared(part) or ("", None, ())
+        if number is None or not number.type.is_integer or len(values) != 1 or not isinstance(values[0], int):
+            return None
+        end = values[0]
+        if function in ("gt", "le"):
+            end, function = end + 1, "ge" if function == "gt" else "lt"
+        if function not in ("ge", "lt") or end < 1:
+            return None
+        for divisor in (each for each in range(min(end, _MOST_PARTS), 1, -1) if end % each == 0):
+            key = self._key(Call("int_divide", (Column(number), Literal(divisor, number.type)), number.type))
+            if key is not None:
+                return Call(function, (key, Literal(end // divisor, number.type)), SqlType.BOOLEAN)
+        return None
 
     def _of_part(self, part: Expr) -> Expr | None:
         """The beginning of a longer beginning; a quotient of a quotient by a divisor of the divisor."""

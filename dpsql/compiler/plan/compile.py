@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC
+from fractions import Fraction
 from functools import partial
 from typing import TypeVar
 
@@ -23,7 +24,7 @@ from dpsql.compiler.canonical.descriptions import described
 from dpsql.compiler.canonical.releases import Canonical
 from dpsql.compiler.dialects import POST_PROCESSING
 from dpsql.compiler.dialects.render import Leaf, Renderer
-from dpsql.compiler.ir.nodes import Aggregate, Field, Relation, Release, SystemScan
+from dpsql.compiler.ir.nodes import Aggregate, Field, Relation, Release, Released, SystemScan
 from dpsql.compiler.ir.walk import nodes
 from dpsql.compiler.plan.advice import advise
 from dpsql.compiler.plan.pricing import Calibrated, PlannedPrimitive, calibrate
@@ -188,7 +189,20 @@ def plan(sql: str, lowered: Lowered, catalog: Catalog, fields: Fields, settings:
     )
     passes_on = bool(public) and lowered.relation in others
     query = replace(query, withheld=lowered.withheld, max_error_ratio=settings.max_error_ratio)
-    return replace(query, adds_up_listed=adds_up, passes_on=passes_on, written=above.written)
+    numbered = fields.count
+
+    def planned(epsilon: Fraction, release: Release | None = None) -> CompiledQuery:
+        asked = lowered if release is None else _alone(release)
+        other = plan(sql, asked, catalog, Fields(numbered), replace(settings, epsilon=epsilon))
+        verify(other, catalog)
+        return other
+
+    return replace(query, adds_up_listed=adds_up, passes_on=passes_on, written=above.written, planned=planned)
+
+
+def _alone(release: Release) -> Lowered:
+    """A query that shows what a release has."""
+    return Lowered(Released(release), tuple((f"column{place}", each) for place, each in enumerate(release.fields)))
 
 
 @dataclass(frozen=True)

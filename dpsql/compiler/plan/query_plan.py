@@ -162,30 +162,41 @@ class PlannedInput:
 
 
 @dataclass(frozen=True)
-class DerivedCells:
-    """Cells that are made of those of a release that the user has already.
+class HeldRelease:
+    """A release that the user has already.
 
     Attributes:
-        release: The ledger's number of that release, which no user is told: it would tell how much others ask.
-        number: Its place among the user's releases of the dataset, from 1 on, as in dpsql.releases.
         key: Its key.
-        charged: What it was charged with.
+        events: What it was charged with.
+        number: Its place among the user's releases of the dataset, from 1 on, as in dpsql.releases.
+    """
+
+    key: str
+    events: tuple[Event, ...]
+    number: int
+
+
+@dataclass(frozen=True)
+class DerivedCells:
+    """Cells that are made of those of another release.
+
+    Attributes:
+        source: That release: one that the user has, or one that is bought for it.
         sql: What makes the cells of its cells, as table r0, for the groups that are listed, as table q0.
         domain: The groups that are listed; None where there are no groups.
         width: How many keys there are.
         places: For each cell, that of the other release which is added up.
         terms: For each cell, the most cells that are added up.
+        variances: For each cell, the greatest variance of its noise.
     """
 
-    release: int
-    number: int
-    key: str
-    charged: tuple[Event, ...]
+    source: "HeldRelease | PlannedRelease"
     sql: str
     domain: PublicRead | None
     width: int
     places: tuple[int, ...]
     terms: tuple[int, ...]
+    variances: tuple[Fraction, ...]
 
 
 @dataclass(frozen=True)
@@ -206,8 +217,8 @@ class PlannedRelease:
         form: Whether its rows are those of a prepared table, and why; None where nothing was prepared.
         profiled: Its bounds, where a profile chose them.
         described: What tells whether another release answers it, or it another one; None where nothing does.
-        derived: How it is made of a release that the user has; None where it is released itself. Then the noise of its
-            primitives is that of sums, and nothing is charged.
+        derived: How it is made of others: its cells are the mean of what each of these tells. Then the noise of its
+            primitives is that of the mean. None where it is released itself.
     """
 
     query: PrintedQuery
@@ -223,12 +234,22 @@ class PlannedRelease:
     form: str | None = None
     profiled: ProfiledBounds | None = None
     described: DescribedRelease | None = field(default=None, compare=False, repr=False)
-    derived: DerivedCells | None = None
+    derived: tuple[DerivedCells, ...] = ()
+
+    @property
+    def sources(self) -> "tuple[PlannedRelease | HeldRelease, ...]":
+        """The releases whose cells are drawn: itself, or those of which it is made."""
+        return tuple(each.source for each in self.derived) or (self,)
 
     @property
     def sql(self) -> str:
         """The query in the engine's words."""
         return self.query.sql
+
+    @property
+    def bought(self) -> "tuple[PlannedRelease, ...]":
+        """Those of its sources that the ledger is charged with, unless the user has them."""
+        return tuple(source for source in self.sources if isinstance(source, PlannedRelease))
 
     @property
     def limits_groups(self) -> bool:
@@ -285,9 +306,9 @@ class PlannedRelease:
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
-        """What the ledger is charged with."""
-        if self.derived is not None:
-            return ()
+        """What the ledger is charged with; a release that the user has costs nothing."""
+        if self.derived:
+            return tuple(event for source in self.bought for event in source.events)
         noise = tuple(planned.noise.event for planned in self.primitives)
         if self.selection is None:
             return noise
@@ -374,6 +395,7 @@ class CompiledQuery:
         written: Writes what stands above releases, and the columns, for the noise that they have.
         anew: Where releases are derived: the query as it would be asked anew.
         max_error_ratio: How many times the error of what is asked anew a derived cell may have.
+        planned: Plans the query for another ε, or a release alone.
     """
 
     sql: str
@@ -396,13 +418,26 @@ class CompiledQuery:
 
     anew: "CompiledQuery | None" = field(default=None, compare=False, repr=False)
     max_error_ratio: Fraction = Fraction(1)
+    planned: "Callable[[Fraction, Release | None], CompiledQuery] | None" = field(
+        default=None, compare=False, repr=False
+    )
 
-    def over(self, releases: tuple[PlannedRelease, ...]) -> "CompiledQuery":
-        """The same query over releases that the user has, or that are derived of some, with intervals made for it."""
+    def over(self, releases: tuple[PlannedRelease, ...], price: Price | None = None) -> "CompiledQuery":
+        """The same query over releases that are derived of others, with intervals made for them."""
         if self.written is None:
             raise TypeError("a query knows how it is written")
         post_sql, columns = self.written(releases)
-        return replace(self, releases=releases, post_sql=post_sql, columns=columns, price=None, anew=self)
+        return replace(self, releases=releases, post_sql=post_sql, columns=columns, price=price, anew=self)
+
+    @property
+    def sources(self) -> tuple[PlannedRelease | HeldRelease, ...]:
+        """What the ledger is asked for."""
+        return tuple(source for planned in self.releases for source in planned.sources)
+
+    @property
+    def bought(self) -> tuple[PlannedRelease, ...]:
+        """What of it is charged, unless the user has it."""
+        return tuple(source for planned in self.releases for source in planned.bought)
 
     @property
     def ends(self) -> frozenset[int]:

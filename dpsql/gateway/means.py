@@ -1,0 +1,94 @@
+"""means: what several releases tell of another one together, each weighed by the inverse of its variance.
+
+Rule 1: each release counts once, so that noises are independent.
+Rule 2: weights are those of the least exact group: they depend on plans and keys, and on no noisy number. In groups of
+fewer cells the variance is less than what is announced.
+
+Guarantee: none is needed: what is weighed is released already.
+Assumes: the cells of the parts add up to those of what is asked, as `derivation` finds.
+Reference: Hay et al., Boosting the Accuracy of Differentially Private Histograms, 2010, section 4.
+"""
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from dpsql.compiler.canonical.descriptions import ReleaseDescription
+from dpsql.compiler.derivation.derivation import CellError, Derivation
+from dpsql.compiler.plan.query_plan import DerivedCells, HeldRelease, PlannedRelease
+from dpsql.gateway.release import ReleasedCells
+from dpsql.privacy.exponential_mechanism import AddedNoise
+from dpsql.privacy.mechanisms import combined
+
+_ROUNDING = Fraction(1, 4)
+"""The greatest square of the error by which a mean is rounded to a whole number."""
+
+
+@dataclass(frozen=True)
+class MeanPart:
+    """A release whose cells add up to those of another one, and how exactly.
+
+    Attributes:
+        release: The release: one that the user has, or one that is bought.
+        description: What it says of itself.
+        noises: The noise of its cells.
+        found: How they are added up.
+        terms: For each cell, the most that are added up.
+        groups: How many groups it has, and how many the other one has.
+        errors: The error of each cell: derived, and asked anew.
+        cells: Its cells; None where it is not bought yet.
+    """
+
+    release: HeldRelease | PlannedRelease
+    description: ReleaseDescription
+    noises: tuple[AddedNoise, ...]
+    found: Derivation
+    terms: tuple[int, ...]
+    groups: tuple[int, int]
+    errors: tuple[tuple[CellError, CellError], ...]
+    cells: ReleasedCells | None = None
+
+    def derived(self, width: int) -> DerivedCells:
+        """How the cells of a release with so many keys are made of its cells."""
+        variances = tuple(mine.noise for mine, _ in self.errors)
+        found = self.found
+        return DerivedCells(self.release, found.cells, found.domain, width, found.places, self.terms, variances)
+
+
+@dataclass(frozen=True)
+class Mean:
+    """What several releases tell of another one together."""
+
+    parts: tuple[MeanPart, ...]
+
+    @property
+    def errors(self) -> tuple[tuple[CellError, CellError], ...]:
+        """The error of each cell, and of what is asked anew."""
+        found = []
+        for pairs in zip(*(part.errors for part in self.parts), strict=True):
+            noise = 1 / sum(1 / mine.noise for mine, _ in pairs) + (_ROUNDING if len(pairs) > 1 else 0)
+            anew = min((anew for _, anew in pairs), key=lambda each: each.whole)
+            found.append((CellError(noise, max(mine.bias for mine, _ in pairs)), anew))
+        return tuple(found)
+
+    @property
+    def worst(self) -> Fraction:
+        """How many times the squared error of what is asked anew a cell has at the most."""
+        return max((mine.whole / anew.whole for mine, anew in self.errors), default=Fraction(0))
+
+    @property
+    def missing(self) -> Fraction:
+        """The part of the price for which a release beside it is enough to be as exact as what is asked anew."""
+        parts = [Fraction(0)]
+        for mine, anew in self.errors:
+            room = anew.whole - mine.bias - _ROUNDING
+            parts.append(anew.noise * (1 / room - 1 / mine.noise) if room > 0 else Fraction(1))
+        return min(max(parts), Fraction(1))
+
+    def of(self, planned: PlannedRelease) -> PlannedRelease:
+        """The release as it is made of the parts, with the noise of their mean."""
+        primitives = []
+        for place, (each, (mine, _)) in enumerate(zip(planned.primitives, self.errors, strict=True)):
+            noises = [part.noises[part.found.places[place]] for part in self.parts]
+            primitives.append(replace(each, noise=combined(noises, mine.noise)))
+        derived = tuple(part.derived(planned.keys) for part in self.parts)
+        return replace(planned, primitives=tuple(primitives), derived=derived)
