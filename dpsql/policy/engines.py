@@ -43,8 +43,9 @@ class EngineKind:
 
 DUCKDB: Final = EngineKind("DuckDB", ("duckdb",), "duckdb:///clinic.duckdb", "main", is_file=True)
 POSTGRES: Final = EngineKind("PostgreSQL", ("postgresql", "postgres"), "postgresql://reader@host/db", "public")
+SPARK: Final = EngineKind("Spark", ("spark",), "spark://localhost:15002/spark_catalog", "default")
 
-ENGINES: Final = {scheme: engine for engine in (DUCKDB, POSTGRES) for scheme in engine.schemes}
+ENGINES: Final = {scheme: engine for engine in (DUCKDB, POSTGRES, SPARK) for scheme in engine.schemes}
 """The engines by scheme."""
 
 

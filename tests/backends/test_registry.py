@@ -66,12 +66,14 @@ def test_what_files_alone_have_is_refused(clinic_policy: Path, tmp_path: Path) -
 
 @pytest.mark.usefixtures("third")
 def test_errors_name_it(clinic_policy: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidPolicy, match="must start with duckdb:///, postgresql:// or heron://") as refused:
+    with pytest.raises(
+        InvalidPolicy, match="must start with duckdb:///, postgresql://, spark:// or heron://"
+    ) as refused:
         load_policy(heron(clinic_policy, tmp_path, "stork://host/clinic"))
     assert refused.value.hint == (
         'write: url = "duckdb:///clinic.duckdb" or "postgresql://reader@host/db" or "heron://host/nest"'
     )
-    with pytest.raises(InvalidParameter, match="must start with duckdb:///, postgresql:// or heron://"):
+    with pytest.raises(InvalidParameter, match="must start with duckdb:///, postgresql://, spark:// or heron://"):
         read_outline("stork://host/clinic")
 
 
@@ -83,5 +85,5 @@ def test_it_is_outlined_and_prepared(clinic_policy: Path, tmp_path: Path) -> Non
 
 
 def test_without_its_line_there_is_none(clinic_policy: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidPolicy, match="must start with duckdb:/// or postgresql://"):
+    with pytest.raises(InvalidPolicy, match="must start with duckdb:///, postgresql:// or spark://"):
         open_backend(load_policy(heron(clinic_policy, tmp_path)))
