@@ -97,6 +97,8 @@ class SparkSessions:
         place = f"[{host}]" if ":" in host else host
         secret = f";use_ssl=true;token={quote(token, safe='')}" if token else ""
         self._target = f"sc://{place}:{port}/{secret}"
+        # Cells that are to stay on this machine go through no proxy.
+        self._options = [] if token else [("grpc.enable_http_proxy", 0)]
         self._settings = _SETTINGS | {"spark.sql.session.timeZone": timezone}
 
     @contextmanager
@@ -108,31 +110,34 @@ class SparkSessions:
             QueryCanceled: It was cancelled before.
         """
         cancellation.check()
-        session = SparkSession(connection=DefaultChannelBuilder(self._target))
+        session = SparkSession(connection=DefaultChannelBuilder(self._target, self._options))
+        session.client.set_retry_policies([DefaultPolicy(max_retries=RETRIES)])
         left = threading.Event()
 
         def stop() -> None:
-            """Stop what runs; a server that does not is left to itself."""
+            """Stop what runs, and close the connection to a server that does not stop it."""
             while not left.is_set():
                 with suppress(Exception):
                     session.interruptAll()
-                if left.wait(GRACE_SECONDS):
-                    return
-                with suppress(Exception):
-                    session.client.close()
+                if not left.wait(GRACE_SECONDS):
+                    _close(session)
+
+        def in_background() -> None:
+            threading.Thread(target=stop, daemon=True).start()
 
         try:
-            session.client.set_retry_policies([DefaultPolicy(max_retries=RETRIES)])
-            with (
-                after(seconds, cancellation.cancel),
-                cancellation.stopping(threading.Thread(target=stop, daemon=True).start),
-            ):
+            with after(seconds, cancellation.cancel), cancellation.stopping(in_background):
                 self._pin(session)
                 yield session
+                with suppress(*FAILURES):  # the rows are here
+                    session.client.release_session()
+        except BaseException:
+            threading.Thread(target=_abandon, args=(session,), daemon=True).start()
+            raise
+        else:
+            _close(session)
         finally:
             left.set()
-            session.stop()
-            atexit.unregister(session.client._on_exit)  # which would keep each session until the end
 
     def _pin(self, session: Session) -> None:
         """Set the settings, and see that they are."""
@@ -140,7 +145,7 @@ class SparkSessions:
             for name, value in self._settings.items():
                 session.conf.set(name, value)
             found: dict[str, Any] = session.conf.getAll
-        except FAILURES:
+        except Exception:
             raise Unreachable(
                 "the server does not answer, or not to this token", "check host, port and token"
             ) from None
@@ -149,3 +154,17 @@ class SparkSessions:
                 raise Unreachable(f"the server holds to {name} = {found[name]}", f"unset {name} there")
         if missing := self._settings.keys() - found.keys():
             raise Unreachable(f"the server does not take {min(missing)}", "dpsql knows Spark 4")
+
+
+def _close(session: Session) -> None:
+    """Close a session's connection, which pyspark would remember until the process ends."""
+    with suppress(Exception):
+        session.client.close()
+    atexit.unregister(session.client._on_exit)
+
+
+def _abandon(session: Session) -> None:
+    """Have the server stop what may still run; nobody waits for that."""
+    with suppress(Exception):
+        session.interruptAll()
+    _close(session)
