@@ -35,8 +35,9 @@ _AWAY: Final = (StatusCode.UNAVAILABLE, StatusCode.UNAUTHENTICATED, StatusCode.D
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 PORT: Final = 15002
 RETRIES: Final = 3
-GRACE_SECONDS: Final = 5.0
-"""How long a query that is stopped may take to end before its connection is closed."""
+ATTEMPTS: Final = 20
+AGAIN_SECONDS: Final = 0.5
+"""How often, and after how long, a query that does not end is stopped again before its connection is closed."""
 _HINT: Final = 'url = "spark://host:15002/spark_catalog?token=${SPARK_TOKEN}", with schema = "default" below it'
 _CATALOG: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -115,12 +116,13 @@ class SparkSessions:
         left = threading.Event()
 
         def stop() -> None:
-            """Stop what runs, and close the connection to a server that does not stop it."""
-            while not left.is_set():
+            """Stop what runs until it is over, for a query may begin behind that; then close the connection."""
+            for _ in range(ATTEMPTS):
                 with suppress(Exception):
                     session.interruptAll()
-                if not left.wait(GRACE_SECONDS):
-                    _close(session)
+                if left.wait(AGAIN_SECONDS):
+                    return
+            _close(session)
 
         def in_background() -> None:
             threading.Thread(target=stop, daemon=True).start()
@@ -128,6 +130,7 @@ class SparkSessions:
         try:
             with after(seconds, cancellation.cancel), cancellation.stopping(in_background):
                 self._pin(session)
+                cancellation.check()
                 yield session
                 with suppress(*FAILURES):  # the rows are here
                     session.client.release_session()

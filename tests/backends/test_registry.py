@@ -71,7 +71,8 @@ def test_errors_name_it(clinic_policy: Path, tmp_path: Path) -> None:
     ) as refused:
         load_policy(heron(clinic_policy, tmp_path, "stork://host/clinic"))
     assert refused.value.hint == (
-        'write: url = "duckdb:///clinic.duckdb" or "postgresql://reader@host/db" or "heron://host/nest"'
+        'write: url = "duckdb:///clinic.duckdb" or "postgresql://reader@host/db" or '
+        '"spark://localhost:15002/spark_catalog" or "heron://host/nest"'
     )
     with pytest.raises(InvalidParameter, match="must start with duckdb:///, postgresql://, spark:// or heron://"):
         read_outline("stork://host/clinic")

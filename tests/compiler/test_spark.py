@@ -172,6 +172,38 @@ def test_floats_are_not_added_up(function: str) -> None:
         DIALECT.aggregate(AggregateCall(function, X, False, None, SqlType.DOUBLE), "x", "")
 
 
+@pytest.mark.parametrize(
+    ("function", "grid", "written"),
+    [
+        ("min", None, "min(x)"),
+        ("sum", None, "try_cast(sum(CAST(x AS DECIMAL(38,0))) AS BIGINT)"),
+        ("avg", None, "try_divide(CAST(sum(CAST(x AS DECIMAL(38,0))) AS DOUBLE), count(x))"),
+        ("sum", Grid(Fraction(1), 0, 9), "CAST(sum(CAST(x AS DECIMAL(38,0))) AS DOUBLE)"),
+    ],
+)
+def test_aggregates_of_one_unit(function: str, grid: Grid | None, written: str) -> None:
+    call = AggregateCall(function, Column(Field(3, SqlType.INTEGER)), False, None, SqlType.BIGINT, grid)
+    assert DIALECT.aggregate(call, "x", "") == written
+
+
+def test_calls_by_their_types() -> None:
+    moment, number = Column(Field(4, SqlType.TIMESTAMPTZ)), Column(Field(3, SqlType.SMALLINT))
+    cut = Call("date_trunc_day", (moment,), SqlType.TIMESTAMPTZ)
+    assert DIALECT.adapted(cut).function == "zoned_date_trunc_day"
+    assert DIALECT.adapted(replace(cut, type=SqlType.TIMESTAMP)).function == "date_trunc_day"
+    assert DIALECT.adapted(Call("int_divide", (number, number), SqlType.SMALLINT)).function == "small_divide"
+
+
+def test_what_is_not_written() -> None:
+    with pytest.raises(UnsupportedQuery, match="CORR is not supported"):
+        DIALECT.pairs("corr", "x", "y", "")
+    with pytest.raises(TypeError):
+        DIALECT.with_names("x", [])
+    with pytest.raises(TypeError):
+        DIALECT.adapted(Call("like", (S, S), SqlType.BOOLEAN))
+    assert DIALECT.wide(5) == "CAST(5 AS DECIMAL(38,0))"
+
+
 @pytest.mark.parametrize("text", ["\0", "\ud800"])
 def test_what_sql_cannot_hold(text: str) -> None:
     with pytest.raises(InvalidText):

@@ -69,7 +69,8 @@ def by_shares(
     """Cut the rows of each unit that has too many down in proportion, by systematic sampling.
 
     Columns named in `carried` are handed on. `same` is the join condition of two units that are one. Where `flagged`,
-    the column `sampled` is true of units that had too many.
+    the column `sampled` is true of units that had too many. Where scans may find other rows, N is a window's: all of it
+    is computed over one scan.
 
     Guarantee: Σm ≤ most over the groups of a unit, and 0 ≤ m ≤ n in each. With N = Σn > most, u in 0 … N − 1, and C the
         sum of n up to a group, m is ⌊(C·most + u)/N⌋ less the same of the group before. These add up to

@@ -118,7 +118,7 @@ _OWN: dict[str, Spelling] = {
     "contains": Spelling("contains({0}, {1})"),
     "left": Spelling(
         "CASE WHEN {1} < 0 THEN left({0}, CAST(greatest(length({0}) + {1}, 0) AS INT)) "
-        "ELSE left({0}, CAST(least({1}, 2147483647) AS INT)) END"
+        "WHEN {1} >= 0 THEN left({0}, CAST(least({1}, 2147483647) AS INT)) END"
     ),
     "beginning": Spelling("CASE WHEN octet_length({0}) <= {1} THEN {0} ELSE left({0}, CAST({1} AS INT)) END"),
     # Conversions
