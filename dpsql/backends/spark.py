@@ -124,7 +124,7 @@ class SparkBackend:
                 for path in [path_of(table, policy)]
             },
         )
-        self._checked = Runnable()
+        self._checked, self._has_changed = Runnable(), False
 
     def check(
         self, releases: tuple[PlannedRelease, ...], public: tuple[PublicRead, ...], cancellation: Cancellation
@@ -136,11 +136,12 @@ class SparkBackend:
         """
         asked = {read.sql: _public_names(read) for read in public} | {each.sql: cell_names(each) for each in releases}
         unknown = {sql: names for sql, names in asked.items() if sql not in self._checked}
-        if not unknown:
+        if not unknown and not self._has_changed:
             return
         try:
             with self._sessions.session(cancellation, CHECK_SECONDS) as session:
-                if self._read_types(session) != self._types:
+                self._has_changed = self._read_types(session) != self._types
+                if self._has_changed:
                     raise DatabaseUnavailable(
                         f"{_CHANGED}; nothing was charged",
                         hint="The data owner checks the policy and starts the gateway again.",
@@ -241,7 +242,8 @@ class SparkBackend:
             rows = _Rows(session, self._statement(planned.sql, cell_names(planned)), kinds)
             for block in blocks_of(planned, _pieces(planned, rows)):
                 take(block)
-            if self._read_types(session) != self._types:
+            self._has_changed = self._read_types(session) != self._types
+            if self._has_changed:
                 raise TypeError("tables were altered while they were read")
 
     def _statement(self, sql: str, names: Sequence[str], *, empty: bool = False) -> str:
