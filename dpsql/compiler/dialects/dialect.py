@@ -83,7 +83,7 @@ class Dialect(ABC):
     orders_groups: bool
     turns_of_rows: bool
     ranks_few: bool
-    scans_agree: bool = True
+    scans_agree: bool
 
     @staticmethod
     @abstractmethod
