@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dpsql.backends import open_backend
-from dpsql.compiler.ir.schema import EngineColumn, EngineSchema
+from dpsql.compiler.ir.schema import EngineColumn, EngineSchema, EngineTable
 from dpsql.compiler.plan.compile import Described, compile_query, describe_query
 from dpsql.compiler.plan.query_plan import CompiledQuery
 from dpsql.compiler.scope.lowering import Constants
@@ -16,7 +16,7 @@ from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.gateway.settings import Settings
 from dpsql.policy import Policy
-from dpsql.policy.engines import DUCKDB, POSTGRES, EngineKind
+from dpsql.policy.engines import DUCKDB, POSTGRES, SPARK, EngineKind
 from dpsql.sqltypes import SqlType
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -28,7 +28,7 @@ class Planner:
     def __init__(self, policy: Policy, engine: EngineKind = DUCKDB) -> None:
         self.policy = policy
         backend = open_backend(policy)
-        schema = backend.schema if engine is DUCKDB else _in_postgres(backend.schema)
+        schema = _DECLARED[engine](backend.schema)
         self.catalog = Catalog(policy, schema, policy.roles[0])
         backend.close()
 
@@ -71,6 +71,22 @@ def _in_postgres(schema: EngineSchema) -> EngineSchema:
     }
     return EngineSchema(POSTGRES, tables)
 
+
+def _in_spark(schema: EngineSchema) -> EngineSchema:
+    """The same tables as Spark would declare them: without keys."""
+    names = {"VARCHAR": "string", "INTEGER": "int", "TIMESTAMP": "timestamp_ntz"}
+
+    def column(found: EngineColumn) -> EngineColumn:
+        return replace(found, type_name=names.get(found.type_name, found.type_name.lower()), not_null=False)
+
+    tables = {
+        name: EngineTable(table.path, {each: column(found) for each, found in table.columns.items()}, frozenset())
+        for name, table in schema.tables.items()
+    }
+    return EngineSchema(SPARK, tables)
+
+
+_DECLARED = {DUCKDB: lambda schema: schema, POSTGRES: _in_postgres, SPARK: _in_spark}
 
 FIVE_IN_EACH = {"max_groups = 10 ": "max_rows_per_group = 5\nmax_groups = 10 "}
 """The clinic's policy with at most five visits of a patient in a group: ten groups are full then."""
