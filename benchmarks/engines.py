@@ -74,7 +74,7 @@ PREPARED: Final = tuple((name, sql, AS_THEY_ARE) for name, sql, _ in QUERIES[:5]
 
 FORMS: Final = (
     ("many", "units with few rows apart"),
-    ("crowded", "units with too many groups ranked"),
+    ("many_groups", "units with too many groups ranked"),
     ("coded", "rows ranked"),
     ("ranked", "all units' groups ranked"),
     ("per_unit", "put together by unit"),

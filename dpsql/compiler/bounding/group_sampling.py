@@ -42,9 +42,9 @@ def by_ranking_few(most: int, same: Callable[[str, str], str]) -> Steps:
     Reference: Cohen & Kaplan, Summarizing Data Using Bottom-k Sketches, PODC 2007, for the least k of a keyed hash and
         the next one as their limit.
     """
-    groups = f"SELECT per_unit.unit, h FROM per_unit JOIN crowded ON {same('per_unit.unit', 'crowded.unit')}"
+    groups = f"SELECT per_unit.unit, h FROM per_unit JOIN many_groups ON {same('per_unit.unit', 'many_groups.unit')}"
     return [
-        ("crowded", f"SELECT unit FROM per_unit GROUP BY unit HAVING count(*) > {most}"),
+        ("many_groups", f"SELECT unit FROM per_unit GROUP BY unit HAVING count(*) > {most}"),
         ("ranked", f"SELECT *, row_number() OVER (PARTITION BY unit ORDER BY h) AS r FROM ({groups}) AS g"),
         ("limits", f"SELECT unit, h FROM ranked WHERE r = {most + 1}"),
         (
@@ -81,7 +81,7 @@ def by_shares(
         al., Differentially Private SQL with Bounded User Contribution, PoPETs 2020, section 3, for bounded rows.
     """
     columns, order = ", ".join(carried), ", ".join(f"{key} NULLS LAST" for key in keys)
-    one = same(f"{source}.unit", "busy.unit")
+    one = same(f"{source}.unit", "many_rows.unit")
     upto = f"{dialect.total('n')} OVER (PARTITION BY unit ORDER BY {order} ROWS UNBOUNDED PRECEDING)"
     before, after = (dialect.quotient(f"({rows} * {most} + u)", "total") for rows in ("(upto - n)", "upto"))
     if not dialect.scans_agree:
@@ -93,12 +93,12 @@ def by_shares(
             ("running", f"SELECT *, abs({hashed} % total) AS u FROM ({sums}) AS g"),
             ("shared", f"SELECT {columns}, {share}{told} FROM running"),
         ]
-    groups = f"SELECT {source}.*, total FROM {source} JOIN busy ON {one}"
+    groups = f"SELECT {source}.*, total FROM {source} JOIN many_rows ON {one}"
     no, yes = (", FALSE AS sampled", ", TRUE AS sampled") if flagged else ("", "")
-    few = f"SELECT {columns}, n AS m{no} FROM {source} WHERE NOT EXISTS (SELECT 1 FROM busy WHERE {one})"
+    few = f"SELECT {columns}, n AS m{no} FROM {source} WHERE NOT EXISTS (SELECT 1 FROM many_rows WHERE {one})"
     many = f"SELECT {columns}, CAST({after} - {before} AS BIGINT) AS m{yes} FROM running"
     return [
-        ("busy", f"SELECT unit, sum(n) AS total FROM {source} GROUP BY unit HAVING sum(n) > {most}"),
+        ("many_rows", f"SELECT unit, sum(n) AS total FROM {source} GROUP BY unit HAVING sum(n) > {most}"),
         ("running", f"SELECT *, {upto} AS upto, abs({hashed} % total) AS u FROM ({groups}) AS g"),
         ("shared", f"{few} UNION ALL {many}"),
     ]
