@@ -671,7 +671,7 @@ def test_an_empty_answer_of_private_groups_says_why(policy: Policy, make_engine:
     session = Session(make_engine(policy), "ana")
     (statement,) = session.parse("SELECT note, COUNT(*) FROM orders GROUP BY note")
     result = session.execute(statement)
-    told = r"no group is shown: a group of \d+ units is shown with probability about 1/2; "
+    told = r"no group is shown: a group of \d+ buyers is shown with probability about 1/2; "
     assert result.rows == () or list(result.rows) == []
     assert re.match(told, result.notices[0].message), result.notices[0].message
 

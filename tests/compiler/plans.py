@@ -1,6 +1,6 @@
 """Compile a query under a policy file's text, with changes: no data is read but the schema."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.gateway.settings import Settings
 from dpsql.policy import Policy
-from dpsql.policy.engines import DUCKDB, POSTGRES, SPARK, EngineKind
+from dpsql.policy.engines import DUCKDB, PARQUET, POSTGRES, SPARK, EngineKind
 from dpsql.sqltypes import SqlType
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -75,18 +75,26 @@ def _in_postgres(schema: EngineSchema) -> EngineSchema:
 def _in_spark(schema: EngineSchema) -> EngineSchema:
     """The same tables as Spark would declare them: without keys."""
     names = {"VARCHAR": "string", "INTEGER": "int", "TIMESTAMP": "timestamp_ntz"}
+    return _without_keys(SPARK, schema, lambda name: names.get(name, name.lower()))
 
+
+def _without_keys(engine: EngineKind, schema: EngineSchema, named: Callable[[str], str]) -> EngineSchema:
     def column(found: EngineColumn) -> EngineColumn:
-        return replace(found, type_name=names.get(found.type_name, found.type_name.lower()), not_null=False)
+        return replace(found, type_name=named(found.type_name), not_null=False)
 
     tables = {
         name: EngineTable(table.path, {each: column(found) for each, found in table.columns.items()}, frozenset())
         for name, table in schema.tables.items()
     }
-    return EngineSchema(SPARK, tables)
+    return EngineSchema(engine, tables)
 
 
-_DECLARED = {DUCKDB: lambda schema: schema, POSTGRES: _in_postgres, SPARK: _in_spark}
+_DECLARED: Mapping[EngineKind, Callable[[EngineSchema], EngineSchema]] = {
+    DUCKDB: lambda schema: schema,
+    PARQUET: lambda schema: _without_keys(PARQUET, schema, str),
+    POSTGRES: _in_postgres,
+    SPARK: _in_spark,
+}
 
 FIVE_IN_EACH = {"max_groups = 10 ": "max_rows_per_group = 5\nmax_groups = 10 "}
 """The clinic's policy with at most five visits of a patient in a group: ten groups are full then."""
