@@ -1,4 +1,4 @@
-"""The engines that suites run on: what tests ask of one, in one place. A third is a class, and an entry of HOSTS."""
+"""The engines that suites run on: what tests ask of one, in one place. A further one is a class in HOSTS."""
 
 import shutil
 import tempfile

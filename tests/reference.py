@@ -200,7 +200,7 @@ MEANINGS: dict[str, tuple[str, Shape, Mapping[str, str]]] = {
             "on": "Columns here, and the columns there that they equal.",
             "where": "The rows that go this way: a column and the texts or whole numbers, one or `IN` several, that it "
             "has in them. Several ways need it, of one column, and no value is in two of them; rows with other values "
-            "are nobody's, and do not count.",
+            "are of no unit, and do not count.",
         },
     ),
     "tables.NAME.files": (
@@ -323,7 +323,8 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     "dpsql.intervals": ("`on`, `off`", "Adds `<column>_low` and `<column>_high`: a 95 % interval."),
     "dpsql.reuse": (
         "`derived`, `exact`, `off`",
-        "`exact` gives the same query its answer again, `derived` adds up earlier ones too, `off` buys a fresh answer.",
+        "`exact` gives the same query its answer again. `derived` also adds up and combines earlier ones, and buys "
+        "only what is missing. `off` buys a fresh answer.",
     ),
     "dpsql.notices": ("`on`, `off`", "`off` sends rows without the notice."),
     "dpsql.calibrate": ("`on`, `off`", "`off` leaves values as they were released, although bounds drop rows."),

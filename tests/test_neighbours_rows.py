@@ -38,7 +38,7 @@ from dpsql.sqltypes import SqlType
 from tests.compiler.trees import dropped, having, planted, with_sql
 from tests.strategies.distance import TooFar, assert_neighbours, vectors
 from tests.strategies.world import CONSTANTS, SETTINGS, Survey
-from tests.test_neighbours import CASES, GREEDY, Fault, cases, greedy, release_of, unclamped, without
+from tests.test_neighbours import GREEDY, Fault, cases, greedy, release_of, unclamped, without
 
 FIVE = replace(SETTINGS, max_rows=5)
 """With three rows in each of three groups, five in all are fewer."""
@@ -178,7 +178,7 @@ def test_one_row_in_a_group_is_limited_over_all_groups_too(survey: Survey, cell:
 
 def told_apart(survey: Survey) -> list[PlannedRelease]:
     """What is read with the units of few rows apart from the others, for all of the cases."""
-    found = [each for sql in CASES for each in survey.compile(sql, THREE).releases]
+    found = [each for sql in cases(survey) for each in survey.compile(sql, THREE).releases]
     return [each for each in found if each.query.tree.totals is not None and each.query.tree.totals.few is not None]
 
 
@@ -210,7 +210,9 @@ def unstored(survey: Survey) -> Catalog:
 
 def test_cells_are_the_same_whether_few_are_told_apart(each_survey: Survey) -> None:
     apart = told_apart(each_survey)
-    asked = [sql for sql in CASES if any(each in apart for each in each_survey.compile(sql, THREE).releases)]
+    asked = [
+        sql for sql in cases(each_survey) if any(each in apart for each in each_survey.compile(sql, THREE).releases)
+    ]
     together = [compile_query(QueryStatement(sql), unstored(each_survey), THREE, CONSTANTS) for sql in asked]
     others = {each.contribution: each for query in together for each in query.releases}
     assert not any(each.query.tree.totals.few for each in others.values() if each.query.tree.totals is not None)

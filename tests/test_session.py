@@ -441,7 +441,7 @@ def test_notices(session: Session, each_clinic: Path) -> None:
     assert counted.notices[0].detail == f"{by_rows}, in 10 groups"
     # No file enforces that a patient has one row.
     is_of_files = "parquet:///" in each_clinic.read_text(encoding="utf-8")
-    assert run(session, COUNT).notices[0].detail == ("contribution bound: 1 rows per unit" if is_of_files else None)
+    assert run(session, COUNT).notices[0].detail == ("contribution bound: 1 row per patient" if is_of_files else None)
     assert run(session, "SELECT COUNT(*) FROM doctors").notices == ()
     run(session, "SET dpsql.notices = off")
     assert run(session, f"{COUNT} WHERE age > 5").notices == ()

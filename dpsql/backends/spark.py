@@ -264,7 +264,7 @@ class SparkBackend:
         return f"SELECT {columns} FROM {self._full_name(path)} WHERE {' AND '.join(same) or 'true'}"
 
     def _full_name(self, path: TablePath) -> str:
-        return ".".join(map(Spark.quote_name, (self._sessions.catalog, *path)))
+        return Spark().quote_path((self._sessions.catalog, *path))
 
     def _read_types(self, session: Session) -> Tables:
         """The types of the policy's tables; those that there are not are left out."""

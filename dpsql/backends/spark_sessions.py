@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from dpsql.backends.backend import Cancellation, Unreachable
+from dpsql.backends.backend import CANCEL_AGAIN_SECONDS, Cancellation, Unreachable
 from dpsql.backends.deadlines import after
 from dpsql.errors import InvalidPolicy
 
@@ -35,9 +35,8 @@ _AWAY: Final = (StatusCode.UNAVAILABLE, StatusCode.UNAUTHENTICATED, StatusCode.D
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 PORT: Final = 15002
 RETRIES: Final = 3
-ATTEMPTS: Final = 20
-AGAIN_SECONDS: Final = 0.5
-"""How often, and after how long, a query that does not end is stopped again before its connection is closed."""
+ATTEMPTS: Final = 50
+"""How often a query that does not end is stopped again before its connection is closed."""
 _HINT: Final = 'url = "spark://host:15002/spark_catalog?token=${SPARK_TOKEN}", with schema = "default" below it'
 _CATALOG: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -120,7 +119,7 @@ class SparkSessions:
             for _ in range(ATTEMPTS):
                 with suppress(Exception):
                     session.interruptAll()
-                if left.wait(AGAIN_SECONDS):
+                if left.wait(CANCEL_AGAIN_SECONDS):
                     return
             _close(session)
 

@@ -76,6 +76,12 @@ class Mean:
         return max((mine.whole / anew.whole for mine, anew in self.errors), default=Fraction(0))
 
     @property
+    def unrounded(self) -> Fraction:
+        """As `worst`, without what means are rounded by: several releases may be worth it where two are not."""
+        rounding = _ROUNDING if len(self.parts) > 1 else Fraction(0)
+        return max(((mine.whole - rounding) / anew.whole for mine, anew in self.errors), default=Fraction(0))
+
+    @property
     def missing(self) -> Fraction:
         """The part of the price for which a release beside it is enough to be as exact as what is asked anew."""
         parts = [Fraction(0)]

@@ -91,7 +91,7 @@ class NoisyRows:
     def of_answer(cls, answer: Answer) -> "NoisyRows":
         """What a query was answered."""
         answer = _with_limits(answer)
-        price, kept = answer.query.price, _kept(answer)
+        price, kept = (answer.query.anew or answer.query).price, _kept(answer)
         return cls(
             _columns(answer, kept),
             tuple(answer.rows.only(kept).rows),

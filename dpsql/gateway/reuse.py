@@ -13,7 +13,6 @@ Reference: Dwork & Roth 2014, proposition 2.1, for post-processing.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
@@ -23,7 +22,7 @@ from dpsql.backends.backend import Cancellation
 from dpsql.compiler.derivation.derivation import Derivation, derivation, errors, wider
 from dpsql.compiler.plan.query_plan import CompiledQuery, HeldRelease, PlannedRelease
 from dpsql.compiler.scope.tables import Catalog
-from dpsql.errors import Error, InvalidParameter, QueryTooComplex
+from dpsql.errors import Error, GuaranteeMismatch, InvalidParameter, QueryTooComplex
 from dpsql.gateway.caches import LruCache
 from dpsql.gateway.means import Mean, MeanPart
 from dpsql.gateway.prices import request
@@ -142,9 +141,11 @@ class Derivations:
         """What no more of the user's releases than it takes tell of another one; None where they tell nothing."""
         sources = [Mean((source,)) for source in self._sources(user, planned, catalog, cancellation)]
         best: Mean | None = None
+        grown: Mean | None = None
         for each in sorted(sources, key=lambda each: each.worst)[:_MOST_COMBINED]:
-            more = each if best is None else Mean(best.parts + each.parts)
-            best = more if best is None or more.worst < best.worst else best
+            more = each if grown is None else Mean(grown.parts + each.parts)
+            grown = more if grown is None or more.unrounded < grown.unrounded else grown
+            best = grown if best is None or grown.worst < best.worst else best
             if best.worst <= enough:
                 break
         return best
@@ -212,6 +213,8 @@ class Derivations:
         Returns:
             The means by the places of releases, and the price of a plan of which all is bought.
         """
+        if query.max_error_ratio < 1:
+            return dict.fromkeys(lacking), None  # what is bought is as exact as asked, which is not enough here
         short = {place: Mean(mean.parts[:_MOST_BESIDE]) for place, mean in lacking.items() if mean is not None}
         for offer in _offers(query, list(short.values())) if len(short) == len(lacking) else ():
             found: dict[int, Mean | None] = {}
@@ -269,10 +272,14 @@ def _offers(query: CompiledQuery, short: Sequence[Mean]) -> Iterator[CompiledQue
     epsilon = _PRICES.divide(Decimal(enough.numerator), Decimal(enough.denominator))
     for _ in range(_PRICES_TRIED):
         for release in (wide, None) if wide is not None else (None,):
-            with suppress(Error):  # what can be planned for what was asked, but not for so little, or not so wide
+            try:  # what can be planned for what was asked, but not for so little, or not so wide
                 offer = query.planned(Fraction(epsilon), release)
-                if Fraction(epsilon) < limit and len(offer.releases) == len(query.releases):
-                    yield offer
+            except GuaranteeMismatch:
+                raise
+            except Error:
+                continue
+            if Fraction(epsilon) < limit and len(offer.releases) == len(query.releases):
+                yield offer
         epsilon = _PRICES.next_plus(epsilon)
 
 

@@ -109,7 +109,9 @@ def read_dataset(keys: Mapping[str, Node], tables: tuple[Table, ...], folder: Pa
 def _of_file(keys: Mapping[str, Node], name: str) -> Node:
     """Return a key that is for an engine in this process."""
     if not read_engine(keys["url"]).is_file:
-        raise keys[name].wrong("this is for DuckDB files only; a server has its own limits", f"remove {name}")
+        raise keys[name].wrong(
+            "this is for DuckDB, which runs in the gateway's process; a server has its own limits", f"remove {name}"
+        )
     return keys[name]
 
 

@@ -130,7 +130,7 @@ def test_types_that_spark_is_not_asked_for(sql_type: SqlType) -> None:
     ("source", "target", "scale", "written"),
     [
         (SqlType.DOUBLE, SqlType.NUMERIC, 2, "try_cast(format_string('%.14e', x) AS DECIMAL(38,2))"),
-        (SqlType.NUMERIC, SqlType.NUMERIC, None, "try_cast(x AS DECIMAL(38,10))"),
+        (SqlType.NUMERIC, SqlType.NUMERIC, None, "try_cast(x AS DECIMAL(38,15))"),
         (SqlType.DOUBLE, SqlType.INTEGER, None, "try_cast(rint(x) AS INT)"),
         (SqlType.NUMERIC, SqlType.BIGINT, None, "try_cast(round(x, 0) AS BIGINT)"),
         (SqlType.TEXT, SqlType.DATE, None, "try_cast(x AS DATE)"),

@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 
-import dpsql.gateway.engine
+import dpsql.gateway.reading
 from dpsql.backends import DuckDBBackend
 from dpsql.cli import main
 from dpsql.errors import BackendFailure
@@ -184,7 +184,7 @@ POINTS: dict[str, Callable[[], None]] = {
     "charged": partial(_after, SqliteLedger, "charge"),
     "before the read": partial(_before, DuckDBBackend, "fetch"),
     "read": partial(_after, DuckDBBackend, "fetch"),
-    "released": partial(_after, dpsql.gateway.engine, "release"),
+    "released": partial(_after, dpsql.gateway.reading, "release"),
     "the release is to be stored": partial(act_at_commit, "release.stored", die),
     "stored": partial(_after, SqliteLedger, "store"),
     "answered": partial(_after, Session, "execute"),

@@ -174,6 +174,7 @@ class RowsOfMany:
 
     Guarantee: all rows of a unit are there, or none.
     Assumes: every read of `input` in one statement finds the same rows.
+    Reference: docs/mechanisms.md, "Units whose rows all count".
     """
 
     input: Rows

@@ -90,8 +90,10 @@ def derivation(have: ReleaseDescription, want: PlannedRelease, catalog: Catalog)
 def wider(have: ReleaseDescription, asked: DescribedRelease) -> Release | None:
     """What is asked by the keys of another release, without the terms that these tell; None if none is wider.
 
-    As each row is in one group, a row moves its cells by as much as those that were asked, and each of these is one of
-    its cells.
+    Guarantee: its cells have the sensitivity of those that are asked: each row is in one group, so a unit moves them
+        by no more. Each cell that is asked is one of them, or a sum of some.
+    Assumes: the release is planned, verified and charged as any other. The caller checks what it derives by `errors`.
+    Reference: docs/mechanisms.md, "What is missing is bought".
     """
     told = frozenset(term for term in asked.terms if asked.text(term) not in have.terms)
     parts = (part for whole in (*asked.keys, *told) for part in _parts(whole))

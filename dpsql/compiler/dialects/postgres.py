@@ -209,7 +209,11 @@ class Postgres(Dialect):
             text = f"CAST({text} AS float8)"
         elif call.function in SPREADS:
             text = finite(f"{call.function}(CAST({argument} AS float8)){behind}")
-        return self.off_grid(text, call.grid) if call.grid is not None else text
+        if call.grid is None:
+            return text
+        number = self.off_grid(text, call.grid)
+        # Functions of numerics take no double.
+        return self.cast(number, SqlType.DOUBLE, call.type, None) if call.type is SqlType.NUMERIC else number
 
     def wide(self, value: int) -> str:
         """A whole constant of a type in which its product with any count is exact."""

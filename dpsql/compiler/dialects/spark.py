@@ -15,20 +15,18 @@ from decimal import Decimal
 from dpsql.compiler.dialects.dialect import FIRST_DAY, LAST_DAY, Dialect, held
 from dpsql.compiler.dialects.spark_functions import LIKE_FORMS, SPELLINGS
 from dpsql.compiler.ir.functions import FUNCTIONS, JSON_FUNCTIONS, Spelling, leaves_most
-from dpsql.compiler.ir.nodes import AggregateCall, Call, Grid, Join, Literal, Scalar, Value, Window
+from dpsql.compiler.ir.nodes import COMPUTED_SCALE, AggregateCall, Call, Grid, Join, Literal, Scalar, Value, Window
 from dpsql.compiler.ir.schema import EngineColumn, InputTable
 from dpsql.compiler.ir.walk import free_fields
 from dpsql.errors import UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
-GENERAL_SCALE = 10
-"""Digits after the point of numerics of no scale of their own."""
 _TYPES = {
     SqlType.BOOLEAN: "BOOLEAN",
     SqlType.SMALLINT: "SMALLINT",
     SqlType.INTEGER: "INT",
     SqlType.BIGINT: "BIGINT",
-    SqlType.NUMERIC: f"DECIMAL(38,{GENERAL_SCALE})",
+    SqlType.NUMERIC: f"DECIMAL(38,{COMPUTED_SCALE})",
     SqlType.REAL: "DOUBLE",
     SqlType.DOUBLE: "DOUBLE",
     **dict.fromkeys((SqlType.TEXT, SqlType.VARCHAR, SqlType.CHAR, SqlType.UNKNOWN), "STRING"),

@@ -218,7 +218,7 @@ class PlannedRelease:
         profiled: Its bounds, where a profile chose them.
         described: What tells whether another release answers it, or it another one; None where nothing does.
         derived: How it is made of others: its cells are the mean of what each of these tells. Then the noise of its
-            primitives is that of the mean. None where it is released itself.
+            primitives is that of the mean. Empty where it is released itself.
     """
 
     query: PrintedQuery
