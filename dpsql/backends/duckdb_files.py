@@ -3,7 +3,7 @@
 Rule 1: the files of each table are listed with their states when a policy is loaded. Where one was changed, added or
     removed since, nothing is read, and what was read meanwhile is no answer: all scans of an answer see one list.
 Rule 2: no type is guessed. Parquet says its own; CSV, JSON and folders' names are read as texts, and a text that is
-    none of the policy's type is NULL. CSV and JSON are read to their ends beforehand, so that no query finds a fault.
+    none of the policy's type is NULL. All files are read to their ends beforehand, so that no query finds a fault.
 Rule 3: no file enforces anything: their tables have no unique key and no NOT NULL, so nothing is left out on trust.
 """
 
@@ -21,7 +21,7 @@ from typing import Final
 
 import duckdb
 
-from dpsql.backends.fit import key_columns, path_of
+from dpsql.backends.fit import key_columns, needed_columns, path_of
 from dpsql.compiler.dialects.duckdb import DuckDB
 from dpsql.errors import InvalidPolicy
 from dpsql.policy import FileColumn, FileFormat, Files, Policy, Table
@@ -38,7 +38,7 @@ _COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ", b"\
 _TYPES: Final = {**DuckDB.types, SqlType.REAL: "FLOAT", SqlType.TIMESTAMPTZ: "TIMESTAMP WITH TIME ZONE"}
 _DENIED: Final = ("may not be read by this user", "chmod or chown it, and look at its folder.")
 
-FileState = tuple[int, int, int, int]
+FileState = tuple[int, int, int, int, int]
 """Device and number of a file, its size, and when it was written last, in nanoseconds."""
 Listed = Mapping[str, Mapping[str, FileState]]
 """By table, the paths of its files, in their order, and their states."""
@@ -50,7 +50,10 @@ def file_state(path: str | Path) -> FileState | None:
         found = os.stat(path)
     except OSError:
         return None
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    # The time of modification can be set back; that of the last change of the file's state cannot.
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def list_files(policy: Policy, path: str) -> Listed:
@@ -249,7 +252,11 @@ class _TableFiles:
                 raise self._wrong(f'"{column.name}" {told}', f"Remove it from files.columns: Parquet says {told}.")
         hive = {column.name.casefold() for column in self.files.hive}
         columns = [DuckDB.quote_name(name) for name in first if name.casefold() not in hive]
-        return columns, self._read("read_parquet", union_by_name="false", binary_as_string="false")
+        options = {"union_by_name": "false", "binary_as_string": "false"}
+        needed = [name for name in columns if name in map(DuckDB.quote_name, needed_columns(self.table, self.policy))]
+        # A text that is not UTF-8, or a moment in milliseconds that is none in microseconds, fails what reads it.
+        self._read_through("read_parquet", options, "has a value that DuckDB cannot read", needed)
+        return columns, self._read("read_parquet", **options)
 
     def _footer(self, path: str) -> dict[str, str]:
         """The columns of a file with their types."""
@@ -328,11 +335,13 @@ class _TableFiles:
             columns.append(self._typed(column, f"({text})"))
         return columns, self._read("read_json", **options)
 
-    def _read_through(self, function: str, options: Mapping[str, str], what: str) -> None:
+    def _read_through(
+        self, function: str, options: Mapping[str, str], what: str, columns: Sequence[str] = ("COLUMNS(*)",)
+    ) -> None:
         """Read the files to their ends, together as queries will, so that no query finds a fault."""
         with self._reading(self.paths, what, "Write it anew, or remove it."):
-            reader = self._read(function, **options)
-            self.database.execute(f"SELECT count(COLUMNS(*)) FROM {reader}").fetchall()
+            counted = ", ".join(f"count({column})" for column in columns) or "count(*)"
+            self.database.execute(f"SELECT {counted} FROM {self._read(function, **options)}").fetchall()
 
 
 def _type_name(column: FileColumn) -> str:

@@ -68,7 +68,10 @@ def _own_directory(spill: str) -> tuple[str, int]:
 
 
 def _remove_unheld(left: Path) -> None:
-    held = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        held = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return  # it is somebody else's, or no directory
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(left)
@@ -80,13 +83,17 @@ def _remove_unheld(left: Path) -> None:
 
 def _rehearse(settings: Settings, directory: str) -> None:
     """Make an engine spill, and look for what it spilled."""
-    with duckdb.connect(config={**settings, "memory_limit": "40MB", "threads": 1}) as database:
+    # Beside it, other engines of this process may have spilled.
+    with (
+        tempfile.TemporaryDirectory(dir=directory) as place,
+        duckdb.connect(config={**settings, "temp_directory": place, "memory_limit": "40MB", "threads": 1}) as database,
+    ):
         try:
             load_cipher(database)
             database.execute(_LARGE).fetchone()
         except duckdb.Error as error:
             raise _refused(str(error).partition(". ")[0].strip()) from None
-        spilled = b"".join(path.read_bytes() for path in Path(directory).iterdir())
+        spilled = b"".join(path.read_bytes() for path in Path(place).iterdir())
     if not spilled or _MARK.encode() in spilled:
         raise _refused("it can be read" if spilled else "nothing was spilled")
 

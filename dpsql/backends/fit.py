@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Mapping
+from fractions import Fraction
 
 from dpsql.compiler.dialects import DIALECTS
 from dpsql.compiler.ir.schema import EngineColumn, EngineTable
 from dpsql.errors import InvalidPolicy
 from dpsql.policy import Policy, RowsOf, Table
-from dpsql.policy.engines import EngineKind
+from dpsql.policy.engines import POSTGRES, EngineKind
 from dpsql.sqltypes import SqlType
 
 TablePath = tuple[str, ...]
@@ -66,6 +67,8 @@ def fitted(policy: Policy, found: Mapping[TablePath, EngineTable], engine: Engin
             )
         _check_columns(table, found[path], policy)
         tables[table.name] = found[path]
+    if engine is not POSTGRES:
+        _check_digits(policy, tables)
     _Keys(policy, tables, engine).check()
     return tables
 
@@ -86,6 +89,28 @@ def _check_columns(table: Table, engine: EngineTable, policy: Policy) -> None:
                 f"{found.type_name}, not {column.type.value}",
                 hint=f'type = "{re.sub(" [a-z ]*", "", found.sql_type.value)}"',
             )
+
+
+def _check_digits(policy: Policy, tables: Mapping[str, EngineTable]) -> None:
+    """Refuse a domain of more digits than its column: comparing the two converts both, which may fail by a row."""
+    for table in policy.tables:
+        for column in table.columns:
+            found = tables[table.name].columns[column.name]
+            if column.type is not SqlType.NUMERIC or found.sql_type is not SqlType.NUMERIC:
+                continue
+            digits = re.fullmatch(r"DECIMAL\(\d+,(\d+)\)", found.type_name)
+            is_held = digits is not None and all(
+                (Fraction(str(value)) * 10 ** int(digits[1])).denominator == 1 for value in column.values or ()
+            )
+            if column.values_from is not None:
+                source, name = column.values_from
+                is_held = tables[source].columns[name].type_name == found.type_name
+            if not is_held and (column.values is not None or column.values_from is not None):
+                raise InvalidPolicy(
+                    f"{policy.path}: tables.{table.name}.columns.{column.name}: its domain has other digits than "
+                    f"{found.type_name}, so comparing them could fail",
+                    hint="Store both as decimal(20, 4) or the like, with the digits of the domain.",
+                )
 
 
 def _holds(declared: SqlType, found: SqlType) -> bool:

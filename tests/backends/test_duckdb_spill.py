@@ -81,12 +81,14 @@ def test_what_memory_does_not_hold_is_spilled(tmp_path: Path, spill: Path, monke
     assert list(own.iterdir()) == []
 
 
-def test_what_can_be_read_is_refused(spill: Path) -> None:
+def test_what_can_be_read_is_refused(spill: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain: Settings = {"temp_directory": str(spill), "temp_file_encryption": False}
     with pytest.raises(InvalidPolicy, match="it can be read"):
         duckdb_spill._rehearse(plain, str(spill))
+    monkeypatch.setattr(duckdb_spill, "_LARGE", "SELECT 1")
     with pytest.raises(InvalidPolicy, match="nothing was spilled"):
-        duckdb_spill._rehearse({**plain, "temp_directory": f"{spill}2"}, str(spill))
+        duckdb_spill._rehearse(plain, str(spill))
+    monkeypatch.undo()
     settings = spill_settings(str(spill), OWN_CIPHER)
     assert settings["temp_file_encryption"] is True and str(settings["max_temp_directory_size"]).endswith("B")
 

@@ -120,8 +120,9 @@ def input_leaf(fields: Iterable[Field], dialect: Dialect, table: InputTable) -> 
 
 
 def from_text(name: str, sql_type: SqlType) -> str:
-    """A value that travelled as text; numerics keep the digits they came with as far as a decimal can."""
-    return f"CAST({name} AS {POST_PROCESSING.types[sql_type]})" if not sql_type.is_text else f"CAST({name} AS VARCHAR)"
+    """A value that travelled as text; a numeric that no decimal holds is NULL."""
+    cast = "TRY_CAST" if sql_type is SqlType.NUMERIC else "CAST"
+    return f"{cast}({name} AS {'VARCHAR' if sql_type.is_text else POST_PROCESSING.types[sql_type]})"
 
 
 def to_text(name: str, sql_type: SqlType) -> str:
