@@ -59,7 +59,9 @@ def test_its_schema_is_the_one_that_policies_need_not_name(clinic_policy: Path, 
 
 @pytest.mark.usefixtures("third")
 def test_what_files_alone_have_is_refused(clinic_policy: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidPolicy, match="this is for DuckDB, which runs in the gateway's process; a server has its own limits"):
+    with pytest.raises(
+        InvalidPolicy, match="this is for DuckDB, which runs in the gateway's process; a server has its own limits"
+    ):
         load_policy(heron(clinic_policy, tmp_path, more='memory = "1 GB"'))
     assert load_policy(heron(clinic_policy, tmp_path, more='prepared_schema = "copies"')).dataset.prepared_schema
 

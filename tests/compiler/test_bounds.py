@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dpsql.compiler.ir.nodes import Grid
-from dpsql.errors import PolicyViolation
+from dpsql.errors import PolicyViolation, UnsupportedQuery
 from dpsql.policy import load_policy
 from tests.compiler.plans import Planner, changed_policy
 
@@ -270,3 +270,11 @@ def test_a_step_may_be_finer_than_a_decimal(wide_policy: Path) -> None:
     with changed_policy(wide_policy, "fine", changes) as policy:
         planner = Planner(load_policy(policy))
     assert grid(planner, "SELECT SUM(price) FROM events").step == F(1, 10**17)
+
+
+def test_limits_of_buckets_are_constants_of_their_own_value(clinic: Planner) -> None:
+    """A conversion that keeps the number is one; one that rounds it would be another number."""
+    sql = "SELECT WIDTH_BUCKET(cost, CAST({} AS {}), 100, 5), COUNT(*) FROM visits GROUP BY 1"
+    assert clinic.compile(sql.format("0.5", "float8")).releases
+    with pytest.raises(UnsupportedQuery, match="the bounds of WIDTH_BUCKET must be constants"):
+        clinic.compile(sql.format("0.5", "integer"))

@@ -621,6 +621,16 @@ def test_equal_queries_list_equal_domains(clinic_policy: Path) -> None:
         assert planner.compile(sql).releases[-1].sql == planner.compile(sql).releases[-1].sql
 
 
+def test_wide_totals_list_no_keys_of_joined_public_rows(clinic_policy: Path) -> None:
+    """Each row has a listed key where the list is made of the joined rows, and only there."""
+    with changed_policy(clinic_policy, "joined", {"delta = 1e-9": "delta = 1e-9, wide_share = 0.1"}) as path:
+        planner = Planner(load_policy(path))
+    for key, is_listed in (("d.specialty", False), ("v.doctor_id", True)):
+        sql = f"SELECT {key}, COUNT(*) FROM visits v JOIN doctors d USING (doctor_id) GROUP BY {key}"
+        _, total = planner.compile(sql).releases
+        assert ("IN (SELECT DISTINCT" in total.sql) is is_listed
+
+
 def test_combinations(clinician: Session) -> None:
     (statement,) = clinician.parse("SELECT sex, age >= 65, COUNT(*) FROM patients GROUP BY sex, age >= 65")
     result = clinician.execute(statement)

@@ -468,7 +468,11 @@ FILES = [
         "/var/tmp",
     ),
     Mistake(
-        URL, 'url = "postgresql://r@h/d"\nspill = "x" # here', "dataset.spill", "for DuckDB, which runs in", "remove spill"
+        URL,
+        'url = "postgresql://r@h/d"\nspill = "x" # here',
+        "dataset.spill",
+        "for DuckDB, which runs in",
+        "remove spill",
     ),
     Mistake(URL, f'{URL}\nspill = "loop/x" # here', "dataset.spill", "cannot be resolved", "/var/tmp/dpsql"),
     Mistake(URL, 'url = "parquet:///"', "dataset.url", "a Parquet url is parquet:/// and a path", "duckdb:///"),

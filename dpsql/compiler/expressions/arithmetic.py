@@ -324,7 +324,7 @@ def _width_bucket(call: Arguments) -> Expr:
 def _limit(call: Arguments, index: int) -> Decimal | None:
     """A constant limit, also one that is converted; None where it is NULL, or not known yet."""
     limit = call.number(index)
-    while isinstance(limit, Cast):
+    while isinstance(limit, Cast) and limit.scale is None and limit.type in (SqlType.DOUBLE, SqlType.NUMERIC):
         limit = limit.argument
     if not isinstance(limit, Literal):
         raise UnsupportedQuery(

@@ -72,8 +72,6 @@ class Coercion:
 
     def scaled(self, expression: Expr, at: int | None = None) -> Expr:
         """A number as a numeric of a scale that all have, for the engine would choose one that not all values fit."""
-        if isinstance(expression, Literal) and expression.value is None:
-            return self.to(expression, SqlType.NUMERIC, at)
         return Cast(self.to(expression, SqlType.NUMERIC, at), SqlType.NUMERIC, COMPUTED_SCALE)
 
     def computed(

@@ -163,8 +163,7 @@ class Leaves:
         if isinstance(expression, Cast) and expression.type is SqlType.DOUBLE and expression.argument.type.is_number:
             return self._float_ends(expression.argument)
         if isinstance(expression, Cast) and expression.is_computed:
-            found = self._float_ends(expression.argument)
-            return (_to_numeric(found[0]), _to_numeric(found[1])) if found is not None else None
+            return None
         if isinstance(expression, Call) and expression.function in _CORNERS:
             sides = [self._float_ends(argument) for argument in expression.arguments]
             both = [side for side in sides if side is not None]
@@ -217,11 +216,6 @@ class Leaves:
                 return None
             self._instants[moment, unit] = column.field
         return Column(self._instants[moment, unit])
-
-
-def _to_numeric(number: float) -> float:
-    """A number with the digits that a numeric has which is computed, as engines round it."""
-    return float(f"{number:.15g}")
 
 
 def _has_listed_type(expression: Expr) -> bool:
