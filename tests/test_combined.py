@@ -148,6 +148,33 @@ def test_an_answer_stays_free_when_others_have_come(make_engine: MakeEngine, cli
     assert sum(price(run(ana, sql)) for sql in questions) < FULL / 10
 
 
+def test_what_several_releases_tell_together_is_found_again(make_engine: MakeEngine, wide_policy: Path) -> None:
+    """No two of them tell more than the last alone, by what a mean is rounded; all of them do."""
+    session = Session(make_engine(wide_policy), "ana")
+    sql = "SELECT COUNT(*) FROM patients WHERE sex = 'F'"
+    run(session, "SET dpsql.reuse = exact")
+    for epsilon in ("0.3", "0.31", "0.32", "0.33"):
+        run(session, f"SET dpsql.epsilon = {epsilon}")
+        run(session, sql)
+    run(session, "SET dpsql.reuse = derived")
+    run(session, "SET dpsql.epsilon = 1")
+    first = run(session, sql)
+    assert 0 < price(first) < Fraction(1, 2)
+    again = run(session, sql)
+    assert price(again) == 0 and list(again.rows) == list(first.rows)
+
+
+def test_nothing_is_bought_that_is_not_exact_enough(make_engine: MakeEngine, wide_policy: Path) -> None:
+    """Where derived answers must be twice as exact as fresh ones, one fresh answer is bought, once."""
+    session = Session(make_engine(wide_policy), "ana")
+    rows = "FROM patients WHERE age BETWEEN 0 AND 110 AND sex IN ('F', 'M', 'X')"
+    run(session, "SET dpsql.epsilon = 1")
+    run(session, "SET dpsql.max_error_ratio = 0.5")
+    run(session, f"SELECT sex, age, COUNT(*) {rows} GROUP BY 1, 2")
+    paid = [price(run(session, f"SELECT COUNT(*) {rows} AND age = 20 AND sex = 'F'")) for _ in range(4)]
+    assert paid[0] > 0 and paid[1:] == [0, 0, 0]
+
+
 def test_many_releases_tell_as_much_when_one_more_has_come(make_engine: MakeEngine, clinic_policy: Path) -> None:
     engine = make_engine(clinic_policy)
     ana = Session(engine, "ana")

@@ -328,6 +328,24 @@ def test_a_fault_in_the_middle_of_a_parquet_file_is_a_failure_of_the_read(
     assert "canary" not in f"{failed.value!r} {failed.value.__cause__}"
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("text", pa.array([b"ann", b"\xff\xfe"], pa.binary()).view(pa.string())),
+        ("timestamp", pa.array([0, 2**62], pa.int64()).view(pa.timestamp("ms"))),
+    ],
+)
+def test_a_value_that_fails_who_reads_it_refuses_the_policy(folder: Folder, kind: str, value: pa.Array) -> None:
+    """Else the filter of a query, which decides what is read, would tell whose it is."""
+    costs = pa.array([1, 2], pa.int32())
+    table = pa.table({"patient_id": pa.array([1, 2], pa.int32()), "cost": costs, "note": value})
+    pq.write_table(table, folder.data / "visits.parquet", coerce_timestamps=None)
+    note = f'cost = {{ type = "integer", lower = 0, upper = 9 }}\nnote = {{ type = "{kind}" }}'
+    with pytest.raises(InvalidPolicy, match="has a value that DuckDB cannot read"):
+        open_backend(load_policy(folder.policy(cost=note)))
+    folder.opened += [open_backend(load_policy(folder.policy()))] if kind == "text" else []
+
+
 def test_parquet_that_is_none(folder: Folder) -> None:
     path = folder.parquet()
     os.truncate(path, path.stat().st_size - 9)

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from dpsql.backends import Cancellation, open_backend
@@ -22,6 +23,28 @@ TINY, INT, BIG, DEC, NANO, TEXT = (
     KINDS[name]
     for name in ("UTINYINT", "INTEGER", "BIGINT", "DECIMAL(10, 2)", "TIMESTAMP_NS", "VARCHAR COLLATE NOCASE")
 )
+
+
+BILLS = """
+version = 1
+[dataset]
+name = "shop"
+url = "duckdb:///shop.duckdb"
+privacy_unit = "buyer"
+budget = {{ epsilon = 1, delta = 1e-6 }}
+[roles.analyst]
+budget = {{ epsilon = 1, delta = 1e-6 }}
+query = {{ epsilon = 0.1, delta = 1e-9 }}
+[tables.bills]
+unit_key = "buyer"
+max_rows = 5
+[tables.bills.columns]
+price = {{ type = "decimal", {domain} }}
+[tables.prices]
+public = true
+[tables.prices.columns]
+price = {{ type = "decimal" }}
+"""
 
 
 def opened(folder: Path, keys: Keys, **changes: str) -> None:
@@ -104,6 +127,30 @@ def test_units_of_all_tables_are_numbers_of_one_type(tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
     path.write_text(keys.policy(place.url), encoding="utf-8")
     with pytest.raises(InvalidPolicy, match=r"visits\.unit_key: HUGEINT, where the key of another table is DECIMAL"):
+        open_backend(load_policy(path))
+
+
+@pytest.mark.parametrize(
+    ("kind", "domain", "is_fit"),
+    [
+        ("DECIMAL(10, 1)", "values = [1.5, 2]", True),
+        ("DECIMAL(38, 0)", "values = [1.5, 2]", False),
+        ("HUGEINT", "values = [1, 2]", False),
+        ("DECIMAL(10, 1)", 'values_from = "prices.price"', True),
+        ("DECIMAL(38, 0)", 'values_from = "prices.price"', False),
+    ],
+)
+def test_a_domain_has_the_digits_of_its_column(tmp_path: Path, kind: str, domain: str, is_fit: bool) -> None:
+    """Else the engine converts both where it compares them, and one large number fails the query."""
+    with duckdb.connect(str(tmp_path / "shop.duckdb")) as database:
+        database.execute(f"CREATE TABLE bills (buyer INTEGER, price {kind})")
+        database.execute("CREATE TABLE prices (price DECIMAL(10, 1) PRIMARY KEY)")
+    path = tmp_path / "policy.toml"
+    path.write_text(BILLS.format(domain=domain), encoding="utf-8")
+    if is_fit:
+        open_backend(load_policy(path)).close()
+        return
+    with pytest.raises(InvalidPolicy, match=r"tables\.bills\.columns\.price: its domain has other digits than"):
         open_backend(load_policy(path))
 
 
