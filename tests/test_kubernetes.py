@@ -12,7 +12,7 @@ import yaml  # type: ignore[import-untyped]
 from dpsql.cli.serve import serve
 from tests.conftest import ROOT
 
-SECRET, DEPLOYMENT, SERVICE = yaml.safe_load_all(
+SECRET, DEPLOYMENT, SERVICE, RULES = yaml.safe_load_all(
     (ROOT / "examples" / "kubernetes" / "gateway.yaml").read_text(encoding="utf-8")
 )
 POD: Final[dict[str, Any]] = DEPLOYMENT["spec"]["template"]["spec"]
@@ -67,3 +67,11 @@ def test_the_gateway_is_confined() -> None:
         "capabilities": {"drop": ["ALL"]},
     }
     assert POD["securityContext"]["runAsNonRoot"] and not POD["automountServiceAccountToken"]
+
+
+def test_clients_reach_no_figures_of_the_process() -> None:
+    """Only the ports of clients are open to whoever asks."""
+    assert RULES["spec"]["podSelector"]["matchLabels"] == SERVICE["spec"]["selector"]
+    free, watched = RULES["spec"]["ingress"]
+    assert [port["port"] for port in free["ports"]] == ["postgresql"] and "from" not in free
+    assert watched["from"] and [port["port"] for port in watched["ports"]] == [PORTS["metrics"]]
