@@ -197,6 +197,12 @@ class _Keys:
                 f'{at}: "{where.column}" is {found.type_name}, and is compared with {what}',
                 hint="A condition compares a column of texts with texts, or one of whole numbers with whole numbers.",
             )
+        if not found.exact:
+            raise InvalidPolicy(
+                f'{at}: "{where.column}" is {found.type_name}: by this type, or by its collation, one value has '
+                "several spellings, and a condition would know one of them",
+                hint='Store it as text with COLLATE "C", in one spelling of each value.',
+            )
 
     def _check_one_unit(self, at: str, table: Table) -> None:
         """Refuse ways that end at columns of unlike types: a unit could be two, by the way to it."""

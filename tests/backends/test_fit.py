@@ -154,6 +154,22 @@ def test_a_domain_has_the_digits_of_its_column(tmp_path: Path, kind: str, domain
         open_backend(load_policy(path))
 
 
+def test_a_condition_is_about_texts_of_one_spelling(tmp_path: Path) -> None:
+    with duckdb.connect(str(tmp_path / "shop.duckdb")) as database:
+        database.execute("CREATE TABLE bills (buyer INTEGER, price DECIMAL(10, 1))")
+        database.execute("CREATE TABLE prices (price DECIMAL(10, 1))")
+        database.execute("CREATE TABLE notes (kind VARCHAR COLLATE NOCASE, number INTEGER)")
+    path = tmp_path / "policy.toml"
+    ways = ", ".join(
+        f"""{{ table = "bills", on = {{ number = "buyer" }}, where = "kind = '{kind}'" }}"""
+        for kind in ("Bill", "Debt")
+    )
+    text = BILLS.format(domain="lower = 0, upper = 9")
+    path.write_text(f"{text}[tables.notes]\nunit_via = [{ways}]\nmax_rows = 3\n", encoding="utf-8")
+    with pytest.raises(InvalidPolicy, match='where: "kind" is VARCHAR: by this type, or by its collation, one value'):
+        open_backend(load_policy(path))
+
+
 def test_a_view_of_a_table_that_is_gone_has_no_exact_text(tmp_path: Path) -> None:
     place = DuckDBPlace(tmp_path)
     place.fresh()
