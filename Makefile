@@ -79,7 +79,7 @@ attack: $(VENV)/installed-test
 	@$(BIN)/python -m tests.attacks
 
 lint: $(VENV)/installed-test
-	@$(BIN)/ruff format --check --quiet $(CODE) || { echo 'make format mends the layout'; exit 1; }
+	@$(BIN)/ruff format --check --quiet $(CODE) || { echo 'make format repairs the layout'; exit 1; }
 	@$(BIN)/ruff check --quiet $(CODE)
 	@$(BIN)/mypy --no-error-summary
 

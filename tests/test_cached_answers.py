@@ -15,7 +15,7 @@ from dpsql.gateway.engine import Engine
 from dpsql.gateway.query_run import Result
 from dpsql.gateway.session import Session
 from dpsql.ledger import BudgetScope, Holder
-from dpsql.ledger.stored import Ledger
+from dpsql.ledger.ledger import Ledger
 from dpsql.wire.databases import Databases
 from dpsql.wire.gateway_sessions import Gateway
 from dpsql.wire.messages.frontend import Bind, Describe, Execute, FrontendMessage, Parse, Query, Sync

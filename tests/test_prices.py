@@ -14,7 +14,7 @@ from dpsql.gateway.prices import Quotation, request
 from dpsql.gateway.query_run import Result
 from dpsql.gateway.session import Session
 from dpsql.ledger import Reading
-from dpsql.ledger.stored import Ledger
+from dpsql.ledger.ledger import Ledger
 from dpsql.policy import Policy, UserGroup, load_policy
 from dpsql.privacy.accounting import Accountant, Spent
 from dpsql.privacy.cost import Event, Mechanism, Sensitivity

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dpsql.auditing import checks
 from dpsql.auditing.classes import QueryClass, query_classes
-from dpsql.auditing.neighbours import RESIDENTS, NotAuditable, WorldRows, Worlds, neighbours, worlds
+from dpsql.auditing.neighbours import RESIDENTS, DatasetRows, Datasets, NotAuditable, datasets, neighbours
 from dpsql.auditing.served import served
 from dpsql.auditing.stack import Stack
 from dpsql.auditing.transcript import Pair, Transcript
@@ -124,7 +124,7 @@ def audit(
         raise NotAuditable("rows are not copied to a server", hint="Leave out --with-rows or --server.")
     backend = open_backend(policy)
     try:
-        made = worlds(policy, backend.schema, extent.units, extent.runs, with_rows=extent.with_rows)
+        made = datasets(policy, backend.schema, extent.units, extent.runs, with_rows=extent.with_rows)
     finally:
         backend.close()
     classes = [each for each in query_classes(made) if extent.wants(each.name)]
@@ -133,7 +133,7 @@ def audit(
     findings = []
     with tempfile.TemporaryDirectory(prefix="dpsql-audit-") as folder, ExitStack() as held:
 
-        def written(of: Worlds, rows: WorldRows) -> str:
+        def written(of: Datasets, rows: DatasetRows) -> str:
             file = of.write(Path(folder), rows)
             return f"duckdb:///{file}" if server is None else held.enter_context(served(of, file, server))
 
@@ -144,15 +144,15 @@ def audit(
 
 
 def _findings(
-    made: Worlds,
+    made: Datasets,
     folder: Path,
-    written: Callable[[Worlds, WorldRows], str],
+    written: Callable[[Datasets, DatasetRows], str],
     asked: Sequence[_Asked],
     extent: Extent,
     error: float,
 ) -> Iterator[Finding]:
     @cache
-    def databases(whole: bool) -> tuple[Worlds, tuple[str, str]]:
+    def databases(whole: bool) -> tuple[Datasets, tuple[str, str]]:
         # A query without groups is about one unit; there are few others, so that it can be asked often.
         of, name = (replace(made, units=_FEW_UNITS), "few_{}") if whole else (made, "{}")
         one, other = (written(of, replace(rows, name=name.format(rows.name))) for rows in neighbours(of))

@@ -10,7 +10,7 @@ from typing import Any
 from dpsql.auditing.bound import Bound
 from dpsql.auditing.claims import Claim, claims
 from dpsql.auditing.classes import own_groups, source_of
-from dpsql.auditing.neighbours import MAX_EPSILON, PROBE, Worlds
+from dpsql.auditing.neighbours import MAX_EPSILON, PROBE, Datasets
 from dpsql.auditing.stack import Stack
 from dpsql.auditing.transcript import Pair, Transcript
 from dpsql.auditing.verdict import Finding, Seen, Trials, judge
@@ -26,24 +26,24 @@ _LAPLACE, _BUDGET = "laplace", Accountant.BASIC
 _ONE_GROUP = (("dpsql.max_groups", "1"),)
 
 
-def reuse(worlds: Worlds, folder: Path, urls: tuple[str, str], runs: int, times: int, error: float) -> Finding:
+def reuse(datasets: Datasets, folder: Path, urls: tuple[str, str], runs: int, times: int, error: float) -> Finding:
     """Ask twice for one price, then again of another version of the data: two equal answers, and one that is paid."""
-    table = worlds.protected[0]
+    table = datasets.protected[0]
     faults: list[str] = []
     sides: list[list[Seen]] = []
     exact = []
     for url, following in (urls, urls[::-1]):
         with ExitStack() as held:
-            stack = held.enter_context(Stack(worlds, url, folder, _BUDGET))
+            stack = held.enter_context(Stack(datasets, url, folder, _BUDGET))
             stack.configure(_LAPLACE, Fraction(1), (*_ONE_GROUP, ("dpsql.reuse", "on")))
             sides.append([_twice(stack, _numbered(table, run), faults) for run in range(runs)])
             exact.append(stack.exact[-1])
-            other = Stack(worlds, following, folder, _BUDGET, version="another", ledger=stack.ledger_file)
+            other = Stack(datasets, following, folder, _BUDGET, version="another", ledger=stack.ledger_file)
             held.enter_context(other)
             other.configure(_LAPLACE, Fraction(1), (*_ONE_GROUP, ("dpsql.reuse", "on")))
             if other.ask(_numbered(table, 0)).price == Spent.zero():
                 faults.append("an answer of another version of the data is given for nothing")
-    trials = Trials(own_groups(worlds))
+    trials = Trials(own_groups(datasets))
     transcript = Transcript((Pair((exact[0], exact[1]), trials.keys),))
     finding = judge("reuse", _LAPLACE, trials, (sides[0], sides[1]), error, transcript=transcript, times=times)
     return replace(finding, faults=tuple(dict.fromkeys([*faults, *finding.faults])))
@@ -77,14 +77,14 @@ def _failing(policy: Policy) -> Backend:
     return backend
 
 
-def failure(worlds: Worlds, folder: Path, urls: tuple[str, str]) -> Finding:
+def failure(datasets: Datasets, folder: Path, urls: tuple[str, str]) -> Finding:
     """Let the engine fail once it has read: the price stays paid, and both sides fail alike."""
-    sql = f"SELECT COUNT(*) FROM {source_of(worlds.protected[0])}"
+    sql = f"SELECT COUNT(*) FROM {source_of(datasets.protected[0])}"
     faults: list[str] = []
     told = []
     claim = Claim(0.0, 0.0)
     for url in urls:
-        with Stack(worlds, url, folder, _BUDGET, opened=_failing) as stack:
+        with Stack(datasets, url, folder, _BUDGET, opened=_failing) as stack:
             stack.configure(_LAPLACE, Fraction(1), ())
             price, before = stack.price(sql), stack.spent
             (claim,) = claims(price, stack.limit)
@@ -105,15 +105,15 @@ def orphans_name(table: Table) -> str:
 
 
 def orphans(
-    worlds: Worlds, folder: Path, urls: tuple[str, str], tables: Sequence[Table], runs: int, error: float
+    datasets: Datasets, folder: Path, urls: tuple[str, str], tables: Sequence[Table], runs: int, error: float
 ) -> Iterator[Finding]:
     """Compare a database with one that also has rows without a unit, which no answer may tell apart."""
     for table in tables:
-        if not worlds.has_orphans(table):
+        if not datasets.has_orphans(table):
             continue
         sides: list[list[Seen]] = []
         for url in urls:
-            with Stack(worlds, url, folder, _BUDGET) as stack:
+            with Stack(datasets, url, folder, _BUDGET) as stack:
                 stack.configure(_LAPLACE, MAX_EPSILON, ())
                 sql = f"SELECT COUNT(*) FROM {source_of(table)}"
                 sides.append([stack.ask(sql) for _ in range(min(runs, _MOST_RUNS))])

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from dpsql.auditing.neighbours import BLOCK, CHOICE, CROWD, PLACE, PROBE, SECRET, SPREAD, Worlds
+from dpsql.auditing.neighbours import BLOCK, CHOICE, CROWD, PLACE, PROBE, SECRET, SPREAD, Datasets
 from dpsql.auditing.verdict import Trials
 from dpsql.compiler.dialects.postgres import Postgres
 from dpsql.compiler.plan.pricing import Selection
@@ -75,19 +75,19 @@ class QueryClass:
         return not self.trials.keys
 
 
-def query_classes(worlds: Worlds) -> Iterator[QueryClass]:
+def query_classes(datasets: Datasets) -> Iterator[QueryClass]:
     """Yield the classes of a policy: of each protected table, then of pairs of them."""
-    for table in worlds.protected:
-        yield from _of_table(worlds, table)
-    first = max(worlds.protected, key=worlds.rows_of)
-    yield from _of_keys(worlds, first)
-    yield from _joins(worlds)
-    yield from _transcripts(worlds.protected[0])
+    for table in datasets.protected:
+        yield from _of_table(datasets, table)
+    first = max(datasets.protected, key=datasets.rows_of)
+    yield from _of_keys(datasets, first)
+    yield from _joins(datasets)
+    yield from _transcripts(datasets.protected[0])
 
 
-def _of_table(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
+def _of_table(datasets: Datasets, table: Table) -> Iterator[QueryClass]:
     name, source = table.name, source_of(table)
-    each = Trials(own_groups(worlds))
+    each = Trials(own_groups(datasets))
 
     def grouped(label: str, expression: str, epsilon: int = 1) -> QueryClass:
         sql = f"SELECT {PROBE}, {expression} FROM {source} GROUP BY {PROBE}"
@@ -99,7 +99,7 @@ def _of_table(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
     if numbers:
         yield grouped("SUM", f"SUM({numbers[0]})")
         yield grouped("AVG", f"AVG({numbers[0]})", 2)
-        yield _median(worlds, table, numbers[0])
+        yield _median(datasets, table, numbers[0])
     if len(numbers) > 1:
         pair = f"({numbers[1]}, {numbers[0]})"
         # Its loss is spread over so many cells that the events that tell most are rare.
@@ -107,7 +107,7 @@ def _of_table(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
         yield replace(asked, share=Fraction(4))
 
 
-def _median(worlds: Worlds, table: Table, number: str) -> QueryClass:
+def _median(datasets: Datasets, table: Table, number: str) -> QueryClass:
     """A median of some residents and a unit.
 
     Of one resident alone all values but its own are equally far from the median. A unit above brings those between the
@@ -115,7 +115,7 @@ def _median(worlds: Worlds, table: Table, number: str) -> QueryClass:
     end with one unit or the other, and one between: the values on one side of that are nearer with the one unit, and
     those on the other side with the other. So many residents make it rare that there is no median.
     """
-    if worlds.substitutes:
+    if datasets.substitutes:
         residents, end = 7, 1100
         values = f"WHEN {PLACE} > 6 THEN 50 WHEN {PLACE} > 3 THEN {end} WHEN {PLACE} > 0 OR {CHOICE} = 'b' THEN 0"
     else:
@@ -126,16 +126,16 @@ def _median(worlds: Worlds, table: Table, number: str) -> QueryClass:
         f"SELECT {CROWD}, PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY {ranks}) FROM {source_of(table)} "
         f"WHERE {PLACE} <= {residents} GROUP BY {CROWD}"
     )
-    return QueryClass(f"quantile {table.name}", (sql,), _in_crowds(worlds), Fraction(3), share=Fraction(1, 4))
+    return QueryClass(f"quantile {table.name}", (sql,), _in_crowds(datasets), Fraction(3), share=Fraction(1, 4))
 
 
-def _in_crowds(worlds: Worlds) -> Trials:
+def _in_crowds(datasets: Datasets) -> Trials:
     """The groups that a unit and the one in its place share."""
-    return Trials(tuple((unit,) for unit in range(worlds.units)))
+    return Trials(tuple((unit,) for unit in range(datasets.units)))
 
 
-def _of_keys(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
-    name, source, each = table.name, source_of(table), own_groups(worlds)
+def _of_keys(datasets: Datasets, table: Table) -> Iterator[QueryClass]:
+    name, source, each = table.name, source_of(table), own_groups(datasets)
     blocks = tuple(tuple(number * SPREAD + place for number in numbers for place in range(SPREAD)) for numbers in each)
     for kept in (1, 3):
         yield QueryClass(
@@ -146,15 +146,15 @@ def _of_keys(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
             settings=(("dpsql.max_groups", str(kept)),),
             most_gaussian=Fraction(3),
         )
-    yield from _of_private_keys(worlds, table)
-    yield from _of_choices(worlds, table)
+    yield from _of_private_keys(datasets, table)
+    yield from _of_choices(datasets, table)
     # Of one unit alone.
     whole = f"SELECT COUNT(*) FROM {source} WHERE {PROBE} = 0"
     yield QueryClass(f"COUNT of all {name}", (whole,), Trials(), Fraction(3))
 
 
-def _of_private_keys(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
-    secrets = tuple(tuple(f"s{number}" for number in numbers) for numbers in own_groups(worlds))
+def _of_private_keys(datasets: Datasets, table: Table) -> Iterator[QueryClass]:
+    secrets = tuple(tuple(f"s{number}" for number in numbers) for numbers in own_groups(datasets))
     counts = [("selection", ""), ("threshold", ", COUNT(*)")]
     if table.unit_key is not None:
         counts.append(("threshold of units", f", COUNT(DISTINCT {Postgres.quote_name(table.unit_key)})"))
@@ -185,14 +185,14 @@ def _of_private_keys(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
     yield private("delta of threshold", counts[-1][1], 3, Fraction(1, 20), _ends, Fraction(1, 4))
 
 
-def _of_choices(worlds: Worlds, table: Table) -> Iterator[QueryClass]:
+def _of_choices(datasets: Datasets, table: Table) -> Iterator[QueryClass]:
     name, source = table.name, source_of(table)
     # The resident's choice is the likeliest, and makes all others less likely with a unit more.
-    epsilon, most_gaussian = (Fraction(4), Fraction(2)) if worlds.substitutes else (Fraction(2), Fraction(1))
+    epsilon, most_gaussian = (Fraction(4), Fraction(2)) if datasets.substitutes else (Fraction(2), Fraction(1))
     yield QueryClass(
         f"noisy max {name}",
         (f"SELECT {CROWD}, MODE() WITHIN GROUP (ORDER BY {CHOICE}) FROM {source} WHERE {PLACE} <= 1 GROUP BY {CROWD}",),
-        _in_crowds(worlds),
+        _in_crowds(datasets),
         epsilon,
         share=Fraction(1, 4),
         most_gaussian=most_gaussian,
@@ -223,36 +223,36 @@ def _transcripts(table: Table) -> Iterator[QueryClass]:
     yield QueryClass(f"transcript {table.name}", sql, Trials(), accountants=tuple(Accountant))
 
 
-def _joins(worlds: Worlds) -> Iterator[QueryClass]:
+def _joins(datasets: Datasets) -> Iterator[QueryClass]:
     """Yield a join for each table with the one that leads to its unit, or with the first that has the same key."""
-    for table in worlds.protected:
-        others = [other for other in worlds.protected if (other.unit_key is not None) and other is not table]
+    for table in datasets.protected:
+        others = [other for other in datasets.protected if (other.unit_key is not None) and other is not table]
         if table.unit_via:
-            other = next(other for other in worlds.protected if other.name == table.unit_via[0].table)
+            other = next(other for other in datasets.protected if other.name == table.unit_via[0].table)
             on = table.unit_via[0].on
-        elif others and table is not worlds.protected[0]:
+        elif others and table is not datasets.protected[0]:
             other, on = others[0], ((str(table.unit_key), str(others[0].unit_key)),)
         else:
             continue
         condition = " AND ".join(
             f"one.{Postgres.quote_name(here)} = other.{Postgres.quote_name(there)}" for here, there in on
         )
-        units = max(1, min(worlds.units, _MOST_PAIRS // (worlds.rows_of(table) * worlds.rows_of(other))))
+        units = max(1, min(datasets.units, _MOST_PAIRS // (datasets.rows_of(table) * datasets.rows_of(other))))
         yield QueryClass(
             f"join {other.name} {table.name}",
             (
                 f"SELECT one.{PROBE}, COUNT(*) FROM {source_of(table)} one "
                 f"JOIN {source_of(other)} other ON {condition} "
-                f"WHERE one.{PROBE} % {worlds.units} < {units} GROUP BY one.{PROBE}",
+                f"WHERE one.{PROBE} % {datasets.units} < {units} GROUP BY one.{PROBE}",
             ),
-            Trials(own_groups(worlds)[:units]),
+            Trials(own_groups(datasets)[:units]),
         )
 
 
-def own_groups(worlds: Worlds) -> tuple[tuple[int, ...], ...]:
+def own_groups(datasets: Datasets) -> tuple[tuple[int, ...], ...]:
     """The groups of each unit, and of the one in its place where neighbours substitute."""
-    shift = (0, worlds.units) if worlds.substitutes else (0,)
-    return tuple(tuple(unit + by for by in shift) for unit in range(worlds.units))
+    shift = (0, datasets.units) if datasets.substitutes else (0,)
+    return tuple(tuple(unit + by for by in shift) for unit in range(datasets.units))
 
 
 def source_of(table: Table) -> str:

@@ -50,7 +50,7 @@ class NotAuditable(NotSupportedError, code="0A000"):
 
 
 @dataclass(frozen=True)
-class WorldRows:
+class DatasetRows:
     """Which units' rows a database has.
 
     Attributes:
@@ -67,7 +67,7 @@ class WorldRows:
 
 
 @dataclass(frozen=True)
-class Worlds:
+class Datasets:
     """What is audited.
 
     Attributes:
@@ -131,7 +131,7 @@ class Worlds:
         ]
         return replace(self.policy, dataset=dataset, roles=tuple(roles))
 
-    def write(self, folder: Path, rows: WorldRows) -> Path:
+    def write(self, folder: Path, rows: DatasetRows) -> Path:
         """Make a database, and return its file."""
         path = folder / f"{rows.name}.duckdb"
         with duckdb.connect(str(path)) as database:
@@ -149,7 +149,7 @@ class Worlds:
                     raise NotAuditable(f'rows for table "{table.name}" cannot be made up: {told}') from None
         return path
 
-    def _selects(self, table: Table, rows: WorldRows) -> Iterator[str]:
+    def _selects(self, table: Table, rows: DatasetRows) -> Iterator[str]:
         """SQL for the rows of one table."""
         if self.source is not None and table.name not in (_PROBES, _BLOCKS):
             yield self._copied_rows(table)
@@ -296,7 +296,7 @@ _OWN = (
 """Its own columns of private tables."""
 
 
-def worlds(policy: Policy, schema: EngineSchema, units: int, runs: int, *, with_rows: bool = False) -> Worlds:
+def datasets(policy: Policy, schema: EngineSchema, units: int, runs: int, *, with_rows: bool = False) -> Datasets:
     """Return what is audited of a policy.
 
     Args:
@@ -335,7 +335,7 @@ def worlds(policy: Policy, schema: EngineSchema, units: int, runs: int, *, with_
     )
     if with_rows and engine_of(policy.dataset.url) is not DUCKDB:
         raise NotAuditable("rows are copied of a DuckDB file alone", hint="Without --with-rows, rows are made up.")
-    made = Worlds(audited, schema, units, Path(DUCKDB.location(policy.dataset.url)) if with_rows else None)
+    made = Datasets(audited, schema, units, Path(DUCKDB.location(policy.dataset.url)) if with_rows else None)
     most = max(made.rows_of(table) for table in made.protected)
     return replace(made, units=max(2, min(units, _MOST_ROWS // most)))
 
@@ -352,12 +352,12 @@ def _defaults(accountant: Accountant, delta: Fraction) -> QueryDefaults:
     return QueryDefaults(Fraction(1), Fraction(0) if without else delta, MechanismChoice.LAPLACE, MAX_EPSILON)
 
 
-def neighbours(worlds: Worlds) -> tuple[WorldRows, WorldRows]:
+def neighbours(datasets: Datasets) -> tuple[DatasetRows, DatasetRows]:
     """The two sides: every unit is there, and none is; or every one is another."""
-    if worlds.substitutes:
+    if datasets.substitutes:
         # The values of both are at the limit that is farther from 0: either of their groups moves as far as it can.
-        return WorldRows("one", 0), WorldRows("other", worlds.units)
-    return WorldRows("present", 0), WorldRows("absent", None)
+        return DatasetRows("one", 0), DatasetRows("other", datasets.units)
+    return DatasetRows("present", 0), DatasetRows("absent", None)
 
 
 def _via(table: Table) -> UnitVia:

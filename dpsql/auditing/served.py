@@ -9,7 +9,7 @@ import duckdb
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from dpsql.auditing.neighbours import NotAuditable, Worlds
+from dpsql.auditing.neighbours import Datasets, NotAuditable
 from dpsql.compiler.dialects.duckdb import DuckDB
 from dpsql.compiler.dialects.postgres import Postgres
 
@@ -17,11 +17,11 @@ _CHUNK = 1 << 20
 
 
 @contextmanager
-def served(worlds: Worlds, file: Path, server: str) -> Iterator[str]:
+def served(datasets: Datasets, file: Path, server: str) -> Iterator[str]:
     """Copy a database from its file to a new one on a server, which is dropped in the end; gives its URL.
 
     Args:
-        worlds: What is audited.
+        datasets: What is audited.
         file: The DuckDB file.
         server: URL of a role that may make databases.
 
@@ -35,7 +35,7 @@ def served(worlds: Worlds, file: Path, server: str) -> Iterator[str]:
             try:
                 known = {key: str(value) for key, value in conninfo_to_dict(server).items() if value is not None}
                 url = f"postgresql://?{urlencode(known | {'dbname': name})}"
-                _fill(worlds, file, url)
+                _fill(datasets, file, url)
                 yield url
             finally:
                 owner.execute(f"DROP DATABASE {Postgres.quote_name(name)} WITH (FORCE)".encode())
@@ -45,15 +45,15 @@ def served(worlds: Worlds, file: Path, server: str) -> Iterator[str]:
         raise NotAuditable(f"databases cannot be made on the server: {told}", hint=hint) from None
 
 
-def _fill(worlds: Worlds, file: Path, url: str) -> None:
+def _fill(datasets: Datasets, file: Path, url: str) -> None:
     rows = file.with_suffix(".csv")
     with duckdb.connect(str(file), read_only=True) as source, psycopg.connect(url, autocommit=True) as target:
         source.execute("SET TimeZone = 'UTC'")
         target.execute("SET TimeZone = 'UTC'")
-        for table in worlds.policy.tables:
-            for statement in worlds.definition(table):
+        for table in datasets.policy.tables:
+            for statement in datasets.definition(table):
                 target.execute(statement.encode())
-            path = worlds.path_of(table)
+            path = datasets.path_of(table)
             source.execute(f"COPY {path} TO {DuckDB.quote_text(str(rows))} (HEADER false, NULLSTR '\\N')")
             taken = f"COPY {path} FROM STDIN (FORMAT csv, NULL '\\N')".encode()
             with rows.open("rb") as read, target.cursor() as cursor, cursor.copy(taken) as copy:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from dpsql.auditing.draws import Drawable
-from dpsql.auditing.neighbours import ROLES, Worlds
+from dpsql.auditing.neighbours import ROLES, Datasets
 from dpsql.auditing.verdict import Seen
 from dpsql.backends import Backend, Cancellation, ExactRows, open_backend
 from dpsql.backends.backend import NO_INPUTS, Inputs, Take
@@ -54,7 +54,7 @@ class Stack:
 
     def __init__(
         self,
-        worlds: Worlds,
+        datasets: Datasets,
         url: str,
         folder: Path,
         accountant: Accountant,
@@ -67,7 +67,7 @@ class Stack:
         """Name what is opened.
 
         Args:
-            worlds: What is audited.
+            datasets: What is audited.
             url: The database.
             folder: Where a new ledger is made.
             accountant: How the budget adds up.
@@ -76,7 +76,7 @@ class Stack:
             ledger: One that there is already.
             opened: What opens the database.
         """
-        self.policy = worlds.at(url, accountant, version, delta)
+        self.policy = datasets.at(url, accountant, version, delta)
         self._role = ROLES[accountant]
         self._opened = opened
         self.ledger_file = ledger or Path(mkdtemp(dir=folder)) / "ledger.sqlite"

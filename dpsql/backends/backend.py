@@ -327,13 +327,13 @@ class Unreachable(Exception):
 
     Attributes:
         what: Why.
-        mend: What the data owner can do about it.
+        hint: What the data owner can do about it.
     """
 
-    def __init__(self, what: str, mend: str) -> None:
+    def __init__(self, what: str, hint: str) -> None:
         super().__init__(what)
         self.what = what
-        self.mend = mend
+        self.hint = hint
 
 
 def unavailable(what: str) -> DatabaseUnavailable:

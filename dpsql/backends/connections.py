@@ -8,7 +8,7 @@ Rule 3: no message holds the URL or what libpq says of it, for either may hold a
 
 psycopg_pool does not replace this file. It connects in threads of its own: whoever waits for a server that cannot be
 reached is told nothing but, at the end of the time limit, that it passed, where this tells at once what is wrong and
-how to mend it; and what libpq said goes to the pool's log, against rule 3. It finds a dead connection by one more
+how to repair it; and what libpq said goes to the pool's log, against rule 3. It finds a dead connection by one more
 round trip, which BEGIN makes here anyway. Cancels and the settings of a transaction would be ours all the same.
 """
 
@@ -77,7 +77,7 @@ _REASONS: Final = (
     ('parameter "TimeZone"', "the server knows no such time zone", "set dataset.timezone, or update its tzdata"),
     ("timeout", "the server does not answer", "check host and port, and the firewall"),
 )
-"""What a part of libpq's message means, and its mend."""
+"""What a part of libpq's message means, and its hint."""
 
 
 class Connections:
@@ -189,5 +189,5 @@ def _stoppable(connection: Transaction, cancellation: Cancellation) -> Iterator[
 
 def _reason(error: psycopg.Error) -> Unreachable:
     text = str(error)
-    known = ((what, mend) for part, what, mend in _REASONS if part in text)
+    known = ((what, hint) for part, what, hint in _REASONS if part in text)
     return Unreachable(*next(known, ("the connection failed", "try the same URL with psql, which tells more")))

@@ -108,7 +108,7 @@ _REASONS: Final = (
     ("version", "was written by another version of DuckDB", "EXPORT DATABASE there, IMPORT DATABASE with this one's."),
     ("Permission denied", "may not be read by this user", "chmod or chown it, and look at its directory."),
 )
-"""What a part of DuckDB's message means, and its mend."""
+"""What a part of DuckDB's message means, and its hint."""
 _UNKNOWN: Final = ("cannot be read by DuckDB now", "Open it with DuckDB's own program, which tells more.")
 
 _TYPES = {
@@ -174,8 +174,8 @@ class DuckDBBackend:
         except duckdb.OutOfMemoryException:
             raise
         except duckdb.Error as error:
-            what, mend = next((told for part, *told in _REASONS if part in str(error)), _UNKNOWN)
-            raise InvalidPolicy(f"dataset.url: {path} {what}", hint=mend) from None
+            what, hint = next((told for part, *told in _REASONS if part in str(error)), _UNKNOWN)
+            raise InvalidPolicy(f"dataset.url: {path} {what}", hint=hint) from None
         try:
             schema = _read_schema(self._database, policy)
             plans = plan_prepared(policy, schema) if copies is not None else ()

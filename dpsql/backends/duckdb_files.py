@@ -107,8 +107,8 @@ def read_columns(database: duckdb.DuckDBPyConnection, file: str) -> dict[str, st
     return {name: kind for name, kind, *_ in database.execute(f"DESCRIBE SELECT * FROM {reader}").fetchall()}
 
 
-def _wrong(policy: Policy, table: str, what: str, mend: str) -> InvalidPolicy:
-    return InvalidPolicy(f"{policy.path}: tables.{table}.files: {what}", hint=mend)
+def _wrong(policy: Policy, table: str, what: str, hint: str) -> InvalidPolicy:
+    return InvalidPolicy(f"{policy.path}: tables.{table}.files: {what}", hint=hint)
 
 
 # Which files there are
@@ -189,8 +189,8 @@ class _TableFiles:
         hive = [self._typed(column, DuckDB.quote_name(column.name)) for column in self.files.hive]
         return f"SELECT {', '.join([*columns, *hive])} FROM {reader}"
 
-    def _wrong(self, what: str, mend: str) -> InvalidPolicy:
-        return _wrong(self.policy, self.table.name, what, mend)
+    def _wrong(self, what: str, hint: str) -> InvalidPolicy:
+        return _wrong(self.policy, self.table.name, what, hint)
 
     def _check_hive(self) -> None:
         """The folders of each file name each partition once."""
@@ -226,17 +226,17 @@ class _TableFiles:
         return f"{value} AS {DuckDB.quote_name(column.name)}"
 
     @contextmanager
-    def _reading(self, paths: Sequence[str], what: str, mend: str) -> Iterator[None]:
+    def _reading(self, paths: Sequence[str], what: str, hint: str) -> Iterator[None]:
         """Read files; values may be in what is said of a fault, of which its file and its line alone are told."""
         try:
             yield
         except (OSError, csv.Error, duckdb.Error) as error:
             path = next((path for path in paths if path in str(error)), paths[0])
             if isinstance(error, PermissionError) or "Permission denied" in str(error):
-                what, mend = _DENIED
+                what, hint = _DENIED
             line = re.match(r"Invalid Input Error: CSV Error on Line: (\d+)", str(error))
             at = f", line {line[1]}," if line is not None else ""
-            raise self._wrong(f'"{path}"{at} {what}', mend) from None
+            raise self._wrong(f'"{path}"{at} {what}', hint) from None
 
     # Parquet
 

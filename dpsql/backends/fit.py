@@ -16,7 +16,7 @@ TablePath = tuple[str, ...]
 _NOT_UNITS = (SqlType.BOOLEAN, SqlType.BYTEA)
 _WHOLE = (SqlType.SMALLINT, SqlType.INTEGER, SqlType.BIGINT)
 _KEYS = "an integer, text, uuid, numeric of a declared scale, date or timestamp"
-_MENDS = {
+_HINTS = {
     SqlType.NUMERIC: "ALTER TABLE {table} ALTER COLUMN {column} TYPE numeric(20, 4), or with as many digits as its "
     "values have, 38 at most. Or store CAST(trim_scale({column}) AS text) in a column, and name that.",
     SqlType.TIMESTAMP: "Store epoch_ns({column}) in a column of type BIGINT, and name that.",
@@ -175,11 +175,11 @@ class _Keys:
         found, listed = self._tables[table.name].columns[name], table.column(name)
         if not found.exact:
             unit = self._policy.dataset.privacy_unit
-            mend = _MENDS.get(found.sql_type, f"Name {_KEYS}.")
+            hint = _HINTS.get(found.sql_type, f"Name {_KEYS}.")
             raise InvalidPolicy(
                 f'{at}: "{name}" of "{table.name}" is {found.type_name}: by this type, or by its collation, dpsql and '
                 f"the database do not tell the same values apart, so two {unit}s could count as one, or one as two",
-                hint=mend.format(table=table.name, column=name),
+                hint=hint.format(table=table.name, column=name),
             )
         declared = found.sql_type if listed is None else listed.type
         if not declared.is_alike(found.sql_type):

@@ -129,7 +129,7 @@ class PostgresBackend:
             self._facts = found.narrowed(self._needed)
             _check_readable(self._facts)
         except Unreachable as error:
-            raise InvalidPolicy(f"dataset.url: {error.what}", hint=error.mend) from None
+            raise InvalidPolicy(f"dataset.url: {error.what}", hint=error.hint) from None
         except psycopg.Error as error:
             self._connections.close()
             what = f"dataset.url: the server's catalog cannot be read: {type(error).__name__}"

@@ -56,7 +56,7 @@ def outline_of_postgres(url: str) -> Outline:
     except InvalidPolicy:
         raise InvalidParameter("libpq cannot read the URL") from None
     except Unreachable as error:
-        raise InvalidParameter(error.what, hint=error.mend) from None
+        raise InvalidParameter(error.what, hint=error.hint) from None
     except psycopg.Error as error:
         raise InvalidParameter(f"the server's catalog cannot be read: {type(error).__name__}") from None
     tables = []

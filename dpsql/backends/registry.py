@@ -86,7 +86,7 @@ def read_outline(url: str) -> Outline:
         if not engine.has_location(url):
             raise UnknownEngine
     except UnknownEngine as error:
-        raise InvalidParameter(str(error), hint=error.mend) from None
+        raise InvalidParameter(str(error), hint=error.hint) from None
     outline = _ENTRIES[engine].outline(engine.location(url))
     if not outline.tables:
         raise InvalidParameter(f'the database "{outline.name}" has no table that may be read')

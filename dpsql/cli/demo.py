@@ -133,7 +133,7 @@ def _clinic_on(url: str, directory: Path, patients: int) -> Iterator[Path]:
         server = ClinicServer(filled_in(url), "${READER_PASSWORD}")
         policy = _make_clinic(server, "the clinic of the server", directory, patients)
     except NotFilledIn as error:
-        raise InvalidParameter(error.what, hint=error.mend) from None
+        raise InvalidParameter(error.what, hint=error.hint) from None
     yield policy
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dpsql.errors import InvalidParameter, LedgerUnavailable
 from dpsql.ledger.backup import backup
+from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.migration import Migration, migrate
 from dpsql.ledger.model import (
     Account,
@@ -30,7 +31,6 @@ from dpsql.ledger.model import (
     VerifyReport,
 )
 from dpsql.ledger.sqlite import SqliteLedger, no_ledger
-from dpsql.ledger.stored import Ledger
 from dpsql.policy import Policy
 
 __all__ = [

@@ -12,13 +12,13 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from dpsql.errors import LedgerUnavailable
+from dpsql.ledger.ledger import MAX_STORED_BYTES, Ledger, now
 from dpsql.ledger.model import VerifyReport
 from dpsql.ledger.postgres_connection import READ, SCHEMA, SNAPSHOT, WRITE, PostgresConnection
 from dpsql.ledger.postgres_schema import LOCK, LOOK, altered, migration, missing_rights, tables
 from dpsql.ledger.schema import APPLICATION_ID, VERSION
 from dpsql.ledger.sqlite import no_ledger
 from dpsql.ledger.store import Store
-from dpsql.ledger.stored import MAX_STORED_BYTES, Ledger, now
 from dpsql.ledger.transaction import CLOCK_LIMIT
 from dpsql.ledger.verification import verify
 
@@ -38,14 +38,14 @@ _RIGHTS: Final = (
 _OLDER: Final = (
     "stop the gateways, then as its owner: dpsql ledger migrate --ledger postgresql://ledger_owner@host/ledger"
 )
-_MENDS: Final = {
+_HINTS: Final = {
     "55P03": ("a lock could not be acquired in time", _BUSY),
     "57014": ("a statement was cancelled or took too long", _BUSY),
     "53100": ("the server's disk is full", "make room, then ask again"),
     "25P03": ("this gateway stood still while it wrote", "ask again"),
     "42501": ("the role lacks a right", _RIGHTS),
 }
-"""What a SQLSTATE means, and its mend."""
+"""What a SQLSTATE means, and its hint."""
 _LOCK_NAME: Final = re.compile(r"lock (\d{1,18}|[1-8]\d{18})$")
 """In the name of a gateway, the number of its advisory lock: a bigint."""
 _UNREACHABLE: Final = (
@@ -134,14 +134,14 @@ class PostgresStorage:
         state = getattr(error, "sqlstate", None) or ""
         if isinstance(error, psycopg.InterfaceError):
             return LedgerUnavailable(f'ledger "{self._name}" is closed', hint="open it again")
-        known = next((told for start, told in _MENDS.items() if state.startswith(start)), None)
+        known = next((told for start, told in _HINTS.items() if state.startswith(start)), None)
         if known is None and (not state or state[:2] in ("08", "53", "57")):
             known = _UNREACHABLE
-        what, mend = known or (
+        what, hint = known or (
             f"{type(error).__name__} ({state})",
             "run `dpsql ledger verify`; the server's log has more",
         )
-        return LedgerUnavailable(f'ledger "{self._name}" failed: {what}', hint=mend)
+        return LedgerUnavailable(f'ledger "{self._name}" failed: {what}', hint=hint)
 
     def close(self) -> None:
         """Close the connection that reads."""

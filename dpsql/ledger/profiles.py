@@ -5,7 +5,7 @@ from functools import partial
 from typing import Protocol
 
 from dpsql.errors import LedgerUnavailable
-from dpsql.ledger.stored import Ledger
+from dpsql.ledger.ledger import Ledger
 from dpsql.policy import Policy
 from dpsql.policy.profile import Profile
 from dpsql.privacy.accounting import Spent, standalone

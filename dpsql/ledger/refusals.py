@@ -130,13 +130,13 @@ def too_cheap(limit: Limit, asked: Spent, price: Spent, most: int, *, failed: bo
         failed: Whether that is because a query of the user has failed.
     """
     epsilon = asked_epsilon(limit, asked) * _scale(limit, price, most + 1)
-    why, mend = (
+    why, hint = (
         ("after a query that failed, ", ", or ask the data owner to look at the failure") if failed else ("", "")
     )
     return PolicyViolation(
         f"{why}each noisy relation of a query costs at least 1/{most} of the whole budget; nothing was charged",
         detail="A failure may depend on the data, so the number of queries is limited.",
-        hint=f"SET dpsql.epsilon = {_up(epsilon)};{mend}",
+        hint=f"SET dpsql.epsilon = {_up(epsilon)};{hint}",
     )
 
 

@@ -22,9 +22,9 @@ from typing import Final
 
 from dpsql.errors import LedgerUnavailable
 from dpsql.ledger.chain import ORIGIN
+from dpsql.ledger.ledger import MAX_STORED_BYTES, Ledger, now
 from dpsql.ledger.schema import APPLICATION_ID, TABLES, VERSION
 from dpsql.ledger.store import Store, damage, flaws, missing_tables
-from dpsql.ledger.stored import MAX_STORED_BYTES, Ledger, now
 from dpsql.ledger.transaction import CLOCK_LIMIT
 
 _SUFFIX: Final = "-gateways"
@@ -46,7 +46,7 @@ BUSY_SECONDS = 30
 
 _WRITABLE = "the directory must exist, and the gateway must be able to write to it and to the ledger file"
 _FOREIGN = "name a dpsql ledger, or a path at which one can be made; if this was one, restore it from a backup"
-_MENDS = {
+_HINTS = {
     "SQLITE_BUSY": "another process holds the ledger: end it, or try again",
     "SQLITE_FULL": "the disk is full: make room, then ask again",
     "SQLITE_READONLY": _WRITABLE,
@@ -356,7 +356,7 @@ def check_file(path: Path) -> None:
             hint="restore it from a backup; or delete it to begin a ledger in which nothing is spent",
         )
     if not (os.access(path, os.R_OK | os.W_OK) and os.access(path.parent, os.W_OK)):
-        # SQLite would open it read-only, and leave files beside it that stay unwritable once this is mended.
+        # SQLite would open it read-only, and leave files beside it that stay unwritable once this is repaired.
         raise LedgerUnavailable(f'ledger "{path}" cannot be written', hint=_WRITABLE)
 
 
@@ -448,5 +448,5 @@ def unavailable(path: Path, error: Exception) -> LedgerUnavailable:
     if isinstance(error, sqlite3.ProgrammingError):
         return LedgerUnavailable(f'ledger "{path}" is closed', hint="open it again")
     name = getattr(error, "sqlite_errorname", "")
-    mend = next((mend for prefix, mend in _MENDS.items() if name.startswith(prefix)), _DAMAGED)
-    return LedgerUnavailable(f'ledger "{path}" failed: {error}', hint=mend)
+    hint = next((hint for prefix, hint in _HINTS.items() if name.startswith(prefix)), _DAMAGED)
+    return LedgerUnavailable(f'ledger "{path}" failed: {error}', hint=hint)

@@ -54,12 +54,12 @@ class HeldWords:
     Attributes:
         of_user: What one user holds.
         of_all: What all users hold.
-        mend: What the user can do.
+        hint: What the user can do.
     """
 
     of_user: str
     of_all: str
-    mend: str
+    hint: str
 
 
 _RESULTS: Final = HeldWords(
@@ -107,7 +107,7 @@ class Held:
             if self._bytes[user] + size > self._of_user:
                 raise ResultsTooLarge(
                     f"{self._words.of_user} more than {self._of_user >> 20:,} MiB",
-                    hint=f"{self._words.mend} What was charged is not charged again.",
+                    hint=f"{self._words.hint} What was charged is not charged again.",
                 )
             if self._bytes.total() + size > self._of_all:
                 raise ResultsTooLarge(

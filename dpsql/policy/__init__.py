@@ -76,7 +76,7 @@ def load_policy(path: str | os.PathLike[str]) -> Policy:
         path: The file.
 
     Raises:
-        InvalidPolicy: If it is not a policy: "FILE:LINE: dotted.key: what is wrong", with the mend as hint.
+        InvalidPolicy: If it is not a policy: "FILE:LINE: dotted.key: what is wrong", with a hint.
     """
     file = Path(path)
     source = read_source(file)

@@ -161,8 +161,8 @@ def _budget(node: Node, shape: Shape, tables: tuple[Table, ...]) -> Budget:
         selection_share=share,
     )
     if _needs_delta(tables) and _for_selection(budget) == 0:
-        mend = 'write: delta = 1e-6 with accountant = "zcdp", or give a key column values = [...]'
-        raise node.wrong("delta is 0, and every group key of these tables is private", mend)
+        hint = 'write: delta = 1e-6 with accountant = "zcdp", or give a key column values = [...]'
+        raise node.wrong("delta is 0, and every group key of these tables is private", hint)
     return budget
 
 
@@ -233,14 +233,14 @@ def _wide_share(keys: Mapping[str, Node]) -> Fraction:
 def _query_delta(node: Node, budget: Budget, tables: tuple[Table, ...]) -> Fraction:
     delta = _delta(node, budget.accountant)
     available = _for_selection(budget)
-    mend = f"write: delta = {float(available / _QUERIES_WITH_PRIVATE_KEYS):.1g}"
+    hint = f"write: delta = {float(available / _QUERIES_WITH_PRIVATE_KEYS):.1g}"
     if delta == 0 and _needs_delta(tables):
-        raise node.wrong("delta is 0, and every group key of these tables is private", mend)
+        raise node.wrong("delta is 0, and every group key of these tables is private", hint)
     # Without private keys nothing is ever charged for them: any delta will do.
     if delta > available and _selects_groups(tables):
         what = f"delta = {node.shown()} exceeds the budget's delta for private keys"
         none = "write: delta = 0, or give the budget a selection_share"
-        raise node.wrong(what, mend if available else none if budget.accountant.selects else "write: delta = 0")
+        raise node.wrong(what, hint if available else none if budget.accountant.selects else "write: delta = 0")
     return delta
 
 
@@ -275,11 +275,11 @@ def _check_min_units(node: Node, budget: Budget, query: QueryDefaults, tables: t
     if ruled is None or (query.delta and _for_selection(budget)):
         return
     what = f"table {quoted(ruled.name)} has min_units, and {{}}: groups cannot be selected by their units"
-    mend = "leave the table out of the role's tables, or remove min_units"
+    hint = "leave the table out of the role's tables, or remove min_units"
     if not budget.accountant.selects:
-        raise node.wrong(what.format(f"accountant {budget.accountant.value} has no delta to select with"), mend)
+        raise node.wrong(what.format(f"accountant {budget.accountant.value} has no delta to select with"), hint)
     none = "query.delta is 0" if _for_selection(budget) else "no delta is kept for selection"
-    raise node.wrong(what.format(none), f"write: delta = 1e-9 in query, and a selection_share; or {mend}")
+    raise node.wrong(what.format(none), f"write: delta = 1e-9 in query, and a selection_share; or {hint}")
 
 
 def _selects_groups(tables: tuple[Table, ...]) -> bool:

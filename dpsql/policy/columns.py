@@ -114,12 +114,12 @@ def read_type(node: Node) -> SqlType:
         pass
     bare = re.sub(r"\(.*", "", name[:_MAX_TYPE_NAME]).strip().lower()
     if bare != name and bare in _TYPE_NAMES:
-        mend = f'write it without a length: type = "{bare}"'
+        hint = f'write it without a length: type = "{bare}"'
     elif bare in _FOREIGN_TYPES:
-        mend = f'write: type = "{_FOREIGN_TYPES[bare]}"'
+        hint = f'write: type = "{_FOREIGN_TYPES[bare]}"'
     else:
-        mend = did_you_mean(bare, _TYPE_NAMES)
-    raise node.wrong(f"{quoted(name)} is not a type", mend)
+        hint = did_you_mean(bare, _TYPE_NAMES)
+    raise node.wrong(f"{quoted(name)} is not a type", hint)
 
 
 def _limits(low: Node, high: Node, sql_type: SqlType, timezone: ZoneInfo) -> tuple[Bound, Bound]:
@@ -171,23 +171,23 @@ def _number(node: Node, sql_type: SqlType) -> Fraction:
 
 def _moment(node: Node, sql_type: SqlType, timezone: ZoneInfo) -> date | datetime:
     value, name = node.value, node.key[-1]
-    mend = f"write without quotes: {name} = {_LIMIT_EXAMPLES[sql_type]}"
+    hint = f"write without quotes: {name} = {_LIMIT_EXAMPLES[sql_type]}"
     if sql_type is SqlType.DATE:
         if isinstance(value, date) and not isinstance(value, datetime):
             return value
-        raise node.wrong("a date is expected here", mend)
+        raise node.wrong("a date is expected here", hint)
     # A bare date would be midnight: as an upper limit it would cut off the last day, so it must be said.
     if not isinstance(value, datetime):
-        raise node.wrong("a date with a time is expected here", mend)
+        raise node.wrong("a date with a time is expected here", hint)
     if sql_type is SqlType.TIMESTAMP:
         if value.tzinfo is not None:
-            raise node.wrong("a timestamp without time zone has no offset", mend)
+            raise node.wrong("a timestamp without time zone has no offset", hint)
         return value
     local = value if value.tzinfo is not None else value.replace(tzinfo=timezone)
     try:
         return local.astimezone(UTC)
     except OverflowError:
-        raise node.wrong("in UTC this is outside the years 1 to 9999", mend) from None
+        raise node.wrong("in UTC this is outside the years 1 to 9999", hint) from None
 
 
 def _step(node: Node, sql_type: SqlType, lower: Bound | None, upper: Bound | None) -> Fraction:
@@ -235,8 +235,8 @@ def _outside(value: Value, lower: Bound | None, upper: Bound | None) -> bool:
 
 def _check_domain_type(node: Node, sql_type: SqlType) -> None:
     if sql_type not in _DOMAIN_TYPES:
-        mend = 'use type = "decimal" for exact numbers' if sql_type.is_number else "remove this key"
-        raise node.wrong(f"{sql_type.value} cannot have a domain of listed values", mend)
+        hint = 'use type = "decimal" for exact numbers' if sql_type.is_number else "remove this key"
+        raise node.wrong(f"{sql_type.value} cannot have a domain of listed values", hint)
 
 
 def _value(node: Node, sql_type: SqlType) -> Value:

@@ -67,8 +67,8 @@ def read_timezone(keys: Mapping[str, Node]) -> ZoneInfo:
     if name not in known:
         folded = {zone.casefold(): zone for zone in known}
         near = difflib.get_close_matches(name.casefold(), folded, n=1)
-        mend = f'did you mean "{folded[near[0]]}"?' if near else 'write: timezone = "UTC", or "Europe/Berlin"'
-        raise node.wrong(f"{quoted(name)} is not an IANA time zone", mend)
+        hint = f'did you mean "{folded[near[0]]}"?' if near else 'write: timezone = "UTC", or "Europe/Berlin"'
+        raise node.wrong(f"{quoted(name)} is not an IANA time zone", hint)
     return ZoneInfo(name)
 
 
@@ -164,7 +164,7 @@ def _expanded(node: Node) -> str:
     try:
         url = filled_in(node.text())
     except NotFilledIn as error:
-        raise node.wrong(error.what, error.mend) from None
+        raise node.wrong(error.what, error.hint) from None
     if not url.isprintable() or " " in url:
         raise node.wrong("a url must not contain spaces or control characters", "write them percent-encoded: %20")
     return url
@@ -175,7 +175,7 @@ def read_engine(node: Node) -> EngineKind:
     try:
         return engine_of(_expanded(node))
     except UnknownEngine as error:
-        raise node.wrong(str(error), f"write: url = {error.mend}") from None
+        raise node.wrong(str(error), f"write: url = {error.hint}") from None
 
 
 def _milliseconds(node: Node) -> int:

@@ -51,13 +51,13 @@ ENGINES: Final = {scheme: engine for engine in (DUCKDB, PARQUET, POSTGRES) for s
 
 
 class UnknownEngine(Exception):
-    """No engine has such urls; the message says what urls begin with, and `mend` which there could be."""
+    """No engine has such urls; the message says what urls begin with, and `hint` which they could be."""
 
     def __init__(self) -> None:
         engines = list(dict.fromkeys(ENGINES.values()))
         *most, last = (engine.start for engine in engines)
         super().__init__(f"the url must start with {', '.join(most)} or {last}")
-        self.mend = " or ".join(f'"{engine.example}"' for engine in engines)
+        self.hint = " or ".join(f'"{engine.example}"' for engine in engines)
 
 
 def engine_of(url: str) -> EngineKind:

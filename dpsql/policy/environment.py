@@ -13,13 +13,13 @@ class NotFilledIn(Exception):
 
     Attributes:
         what: Why.
-        mend: What can be done about it.
+        hint: What can be done about it.
     """
 
-    def __init__(self, what: str, mend: str) -> None:
+    def __init__(self, what: str, hint: str) -> None:
         super().__init__(what)
         self.what = what
-        self.mend = mend
+        self.hint = hint
 
 
 def filled_in(text: str) -> str:
@@ -29,8 +29,8 @@ def filled_in(text: str) -> str:
         NotFilledIn: A reference has no name, or its name no value.
     """
     if "${" in _VARIABLE.sub("", text):
-        what, mend = '"${" must be followed by a name and "}"', 'write: url = "postgresql://reader:${PASSWORD}@host/db"'
-        raise NotFilledIn(what, mend)
+        what, hint = '"${" must be followed by a name and "}"', 'write: url = "postgresql://reader:${PASSWORD}@host/db"'
+        raise NotFilledIn(what, hint)
     return _VARIABLE.sub(lambda found: _value(found[1]), text)
 
 
@@ -39,8 +39,8 @@ def _value(name: str) -> str:
         return os.environ[name]
     file = f"{name}_FILE"
     if file not in os.environ:
-        mend = f"set it before the start: export {name}=…, or {file}=… to the file that has it"
-        raise NotFilledIn(f"${{{name}}} is not in the environment", mend)
+        hint = f"set it before the start: export {name}=…, or {file}=… to the file that has it"
+        raise NotFilledIn(f"${{{name}}} is not in the environment", hint)
     try:
         return Path(os.environ[file]).read_text(encoding="utf-8").strip()
     except (OSError, ValueError):

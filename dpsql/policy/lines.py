@@ -36,13 +36,13 @@ class Oversized(Exception):
 
     Attributes:
         line: Where.
-        mend: How to stay within it.
+        hint: How to stay within it.
     """
 
-    def __init__(self, line: int, what: str, mend: str) -> None:
+    def __init__(self, line: int, what: str, hint: str) -> None:
         super().__init__(what)
         self.line = line
-        self.mend = mend
+        self.hint = hint
 
 
 def check_size(text: str) -> None:

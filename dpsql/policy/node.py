@@ -48,9 +48,9 @@ class Node:
     value: object
     example: str
 
-    def wrong(self, what: str, mend: str | None = None) -> InvalidPolicy:
-        """Return the error that this value is; the mend is the example unless there is a better one."""
-        return self.source.wrong(self.key, what, mend or f"write: {self.example}")
+    def wrong(self, what: str, hint: str | None = None) -> InvalidPolicy:
+        """Return the error that this value is; the hint is the example unless there is a better one."""
+        return self.source.wrong(self.key, what, hint or f"write: {self.example}")
 
     def fields(self, shape: Shape, required: Collection[str] = ()) -> dict[str, "Node"]:
         """Return the entries of a table whose keys are known beforehand.
@@ -184,7 +184,7 @@ class Node:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the mend for a name that is none of the known: the nearest, or all of them."""
+    """Return the hint for a name that is none of the known: the nearest, or all of them."""
     names = sorted(known)
     near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.6)
     if near:

@@ -27,12 +27,12 @@ class PolicySource:
     data: Mapping[str, object]
     lines: Mapping[Key, int]
 
-    def wrong(self, key: Key, what: str, mend: str) -> InvalidPolicy:
+    def wrong(self, key: Key, what: str, hint: str) -> InvalidPolicy:
         """Return the error for a key: FILE:LINE: dotted.key: what is wrong."""
         known = next((key[:end] for end in range(len(key), 0, -1) if key[:end] in self.lines), None)
         at = "" if known is None else f":{self.lines[known]}"
         name = f"{dotted(key)}: " if key else ""
-        return InvalidPolicy(f"{self.path}{at}: {name}{what}", hint=mend)
+        return InvalidPolicy(f"{self.path}{at}: {name}{what}", hint=hint)
 
 
 def read_source(path: Path) -> PolicySource:
@@ -46,7 +46,7 @@ def read_source(path: Path) -> PolicySource:
         check_size(text)
         data = tomllib.loads(text, parse_float=_decimal)
     except Oversized as error:
-        raise InvalidPolicy(f"{path}:{error.line}: {error}", hint=error.mend) from None
+        raise InvalidPolicy(f"{path}:{error.line}: {error}", hint=error.hint) from None
     except tomllib.TOMLDecodeError as error:
         raise _syntax_error(path, text, str(error)) from None
     return PolicySource(path, data, key_lines(text))

@@ -66,14 +66,14 @@ def _table(name: str, node: Node, timezone: ZoneInfo, engine: EngineKind) -> Tab
     if public:
         for key in _OF_A_UNIT:
             if key in keys:
-                mend = f"remove {key}, or remove public = true if the rows are about units"
-                raise keys[key].wrong("a public table has no unit", mend)
+                hint = f"remove {key}, or remove public = true if the rows are about units"
+                raise keys[key].wrong("a public table has no unit", hint)
     elif "unit_key" in keys and "unit_via" in keys:
-        mend = "keep unit_key if this table has the column, else unit_via"
-        raise keys["unit_via"].wrong("unit_key and unit_via cannot be used together", mend)
+        hint = "keep unit_key if this table has the column, else unit_via"
+        raise keys["unit_via"].wrong("unit_key and unit_via cannot be used together", hint)
     elif "unit_key" not in keys and "unit_via" not in keys:
-        mend = f"write: {_TABLE['unit_key']}, or public = true if the rows are about no person"
-        raise node.wrong("a protected table needs unit_key or unit_via", mend)
+        hint = f"write: {_TABLE['unit_key']}, or public = true if the rows are about no person"
+        raise node.wrong("a protected table needs unit_key or unit_via", hint)
     elif "unit_key" in keys and "max_rows" not in keys:
         raise _no_max_rows(node)
     counts = {key: keys[key].count(MAX_COUNT) for key in _COUNTS if key in keys}
@@ -95,8 +95,8 @@ def _table(name: str, node: Node, timezone: ZoneInfo, engine: EngineKind) -> Tab
 
 
 def _no_max_rows(node: Node) -> InvalidPolicy:
-    mend = "write: max_rows = N, the contribution bound: the rows of one unit that count"
-    return node.wrong("max_rows is missing", mend)
+    hint = "write: max_rows = N, the contribution bound: the rows of one unit that count"
+    return node.wrong("max_rows is missing", hint)
 
 
 def _names(node: Node) -> tuple[str, ...]:
@@ -136,8 +136,8 @@ def _ways(node: Node) -> tuple[UnitVia, ...]:
             raise each.wrong("one of several ways needs a condition", f"write in it: {_UNIT_VIA['where']}")
         first = ways[0].where
         if first is None or way.where.column != first.column or type(way.where.values[0]) is not type(first.values[0]):
-            mend = "compare one column with texts, or with whole numbers, in all of them"
-            raise _at(each, "where").wrong("the conditions must be about the values of one column", mend)
+            hint = "compare one column with texts, or with whole numbers, in all of them"
+            raise _at(each, "where").wrong("the conditions must be about the values of one column", hint)
         for value in way.where.values:
             if value in taken:
                 raise _at(each, "where").wrong(f"{value!r} is in two conditions", "let each value go one way")
@@ -148,8 +148,8 @@ def _ways(node: Node) -> tuple[UnitVia, ...]:
 def _where(node: Node) -> RowsOf:
     found = _WHERE.fullmatch(node.text())
     if found is None:
-        mend = f"""write: {_UNIT_VIA["where"]}, or: where = "domain IN ('visit', 'call')\""""
-        raise node.wrong("a condition compares a column with texts, or with whole numbers", mend)
+        hint = f"""write: {_UNIT_VIA["where"]}, or: where = "domain IN ('visit', 'call')\""""
+        raise node.wrong("a condition compares a column with texts, or with whole numbers", hint)
     written = re.findall(_CONSTANT, found["one"] or found["some"])
     texts = tuple(each[1:-1].replace("''", "'") for each in written if each.startswith("'"))
     numbers = tuple(int(each) for each in written if not each.startswith("'"))

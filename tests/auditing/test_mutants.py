@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpsql.auditing import Extent, audit
 from dpsql.auditing.classes import query_classes
-from dpsql.auditing.neighbours import worlds
+from dpsql.auditing.neighbours import datasets
 from dpsql.backends import Cancellation, open_backend
 from dpsql.compiler.bounding import printer
 from dpsql.compiler.bounding.group_sampling import by_ranking_all, by_ranking_few
@@ -194,7 +194,7 @@ def test_a_planted_fault_is_refuted(small: Policy, monkeypatch: Patch, mutant: M
 
 
 FEW_UNITS = replace(EXTENT, units=50, runs=3, single_runs=6, draws=100_000)
-"""Worlds that are small, and noise that is drawn often: a trial of either kind tells as much."""
+"""Datasets that are small, and noise that is drawn often: a trial of either kind tells as much."""
 
 HALVED = (
     *("COUNT people", "SUM people", "AVG people", "quantile people", "regression", "groups", "join people"),
@@ -223,7 +223,7 @@ def kind(name: str) -> str:
 
 def test_each_kind_of_class_is_tested_for_half_of_the_noise(small: Policy) -> None:
     backend = open_backend(small)
-    made = worlds(small, backend.schema, 2, 1)
+    made = datasets(small, backend.schema, 2, 1)
     backend.close()
     tested = {*map(kind, HALVED), "delta of", "delta of threshold"} - {"reuse"}
     assert {kind(each.name) for each in query_classes(made)} == tested

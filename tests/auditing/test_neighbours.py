@@ -11,11 +11,11 @@ from dpsql.auditing.neighbours import (
     PROBE,
     RESIDENTS,
     SPREAD,
+    DatasetRows,
+    Datasets,
     NotAuditable,
-    WorldRows,
-    Worlds,
+    datasets,
     neighbours,
-    worlds,
 )
 from dpsql.backends import open_backend
 from dpsql.policy import Policy, load_policy
@@ -26,15 +26,15 @@ from tests.auditing.conftest import write
 UNITS = 20
 
 
-def made(policy: Policy, *, with_rows: bool = False) -> Worlds:
+def made(policy: Policy, *, with_rows: bool = False) -> Datasets:
     backend = open_backend(policy)
-    found = worlds(policy, backend.schema, UNITS, runs=4, with_rows=with_rows)
+    found = datasets(policy, backend.schema, UNITS, runs=4, with_rows=with_rows)
     backend.close()
     return found
 
 
 @pytest.fixture(scope="module")
-def of_small(small: Policy) -> Worlds:
+def of_small(small: Policy) -> Datasets:
     return made(small)
 
 
@@ -45,7 +45,7 @@ def counted(path: Path, sql: str) -> tuple[int, ...]:
     return row
 
 
-def test_units_exceed_every_limit(of_small: Worlds, tmp_path: Path) -> None:
+def test_units_exceed_every_limit(of_small: Datasets, tmp_path: Path) -> None:
     path = of_small.write(tmp_path, neighbours(of_small)[0])
     per_unit = (
         f"SELECT person, count(*) AS n, count(DISTINCT audit_block) AS b FROM visits WHERE {PROBE} >= 0 GROUP BY 1"
@@ -58,7 +58,7 @@ def test_units_exceed_every_limit(of_small: Worlds, tmp_path: Path) -> None:
     assert counted(path, f"SELECT count(*) {joined} WHERE drugs.{PROBE} <> visits.{PROBE}") == (0,)
 
 
-def test_neighbours_differ_by_those_units_alone(of_small: Worlds, tmp_path: Path) -> None:
+def test_neighbours_differ_by_those_units_alone(of_small: Datasets, tmp_path: Path) -> None:
     one, other = (of_small.write(tmp_path, rows) for rows in neighbours(of_small))
     for table in ("people", "visits", "drugs"):
         own = f"SELECT count(*) FROM {table} WHERE {PROBE} IS NOT NULL"
@@ -69,7 +69,7 @@ def test_neighbours_differ_by_those_units_alone(of_small: Worlds, tmp_path: Path
     assert counted(one, "SELECT count(*) FROM wards") == counted(other, "SELECT count(*) FROM wards")
 
 
-def test_each_unit_has_a_resident_at_the_other_end_on_both_sides(of_small: Worlds, tmp_path: Path) -> None:
+def test_each_unit_has_a_resident_at_the_other_end_on_both_sides(of_small: Datasets, tmp_path: Path) -> None:
     one, other = (of_small.write(tmp_path, rows) for rows in neighbours(of_small))
     crowds = (
         "SELECT audit_crowd, audit_secret, count(DISTINCT person) AS n FROM visits WHERE audit_crowd >= 0 GROUP BY 1, 2"
@@ -101,14 +101,14 @@ def test_substitutes_are_as_many_and_elsewhere(tmp_path: Path) -> None:
     assert counted(other, f"SELECT min({PROBE}) FROM visits WHERE {PROBE} >= 0") == (UNITS,)
 
 
-def test_orphans_lead_to_no_unit(of_small: Worlds, tmp_path: Path) -> None:
-    path = of_small.write(tmp_path, WorldRows("orphans", None, orphans=True))
+def test_orphans_lead_to_no_unit(of_small: Datasets, tmp_path: Path) -> None:
+    path = of_small.write(tmp_path, DatasetRows("orphans", None, orphans=True))
     assert counted(path, "SELECT count(*) FROM visits WHERE person IS NULL") == (2 * SPREAD,)
     assert counted(path, "SELECT count(*) FROM drugs WHERE visit IS NULL") == (2 * SPREAD,)
     assert not of_small.has_orphans(of_small.protected[0])
 
 
-def test_the_engine_enforces_what_the_owner_s_does(of_small: Worlds, tmp_path: Path) -> None:
+def test_the_engine_enforces_what_the_owner_s_does(of_small: Datasets, tmp_path: Path) -> None:
     policy = of_small.at(f"duckdb:///{of_small.write(tmp_path, neighbours(of_small)[1])}", Accountant.BASIC)
     backend = open_backend(policy)
     for name, table in backend.schema.tables.items():
@@ -118,20 +118,20 @@ def test_the_engine_enforces_what_the_owner_s_does(of_small: Worlds, tmp_path: P
     backend.close()
 
 
-def test_a_name_of_the_audit_s_own_is_refused(small: Policy, of_small: Worlds) -> None:
+def test_a_name_of_the_audit_s_own_is_refused(small: Policy, of_small: Datasets) -> None:
     taken = replace(small, tables=tuple(replace(t, name="audit_probes") for t in small.tables))
     with pytest.raises(NotAuditable, match="audit_probes"):
-        worlds(taken, of_small.schema, UNITS, runs=4)
+        datasets(taken, of_small.schema, UNITS, runs=4)
 
 
-def test_a_minimum_frequency_is_left_out(small: Policy, of_small: Worlds) -> None:
+def test_a_minimum_frequency_is_left_out(small: Policy, of_small: Datasets) -> None:
     """What is shown would follow another law than that by which events are chosen."""
     ruled = replace(small, tables=tuple(replace(table, min_units=5) for table in small.tables))
-    found = worlds(ruled, of_small.schema, UNITS, runs=4)
+    found = datasets(ruled, of_small.schema, UNITS, runs=4)
     assert {table.min_units for table in found.policy.tables if not table.public} == {1}
 
 
-def test_what_cannot_be_made_up_is_told(of_small: Worlds, tmp_path: Path) -> None:
+def test_what_cannot_be_made_up_is_told(of_small: Datasets, tmp_path: Path) -> None:
     """A key of a type that has no value for each number."""
     tables = dict(of_small.schema.tables)
     people = tables["people"]
@@ -176,7 +176,7 @@ def test_an_error_over_the_owner_s_rows_quotes_none_of_them(peopled: Policy, tmp
     assert "12345" not in refused.value.message
 
 
-def test_rows_of_a_server_are_not_copied(small: Policy, of_small: Worlds) -> None:
+def test_rows_of_a_server_are_not_copied(small: Policy, of_small: Datasets) -> None:
     there = replace(small, dataset=replace(small.dataset, url="postgresql://reader@host/db"))
     with pytest.raises(NotAuditable, match="DuckDB"):
-        worlds(there, of_small.schema, UNITS, runs=4, with_rows=True)
+        datasets(there, of_small.schema, UNITS, runs=4, with_rows=True)

@@ -87,7 +87,7 @@ class Folder:
         return found
 
     def refused(self, files: str = "", **changes: str) -> str:
-        """Why the data are refused when they are opened, with its mend."""
+        """Why the data are refused when they are opened, with its hint."""
         with pytest.raises(InvalidPolicy) as caught:
             self.open(files, **changes)
         assert caught.value.hint

@@ -89,7 +89,7 @@ events: 9 rows, 3 units (person); max_rows = 3 is enforced in SQL
 details: 7 rows, 2 units (person); max_rows = 3 is enforced in SQL
   rows without a person, which are dropped: 2
 
-lone: 0 rows, 0 units (person); max_rows = 1 is enforced in SQL{mend}
+lone: 0 rows, 0 units (person); max_rows = 1 is enforced in SQL{hint}
 """
 DROPPED = """
 events: share of rows that a contribution bound drops
@@ -123,9 +123,9 @@ def test_what_the_bounds_cut_off_is_counted(run: Run, people: Path) -> None:
     key = "PRIMARY KEY or UNIQUE NOT NULL (id)"
     by_key = {
         "bound": f"{key} allows one row each, so bounding is not needed",
-        "mend": f"; {key} would make it unnecessary",
+        "hint": f"; {key} would make it unnecessary",
     }
-    of_files = {"bound": "max_rows = 1 is enforced in SQL", "mend": ""}
+    of_files = {"bound": "max_rows = 1 is enforced in SQL", "hint": ""}
     said = of_files if "parquet:///" in people.read_text(encoding="utf-8") else by_key
     assert told[told.index("\npeople: ") :] == CHECKED.format(**said) + DROPPED
     assert "WITHOUT a guarantee: what the policy's bounds drop" in run("budget", "show", "--policy", people).stdout

@@ -12,7 +12,7 @@ import pytest
 
 from dpsql.console.background import Background
 from dpsql.console.journal import OWNER, Journal
-from dpsql.ledger.stored import Ledger
+from dpsql.ledger.ledger import Ledger
 from dpsql.privacy.accounting import Spent
 from tests.ledger.world import SQL, Clock, charge_only, gaussian, laplace, opened, peopled, policy, request
 from tests.waiting import wait_for

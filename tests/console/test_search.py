@@ -18,7 +18,7 @@ from dpsql.console.pace import pace
 from dpsql.console.search import ON_A_PAGE, AskedQuery, Search, read_search
 from dpsql.errors import InvalidParameter
 from dpsql.ledger import BudgetStatus
-from dpsql.ledger.stored import Ledger
+from dpsql.ledger.ledger import Ledger
 from dpsql.policy import RenewalWindow
 from dpsql.privacy.accounting import Accountant, Spent, create_limit
 from tests.ledger.world import (

@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing of one target: python -m tests.fuzz TARGET [--seconds 900] [--corpus DIR] [libFuzzer options]
 
 Needs atheris (pip install "dpsql[fuzz]"). What is found is written into the working directory as crash-*, timeout-* or
-oom-*; it belongs into tests/fuzz/corpus/TARGET/ with a name that says what it is, and the fault is mended.
+oom-*; it belongs into tests/fuzz/corpus/TARGET/ with a name that says what it is, and the fault is fixed.
 """
 
 import argparse

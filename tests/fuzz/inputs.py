@@ -54,12 +54,12 @@ class Form:
     Attributes:
         seeds: What to start from.
         split: Takes an input apart; the pieces in a row are the input again.
-        mend: Puts a changed piece right, where it says its own length.
+        refit: Corrects a changed piece that states its own length.
     """
 
     seeds: Callable[[], list[bytes]]
     split: Callable[[bytes], list[bytes]]
-    mend: Change = staticmethod(lambda piece: piece)  # noqa: RUF009
+    refit: Change = staticmethod(lambda piece: piece)  # noqa: RUF009
 
 
 class Mutator:
@@ -99,7 +99,7 @@ class Mutator:
                     to = chance.randrange(len(pieces))
                     pieces[to:to] = pieces[at:end]
                 case 4 if change is not None:
-                    pieces[at] = self._form.mend(change(pieces[at]))
+                    pieces[at] = self._form.refit(change(pieces[at]))
                 case _:
                     pieces[at] = chance.choice(self._pool)
         return b"".join(pieces)

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from dpsql.ledger import SqliteLedger
+from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.postgres import PostgresLedger
 from dpsql.ledger.schema import DERIVED_TABLES, VERSION
-from dpsql.ledger.stored import Ledger
 from tests.ledger.world import Clock, Place, new_ledger, opened, peopled, tamper
 from tests.postgres import Server, url_of
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dpsql.errors import BudgetExhausted, InvalidParameter
-from dpsql.ledger.stored import Ledger
+from dpsql.ledger.ledger import Ledger
 from dpsql.policy import Policy, RenewalWindow
 from dpsql.privacy.accounting import Accountant
 from dpsql.privacy.cost import Event

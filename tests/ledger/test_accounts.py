@@ -7,7 +7,7 @@ import pytest
 
 from dpsql.errors import InvalidParameter, PolicyViolation
 from dpsql.ledger import Account, BudgetScope, Holder
-from dpsql.ledger.stored import Ledger
+from dpsql.ledger.ledger import Ledger
 from tests.ledger.world import ANA, SQL, Clock, charge_only, policy, requests
 
 POLICY = policy()

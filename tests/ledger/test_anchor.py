@@ -6,7 +6,7 @@ import pytest
 
 from dpsql.errors import LedgerUnavailable
 from dpsql.ledger import SqliteLedger, check_anchor
-from dpsql.ledger.stored import Ledger
+from dpsql.ledger.ledger import Ledger
 from tests.ledger.world import SQL, charge_only, policy, requests
 
 POLICY = policy()

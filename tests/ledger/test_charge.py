@@ -6,7 +6,7 @@ import pytest
 
 from dpsql.errors import BudgetExhausted, InvalidParameter, PolicyViolation
 from dpsql.ledger import SqliteLedger
-from dpsql.ledger.stored import Ledger
+from dpsql.ledger.ledger import Ledger
 from dpsql.privacy.accounting import Accountant, Spent, create_limit
 from dpsql.privacy.cost import Event, Mechanism
 from tests.ledger.world import (
@@ -360,11 +360,11 @@ def test_three_failures_freeze_the_user_until_unfrozen(ledger: Ledger) -> None:
     with pytest.raises(PolicyViolation, match="frozen"):
         charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     assert charge_only(ledger, "ben", POLICY, requests("a"), sql=SQL)
-    ledger.unfreeze(ANA, "a cast in the view, mended")
+    ledger.unfreeze(ANA, "a cast in the view, fixed")
     ledger.record_failure("ana", ["4"])
     assert charge_only(ledger, "ana", POLICY, requests("b"), sql=SQL)
     assert [record["body"]["reason"] for record in ledger.export() if record["kind"] == "account.unfrozen"] == [
-        "a cast in the view, mended"
+        "a cast in the view, fixed"
     ]
     assert ledger.verify().ok
 

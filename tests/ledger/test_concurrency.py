@@ -11,7 +11,7 @@ import pytest
 
 from dpsql.errors import BudgetExhausted
 from dpsql.ledger import SqliteLedger
-from dpsql.ledger.stored import Ledger
+from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.transaction import LedgerClock
 from tests.ledger.world import ANY, ROOT, SQL, charge_only, new_ledger, policy, request, requests
 from tests.waiting import HANG_SECONDS
@@ -24,7 +24,7 @@ from pathlib import Path
 from tests.ledger.world import SQL, charge_only, policy, request
 from dpsql.errors import BudgetExhausted
 from dpsql.ledger import SqliteLedger
-from dpsql.ledger.stored import Ledger
+from dpsql.ledger.ledger import Ledger
 ledger = SqliteLedger(Path(sys.argv[1]))
 print("ready", flush=True)
 sys.stdin.readline()

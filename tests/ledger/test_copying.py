@@ -8,7 +8,7 @@ import pytest
 
 from dpsql.errors import InvalidParameter, LedgerUnavailable
 from dpsql.ledger import BudgetScope, Holder, SqliteLedger, copy_ledger
-from dpsql.ledger.stored import Ledger
+from dpsql.ledger.ledger import Ledger
 from tests.ledger.world import SQL, TEAM, Clock, charge_only, new_ledger, opened, policy, requests, tamper
 
 POLICY = policy()

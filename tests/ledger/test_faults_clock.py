@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from dpsql.errors import BudgetExhausted, InvalidParameter, LedgerUnavailable
 from dpsql.ledger import BudgetScope, Charge, ClockStatus, Holder, Reading, SqliteLedger
-from dpsql.ledger.stored import Ledger
+from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.transaction import CLOCK_LIMIT
 from dpsql.policy import Policy, RenewalWindow
 from tests.ledger.world import SQL, Clock, Place, budget, charge_only, new_ledger, opened, peopled, policy, request

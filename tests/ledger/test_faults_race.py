@@ -9,7 +9,7 @@ import pytest
 
 from dpsql.errors import BudgetExhausted
 from dpsql.ledger import SqliteLedger
-from dpsql.ledger.stored import Ledger
+from dpsql.ledger.ledger import Ledger
 from dpsql.policy import Policy
 from tests.faults.forks import SECONDS, Forks
 from tests.ledger.world import SQL, Clock, budget, charge_only, new_ledger, policy, request

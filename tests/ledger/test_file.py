@@ -16,8 +16,8 @@ import pytest
 
 from dpsql.errors import InvalidParameter, LedgerUnavailable
 from dpsql.ledger import BudgetScope, Holder, SqliteLedger, ledger_file, open_ledger
+from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.schema import DERIVED_TABLES, VERSION
-from dpsql.ledger.stored import Ledger
 from tests.ledger.world import ROOT, SQL, charge_only, new_ledger, policy, requests
 from tests.waiting import HANG_SECONDS
 
@@ -126,10 +126,10 @@ def test_another_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert database.read_bytes() == before
 
 
-@pytest.mark.parametrize(("version", "mend"), [(VERSION - 1, "older"), (VERSION + 1, "upgrade dpsql")])
-def test_another_layout_is_refused(tmp_path: Path, version: int, mend: str) -> None:
+@pytest.mark.parametrize(("version", "hint"), [(VERSION - 1, "older"), (VERSION + 1, "upgrade dpsql")])
+def test_another_layout_is_refused(tmp_path: Path, version: int, hint: str) -> None:
     path = change(closed_ledger(tmp_path / "ledger.sqlite"), f"PRAGMA user_version = {version}")
-    assert mend in refusal(path)
+    assert hint in refusal(path)
 
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {

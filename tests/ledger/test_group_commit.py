@@ -20,7 +20,7 @@ import pytest
 from dpsql.errors import BudgetExhausted, InvalidParameter, LedgerUnavailable, PolicyViolation
 from dpsql.ledger import Charge, SqliteLedger
 from dpsql.ledger.derived_tables import project
-from dpsql.ledger.stored import Ledger
+from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.transaction import GroupCommit, LedgerClock, Transaction
 from tests.ledger.world import ANY, ROOT, SQL, Place, charge_only, laplace, new_ledger, opened, policy, request, tamper
 from tests.waiting import HANG_SECONDS

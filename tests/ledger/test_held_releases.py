@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 from dpsql.ledger import ReleaseRequest
-from dpsql.ledger.stored import Ledger
+from dpsql.ledger.ledger import Ledger
 from tests.ledger.world import SQL, Place, charge_only, laplace, opened, peopled, policy, request, requests
 
 POLICY = policy()

@@ -11,7 +11,7 @@ import pytest
 
 from dpsql.errors import PolicyViolation
 from dpsql.ledger import Charge, GrantedRelease, ReleaseRequest
-from dpsql.ledger.stored import Ledger
+from dpsql.ledger.ledger import Ledger
 from tests.ledger.world import SQL, Place, charge_only, laplace, opened, peopled, policy, request
 
 POLICY = policy()

@@ -6,8 +6,8 @@ from fractions import Fraction
 import pytest
 
 from dpsql.errors import LedgerUnavailable
+from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.profiles import newest_profile, profiles_loss
-from dpsql.ledger.stored import Ledger
 from dpsql.policy import Policy, Table
 from dpsql.policy.profile import Profile, RankGroups, RowRanks, TableProfile, table_facts
 from dpsql.privacy.accounting import Accountant

@@ -17,7 +17,7 @@ from dpsql.errors import BudgetExhausted, Error, LedgerUnavailable, PolicyViolat
 from dpsql.ledger import BudgetScope, Charge, Holder, SqliteLedger
 from dpsql.ledger.chain import GroupShare, OpenRead, Receipt, ReceiptItem, canonical, digest, sha256, write_events
 from dpsql.ledger.derived_tables import MOST, Memory, Total, charged, price, write_total
-from dpsql.ledger.stored import Ledger
+from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.transaction import LedgerClock
 from dpsql.policy import RenewalWindow
 from dpsql.privacy.accounting import Accountant, Spent

@@ -8,7 +8,7 @@ import pytest
 
 from dpsql.errors import BudgetExhausted, InvalidParameter, PolicyViolation
 from dpsql.ledger import Account, BudgetScope, Holder
-from dpsql.ledger.stored import Ledger
+from dpsql.ledger.ledger import Ledger
 from dpsql.policy import RenewalWindow
 from dpsql.privacy.accounting import Accountant, create_limit
 from tests.ledger.world import ANA, BEN, SQL, TEAM, Clock, budget, charge_only, gaussian, policy, request, requests
@@ -282,7 +282,7 @@ def test_a_freeze_after_failures_and_one_by_the_owner_are_one_state(ledger: Ledg
         ledger.record_failure("ana", [key])
     with pytest.raises(PolicyViolation, match="by the data owner"):
         fits(ledger)
-    ledger.unfreeze(ANA, "found and mended")
+    ledger.unfreeze(ANA, "found and fixed")
     assert fits(ledger)
     for key in "abc":  # and the failures are counted from zero
         assert not ledger.accounts()[0].frozen
@@ -353,7 +353,7 @@ def test_the_owner_reads_what_was_changed_and_why(ledger: Ledger) -> None:
     ledger.freeze(ALL, "stop all")
     for key in "abc":
         ledger.record_failure("ben", [key])
-    ledger.unfreeze(BEN, "mended")
+    ledger.unfreeze(BEN, "fixed")
     found = [
         (record.kind, record.holder, record.dataset, record.epsilon, record.delta, record.reason)
         for record in ledger.owner_history()
@@ -368,7 +368,7 @@ def test_the_owner_reads_what_was_changed_and_why(ledger: Ledger) -> None:
         ("group.unfrozen", TEAM, None, None, None, "go"),
         ("all.frozen", ALL, None, None, None, "stop all"),
         ("account.frozen", BEN, None, None, None, "too many queries failed while they read private data"),
-        ("account.unfrozen", BEN, None, None, None, "mended"),
+        ("account.unfrozen", BEN, None, None, None, "fixed"),
     ]
     ids = [record.id for record in ledger.owner_history()]
     assert ids == sorted(ids)

@@ -6,8 +6,8 @@ import pytest
 
 from dpsql.errors import BudgetExhausted
 from dpsql.ledger import BudgetScope, Holder
+from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.spending import spending
-from dpsql.ledger.stored import Ledger
 from dpsql.privacy.accounting import Accountant, Spent
 from tests.ledger.world import SQL, Clock, Place, budget, charge_only, gaussian, laplace, opened, policy, requests
 

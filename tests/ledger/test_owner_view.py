@@ -9,7 +9,7 @@ import pytest
 from dpsql.console.facts import Gatherer
 from dpsql.console.search import Search
 from dpsql.ledger import BudgetScope, Holder, is_file
-from dpsql.ledger.stored import Ledger
+from dpsql.ledger.ledger import Ledger
 from tests.ledger.world import SQL, Clock, Place, charge_only, opened, peopled, policy, requests, tamper
 
 POLICY, OTHER = policy(), policy(name="trials")

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 from dpsql.errors import BudgetExhausted, InvalidParameter, LedgerUnavailable
 from dpsql.ledger import Charge, Noted, open_ledger
+from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.postgres import PostgresLedger, migrate_database
 from dpsql.ledger.postgres_connection import WRITE, PostgresConnection
 from dpsql.ledger.postgres_schema import _expected, altered
 from dpsql.ledger.schema import DERIVED_TABLES, VERSION
-from dpsql.ledger.stored import Ledger
 from dpsql.ledger.transaction import Transaction
 from tests.faults.forks import SECONDS, Forks
 from tests.ledger.test_group_commit import asks, recorded, together
@@ -479,12 +479,12 @@ def test_a_schema_of_that_name_that_is_empty_is_taken_and_another_is_refused(bar
     PostgresLedger(bare).close()
 
 
-@pytest.mark.parametrize(("version", "mend"), [(VERSION - 1, "dpsql ledger migrate"), (VERSION + 1, "upgrade dpsql")])
+@pytest.mark.parametrize(("version", "hint"), [(VERSION - 1, "dpsql ledger migrate"), (VERSION + 1, "upgrade dpsql")])
 def test_another_layout_is_refused_at_the_start_and_in_use(
-    ledger: PostgresLedger, url: str, version: int, mend: str
+    ledger: PostgresLedger, url: str, version: int, hint: str
 ) -> None:
     tamper(url, f"UPDATE layout SET version = {version}")
-    assert mend in refusal(url)
+    assert hint in refusal(url)
     for act in (lambda: ask(ledger, "a"), ledger.accounts, ledger.verify):
         with pytest.raises(LedgerUnavailable, match=f"has layout {version}"):
             act()

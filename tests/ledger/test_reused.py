@@ -19,7 +19,7 @@ from dpsql.ledger import reuses as ledger_reuses
 from dpsql.ledger import transaction as ledger_commits
 from dpsql.ledger.charging import charge
 from dpsql.ledger.derived_tables import MOST_OWNED
-from dpsql.ledger.stored import Ledger
+from dpsql.ledger.ledger import Ledger
 from dpsql.policy import Policy, RenewalWindow
 from tests.ledger.world import (
     ANA,
@@ -423,7 +423,7 @@ def test_an_account_that_is_read_while_it_changes_is_not_remembered(
 def test_accounts_that_are_remembered_have_bounded_room(
     sqlite_ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpsql.ledger.stored.MOST", 1)
+    monkeypatch.setattr("dpsql.ledger.ledger.MOST", 1)
     for name in ("ana", "ben", "eve"):
         sqlite_ledger.account(name)
     assert list(sqlite_ledger._accounts) == ["ben"]

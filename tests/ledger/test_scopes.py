@@ -11,7 +11,7 @@ import pytest
 
 from dpsql.errors import BudgetExhausted, InvalidParameter, PolicyViolation
 from dpsql.ledger import Charge, GroupBalance, SqliteLedger
-from dpsql.ledger.stored import Ledger
+from dpsql.ledger.ledger import Ledger
 from dpsql.policy import Budget, Policy, RenewalWindow
 from dpsql.privacy.accounting import Accountant, group_privacy
 from dpsql.privacy.cost import Adjacency, Event, Mechanism

@@ -3,8 +3,8 @@
 from fractions import Fraction
 
 from dpsql.ledger import BudgetStatus
+from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.spending import spending
-from dpsql.ledger.stored import Ledger
 from dpsql.policy import RenewalWindow
 from dpsql.privacy.accounting import Accountant, Spent
 from tests.ledger.world import ANA, SQL, Clock, budget, charge_only, laplace, policy, request

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dpsql.errors import BudgetExhausted, InvalidPolicy
-from dpsql.ledger.stored import Ledger
+from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.transaction import window_end, window_start
 from dpsql.policy import Policy, RenewalWindow
 from dpsql.privacy.accounting import Accountant

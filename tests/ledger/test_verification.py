@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from dpsql.errors import LedgerUnavailable
 from dpsql.ledger import BudgetScope, Holder, Noted, SqliteLedger, VerifyReport
 from dpsql.ledger.chain import ORIGIN, Record, flaw, link
+from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.schema import TABLES
 from dpsql.ledger.store import Store, flaws
-from dpsql.ledger.stored import Ledger
 from dpsql.ledger.verification import replay, verify
 from tests.ledger.world import SQL, TEAM, Clock, charge_only, new_ledger, policy, requests
 

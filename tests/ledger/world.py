@@ -13,9 +13,9 @@ import psycopg
 
 from dpsql.ledger import BudgetScope, Charge, Holder, ReleaseRequest, SqliteLedger
 from dpsql.ledger.charging import charge
+from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.postgres import PostgresLedger
 from dpsql.ledger.reads import Admission
-from dpsql.ledger.stored import Ledger
 from dpsql.policy import Budget, Dataset, MechanismChoice, Policy, QueryDefaults, RenewalWindow, Role, UserGroup
 from dpsql.privacy.accounting import Accountant
 from dpsql.privacy.cost import Adjacency, Event, Mechanism, Sensitivity

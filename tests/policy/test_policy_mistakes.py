@@ -89,7 +89,7 @@ class Mistake:
         new: What stands there instead.
         key: The key that is told.
         what: Part of what is wrong.
-        mend: Part of the hint.
+        hint: Part of the hint that is expected.
         at: A text on the line that is told; by default "# here", and if there is none the first line of `new`.
     """
 
@@ -97,44 +97,44 @@ class Mistake:
     new: str
     key: str
     what: str
-    mend: str
+    hint: str
     at: str = ""
 
     def __str__(self) -> str:
         return f"{self.key}: {self.what}"
 
 
-def drug(new: str, key: str, what: str, mend: str) -> Mistake:
+def drug(new: str, key: str, what: str, hint: str) -> Mistake:
     """Return the mistake of a column that says this."""
     name = f"{ON_DRUG}.{key}" if key and not key.startswith("[") else f"{ON_DRUG}{key}"
-    return Mistake(DRUG, f"drug = {{ {new} }}", name, what, mend)
+    return Mistake(DRUG, f"drug = {{ {new} }}", name, what, hint)
 
 
-def values(sql_type: str, listed: str, what: str, mend: str) -> Mistake:
+def values(sql_type: str, listed: str, what: str, hint: str) -> Mistake:
     """Return the mistake of a domain whose second value is wrong."""
-    return drug(f'type = "{sql_type}", values = [{listed}]', "values[1]", what, mend)
+    return drug(f'type = "{sql_type}", values = [{listed}]', "values[1]", what, hint)
 
 
-def dataset(line: str, what: str, mend: str) -> Mistake:
+def dataset(line: str, what: str, hint: str) -> Mistake:
     """Return the mistake of a line added to [dataset]."""
-    return Mistake(CAP, f"{line}\n{CAP}", f"dataset.{line.partition(' ')[0]}", what, mend)
+    return Mistake(CAP, f"{line}\n{CAP}", f"dataset.{line.partition(' ')[0]}", what, hint)
 
 
-def url(value: str, what: str, mend: str) -> Mistake:
-    return Mistake(URL, f"url = {value}", "dataset.url", what, mend)
+def url(value: str, what: str, hint: str) -> Mistake:
+    return Mistake(URL, f"url = {value}", "dataset.url", what, hint)
 
 
-def made_of(new: str, key: str, what: str, mend: str) -> Mistake:
+def made_of(new: str, key: str, what: str, hint: str) -> Mistake:
     """Return the mistake of files that say this."""
-    return Mistake(VIA, f"{VIA}\nfiles = {{ {new} }} # here", f"tables.prescriptions.files{key}", what, mend)
+    return Mistake(VIA, f"{VIA}\nfiles = {{ {new} }} # here", f"tables.prescriptions.files{key}", what, hint)
 
 
-def budget(new: str, key: str, what: str, mend: str) -> Mistake:
-    return Mistake(BUDGET, f"budget = {{ {new} }}", f"roles.analyst.budget{key}", what, mend)
+def budget(new: str, key: str, what: str, hint: str) -> Mistake:
+    return Mistake(BUDGET, f"budget = {{ {new} }}", f"roles.analyst.budget{key}", what, hint)
 
 
-def query(new: str, key: str, what: str, mend: str) -> Mistake:
-    return Mistake(QUERY, f"query = {{ {new} }}", f"roles.analyst.query{key}", what, mend)
+def query(new: str, key: str, what: str, hint: str) -> Mistake:
+    return Mistake(QUERY, f"query = {{ {new} }}", f"roles.analyst.query{key}", what, hint)
 
 
 TOP = [
@@ -315,8 +315,8 @@ TABLES = [
             "remove"),
 ]  # fmt: skip
 UNIT_VIA = [
-    Mistake(VIA, f'unit_via = {{ {new} }}', f"tables.prescriptions.unit_via{key}", what, mend)
-    for new, key, what, mend in [
+    Mistake(VIA, f'unit_via = {{ {new} }}', f"tables.prescriptions.unit_via{key}", what, hint)
+    for new, key, what, hint in [
         ('table = "visits"', "", "on is missing", 'on = { visit_id = "visit_id" }'),
         ('on = { visit_id = "visit_id" }', "", "table is missing", 'table = "visits"'),
         ('table = "visit", on = { visit_id = "visit_id" }', ".table", "is not a table", 'did you mean "visits"?'),
@@ -336,8 +336,8 @@ UNIT_VIA = [
 ]  # fmt: skip
 WAY = 'table = "visits", on = { visit_id = "visit_id" }'
 SEVERAL_WAYS = [
-    Mistake(VIA, f"unit_via = {new}", f"tables.prescriptions{key}", what, mend)
-    for new, key, what, mend in [
+    Mistake(VIA, f"unit_via = {new}", f"tables.prescriptions{key}", what, hint)
+    for new, key, what, hint in [
         ("[]", ".unit_via", "an empty array", "unit_via = "),
         (f"[{{ {WAY} }}]", ".unit_via[0]", "one of several ways needs a condition", "domain = 'visit'"),
         (f"""[{{ {WAY}, where = "a = 1" }}, {{ {WAY} }}]""", ".unit_via[1]", "needs a condition", "where ="),
@@ -523,7 +523,7 @@ def test_mistake(folder: Path, mistake: Mistake) -> None:
     key = f"{mistake.key}: " if mistake.key else ""
     assert error.message.startswith(f"{folder / 'policy.toml'}{line}: {key}"), error.message
     assert mistake.what in error.message, error.message
-    assert mistake.mend in (error.hint or ""), error.hint
+    assert mistake.hint in (error.hint or ""), error.hint
 
 
 def test_no_role(folder: Path) -> None:

@@ -22,11 +22,11 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         (pipe, "not a regular file", "copy"),
         (Path("/dev/zero"), "not a regular file", "copy"),
     ]
-    for path, what, mend in cases:
+    for path, what, hint in cases:
         with pytest.raises(InvalidPolicy) as caught:
             load_policy(path)
         assert what in caught.value.message
-        assert mend in (caught.value.hint or "")
+        assert hint in (caught.value.hint or "")
 
 
 def test_a_file_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

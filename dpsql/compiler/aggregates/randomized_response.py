@@ -189,7 +189,7 @@ class Responses:
             named = [term for term in terms if self._used(term)]
             found = self._named(named[0]) if len(named) == 1 and not self._used_in_arguments(call) else None
             rest = [term for term in terms if term not in named]
-            return found and replace(found, rest=_all(rest))
+            return found and replace(found, rest=all_of(*rest) if rest else None)
         if call.function not in ("sum", "avg") or call.distinct:
             return None
         argument = call.argument
@@ -267,13 +267,6 @@ def _domain(column: PolicyColumn) -> tuple[bool | int | str, ...]:
 def _counts_answers(call: AggregateCall) -> bool:
     """Who answered is not randomized."""
     return call.function == "count" and not call.distinct and isinstance(call.argument, Column) and call.filter is None
-
-
-def _all(terms: list[Expr]) -> Expr | None:
-    found: Expr | None = None
-    for term in terms:
-        found = all_of(term, found)
-    return found
 
 
 def _is(expression: Expr, value: int) -> bool:

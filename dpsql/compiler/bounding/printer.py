@@ -190,7 +190,7 @@ class _Printer:
             case steps.GroupSampling(input=steps.Rows()):
                 return self._ranked_rows(step)
             case steps.GroupSampling():
-                return self._kept_groups(step)
+                return self._sampled_groups(step)
             case steps.Clamp(input=steps.UnitSums() as sums):
                 return self._per_unit(sums, self._amounts(step))
             case steps.Clamp(input=steps.RowSampling() as sampling):
@@ -251,7 +251,7 @@ class _Printer:
         """What a unit keeps some of: groups, or lists of groups, of which it keeps every group."""
         return self._keys if step.lists is None else [self._keys[place] for place in step.lists]
 
-    def _kept_groups(self, step: steps.GroupSampling) -> str:
+    def _sampled_groups(self, step: steps.GroupSampling) -> str:
         """Groups that each unit keeps, chosen after its rows are summed."""
         self._source(step.input)
         if self._dialect.ranks_few and step.lists is None:

@@ -97,7 +97,7 @@ class Moves:
             and self.upper <= other.upper
         )
 
-    def beside(self, other: "Moves") -> "Moves":
+    def either(self, other: "Moves") -> "Moves":
         """The least that allows as much as this one, and as much as another."""
         return Moves(
             max(self.groups, other.groups),
@@ -336,7 +336,7 @@ class Tree:
         ]
         if self._few is None:
             return moves
-        return [moved.beside(self._added(self._few, cell)) for moved, cell in zip(moves, self._few.cells, strict=True)]
+        return [moved.either(self._added(self._few, cell)) for moved, cell in zip(moves, self._few.cells, strict=True)]
 
     def _added(self, few: RowsOfFew, cell: RowCount | RowSum | None) -> Moves:
         """What a unit of few rows may add to a cell."""

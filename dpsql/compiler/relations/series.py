@@ -32,6 +32,7 @@ from dpsql.compiler.relations.empty_results import no_rows_of
 from dpsql.compiler.scope.lowering import Lowered, Lowering
 from dpsql.compiler.scope.resolve import Scope
 from dpsql.compiler.sql.rewriting import replaced
+from dpsql.compiler.values.projection import instant
 from dpsql.compiler.values.sources import truncated
 from dpsql.errors import InvalidParameter, QueryTooComplex, UnsupportedQuery
 from dpsql.sqltypes import Span, SqlType
@@ -299,7 +300,7 @@ def _constant(expression: Expr, zone: tzinfo) -> Value:
     if name in ("moment_add", "moment_subtract") and isinstance(first, date) and isinstance(other, str):
         span = intervals.span(other)
         moved = Span(sign * span.months, sign * span.days, sign * span.microseconds)
-        return _after(_clock(first), moved, zone)
+        return _after(instant(first), moved, zone)
     return None
 
 
@@ -316,15 +317,10 @@ def _converted(value: Value, kind: SqlType, zone: tzinfo) -> datetime | date | N
     """A date or a moment in another of their types."""
     if not isinstance(value, date):
         return None
-    at = _clock(value)
+    at = instant(value)
     if kind is SqlType.TIMESTAMPTZ:
         return at if at.tzinfo is not None else at.replace(tzinfo=zone).astimezone(UTC)
     at = at if at.tzinfo is None else at.astimezone(zone).replace(tzinfo=None)
     if kind is SqlType.DATE:
         return at.date()
     return at if kind is SqlType.TIMESTAMP else None
-
-
-def _clock(value: date) -> datetime:
-    """A moment, or the midnight at which a date begins."""
-    return value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
