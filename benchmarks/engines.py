@@ -1,7 +1,7 @@
 """Time of bounded SQL beside the same raw query on both engines, interleaved: the tables of docs/benchmarks.md.
 
     python -m benchmarks.engines [--rows 1000000] [--units 50000] [--rounds 9] [--engine duckdb|parquet|postgres]
-        [--url URL] [--only PART] [--processor-time] [--memory GB]
+        [--url URL] [--only PART] [--processor-time] [--memory GB] [--spill] [--queries N]
 
 "engine" is the bounded SQL alone, as the gateway runs and fetches it; "answer" is the whole way: compile, durable
 charge, engine, noise, store, post-processing. On PostgreSQL all is measured again with the indexes that `dpsql policy
@@ -9,9 +9,11 @@ check --advise` names. "prepared" is the steady state once `dpsql prepare` has m
 under a policy that declares days and regions, so that groups need no selection, and under one that does not.
 "declared" is the policy that declares them without copies, with 50 rows of a person in all groups together, wherever
 they are. With `--processor-time`, times on DuckDB are those of the processor, which other processes hardly change.
+`--queries 5` asks the first five queries alone, and `--spill` lets DuckDB spill: it needs the extension httpfs.
 """
 
 import argparse
+import resource
 import statistics
 import tempfile
 import time
@@ -73,7 +75,7 @@ PREPARED: Final = tuple((name, sql, AS_THEY_ARE) for name, sql, _ in QUERIES[:5]
 
 
 FORMS: Final = (
-    ("many", "units with few rows apart"),
+    ("many_rows", "units with few rows apart"),
     ("many_groups", "units with too many groups ranked"),
     ("coded", "rows ranked"),
     ("ranked", "all units' groups ranked"),
@@ -196,12 +198,16 @@ def measure_duckdb(file: Path, size: str, rounds: int, only: str | None, clock: 
         print_prepared(title, path, url, "main", raw, rounds, clock)
 
 
-def measure_parquet(folder: Path, size: str, rounds: int, memory: int | None) -> None:
+def measure_parquet(
+    folder: Path, size: str, rounds: int, memory: int | None, spill: Path | None, queries: int | None
+) -> None:
     """Print the table of DuckDB over Parquet files, in processor time."""
-    policy = make_policy(folder.with_name("parquet.toml"), f"parquet:///{folder}", "main", memory=memory)
+    path = folder.with_name("parquet.toml")
+    policy = make_policy(path, f"parquet:///{folder}", "main", memory=memory, spill=spill)
     with opened(policy) as gateway:
         title = f"DuckDB {duckdb.__version__} over Parquet, {size}, processor time"
-        print_table(title, gateway, raw_in_duckdb(gateway[1]), rounds, QUERIES, time.process_time)
+        print_table(title, gateway, raw_in_duckdb(gateway[1]), rounds, QUERIES[:queries], time.process_time)
+    print(f"\n{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB at most")
 
 
 def measure_postgres(
@@ -245,14 +251,20 @@ def main() -> None:
     parser.add_argument("--url", help="of a PostgreSQL server, as a role that may make databases")
     parser.add_argument("--version", type=int, default=18, help="of the PostgreSQL server that is made without --url")
     parser.add_argument("--memory", type=int, help="gigabytes of the engine over Parquet files")
+    parser.add_argument("--spill", action="store_true", help="let the engine over Parquet files spill")
+    parser.add_argument("--queries", type=int, help="over Parquet files: the first N alone")
     parser.add_argument("--processor-time", action="store_true", help="of DuckDB, which runs in this process")
     parser.add_argument("--only", choices=("private", "declared", "prepared"), help="some of the tables")
     arguments = parser.parse_args()
     size = f"{arguments.rows:,} rows of {arguments.units:,} units"
     with tempfile.TemporaryDirectory() as folder:
         if arguments.engine == "parquet":
-            make_folder(Path(folder) / "incomes", arguments.rows, arguments.units)
-            measure_parquet(Path(folder) / "incomes", size, arguments.rounds, arguments.memory)
+            spill = Path(folder) / "spill" if arguments.spill else None
+            if spill is not None:
+                spill.mkdir(mode=0o700)
+            made = Path(folder) / "incomes"
+            make_folder(made, arguments.rows, arguments.units)
+            measure_parquet(made, size, arguments.rounds, arguments.memory, spill, arguments.queries)
             return
         file = Path(folder) / "incomes.duckdb"
         make_file(file, arguments.rows, arguments.units)

@@ -99,6 +99,7 @@ def make_policy(
     declared: bool = False,
     rows_per_group: int = 10,
     memory: int | None = None,
+    spill: Path | None = None,
 ) -> Path:
     """Write the policy of the tables.
 
@@ -110,6 +111,7 @@ def make_policy(
         declared: Whether the policy says which days and regions there are.
         rows_per_group: How many rows of a person count in one group.
         memory: The engine's, in gigabytes; None for its default.
+        spill: Where the engine may spill; None if it may not.
     """
     text = _POLICY.format(url=url, schema=schema, rows_per_group=rows_per_group)
     if prepared:
@@ -117,6 +119,8 @@ def make_policy(
         text = text.replace("[dataset]\n", f"[dataset]\n{copies}max_error_ratio = 1000\n")
     if memory is not None:
         text = text.replace("[dataset]\n", f'[dataset]\nmemory = "{memory}GB"\n')
+    if spill is not None:
+        text = text.replace("[dataset]\n", f'[dataset]\nspill = "{spill}"\n')
     if declared:
         regions = ", ".join(f'"region {region}"' for region in range(REGIONS))
         text = text.replace('region = { type = "text" }', f'region = {{ type = "text", values = [{regions}] }}')

@@ -207,8 +207,9 @@ MEANINGS: dict[str, tuple[str, Shape, Mapping[str, str]]] = {
         "files that are a table; a `parquet:///` url reads `NAME.parquet`, and all of the folder `NAME`, without this",
         files.FILES,
         {
-            "format": "`parquet`; `csv`, with commas and a header; or `json`, one object a line.",
-            "paths": "Where the files are, from the folder of the url: `*` is any name, `**` any folders.",
+            "format": "`parquet`; `csv`, with commas and a header; `json`, one object a line; `delta`; or `iceberg`.",
+            "paths": "Where the files are, from the folder of the url: `*` is any name, `**` any folders. "
+            "The folder of a Delta table, or the metadata file of an Iceberg table.",
             "columns": "The types of columns. CSV and JSON are read as these: a text that is none of the type is NULL. "
             "Parquet files must have them.",
             "hive": "Columns that are in folders' names, such as `year=2024`, and their types.",

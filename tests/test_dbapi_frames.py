@@ -56,7 +56,7 @@ KINDS: list[tuple[str, str, str, str, object]] = [
     ("d", "DATE", "date", "'2020-01-02'", date(2020, 1, 2)),
     ("c", "TIME", "time", "'10:00:01'", time(10, 0, 1)),
     ("ts", "TIMESTAMP", "timestamp", "'2020-01-02 10:00'", datetime(2020, 1, 2, 10)),
-    ("tz", "TIMESTAMPTZ", "timestamptz", "'2020-07-02 10:00+00'", datetime(2020, 7, 2, 12, tzinfo=BERLIN)),
+    ("tz", "TIMESTAMPTZ", "timestamptz", "'2020-07-02 10:00:00+00'", datetime(2020, 7, 2, 12, tzinfo=BERLIN)),
     ("v", "INTERVAL", "interval", "'1 month 2 days 3 seconds'", Span(1, 2, 3_000_000)),
     ("u", "UUID", "uuid", "'00000000-0000-0000-0000-000000000001'", UUID(int=1)),
     ("x", "BLOB", "bytea", "'\\x00\\x01'::BLOB", b"\x00\x01"),

@@ -19,6 +19,15 @@ READ = {".css", ".html", ".py", ".svg", ".toml", ".tsv", ".typed"}
 """Endings of what is part of the program."""
 SUITE = ("tests/compiler/test_rejected.py", "tests/compiler/test_rewrite.py", "tests/test_engine.py")
 """What a version of the parser or of DuckDB must pass."""
+OLDEST = (
+    *(f"tests/compiler/test_{name}.py" for name in ("edges", "expressions", "accepted")),
+    *(f"tests/backends/test_{name}.py" for name in ("duckdb", "duckdb_files", "duckdb_lakes", "duckdb_spill", "fit")),
+    *("tests/test_neighbours.py", "tests/attacks/test_nested_errors.py"),
+)
+"""What the oldest DuckDB must pass besides; all other tests run on the newest."""
+EXTENSIONS = "1.5.5"
+"""The newest DuckDB whose extensions are packages: with them, it spills and reads lakes as it does for an operator."""
+INSTALL = "import duckdb_extensions as e; [e.import_extension(n) for n in ('httpfs', 'delta', 'avro', 'iceberg')]"
 
 
 def run(folder: Path, *command: str | Path, more: Mapping[str, str] | None = None) -> str:
@@ -80,10 +89,20 @@ def test_the_ranges_of_duckdb_and_sqlglot_hold(end: str, tmp_path: Path) -> None
         name: each.partition(",")[0].replace(">=", "==") if end == "oldest" else each for name, each in ranges.items()
     }
     packages = [name + each for name, each in wanted.items()]
+    if has_extensions := wanted["duckdb"] == f"=={EXTENSIONS}":
+        packages += [f"duckdb-extensions=={EXTENSIONS}"]
+        packages += [f"duckdb-extension-{name}=={EXTENSIONS}" for name in ("httpfs", "delta", "avro", "iceberg")]
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", "versions", *packages)
     run(tmp_path, *pip)
-    more = {"PYTHONPATH": str(tmp_path / "versions"), "PYTHONHASHSEED": "0"}
+    more = {"PYTHONPATH": str(tmp_path / "versions"), "PYTHONHASHSEED": "0", "HOME": str(tmp_path)}
     shown = run(tmp_path, sys.executable, "-c", "import sqlglot; print(sqlglot.__file__)", more=more)
     assert shown.startswith(str(tmp_path))
-    suite = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-cov", *SUITE)
-    assert " passed" in run(ROOT, *suite, more=more)
+    if has_extensions:
+        run(tmp_path, sys.executable, "-c", INSTALL, more=more)
+        run(tmp_path, *pip[:5], "--target", "lakes", "pyiceberg[sql-sqlite]>=0.12,<1")
+        more["PYTHONPATH"] += f":{tmp_path / 'lakes'}"
+    suite = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-cov", "-n", "2")
+    files = SUITE + (OLDEST if end == "oldest" else ())
+    tested = run(ROOT, *suite, *files, "-k", "not postgres and not parquet", more=more)
+    assert " passed" in tested and ("extension is installed" in tested) == has_extensions
+    assert "extension is not installed" not in tested or not has_extensions

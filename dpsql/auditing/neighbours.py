@@ -137,7 +137,7 @@ class Datasets:
         with duckdb.connect(str(path)) as database:
             database.execute("SET TimeZone = 'UTC'")
             if self.source is not None:
-                database.execute(f"ATTACH {constant(str(self.source), SqlType.TEXT)} AS {_OWNERS} (READ_ONLY)")
+                database.execute(f"ATTACH {DuckDB.quote_text(str(self.source))} AS {_OWNERS} (READ_ONLY)")
             for table in self.policy.tables:
                 try:
                     for statement in self.definition(table):

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Final
@@ -83,7 +83,6 @@ _LOCKED: Settings = {
     "allow_persistent_secrets": False,
     "python_enable_replacements": False,  # no table is a variable of this process
     "temp_directory": "",  # no private row is spilled to disk, unless the policy says where
-    "memory_limit": "50%",
     # This one decides by a column's least and greatest value. In 2.0 a comparison of texts fails once it has decided
     # that one of them is NULL, as CASE WHEN age = 107 THEN 'a' END <> 'b' where nobody is so old: an error that depends
     # on data. It is switched on or off for all connections, not for one query. The other needs it.
@@ -92,15 +91,15 @@ _LOCKED: Settings = {
 _OPENING = threading.Lock()
 """Connections to one state of a file share one database, which only the first of them may set up."""
 
-_EMPTY = '"dpsql.empty"'
 _NAME_OF_FILE = (
     "SELECT database_name FROM duckdb_databases() WHERE path IS NOT NULL AND NOT starts_with(database_name, 'dpsql.')"
 )
 
 _STORED: Final = """
-    SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = {name} EXCEPT
-    SELECT schema_name, table_name FROM duckdb_columns() WHERE database_name = {name} AND is_generated"""
-"""Tables whose rows are there as they are read: a generated column may be drawn by lot in each read."""
+    SELECT schema_name, table_name FROM duckdb_tables()
+    WHERE database_name = {name} AND NOT contains(sql, 'GENERATED')"""
+"""Tables whose rows are there as they are read: a generated column may be drawn by lot in each read. The definition is
+DuckDB's own spelling; DuckDB 1 lists generated columns nowhere else."""
 
 _REASONS: Final = (
     ("Could not set lock", "is open in another process, which may write to it", "End that process, or name a copy."),
@@ -319,10 +318,19 @@ class DuckDBBackend:
 
 
 def _limits(policy: Policy) -> dict[str, str]:
-    """The engine's settings that the policy says."""
-    said = {"memory_limit": policy.dataset.memory, "threads": policy.dataset.threads}
-    units = {"memory_limit": "B", "threads": ""}
-    return {name: f"{value}{units[name]}" for name, value in said.items() if value is not None}
+    """The engine's settings that the policy says, or their defaults."""
+    memory, threads = policy.dataset.memory, policy.dataset.threads
+    limits = {"memory_limit": _half_of_memory() if memory is None else f"{memory}B"}
+    return limits if threads is None else {**limits, "threads": str(threads)}
+
+
+@cache
+def _half_of_memory() -> str:
+    """Half of what this process may take, of which DuckDB's own default is 80 %. DuckDB 1 reads no percentages."""
+    with duckdb.connect() as database:
+        ((default,),) = database.execute("SELECT current_setting('memory_limit')").fetchall()
+    number, unit = default.split()
+    return f"{float(number) * 5 / 8:.1f} {unit}"
 
 
 def _file_states(path: str, policy: Policy) -> tuple[FileState | None, FileState | None]:
@@ -351,15 +359,15 @@ def _open(
     read = (state, copies, timezone, limits, settings["temp_directory"], listed, policy.fingerprint if listed else "")
     database = duckdb.connect(f":memory:{sha256(repr(read).encode()).hexdigest()}", config=settings)
     try:
-        if not database.execute("SELECT current_setting('lock_configuration')").fetchall()[0][0]:
+        if not _is_open(database):
             if spill is not None:
                 load_cipher(database)
-            # The file keeps the name that DuckDB gives it, for its views may say it: no other may have that name.
-            database.execute(f"ATTACH ':memory:' AS {_EMPTY}; USE {_EMPTY}; DETACH memory")
             create_views(database, policy, listed)
+            # The file keeps the name that DuckDB gives it, for its views may say it: no other may have that name.
+            database.execute(f"USE {DuckDB.quote_name(VIEWS)}; DETACH memory")
             if state is not None:
                 database.execute(f"ATTACH {DuckDB.quote_text(path)} (READ_ONLY)")
-            database.execute(f"{_use_of(database)}; DETACH {_EMPTY}")
+            database.execute(_use_of(database))
             if copies is not None:
                 attach_prepared(database, prepared_file(path, policy), policy)
             lock(database, timezone, limits, [file for files in listed.values() for file in files])
@@ -373,6 +381,15 @@ def _open(
         database.close()
         raise
     return database, use
+
+
+def _is_open(database: duckdb.DuckDBPyConnection) -> bool:
+    """True if another connection has opened the files; else there is no database of views yet."""
+    try:
+        database.execute(f"USE {DuckDB.quote_name(VIEWS)}")
+    except duckdb.CatalogException:
+        return False
+    return bool(database.execute("SELECT current_setting('lock_configuration')").fetchall()[0][0])
 
 
 def _use_of(database: duckdb.DuckDBPyConnection) -> str:

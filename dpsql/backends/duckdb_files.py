@@ -12,15 +12,17 @@ import io
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import duckdb
 
+from dpsql.backends.duckdb_lakes import LakeError, LakeSnapshot, load_extensions, snapshot_files
 from dpsql.backends.fit import key_columns, needed_columns, path_of
 from dpsql.compiler.dialects.duckdb import DuckDB
 from dpsql.errors import InvalidPolicy
@@ -36,6 +38,8 @@ MAX_FILES = 10_000
 _HEADER_BYTES = 1 << 20
 _COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ", b"\x04\x22\x4d\x18", b"PK\x03\x04")
 _TYPES: Final = {**DuckDB.types, SqlType.REAL: "FLOAT", SqlType.TIMESTAMPTZ: "TIMESTAMP WITH TIME ZONE"}
+_UNREADABLE: Final = "has a value that DuckDB cannot read"
+"""A text that is not UTF-8, or a moment in milliseconds that is none in microseconds: it fails what reads it."""
 _DENIED: Final = ("may not be read by this user", "chmod or chown it, and look at its folder.")
 
 FileState = tuple[int, int, int, int, int]
@@ -56,19 +60,25 @@ def file_state(path: str | Path) -> FileState | None:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def list_files(policy: Policy, path: str) -> Listed:
+def list_files(policy: Policy, path: str, known: Listed = MappingProxyType({})) -> Listed:
     """List the files of each table that is made of files.
 
     Args:
         policy: The policy.
         path: That of its url: a folder, or a database file, whose folder then has the files.
+        known: What was listed before: it says the files of snapshots, of which the states alone are listed again.
 
     Raises:
         InvalidPolicy: There are none or too many, or one is not to be read as a table's.
     """
     root = os.path.realpath(path if engine_of(policy.dataset.url) is PARQUET else os.path.dirname(path))
-    made = [(table.name, table.files.paths) for table in policy.tables if table.files is not None]
-    listed = {name: _files_of(name, paths, root, policy) for name, paths in made}
+    made = [(table.name, table.files) for table in policy.tables if table.files is not None]
+    listed = {
+        name: _snapshot_of(name, files, root, policy, known.get(name, ()))
+        if files.format.has_snapshots
+        else _files_of(name, files.paths, root, policy)
+        for name, files in made
+    }
     owners: dict[tuple[int, int], str] = {}
     for name, files in listed.items():
         for file, state in files.items():
@@ -81,13 +91,13 @@ def list_files(policy: Policy, path: str) -> Listed:
 def is_changed(policy: Policy, path: str, listed: Listed) -> bool:
     """Whether files are not those that were listed."""
     try:
-        return list_files(policy, path) != listed
+        return list_files(policy, path, listed) != listed
     except InvalidPolicy:
         return True
 
 
 def create_views(database: duckdb.DuckDBPyConnection, policy: Policy, listed: Listed) -> None:
-    """Make a view of each table's files, in a database of their own.
+    """Make a view of each table's files, in a database of their own, which is attached as VIEWS.
 
     Raises:
         InvalidPolicy: A file cannot be read, or does not have the columns that it ought to have.
@@ -119,12 +129,7 @@ def _files_of(table: str, paths: Sequence[str], root: str, policy: Policy) -> di
     for path in paths:
         try:
             for file in _matching(root, path.split("/"), root):
-                state = file_state(file)
-                if state is None or not is_plain(file) or set("*?") & set(file):
-                    raise _wrong(policy, table, f'"{file}" is no file that can be read', "Rename or remove it.")
-                found[file] = state
-                if len(found) > MAX_FILES:
-                    raise _wrong(policy, table, f"more than {MAX_FILES:,} files", "Write fewer, larger files.")
+                _add_file(found, file, table, policy)
         except FileNotFoundError:
             continue  # a folder that a path names, or that was removed this moment
         except OSError as error:
@@ -137,6 +142,30 @@ def _files_of(table: str, paths: Sequence[str], root: str, policy: Policy) -> di
         named = " or ".join(paths)
         raise _wrong(policy, table, f"there is no file {named} in {root}", "Paths start from that folder.")
     return dict(sorted(found.items()))
+
+
+def _snapshot_of(table: str, files: Files, root: str, policy: Policy, known: Iterable[str]) -> dict[str, FileState]:
+    """The files of a table's snapshot, in the order of their names but for the first, which says them."""
+    found: dict[str, FileState] = {}
+    place = os.path.realpath(os.path.join(root, *files.paths[0].split("/")))
+    try:
+        paths = list(known) or snapshot_files(files.format, place)
+    except LakeError as error:
+        raise _wrong(policy, table, error.what, error.hint) from None
+    for file in (paths[0], *sorted(set(paths[1:]))):
+        if os.path.commonpath((root, os.path.realpath(file))) != root:
+            raise _wrong(policy, table, f'"{file}" is not below {root}', "All files of a table are below that folder.")
+        _add_file(found, file, table, policy)
+    return found
+
+
+def _add_file(found: dict[str, FileState], file: str, table: str, policy: Policy) -> None:
+    state = file_state(file)
+    if state is None or not is_plain(file) or set("*?") & set(file):
+        raise _wrong(policy, table, f'"{file}" is no file that can be read', "Rename or remove it.")
+    found[file] = state
+    if len(found) > MAX_FILES:
+        raise _wrong(policy, table, f"more than {MAX_FILES:,} files", "Write fewer, larger files.")
 
 
 class _LeadsOut(Exception):
@@ -185,7 +214,7 @@ class _TableFiles:
         """SQL that reads the table."""
         self._check_hive()
         formats = {FileFormat.PARQUET: self._parquet, FileFormat.CSV: self._csv, FileFormat.JSON: self._json}
-        columns, reader = formats[self.files.format]()
+        columns, reader = formats.get(self.files.format, self._snapshot)()
         hive = [self._typed(column, DuckDB.quote_name(column.name)) for column in self.files.hive]
         return f"SELECT {', '.join([*columns, *hive])} FROM {reader}"
 
@@ -246,17 +275,42 @@ class _TableFiles:
             if list(self._footer(path).items()) != list(first.items()):
                 what = f'"{path}" does not have the columns of "{self.paths[0]}"'
                 raise self._wrong(what, "All files of a table have the same columns of the same types, in one order.")
-        for column in self.files.columns:
-            if (found := first.get(column.name)) != _type_name(column):
-                told = f"is {found}" if found is not None else "is no column of them"
-                raise self._wrong(f'"{column.name}" {told}', f"Remove it from files.columns: Parquet says {told}.")
+        self._check_types(first)
         hive = {column.name.casefold() for column in self.files.hive}
         columns = [DuckDB.quote_name(name) for name in first if name.casefold() not in hive]
         options = {"union_by_name": "false", "binary_as_string": "false"}
-        needed = [name for name in columns if name in map(DuckDB.quote_name, needed_columns(self.table, self.policy))]
-        # A text that is not UTF-8, or a moment in milliseconds that is none in microseconds, fails what reads it.
-        self._read_through("read_parquet", options, "has a value that DuckDB cannot read", needed)
-        return columns, self._read("read_parquet", **options)
+        reader = self._read("read_parquet", **options)
+        self._read_through(reader, _UNREADABLE, self._needed(columns))
+        return columns, reader
+
+    def _check_types(self, found: Mapping[str, str]) -> None:
+        for column in self.files.columns:
+            if (kind := found.get(column.name)) != _type_name(column):
+                told = f"is {kind}" if kind is not None else "is no column of them"
+                raise self._wrong(f'"{column.name}" {told}', f"Remove it from files.columns: its files say {told}.")
+
+    def _needed(self, columns: Sequence[str]) -> list[str]:
+        """Those columns that the policy names: the others may have values that cannot be read."""
+        needed = set(map(DuckDB.quote_name, needed_columns(self.table, self.policy)))
+        return [name for name in columns if name in needed]
+
+    def _snapshot(self) -> tuple[list[str], str]:
+        snapshot = LakeSnapshot(self.database, self.files.format, self.paths)
+        try:
+            load_extensions(self.database, self.files.format)
+        except LakeError as error:
+            raise self._wrong(error.what, error.hint) from None
+        with self._reading(self.paths, "is not of a snapshot that DuckDB can read", "Its writer's program tells more."):
+            reader = snapshot.attach(f"{VIEWS}.{self.table.name}")
+            found = {name: kind for name, kind, *_ in self.database.execute(f"DESCRIBE FROM {reader}").fetchall()}
+            is_cut = snapshot.has_int96()
+        moments = [name for name in sorted(key_columns(self.table, self.policy)) if "TIMESTAMP" in found.get(name, "")]
+        if is_cut and moments:
+            raise self._wrong(f'"{moments[0]}" is INT96, which cannot be a key', "Write it as INT64 microseconds.")
+        self._check_types(found)
+        columns = list(map(DuckDB.quote_name, found))
+        self._read_through(reader, _UNREADABLE, self._needed(columns))
+        return columns, reader
 
     def _footer(self, path: str) -> dict[str, str]:
         """The columns of a file with their types."""
@@ -294,9 +348,9 @@ class _TableFiles:
             **{"strict_mode": "true", "null_padding": "false", "ignore_errors": "false", "union_by_name": "false"},
             **{"compression": "'none'", "encoding": "'utf-8'"},
         }
-        self._read_through("read_csv", options, "is not CSV of the columns in its header, in UTF-8")
-        columns = [self._typed(column, DuckDB.quote_name(column.name)) for column in self.files.columns]
-        return columns, self._read("read_csv", **options)
+        reader = self._read("read_csv", **options)
+        self._read_through(reader, "is not CSV of the columns in its header, in UTF-8")
+        return [self._typed(column, DuckDB.quote_name(column.name)) for column in self.files.columns], reader
 
     def _header(self, path: str) -> list[str]:
         """The first line of a CSV file."""
@@ -324,24 +378,23 @@ class _TableFiles:
                 "format": "'newline_delimited'",
                 "records": "'true'",
             },
-            **{"ignore_errors": "false", "union_by_name": "false", "compression": "'none'"},
+            **{"ignore_errors": "false", "union_by_name": "false", "compression": "'uncompressed'"},
         }
-        self._read_through("read_json", options, "is not JSON of one object a line, in UTF-8")
+        reader = self._read("read_json", **options)
+        self._read_through(reader, "is not JSON of one object a line, in UTF-8")
         columns = []
         for column in self.files.columns:
             text = DuckDB.quote_name(column.name)
             if self._is_key(column):
                 text = f"CASE WHEN json_type({text}) IN ('VARCHAR', 'BIGINT', 'UBIGINT') THEN {text} ->> '$' END"
             columns.append(self._typed(column, f"({text})"))
-        return columns, self._read("read_json", **options)
+        return columns, reader
 
-    def _read_through(
-        self, function: str, options: Mapping[str, str], what: str, columns: Sequence[str] = ("COLUMNS(*)",)
-    ) -> None:
+    def _read_through(self, reader: str, what: str, columns: Sequence[str] = ("COLUMNS(*)",)) -> None:
         """Read the files to their ends, together as queries will, so that no query finds a fault."""
         with self._reading(self.paths, what, "Write it anew, or remove it."):
             counted = ", ".join(f"count({column})" for column in columns) or "count(*)"
-            self.database.execute(f"SELECT {counted} FROM {self._read(function, **options)}").fetchall()
+            self.database.execute(f"SELECT {counted} FROM {reader}").fetchall()
 
 
 def _type_name(column: FileColumn) -> str:

@@ -239,9 +239,14 @@ def generate_clinic(
 def _fill(connection: duckdb.DuckDBPyConnection, table: str, columns: Columns) -> None:
     create, insert = TABLES[table]
     connection.execute(create)
-    connection.register("drawn", columns)
+    # DuckDB 1 does not see the mask of an array, so it is a column beside it.
+    masks = {f"no {name}": np.ma.getmaskarray(column) for name, column in columns.items()}
+    connection.register("arrays", {**{name: np.ma.getdata(column) for name, column in columns.items()}, **masks})
+    selected = ", ".join(f'CASE WHEN NOT "no {name}" THEN "{name}" END AS "{name}"' for name in columns)
+    connection.execute(f"CREATE TEMP VIEW drawn AS SELECT {selected} FROM arrays")  # noqa: S608 (our own names)
     connection.execute(insert)
-    connection.unregister("drawn")
+    connection.execute("DROP VIEW drawn")
+    connection.unregister("arrays")
 
 
 def _draw_icd10() -> Columns:

@@ -61,12 +61,25 @@ def _files(node: Node) -> Files:
     form = FileFormat(keys["format"].choice(known.value for known in FileFormat))
     columns = _columns(keys["columns"]) if "columns" in keys else ()
     hive = _columns(keys["hive"]) if "hive" in keys else ()
-    if form is not FileFormat.PARQUET and not columns:
+    if not form.has_types and not columns:
         raise node.wrong(f"{form.value} says no types, so columns is missing", f"write: {FILES['columns']}")
     named = {column.name.casefold() for column in columns}
     if twice := next((column.name for column in hive if column.name.casefold() in named), None):
         raise keys["hive"].wrong(f"{quoted(twice)} is among columns, too", "keep one of the two")
-    return Files(form, tuple(_path(each) for each in keys["paths"].elements()), columns, hive)
+    paths = tuple(_path(each) for each in keys["paths"].elements())
+    if form.has_snapshots:
+        _check_snapshot(form, paths, keys)
+    return Files(form, paths, columns, hive)
+
+
+def _check_snapshot(form: FileFormat, paths: tuple[str, ...], keys: dict[str, Node]) -> None:
+    """Check that one table is named, which says its partitions itself."""
+    if len(paths) != 1 or "*" in paths[0]:
+        example = "visits" if form is FileFormat.DELTA else "visits/metadata/v3.metadata.json"
+        what = "one folder" if form is FileFormat.DELTA else "one metadata file"
+        raise keys["paths"].wrong(f"a table of format {form.value} is {what}", f'write: paths = ["{example}"]')
+    if "hive" in keys:
+        raise keys["hive"].wrong(f"{form.value} says its partitions itself", "remove hive")
 
 
 def _path(node: Node) -> str:

@@ -199,6 +199,18 @@ class FileFormat(enum.StrEnum):
     PARQUET = "parquet"
     CSV = "csv"
     JSON = "json"
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+
+    @property
+    def has_types(self) -> bool:
+        """True if the files say the types of their columns."""
+        return self not in (FileFormat.CSV, FileFormat.JSON)
+
+    @property
+    def has_snapshots(self) -> bool:
+        """True for a table format: its own metadata say which files are the table, and never change."""
+        return self in (FileFormat.DELTA, FileFormat.ICEBERG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +234,9 @@ class Files:
 
     Attributes:
         format: What is in them.
-        paths: Where they are, below the folder of the data: patterns, in which * is any name and ** any folders.
-        columns: Of CSV and JSON those that are read, as their types; of Parquet types that the files must have.
+        paths: Where they are, below the folder of the data: patterns, in which * is any name and ** any folders. One
+            folder of a Delta table, or one metadata file of an Iceberg table.
+        columns: Of CSV and JSON those that are read, as their types; of others types that the files must have.
         hive: Columns that are in folders' names, as year=2024.
     """
 

@@ -1,7 +1,7 @@
 """What DuckDB spills is encrypted, for this process alone, and gone after it; or the policy is refused.
 
-DuckDB encrypts with its extension httpfs, which tests do not fetch. With a setting that the gateway never makes, its
-own cipher does, by a weaker source of chance.
+DuckDB encrypts with its extension httpfs, which is not always installed. Where it is not, a setting that the gateway
+never makes lets DuckDB's own cipher encrypt, from a weaker source of randomness.
 """
 
 import fcntl
@@ -22,7 +22,17 @@ from dpsql.policy import load_policy
 from tests.backends.test_duckdb import POLICY
 from tests.backends.test_postgres import read
 
-OWN_CIPHER: Settings = {"force_mbedtls_unsafe": "true"}
+
+def has_cipher() -> bool:
+    with duckdb.connect() as database:
+        try:
+            database.execute("LOAD httpfs")
+        except duckdb.IOException:
+            return False
+        return True
+
+
+CIPHER: Settings = {} if has_cipher() else {"force_mbedtls_unsafe": "true"}
 SORTED = """SELECT CAST(count(*) AS VARCHAR) AS v0 FROM (SELECT row_number() OVER (ORDER BY text) AS place FROM (
 SELECT hash(range) || repeat('x', 30) AS text FROM range(2000000))) WHERE place > 0"""
 
@@ -33,15 +43,6 @@ def spill(tmp_path: Path) -> Iterator[Path]:
     made.mkdir()
     yield made
     duckdb_spill._own_directory.cache_clear()
-
-
-def has_cipher() -> bool:
-    with duckdb.connect() as database:
-        try:
-            database.execute("LOAD httpfs")
-        except duckdb.IOException:
-            return False
-        return True
 
 
 def opened(folder: Path, line: str) -> DuckDBBackend:
@@ -63,7 +64,7 @@ def test_without_a_cipher_the_policy_is_refused(tmp_path: Path, spill: Path) -> 
 
 
 def test_what_memory_does_not_hold_is_spilled(tmp_path: Path, spill: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duckdb_module, "_LOCKED", {**duckdb_module._LOCKED, **OWN_CIPHER})
+    monkeypatch.setattr(duckdb_module, "_LOCKED", {**duckdb_module._LOCKED, **CIPHER})
     backend = opened(tmp_path, "")
     with pytest.raises(QueryTooComplex):
         read(backend, SORTED)
@@ -89,7 +90,7 @@ def test_what_can_be_read_is_refused(spill: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(InvalidPolicy, match="nothing was spilled"):
         duckdb_spill._rehearse(plain, str(spill))
     monkeypatch.undo()
-    settings = spill_settings(str(spill), OWN_CIPHER)
+    settings = spill_settings(str(spill), CIPHER)
     assert settings["temp_file_encryption"] is True and str(settings["max_temp_directory_size"]).endswith("B")
 
 
@@ -113,5 +114,5 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_holds_is_no
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InvalidPolicy, match="gone cannot be written: No such file or directory") as refused:
-        spill_settings(str(tmp_path / "gone"), OWN_CIPHER)
+        spill_settings(str(tmp_path / "gone"), CIPHER)
     assert refused.value.hint is not None and "mkdir -p -m 700" in refused.value.hint

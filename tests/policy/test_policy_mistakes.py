@@ -446,7 +446,11 @@ COST = 'columns = { cost = "decimal(10,2)" }'
 FILES = [
     made_of('paths = ["a.parquet"]', "", "format is missing", 'format = "parquet"'),
     made_of('format = "parquet"', "", "paths is missing", 'paths = ["visits/*.parquet"]'),
-    made_of('format = "orc", paths = ["a.orc"]', ".format", "none of parquet, csv, json", "one of: csv, json, parquet"),
+    made_of('format = "orc", paths = ["a.orc"]', ".format", "none of parquet, csv, json", "one of: csv, delta"),
+    made_of('format = "delta", paths = ["a", "b"]', ".paths", "is one folder", 'paths = ["visits"]'),
+    made_of('format = "delta", paths = ["a/*"]', ".paths", "is one folder", 'paths = ["visits"]'),
+    made_of('format = "delta", paths = ["a"], hive = { y = "date" }', ".hive", "says its partitions", "remove hive"),
+    made_of('format = "iceberg", paths = ["a", "b"]', ".paths", "is one metadata file", "v3.metadata.json"),
     made_of('format = "csv", paths = ["a.csv"]', "", "csv says no types, so columns is missing", COST),
     made_of('format = "json", paths = ["a.json"], hive = { y = "date" }', "", "json says no types", COST),
     made_of('format = "parquet", paths = []', ".paths", "an empty array", 'paths = ["visits/*.parquet"]'),

@@ -290,7 +290,7 @@ def open_survey(folder: Path, adjacency: str, most: int | None = None, *, prepar
     backend = DuckDBBackend(str(folder / "survey.duckdb"), policy)
     memory = duckdb.connect(":memory:")
     for name in _SETTINGS:
-        found = backend._database.cursor().execute(f"SELECT current_setting('{name}')").fetchone()
+        found = backend._database.execute(f"SELECT current_setting('{name}')").fetchone()
         memory.execute(f"SET GLOBAL {name} = '{found[0] if found else ''}'")
     backend._database.close()
     backend._database, backend._use = memory, "USE memory"

@@ -100,6 +100,11 @@ SPELLINGS: dict[str, Spelling] = {
     "negate": _arithmetic("(-{0})"),
     "log": _float("TRY(log(nullif({0}, 0), {1}))"),
     "power": _float("pow({0}, {1})"),
+    # DuckDB 1 raises where a function has no value; 2 has NaN or an infinity there.
+    **{
+        name: _float(f"TRY({name}({{0}}))")
+        for name in ("sqrt", "ln", "log10", "sin", "cos", "tan", "cot", "asin", "acos", "atanh")
+    },
     "sign": _float("CAST(sign({0}) AS DOUBLE)"),
     "round": _float("round_even({0}, 0)"),
     "round_digits": _tried("round({0}, {1})"),

@@ -1,0 +1,164 @@
+"""Tables of Delta Lake and Iceberg: a snapshot is read as it was when the policy was loaded, or nothing is read.
+
+The extensions are those of the oldest DuckDB (tests/test_packages.py), where nothing here is skipped.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpsql.backends import Cancellation
+from dpsql.errors import DatabaseUnavailable
+from tests.backends.test_duckdb_files import Folder
+from tests.backends.test_postgres import read
+
+DELTA = 'files = { format = "delta", paths = ["visits"] }'
+ICEBERG = 'files = {{ format = "iceberg", paths = ["{}"] }}'
+ROWS = "SELECT CAST(patient_id AS VARCHAR) || ' ' || CAST(cost AS VARCHAR) AS v0 FROM \"dpsql.files\".main.visits"
+FIELDS = [
+    {"name": name, "type": kind, "nullable": True, "metadata": {}}
+    for name, kind in (("patient_id", "integer"), ("cost", "decimal(10,2)"), ("year", "integer"))
+]
+TABLE = {
+    "id": "t",
+    "format": {"provider": "parquet", "options": {}},
+    "schemaString": json.dumps({"type": "struct", "fields": FIELDS}),
+    "partitionColumns": ["year"],
+    "configuration": {},
+    "createdTime": 0,
+}
+
+
+def has_extensions(*names: str) -> bool:
+    with duckdb.connect(config={"autoinstall_known_extensions": False}) as database:
+        try:
+            for name in names:
+                database.execute(f"LOAD {name}")
+        except duckdb.Error:
+            return False
+        return True
+
+
+needs_delta = pytest.mark.skipif(not has_extensions("delta"), reason="DuckDB's extension is not installed")
+needs_iceberg = pytest.mark.skipif(not has_extensions("avro", "iceberg"), reason="DuckDB's extension is not installed")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    made = Folder(tmp_path)
+    yield made
+    for backend in made.opened:
+        backend.close()
+
+
+def commit(folder: Folder, version: int, *actions: Mapping[str, object]) -> Path:
+    """A version of the Delta table."""
+    path = folder.data / "visits" / "_delta_log" / f"{version:020}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(map(json.dumps, actions)), encoding="utf-8")
+    return path
+
+
+def added(path: Path, year: int, name: str | None = None) -> dict[str, object]:
+    """A data file of a version."""
+    about = {"path": name or str(path.name), "partitionValues": {"year": str(year)}, "size": path.stat().st_size}
+    return {"add": {**about, "modificationTime": 0, "dataChange": True}}
+
+
+def delta(folder: Folder) -> Path:
+    """A Delta table of one version; its data file."""
+    path = folder.parquet("visits/a.parquet")
+    protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
+    commit(folder, 0, protocol, {"metaData": TABLE}, added(path, 2023))
+    return path
+
+
+@pytest.mark.skipif(has_extensions("delta"), reason="DuckDB's extension is installed")
+def test_without_the_extension_the_policy_is_refused(folder: Folder) -> None:
+    delta(folder)
+    refused = folder.refused(DELTA)
+    assert "has no extension delta here" in refused and "INSTALL delta" in refused
+    folder.text("v1.metadata.json", "{}")
+    assert "has no extension avro here" in folder.refused(ICEBERG.format("v1.metadata.json"))
+
+
+@needs_delta
+def test_a_delta_table_is_that_of_its_latest_version_when_it_was_opened(folder: Folder) -> None:
+    delta(folder)
+    second = folder.parquet("visits/b.parquet", "(3, 5)")
+    commit(folder, 1, added(second, 2024))
+    backend = folder.open(DELTA)
+    assert sorted(read(backend, ROWS).columns[0].tolist()) == ["1 2.50", "1 3.00", "2 4.00", "3 5.00"]
+    years = 'SELECT DISTINCT CAST(year AS VARCHAR) AS v0 FROM "dpsql.files".main.visits ORDER BY v0'
+    assert read(backend, years).columns[0].tolist() == ["2023", "2024"]
+    commit(folder, 2, added(folder.parquet("visits/c.parquet", "(4, 6)"), 2024))
+    assert read(backend, ROWS).count == 4
+    assert read(folder.open(DELTA), ROWS).count == 5
+
+
+@needs_delta
+def test_a_snapshot_without_a_file_is_refused_before_a_read(folder: Folder) -> None:
+    path = delta(folder)
+    backend = folder.open(DELTA)
+    path.unlink()
+    with pytest.raises(DatabaseUnavailable, match=r"was changed, added or removed .*nothing was charged"):
+        backend.check((), (), Cancellation())
+    assert "a.parquet" in folder.refused(DELTA)
+
+
+@needs_delta
+def test_what_is_no_delta_table_of_the_folder_is_refused(folder: Folder, tmp_path: Path) -> None:
+    (folder.data / "visits").mkdir()
+    assert "is not the folder of a Delta table" in folder.refused(DELTA)
+    path = delta(folder)
+    outside = path.rename(tmp_path / "outside.parquet")
+    removed: dict[str, object] = {"remove": {"path": "a.parquet", "dataChange": True}}
+    commit(folder, 1, removed, added(outside, 2023, "../../outside.parquet"))
+    assert "is not below" in folder.refused(DELTA)
+
+
+@needs_delta
+def test_moments_that_are_cut_are_no_keys(folder: Folder) -> None:
+    path = delta(folder)
+    table = pa.table({"patient_id": pa.array([1], pa.timestamp("ns")), "cost": pa.array([2], pa.int64())})
+    pq.write_table(table, path, use_deprecated_int96_timestamps=True)
+    fields = [{**FIELDS[0], "type": "timestamp"}, {**FIELDS[1], "type": "long"}, FIELDS[2]]
+    schema = json.dumps({"type": "struct", "fields": fields})
+    commit(folder, 1, {"metaData": {**TABLE, "schemaString": schema}}, added(path, 2023))
+    assert '"patient_id" is INT96, which cannot be a key' in folder.refused(DELTA)
+
+
+@pytest.fixture
+def iceberg(folder: Folder) -> Iterator[tuple[Folder, str]]:
+    """An Iceberg table of two snapshots; the name of its metadata file."""
+    catalogs = pytest.importorskip("pyiceberg.catalog.sql")
+    catalog = catalogs.SqlCatalog("c", uri=f"sqlite:///{folder.path}/catalog.db", warehouse=str(folder.data))
+    catalog.create_namespace("n")
+    rows = pa.table({"patient_id": pa.array([1, 2], pa.int32()), "cost": pa.array(["2.50", "4.00"])})
+    rows = rows.set_column(1, "cost", rows["cost"].cast(pa.decimal128(10, 2)))
+    table = catalog.create_table("n.visits", schema=rows.schema)
+    table.append(rows)
+    table.append(rows.slice(1))
+    yield folder, str(Path(table.metadata_location.removeprefix("file://")).relative_to(folder.data))
+    catalog.close()
+
+
+@needs_iceberg
+def test_an_iceberg_table_is_that_of_the_metadata_file(iceberg: tuple[Folder, str]) -> None:
+    folder, name = iceberg
+    backend = folder.open(ICEBERG.format(name))
+    assert sorted(read(backend, ROWS).columns[0].tolist()) == ["1 2.50", "2 4.00", "2 4.00"]
+    listed = [Path(path) for path in backend._listed["visits"]]  # type: ignore[attr-defined]
+    assert {path.suffix for path in listed} == {".json", ".avro", ".parquet"}
+    for path in listed:
+        moved = path.rename(path.with_suffix(".gone"))
+        with pytest.raises(DatabaseUnavailable):
+            backend.check((), (), Cancellation())
+        moved.rename(path)
+    folder.text("other.json", "{}")
+    assert "is not the metadata file of an Iceberg table" in folder.refused(ICEBERG.format("other.json"))
