@@ -71,7 +71,8 @@ class Primitives:
         distinct = sum(primitive.kind.is_distinct for primitive in self.added)
         if distinct > MAX_DISTINCT_PRIMITIVES:
             raise QueryTooComplex(
-                f"a query may have at most {MAX_DISTINCT_PRIMITIVES} COUNT(DISTINCT …)", hint="Use fewer in one query."
+                f"a query may have at most {MAX_DISTINCT_PRIMITIVES} aggregates of DISTINCT values",
+                hint="Use fewer in one query.",
             )
         if len(self.added) > MAX_PRIMITIVES:
             raise QueryTooComplex(
@@ -448,7 +449,7 @@ class PlainCall:
         if is_distinct and not self.distinct:
             raise UnsupportedQuery(
                 f"{self.name.upper()}(DISTINCT …) is not supported",
-                hint="DISTINCT is supported in COUNT, SUM and AVG.",
+                hint="DISTINCT is supported in aggregates of one number.",
                 position=lowering.at(node),
                 queries=_without_distinct(node),
             )
