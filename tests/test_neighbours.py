@@ -254,6 +254,7 @@ CASES = (
     "SELECT note, REGR_SXX(n, ratio), REGR_SYY(n, cost), REGR_SXY(cost, ratio) FROM visits GROUP BY note",
     "SELECT REGR_INTERCEPT(points, points), COVAR_SAMP(points, 3) FROM cards",
     "SELECT SUM(DISTINCT n), AVG(DISTINCT n), COUNT(DISTINCT n), AVG(DISTINCT cost) FROM visits",
+    "SELECT MIN(met), MAX(zoned) FILTER (WHERE flag), MAX(day + n) FROM visits",
     "SELECT VARIANCE(DISTINCT n), STDDEV_POP(DISTINCT cost) FROM visits",
     "SELECT note, VAR_POP(DISTINCT n) FILTER (WHERE flag), COUNT(DISTINCT n) FROM visits GROUP BY note",
     "SELECT sex, STDDEV(DISTINCT age) FROM people GROUP BY sex",

@@ -338,7 +338,8 @@ class AggregateFunction:
         has_interval: True where its value has the limits of a 95 % interval.
         even_interval: True where equal values have equal limits.
         orders_groups: True where groups can be picked in the order of their values without showing them.
-        is_ranked: True where the value is one of the argument's, of a certain rank; dates are chosen as days.
+        is_ranked: True where the value is one of the argument's, of a certain rank; dates are chosen as
+            days, and timestamps as seconds.
         in_windows: True where it is a window function, too.
         of_one_unit: True where it may be asked of the rows of one unit.
         of_public_rows: True where engines compute it of rows that are not protected.
