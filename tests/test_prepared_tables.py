@@ -524,7 +524,7 @@ def test_ranks_and_distinct_values_are_not_read_from_copies(planner: Planner) ->
     assert isinstance(rows, Rows)
 
     def with_distinct(cell: RowSum) -> DistinctTotal:
-        return DistinctTotal(rows, cell.sum.value, cell.sum.condition, summed=True, centre=cell.centre)
+        return DistinctTotal(rows, cell.sum.value, cell.sum.condition, total=cell.sum.value, centre=cell.centre)
 
     with pytest.raises(GuaranteeMismatch, match="told apart"):
         tampered(planner, planted(RowSum, with_distinct), None)

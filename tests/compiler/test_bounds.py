@@ -201,7 +201,13 @@ def test_subqueries_hand_their_bounds_on(clinic: Planner) -> None:
         ("SELECT SUM(EXTRACT(DAY FROM AGE(DATE '2030-01-01', visited_on))) FROM visits", 1096, 3654),
         ("SELECT SUM(EXTRACT(EPOCH FROM TIMESTAMP '2030-01-01' - visited_on) / 86400) FROM visits", 1096, 3654),
         ("SELECT SUM(EXTRACT(HOUR FROM AGE(DATE '2030-01-01', visited_on))) FROM visits", None, None),
-        ("SELECT SUM(visited_on + 1 - DATE '2020-01-01') FROM visits", None, None),
+        ("SELECT SUM(visited_on + 1 - DATE '2020-01-01') FROM visits", 1, 2557),
+        ("SELECT SUM(visited_on - duration_min - DATE '2020-01-01') FROM visits", -480, 2556),
+        ("SELECT SUM(GREATEST(visited_on, DATE '2026-12-30') - DATE '2026-12-31') FROM visits", -1, 0),
+        ("SELECT SUM((visited_on + TIME '12:00')::date - DATE '2020-01-01') FROM visits", 0, 2557),
+        ("SELECT SUM(visited_on::timestamptz::date - DATE '2020-01-01') FROM visits", -2, 2558),
+        ("SELECT SUM(EXTRACT(EPOCH FROM visited_on) / 86400) FROM visits", 18262, 20818),
+        ("SELECT SUM((visited_on + INTERVAL '1 month')::date - DATE '2020-01-01') FROM visits", None, None),
     ],
 )
 def test_other_tables(clinic: Planner, sql: str, lower: int | None, upper: int | None) -> None:

@@ -149,7 +149,7 @@ def test_what_a_hint_says_to_write_works(case: Case, engine: Engine) -> None:
         ),
         ("SELECT MAX(city) FROM visits", "SELECT MAX(LEAST(GREATEST(LENGTH(city), 0), 100)) FROM visits"),
         ("SELECT AVG(age > 5) FROM patients", "SELECT COUNT(*) FILTER (WHERE age > 5) FROM patients"),
-        ("SELECT STDDEV(DISTINCT age) FROM patients", "SELECT STDDEV(age) FROM patients"),
+        ("SELECT REGR_SLOPE(DISTINCT age, age) FROM patients", "SELECT REGR_SLOPE(age, age) FROM patients"),
         ("SELECT now() + INTERVAL 'soon'", "SELECT CURRENT_TIMESTAMP + (CAST('1 day' AS INTERVAL))"),
         (
             "SELECT COUNT(*) FROM visits WHERE icd = 'x' AND visited_on = 'yesterday'",

@@ -68,6 +68,7 @@ OF_ONE = "SELECT sex, MEDIAN(age), COUNT(DISTINCT age), AVG(age) FROM patients G
 PICKS = "SELECT icd FROM visits GROUP BY icd ORDER BY COUNT(*) DESC LIMIT 3"
 MODES = "SELECT doctor_id, MODE() WITHIN GROUP (ORDER BY icd) FROM visits GROUP BY doctor_id"
 GROUPS = "SELECT DISTINCT drug FROM prescriptions"
+SQUARES = "SELECT VARIANCE(DISTINCT cost) FROM visits"
 VALUES_IN_ALL = "SELECT MEDIAN(cost), COUNT(DISTINCT doctor_id) FROM visits"
 OF_DOCTORS = "SELECT COUNT(*) FROM visits WHERE cost > (SELECT MAX(doctor_id) FROM doctors)"
 
@@ -332,6 +333,13 @@ def on_rows(cell: Any) -> Any:
     return replace(cell, source=cell.source.input)
 
 
+def of_another(cell: Any) -> Any:
+    """A cell that adds up each value as if it lay on a grid of one step."""
+    if not isinstance(cell.total, Clamped):
+        return cell
+    return replace(cell, total=replace(cell.total, grid=replace(cell.total.grid, upper=1)))
+
+
 def rows_step(totals: Any) -> Any:
     return totals.source.input.input.input
 
@@ -342,6 +350,7 @@ def rows_step(totals: Any) -> Any:
         (DISTINCT, having(Rows, one_row=True), "a unit may have several rows"),
         (VALUES_IN_ALL, planted(Histogram, on_rows), "told apart, and nothing limits them"),
         (VALUES_IN_ALL, planted(DistinctTotal, on_rows), "told apart, and nothing limits them"),
+        (SQUARES, planted(DistinctTotal, of_another), "other values are added up than are told apart"),
         (OF_ONE, planted(Histogram, lambda c: replace(c, source=replace(c.source, values=()))), "made of other rows"),
         (VALUES, planted(ValueSampling, lambda node: replace(node, rows=None)), "not limited over all groups"),
         (VALUES, planted(ValueSampling, lambda node: replace(node, kept=GroupSampling(node.input, 1))), "several rows"),

@@ -71,7 +71,8 @@ class Primitives:
         distinct = sum(primitive.kind.is_distinct for primitive in self.added)
         if distinct > MAX_DISTINCT_PRIMITIVES:
             raise QueryTooComplex(
-                f"a query may have at most {MAX_DISTINCT_PRIMITIVES} COUNT(DISTINCT …)", hint="Use fewer in one query."
+                f"a query may have at most {MAX_DISTINCT_PRIMITIVES} aggregates of DISTINCT values",
+                hint="Use fewer in one query.",
             )
         if len(self.added) > MAX_PRIMITIVES:
             raise QueryTooComplex(
@@ -337,7 +338,8 @@ class AggregateFunction:
         has_interval: True where its value has the limits of a 95 % interval.
         even_interval: True where equal values have equal limits.
         orders_groups: True where groups can be picked in the order of their values without showing them.
-        is_ranked: True where the value is one of the argument's, of a certain rank; dates are chosen as days.
+        is_ranked: True where the value is one of the argument's, of a certain rank; dates are chosen as
+            days, and timestamps as seconds.
         in_windows: True where it is a window function, too.
         of_one_unit: True where it may be asked of the rows of one unit.
         of_public_rows: True where engines compute it of rows that are not protected.
@@ -448,7 +450,7 @@ class PlainCall:
         if is_distinct and not self.distinct:
             raise UnsupportedQuery(
                 f"{self.name.upper()}(DISTINCT …) is not supported",
-                hint="DISTINCT is supported in COUNT, SUM and AVG.",
+                hint="DISTINCT is supported in aggregates of one number.",
                 position=lowering.at(node),
                 queries=_without_distinct(node),
             )

@@ -252,14 +252,12 @@ class _ExtremeCall(PlainCall):
 
 
 def _check(call: AggregateCall, status: Protected, position: int | None) -> None:
-    """Numbers and dates have a rank among the values that there may be."""
+    """Numbers, dates and timestamps have a rank among the values that there may be."""
     kind = argument_of(call).type
-    if not (kind.is_number or kind is SqlType.DATE):
+    if not (kind.is_number or kind.is_moment):
         raise UnsupportedQuery(
-            f"{call.function.upper()} of protected rows needs numbers or dates, not {kind.value}",
-            hint="Cast the value to date."
-            if kind.is_moment
-            else "Group by the text and count, or aggregate a number such as LENGTH of it.",
+            f"{call.function.upper()} of protected rows needs numbers, dates or timestamps, not {kind.value}",
+            hint="Group by the text and count, or aggregate a number such as LENGTH of it.",
             position=position,
         )
 

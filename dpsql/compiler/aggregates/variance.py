@@ -30,6 +30,7 @@ from dpsql.compiler.ir.conditions import all_of, is_null, negated
 from dpsql.compiler.ir.nodes import AggregateCall, Grid
 from dpsql.compiler.ir.primitives import Factor, Primitive, PrimitiveKind
 from dpsql.compiler.values.grids import grid_of
+from dpsql.errors import QueryTooComplex
 from dpsql.sqltypes import SqlType
 
 MAX_SQUARE = 2**42
@@ -330,7 +331,13 @@ _VALUES = {
 def _of_numbers(call: AggregateCall, primitives: Primitives) -> Estimate:
     """A statistic of one number."""
     grid = grid_of(call, primitives.protected.relation, primitives.cap)
-    return _estimate(call, {"y": Factor(argument_of(call), _coarse(grid, primitives.cap))}, primitives)
+    coarse = _coarse(grid, primitives.cap)
+    if call.distinct and coarse != grid:
+        raise QueryTooComplex(
+            f"{call.function.upper()}(DISTINCT …) over this range needs more digits than a sum of squares has",
+            hint="Narrow the bounds with LEAST and GREATEST. The data owner can set a larger step in the policy.",
+        )
+    return _estimate(call, {"y": Factor(argument_of(call), coarse)}, primitives)
 
 
 def _of_pairs(call: AggregateCall, primitives: Primitives) -> Estimate:
@@ -358,18 +365,22 @@ def _of_pairs(call: AggregateCall, primitives: Primitives) -> Estimate:
 
 def _estimate(call: AggregateCall, numbers: Mapping[str, Factor], primitives: Primitives) -> VarianceEstimate:
     """The sums of some numbers, of their squares and of their products that a statistic needs."""
-    wanted, moments = needs(call.function), {}
+    wanted, moments, cap = needs(call.function), {}, primitives.cap
+    added = PrimitiveKind.DISTINCT_MEAN if call.distinct else PrimitiveKind.MEAN
     for name in ("y", "x", "yy", "xx", "xy"):
         if name not in wanted:
             continue
         factors = tuple(numbers[letter] for letter in name)
         grid = factors[0].grid if len(factors) == 1 else _product_grid(*factors)
         products = factors if len(name) > 1 else ()
-        primitive = Primitive(PrimitiveKind.MEAN, factors[0].argument, call.filter, primitives.cap, grid, products)
+        primitive = Primitive(added, factors[0].argument, call.filter, cap, grid, products)
         moments[name] = Moment(primitives.cell(primitive), grid)
-    counted = numbers[min(wanted & numbers.keys())].argument if call.other is None else None
-    count = primitives.cell(Primitive(PrimitiveKind.COUNT, counted, call.filter, primitives.cap))
-    return VarianceEstimate(call.function, count, **moments)
+    if call.distinct:
+        count = Primitive(PrimitiveKind.DISTINCT, call.argument, call.filter, cap, numbers["y"].grid)
+    else:
+        counted = call.argument if call.other is None else None
+        count = Primitive(PrimitiveKind.COUNT, counted, call.filter, cap)
+    return VarianceEstimate(call.function, primitives.cell(count), **moments)
 
 
 def _coarse(grid: Grid, rows: int) -> Grid:
@@ -390,7 +401,7 @@ def _product_grid(one: Factor, two: Factor) -> Grid:
 
 
 def _spread(name: str, *nodes: type[exp.Expr]) -> AggregateFunction:
-    call = PlainCall(name, always(SqlType.DOUBLE), numbers=True, distinct=False)
+    call = PlainCall(name, always(SqlType.DOUBLE), numbers=True)
     return AggregateFunction(name, call, nodes, build=_of_numbers, in_windows=True)
 
 

@@ -159,7 +159,7 @@ class _Printer:
         return self._columns.setdefault(text, f"x{len(self._columns)}")
 
     def _filter(self, condition: steps.Plain | None) -> str:
-        return f" FILTER (WHERE {self._value(condition)})" if condition is not None else ""
+        return _filter(None if condition is None else self._value(condition))
 
     def _count(self, count: steps.Count) -> str:
         value = "*" if count.value is None else self._value(count.value)
@@ -348,7 +348,8 @@ class _Printer:
                 where = self._where(cell.value, cell.condition)
                 return "count(DISTINCT unit)" + (f" FILTER (WHERE {where})" if where else "")
             case steps.DistinctTotal():
-                return self._distinct(cell, self._value(cell.value), self._filter(cell.condition))
+                condition = None if cell.condition is None else self._value(cell.condition)
+                return self._distinct(cell, self._value(cell.value), condition)
         raise TypeError(f"{type(cell).__name__} is not among the totals")
 
     def _row_total(self, cell: steps.RowCount | steps.RowSum) -> str:
@@ -361,12 +362,17 @@ class _Printer:
             total += f" - {self._dialect.wide(cell.centre)} * {count}"
         return total
 
-    def _distinct(self, cell: steps.DistinctTotal, value: str, where: str = "") -> str:
-        """Distinct values counted, or added up."""
-        count = f"count(DISTINCT {value}){where}"
-        if not cell.summed:
+    def _distinct(self, cell: steps.DistinctTotal, value: str, condition: str | None = None) -> str:
+        """Distinct values counted, or added up; of two that have one square, one is on each side of the centre."""
+        count = f"count(DISTINCT {value}){_filter(condition)}"
+        if cell.total is None:
             return count
-        total = f"coalesce(sum(DISTINCT {value}){where}, 0)"
+        if isinstance(cell.total, steps.Product):
+            distance = f"({value} - {self._dialect.whole(cell.total.factors[0].grid.centre)})"
+            square = f"{distance} * {distance}"
+            total = " + ".join(_distinct_sum(square, condition, f"{distance} {sign} 0") for sign in (">=", "<"))
+        else:
+            total = _distinct_sum(value, condition)
         if cell.centre is not None:
             total += f" - {self._dialect.wide(cell.centre)} * {count}"
         return _total(total)
@@ -525,6 +531,17 @@ def _fields(value: steps.Value) -> frozenset[Field]:
 
 def _type(value: steps.Value) -> SqlType:
     return value.expression.type if isinstance(value, steps.Plain) else SqlType.BIGINT
+
+
+def _filter(*conditions: str | None) -> str:
+    """FILTER for the rows that meet all conditions."""
+    told = " AND ".join(each for each in conditions if each is not None)
+    return f" FILTER (WHERE {told})" if told else ""
+
+
+def _distinct_sum(value: str, *conditions: str | None) -> str:
+    """The sum of the distinct values of rows that meet all conditions."""
+    return f"coalesce(sum(DISTINCT {value}){_filter(*conditions)}, 0)"
 
 
 def _total(text: str) -> str:

@@ -223,11 +223,14 @@ class _Rewrite:
 
     def _distinct(self, primitive: Primitive, source: steps.Rows | steps.ValueSampling) -> steps.DistinctTotal:
         grid = primitive.grid
-        summed = primitive.kind is not PrimitiveKind.DISTINCT and grid is not None
+        total = None if primitive.kind is PrimitiveKind.DISTINCT else self._number(primitive)
         centre = grid.centre if grid is not None and primitive.kind is PrimitiveKind.DISTINCT_MEAN else None
-        return steps.DistinctTotal(source, self._told_apart(primitive), self._condition(primitive), summed, centre)
+        return steps.DistinctTotal(source, self._told_apart(primitive), self._condition(primitive), total, centre)
 
     def _told_apart(self, primitive: Primitive) -> steps.Value:
+        """The value; where its squares are added up, the number that is squared, for two may have one square."""
+        if primitive.factors:
+            return self._on_grid(primitive.factors[0].argument, primitive.factors[0].grid)
         value = self._value(primitive)
         if value is None:
             raise TypeError("values are told apart by an argument")

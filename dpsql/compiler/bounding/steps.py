@@ -295,8 +295,9 @@ class DistinctTotal:
         source: Where the values are: rows of which a unit has one, or chosen values.
         value: The value.
         condition: The condition that rows meet.
-        summed: True where values are added up.
-        centre: What is taken off each value that is added up.
+        total: What is added up of each value: the value, or its squared distance from a centre. None where values are
+            counted.
+        centre: What is taken off each number that is added up.
 
     Assumes: no two units bring one value.
     """
@@ -304,7 +305,7 @@ class DistinctTotal:
     source: Rows | ValueSampling
     value: Value
     condition: Plain | None
-    summed: bool
+    total: OnGrid | Product | None
     centre: int | None
 
 

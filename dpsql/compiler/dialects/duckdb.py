@@ -9,7 +9,7 @@ from uuid import UUID
 
 from dpsql.compiler.dialects.dialect import FIRST_DAY, LAST_DAY, Dialect, spelled, standard_name, standard_text
 from dpsql.compiler.dialects.duckdb_functions import SPELLINGS
-from dpsql.compiler.ir.functions import SPREADS, Spelling, leaves_most
+from dpsql.compiler.ir.functions import Spelling, leaves_most
 from dpsql.compiler.ir.nodes import COMPUTED_SCALE, AggregateCall, Call, Grid, Join, Value, Window
 from dpsql.compiler.ir.schema import EngineColumn, InputTable
 from dpsql.compiler.ir.walk import free_fields, relations_in
@@ -164,8 +164,6 @@ class DuckDB(Dialect):
             return self.off_grid(text, call.grid)
         if call.function == "sum" and call.type.is_integer:
             return f"TRY_CAST({text} AS {TYPES[call.type]})"
-        if call.function in SPREADS:
-            return f"{call.function}(CAST({argument} AS DOUBLE)){behind}"
         return text
 
     def wide(self, value: int) -> str:

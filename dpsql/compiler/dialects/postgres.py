@@ -207,7 +207,7 @@ class Postgres(Dialect):
         elif call.function == "avg":
             text = f"CAST({text} AS float8)"
         elif call.function in SPREADS:
-            text = finite(f"{call.function}(CAST({argument} AS float8)){behind}")
+            text = finite(text)
         if call.grid is None:
             return text
         number = self.off_grid(text, call.grid)

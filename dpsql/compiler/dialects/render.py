@@ -194,6 +194,8 @@ class Renderer:
         text = self.expression(beginning(argument, MAX_SCANNED) if is_held else argument)
         if call.grid is not None:
             text = self.dialect.on_grid(text, argument.type, call.grid)
+        if call.function in SPREADS or call.function == "percentile_cont":
+            text = f"CAST({text} AS {self.dialect.types[SqlType.DOUBLE]})"
         if isinstance(call, AggregateCall) and call.distinct:
             text = f"DISTINCT {text}"
         if isinstance(call, AggregateCall) and call.function in COLLECTED:
@@ -201,8 +203,6 @@ class Renderer:
             order = f" ORDER BY {self.order(call.order)}" if call.order else ""
             return self.dialect.collected(call.function, f"{', '.join([text, *between])}{order}", behind)
         if isinstance(call, AggregateCall) and call.fractions:
-            if call.function == "percentile_cont":
-                text = f"CAST({text} AS {self.dialect.types[SqlType.DOUBLE]})"
             fractions = ", ".join(self.dialect.double(Fraction(each)) for each in call.fractions)
             if call.type.is_array:
                 return self.dialect.array(f"{call.function}(ARRAY[{fractions}]) WITHIN GROUP (ORDER BY {text}){behind}")

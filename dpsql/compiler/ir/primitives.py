@@ -62,8 +62,8 @@ class Primitive:
         kind: COUNT: rows of the unit (where `argument` is not NULL), `cap` at most. SUM: grid values of the unit,
             clamped. MEAN: the same scaled to min(rows, cap) rows and measured from the grid's centre. DISTINCT:
             values no other unit brings, `cap` at most; DISTINCT_SUM and DISTINCT_MEAN: such values added up, from 0
-            or from the grid's centre. RANK: how often there is each grid value, `cap` rows of a unit at most; what it
-            adds is what it moves the loss of a value by.
+            or from the grid's centre, or the squares of such values. RANK: how often there is each grid value, `cap`
+            rows of a unit at most; what it adds is what it moves the loss of a value by.
         argument: What is counted or summed; None counts rows.
         filter: Rows for which it is not true add nothing.
         cap: Rows of one unit that count in one group.

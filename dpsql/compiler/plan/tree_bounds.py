@@ -364,7 +364,10 @@ class Tree:
             case UnitCount():
                 return self._in_groups(self._few_rows(), 0, 1)
             case DistinctTotal():
-                of_one = self._measured(_value_of(cell), cell.centre) if cell.summed else (0, 1)
+                value, total = _value_of(cell), cell.total
+                if set(total.factors if isinstance(total, Product) else (total or value,)) != {value}:
+                    _refuse("other values are added up than are told apart")
+                of_one = (0, 1) if total is None else self._measured(total, cell.centre)
                 return self._of_values(cell.source, of_one, distinct=True)
             case Histogram() if primitive.rank is not None and primitive.grid is not None:
                 if self._value_range(_value_of(cell)) != (primitive.grid.lower, primitive.grid.upper):

@@ -245,10 +245,10 @@ def released_groups(
     """
     separate = {call: field for call, field in calls.items() if FUNCTIONS[call.function].separate is not None}
     others = {call: field for call, field in calls.items() if call not in separate}
-    chosen, days = _in_days(others, fields)
+    chosen, numbers = _as_numbers(others, fields)
     limits = tuple((fields.new(SqlType.DOUBLE), fields.new(SqlType.DOUBLE)) for _ in chosen)
     rest = replace(aggregate, aggregate_fields=tuple(chosen.values()), aggregates=tuple(chosen))
-    base = _as_dates(Release(status, rest, limits), days) if others or not separate else None
+    base = _as_moments(Release(status, rest, limits), numbers) if others or not separate else None
     return _with_separate(base, aggregate, separate, status, fields) if base is None or separate else base
 
 
@@ -287,33 +287,50 @@ def _same(left: tuple[Field, ...], right: tuple[Field, ...]) -> Expr:
 
 
 _EPOCH = Literal(date(1970, 1, 1), SqlType.DATE)
+_UTC = Literal("UTC", SqlType.TEXT)
 
 
-def _in_days(
+def _as_numbers(
     calls: Mapping[AggregateCall, Field], fields: Fields
 ) -> tuple[dict[AggregateCall, Field], dict[Field, Field]]:
-    """The calls, those of dates as calls of numbers of days, and for each field of a date that of its days."""
-    found = {call: field for call, field in calls.items() if not _chooses_date(call)}
-    days: dict[Field, Field] = {}
+    """The calls, those that choose a moment as calls of numbers, and for each field of a moment that of its number."""
+    found = {call: field for call, field in calls.items() if not _chooses_moment(call)}
+    numbers: dict[Field, Field] = {}
     for call, field in calls.items():
-        if call.argument is not None and _chooses_date(call):
-            counted = Cast(Call("days_between", (call.argument, _EPOCH), SqlType.BIGINT), SqlType.INTEGER)
-            chosen = replace(call, argument=counted, type=SqlType.INTEGER)
-            days[field] = found.setdefault(chosen, fields.new(SqlType.INTEGER))
-    return found, days
+        if call.argument is not None and _chooses_moment(call):
+            number = _number_of(call.argument)
+            chosen = replace(call, argument=number, type=number.type)
+            numbers[field] = found.setdefault(chosen, fields.new(number.type))
+    return found, numbers
 
 
-def _as_dates(relation: Relation, days: Mapping[Field, Field]) -> Relation:
-    """A relation with the dates that numbers of days stand for; the same where there are none."""
-    if not days:
+def _as_moments(relation: Relation, numbers: Mapping[Field, Field]) -> Relation:
+    """A relation with the moments that numbers stand for; the same where there are none."""
+    if not numbers:
         return relation
     written: dict[Field, Expr] = {field: Column(field) for field in relation.fields}
-    written |= {field: Call("date_add", (_EPOCH, Column(day)), SqlType.DATE) for field, day in days.items()}
+    written |= {field: _moment_of(Column(number), field.type) for field, number in numbers.items()}
     return Project(relation, tuple(written), tuple(written.values()))
 
 
-def _chooses_date(call: AggregateCall) -> bool:
-    return FUNCTIONS[call.function].is_ranked and call.type is SqlType.DATE
+def _chooses_moment(call: AggregateCall) -> bool:
+    return FUNCTIONS[call.function].is_ranked and call.type.is_moment
+
+
+def _number_of(moment: Expr) -> Expr:
+    """The days of a date, or the seconds of a timestamp, since the first of January 1970."""
+    if moment.type is SqlType.DATE:
+        return Cast(Call("days_between", (moment, _EPOCH), SqlType.BIGINT), SqlType.INTEGER)
+    seconds = Call("extract_epoch", (moment,), SqlType.DOUBLE)
+    return Cast(Call("floor", (seconds,), SqlType.DOUBLE), SqlType.BIGINT)
+
+
+def _moment_of(number: Expr, sql_type: SqlType) -> Expr:
+    """The date or timestamp that so many days or seconds make."""
+    if sql_type is SqlType.DATE:
+        return Call("date_add", (_EPOCH, number), SqlType.DATE)
+    moment = Call("from_epoch", (Cast(number, SqlType.DOUBLE),), SqlType.TIMESTAMPTZ)
+    return moment if sql_type is SqlType.TIMESTAMPTZ else Call("at_zone", (moment, _UTC), SqlType.TIMESTAMP)
 
 
 @dataclass(frozen=True)

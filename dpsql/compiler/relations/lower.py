@@ -32,6 +32,7 @@ from dpsql.compiler.relations.empty_results import has_no_rows, no_rows_of, with
 from dpsql.compiler.relations.filtering import Filtering
 from dpsql.compiler.relations.from_clause import From, renamed
 from dpsql.compiler.relations.joins import refuse_unlisted
+from dpsql.compiler.relations.recursion import names_itself, recursive
 from dpsql.compiler.relations.select import SelectOutput
 from dpsql.compiler.relations.series import is_series, moved_to_from, series, unnested
 from dpsql.compiler.relations.unions import combined
@@ -184,13 +185,17 @@ class QueryLowerer:
         with_ = node.args.get("with_")
         if with_ is None:
             return ctes
-        refuse_other_arguments(with_, "expressions", offset=self.clauses.offset)
+        refuse_other_arguments(with_, "expressions", "recursive", offset=self.clauses.offset)
         known = dict(ctes)
         for cte in with_.expressions:
             refuse_other_arguments(cte, "this", "alias", "materialized", offset=self.clauses.offset)
             name = identifier(cte.args["alias"].this)
             before = self.relations, self.joins
-            known[name] = renamed(self.clauses, self.query(cte.this, known, outer), cte.args["alias"])
+            if with_.args.get("recursive") and names_itself(cte):
+                query = partial(self.query, outer=outer)
+                known[name] = recursive(self.clauses, cte, known, query)
+            else:
+                known[name] = renamed(self.clauses, self.query(cte.this, known, outer), cte.args["alias"])
             self._sizes[known[name].columns] = self.relations - before[0], self.joins - before[1]
         return known
 
@@ -243,7 +248,7 @@ class QueryLowerer:
                 position=self.clauses.at(node),
             )
         if schema is None and name in ctes:
-            self._count(node, *self._sizes[ctes[name].columns])
+            self._count(node, *self._sizes.get(ctes[name].columns, (0, 0)))  # a recursive query reads its own rows
             return self._fresh(ctes[name])
         try:
             clauses = self.clauses

@@ -3,10 +3,8 @@
 Rule: a series is made of its ends and its step alone, so that its length is known before anything is read.
 """
 
-import calendar
-import operator
-from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from collections.abc import Iterator
+from datetime import UTC, datetime, tzinfo
 
 from sqlglot import exp
 
@@ -14,7 +12,6 @@ from dpsql.compiler.aggregates.registry import BY_NAME as AGGREGATES
 from dpsql.compiler.expressions.arrays import array_items
 from dpsql.compiler.ir import intervals
 from dpsql.compiler.ir.nodes import (
-    Call,
     Cast,
     Column,
     Expr,
@@ -26,14 +23,12 @@ from dpsql.compiler.ir.nodes import (
     Value,
     Values,
 )
-from dpsql.compiler.ir.walk import operands
 from dpsql.compiler.relations.clauses import Clauses
 from dpsql.compiler.relations.empty_results import no_rows_of
 from dpsql.compiler.scope.lowering import Lowered, Lowering
 from dpsql.compiler.scope.resolve import Scope
 from dpsql.compiler.sql.rewriting import replaced
-from dpsql.compiler.values.projection import instant
-from dpsql.compiler.values.sources import truncated
+from dpsql.compiler.values.evaluation import NotConstant, after, evaluated
 from dpsql.errors import InvalidParameter, QueryTooComplex, UnsupportedQuery
 from dpsql.sqltypes import Span, SqlType
 
@@ -50,11 +45,6 @@ _UNITS = {
 }
 _ALWAYS_THERE = 28
 """The last day that every month has: from later ones on, months are not added one by one."""
-_OF_NUMBERS: Mapping[str, Callable[[int, int], int]] = {
-    "int_add": operator.add,
-    "int_subtract": operator.sub,
-    "int_multiply": operator.mul,
-}
 
 
 def is_series(node: exp.Expr) -> bool:
@@ -262,7 +252,7 @@ def _moments(start: datetime, stop: datetime, step: Span, zone: tzinfo) -> Itera
     rises, at = _size(step) > 0, start
     while at <= stop if rises else at >= stop:
         yield at
-        at = _after(at, step, zone)
+        at = after(at, step, zone)
 
 
 def _size(step: Span) -> int:
@@ -270,57 +260,9 @@ def _size(step: Span) -> int:
     return (30 * step.months + step.days) * 86_400_000_000 + step.microseconds
 
 
-def _after(moment: datetime, step: Span, zone: tzinfo) -> datetime:
-    """A moment and an interval: months and days by the clock of the zone, the rest by elapsed time."""
-    local = moment if moment.tzinfo is None else moment.astimezone(zone).replace(tzinfo=None)
-    year, month = divmod(12 * local.year + local.month - 1 + step.months, 12)
-    day = min(local.day, calendar.monthrange(year, month + 1)[1])
-    local = local.replace(year=year, month=month + 1, day=day) + timedelta(days=step.days)
-    at = local if moment.tzinfo is None else local.replace(tzinfo=zone).astimezone(UTC)
-    return at + timedelta(microseconds=step.microseconds)
-
-
 def _constant(expression: Expr, zone: tzinfo) -> Value:
-    """The value of constants, and of dates and moments that are computed of them; None of anything else."""
-    if isinstance(expression, Literal):
-        return expression.value
-    values = [_constant(part, zone) for part in operands(expression)]
-    if None in values or not isinstance(expression, Call | Cast):
+    """The value of constants, and of what is computed of them; None of anything else."""
+    try:
+        return evaluated(expression, {}, zone)
+    except NotConstant:
         return None
-    if isinstance(expression, Cast):
-        return _converted(values[0], expression.type, zone)
-    name, first, other = expression.function, values[0], values[-1]
-    if name in _OF_NUMBERS and isinstance(first, int) and isinstance(other, int):
-        return _OF_NUMBERS[name](first, other)
-    if name.startswith("date_trunc_") and isinstance(first, date):
-        return _truncated(first, name.removeprefix("date_trunc_"), zone)
-    sign = -1 if name.endswith("_subtract") else 1
-    if name in ("date_add", "date_subtract") and isinstance(first, date) and isinstance(other, int):
-        return first + timedelta(days=sign * other)
-    if name in ("moment_add", "moment_subtract") and isinstance(first, date) and isinstance(other, str):
-        span = intervals.span(other)
-        moved = Span(sign * span.months, sign * span.days, sign * span.microseconds)
-        return _after(instant(first), moved, zone)
-    return None
-
-
-def _truncated(moment: date, unit: str, zone: tzinfo) -> datetime:
-    aware = isinstance(moment, datetime) and moment.tzinfo is not None
-    local = moment.astimezone(zone).replace(tzinfo=None) if isinstance(moment, datetime) and aware else moment
-    at = truncated(local, "day" if unit == "week" else unit)
-    if unit == "week":
-        at -= timedelta(days=at.weekday())
-    return at.replace(tzinfo=zone).astimezone(UTC) if aware else at
-
-
-def _converted(value: Value, kind: SqlType, zone: tzinfo) -> datetime | date | None:
-    """A date or a moment in another of their types."""
-    if not isinstance(value, date):
-        return None
-    at = instant(value)
-    if kind is SqlType.TIMESTAMPTZ:
-        return at if at.tzinfo is not None else at.replace(tzinfo=zone).astimezone(UTC)
-    at = at if at.tzinfo is None else at.astimezone(zone).replace(tzinfo=None)
-    if kind is SqlType.DATE:
-        return at.date()
-    return at if kind is SqlType.TIMESTAMP else None

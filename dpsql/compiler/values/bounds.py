@@ -6,7 +6,7 @@ never privacy.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from math import copysign, exp, log, log10, sqrt
@@ -82,7 +82,7 @@ def as_fraction(value: object) -> Fraction | None:
 
 
 def bounds_of(relation: Relation) -> dict[Bounded, Interval]:
-    """The interval of every numeric field of a relation, as far as policy and query tell; of a moment, its days."""
+    """The interval of every numeric field of a relation, as far as policy and query tell; moments are days since 1."""
     match relation:
         case UnitScan():
             return dict(zip(relation.column_fields, map(_declared, relation.columns), strict=True))
@@ -180,12 +180,9 @@ def declared(column: PolicyColumn) -> Interval:
 
 
 def _declared(column: PolicyColumn) -> Interval:
-    """The interval of a column's numbers, or of the days of its moments, which a time zone may move by one."""
+    """The interval of a column's numbers, or of its moments."""
     limits = moment_bounds(column)
-    if limits is None:
-        return declared(column)
-    moved = int(column.type is SqlType.TIMESTAMPTZ)
-    return Interval(Fraction(limits[0].toordinal() - moved), Fraction(limits[1].toordinal() + moved))
+    return declared(column) if limits is None else Interval(*map(_days, limits))
 
 
 def narrow(bounds: Bounds, condition: Expr) -> dict[Bounded, Interval]:
@@ -254,7 +251,8 @@ def _interval(expression: Expr, bounds: Bounds) -> Interval:
         case Column():
             return bounds.get(expression.field, UNBOUNDED)
         case Literal():
-            value = as_fraction(expression.value)
+            told = expression.value
+            value = _days(told) if isinstance(told, date) else as_fraction(told)
             return Interval(value, value) if value is not None else UNBOUNDED
         case Cast():
             return _cast(expression, bounds)
@@ -272,7 +270,7 @@ def _cast(expression: Cast, bounds: Bounds) -> Interval:
     if expression.argument.type is SqlType.BOOLEAN and expression.type.is_integer:
         return Interval(Fraction(0), Fraction(1))
     if expression.type.is_moment and expression.argument.type.is_moment:
-        return interval(expression.argument, bounds)
+        return _converted(expression, interval(expression.argument, bounds))
     if not expression.argument.type.is_number:
         return UNBOUNDED
     inner = interval(expression.argument, bounds)
@@ -280,6 +278,16 @@ def _cast(expression: Cast, bounds: Bounds) -> Interval:
         return inner
     digits = 0 if expression.type.is_integer else expression.scale
     return inner if digits is None else _to_digits([inner, Interval(Fraction(digits))])
+
+
+def _converted(expression: Cast, found: Interval) -> Interval:
+    """Moments of another type: a time zone moves them by less than a day, and a date has no time."""
+    kinds = {expression.type, expression.argument.type}
+    if SqlType.TIMESTAMPTZ in kinds and len(kinds) > 1:
+        found = _add([found, _WITHIN_A_DAY])
+    if expression.type is not SqlType.DATE:
+        return found
+    return Interval(*(None if end is None else Fraction(end.__floor__()) for end in (found.lower, found.upper)))
 
 
 def _whole(end: Fraction | None, direction: int) -> Fraction | None:
@@ -308,30 +316,32 @@ def _call(expression: Call, bounds: Bounds) -> Interval:
     if name in _RANGES:
         return _RANGES[name]
     if name == "days_between":
-        return _subtract([_days(argument, bounds) for argument in expression.arguments])
+        return _subtract([interval(argument, bounds) for argument in expression.arguments])
     if name == "nullif":
         return _without(expression, bounds)
     parts = [interval(argument, bounds) for argument in expression.arguments]
     rule = _int_divide if expression.function == "int_divide" else _RULES.get(name)
-    return rule(parts) if rule is not None and expression.type.is_number else UNBOUNDED
+    has_order = expression.type.is_number or expression.type.is_moment
+    return rule(parts) if rule is not None and has_order else UNBOUNDED
 
 
-def _days(expression: Expr, bounds: Bounds) -> Interval:
-    """The days of a date, counted from the first of the year 1."""
-    if isinstance(expression, Literal) and isinstance(expression.value, date):
-        day = Fraction(expression.value.toordinal())
-        return Interval(day, day)
-    if isinstance(expression, Cast) and expression.argument.type.is_moment:
-        return _days(expression.argument, bounds)
-    return interval(expression, bounds)
+def _days(moment: date) -> Fraction:
+    """A moment in days, the first of the year 1 being one; those with a time zone are in UTC."""
+    if not isinstance(moment, datetime):
+        return Fraction(moment.toordinal())
+    clock = moment.astimezone(UTC) if moment.tzinfo is not None else moment
+    passed = clock - datetime(clock.year, clock.month, clock.day, tzinfo=clock.tzinfo)
+    return clock.toordinal() + Fraction(passed // timedelta(microseconds=1), _DAY * 1_000_000)
 
 
 def _extracted(expression: Call, part: str, bounds: Bounds) -> Interval:
     """What a part of a moment lies between; the parts of a difference of two are as large as it is."""
     (subject,) = expression.arguments
     if isinstance(subject, Call) and subject.function in _DIFFERENCES:
-        days = _subtract([_days(argument, bounds) for argument in subject.arguments])
-        return _part_of_days(part, _add([days, Interval(Fraction(-1), Fraction(1))]))
+        days = _subtract([interval(argument, bounds) for argument in subject.arguments])
+        return _part_of_days(part, _add([days, _WITHIN_A_DAY]))
+    if part == "epoch" and subject.type.is_moment:
+        return _part_of_days(part, _subtract([interval(subject, bounds), Interval(_EPOCH, _EPOCH)]))
     if subject.type is SqlType.INTERVAL or part not in EXTRACT_PARTS:
         return UNBOUNDED
     low, high = EXTRACT_PARTS[part]
@@ -343,7 +353,7 @@ def _part_of_days(part: str, days: Interval) -> Interval:
     if part == "year":
         return _rounded([_divide([days, Interval(Fraction(365), Fraction(365))])])
     if part == "epoch":
-        return _multiply([days, Interval(Fraction(86_400), Fraction(86_400))])
+        return _multiply([days, Interval(Fraction(_DAY), Fraction(_DAY))])
     if part == "day":
         return days
     if part == "month":
@@ -508,6 +518,10 @@ def _between(low: int, high: int | None) -> Interval:
     return Interval(Fraction(low), None if high is None else Fraction(high))
 
 
+_DAY = 86_400
+"""Seconds."""
+_EPOCH = Fraction(date(1970, 1, 1).toordinal())
+_WITHIN_A_DAY = _between(-1, 1)
 _DIFFERENCES = frozenset({"days_between", "moments_between", "age"})
 """Calls that tell how far two moments are apart."""
 
@@ -544,6 +558,9 @@ _RULES = {
     "power": _power,
     "round_digits": _to_digits,
     "trunc_digits": _to_digits,
+    "date_add": _add,
+    "date_subtract": _subtract,
+    "date_at": lambda parts: _add([parts[0], _between(0, 1)]),
     "numeric_within": lambda parts: parts[0],
     **dict.fromkeys(("width_bucket", "numeric_width_bucket"), _bucket),
 }

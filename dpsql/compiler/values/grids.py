@@ -151,14 +151,12 @@ def grid_of(call: AggregateCall, relation: Relation, rows: int) -> Grid:
 
 
 def _unbounded(call: AggregateCall, argument: Expr, relation: Relation) -> PolicyViolation:
-    if (
-        isinstance(argument, Cast)
-        and isinstance(argument.argument, Call)
-        and argument.argument.function == "days_between"
-    ):
+    inner = argument.argument if isinstance(argument, Cast) else argument
+    inner = inner.arguments[0] if isinstance(inner, Call) and inner.function == "floor" else inner
+    if isinstance(inner, Call) and inner.function in ("days_between", "extract_epoch"):
         return PolicyViolation(
             f"{call.function.upper()} needs bounds, and these dates have none",
-            hint="The data owner can declare lower and upper of the column in the policy.",
+            hint="Give bounds with LEAST and GREATEST. The data owner can also declare lower and upper in the policy.",
         )
     names = dict(_column_names(relation))
     named = names.get(argument.field) if isinstance(argument, Column) else None
