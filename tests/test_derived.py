@@ -101,6 +101,9 @@ NOT_ANSWERED = (
     (BY_TENS, f"SELECT COUNT(*) {UNBORN} AND age >= -20"),  # -25 / 10 is -2
     (BY_TENS, f"SELECT COUNT(*) {UNBORN} AND age < -20"),
     (BY_AGE, BY_AGE.replace("age,", "age / 7.0,")),  # a released numeric has other digits
+    (BY_AGE, BY_AGE.replace("age,", "LN((age + 1)::float) > 3,")),  # engines differ in the last digits
+    (BY_AGE, BY_AGE.replace("age,", "COSH(age / 7) > 3,")),
+    (BY_AGE, BY_AGE.replace("age,", "DEGREES(SIN(age)) > 10,")),
     (BY_PRICE, BY_PRICE.replace("s.price,", "LENGTH(s.price::text),")),
     (BY_PRICE, f"SELECT COUNT(*) {SAMPLED} WHERE s.price / 3 > 1"),
     (BY_HOUR, f"SELECT COUNT(*) {SAMPLED} WHERE s.day > TIMESTAMP '2024-02-28 12:00'"),  # a day is at midnight

@@ -24,8 +24,12 @@ from dpsql.sqltypes import SqlType
 
 _MOST_PARTS = 100
 """How many finer keys are looked for: by letters, or by divisors."""
-_LOCAL = ("lower", "upper", "initcap", "ilike", "regexp", "exp", "power")
-"""What the names of functions begin with whose values follow the locale or the arithmetic of the database."""
+_LOCAL = (
+    *("lower", "upper", "initcap", "ilike", "regexp"),
+    *("exp", "power", "ln", "log", "cbrt", "degrees", "radians"),
+    *("sin", "cos", "tan", "cot", "asin", "acos", "atan"),
+)
+"""What the names of functions begin with whose values follow the locale, or the digits of the engine's arithmetic."""
 _MOMENTS = (SqlType.DATE, SqlType.TIMESTAMP)
 _DAY = timedelta(days=1)
 

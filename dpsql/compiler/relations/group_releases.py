@@ -154,6 +154,8 @@ def _window_aggregate(lowering: Lowering, node: exp.Expr) -> tuple[str, tuple[Ex
         _check_filtered(lowering, node)
         called, condition = node.this, lowering.condition(node.expression.this)
     call = aggregate_call(lowering, called, None)
+    if call.filter is not None:
+        raise TypeError(f"{call.function} over a window has a filter of its own")
     if not FUNCTIONS[call.function].in_windows:
         raise UnsupportedQuery(
             f"{call.function.upper()} is not supported as a window function", position=lowering.at(node)

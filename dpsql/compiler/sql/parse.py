@@ -5,7 +5,7 @@ Rule 1: text is bounded before it is parsed, and trees are bounded before they a
     It tries a text in one way and then in another. Where such places are nested, its time doubles with each level, and
     nothing can interrupt it. So such texts are refused before it sees them.
 Rule 2: a statement is known by its first word; what is not known is refused by name.
-Rule 3: JOIN without ON or USING is refused, as in PostgreSQL; the parser would take it for a comma.
+Rule 3: JOIN without ON or USING, and LIMIT with two numbers, are refused, as in PostgreSQL; the parser reads both.
 """
 
 from collections.abc import Callable, Sequence
@@ -103,6 +103,39 @@ def check_shape(tokens: Sequence[Token], offset: int = 0) -> None:
         raise InvalidSyntax("a join needs ON or USING", position=offset + tokens[-1].end + 2)
 
 
+_NAMING: Final = {TokenType.ALIAS, TokenType.DOT}
+"""Behind these a reserved word is a name."""
+_MAX_HINT: Final = 1000
+"""Characters of a query in a hint."""
+
+
+def check_limits(sql: str, tokens: Sequence[Token], offset: int = 0) -> None:
+    """Refuse `LIMIT 10, 20`, in which MySQL has the offset first.
+
+    Raises:
+        InvalidSyntax: A comma follows LIMIT before its clause ends.
+    """
+    limits: list[int | None] = [None]
+    before: TokenType | None = None
+    for index, token in enumerate(tokens):
+        kind, limit = token.token_type, limits[-1]
+        if kind == TokenType.COMMA and limit is not None:
+            start, skipped = tokens[limit].start, sql[tokens[limit].end + 1 : token.start].strip()
+            query = f"{sql[:start]}OFFSET {skipped} LIMIT{sql[token.end + 1 :]}"
+            write = f" Write: {query}" if len(query) <= _MAX_HINT else ""
+            hint = f"Use separate LIMIT and OFFSET clauses.{write}"
+            raise InvalidSyntax("LIMIT #,# syntax is not supported", hint=hint, position=offset + start + 1)
+        if kind in _OPENING:
+            limits.append(None)
+        elif kind in _CLOSING:
+            limits[1:] = limits[1:-1]
+        elif kind == TokenType.LIMIT and before not in _NAMING:
+            limits[-1] = index
+        elif kind in _ENDS or kind == TokenType.FOR:
+            limits[-1] = None
+        before = kind
+
+
 def _refusal(message: str, token: Token, offset: int) -> QueryTooComplex:
     hint = "Give each join its condition with ON or USING." if "joins" in message else None
     return QueryTooComplex(message, hint=hint, position=offset + token.start + 1)
@@ -188,6 +221,7 @@ def _bounded(statement: QueryStatement, read: Callable[[str], exp.Expr]) -> exp.
     try:
         tokens = tokens_of(statement.sql)
         check_shape(tokens, statement.offset)
+        check_limits(statement.sql, tokens, statement.offset)
         if len(tokens) > MAX_UNTRIED:
             _try(statement.sql)
         tree = read(statement.sql)
