@@ -53,6 +53,7 @@ PYTEST := $(BIN)/pytest --numprocesses 4 --dist worksteal
 FAST := -m 'not slow' --ignore=tests/attacks --ignore=tests/clients
 
 # What ARGS names is run though it is slow.
+test: export HYPOTHESIS_PROFILE ?= short
 test: lint
 	@$(PYTEST) $(if $(ARGS),,$(FAST)) $(ARGS)
 

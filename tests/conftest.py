@@ -1,5 +1,6 @@
 """The demo clinic, a wider world for semantics, the German health panel; engines over temporary ledgers."""
 
+import gc
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -83,7 +84,17 @@ SLOW = CLIENTS | {
     *("cli/test_demo", "cli/test_monitoring", "cli/test_operation", "cli/test_replaced_data", "test_returned_memory"),
     *("test_wide_totals::test_one_unit_moves_a_wide_total_by_no_more", "test_compose", "tests/test_postgres"),
     *("test_migration::test_kill_9_at_any_moment_leaves_one_layout_or_the_other", "test_replay_wire"),
-    *("test_packages", "test_site"),
+    *("test_packages", "test_site", "catalog/test_replay", "test_accepted::test_accepted_on_files"),
+    *("test_audit::test_the_table_of_the_documentation", "test_nested::test_an_input_has_its_limits"),
+    "test_canonical::test_the_form_is_its_own_form_and_costs_no_more",
+    "test_duckdb_spill::test_what_memory_does_not_hold_is_spilled",
+    "test_neighbours_engine::test_threads_and_physical_order_change_nothing",
+    "test_replay::test_a_profile_that_both_have_tells_no_more",
+    "test_result_memory::test_the_error_of_rows_in_a_file_is_told_without_holding_them",
+    *(
+        "test_sizes::test_a_row_of_a_view_holds_no_gigabyte_of_texts",
+        "test_sizes::test_keys_that_no_array_could_hold_together_are_cut",
+    ),
 }
 """What `make test-all` alone runs: it takes more seconds than a change of one line should wait for."""
 NEIGHBOURS = {
@@ -100,6 +111,8 @@ NEIGHBOURS = {
     "test_tpch",
 }
 """Suites that `make test` runs on DuckDB, and of which it leaves the greater part on PostgreSQL to `make test-all`."""
+FILES = {"test_neighbours_keys"}
+"""Suites of which `make test` runs a part on Parquet files, too, which differ from DuckDB in the types of columns."""
 SERVERS = {"postgres_server", "each_postgres"}
 """Fixtures that start a PostgreSQL server."""
 
@@ -124,9 +137,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("client")
         if postgres:
             item.add_marker("postgres")
-        other = (postgres and NEIGHBOURS & parts) or is_on("parquet", item)
-        if is_slow(item.nodeid) or (other and "leaves" not in item.name) or needs_older_postgres(item):
+        if is_on("parquet", item):
+            other, leaves = True, "leaves" in item.name and FILES & parts
+        else:
+            other, leaves = postgres and NEIGHBOURS & parts, "leaves" in item.name
+        if is_slow(item.nodeid) or (other and not leaves) or needs_older_postgres(item):
             item.add_marker("slow")
+
+
+def pytest_collection_finish() -> None:
+    """Spare the collector of garbage the thousands of tests, which all live as long as the process."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def is_on(engine: str, item: pytest.Item) -> bool | None:

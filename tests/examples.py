@@ -1,17 +1,24 @@
-"""How many examples tests draw: a few and the same in every run; with HYPOTHESIS_PROFILE=long a great many."""
+"""How many examples tests draw: a few; half of them by HYPOTHESIS_PROFILE=short, as `make test` does; many by `long`."""
 
 import os
+from fractions import Fraction
 
 from hypothesis import HealthCheck, Phase, settings
 
-LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
-TIMES = 100
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE")
+LONG = PROFILE == "long"
+TIMES = {"short": Fraction(1, 2), "long": Fraction(100)}.get(PROFILE or "", Fraction(1))
+
+
+def turns(count: int) -> range:
+    """Turns of a test that draws by itself, the same in every run; half of them in a short one."""
+    return range(int(count * min(TIMES, 1)))
 
 
 def profile(examples: int) -> settings:
-    """The same examples in every run; with HYPOTHESIS_PROFILE=long a hundred times as many, drawn anew, and shrunk."""
+    """The same examples in every run, half in a short one; a hundred times as many in a long one, drawn anew, shrunk."""
     return settings(
-        max_examples=examples * TIMES if LONG else examples,
+        max_examples=int(examples * TIMES),
         deadline=None,
         derandomize=not LONG,
         phases=tuple(Phase) if LONG else (Phase.generate,),

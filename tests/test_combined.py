@@ -23,6 +23,7 @@ from dpsql.privacy.cost import Accountant, Sensitivity
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, combined, variance
 from tests.compiler.plans import Planner
 from tests.conftest import MakeEngine
+from tests.examples import turns
 from tests.test_derived import (
     DOCTORS,
     FINER,
@@ -332,7 +333,7 @@ def people(each_wide_engine: Engine) -> Engine:
 def test_random_pairs(people: Engine, table: str) -> None:
     """Whatever is combined is what would be asked; the draws are the same in each run."""
     chance, found = random.Random(23), 0
-    for turn in range(25):
+    for turn in turns(25):
         limit = chance.choice(LIMITS[table])
         first = any_query(chance, table, FINER[table], limit, len(VALUES[table]), 0)
         then = any_query(chance, table, KEYS[table], limit, chance.randint(1, 2), chance.randint(0, len(TERMS) - 1))

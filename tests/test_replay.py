@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsql.backends import ExactCells
@@ -26,6 +26,7 @@ from dpsql.ledger import open_ledger
 from dpsql.policy.profile import Profile
 from tests.conftest import silence_noise
 from tests.engines import Host
+from tests.examples import profile as drawing
 from tests.strategies.data import UNITS, Database, Row, databases
 from tests.strategies.profiles import frozen_profile
 from tests.strategies.world import Rows, Survey
@@ -190,9 +191,7 @@ def assert_same_transcripts(
     return one
 
 
-@settings(
-    max_examples=6, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
-)
+@drawing(6)
 @given(database=databases(), unit=st.sampled_from(range(UNITS)), asked=st.lists(queries(), min_size=3, max_size=6))
 def test_neighbours_have_one_transcript(
     survey: Survey,
@@ -206,9 +205,7 @@ def test_neighbours_have_one_transcript(
     assert_same_transcripts(survey, database.shuffled(1), database.without(unit), script, folder)
 
 
-@settings(
-    max_examples=3, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
-)
+@drawing(3)
 @given(database=databases(), unit=st.sampled_from(range(UNITS)))
 def test_a_session_tells_nothing_but_what_is_released(
     survey: Survey, tmp_path_factory: pytest.TempPathFactory, database: Database, unit: int
@@ -218,9 +215,7 @@ def test_a_session_tells_nothing_but_what_is_released(
     assert sum("BackendFailure" in line for line in lines) == 0
 
 
-@settings(
-    max_examples=3, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
-)
+@drawing(3)
 @given(database=databases(), unit=st.sampled_from(range(UNITS)), asked=st.lists(queries(), min_size=3, max_size=6))
 def test_a_profile_that_both_have_tells_no_more(
     survey: Survey, tmp_path_factory: pytest.TempPathFactory, database: Database, unit: int, asked: list[str]

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from psycopg.types.json import set_json_loads
 
+from dpsql.compiler.sql.statements import Statement
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.query_run import Result
 from dpsql.gateway.session import Session
@@ -48,8 +49,8 @@ def analyst(wide_engine: Engine) -> Session:
 
 @pytest.fixture
 def others(opened_wides: OpenedWides, no_noise: None) -> list[Session]:
-    """The analyst on every other engine."""
-    return [asking_anew(opened_wides(name)) for name in HOSTS if name != "duckdb"]
+    """The analyst on every other engine; not on files, of which DuckDB makes the same."""
+    return [asking_anew(opened_wides(name)) for name in HOSTS if name not in ("duckdb", "parquet")]
 
 
 def asking_anew(engine: Engine) -> Session:
@@ -73,18 +74,7 @@ def test_accepted(
     oracle: psycopg.Connection[tuple[Any, ...]],
     updates: dict[int, str],
 ) -> None:
-    values = ast.literal_eval(case.marks.get("parameters", "[]"))
-    (statement,) = analyst.parse(case.sql)
-    result = analyst.execute(statement, values)
-    assert result.columns is not None
-    with psycopg.RawCursor(oracle) as cursor:
-        cursor.execute(case.marks.get("raw", case.sql).encode(), None if "raw" in case.marks else values or None)
-        truth = cursor.fetchall()
-        names = [column.name for column in cursor.description or ()]
-    if "names" in case.marks:
-        names = case.marks["names"].split(", ")
-    assert [column.name for column in result.columns] == names
-    assert_same(list(result.rows), truth, float(case.marks.get("within", "1e-9")), "ordered" in case.marks)
+    statement, values, result = answered(case, analyst, oracle)
     if "DPSQL_UPDATE_FIXTURES" in os.environ:
         updates[case.line] = price(result)
     else:
@@ -97,6 +87,33 @@ def test_accepted(
     # Describe tells what executing gives.
     if not values:
         assert analyst.describe(statement).columns == result.columns
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_accepted_on_files(
+    case: Case, opened_wides: OpenedWides, no_noise: None, oracle: psycopg.Connection[tuple[Any, ...]]
+) -> None:
+    _, _, result = answered(case, asking_anew(opened_wides("parquet")), oracle)
+    assert case.marks["price"] == price(result)
+
+
+def answered(
+    case: Case, analyst: Session, oracle: psycopg.Connection[tuple[Any, ...]]
+) -> tuple[Statement, list[object], Result]:
+    """Ask a case, whose answer must be that of PostgreSQL; returns the statement, its parameters and the answer."""
+    values = ast.literal_eval(case.marks.get("parameters", "[]"))
+    (statement,) = analyst.parse(case.sql)
+    result = analyst.execute(statement, values)
+    assert result.columns is not None
+    with psycopg.RawCursor(oracle) as cursor:
+        cursor.execute(case.marks.get("raw", case.sql).encode(), None if "raw" in case.marks else values or None)
+        truth = cursor.fetchall()
+        names = [column.name for column in cursor.description or ()]
+    if "names" in case.marks:
+        names = case.marks["names"].split(", ")
+    assert [column.name for column in result.columns] == names
+    assert_same(list(result.rows), truth, float(case.marks.get("within", "1e-9")), "ordered" in case.marks)
+    return statement, values, result
 
 
 def price(result: Result) -> str:
