@@ -43,6 +43,8 @@ SCRIPT = (
     "SELECT sex, COUNT(*), AVG(age) FROM people GROUP BY sex",
     "SELECT city, COUNT(*) FROM people GROUP BY city ORDER BY 2 DESC, 1 LIMIT 3",
     "SELECT note, flag, SUM(cost) FROM visits GROUP BY note, flag",
+    "SELECT sex, member, COUNT(*), SUM(debt) FROM people WHERE sex IN ('F', 'M', 'X') AND member GROUP BY CUBE (1, 2)",
+    "SELECT flag, COUNT(*), SUM(cost) FROM visits GROUP BY ROLLUP (1)",
     "SELECT DISTINCT note FROM visits",
     "SELECT kind, flag, COUNT(*), SUM(cost) FROM visits GROUP BY kind, flag",
     "SET dpsql.max_error_ratio = 100",

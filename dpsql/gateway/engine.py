@@ -9,12 +9,14 @@ Rule 3: nobody is told how a read of private rows ended before the ledger knows 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from weakref import WeakValueDictionary
 from zoneinfo import ZoneInfo
 
 from dpsql.backends.backend import Backend, Cancellation
 from dpsql.backends.deadlines import after
+from dpsql.compiler.derivation.consistency import cell_sums
 from dpsql.compiler.plan.compile import Described, compile_query, describe_query
 from dpsql.compiler.plan.query_plan import CompiledQuery
 from dpsql.compiler.scope.lowering import Constants
@@ -25,8 +27,8 @@ from dpsql.errors import PolicyViolation
 from dpsql.gateway.answers import Answer, Explanation
 from dpsql.gateway.caches import LruCache, plan_key, query_key
 from dpsql.gateway.prices import Quotation, quote, request, too_cheap_to_read
-from dpsql.gateway.reading import NotDerived, ReleaseReader
-from dpsql.gateway.release import PostProcessor, ReleasedRows
+from dpsql.gateway.reading import Made, NotDerived, ReleaseReader
+from dpsql.gateway.release import PostProcessor
 from dpsql.gateway.reuse import Derivations
 from dpsql.gateway.settings import Reuse
 from dpsql.gateway.system_relations import budget_columns, column_columns, release_columns
@@ -134,7 +136,10 @@ class Engine:
         known = self._plans.get(key)
         if known is not None:
             return known
-        compiled = compile_query(statement, self._catalog(role), settings, constants, values, types)
+        catalog = self._catalog(role)
+        compiled = compile_query(statement, catalog, settings, constants, values, types)
+        sums, differ = cell_sums(compiled.releases, compiled.wide_totals, catalog)
+        compiled = replace(compiled, sums=sums, sums_differ=differ)
         if not constants.asked:
             self._plans.put(key, compiled)
         return compiled
@@ -192,12 +197,13 @@ class Engine:
         if query.passes_on:
             return Answer(query.columns, self._reader.pass_on(user, query, cancellation), query, None)
         if not query.releases:
-            return Answer(query.columns, self._reader.read_for_nothing(user, query, (), cancellation), query, None)
+            query, rows = self._reader.read_for_nothing(user, query, (), cancellation)
+            return Answer(query.columns, rows, query, None)
         requests = [request(planned) for planned in query.releases]
         if reuse is not Reuse.OFF:
             again = self.ledger.again(user, self.role(user).name, self.policy, requests, sql=query.sql)
             if again is not None:
-                rows = self._reader.read_for_nothing(user, query, again.releases, cancellation)
+                query, rows = self._reader.read_for_nothing(user, query, again.releases, cancellation)
                 return Answer(query.columns, rows, query, again)
         derived = self._derived(user, query, cancellation) if reuse is Reuse.DERIVED else None
         if derived is not None:
@@ -229,7 +235,7 @@ class Engine:
             )
             with self._ended(charge, reading, cancellation) as number:
                 read = self._reader.read if query.bought else self._reader.read_for_nothing
-                rows = read(user, query, charge.releases, cancellation, number)
+                query, rows = read(user, query, charge.releases, cancellation, number)
         return Answer(query.columns, rows, query, charge)
 
     def recall(
@@ -249,7 +255,7 @@ class Engine:
         query = self._plans.get(key)
         if query is None or not query.releases:
             return None
-        known: ReleasedRows | None = None
+        known: Made | None = None
 
         def is_known(granted: tuple[GrantedRelease, ...]) -> bool:
             nonlocal known
@@ -258,7 +264,10 @@ class Engine:
 
         requests = [request(planned) for planned in query.releases]
         charge = self.ledger.again(user, role.name, self.policy, requests, sql=query.sql, wanted=is_known)
-        return None if charge is None or known is None else Answer(query.columns, known, query, charge)
+        if charge is None or known is None:
+            return None
+        told, rows = known
+        return Answer(told.columns, rows, told, charge)
 
     @contextmanager
     def _making_alone(self, key: str, cancellation: Cancellation) -> Iterator[None]:

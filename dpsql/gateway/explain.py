@@ -116,6 +116,7 @@ def explanation_lines(explanation: Explanation, *, sql: bool = True) -> list[str
     for index, planned in enumerate(query.releases, start=1):
         lines += _release_lines(index, query, planned)
         lines += _release_sql_lines(query, planned) if sql else []
+    lines += ["Totals: made to add up by least squares, which makes each ± less than is told here"] * bool(query.sums)
     for read in query.reads(query.releases) if sql else ():
         lines += _wrapped("Public SQL:", read.sql)
     cut = bounding_notice(query)

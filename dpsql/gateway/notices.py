@@ -464,7 +464,8 @@ def _caveats(query: CompiledQuery) -> list[str]:
         "(SET dpsql.max_error_ratio = 0 reads all rows)"
     )
     listed = "the subquery has all listed groups, even those without rows (HAVING COUNT(*) > 0 drops half of these)"
-    return [copied] * bool(rows) + [listed] * query.adds_up_listed
+    apart = "totals are answered by themselves: they need not equal the sums of their parts, which may be of other rows"
+    return [copied] * bool(rows) + [listed] * query.adds_up_listed + [apart] * query.sums_differ
 
 
 def _share_text(dropped: Dropped) -> str:

@@ -25,6 +25,7 @@ from dpsql.errors import (
     ResultsTooLarge,
 )
 from dpsql.gateway.caches import LruCache
+from dpsql.gateway.consistency import made_consistent
 from dpsql.gateway.release import PostProcessor, ReleasedCells, ReleasedRows, dropped_shares, merged, release, weighed
 from dpsql.gateway.response_padding import read_held_back
 from dpsql.ledger import BoundDrop, GrantedRelease, Ledger
@@ -42,6 +43,10 @@ System = Callable[[str, CompiledQuery], Mapping[str, Sequence[Sequence[str | Non
 """The relations of schema dpsql that a query reads, for a user."""
 
 
+Made = tuple[CompiledQuery, ReleasedRows]
+"""A query, with the intervals that were made for its cells, and its rows."""
+
+
 class NotDerived(Exception):
     """What the user has does not do after all, and is asked anew; nobody is told."""
 
@@ -56,10 +61,10 @@ class ReleaseReader:
         self._backend = backend
         self._post = post
         self._system = system
-        self._answers: LruCache[ReleasedRows] = LruCache(_MAX_ANSWERS)
+        self._answers: LruCache[Made] = LruCache(_MAX_ANSWERS)
 
-    def known(self, query: CompiledQuery, granted: tuple[GrantedRelease, ...]) -> ReleasedRows | None:
-        """The rows, where they are remembered and all releases are stored."""
+    def known(self, query: CompiledQuery, granted: tuple[GrantedRelease, ...]) -> Made | None:
+        """The query and its rows, where they are remembered and all releases are stored."""
         return self._answers.get(_payloads(query, granted))
 
     def read_for_nothing(
@@ -69,7 +74,7 @@ class ReleaseReader:
         granted: tuple[GrantedRelease, ...],
         cancellation: Cancellation,
         charge: int | None = None,
-    ) -> ReleasedRows:
+    ) -> Made:
         """Read what was charged nothing now: a failure does not say that a charge stands."""
         try:
             return self.read(user, query, granted, cancellation, charge)
@@ -83,7 +88,7 @@ class ReleaseReader:
         granted: tuple[GrantedRelease, ...],
         cancellation: Cancellation,
         charge: int | None = None,
-    ) -> ReleasedRows:
+    ) -> Made:
         """Fetch what is not stored yet, stage by stage; release it, keep it, and post-process.
 
         Args:
@@ -116,15 +121,16 @@ class ReleaseReader:
             self._ledger.store(number, cells[planned.key].to_bytes(planned), ends=ends, dropped=dropped)
         tables = {read.table: public[read.sql] for read in query.public_reads}
         try:
-            released = [self._released(user, planned, cells, cancellation) for planned in query.releases]
+            released = tuple(self._released(user, planned, cells, cancellation) for planned in query.releases)
         except (InvalidParameter, QueryTooComplex):
             if charge is None:
                 raise NotDerived from None
             raise
-        rows = self._post.run(query, released, tables, self._system(user, query), cancellation, MemoryShare(user))
+        told, released = made_consistent(query, released)
+        rows = self._post.run(told, released, tables, self._system(user, query), cancellation, MemoryShare(user))
         if len(rows.rows) * len(query.columns) <= _MAX_VALUES:
-            self._answers.put(_payloads(query, granted), rows)
-        return rows
+            self._answers.put(_payloads(query, granted), (told, rows))
+        return told, rows
 
     def _released(
         self, user: str, planned: PlannedRelease, cells: Mapping[str, ReleasedCells], cancellation: Cancellation

@@ -92,6 +92,10 @@ class ReleasedCells:
         except (ValueError, KeyError, TypeError):
             raise LedgerUnavailable("a stored release cannot be read", hint="Run dpsql ledger verify.") from None
 
+    def changed(self, cells: Mapping[int, NDArray[np.int64]]) -> "ReleasedCells":
+        """The same groups with other cells, which are made of released ones, at some places."""
+        return replace(self, cells=tuple(cells.get(place, each) for place, each in enumerate(self.cells)))
+
 
 @dataclass(frozen=True)
 class StoredRelease:

@@ -127,6 +127,7 @@ class Derivations:
             return None  # what is made of other releases is handed out together with these alone
         bought, price = self._bought(query, {place: means[place] for place in lacking}, catalog, cancellation)
         means |= bought
+        means |= _with_noise_of_their_own(query, means, min(enough, Fraction(1)))
         releases = [
             planned if (mean := means.get(place)) is None else mean.of(planned)
             for place, planned in enumerate(query.releases)
@@ -258,6 +259,33 @@ class Derivations:
         )
 
 
+def _with_noise_of_their_own(
+    query: CompiledQuery, means: Mapping[int, Mean | None], enough: Fraction
+) -> dict[int, Mean | None]:
+    """Means of cells that are made to add up, without the releases of which others of these are made.
+
+    Least squares need noise that is independent; what the parts tell of their sums is added by them.
+    """
+    found = dict(means)
+    for sums in query.sums:
+        places = dict.fromkeys([each.whole for each in sums] + [each.part for each in sums])
+        for place in places:
+            mean = found.get(place)
+            if mean is None:
+                continue
+            others = {key for other in places if other != place for key in _keys_of(query, found, other)}
+            own = Mean(tuple(part for part in mean.parts if part.release.key not in others))
+            if own.parts and own.worst <= enough:
+                found[place] = own
+    return found
+
+
+def _keys_of(query: CompiledQuery, means: Mapping[int, Mean | None], place: int) -> tuple[str, ...]:
+    """The keys of the releases of which one is made."""
+    mean = means.get(place)
+    return (query.releases[place].key,) if mean is None else tuple(part.release.key for part in mean.parts)
+
+
 def _offers(query: CompiledQuery, short: Sequence[Mean]) -> Iterator[CompiledQuery]:
     """Plans of what is bought beside what the user has, for less than was asked: first of more groups at one price."""
     part = max((mean.missing for mean in short), default=Fraction(1))
@@ -297,10 +325,9 @@ def _sharing(query: CompiledQuery, releases: Sequence[PlannedRelease]) -> Iterat
     Cells that are made of the same noisy cells move together. Of k of them, the square of the sum of what each moves a
     column by is no more than k times the sum of the squares, by which intervals are made.
     """
-    combines = any(query.columns[place].error is None for place in query.limited)
     uses = Counter((made.source.key, place) for each in releases for made in each.derived for place in made.places)
     for each in releases:
-        if not each.derived or not combines:
+        if not each.derived or not query.combines_cells:
             yield each
             continue
         primitives = []

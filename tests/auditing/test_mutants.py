@@ -154,7 +154,7 @@ def reuse_with_fresh_noise(patch: Patch) -> None:
         if not answer.reused or answer.charge is None:
             return answer
         forgotten = tuple(replace(granted, payload=None) for granted in answer.charge.releases)
-        return replace(answer, rows=self._reader.read(user, query, forgotten, cancellation))
+        return replace(answer, rows=self._reader.read(user, query, forgotten, cancellation)[1])
 
     patch.setattr(Engine, "execute", fresh)
 

@@ -76,7 +76,7 @@ def derivation(have: ReleaseDescription, want: PlannedRelease, catalog: Catalog)
     keys: tuple[Expr, ...] | None = _all(map(values.over, asked.keys))
     terms: tuple[Expr, ...] | None = _all(map(values.over, rest))
     cells = _all(_cell(have, primitive, asked, values) for primitive in asked.primitives)
-    if keys is None or terms is None or cells is None or not _lists_every_row(have, asked, catalog):
+    if keys is None or terms is None or cells is None or not lists_every_row(have, asked, catalog):
         return None
     conditions = [all_of(*each) for _, each in cells]
     domain = None
@@ -215,7 +215,7 @@ def _all(found: Iterable[T | None]) -> tuple[T, ...] | None:
     return known if len(known) == len(listed) else None
 
 
-def _lists_every_row(have: ReleaseDescription, asked: DescribedRelease, catalog: Catalog) -> bool:
+def lists_every_row(have: ReleaseDescription, asked: DescribedRelease, catalog: Catalog) -> bool:
     """True where each row of a release has key values that the other one lists."""
     own = {key.text for key in asked.description.keys}
     fields = {number: field for field, number in asked.numbers.items()}

@@ -96,6 +96,11 @@ class Primitive:
         return self.kind is PrimitiveKind.COUNT and self.cap == 1
 
     @property
+    def counts_all_rows(self) -> bool:
+        """True where it counts rows, whatever is in them."""
+        return self.kind is PrimitiveKind.COUNT and self.cap > 1 and not self.operands and not self.sampled
+
+    @property
     def sums_rows(self) -> bool:
         """True where rows that are bounded already can be added up one by one."""
         return not (self.kind.is_distinct or self.is_chosen)

@@ -236,7 +236,7 @@ class AboveReleases:
     def _columns(self, planned: Sequence[PlannedRelease]) -> tuple[OutputColumn, ...]:
         errors: dict[Field, ColumnError] = {}
         for index, leaf in self.releases.values():
-            errors |= leaf.errors([primitive.noise for primitive in planned[index].primitives], index)
+            errors |= leaf.errors(planned[index].noises, index)
         columns = []
         for name, shown in self.lowered.columns:
             found = (errors[origin.field] for origin in origins(self.lowered.relation, shown) if origin.field in errors)
@@ -255,9 +255,8 @@ def _post_sql(lowered: Lowered, renderer: Renderer) -> str:
 def _drawn(index: int, releases: Sequence[PlannedRelease], wide: Sequence[WideTotal], settings: QuerySettings) -> Drawn:
     planned = releases[index]
     cutoff = planned.smallest_likely or 0
-    noises = tuple(primitive.noise for primitive in planned.primitives)
     totals = {total.cell: _totals(total, releases) for total in wide if total.release == index}
-    return Drawn(noises, planned.threshold_primitive, cutoff, totals, settings.calibrate, planned.min_units)
+    return Drawn(planned.noises, planned.threshold_primitive, cutoff, totals, settings.calibrate, planned.min_units)
 
 
 def _totals(total: WideTotal, releases: Sequence[PlannedRelease]) -> CellTotals:

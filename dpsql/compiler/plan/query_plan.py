@@ -22,6 +22,7 @@ from dpsql.compiler.relations.empty_results import leaves_open
 from dpsql.errors import UnsupportedQuery
 from dpsql.privacy.accounting import Spent
 from dpsql.privacy.cost import Event, Price
+from dpsql.privacy.exponential_mechanism import CellMechanism
 from dpsql.privacy.selection import Threshold
 from dpsql.sqltypes import SqlType
 
@@ -219,6 +220,8 @@ class PlannedRelease:
         described: What tells whether another release answers it, or it another one; None where nothing does.
         derived: How it is made of others: its cells are the mean of what each of these tells. Then the noise of its
             primitives is that of the mean. Empty where it is released itself.
+        announced: The noise that intervals are made for, cell by cell, where it is less than what was drawn. Empty
+            where it is that of the primitives.
     """
 
     query: PrintedQuery
@@ -235,6 +238,12 @@ class PlannedRelease:
     profiled: ProfiledBounds | None = None
     described: DescribedRelease | None = field(default=None, compare=False, repr=False)
     derived: tuple[DerivedCells, ...] = ()
+    announced: tuple[CellMechanism, ...] = ()
+
+    @property
+    def noises(self) -> tuple[CellMechanism, ...]:
+        """The noise of its cells that intervals are made for."""
+        return self.announced or tuple(each.noise for each in self.primitives)
 
     @property
     def sources(self) -> "tuple[PlannedRelease | HeldRelease, ...]":
@@ -341,6 +350,25 @@ class WideTotal:
 
 
 @dataclass(frozen=True)
+class CellSum:
+    """A cell whose groups are unions of the groups of the same cell in a release of finer keys.
+
+    Attributes:
+        whole: The release of the sums, by its place in the plan.
+        whole_cell: The cell there.
+        part: The release of finer keys.
+        part_cell: The cell there.
+        keys: For each key of the first, that of the second which is the same.
+    """
+
+    whole: int
+    whole_cell: int
+    part: int
+    part_cell: int
+    keys: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class SystemRead:
     """A relation of schema dpsql that the post-processing needs."""
 
@@ -396,6 +424,8 @@ class CompiledQuery:
         anew: Where releases are derived: the query as it would be asked anew.
         max_error_ratio: How many times the error of what is asked anew a derived cell may have.
         planned: Plans the query for another ε, or a release alone.
+        sums: The cells that add up to others of the query, cell by cell: those over the same rows of each unit.
+        sums_differ: Whether there are totals of other rows than those of their parts.
     """
 
     sql: str
@@ -422,12 +452,24 @@ class CompiledQuery:
         default=None, compare=False, repr=False
     )
 
-    def over(self, releases: tuple[PlannedRelease, ...], price: Price | None = None) -> "CompiledQuery":
-        """The same query over releases that are derived of others, with intervals made for them."""
+    sums: tuple[tuple[CellSum, ...], ...] = ()
+    sums_differ: bool = False
+
+    def announcing(self, releases: tuple[PlannedRelease, ...]) -> "CompiledQuery":
+        """The same query with intervals made for the noises of these releases."""
         if self.written is None:
             raise TypeError("a query knows how it is written")
         post_sql, columns = self.written(releases)
-        return replace(self, releases=releases, post_sql=post_sql, columns=columns, price=price, anew=self)
+        return replace(self, releases=releases, post_sql=post_sql, columns=columns)
+
+    def over(self, releases: tuple[PlannedRelease, ...], price: Price | None = None) -> "CompiledQuery":
+        """The same query over releases that are derived of others, with intervals made for them."""
+        return replace(self.announcing(releases), price=price, anew=self)
+
+    @property
+    def combines_cells(self) -> bool:
+        """True where a column with an interval is computed of several others."""
+        return any(self.columns[place].error is None for place in self.limited)
 
     @property
     def sources(self) -> tuple[PlannedRelease | HeldRelease, ...]:

@@ -1,0 +1,103 @@
+"""consistency: which cells of a query are sums of other cells of it, as ROLLUP, CUBE and GROUPING SETS have them.
+
+Let W and P be two releases of the same rows, where the keys of W are some of those of P. If each row of W has key
+values that P lists, and the bounds let the same rows of each unit into both, each exact cell of W is the sum of the
+exact cells of P in its group. The noisy ones are made to add up, too (`dpsql/gateway/consistency.py`).
+
+Guarantee: none is needed: the plan alone decides.
+Assumes: nothing for privacy. That cells are sums follows from one of these, of bounds that are equal in both:
+    all rows of a unit are in one group of P, and so in one of W, where the same bounds apply to the same rows;
+    of a count of rows over all of them: a unit with n rows adds min(n, R) to the total W, and R of its rows, or all
+    of fewer, count in the groups of P together, as `RowSampling` has it.
+    Of prepared tables all rows count in both, where values of rows are added up.
+Reference: Hay et al., Boosting the Accuracy of Differentially Private Histograms, 2010, for consistent histograms.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise, permutations
+
+from dpsql.compiler.canonical.descriptions import DescribedCell, ReleaseDescription
+from dpsql.compiler.derivation.derivation import lists_every_row
+from dpsql.compiler.ir.primitives import Primitive
+from dpsql.compiler.plan.query_plan import CellSum, PlannedRelease, WideTotal
+from dpsql.compiler.scope.tables import Catalog
+
+
+def cell_sums(
+    releases: Sequence[PlannedRelease], wide: Sequence[WideTotal], catalog: Catalog
+) -> tuple[tuple[tuple[CellSum, ...], ...], bool]:
+    """The cells of releases that are sums of others, cell by cell; and whether there are totals that are not.
+
+    Args:
+        releases: The releases of a query.
+        wide: Their wide totals. What has one is raised or announced by itself, and is left as it is.
+        catalog: What the user may name.
+    """
+    apart = {place for each in wide for place in (each.release, each.wide, each.bounded)}
+    found: dict[DescribedCell, list[CellSum]] = {}
+    differ = False
+    for whole, part in permutations(range(len(releases)), 2):
+        have, asked = releases[part].described, releases[whole].described
+        if have is None or asked is None:
+            continue
+        keys = _key_places(asked.description, have.description)
+        if keys is None:
+            continue
+        lists = not apart & {whole, part} and lists_every_row(have.description, asked, catalog)
+        for cell, places in _shared_cells(asked.description, have.description).items():
+            if lists and _keeps_the_same_rows(releases[whole], releases[part], asked.primitives[places[0]]):
+                found.setdefault(cell, []).append(CellSum(whole, places[0], part, places[1], keys))
+            else:
+                differ = True
+    chosen = {cell: tuple(_independent(sums)) for cell, sums in found.items()}
+    differ = differ or any(_releases(sums) > _releases(chosen[cell]) for cell, sums in found.items())
+    return tuple(chosen.values()), differ
+
+
+def _releases(sums: Sequence[CellSum]) -> frozenset[int]:
+    return frozenset(place for each in sums for place in (each.whole, each.part))
+
+
+def _key_places(whole: ReleaseDescription, part: ReleaseDescription) -> tuple[int, ...] | None:
+    """The places of a release's keys among those of one with more of them, over the same rows; None where it is not."""
+    if whole.family != part.family or whole.terms != part.terms or len(whole.keys) >= len(part.keys):
+        return None
+    places: Mapping[str, int] = {key.text: place for place, key in enumerate(part.keys)}
+    found = tuple(places[key.text] for key in whole.keys if key.text in places)
+    return found if len(found) == len(whole.keys) else None
+
+
+def _shared_cells(whole: ReleaseDescription, part: ReleaseDescription) -> dict[DescribedCell, tuple[int, int]]:
+    places = {cell: place for place, cell in enumerate(part.cells)}
+    return {cell: (place, places[cell]) for place, cell in enumerate(whole.cells) if cell in places}
+
+
+def _keeps_the_same_rows(whole: PlannedRelease, part: PlannedRelease, primitive: Primitive) -> bool:
+    """True where bounds let the same rows of each unit into a cell of both."""
+    if whole.described is None or part.described is None or primitive.sampled:
+        return False
+    coarse, fine = whole.described.description, part.described.description
+    if (coarse.rows, coarse.per_group) != (fine.rows, fine.per_group):
+        return False
+    if fine.one_group and coarse.one_group:
+        return True
+    if part.contribution.copied:
+        return not primitive.counts_units
+    return primitive.counts_all_rows and not coarse.keys and fine.per_group == fine.rows
+
+
+def _independent(sums: Sequence[CellSum]) -> Iterator[CellSum]:
+    """Sums of one cell, of which none follows from the others.
+
+    They are those of the finest releases. Where two of these have totals in common, the finest of these totals ties
+    them together, and the others follow. Where those totals are not each finer than the last, nothing is said of the
+    second.
+    """
+    tied: set[int] = set()
+    for part in sorted({each.part for each in sums} - {each.whole for each in sums}):
+        own = sorted((each for each in sums if each.part == part), key=lambda each: (len(each.keys), each.whole))
+        common = [each for each in own if each.whole in tied]
+        if all(set(one.keys) < set(other.keys) for one, other in pairwise(common)):
+            yield from common[-1:]
+            yield from (each for each in own if each.whole not in tied)
+            tied |= {each.whole for each in own}

@@ -1,0 +1,269 @@
+"""consistency: noisy cells that are sums of others are made to add up, by least squares and controlled rounding.
+
+Let y be the noisy cells of all releases of a query, with the variances Σ, and let C·x = 0 say of the exact cells x that
+sums are those of their parts. Least squares give x̂ = y − ΣCᵀ(CΣCᵀ)⁻¹C·y, which is (AᵀΣ⁻¹A)⁻¹AᵀΣ⁻¹y for the matrix A
+that makes all cells of the finest ones, with the variance Σ − ΣCᵀ(CΣCᵀ)⁻¹CΣ: never more than Σ.
+
+Rule 1: it is computed when an answer is made, of released cells, and stored nowhere.
+Rule 2: cells stay whole numbers: sums first, and their parts are rounded up or down so that they add up to them.
+Rule 3: plans and public keys decide what is made consistent and what is announced of it, and no noisy number, unless
+one is so large that sums of it have no place.
+
+Guarantee: none is needed: it is post-processing of released cells (Dwork & Roth 2014, proposition 2.1).
+Assumes: nothing for privacy. That the noise of cells is independent, and that exact cells add up, as
+    `dpsql/compiler/derivation/consistency.py` finds. Where noise has less variance than Σ says, x̂ has less than is
+    announced of it.
+Reference: Hay et al., Boosting the Accuracy of Differentially Private Histograms, 2010, section 4; Cox, A Constructive
+    Procedure for Unbiased Controlled Rounding, JASA 1987, for rounding down a hierarchy.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import pairwise, product, repeat
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.compiler.ir.primitives import MAX_CELL
+from dpsql.compiler.plan.query_plan import CellSum, CompiledQuery
+from dpsql.gateway.release import ReleasedCells
+from dpsql.privacy.exponential_mechanism import added
+from dpsql.privacy.mechanisms import combined, variance
+
+_MOST_SUMS = 1_000
+"""Sums that are made consistent together, which bounds the time that it takes."""
+_ROUNDING = 0.25
+"""The variance that rounding adds to a cell at the most."""
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """Cells that are sums of others.
+
+    Attributes:
+        whole: The release of the sums, by its place in the plan.
+        part: That of the parts.
+        keys: Which keys of the parts are those of the sums.
+        groups: For each part, the sum that it is in.
+    """
+
+    whole: int
+    part: int
+    keys: frozenset[int]
+    groups: NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class _Solved:
+    """Cells that add up.
+
+    Attributes:
+        cells: The cells, by the releases' places in the plan.
+        least: The greatest variance of each release's cells.
+        whole: That for which those of several releases may be taken to be independent: Σ less ΣCᵀ(CΣCᵀ)⁻¹CΣ is no more
+            than Σ of any weighted sum of cells.
+    """
+
+    cells: Mapping[int, Ints]
+    least: Mapping[int, float]
+    whole: Mapping[int, float]
+
+
+def made_consistent(
+    query: CompiledQuery, released: Sequence[ReleasedCells]
+) -> tuple[CompiledQuery, tuple[ReleasedCells, ...]]:
+    """Make the cells of a query add up where they can.
+
+    Returns:
+        The query, with intervals for cells that are more exact, and the cells of its releases.
+    """
+    changed: list[dict[int, Ints]] = [{} for _ in released]
+    noises = [list(planned.noises) for planned in query.releases]
+    left = False
+    for sums in query.sums:
+        if _of_one_source(query, sums):
+            continue  # they add up as they are
+        solved = _solved(query, released, sums)
+        left |= solved is None
+        if solved is None:
+            continue
+        places = _places(sums)
+        own = {release: added(query.releases[release].noises[cell]) for release, cell in places.items()}
+        # Columns that are computed of several cells take these to be independent.
+        variances = solved.whole if query.combines_cells else solved.least
+        for release, cell in places.items():
+            changed[release][cell] = solved.cells[release]
+            noises[release][cell] = combined([own[release], *own.values()], Fraction(variances[release]))
+    if not any(changed):
+        return replace(query, sums_differ=query.sums_differ or left), tuple(released)
+    releases = tuple(
+        replace(planned, announced=tuple(noise)) if made else planned
+        for planned, noise, made in zip(query.releases, noises, changed, strict=True)
+    )
+    cells = tuple(each.changed(made) for each, made in zip(released, changed, strict=True))
+    return replace(query.announcing(releases), sums_differ=query.sums_differ or left), cells
+
+
+def _places(sums: Sequence[CellSum]) -> dict[int, int]:
+    """The cell of each release."""
+    return {each.whole: each.whole_cell for each in sums} | {each.part: each.part_cell for each in sums}
+
+
+def _sources(query: CompiledQuery, release: int) -> frozenset[str]:
+    """The releases whose noise is in the cells of one of the query."""
+    return frozenset(source.key for source in query.releases[release].sources)
+
+
+def _of_one_source(query: CompiledQuery, sums: Sequence[CellSum]) -> bool:
+    """True where all cells are sums of the same noisy ones."""
+    sources = {_sources(query, release) for release in _places(sums)}
+    return len(sources) == 1 and len(next(iter(sources))) == 1
+
+
+def _solved(query: CompiledQuery, released: Sequence[ReleasedCells], sums: Sequence[CellSum]) -> _Solved | None:
+    """The cells of one system.
+
+    None where their noise is not independent, where there are too many, and where rounding would cost more than what is
+    gained.
+    """
+    places = _places(sums)
+    drawn_of = [source for release in places for source in _sources(query, release)]
+    if len(set(drawn_of)) < len(drawn_of):
+        return None
+    cells = {release: released[release].cells[cell] for release, cell in places.items()}
+    if sum(len(cells[each]) for each in {each.whole for each in sums}) > _MOST_SUMS:
+        return None
+    if sum(float(np.abs(each).astype(np.float64).sum()) for each in cells.values()) >= MAX_CELL:
+        return None  # sums of whole numbers would overflow
+    found = [_with_groups(each, released) for each in sums]
+    known = [each for each in found if each is not None]
+    if len(known) < len(found):
+        return None
+    drawn = {r: float(variance(added(query.releases[r].noises[cell]))) for r, cell in places.items()}
+    shifts, least = least_squares(cells, drawn, known)
+    made, rounding = rounded(cells, shifts, known)
+    most = {release: float(each.max(initial=0.0)) + rounding[release] for release, each in least.items()}
+    if any(each > drawn[release] + _ROUNDING for release, each in most.items()):
+        return None
+    return _Solved(made, most, {release: each + rounding[release] for release, each in drawn.items()})
+
+
+def _with_groups(each: CellSum, released: Sequence[ReleasedCells]) -> _Sum | None:
+    """A sum, with the group of each part; None where a part is in no group that is listed."""
+    whole, part = released[each.whole], released[each.part]
+    listed = {key: place for place, key in enumerate(zip(*whole.keys, strict=True))} if each.keys else {(): 0}
+    keys = zip(*(part.keys[place] for place in each.keys), strict=True) if each.keys else repeat((), len(part.keys[0]))
+    groups = [listed.get(key, -1) for key in keys]
+    if -1 in groups:
+        return None
+    return _Sum(each.whole, each.part, frozenset(each.keys), np.array(groups, dtype=np.intp))
+
+
+def least_squares(
+    cells: Mapping[int, Ints], variances: Mapping[int, float], sums: Sequence[_Sum]
+) -> tuple[dict[int, Floats], dict[int, Floats]]:
+    """What is added to cells to make them add up, and the variance of each cell then.
+
+    Args:
+        cells: The noisy cells of each release.
+        variances: The variance of their noise.
+        sums: Which of them are sums of which.
+    """
+    ends = np.cumsum([0, *(len(cells[each.whole]) for each in sums)])
+    rows = [slice(start, end) for start, end in pairwise(ends.tolist())]
+    matrix, gaps = np.zeros((ends[-1], ends[-1])), np.zeros(ends[-1])
+    void = np.zeros(ends[-1], dtype=bool)
+    for (i, one), (j, other) in product(enumerate(sums), repeat=2):
+        block = matrix[rows[i], rows[j]]
+        if one.whole == other.whole:
+            block += variances[one.whole] * np.eye(len(block))
+        if one.part == other.part:
+            np.add.at(block, (one.groups, other.groups), variances[one.part])
+    for i, each in enumerate(sums):
+        gaps[rows[i]] = cells[each.whole] - _totals(cells[each.part], each.groups, len(cells[each.whole]))
+        if each.whole in (other.whole for other in sums[:i]):
+            # That a group without parts is empty is said already.
+            void[rows[i]] = np.bincount(each.groups, minlength=len(cells[each.whole])) == 0
+    matrix[void], matrix[:, void] = 0.0, 0.0
+    matrix[void, void] = 1.0
+    inverse = np.linalg.inv(matrix)
+    inverse[void], inverse[:, void] = 0.0, 0.0
+    weights = inverse @ gaps
+    shifts = {release: np.zeros(len(each)) for release, each in cells.items()}
+    least = {release: np.full(len(each), variances[release]) for release, each in cells.items()}
+    for i, one in enumerate(sums):
+        shifts[one.whole] -= variances[one.whole] * weights[rows[i]]
+        shifts[one.part] += variances[one.part] * weights[rows[i]][one.groups]
+        for j, other in enumerate(sums):
+            block = inverse[rows[i], rows[j]]
+            if one.whole == other.whole:
+                least[one.whole] -= variances[one.whole] ** 2 * np.diag(block)
+            if one.part == other.part:
+                least[one.part] -= variances[one.part] ** 2 * block[one.groups, other.groups]
+    return shifts, least
+
+
+def rounded(
+    cells: Mapping[int, Ints], shifts: Mapping[int, Floats], sums: Sequence[_Sum]
+) -> tuple[dict[int, Ints], dict[int, float]]:
+    """Whole numbers that add up, and the variance that rounding adds to those of each release.
+
+    Of the sums of a release, those that are each finer than the last are rounded from the coarsest on: a cell becomes
+    one of the two whole numbers next to it. Sums of other keys are added up of the cells that come of that.
+    """
+    found: dict[int, Ints] = {}
+    rounding: dict[int, float] = {}
+    for part in dict.fromkeys(each.part for each in sums):
+        own = [each for each in sums if each.part == part]
+        above = own[0]
+        if above.whole not in found:
+            found[above.whole] = cells[above.whole] + np.rint(shifts[above.whole]).astype(np.int64)
+            rounding[above.whole] = _ROUNDING
+        for each in own[1:]:
+            if above.keys < each.keys and each.whole not in found:
+                within = np.full(len(cells[each.whole]), -1, dtype=np.intp)
+                within[each.groups] = above.groups
+                found[each.whole] = _apportioned(cells[each.whole], shifts[each.whole], within, found[above.whole])
+                rounding[each.whole], above = _ROUNDING, each
+        found[part] = _apportioned(cells[part], shifts[part], above.groups, found[above.whole])
+        rounding[part] = _ROUNDING
+        for each in own:
+            if each.whole not in found:
+                size = len(cells[each.whole])
+                found[each.whole] = _totals(found[part], each.groups, size)
+                rounding[each.whole] = _ROUNDING * float(np.bincount(each.groups, minlength=size).max(initial=0))
+    return found, rounding
+
+
+def _apportioned(cell: Ints, shift: Floats, groups: NDArray[np.intp], totals: Ints) -> Ints:
+    """Cells rounded so that those of a group add up to its total: those up that are nearest to it.
+
+    Args:
+        cell: The cells.
+        shift: What is added to them.
+        groups: The group of each; -1 for none, of cells that have no part and are 0.
+        totals: The total of each group.
+    """
+    inside = groups >= 0
+    low = np.where(inside, cell + np.floor(shift).astype(np.int64), 0)
+    of_groups, members = groups[inside], np.flatnonzero(inside)
+    sizes = np.bincount(of_groups, minlength=len(totals))
+    each, rest = np.divmod(totals - _totals(low[inside], of_groups, len(totals)), np.maximum(sizes, 1))
+    fractions = (shift - np.floor(shift))[inside]
+    order = np.lexsort((-fractions, of_groups))
+    starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order)) - starts[of_groups[order]]
+    low[members] += each[of_groups] + (rank < rest[of_groups])
+    return low
+
+
+def _totals(cell: Ints, groups: NDArray[np.intp], count: int) -> Ints:
+    """The exact sums of cells by group."""
+    found = np.zeros(count, dtype=np.int64)
+    np.add.at(found, groups, cell)
+    return found
