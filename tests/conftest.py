@@ -139,9 +139,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if postgres:
             item.add_marker("postgres")
         if is_on("parquet", item):
-            other, leaves = True, "leaves" in item.name and FILES & parts
+            other, leaves = True, "leaves" in item.name and bool(FILES & parts)
         else:
-            other, leaves = postgres and NEIGHBOURS & parts, "leaves" in item.name
+            other, leaves = postgres and bool(NEIGHBOURS & parts), "leaves" in item.name
         if is_slow(item.nodeid) or (other and not leaves) or needs_older_postgres(item):
             item.add_marker("slow")
 

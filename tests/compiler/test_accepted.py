@@ -14,10 +14,9 @@ import psycopg
 import pytest
 from psycopg.types.json import set_json_loads
 
-from dpsql.compiler.sql.statements import Statement
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.query_run import Result
-from dpsql.gateway.session import Session
+from dpsql.gateway.session import Session, Statement
 from dpsql.privacy.accounting import Spent
 from tests.conftest import OpenedWides
 from tests.engines import HOSTS
