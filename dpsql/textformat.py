@@ -231,6 +231,9 @@ _SPELLED: Final = tuple(
 )
 """Days with the name of their month, or with the month first, as PostgreSQL reads them where DateStyle is MDY."""
 _ZONED: Final = re.compile(r"(.*\S) +((?:[a-z_]+/)+[a-z_+0-9-]+|UTC|GMT)", re.I | re.A)
+_HALF_DAY: Final = re.compile(
+    r"(.*[ T])?([0-9]{1,2})(:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?) ?([ap])m(?![a-z])(.*)", re.I | re.A
+)
 _TIME: Final = re.compile(_CLOCK + _OFFSET, re.I | re.A)
 _INFINITE: Final = frozenset({"infinity", "+infinity", "-infinity"})
 _UUID: Final = re.compile(r"([0-9a-f]{4}-?){8}|\{([0-9a-f]{4}-?){8}\}", re.I | re.A)
@@ -398,11 +401,23 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
 
 def _moment(text: str) -> datetime:
     """A day, with a time and an offset or a zone perhaps."""
+    text = _in_whole_days(text)
     match = _MOMENT.fullmatch(_in_numbers(text))
     if match is None:
         return _zoned(text)
     year, month, day = (int(part) for part in match.groups()[:6] if part is not None)
     return datetime(year, month, day, tzinfo=_offset(match.groups()[10:])) + _since_midnight(match.groups()[6:10])
+
+
+def _in_whole_days(text: str) -> str:
+    """A text with the hour of a clock of twelve hours, as in 10:00 PM, as one of 24; any other text unchanged."""
+    match = _HALF_DAY.fullmatch(text)
+    if match is None:
+        return text
+    before, hour, rest, half, behind = match.groups()
+    if int(hour) > 12:
+        raise ValueError(text)
+    return f"{before or ''}{int(hour) % 12 + 12 * (half in 'pP'):02}{rest}{behind}"
 
 
 def _in_numbers(text: str) -> str:
@@ -448,7 +463,7 @@ def _offset(parts: Sequence[str | None]) -> tzinfo | None:
 
 
 def _time_of_day(text: str) -> time:
-    match = _TIME.fullmatch(text)
+    match = _TIME.fullmatch(_in_whole_days(text))
     if match is None:
         raise ValueError(text)
     _offset(match.groups()[4:])

@@ -471,7 +471,14 @@ def arguments_of(lowering: Lowering, node: exp.Expr, name: str, count: int = 1) 
     nodes = [each for part in given for each in (part.expressions if isinstance(part, exp.Distinct) else [part])]
     if len(nodes) != count:
         wanted = "two arguments" if count > 1 else "one argument"
-        raise UnsupportedQuery(f"{name.upper()} takes {wanted}", position=lowering.at(node))
+        joined = " || ' / ' || ".join(f"CAST({print_sql(each)} AS text)" for each in nodes)
+        counts = is_distinct and name == "count" and len(nodes) > 1
+        raise UnsupportedQuery(
+            f"{name.upper()} takes {wanted}",
+            hint="Put the values together as one text." if counts else None,
+            position=lowering.at(node),
+            queries=replaced(node, f"COUNT(DISTINCT {joined})") if counts else (),
+        )
     return is_distinct, nodes
 
 

@@ -28,12 +28,14 @@ _PATTERNS = ("'^[A-Z]+'", "'YYYY-MM-DD'")
 """A regular expression, and a format of dates."""
 
 
-def advise(error: Error, tree: exp.Query, offset: int, catalog: Catalog, compiles: Callable[[str], bool]) -> None:
+def advise(
+    error: Error, tree: exp.Query | None, offset: int, catalog: Catalog, compiles: Callable[[str], bool]
+) -> None:
     """Add to an error's hint the first query that compiles.
 
     Args:
         error: The refusal; one without a hint and without queries stays as it is.
-        tree: The refused query.
+        tree: The refused query; None where its text is not SQL.
         offset: Where its text starts in what was sent.
         catalog: What the user may name.
         compiles: Whether a query is accepted.
@@ -46,8 +48,11 @@ def advise(error: Error, tree: exp.Query, offset: int, catalog: Catalog, compile
         error.hint = " ".join(part for part in (error.hint, f"Write: {found}") if part)
 
 
-def _candidates(error: Error, tree: exp.Query, offset: int, catalog: Catalog) -> Iterator[str]:
+def _candidates(error: Error, tree: exp.Query | None, offset: int, catalog: Catalog) -> Iterator[str]:
     """What the rule that refuses proposes, then less of the query, then its rows counted, then those of a table."""
+    if tree is None:
+        yield from error.queries
+        return
     if is_small(tree):
         changes = chain(
             error.queries or _altered(error, tree, offset), inner_joins(tree), reduced(tree, error.position, offset)

@@ -313,20 +313,19 @@ def compile_query(
     Raises:
         Error: A typed refusal that depends on SQL, policy and settings alone.
     """
-    tree = parse_query(statement)
     parameters = Parameters(settings.now.tzinfo or UTC, tuple(values), _declared(types))
 
     def compiled(query: QueryStatement, tree: exp.Query) -> CompiledQuery:
         return _compiled(query, tree, catalog, settings, constants, parameters)
 
-    return _advised(compiled, statement, tree, catalog)
+    return _advised(compiled, statement, catalog)
 
 
-def _advised(
-    run: Callable[[QueryStatement, exp.Query], T], statement: QueryStatement, tree: exp.Query, catalog: Catalog
-) -> T:
+def _advised(run: Callable[[QueryStatement, exp.Query], T], statement: QueryStatement, catalog: Catalog) -> T:
     """Compile or describe a query; the hint of a refusal gets a query that is accepted."""
+    tree: exp.Query | None = None
     try:
+        tree = parse_query(statement)
         return run(statement, tree)
     except Error as error:
         advise(error, tree, statement.offset, catalog, partial(_is_accepted, run))
@@ -386,12 +385,11 @@ def describe_query(
     Raises:
         Error: A typed refusal of names, types or clauses; what depends on bounds or prices is refused on compiling.
     """
-    tree = parse_query(statement)
 
     def described(query: QueryStatement, tree: exp.Query) -> Described:
         return _described(query, tree, catalog, constants, types, intervals)
 
-    return _advised(described, statement, tree, catalog)
+    return _advised(described, statement, catalog)
 
 
 def _described(

@@ -141,6 +141,13 @@ def _refusal(message: str, token: Token, offset: int) -> QueryTooComplex:
     return QueryTooComplex(message, hint=hint, position=offset + token.start + 1)
 
 
+_BEHIND_A_LIST = frozenset(
+    {
+        *(TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING, TokenType.ORDER_BY, TokenType.LIMIT),
+        *(TokenType.R_PAREN, TokenType.R_BRACKET),
+    }
+)
+"""What stands behind a list."""
 MAX_CHARACTERS = 100_000
 MAX_TOKENS = 10_000
 MAX_STATEMENTS = 100
@@ -220,6 +227,7 @@ def parse_catalog_query(sql: str) -> exp.Query:
 def _bounded(statement: QueryStatement, read: Callable[[str], exp.Expr]) -> exp.Query:
     try:
         tokens = tokens_of(statement.sql)
+        _check_words(statement, tokens)
         check_shape(tokens, statement.offset)
         check_limits(statement.sql, tokens, statement.offset)
         if len(tokens) > MAX_UNTRIED:
@@ -243,6 +251,47 @@ def _bounded(statement: QueryStatement, read: Callable[[str], exp.Expr]) -> exp.
     if not isinstance(tree, exp.Query | exp.Values):
         raise InvalidSyntax("this is not a query", position=statement.offset + 1, hint=_COLUMNS)
     return tree  # type: ignore[return-value]  # Values answers like a query
+
+
+def _check_words(statement: QueryStatement, tokens: Sequence[Token]) -> None:
+    """Refuse what the parser takes and PostgreSQL does not: a comma behind the last item, and TOP.
+
+    Raises:
+        InvalidSyntax: One is there.
+    """
+    sql = statement.sql
+    for place, token in enumerate(tokens):
+        following = tokens[place + 1 : place + 5]
+        if token.token_type == TokenType.COMMA and (not following or following[0].token_type in _BEHIND_A_LIST):
+            raise InvalidSyntax(
+                'syntax error at or near ","',
+                hint="Leave out the comma behind the last item.",
+                position=statement.offset + token.start + 1,
+                queries=(sql[: token.start] + sql[token.end + 1 :],),
+            )
+        kinds = tuple(each.token_type for each in following)
+        if token.token_type != TokenType.SELECT or not following or following[0].text.upper() != "TOP":
+            continue
+        bracket = kinds[1:4] == (TokenType.L_PAREN, TokenType.NUMBER, TokenType.R_PAREN)
+        if bracket or kinds[1:2] == (TokenType.NUMBER,):
+            count, last = (following[2], following[3]) if bracket else (following[1], following[1])
+            end = _end_of_query(tokens, place, len(sql))
+            raise InvalidSyntax(
+                f'syntax error at or near "{following[0].text}"',
+                hint="PostgreSQL has LIMIT at the end of a query in the place of TOP.",
+                position=statement.offset + following[0].start + 1,
+                queries=(f"{sql[: token.end + 1]}{sql[last.end + 1 : end]} LIMIT {count.text}{sql[end:]}",),
+            )
+
+
+def _end_of_query(tokens: Sequence[Token], place: int, end: int) -> int:
+    """Where the bracket closes that stands around a token, or else the text ends."""
+    open_brackets = 0
+    for token in tokens[place:]:
+        open_brackets += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
+        if open_brackets < 0:
+            return token.start
+    return end
 
 
 _trial = Trial(read_both, PARSER_SECONDS)

@@ -208,8 +208,6 @@ def _catalog_words(behind: TokenType | None, token: Token, ahead: TokenType | No
     opening, closing = _at(token, TokenType.L_PAREN, "("), _at(token, TokenType.R_PAREN, ")")
     named = behind in (TokenType.DCOLON, TokenType.ALIAS)  # a type or an alias stands here
     called = kind in _CALLED and word.isidentifier() and word not in _GRAMMAR
-    if kind == TokenType.COMMA and ahead in (None, TokenType.FROM, TokenType.R_PAREN, TokenType.R_BRACKET):
-        raise ParseError.new("nothing behind a comma", line=token.line, col=token.col, highlight=token.text)
     if kind in _PLAIN_OPERATORS and ahead != TokenType.R_PAREN:  # that is how OPERATOR(pg_catalog.<@) ends
         return [_at(token, TokenType.OPERATOR, "OPERATOR"), opening, token, closing]
     if ahead == TokenType.L_PAREN and not named and (called or kind == TokenType.IDENTIFIER):
