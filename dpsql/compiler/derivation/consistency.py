@@ -9,7 +9,6 @@ Assumes: nothing for privacy. That cells are sums follows from one of these, of 
     all rows of a unit are in one group of P, and so in one of W, where the same bounds apply to the same rows;
     of a count of rows over all of them: a unit with n rows adds min(n, R) to the total W, and R of its rows, or all
     of fewer, count in the groups of P together, as `RowSampling` has it.
-    Of prepared tables all rows count in both, where values of rows are added up.
 Reference: Hay et al., Boosting the Accuracy of Differentially Private Histograms, 2010, for consistent histograms.
 """
 
@@ -45,7 +44,7 @@ def cell_sums(
             continue
         lists = not apart & {whole, part} and lists_every_row(have.description, asked, catalog)
         for cell, places in _shared_cells(asked.description, have.description).items():
-            if lists and _keeps_the_same_rows(releases[whole], releases[part], asked.primitives[places[0]]):
+            if lists and _keeps_the_same_rows(asked.description, have.description, asked.primitives[places[0]]):
                 found.setdefault(cell, []).append(CellSum(whole, places[0], part, places[1], keys))
             else:
                 differ = True
@@ -72,18 +71,13 @@ def _shared_cells(whole: ReleaseDescription, part: ReleaseDescription) -> dict[D
     return {cell: (place, places[cell]) for place, cell in enumerate(whole.cells) if cell in places}
 
 
-def _keeps_the_same_rows(whole: PlannedRelease, part: PlannedRelease, primitive: Primitive) -> bool:
+def _keeps_the_same_rows(whole: ReleaseDescription, part: ReleaseDescription, primitive: Primitive) -> bool:
     """True where bounds let the same rows of each unit into a cell of both."""
-    if whole.described is None or part.described is None or primitive.sampled:
+    if (whole.rows, whole.per_group) != (part.rows, part.per_group):
         return False
-    coarse, fine = whole.described.description, part.described.description
-    if (coarse.rows, coarse.per_group) != (fine.rows, fine.per_group):
-        return False
-    if fine.one_group and coarse.one_group:
+    if part.one_group and whole.one_group:
         return True
-    if part.contribution.copied:
-        return not primitive.counts_units
-    return primitive.counts_all_rows and not coarse.keys and fine.per_group == fine.rows
+    return primitive.counts_all_rows and not whole.keys and part.per_group == part.rows
 
 
 def _independent(sums: Sequence[CellSum]) -> Iterator[CellSum]:
