@@ -386,7 +386,7 @@ NOISES: dict[str, Mapping[int, DiscreteGaussian | DiscreteLaplace]] = {
 def test_errors_are_as_announced(shape: str, law: str) -> None:
     """Of 3,000 draws of one cell, less than 92.3 % lie within 95 % with a probability below 1e-10.
 
-    Half as wide, an interval holds less than 80 %, whatever the law.
+    Half as wide, an interval holds less than 85 %, whatever the law.
     """
     (counts, sums), noises, draws = SHAPES[shape], NOISES[law], 3000
     variances = {release: float(variance(noises[release])) for release in counts}
