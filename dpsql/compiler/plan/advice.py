@@ -34,13 +34,13 @@ def advise(
     """Add to an error's hint the first query that compiles.
 
     Args:
-        error: The refusal; one without a hint and without queries stays as it is.
+        error: The refusal; one without queries stays as it is where it has no hint, or its text is not SQL.
         tree: The refused query; None where its text is not SQL.
         offset: Where its text starts in what was sent.
         catalog: What the user may name.
         compiles: Whether a query is accepted.
     """
-    if error.hint is None and not error.queries:
+    if not error.queries and (tree is None or error.hint is None):
         return
     candidates = (query for query in _candidates(error, tree, offset, catalog) if len(query) <= _MAX_LENGTH)
     found = next(filter(compiles, dict.fromkeys(candidates)), None)
@@ -52,8 +52,7 @@ def _candidates(error: Error, tree: exp.Query | None, offset: int, catalog: Cata
     """What the rule that refuses proposes, then less of the query, then its rows counted, then those of a table."""
     if tree is None:
         yield from error.queries
-        return
-    if is_small(tree):
+    elif is_small(tree):
         changes = chain(
             error.queries or _altered(error, tree, offset), inner_joins(tree), reduced(tree, error.position, offset)
         )
@@ -62,7 +61,8 @@ def _candidates(error: Error, tree: exp.Query | None, offset: int, catalog: Cata
             yield f"SELECT COUNT(*) FROM ({print_sql(tree)}) AS t"  # never run for the user
     if isinstance(tree, exp.Select) and tree.args.get("from_") is not None:
         yield from counted(tree)
-    named = [identifier(table.this) for table in tree.find_all(exp.Table) if isinstance(table.this, exp.Identifier)]
+    tables = tree.find_all(exp.Table) if tree is not None else ()
+    named = [identifier(table.this) for table in tables if isinstance(table.this, exp.Identifier)]
     for name in (*named, *sorted(catalog.role.tables)):
         table = catalog.table(name)
         if table is not None and not table.public:

@@ -105,8 +105,6 @@ def check_shape(tokens: Sequence[Token], offset: int = 0) -> None:
 
 _NAMING: Final = {TokenType.ALIAS, TokenType.DOT}
 """Behind these a reserved word is a name."""
-_MAX_HINT: Final = 1000
-"""Characters of a query in a hint."""
 
 
 def check_limits(sql: str, tokens: Sequence[Token], offset: int = 0) -> None:
@@ -122,9 +120,8 @@ def check_limits(sql: str, tokens: Sequence[Token], offset: int = 0) -> None:
         if kind == TokenType.COMMA and limit is not None:
             start, skipped = tokens[limit].start, sql[tokens[limit].end + 1 : token.start].strip()
             query = f"{sql[:start]}OFFSET {skipped} LIMIT{sql[token.end + 1 :]}"
-            write = f" Write: {query}" if len(query) <= _MAX_HINT else ""
-            hint = f"Use separate LIMIT and OFFSET clauses.{write}"
-            raise InvalidSyntax("LIMIT #,# syntax is not supported", hint=hint, position=offset + start + 1)
+            what, hint = "LIMIT #,# syntax is not supported", "Use separate LIMIT and OFFSET clauses."
+            raise InvalidSyntax(what, hint=hint, position=offset + start + 1, queries=(query,))
         if kind in _OPENING:
             limits.append(None)
         elif kind in _CLOSING:
