@@ -83,7 +83,7 @@ SLOW = CLIENTS | {
     *("cli/test_demo", "cli/test_monitoring", "cli/test_operation", "cli/test_replaced_data", "test_returned_memory"),
     *("test_wide_totals::test_one_unit_moves_a_wide_total_by_no_more", "test_compose", "tests/test_postgres"),
     *("test_migration::test_kill_9_at_any_moment_leaves_one_layout_or_the_other", "test_replay_wire"),
-    *("test_packages", "test_site"),
+    *("test_packages", "test_site", "test_spark"),
 }
 """What `make test-all` alone runs: it takes more seconds than a change of one line should wait for."""
 NEIGHBOURS = {

@@ -166,7 +166,7 @@ class _Printer:
         return f"count({value}){self._filter(count.condition)}"
 
     def _sum(self, total: steps.Sum) -> str:
-        return f"sum({self._value(total.value)}){self._filter(total.condition)}"
+        return f"{self._dialect.total(self._value(total.value))}{self._filter(total.condition)}"
 
     def _where(self, value: steps.Value | None, condition: steps.Plain | None) -> str:
         """The condition that a value is there, and that its row meets another."""
@@ -339,7 +339,7 @@ class _Printer:
     def _total(self, place: int, cell: steps.Cell) -> str:
         match cell:
             case steps.UnitTotal():
-                return _total(f"coalesce(sum(p{place}), 0)")
+                return _total(f"coalesce({self._dialect.total(f'p{place}')}, 0)")
             case steps.RowCount():
                 return self._row_total(cell)
             case steps.RowSum():
@@ -366,7 +366,7 @@ class _Printer:
         count = f"count(DISTINCT {value}){where}"
         if not cell.summed:
             return count
-        total = f"coalesce(sum(DISTINCT {value}){where}, 0)"
+        total = f"coalesce({self._dialect.total(value, distinct=True)}{where}, 0)"
         if cell.centre is not None:
             total += f" - {self._dialect.wide(cell.centre)} * {count}"
         return _total(total)
