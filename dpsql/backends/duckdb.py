@@ -319,10 +319,11 @@ class DuckDBBackend:
 
 
 def _limits(policy: Policy) -> dict[str, str]:
-    """The engine's settings that the policy says."""
-    said = {"memory_limit": policy.dataset.memory, "threads": policy.dataset.threads}
-    units = {"memory_limit": "B", "threads": ""}
-    return {name: f"{value}{units[name]}" for name, value in said.items() if value is not None}
+    """The engine's settings: this process's part of what the policy says."""
+    dataset, processes = policy.dataset, policy.dataset.processes
+    memory = f"{50 / processes:g}%" if dataset.memory is None else f"{dataset.memory // processes}B"
+    threads = {} if dataset.threads is None else {"threads": str(max(1, dataset.threads // processes))}
+    return {"memory_limit": memory, **threads}
 
 
 def _file_states(path: str, policy: Policy) -> tuple[FileState | None, FileState | None]:
@@ -347,7 +348,7 @@ def _open(
     """
     timezone, limits = policy.dataset.timezone, _limits(policy)
     spill = policy.dataset.spill
-    settings = _LOCKED if spill is None else {**_LOCKED, **spill_settings(spill, _LOCKED)}
+    settings = _LOCKED if spill is None else {**_LOCKED, **spill_settings(spill, _LOCKED, policy.dataset.processes)}
     read = (state, copies, timezone, limits, settings["temp_directory"], listed, policy.fingerprint if listed else "")
     database = duckdb.connect(f":memory:{sha256(repr(read).encode()).hexdigest()}", config=settings)
     try:

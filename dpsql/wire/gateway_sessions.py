@@ -21,6 +21,7 @@ from dpsql.errors import BackendFailure, DatabaseUnavailable, Error, LedgerUnava
 from dpsql.gateway.query_run import Description, Result
 from dpsql.gateway.session import Session, Statement
 from dpsql.sqltypes import SqlType
+from dpsql.wire.client_register import ClientRegister
 from dpsql.wire.databases import Databases
 from dpsql.wire.metrics import Metrics
 from dpsql.wire.rate_limit import RateLimit
@@ -41,7 +42,7 @@ class Gateway:
     """
 
     databases: Databases
-    rate_limit: RateLimit = field(default_factory=lambda: RateLimit(None))
+    rate_limit: RateLimit | ClientRegister = field(default_factory=lambda: RateLimit(None))
     metrics: Metrics = field(default_factory=Metrics)
     log_text: bool = False
 

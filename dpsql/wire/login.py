@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dpsql.errors import AuthenticationFailed, InvalidParameter, TooManyConnections, UnsupportedQuery
+from dpsql.wire.client_register import ClientRegister
 from dpsql.wire.connection import ClientConnection
-from dpsql.wire.login_throttle import LoginThrottle
 from dpsql.wire.messages.backend import (
     AuthenticationOk,
     AuthenticationSASL,
@@ -48,14 +48,14 @@ class Gate:
         tls: The TLS to offer, or None.
         require_tls: Refuse users who come in the clear.
         decoy_secret: What the decoys of unknown users are derived from.
-        throttle: How long a failure waits before it is told.
+        register: How long a failure waits before it is told.
     """
 
     lookup: Callable[[str], Awaitable[str | None]]
     tls: ServerTls | None
     require_tls: bool
     decoy_secret: bytes
-    throttle: LoginThrottle
+    register: ClientRegister
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ async def log_in(connection: ClientConnection, gate: Gate) -> Login | CancelRequ
     login = await _read_startup(connection, message)
     if gate.require_tls and not connection.encrypted:
         raise AuthenticationFailed("this gateway requires TLS", hint="Connect with sslmode=require.")
-    gate.throttle.check(login.user, connection.address)
+    gate.register.check(login.user, connection.address)
     return replace(login, verifier=await _authenticate(connection, gate, login.user))
 
 
@@ -139,13 +139,12 @@ async def _authenticate(connection: ClientConnection, gate: Gate, user: str) -> 
         await connection.send(AuthenticationSASLContinue(scram.challenge(initial.mechanism, initial.data or b"")))
         response = await connection.next_event()
         assert isinstance(response, SASLResponse)  # noqa: S101
-        gate.throttle.check(
-            user, connection.address
-        )  # of many that wait with their proofs, too, only so many are judged
+        # Of many that wait with their proofs, too, only so many are judged.
+        gate.register.check(user, connection.address)
         proof = scram.verify(response.data)
     except AuthenticationFailed as failure:
         connection.held = True
-        with gate.throttle.failed(user, connection.address) as seconds:
+        with gate.register.failed(user, connection.address) as seconds:
             await asyncio.sleep(seconds)
         raise AuthenticationFailed(f'{failure.message} for user "{user}"', detail=failure.detail) from None
     await connection.send(AuthenticationSASLFinal(proof), AuthenticationOk())

@@ -32,7 +32,7 @@ def with_monitor(scenario: Scenario, seconds: float = BOUNDS.request_seconds) ->
         async def failures() -> set[str]:
             return failing
 
-        server = monitor(metrics, failures, "127.0.0.1", 0, replace(BOUNDS, request_seconds=seconds))
+        server = monitor(metrics.text, failures, "127.0.0.1", 0, replace(BOUNDS, request_seconds=seconds))
         await server.start()
         try:
             await scenario(server, metrics, failing)
