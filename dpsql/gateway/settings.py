@@ -55,7 +55,7 @@ def exact_text(value: Fraction) -> str:
 
 
 def number(name: str, text: str) -> Fraction:
-    """An exact number, of no more digits than anybody means."""
+    """An exact number of at most 30 digits."""
     try:
         value = Decimal(text.strip())
     except InvalidOperation:
@@ -498,7 +498,7 @@ class Settings:
         known = _SPELLINGS.get(name.lower())
         if known is None:
             raise UndefinedObject(
-                f'unrecognized configuration parameter "{name}"', hint="This lists the settings. Write: SHOW ALL"
+                f'unrecognized configuration parameter "{name}"', hint="Use SHOW ALL to list all settings."
             )
         return known
 

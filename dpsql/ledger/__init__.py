@@ -69,7 +69,7 @@ __all__ = [
 _PREFIX = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")
 _HINT = (
-    "use sqlite:///ledger.sqlite for a path from here, sqlite:////var/lib/dpsql/ledger.sqlite, or for several gateways "
+    "Write sqlite:///ledger.sqlite for a relative path, sqlite:////var/lib/dpsql/ledger.sqlite, or for several gateways "
     "postgresql://dpsql_gateway@host/ledger"
 )
 

@@ -367,7 +367,7 @@ def _spend(connection: Store, record: Record, budget: int, events: list[str], me
     if changed.rowcount != 1:
         raise LedgerUnavailable(
             f"budget {budget} of the ledger was changed by something that left no record",
-            hint="stop the gateway and run `dpsql ledger verify`",
+            hint="Stop the gateway and run `dpsql ledger verify`.",
         )
     memory.totals[budget] = after
 

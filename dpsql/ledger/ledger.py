@@ -381,7 +381,7 @@ class Ledger:
         check_name("role", role)
         with self._writing() as transaction:
             if transaction.one("SELECT 1 FROM accounts WHERE name = ? AND removed = 0", name) is not None:
-                raise InvalidParameter(f'the account "{name}" exists', hint="choose another name, or remove it first")
+                raise InvalidParameter(f'the account "{name}" exists', hint="Choose another name, or remove it first.")
             transaction.append("account.added", {"name": name, "role": role, "verifier": _digest(verifier)})
             _put_verifier(transaction, name, verifier)
             if group is not None:
@@ -608,7 +608,7 @@ class Ledger:
         if problems:
             raise LedgerUnavailable(
                 f"{problems[0]}: record {noted.records} with hash {noted.head}",
-                hint="the ledger is an old copy, a new one, or was cut short: put the right one back",
+                hint="The ledger is an old copy, a new one, or was cut short: put the right one back.",
             )
 
     def fill(self, source: "Ledger") -> VerifyReport:
@@ -616,7 +616,7 @@ class Ledger:
         with source._translated(), source._storage.snapshot() as store, self._writing() as transaction:
             flaws = source._storage.flaws(store)
             if flaws:
-                raise LedgerUnavailable(f"the ledger is not whole: {flaws[0]}", hint="restore it from a backup")
+                raise LedgerUnavailable(f"the ledger is not whole: {flaws[0]}", hint="Restore it from a backup.")
             return fill(transaction.connection, store)
 
     def export(self, after: int | None = None) -> Iterator[dict[str, Any]]:

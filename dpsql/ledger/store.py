@@ -102,8 +102,8 @@ def legible() -> Iterator[None]:
         yield
     except (InvalidParameter, LookupError, RecursionError, StopIteration, TypeError, ValueError):
         raise LedgerUnavailable(
-            "the ledger holds what this dpsql never writes",
-            hint="`dpsql ledger verify` tells where; restore the ledger from a backup",
+            "invalid record in ledger",
+            hint="Run `dpsql ledger verify` to find it, and restore the ledger from a backup.",
         ) from None
 
 
