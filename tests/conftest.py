@@ -1,6 +1,5 @@
 """The demo clinic, a wider world for semantics, the German health panel; engines over temporary ledgers."""
 
-import gc
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -144,13 +143,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             other, leaves = postgres and bool(NEIGHBOURS & parts), "leaves" in item.name
         if is_slow(item.nodeid) or (other and not leaves) or needs_older_postgres(item):
             item.add_marker("slow")
-
-
-def pytest_collection_finish() -> None:
-    """Spare the collector of garbage the thousands of tests, which all live as long as the process."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
 
 
 def is_on(engine: str, item: pytest.Item) -> bool | None:
