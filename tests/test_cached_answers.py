@@ -275,3 +275,11 @@ def test_a_portal_does_not_fetch_from_itself(wires: Callable[..., Wire]) -> None
     wire.ask(Parse(b"s", b"FETCH 1 FROM b", ()), Sync())
     wire.ask(Query(b"CLOSE b"))
     assert b"a portal cannot fetch from itself" in wire.ask(Bind(b"b", b"s", (), (), ()), Execute(b"b", 0), Sync())
+
+
+def test_columns_keep_the_names_that_each_query_gives_them(session: Session) -> None:
+    named = "SELECT sex AS gender, COUNT(*) AS n FROM patients GROUP BY gender"
+    names = {BY_SEX: ("sex", "count"), named: ("gender", "n")}
+    # The second time, both have the release and its rows are remembered.
+    for sql in (named, BY_SEX, named, BY_SEX):
+        assert tuple(column.name for column in run(session, sql).columns or ()) == names[sql]

@@ -65,7 +65,7 @@ class ReleaseReader:
 
     def known(self, query: CompiledQuery, granted: tuple[GrantedRelease, ...]) -> Made | None:
         """The query and its rows, where they are remembered and all releases are stored."""
-        return self._answers.get(_payloads(query, granted))
+        return self._answers.get(_answer_key(query, granted))
 
     def read_for_nothing(
         self,
@@ -129,7 +129,7 @@ class ReleaseReader:
         told, released = made_consistent(query, released)
         rows = self._post.run(told, released, tables, self._system(user, query), cancellation, MemoryShare(user))
         if len(rows.rows) * len(query.columns) <= _MAX_VALUES:
-            self._answers.put(_payloads(query, granted), (told, rows))
+            self._answers.put(_answer_key(query, granted), (told, rows))
         return told, rows
 
     def _released(
@@ -221,14 +221,17 @@ class ReleaseReader:
         cancellation.check()
 
 
-def _payloads(query: CompiledQuery, granted: tuple[GrantedRelease, ...]) -> Hashable:
-    """All that a result of stored releases alone depends on; None where it is made of anything else."""
+def _answer_key(query: CompiledQuery, granted: tuple[GrantedRelease, ...]) -> Hashable:
+    """What the answer from stored releases alone depends on; None if it depends on anything else.
+
+    It holds the whole query: two queries of the same rows can name their columns differently.
+    """
     payloads = tuple(grant.payload for grant in granted)
     if query.anew is not None:
         return None  # the same cells may be added up in many ways
     if not payloads or None in payloads or query.public_reads or query.system_reads:
         return None
-    return query.post_sql, tuple(column.type for column in query.columns), payloads
+    return query, payloads
 
 
 def _drops(query: CompiledQuery, cells: Mapping[str, ReleasedCells]) -> Iterator[BoundDrop]:
