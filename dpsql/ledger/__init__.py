@@ -6,9 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from dpsql.errors import InvalidParameter, LedgerUnavailable
-from dpsql.ledger.backup import backup
 from dpsql.ledger.ledger import Ledger
-from dpsql.ledger.migration import Migration, migrate
 from dpsql.ledger.model import (
     Account,
     BoundDrop,
@@ -31,6 +29,8 @@ from dpsql.ledger.model import (
     VerifyReport,
 )
 from dpsql.ledger.sqlite import SqliteLedger, no_ledger
+from dpsql.ledger.sqlite_backup import backup
+from dpsql.ledger.sqlite_migration import Migration, migrate
 from dpsql.policy import Policy
 
 __all__ = [

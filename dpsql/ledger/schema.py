@@ -9,7 +9,7 @@ APPLICATION_ID = 0x6470736C
 """Marks a SQLite file as a dpsql ledger ("dpsl")."""
 
 VERSION = 3
-"""Layout of the tables; an older file is migrated (migration.py), a newer one is refused."""
+"""Layout of the tables; an older file is migrated (sqlite_migration.py), a newer one is refused."""
 
 RECORDS = """
 CREATE TABLE records (

@@ -19,8 +19,8 @@ import pytest
 
 from dpsql.errors import LedgerUnavailable
 from dpsql.ledger import SqliteLedger, migrate
-from dpsql.ledger.migration import Migration, _hold
 from dpsql.ledger.schema import VERSION
+from dpsql.ledger.sqlite_migration import Migration, _hold
 from dpsql.ledger.verification import verify
 from dpsql.policy import RenewalWindow
 from dpsql.privacy.accounting import Accountant
@@ -218,7 +218,7 @@ def test_damage_is_not_migrated(old: Path) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpsql.ledger.migration.SECONDS", 0.05)
+    monkeypatch.setattr("dpsql.ledger.sqlite_migration.SECONDS", 0.05)
 
 
 HOLDER = """
@@ -257,7 +257,7 @@ def test_nobody_opens_the_ledger_meanwhile(old: Path, monkeypatch: pytest.Monkey
         refused.append(str(error.value.hint))
         return verify(*arguments)
 
-    monkeypatch.setattr("dpsql.ledger.migration.verify", meanwhile)
+    monkeypatch.setattr("dpsql.ledger.sqlite_migration.verify", meanwhile)
     migrate(old)
     assert ["another process" in hint for hint in refused] == [True]
 
@@ -306,7 +306,7 @@ def test_an_interrupt_leaves_the_old_layout(old: Path, monkeypatch: pytest.Monke
 
     before = kept(old)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("dpsql.ledger.migration.verify", interrupted)
+        patch.setattr("dpsql.ledger.sqlite_migration.verify", interrupted)
         migrate(old)
     assert (layout(old), kept(old)) == (1, before)
     assert migrate(old) is not None

@@ -12,10 +12,10 @@ from itertools import chain, count
 from pathlib import Path
 
 from dpsql.errors import LedgerUnavailable
-from dpsql.ledger.backup import copy
 from dpsql.ledger.model import VerifyReport
 from dpsql.ledger.schema import DERIVED, KEPT_TABLES, VERSION
 from dpsql.ledger.sqlite import check_file, connect, layout, made_whole, make_durable, translated
+from dpsql.ledger.sqlite_backup import copy
 from dpsql.ledger.store import flaws
 from dpsql.ledger.verification import replay, verify
 
