@@ -69,7 +69,7 @@ from dpsql.ledger.reads import (
     record_lost,
     told_as_lost,
 )
-from dpsql.ledger.reuses import Reuses
+from dpsql.ledger.reuse_records import ReuseRecords
 from dpsql.ledger.store import Storage, Store, legible
 from dpsql.ledger.transaction import CLOCK_LIMIT, GroupCommit, LedgerClock, Transaction, moment, stamp
 from dpsql.ledger.verification import cut_off, fill, records, verify
@@ -132,7 +132,7 @@ class Ledger:
         self._max_stored_bytes = max_stored_bytes
         self._memory = Memory()
         self._commits = GroupCommit(storage.writer, self._begin)
-        self._noted = Reuses(self._commits)
+        self._noted = ReuseRecords(self._commits)
         self._accounts: dict[str, tuple[int, Account]] = {}
         self._process = f"{platform.node()} {os.getpid()}"
         self._lines = Lines()

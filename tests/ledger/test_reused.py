@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from dpsql.errors import LedgerUnavailable
-from dpsql.ledger import Charge, SqliteLedger
-from dpsql.ledger import reuses as ledger_reuses
+from dpsql.ledger import Charge, SqliteLedger, reuse_records
 from dpsql.ledger import transaction as ledger_commits
 from dpsql.ledger.charging import charge
 from dpsql.ledger.derived_tables import MOST_OWNED
@@ -294,7 +293,7 @@ def test_while_too_much_waits_charges_are_asked_for(
     sqlite_ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     had(sqlite_ledger, "a")
-    monkeypatch.setattr(ledger_reuses, "_MOST", 3)
+    monkeypatch.setattr(reuse_records, "_MOST", 3)
     monkeypatch.setattr(ledger_commits, "MOST_WAITING", 2)
     with sqlite_ledger._commits._lock:
         assert [again(sqlite_ledger, "a") is not None for _ in range(7)] == [True] * 6 + [False]

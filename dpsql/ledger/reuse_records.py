@@ -1,4 +1,4 @@
-"""reuses: the records of reused answers, which are free, written soon after the answers.
+"""The records of reused answers, which are free, written soon after the answers.
 
 Rule 1: nobody waits for them, so they share records and commits; what is lost with a process that dies was free.
 Rule 2: they are written before all later writes, and after all earlier ones.
@@ -40,7 +40,7 @@ class _Batch:
             transaction.append("reuse", replace(receipt, reused=receipt.reused * number))
 
 
-class Reuses:
+class ReuseRecords:
     """What is to be recorded of reused answers.
 
     Args:
