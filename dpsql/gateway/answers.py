@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn
 from dpsql.gateway.prices import Cost, Quotation, of_query, together
 from dpsql.gateway.release import ReleasedRows
-from dpsql.gateway.reuse import derived_from
 from dpsql.ledger import BudgetStatus, Charge
 from dpsql.privacy.accounting import Spent
 
@@ -53,7 +52,7 @@ class Answer:
     @property
     def derived_from(self) -> tuple[int, ...]:
         """The user's numbers of the releases whose cells were added up for it; none where it was asked as it is."""
-        return derived_from(self.query)
+        return self.query.derived_from
 
     @property
     def reused(self) -> bool:
@@ -99,7 +98,7 @@ class Explanation:
     @property
     def derived_from(self) -> tuple[int, ...]:
         """The user's numbers of the releases whose cells would be added up for it."""
-        return derived_from(self.query)
+        return self.query.derived_from
 
     @property
     def reused(self) -> bool:

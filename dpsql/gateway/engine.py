@@ -26,10 +26,10 @@ from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.errors import PolicyViolation
 from dpsql.gateway.answers import Answer, Explanation
 from dpsql.gateway.caches import LruCache, plan_key, query_key
+from dpsql.gateway.derivations import Derivations
 from dpsql.gateway.prices import Quotation, quote, request, too_cheap_to_read
 from dpsql.gateway.reading import Made, NotDerived, ReleaseReader
 from dpsql.gateway.release import PostProcessor
-from dpsql.gateway.reuse import Derivations
 from dpsql.gateway.settings import Reuse
 from dpsql.gateway.system_relations import budget_columns, column_columns, release_columns
 from dpsql.ledger import Charge, GrantedRelease, Ledger, NotHeld, Reading

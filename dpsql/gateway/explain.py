@@ -9,7 +9,6 @@ from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedI
 from dpsql.gateway.answers import Explanation
 from dpsql.gateway.notices import bounding_notice, contribution_text, cost_text, free_text, number_of, paid_text
 from dpsql.gateway.prices import Cost, Quotation
-from dpsql.gateway.reuse import derived_from
 from dpsql.ledger import GroupBalance
 from dpsql.privacy.accounting import Limit, Remaining
 from dpsql.privacy.conversion import decimal_text
@@ -41,7 +40,7 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
         "remaining": remaining_json(explanation.status.remaining),
         **group_json(explanation.quotation.shared),
         "reused": explanation.reused,
-        "derived_from": list(derived_from(query)),
+        "derived_from": list(query.derived_from),
         "fits": explanation.quotation.fits,
         **target,
         "columns": [_column_json(column) for column in query.columns],

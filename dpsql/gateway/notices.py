@@ -15,7 +15,6 @@ from dpsql.gateway.answers import Answer
 from dpsql.gateway.prices import Cost
 from dpsql.gateway.query_run import Result
 from dpsql.gateway.release import Dropped
-from dpsql.gateway.reuse import derived_from
 from dpsql.gateway.settings import ErrorTarget
 from dpsql.gateway.target import Measure, Pursuit
 from dpsql.privacy.conversion import decimal_text
@@ -285,7 +284,7 @@ def paid_text(query: CompiledQuery, cost: Cost) -> str:
 
 def _releases(query: CompiledQuery) -> str:
     """The releases that a query is derived of."""
-    numbers = derived_from(query)
+    numbers = query.derived_from
     return f"release{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 

@@ -477,6 +477,11 @@ class CompiledQuery:
         return tuple(source for planned in self.releases for source in planned.sources)
 
     @property
+    def derived_from(self) -> tuple[int, ...]:
+        """The user's numbers of the releases that it is derived of, in rising order."""
+        return tuple(sorted({source.number for source in self.sources if isinstance(source, HeldRelease)}))
+
+    @property
     def bought(self) -> tuple[PlannedRelease, ...]:
         """What of it is charged, unless the user has it."""
         return tuple(source for planned in self.releases for source in planned.bought)

@@ -1,4 +1,4 @@
-"""reuse: what the releases that a user has already tell of a query, and what is bought beside them for less.
+"""derivations: what the releases that a user has already tell of a query, and what is bought beside them for less.
 
 Rule 1: cells are derived of releases that the ledger has handed to this user, and of no others. They are computed when
 they are asked for, from raw cells, and stored nowhere: whoever else asks is charged for a release of the own.
@@ -336,8 +336,3 @@ def _sharing(query: CompiledQuery, releases: Sequence[PlannedRelease]) -> Iterat
             most = max(uses[made.source.key, made.places[place]] for made in each.derived)
             primitives.append(replace(primitive, noise=combined([noise], variance(noise) * most)))
         yield replace(each, primitives=tuple(primitives))
-
-
-def derived_from(query: CompiledQuery) -> tuple[int, ...]:
-    """The user's numbers of the releases that a query is derived of, in rising order."""
-    return tuple(sorted({source.number for source in query.sources if isinstance(source, HeldRelease)}))
