@@ -50,9 +50,9 @@ from dpsql.backends.backend import (
     together,
     unavailable,
 )
-from dpsql.backends.connections import Connections, Transaction
 from dpsql.backends.fit import TablePath, fitted, key_columns, needed_columns, path_of
 from dpsql.backends.postgres_advice import excess_rights, missing_indexes, unenforced
+from dpsql.backends.postgres_connections import Connections, Transaction
 from dpsql.backends.postgres_facts import Facts, read_facts
 from dpsql.backends.postgres_prepared import STALE, copy_name, copy_path, read_prepared, write_prepared
 from dpsql.compiler.bounding.prepared_tables import plan_prepared

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from dpsql.backends.connections import Transaction
 from dpsql.backends.fit import TablePath, path_of
+from dpsql.backends.postgres_connections import Transaction
 from dpsql.backends.postgres_facts import Facts
 from dpsql.compiler.dialects.postgres import Postgres
 from dpsql.compiler.ir.schema import EngineColumn, EngineTable

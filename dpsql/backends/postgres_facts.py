@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dpsql.backends.connections import Transaction
 from dpsql.backends.fit import TablePath
+from dpsql.backends.postgres_connections import Transaction
 from dpsql.compiler.dialects.postgres import Postgres
 from dpsql.compiler.ir.schema import EngineColumn, EngineTable
 from dpsql.sqltypes import SqlType

@@ -7,8 +7,8 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from dpsql.backends.backend import Cancellation, Unreachable
-from dpsql.backends.connections import Connections
 from dpsql.backends.outline import ColumnOutline, ForeignKey, Outline, TableOutline, default_schema
+from dpsql.backends.postgres_connections import Connections
 from dpsql.backends.postgres_facts import read_facts
 from dpsql.errors import InvalidParameter, InvalidPolicy
 

@@ -14,7 +14,7 @@ from typing import Final
 import psycopg
 
 from dpsql.backends.backend import Cancellation, Unreachable
-from dpsql.backends.connections import Connections, Transaction
+from dpsql.backends.postgres_connections import Connections, Transaction
 from dpsql.compiler.bounding.prepared_tables import ROW, UNIT, PreparedTablePlan
 from dpsql.compiler.dialects.postgres import Postgres
 from dpsql.compiler.ir.schema import PreparedTable

@@ -20,8 +20,8 @@ from dpsql.backends import (
     postgres,
 )
 from dpsql.backends import backend as backend_module
-from dpsql.backends.connections import MAX_CONNECTIONS
 from dpsql.backends.postgres import PostgresBackend
+from dpsql.backends.postgres_connections import MAX_CONNECTIONS
 from dpsql.compiler.bounding.steps import BoundedQuery, PrintedQuery
 from dpsql.compiler.ir.nodes import Grid, Values
 from dpsql.compiler.ir.primitives import UNITS, Contribution, Primitive, PrimitiveKind

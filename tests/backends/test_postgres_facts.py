@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 import pytest
 
 from dpsql.backends.backend import Cancellation
-from dpsql.backends.connections import Connections
+from dpsql.backends.postgres_connections import Connections
 from dpsql.backends.postgres_facts import Facts, is_exact, read_facts
 from dpsql.sqltypes import SqlType
 from tests.postgres import OwnServer, url_of
