@@ -11,9 +11,9 @@ from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
 
 from dpsql.console.health import EngineHealth, GatewayHealth, LedgerHealth
-from dpsql.console.journal import NOTHING, Day, Journal, JournalReading, Paid
 from dpsql.console.pace import Pace, pace
 from dpsql.console.search import Found, Search, find, part, questions
+from dpsql.console.spending_history import NOTHING, Day, HistoryReading, Paid, SpendingHistory
 from dpsql.console.view import LedgerView
 from dpsql.errors import InvalidParameter, InvalidPolicy, PolicyViolation
 from dpsql.gateway.system_relations import default_query, queries_that_fit
@@ -204,7 +204,7 @@ class Gatherer:
         self._clock = clock
         self._policy = policy
         self._open_ledger = open_ledger
-        self._journal = Journal()
+        self._history = SpendingHistory()
 
     def gather(self, search: Search) -> PageFacts:
         """Return the facts, with the queries that are asked for.
@@ -223,7 +223,7 @@ class Gatherer:
             cap = ledger.cap(policy)
             changes = [record for record in reversed(ledger.owner_history()) if record.dataset in (None, name)]
             profile = newest_profile(ledger, policy)
-            reading, at = self._journal.read(ledger), self._clock()
+            reading, at = self._history.read(ledger), self._clock()
             holdings = tuple(
                 replace(each, pace=_pace(each.status, reading, at.date())) for each in _holdings(ledger, policy, cap)
             )
@@ -251,7 +251,7 @@ class Gatherer:
 def _spenders(
     holdings: Sequence[Holding],
     cap: BudgetStatus,
-    reading: JournalReading,
+    reading: HistoryReading,
     paid: Sequence[tuple[Paid, int]],
     since: date,
 ) -> Sequence[Spender]:
@@ -305,7 +305,7 @@ def _limits(holdings: Sequence[Holding]) -> dict[str, Limit]:
     return {name: status.limit for name, status in users if isinstance(status, BudgetStatus)}
 
 
-def _pace(status: BudgetStatus | str, reading: JournalReading, today: date) -> Pace | None:
+def _pace(status: BudgetStatus | str, reading: HistoryReading, today: date) -> Pace | None:
     return None if isinstance(status, str) else pace(status, reading.by_day(status.numbers), today)
 
 

@@ -6,7 +6,7 @@ from datetime import date, timedelta
 from fractions import Fraction
 from math import inf
 
-from dpsql.console.journal import Day
+from dpsql.console.spending_history import Day
 from dpsql.ledger import BudgetStatus
 from dpsql.privacy.accounting import Accountant, Spent
 

@@ -18,9 +18,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dpsql.console.facts import DAYS, Health, Holding, PageFacts
 from dpsql.console.health import GatewayHealth
-from dpsql.console.journal import OWNER, Day, Paid
 from dpsql.console.pace import WEEK, Pace
 from dpsql.console.search import SORTS, Search, part
+from dpsql.console.spending_history import OWNER, Day, Paid
 from dpsql.errors import reasons
 from dpsql.gateway.policy_summary import budget_text, keys_text, limits_text
 from dpsql.gateway.system_relations import budget_note, times

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
-from dpsql.console.journal import Paid
+from dpsql.console.spending_history import Paid
 from dpsql.errors import InvalidParameter
 from dpsql.ledger import BoundDrop
 from dpsql.ledger.refusals import asked_epsilon

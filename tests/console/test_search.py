@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsql.console.facts import Gatherer, PageFacts
-from dpsql.console.journal import Day
 from dpsql.console.pace import pace
 from dpsql.console.search import ON_A_PAGE, AskedQuery, Search, read_search
+from dpsql.console.spending_history import Day
 from dpsql.errors import InvalidParameter
 from dpsql.ledger import BudgetStatus
 from dpsql.ledger.ledger import Ledger

@@ -1,4 +1,4 @@
-"""journal: what each budget paid on each day, and for which queries, kept up with the ledger record by record.
+"""spending_history: what each budget paid on each day, and for which queries, kept up with the ledger record by record.
 
 Rule: a ledger that is not the one that was read before (a backup was put back, say) is read from its beginning.
 """
@@ -73,8 +73,8 @@ class Paid:
 
 
 @dataclass(frozen=True)
-class JournalReading:
-    """What a journal holds at a moment.
+class HistoryReading:
+    """What a history holds at a moment.
 
     Attributes:
         days: What each budget paid, by its number, on each day, for each user.
@@ -106,7 +106,7 @@ class JournalReading:
         return found
 
 
-class Journal:
+class SpendingHistory:
     """The days of all budgets, by their numbers in the ledger, and the newest charges.
 
     Args:
@@ -139,13 +139,13 @@ class Journal:
         self._older = 0
         self._characters = 0
 
-    def read(self, ledger: LedgerView) -> JournalReading:
+    def read(self, ledger: LedgerView) -> HistoryReading:
         """Read the records that came since, and return all that is known."""
         with self._lock:
             is_all = self._follow(ledger)
             days = {budget: dict(paid) for budget, paid in self._days.items()}
             paid = tuple((each, self._again[number]) for number, each in self._paid.items())
-            return JournalReading(days, paid, is_all, self._older)
+            return HistoryReading(days, paid, is_all, self._older)
 
     def _follow(self, ledger: LedgerView) -> bool:
         """Read the records that came since; return whether these were all."""

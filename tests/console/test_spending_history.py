@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dpsql.console.background import Background
-from dpsql.console.journal import OWNER, Journal
+from dpsql.console.spending_history import OWNER, SpendingHistory
 from dpsql.ledger.ledger import Ledger
 from dpsql.privacy.accounting import Spent
 from tests.ledger.world import SQL, Clock, charge_only, gaussian, laplace, opened, peopled, policy, request
@@ -32,28 +32,28 @@ def ledger(tmp_path: Path, clock: Clock) -> Iterator[Ledger]:
         yield made
 
 
-def spent(journal: Journal, ledger: Ledger) -> list[tuple[str, int, Fraction | None]]:
-    reading = journal.read(ledger)
+def spent(history: SpendingHistory, ledger: Ledger) -> list[tuple[str, int, Fraction | None]]:
+    reading = history.read(ledger)
     assert reading.is_all
     days = reading.by_day(ledger.cap(POLICY).numbers)
     return [(str(day), paid.charges, paid.spent.pure_epsilon) for day, paid in sorted(days.items())]
 
 
 def test_each_day_has_what_was_charged_to_the_cap(ledger: Ledger, clock: Clock) -> None:
-    journal = Journal()
-    assert spent(journal, ledger) == []
+    history = SpendingHistory()
+    assert spent(history, ledger) == []
     (made,) = charge_only(ledger, "ana", POLICY, [request("a")], sql=SQL).releases
     ledger.store(made.release_id, b"cells")
     charge_only(ledger, "ben", POLICY, [request("a")], sql=SQL)  # ben's budget pays, the cap does not
-    assert spent(journal, ledger) == [("2026-01-15", 1, TENTH)]
+    assert spent(history, ledger) == [("2026-01-15", 1, TENTH)]
     clock.move(days=2)
     charge_only(ledger, "ana", POLICY, [request("a")], sql=SQL)  # free
     charge_only(ledger, "ana", POLICY, [request("b"), request("c")], sql=SQL)
     ledger.charge_cap(POLICY, [laplace(TENTH)], "limits")
     told = [("2026-01-15", 1, TENTH), ("2026-01-17", 2, 3 * TENTH)]
-    assert spent(journal, ledger) == told == spent(Journal(), ledger)
+    assert spent(history, ledger) == told == spent(SpendingHistory(), ledger)
     total = Spent.zero()
-    reading = journal.read(ledger)
+    reading = history.read(ledger)
     for day in reading.by_day(ledger.cap(POLICY).numbers).values():
         total = total.merge(day.spent)
     assert total == ledger.cap(POLICY).spent
@@ -70,7 +70,7 @@ def test_each_day_has_what_was_charged_to_the_cap(ledger: Ledger, clock: Clock) 
 
 
 def test_charges_have_their_texts_and_how_often_they_were_had_again(ledger: Ledger) -> None:
-    journal = Journal(most=3)
+    history = SpendingHistory(most=3)
     for user, keys, sql in (
         ("ana", "a", "1"),
         ("ana", "bc", "2"),
@@ -81,25 +81,25 @@ def test_charges_have_their_texts_and_how_often_they_were_had_again(ledger: Ledg
         for release in charge_only(ledger, user, POLICY, [request(key) for key in keys], sql=sql).releases:
             if release.payload is None:
                 ledger.store(release.release_id, b"cells")
-    reading = journal.read(ledger)
+    reading = history.read(ledger)
     told = [(paid.user, paid.sql, paid.spent.pure_epsilon, paid.fresh.pure_epsilon, n) for paid, n in reading.paid]
     assert told == [("ana", "1", TENTH, TENTH, 2), ("ana", "2", 2 * TENTH, 2 * TENTH, 1), ("ben", "3", TENTH, 0, 0)]
     assert [paid.releases for paid, _ in reading.paid] == [(1,), (2, 3), (4,)]
-    assert (reading.older, reading.paid) == (0, Journal().read(ledger).paid)
-    short = Journal(characters=2).read(ledger)
+    assert (reading.older, reading.paid) == (0, SpendingHistory().read(ledger).paid)
+    short = SpendingHistory(characters=2).read(ledger)
     assert ([paid.sql for paid, _ in short.paid], short.older) == (["2", "3"], 1)
-    assert [paid.sql for paid, _ in Journal(characters=0).read(ledger).paid] == ["3"]
+    assert [paid.sql for paid, _ in SpendingHistory(characters=0).read(ledger).paid] == ["3"]
     charge_only(ledger, "ben", POLICY, [request("z")], sql="6")
     charge_only(ledger, "ana", POLICY, [request("a")], sql="7")  # of a charge that is not kept any more
-    later = journal.read(ledger)
+    later = history.read(ledger)
     assert ([paid.sql for paid, _ in later.paid], later.older) == (["2", "3", "6"], 1)
 
 
 def test_a_day_without_a_pure_price_has_none(ledger: Ledger) -> None:
     wide = policy(cap=None)
     charge_only(ledger, "ana", wide, [request("a", laplace(TENTH))], sql=SQL)
-    journal = Journal()
-    (day,) = journal.read(ledger).by_day(ledger.cap(wide).numbers).values()
+    history = SpendingHistory()
+    (day,) = history.read(ledger).by_day(ledger.cap(wide).numbers).values()
     assert day.spent.merge(Spent.zero().add([gaussian(TENTH)])).pure_epsilon is None
 
 
@@ -107,42 +107,42 @@ def test_a_large_ledger_is_read_on_when_it_is_asked_again(ledger: Ledger) -> Non
     for key in "abcde":
         charge_only(ledger, "ana", POLICY, [request(key)], sql=SQL)
     ticks = itertools.count()
-    journal = Journal(4, lambda: float(next(ticks)))
+    history = SpendingHistory(4, lambda: float(next(ticks)))
     seen = []
     while True:
-        reading = journal.read(ledger)
+        reading = history.read(ledger)
         seen.append(sum(day.charges for day in reading.by_day(ledger.cap(POLICY).numbers).values()))
         if reading.is_all:
             break
     assert len(seen) > 2 and seen == sorted(seen) and seen[-1] == 5
-    assert spent(journal, ledger) == spent(Journal(), ledger)
+    assert spent(history, ledger) == spent(SpendingHistory(), ledger)
 
 
 def test_caps_that_become_one_have_their_days_together(ledger: Ledger) -> None:
     other = policy(name="trials", cap_name="others")
     for each in (POLICY, other):
         charge_only(ledger, "ana", each, [request("a")], sql=SQL)
-    journal = Journal()
-    assert spent(journal, ledger) == [("2026-01-15", 1, TENTH)]
+    history = SpendingHistory()
+    assert spent(history, ledger) == [("2026-01-15", 1, TENTH)]
     charge_only(ledger, "ana", policy(name="trials"), [request("b")], sql=SQL)
-    assert spent(journal, ledger) == [("2026-01-15", 3, 3 * TENTH)] == spent(Journal(), ledger)
+    assert spent(history, ledger) == [("2026-01-15", 3, 3 * TENTH)] == spent(SpendingHistory(), ledger)
 
 
 def test_a_ledger_that_was_put_back_is_read_anew(tmp_path: Path, clock: Clock) -> None:
-    path, journal = tmp_path / "other.sqlite", Journal()
+    path, history = tmp_path / "other.sqlite", SpendingHistory()
     with closing(peopled(opened(path, clock))) as ledger:
         charge_only(ledger, "ana", POLICY, [request("a")], sql=SQL)
     shutil.copy(path, tmp_path / "old.sqlite")
     for key in "bc":
         with closing(opened(path, clock)) as ledger:
             charge_only(ledger, "ana", POLICY, [request(key)], sql=SQL)
-            assert spent(journal, ledger) == spent(Journal(), ledger)
+            assert spent(history, ledger) == spent(SpendingHistory(), ledger)
     with closing(opened(tmp_path / "old.sqlite", clock)) as ledger:
-        assert spent(journal, ledger) == [("2026-01-15", 1, TENTH)]
+        assert spent(history, ledger) == [("2026-01-15", 1, TENTH)]
         clock.move(days=1)
         for key in "xyz":  # as many records as before, and others
             charge_only(ledger, "ana", POLICY, [request(key)], sql=SQL)
-        assert [day for day, *_ in spent(journal, ledger)] == [str(date(2026, 1, 15)), str(date(2026, 1, 16))]
+        assert [day for day, *_ in spent(history, ledger)] == [str(date(2026, 1, 15)), str(date(2026, 1, 16))]
 
 
 def test_what_takes_long_is_asked_once_at_a_time_and_again_when_it_is_old() -> None:
