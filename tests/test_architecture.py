@@ -255,7 +255,7 @@ def sans_io(root: Path) -> set[str]:
 MADE_IN = {
     "dpsql.gateway.release": {"ReleasedCells", "ReleasedRows"},
     "dpsql.compiler.bounding.printer": {"PrintedQuery"},
-    "dpsql.compiler.plan.unpriced": {"PublicRead"},
+    "dpsql.compiler.plan.bounded_releases": {"PublicRead"},
 }
 """Classes that one file alone makes: what has noise, and SQL beside the tree that it was printed of."""
 
@@ -344,7 +344,7 @@ def checking_faults(root: Path) -> list[str]:
         "dpsql.compiler.bounding",
         "dpsql.compiler.dialects",
         "dpsql.compiler.plan.pricing",
-        "dpsql.compiler.plan.unpriced",
+        "dpsql.compiler.plan.bounded_releases",
     }
     shapes = {
         "dpsql.compiler.bounding.steps",

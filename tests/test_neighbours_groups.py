@@ -218,7 +218,7 @@ def test_they_are_those_that_match_nothing(each_survey: Survey) -> None:
 
 def _claiming(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the compiler believe that the unit determines all keys."""
-    monkeypatch.setattr("dpsql.compiler.plan.unpriced.in_one_group", lambda *_: True)
+    monkeypatch.setattr("dpsql.compiler.plan.bounded_releases.in_one_group", lambda *_: True)
 
 
 @pytest.mark.parametrize("sql", OPEN)

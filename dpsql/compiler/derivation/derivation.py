@@ -29,8 +29,8 @@ from dpsql.compiler.ir.conditions import TRUE, all_of, is_null
 from dpsql.compiler.ir.nodes import Column, Expr, Field, Release, Scan, UnitScan
 from dpsql.compiler.ir.primitives import MAX_CELL, Primitive
 from dpsql.compiler.ir.walk import operands
+from dpsql.compiler.plan.bounded_releases import public_read
 from dpsql.compiler.plan.query_plan import PlannedRelease, PublicRead
-from dpsql.compiler.plan.unpriced import public_read
 from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.values.dependencies import compared, constants
 from dpsql.policy import PolicyColumn

@@ -27,6 +27,7 @@ from dpsql.compiler.dialects.render import Leaf, Renderer
 from dpsql.compiler.ir.nodes import Aggregate, Field, Relation, Release, Released, SystemScan
 from dpsql.compiler.ir.walk import nodes
 from dpsql.compiler.plan.advice import advise
+from dpsql.compiler.plan.bounded_releases import BoundedRelease, BoundedReleases, public_read
 from dpsql.compiler.plan.pricing import Calibrated, PlannedPrimitive, calibrate
 from dpsql.compiler.plan.profiled_bounds import PreparedForm, read_form
 from dpsql.compiler.plan.query_plan import (
@@ -40,7 +41,6 @@ from dpsql.compiler.plan.query_plan import (
     WideTotal,
     cuts,
 )
-from dpsql.compiler.plan.unpriced import Draft, Drafts, public_read
 from dpsql.compiler.plan.verify import verify
 from dpsql.compiler.relations.empty_results import has_no_rows, without_rows
 from dpsql.compiler.relations.lower import lower
@@ -56,30 +56,30 @@ from dpsql.sqltypes import SqlType
 
 
 def priced(
-    drafts: Sequence[Draft], price: Price, catalog: Catalog, settings: QuerySettings
+    bounded: Sequence[BoundedRelease], price: Price, catalog: Catalog, settings: QuerySettings
 ) -> tuple[PlannedRelease, ...]:
-    """Return all releases with their shares of one price, inner ones as much as outer ones, in the order of the drafts.
+    """Return all releases with their shares of one price, inner ones as much as outer ones, in their order.
 
     Raises:
         PolicyViolation: Private keys have no δ to be selected with.
     """
     adjacency, wide_share = catalog.policy.dataset.adjacency, catalog.role.query.wide_share
-    plain = [draft.unpriced for draft in drafts]
-    either = [d.copied.unpriced if isinstance(d.copied, PreparedForm) else d.unpriced for d in drafts]
+    plain = [each.unpriced for each in bounded]
+    either = [d.copied.unpriced if isinstance(d.copied, PreparedForm) else d.unpriced for d in bounded]
     drawn_by = (calibrate(each, price, settings, adjacency, wide_share) for each in (plain, either))
     releases: list[PlannedRelease] = []
-    for draft, without, over_copy in zip(drafts, *drawn_by, strict=True):
-        copied, form = read_form(draft.copied, over_copy, without, settings.max_error_ratio)
-        chosen = draft
+    for each, without, over_copy in zip(bounded, *drawn_by, strict=True):
+        copied, form = read_form(each.copied, over_copy, without, settings.max_error_ratio)
+        chosen = each
         if copied is not None:
-            chosen = replace(draft, query=copied.query, unpriced=copied.unpriced, profiled=None)
+            chosen = replace(each, query=copied.query, unpriced=copied.unpriced, profiled=None)
         drawn = over_copy if copied is not None else without
-        planned = _release(chosen, _inputs(draft, releases), drawn, form, catalog.policy.fingerprint)
+        planned = _release(chosen, _inputs(each, releases), drawn, form, catalog.policy.fingerprint)
         releases.append(_with_description(planned, chosen, catalog))
     return tuple(releases)
 
 
-def _inputs(draft: Draft, releases: Sequence[PlannedRelease]) -> tuple[PlannedInput, ...]:
+def _inputs(bounded: BoundedRelease, releases: Sequence[PlannedRelease]) -> tuple[PlannedInput, ...]:
     return tuple(
         PlannedInput(
             f"input.{index}",
@@ -89,50 +89,50 @@ def _inputs(draft: Draft, releases: Sequence[PlannedRelease]) -> tuple[PlannedIn
             tuple(releases[inner] for inner in item.releases),
             item.public_reads,
         )
-        for index, (item, single) in enumerate(draft.inputs)
+        for index, (item, single) in enumerate(bounded.inputs)
     )
 
 
 def _release(
-    draft: Draft, inputs: tuple[PlannedInput, ...], drawn: Calibrated, form: str | None, fingerprint: str
+    bounded: BoundedRelease, inputs: tuple[PlannedInput, ...], drawn: Calibrated, form: str | None, fingerprint: str
 ) -> PlannedRelease:
     identity = json.dumps(
         [
             fingerprint,
-            draft.query.sql,
-            [_drawn_as(planned, draft.unpriced.contribution.lists) for planned in drawn.primitives],
+            bounded.query.sql,
+            [_drawn_as(planned, bounded.unpriced.contribution.lists) for planned in drawn.primitives],
             repr(drawn.selection),
             [
                 [made.sql, [inner.key for inner in made.releases], [read.sql for read in made.public_reads]]
                 for made in inputs
             ],
-            *([] if draft.profiled is None else [draft.profiled.profile]),
+            *([] if bounded.profiled is None else [bounded.profiled.profile]),
         ]
     )
     return PlannedRelease(
-        draft.query,
+        bounded.query,
         inputs,
-        draft.keys,
+        bounded.keys,
         drawn.primitives,
         drawn.selection,
         drawn.threshold_primitive,
-        draft.unpriced.contribution,
-        draft.unpriced.private_keys,
-        draft.unpriced.min_units,
+        bounded.unpriced.contribution,
+        bounded.unpriced.private_keys,
+        bounded.unpriced.min_units,
         hashlib.sha256(identity.encode()).hexdigest(),
         form,
-        draft.profiled,
+        bounded.profiled,
     )
 
 
-def _with_description(planned: PlannedRelease, draft: Draft, catalog: Catalog) -> PlannedRelease:
+def _with_description(planned: PlannedRelease, bounded: BoundedRelease, catalog: Catalog) -> PlannedRelease:
     """A release with its description, by whose family its key begins, where its cells add up over groups."""
-    if draft.inputs or draft.unpriced.selects or draft.release.picks is not None:
+    if bounded.inputs or bounded.unpriced.selects or bounded.release.picks is not None:
         return planned
     bounds = planned.contribution
     facts = (catalog.policy.fingerprint, catalog.schema.engine.name, bounds.copied)
     bias = planned.profiled.bias if planned.profiled is not None else None
-    found = described(draft.release, draft.unpriced.primitives, bounds, facts, bias)
+    found = described(bounded.release, bounded.unpriced.primitives, bounds, facts, bias)
     if found is None:
         return planned
     return replace(planned, key=f"{found.description.family}.{planned.key}", described=found)
@@ -158,15 +158,15 @@ def plan(sql: str, lowered: Lowered, catalog: Catalog, fields: Fields, settings:
         PolicyViolation: A sum has no bounds, or private keys have no δ to be selected with.
         UnsupportedQuery: A release cannot be made before what needs it.
     """
-    drafts = Drafts(catalog, fields, settings)
+    bounded = BoundedReleases(catalog, fields, settings)
     found = cuts(lowered.relation)
     canonical = Canonical(fields)
     formed = {cut: canonical.release(cut) for cut in found if isinstance(cut, Release)}
     for release in formed.values():
-        drafts.bound(release)
-    price = Price(catalog.role.budget.accountant, settings.epsilon, settings.delta) if drafts.drafts else None
-    releases = priced(drafts.drafts, price, catalog, settings) if price is not None else ()
-    wide = tuple(sorted(drafts.wide_totals, key=lambda each: (each.release, each.cell)))
+        bounded.bound(release)
+    price = Price(catalog.role.budget.accountant, settings.epsilon, settings.delta) if bounded.releases else None
+    releases = priced(bounded.releases, price, catalog, settings) if price is not None else ()
+    wide = tuple(sorted(bounded.wide_totals, key=lambda each: (each.release, each.cell)))
     others: dict[Relation, Leaf] = {}
     public: list[PublicRead] = []
     system: list[SystemRead] = []
@@ -177,7 +177,7 @@ def plan(sql: str, lowered: Lowered, catalog: Catalog, fields: Fields, settings:
         elif not isinstance(cut, Release):
             public.append(public_read(cut, f"q{len(public)}", catalog))
             others[cut] = text_leaf(cut.fields, public[-1].table)
-    placed = {cut: drafts.leaves[release] for cut, release in formed.items()}
+    placed = {cut: bounded.leaves[release] for cut, release in formed.items()}
     above = AboveReleases(lowered, placed, others, wide, catalog, settings)
     post_sql, columns = above.written(releases)
     reads = (tuple(public), tuple(system))

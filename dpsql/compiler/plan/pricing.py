@@ -26,7 +26,7 @@ class PlannedPrimitive:
 
 
 @dataclass(frozen=True)
-class Unpriced:
+class UnpricedRelease:
     """What a release draws noise for.
 
     Attributes:
@@ -67,7 +67,7 @@ class Calibrated:
 
 
 def calibrate(
-    releases: Sequence[Unpriced],
+    releases: Sequence[UnpricedRelease],
     price: Price,
     settings: QuerySettings,
     adjacency: Adjacency,
@@ -113,7 +113,7 @@ class Pricing:
     adjacency: Adjacency
     wide_share: Fraction
 
-    def calibrate(self, releases: Sequence[Unpriced]) -> tuple[Calibrated, ...]:
+    def calibrate(self, releases: Sequence[UnpricedRelease]) -> tuple[Calibrated, ...]:
         """Give every primitive its share, in order."""
         needs = [(release, self._selects(release)) for release in releases]
         noise_delta = Fraction(self._converts and self.settings.mechanism != "laplace")
@@ -139,7 +139,7 @@ class Pricing:
     def _converts(self) -> bool:
         return self.price.accountant.converts
 
-    def _selects(self, release: Unpriced) -> bool:
+    def _selects(self, release: UnpricedRelease) -> bool:
         """True where the selection has a share of its own.
 
         Where Gaussians convert, a primitive spends the δ of its share, so there a selection always has one.
@@ -155,13 +155,13 @@ class Pricing:
         return tuple(each if is_apart else part for part, is_apart in zip(parts, apart, strict=True))
 
     @staticmethod
-    def _weights(release: Unpriced, selects: bool) -> list[Fraction]:
+    def _weights(release: UnpricedRelease, selects: bool) -> list[Fraction]:
         """How much each primitive matters; a count that decides which groups there are is seen in that, too."""
         decides = release.selects and not selects
         pairs = zip(release.primitives, release.weights, strict=True)
         return [weight + 1 if decides and primitive == UNITS else weight for primitive, weight in pairs]
 
-    def _calibrated(self, release: Unpriced, shares: tuple[Share, ...]) -> Calibrated:
+    def _calibrated(self, release: UnpricedRelease, shares: tuple[Share, ...]) -> Calibrated:
         primitives = tuple(
             PlannedPrimitive(
                 primitive, primitive.noise(release.contribution, self.adjacency, share, self.settings.mechanism)
@@ -176,7 +176,7 @@ class Pricing:
         return share if self._converts else replace(share, delta=ZERO)
 
     def _selection(
-        self, release: Unpriced, primitives: tuple[PlannedPrimitive, ...], shares: tuple[Share, ...]
+        self, release: UnpricedRelease, primitives: tuple[PlannedPrimitive, ...], shares: tuple[Share, ...]
     ) -> tuple[Selection, int | None]:
         share = shares[-1]
         if share.delta == 0 and not release.private_keys:

@@ -28,10 +28,10 @@ from dpsql.compiler.ir.nodes import (
     UnitWindows,
     Window,
 )
+from dpsql.compiler.plan.bounded_releases import public_read
 from dpsql.compiler.plan.compile import plan
 from dpsql.compiler.plan.query_plan import CompiledQuery, PublicRead
 from dpsql.compiler.plan.suggestion import MOST_ROWS, ROWS, is_category, leads_to_unit
-from dpsql.compiler.plan.unpriced import public_read
 from dpsql.compiler.plan.verify import verify
 from dpsql.compiler.scope.lowering import Fields, Lowered
 from dpsql.compiler.scope.settings import QuerySettings

@@ -29,7 +29,7 @@ from dpsql.compiler.dialects.dialect import standard_name
 from dpsql.compiler.dialects.render import Leaf
 from dpsql.compiler.ir.nodes import Call, Cast, Column, Expr, Protected, Relation, Release, UnitScan
 from dpsql.compiler.ir.primitives import UNITS, Contribution, Primitive
-from dpsql.compiler.plan.pricing import Calibrated, Unpriced, calibrate, error_ratio
+from dpsql.compiler.plan.pricing import Calibrated, UnpricedRelease, calibrate, error_ratio
 from dpsql.compiler.scope.lowering import Fields
 from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.compiler.scope.tables import Catalog
@@ -110,7 +110,7 @@ def chosen_bounds(
     groups: int | None,
     catalog: Catalog,
     settings: QuerySettings,
-    unpriced: Callable[[QuerySettings], Unpriced],
+    unpriced: Callable[[QuerySettings], UnpricedRelease],
 ) -> ProfiledBounds | None:
     """The bounds that a profile chooses for a release; None where it tells nothing of its rows, or has no say.
 
@@ -153,7 +153,7 @@ class _Choice:
     in_groups: bool
     catalog: Catalog
     settings: QuerySettings
-    unpriced: Callable[[QuerySettings], Unpriced]
+    unpriced: Callable[[QuerySettings], UnpricedRelease]
 
     def candidates(self, protected: Protected) -> Iterator[_Candidate]:
         """The bounds to choose from, in rising order: those of the policy are the last.
@@ -256,7 +256,7 @@ class PreparedForm:
     table: str
     on_grid: tuple[str, ...]
     query: PrintedQuery
-    unpriced: Unpriced
+    unpriced: UnpricedRelease
 
     @property
     def loses_of_sums(self) -> bool:
@@ -276,7 +276,7 @@ class PreparedForms:
         self,
         release: Release,
         bounding: Bounding,
-        unpriced: Unpriced,
+        unpriced: UnpricedRelease,
         estimates: tuple[Estimate, ...],
         leaves: Mapping[Relation, Leaf],
         groups: int | None,
@@ -316,7 +316,7 @@ class PreparedForms:
         return self._over(found, bounding, over_copy, leaves)
 
     def _over(
-        self, found: PreparedRead, bounding: Bounding, unpriced: Unpriced, leaves: Mapping[Relation, Leaf]
+        self, found: PreparedRead, bounding: Bounding, unpriced: UnpricedRelease, leaves: Mapping[Relation, Leaf]
     ) -> PreparedForm:
         grids = StoredGrids(bounding.protected.relation, found, self.fields)
         cells, protected = grids.of(unpriced.primitives), replace(bounding.protected, relation=grids.relation)

@@ -1,4 +1,4 @@
-"""unpriced: the engine queries of a query's releases, bounded, each after those it needs; not yet priced.
+"""bounded_releases: the engine queries of a query's releases, bounded, each after those it needs; not yet priced.
 
 Rule 1: equal releases are one: made once, paid once, the same wherever the query names them.
 Rule 2: what a release needs of other releases is made first, by post-processing, and read as a table of unknown rows.
@@ -31,7 +31,7 @@ from dpsql.compiler.ir.nodes import Aggregate, Call, Cast, Expr, Filter, Project
 from dpsql.compiler.ir.primitives import Contribution, Primitive
 from dpsql.compiler.ir.schema import EngineSchema, InputTable
 from dpsql.compiler.ir.walk import calls_in, expressions, min_units, nodes
-from dpsql.compiler.plan.pricing import Unpriced
+from dpsql.compiler.plan.pricing import UnpricedRelease
 from dpsql.compiler.plan.profiled_bounds import PreparedForm, PreparedForms, ProfiledBounds, chosen_bounds
 from dpsql.compiler.plan.query_plan import PublicRead, WideTotal, cuts, made_first
 from dpsql.compiler.scope.lowering import Fields
@@ -56,7 +56,7 @@ def public_read(relation: Relation, table: str, catalog: Catalog) -> PublicRead:
 
 
 @dataclass(frozen=True)
-class InputDraft:
+class ReleaseInput:
     """An input of a release; `releases` are the indexes of those it is made of."""
 
     sql: str
@@ -71,7 +71,7 @@ class InputDraft:
 
 
 @dataclass(frozen=True)
-class Draft:
+class BoundedRelease:
     """A bounded engine query, not yet priced; each input comes with whether it stands for one value.
 
     `copied` is the query over a bounded copy, or why there is none; None
@@ -80,33 +80,33 @@ class Draft:
 
     release: Release
     query: PrintedQuery
-    inputs: tuple[tuple[InputDraft, bool], ...]
+    inputs: tuple[tuple[ReleaseInput, bool], ...]
     keys: int
-    unpriced: Unpriced
+    unpriced: UnpricedRelease
     copied: PreparedForm | str | None
     profiled: ProfiledBounds | None = None
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What makes two drafts one: what is read, and which ranks or groups are chosen of it."""
+        """What makes two of them one: what is read, and which ranks or groups are chosen of it."""
         chosen = tuple((primitive.rank, primitive.places) for primitive in self.unpriced.primitives)
         return self.query.sql, self.inputs, chosen, self.unpriced.contribution.lists
 
 
 @dataclass
-class Drafts:
+class BoundedReleases:
     """Bounds the releases of one query.
 
     Attributes:
-        drafts: The engine queries bounded so far, each after those it needs.
-        leaves: The releases bounded so far, each in its canonical form, with the index of its draft.
+        releases: The engine queries bounded so far, each after those it needs.
+        leaves: The releases bounded so far, each in its canonical form, with its place in `releases`.
         wide_totals: The wide totals of their cells.
     """
 
     catalog: Catalog
     fields: Fields
     settings: QuerySettings
-    drafts: list[Draft] = field(default_factory=list)
+    releases: list[BoundedRelease] = field(default_factory=list)
     leaves: dict[Release, tuple[int, ReleasedLeaf]] = field(default_factory=dict)
     wide_totals: set[WideTotal] = field(default_factory=set)
 
@@ -121,15 +121,15 @@ class Drafts:
 
     def _bounded(
         self, release: Release, settings: QuerySettings, *, is_wide: bool
-    ) -> tuple[int, Unpriced, ReleasedLeaf]:
-        """The index of a release's draft, what it draws noise for, and what is made of its cells."""
+    ) -> tuple[int, UnpricedRelease, ReleasedLeaf]:
+        """The index of a release's engine query, what it draws noise for, and what is made of its cells."""
         protected, keys = release.protected, release.aggregate.keys
         domain = enumerate_keys(keys, protected.relation, self.catalog, self.fields) if keys else None
         listed, groups = domain if domain is not None else (None, None)
         private = bool(keys) and domain is None
         inputs, leaves = self._inputs(made_first(release.aggregate, listed))
 
-        def drawn_under(narrower: QuerySettings) -> tuple[Unpriced, tuple[Estimate, ...]]:
+        def drawn_under(narrower: QuerySettings) -> tuple[UnpricedRelease, tuple[Estimate, ...]]:
             return self._drawn(release, groups, narrower, private=private, is_wide=is_wide)
 
         profiled = None
@@ -150,12 +150,12 @@ class Drafts:
             bounding = replace(bounding, primitives=drawn)
         schema, policy = self.catalog.schema, self.catalog.policy
         query = printed(rewrite(bounding, leaves), DIALECTS[schema.engine], schema, policy)
-        index = self._index(Draft(release, query, inputs, len(keys), unpriced, copied, profiled))
+        index = self._index(BoundedRelease(release, query, inputs, len(keys), unpriced, copied, profiled))
         return index, unpriced, ReleasedLeaf(release, estimates, private, unpriced.selects)
 
     def _drawn(
         self, release: Release, groups: int | None, settings: QuerySettings, *, private: bool, is_wide: bool
-    ) -> tuple[Unpriced, tuple[Estimate, ...]]:
+    ) -> tuple[UnpricedRelease, tuple[Estimate, ...]]:
         """What a release draws noise for under settings, and what is made of its cells."""
         protected, keys = release.protected, release.aggregate.keys
         least = min_units(release.aggregate)
@@ -167,16 +167,16 @@ class Drafts:
         least = least if drawn or private else 1
         if keys and not private and release.picks is None and least == 1:
             contribution = in_any_groups(contribution, drawn, groups, protected, settings)
-        return Unpriced(drawn, contribution, private, error_weights(drawn, estimates), least, is_wide), estimates
+        return UnpricedRelease(drawn, contribution, private, error_weights(drawn, estimates), least, is_wide), estimates
 
     def _buys_totals(self, release: Release, profiled: ProfiledBounds | None) -> bool:
         """Whether what bounds drop of a release is told, if they may drop anything, and no profile says how little."""
         asked = bool(self.catalog.role.query.wide_share) and self.settings.wide_totals and release.picks is None
         return asked and not (profiled is not None and profiled.drops_little)
 
-    def _add_wide_totals(self, index: int, unpriced: Unpriced, leaf: ReleasedLeaf) -> None:
+    def _add_wide_totals(self, index: int, unpriced: UnpricedRelease, leaf: ReleasedLeaf) -> None:
         """Bound the wide totals of a release, each with the bounded one if groups do not add up to it."""
-        if not self._buys_totals(leaf.release, self.drafts[index].profiled):
+        if not self._buys_totals(leaf.release, self.releases[index].profiled):
             return
         rows = leaf.release.protected.relation
         cells = totalled(unpriced.primitives, leaf.estimates, unpriced.contribution, rows)
@@ -186,7 +186,7 @@ class Drafts:
         for together in [*units, *([others] if others else [])]:
             self._add_totals_of(index, together, unpriced, leaf)
 
-    def _add_totals_of(self, index: int, cells: tuple[int, ...], unpriced: Unpriced, leaf: ReleasedLeaf) -> None:
+    def _add_totals_of(self, index: int, cells: tuple[int, ...], unpriced: UnpricedRelease, leaf: ReleasedLeaf) -> None:
         release, chosen = leaf.release, [unpriced.primitives[cell] for cell in cells]
         totals = WideTotals(release, self.settings, self.catalog, self.fields)
         unbounded = replace(self.settings, max_rows=None, max_groups=None, max_rows_per_group=None)
@@ -206,11 +206,11 @@ class Drafts:
             counted = counted_with(cell, leaf.estimates)
             self.wide_totals.add(WideTotal(index, cell, wide, total, beneath, place, counted))
 
-    def _index(self, draft: Draft) -> int:
-        """Where a draft stands, or one that is the same."""
-        alike = (i for i, other in enumerate(self.drafts) if other.identity == draft.identity)
-        index = next(alike, len(self.drafts))
-        self.drafts += [draft] if index == len(self.drafts) else []
+    def _index(self, bounded: BoundedRelease) -> int:
+        """The place of an engine query in `releases`, or of an equal one."""
+        alike = (i for i, other in enumerate(self.releases) if other.identity == bounded.identity)
+        index = next(alike, len(self.releases))
+        self.releases += [bounded] if index == len(self.releases) else []
         return index
 
     def _contribution(self, release: Release, groups: int | None, settings: QuerySettings) -> Contribution:
@@ -243,20 +243,20 @@ class Drafts:
 
     def _inputs(
         self, relations: Mapping[Relation, bool]
-    ) -> tuple[tuple[tuple[InputDraft, bool], ...], dict[Relation, Leaf]]:
+    ) -> tuple[tuple[tuple[ReleaseInput, bool], ...], dict[Relation, Leaf]]:
         """What is made before an engine query, each once, and where the engine finds it."""
         dialect = DIALECTS[self.catalog.schema.engine]
-        inputs: dict[InputDraft, bool] = {}
+        inputs: dict[ReleaseInput, bool] = {}
         leaves: dict[Relation, Leaf] = {}
         for relation, single in relations.items():
-            draft = self._input(relation)
-            inputs[draft] = single or inputs.get(draft, False)
-            index = list(inputs).index(draft)
-            table = InputTable(index, sum(each.width for each in list(inputs)[:index]), len(draft.types))
+            made = self._input(relation)
+            inputs[made] = single or inputs.get(made, False)
+            index = list(inputs).index(made)
+            table = InputTable(index, sum(each.width for each in list(inputs)[:index]), len(made.types))
             leaves[relation] = input_leaf(relation.fields, dialect, table)
         return tuple(inputs.items()), leaves
 
-    def _input(self, relation: Relation) -> InputDraft:
+    def _input(self, relation: Relation) -> ReleaseInput:
         leaves: dict[Relation, Leaf] = {}
         releases: list[int] = []
         public: list[PublicRead] = []
@@ -271,7 +271,7 @@ class Drafts:
         items = [f"{to_text(renderer.name(f), f.type)} AS v{i}" for i, f in enumerate(relation.fields)]
         sql = f"SELECT {', '.join(items) or '1 AS one'} FROM ({text})"
         types = tuple(field.type for field in relation.fields)
-        return InputDraft(sql, types, tuple(releases), tuple(public))
+        return ReleaseInput(sql, types, tuple(releases), tuple(public))
 
     def _released(self, release: Release, releases: list[int]) -> Leaf:
         """A release as an input reads it; its index is added to those that the input needs."""
