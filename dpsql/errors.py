@@ -17,7 +17,7 @@ Error:
    ├─ OperationalError            BudgetExhausted 53400 · InvalidPolicy F0000 · LedgerUnavailable 58030
    │                              BackendFailure 58000 · DatabaseUnavailable 57P03
    │                              QueryCanceled 57014 · AuthenticationFailed 28P01 · ProtocolViolation 08P01
-   │                              QueryTooComplex 54001 · TooManyConnections 53300 · ServerShutdown 57P01
+   │                              LimitExceeded 54001 · TooManyConnections 53300 · ServerShutdown 57P01
    │                              TooManyStatements 53000 · UnknownSavepoint 3B001 · CursorState 55000
    │                              ResultsTooLarge 53200
    └─ InternalError               GuaranteeMismatch XX000 · FailedTransaction 25P02 · NoTransaction 25P01
@@ -261,8 +261,8 @@ class ProtocolViolation(OperationalError, code="08P01"):
     """Bytes that are not the protocol, or a message where it may not stand."""
 
 
-class QueryTooComplex(OperationalError, code="54001"):
-    """Longer or deeper than the documented limits."""
+class LimitExceeded(OperationalError, code="54001"):
+    """A statement, its result, or what a session holds is larger than a documented limit."""
 
 
 class TooManyConnections(OperationalError, code="53300"):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dpsql.compiler.derivation.derivation import wider
-from dpsql.errors import QueryTooComplex
+from dpsql.errors import LimitExceeded
 from dpsql.gateway.answers import Answer
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.means import Mean
@@ -309,7 +309,7 @@ def test_what_cannot_be_added_up_after_all_is_asked_anew(
     of_women = "SELECT COUNT(*) FROM patients WHERE sex = 'F'"
 
     def fails(*_: object) -> ReleasedCells:
-        raise QueryTooComplex("the result of this query is too large")
+        raise LimitExceeded("the result of this query is too large")
 
     assert "free" in plan_of(ana, of_women)
     monkeypatch.setattr(PostProcessor, "derive", fails)
@@ -318,7 +318,7 @@ def test_what_cannot_be_added_up_after_all_is_asked_anew(
     assert answered(result).derived_from == ()
     run(ana, "RESET ALL")
     run(ana, OVERVIEW)
-    with pytest.raises(QueryTooComplex):  # it is charged: it is not charged again
+    with pytest.raises(LimitExceeded):  # it is charged: it is not charged again
         run(ana, OF_WOMEN)
     assert 3 * FULL < spent(engine, "ana").rho < 4 * FULL
 

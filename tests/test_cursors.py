@@ -13,9 +13,9 @@ from dpsql.errors import (
     DuplicateStatement,
     InvalidSyntax,
     InvalidText,
+    LimitExceeded,
     NoTransaction,
     PolicyViolation,
-    QueryTooComplex,
     UndefinedColumn,
     UnknownPortal,
     UnknownStatement,
@@ -121,7 +121,7 @@ def test_names_of_cursors_are_taken_once_and_are_not_endless(engine: Engine, ses
         run(session, f"DECLARE c CURSOR WITH HOLD FOR {COUNTS}")
     for number in range(MAX_CURSORS - 1):
         run(session, f"DECLARE c{number} CURSOR WITH HOLD FOR SELECT 1")
-    with pytest.raises(QueryTooComplex):
+    with pytest.raises(LimitExceeded):
         run(session, f"DECLARE d CURSOR WITH HOLD FOR {COUNTS}")
     assert spent(engine) == 0
     assert run(session, "DISCARD ALL").tag == "DISCARD ALL"
@@ -188,7 +188,7 @@ def test_arguments_are_constants(engine: Engine, session: Session, arguments: st
 def test_prepared_statements_are_not_endless(session: Session) -> None:
     for number in range(MAX_STATEMENTS):
         run(session, f"PREPARE p{number} AS SELECT 1")
-    with pytest.raises(QueryTooComplex):
+    with pytest.raises(LimitExceeded):
         run(session, "PREPARE one_more AS SELECT 1")
 
 

@@ -17,7 +17,7 @@ from dpsql.backends import Cancellation, ExactCells, PublicRows
 from dpsql.compiler.ir.nodes import Values
 from dpsql.compiler.ir.primitives import MAX_CELL
 from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedRelease, PublicRead
-from dpsql.errors import GuaranteeMismatch, InvalidParameter, LedgerUnavailable, QueryCanceled, QueryTooComplex
+from dpsql.errors import GuaranteeMismatch, InvalidParameter, LedgerUnavailable, LimitExceeded, QueryCanceled
 from dpsql.gateway.release import PostProcessor, ReleasedCells, ReleasedRows, merged, release
 from dpsql.limits.result_memory import KeptRows, MemoryShare, RowStore
 from dpsql.policy import load_policy
@@ -401,12 +401,12 @@ def test_what_cannot_be_computed_is_told(processor: PostProcessor) -> None:
 
 
 def test_too_much_memory(processor: PostProcessor) -> None:
-    with pytest.raises(QueryTooComplex, match="too large"):
+    with pytest.raises(LimitExceeded, match="too large"):
         post(processor, "SELECT list(a.range || repeat('x', 100000)) FROM range(100000) AS a")
 
 
 def test_too_many_rows(processor: PostProcessor) -> None:
-    with pytest.raises(QueryTooComplex, match="rows"):
+    with pytest.raises(LimitExceeded, match="rows"):
         post(processor, "SELECT range FROM range(1000001)")
 
 

@@ -20,7 +20,7 @@ import pytest
 from psycopg.generators import fetch_many
 from psycopg.waiting import wait
 
-from dpsql.errors import QueryTooComplex, ResultsTooLarge
+from dpsql.errors import LimitExceeded, ResultsTooLarge
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.notices import ColumnMargin, column_margins
 from dpsql.gateway.query_run import Result
@@ -61,7 +61,7 @@ class Source:
 def test_a_result_ends_where_its_room_ends() -> None:
     held, source = Held(), Source()
     store = RowStore(MemoryShare("ana", held, most=50 * MEBIBYTE))
-    with pytest.raises(QueryTooComplex, match="the result takes more than 50 MiB"):
+    with pytest.raises(LimitExceeded, match="the result takes more than 50 MiB"):
         for batch in batches(source):
             store.add(batch)
     assert 45 * MEBIBYTE < held.bytes <= 50 * MEBIBYTE
@@ -280,7 +280,7 @@ def test_a_session_is_refused_what_is_too_large_and_holds_its_cursors(roomy: Ses
     before = held_by_others()
     assert len(query(roomy, WIDE.format(5)).rows) >= 1000
     assert HELD.bytes == before
-    with pytest.raises((QueryTooComplex, ResultsTooLarge)):
+    with pytest.raises((LimitExceeded, ResultsTooLarge)):
         query(roomy, WIDE.format(100))
     assert HELD.bytes == before
     query(roomy, f"DECLARE c CURSOR WITH HOLD FOR {WIDE.format(10)}")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dpsql.compiler.sql.parse import parse
 from dpsql.compiler.sql.statements import CharacteristicsStatement, TransactionStatement
-from dpsql.errors import Error, InvalidSyntax, QueryTooComplex, UnsupportedQuery
+from dpsql.errors import Error, InvalidSyntax, LimitExceeded, UnsupportedQuery
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.session import Session
 from dpsql.gateway.transactions import MAX_SAVEPOINTS
@@ -149,7 +149,7 @@ def test_savepoints_are_limited(wide_engine: Engine) -> None:
     ours(session, "BEGIN")
     for number in range(MAX_SAVEPOINTS):
         assert ours(session, f"SAVEPOINT s{number}") == ("SAVEPOINT", "T")
-    assert ours(session, "SAVEPOINT more") == (QueryTooComplex.sqlstate, "E")
+    assert ours(session, "SAVEPOINT more") == (LimitExceeded.sqlstate, "E")
 
 
 def test_what_failed_before_undoes_nothing_of_the_next(wide_engine: Engine) -> None:

@@ -25,8 +25,8 @@ from dpsql.errors import (
     BackendFailure,
     CardinalityViolation,
     DatabaseUnavailable,
+    LimitExceeded,
     QueryCanceled,
-    QueryTooComplex,
     ResultsTooLarge,
 )
 from dpsql.limits.result_memory import READ, MemoryShare, RowSource, batches
@@ -103,13 +103,13 @@ def public_blocks(source: RowSource, width: int, too_many: str) -> Iterator[Publ
         too_many: Says that there are more than a million, with a place for this number.
 
     Raises:
-        QueryTooComplex: There are too many.
+        LimitExceeded: There are too many.
     """
     count = 0
     for rows in batches(source):
         count += len(rows)
         if count > MAX_PUBLIC_ROWS:
-            raise QueryTooComplex(too_many.format(MAX_PUBLIC_ROWS), hint="Filter, aggregate or LIMIT them.")
+            raise LimitExceeded(too_many.format(MAX_PUBLIC_ROWS), hint="Filter, aggregate or LIMIT them.")
         columns = np.empty((width, len(rows)), dtype=object)
         for index, column in enumerate(zip(*rows, strict=True) if width else ()):
             columns[index] = column
@@ -125,7 +125,7 @@ def public_rows(blocks: Iterable[PublicRows], width: int, share: MemoryShare) ->
         share: Where they are counted, before the next block is fetched.
 
     Raises:
-        QueryTooComplex: They take too many bytes.
+        LimitExceeded: They take too many bytes.
         ResultsTooLarge: All that is held takes too much.
     """
     held: list[PublicRows] = []
@@ -371,7 +371,7 @@ def fetching(cancellation: Cancellation, engine_error: type[Exception]) -> Itera
 
     try:
         yield hand_over
-    except (BackendFailure, CardinalityViolation, QueryCanceled, QueryTooComplex, ResultsTooLarge):
+    except (BackendFailure, CardinalityViolation, QueryCanceled, LimitExceeded, ResultsTooLarge):
         raise
     except Exception as error:
         if cancellation.is_cancelled and isinstance(error, engine_error):
@@ -428,7 +428,7 @@ class Backend(Protocol):
             DatabaseUnavailable: There was no connection to be had, and the engine was given no query: `fetching`
                 alone raises it.
             CardinalityViolation: A public subquery that stands for one value has several.
-            QueryTooComplex: There are too many public rows.
+            LimitExceeded: There are too many public rows.
             QueryCanceled: The user or the time limit stopped it.
         """
         ...

@@ -55,7 +55,7 @@ from dpsql.errors import (
     CardinalityViolation,
     DatabaseUnavailable,
     InvalidPolicy,
-    QueryTooComplex,
+    LimitExceeded,
     UnsupportedQuery,
 )
 from dpsql.limits.result_memory import MemoryShare
@@ -265,7 +265,7 @@ class DuckDBBackend:
             try:
                 yield from text_rows(cursor, read.sql, read.width, TOO_MANY_ROWS)
             except duckdb.OutOfMemoryException:
-                raise QueryTooComplex(
+                raise LimitExceeded(
                     "the rows of public tables that the query reads take too much memory",
                     hint="Filter, aggregate or LIMIT them.",
                 ) from None
@@ -482,7 +482,7 @@ def text_rows(cursor: duckdb.DuckDBPyConnection, sql: str, width: int, too_many:
     """The rows of SQL whose columns are texts named v0, v1 and so on, in blocks.
 
     Raises:
-        QueryTooComplex: There are more than a million of them; `too_many` says so, with a place for this number.
+        LimitExceeded: There are more than a million of them; `too_many` says so, with a place for this number.
     """
     return public_blocks(cursor.execute(f"SELECT * FROM ({sql}) LIMIT {MAX_PUBLIC_ROWS + 1}"), width, too_many)
 

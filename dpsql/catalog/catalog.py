@@ -45,7 +45,7 @@ from dpsql.compiler.ir import intervals
 from dpsql.compiler.ir.functions import CALLS
 from dpsql.compiler.sql.parse import tokenize
 from dpsql.compiler.sql.statements import QueryStatement
-from dpsql.errors import Error, QueryTooComplex, UnsupportedQuery
+from dpsql.errors import Error, LimitExceeded, UnsupportedQuery
 from dpsql.gateway.catalog_provider import CatalogContext
 from dpsql.gateway.engine import VERSION_TEXT, Engine
 from dpsql.gateway.query_run import Description, ObjectName, Result, ResultColumn
@@ -89,7 +89,7 @@ def catalog_query(sql: str, own: frozenset[str], types: Sequence[SqlType | None]
 
     Raises:
         Error: It reads the catalog, and cannot be read itself.
-        QueryTooComplex: It is too long or nests too deep, whoever reads it.
+        LimitExceeded: It is too long or nests too deep, whoever reads it.
         UnsupportedQuery: It mixes relations of the catalog with others.
     """
     words = {word.lower() for word in _WORD.findall(sql)}
@@ -98,7 +98,7 @@ def catalog_query(sql: str, own: frozenset[str], types: Sequence[SqlType | None]
         return None
     try:
         query = read_query(sql)
-    except QueryTooComplex:
+    except LimitExceeded:
         raise  # it is so to every reader
     except Error:
         if _reads_catalog(sql):
@@ -321,7 +321,7 @@ class PolicyCatalogProvider:
                 error.position += statement.offset
             raise
         except RecursionError:
-            raise QueryTooComplex(
+            raise LimitExceeded(
                 "the query is nested too deeply", hint="Write long chains of operators in parts."
             ) from None
 

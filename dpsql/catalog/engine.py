@@ -104,7 +104,7 @@ class CatalogEngine:
 
         Raises:
             QueryCanceled: It was stopped.
-            QueryTooComplex: It makes more text than there is memory for.
+            LimitExceeded: It makes more text than there is memory for.
             Error: It went wrong in a way that PostgreSQL has too, or that it does not know.
         """
         cursor = self._database.cursor()

@@ -39,7 +39,7 @@ def moment_text(moment: datetime, zone: str, form: str) -> str:
         form: The format.
 
     Raises:
-        QueryTooComplex: The format is too long.
+        LimitExceeded: The format is too long.
         UnsupportedQuery: It has a pattern that is not in the table.
     """
     return "".join(_shown(moment, zone, piece) for piece in pieces(form, zones=True))

@@ -14,7 +14,7 @@ from dpsql import textformat
 from dpsql.catalog.relations import REG_TYPES, Kind, kind_of
 from dpsql.catalog.visitor import Visitor
 from dpsql.compiler.ir import intervals
-from dpsql.errors import InvalidText, NumberOutOfRange, QueryTooComplex
+from dpsql.errors import InvalidText, LimitExceeded, NumberOutOfRange
 from dpsql.sqltypes import Span, SqlType
 from dpsql.textformat import array_elements, read, read_whole, zone
 
@@ -106,7 +106,7 @@ def _jsonb(text: str) -> str:
     try:
         return quote(jsonb_text(_loaded(text)))
     except RecursionError:
-        raise QueryTooComplex("the JSON nests too deep") from None
+        raise LimitExceeded("the JSON nests too deep") from None
 
 
 def _loaded(text: str) -> Any:

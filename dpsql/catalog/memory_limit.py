@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from dpsql.catalog.snapshot import quote_identifier
-from dpsql.errors import InvalidParameter, QueryTooComplex
+from dpsql.errors import InvalidParameter, LimitExceeded
 
 MOST: Final = 64 * 2**20
 """Characters that the functions and the rows of one query may have together."""
@@ -32,10 +32,10 @@ class MemoryLimit(threading.local):
         """Refuse what there is no memory for.
 
         Raises:
-            QueryTooComplex: There is none.
+            LimitExceeded: There is none.
         """
         if size > self._left:
-            raise QueryTooComplex(
+            raise LimitExceeded(
                 f"the catalog query makes more than {MOST:,} characters of text", hint="Ask for less at once."
             )
 
@@ -43,7 +43,7 @@ class MemoryLimit(threading.local):
         """Count what was made.
 
         Raises:
-            QueryTooComplex: It was too much.
+            LimitExceeded: It was too much.
         """
         self.check(size)
         self._left -= size

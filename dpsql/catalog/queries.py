@@ -22,7 +22,7 @@ from dpsql.catalog.views import VIEWS, view_query
 from dpsql.errors import (
     GroupingError,
     InvalidSyntax,
-    QueryTooComplex,
+    LimitExceeded,
     UndefinedColumn,
     UndefinedFunction,
     UndefinedTable,
@@ -184,7 +184,7 @@ class Queries(Expressions):
         for item in select.items:
             outs += self._item(item, scope)
             if len(outs) > _MOST_COLUMNS:
-                raise QueryTooComplex(f"target lists can have at most {_MOST_COLUMNS} entries")
+                raise LimitExceeded(f"target lists can have at most {_MOST_COLUMNS} entries")
         return outs
 
     def _item(self, item: syntax.SelectItem, scope: NameScope) -> Sequence[Out]:

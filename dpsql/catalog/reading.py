@@ -12,7 +12,7 @@ from sqlglot import exp
 from dpsql.catalog import syntax
 from dpsql.catalog.reading_expressions import AROUND, ExpressionReader, filled
 from dpsql.compiler.sql.parse import parse_catalog_query
-from dpsql.errors import Error, InvalidSyntax, QueryTooComplex
+from dpsql.errors import Error, InvalidSyntax, LimitExceeded
 
 _KEPT: Final = 256
 _MAX_KEPT: Final = 5_000
@@ -24,7 +24,7 @@ def read_query(sql: str) -> syntax.ParsedQuery:
 
     Raises:
         InvalidSyntax: The text is not a query of PostgreSQL's grammar, or of a part of it that is not known here.
-        QueryTooComplex: It nests too deep, or takes too long to parse.
+        LimitExceeded: It nests too deep, or takes too long to parse.
     """
     return _kept(sql) if len(sql) <= _MAX_KEPT else _read(sql)
 
@@ -34,9 +34,7 @@ def _read(sql: str) -> syntax.ParsedQuery:
     try:
         return _QueryReader(sql).query(tree)
     except RecursionError:
-        raise QueryTooComplex(
-            "the query is nested too deeply", hint="Write long chains of operators in parts."
-        ) from None
+        raise LimitExceeded("the query is nested too deeply", hint="Write long chains of operators in parts.") from None
     except Error:
         raise
     except Exception:  # the parser made a tree of another shape than it makes of what is understood here

@@ -23,7 +23,7 @@ from dpsql.catalog.relations import (
 from dpsql.catalog.snapshot import Snapshot
 from dpsql.catalog.syntax import Constant, Parameter
 from dpsql.catalog.visitor import Visitor
-from dpsql.errors import DatatypeMismatch, QueryTooComplex, UndefinedParameter
+from dpsql.errors import DatatypeMismatch, LimitExceeded, UndefinedParameter
 
 MAX_WRITTEN: Final = 10_000_000
 """Characters of SQL that are written for one query: what stands in several places makes much of a short query."""
@@ -86,11 +86,11 @@ class TranslationContext:
         """The expression, if not too much is written with it.
 
         Raises:
-            QueryTooComplex: It is too much.
+            LimitExceeded: It is too much.
         """
         self.written += len(typed.sql)
         if self.written > MAX_WRITTEN:
-            raise QueryTooComplex("the catalog query is too long or repeats too much", hint="Ask for less at once.")
+            raise LimitExceeded("the catalog query is too long or repeats too much", hint="Ask for less at once.")
         return typed
 
     def declare(self, index: int, kind: Kind) -> None:

@@ -21,8 +21,8 @@ from dpsql.errors import (
     Error,
     InterfaceError,
     InvalidSyntax,
+    LimitExceeded,
     NumberOutOfRange,
-    QueryTooComplex,
     UndefinedParameter,
 )
 from dpsql.sqltypes import Span
@@ -122,12 +122,12 @@ def plain(value: object) -> object:
     Raises:
         NumberOutOfRange: It is a number or a moment of no SQL type's range.
         DatatypeMismatch: It has no SQL type, is a moment that is none, or a time of day with a zone.
-        QueryTooComplex: It is a list of too many items.
+        LimitExceeded: It is a list of too many items.
     """
     if isinstance(value, list | tuple):
         items = [*(list.__iter__(value) if isinstance(value, list) else tuple.__iter__(value))]
         if len(items) > MAX_ITEMS:
-            raise QueryTooComplex(f"a list may have at most {MAX_ITEMS:,} items", hint="Pass it in parts.")
+            raise LimitExceeded(f"a list may have at most {MAX_ITEMS:,} items", hint="Pass it in parts.")
         return [item if isinstance(item, list | tuple) else plain(item) for item in items]
     if isinstance(value, np.generic):
         value = _of_numpy(value)

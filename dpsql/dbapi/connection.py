@@ -41,7 +41,7 @@ from dpsql.errors import (
     InternalError,
     InvalidParameter,
     InvalidSyntax,
-    QueryTooComplex,
+    LimitExceeded,
     RowOutOfRange,
     UnsupportedQuery,
 )
@@ -395,7 +395,7 @@ def _forget_values(error: BaseException) -> None:
 def _fault(error: Exception) -> Error:
     """What a caller is told of an exception that nothing expected; the log has its place, and never its text."""
     if isinstance(error, RecursionError | MemoryError):
-        return QueryTooComplex("the statement is nested too deeply or is too large for the stack that is left")
+        return LimitExceeded("the statement is nested too deeply or is too large for the stack that is left")
     frames = traceback.extract_tb(error.__traceback__)
     _LOG.error("unexpected %s at %s", type(error).__name__, "; ".join(f"{at.filename}:{at.lineno}" for at in frames))
     return InternalError(f"dpsql itself failed: {type(error).__name__}", hint="Please report it, with the log.")

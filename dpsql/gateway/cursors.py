@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from dpsql.compiler.sql.statements import DeclareStatement, FetchStatement
-from dpsql.errors import CursorState, DuplicateCursor, QueryTooComplex, UnknownPortal
+from dpsql.errors import CursorState, DuplicateCursor, LimitExceeded, UnknownPortal
 from dpsql.gateway.query_run import Result, ResultColumn
 
 MAX_CURSORS = 100
@@ -97,12 +97,12 @@ class Cursors:
 
         Raises:
             DuplicateCursor: There is one of that name.
-            QueryTooComplex: There are too many.
+            LimitExceeded: There are too many.
         """
         if name in self._open:
             raise DuplicateCursor(f'cursor "{name}" already exists', hint=f"Write: CLOSE {name}")
         if len(self._open) >= MAX_CURSORS:
-            raise QueryTooComplex(f"more than {MAX_CURSORS} cursors", hint="Write: CLOSE ALL")
+            raise LimitExceeded(f"more than {MAX_CURSORS} cursors", hint="Write: CLOSE ALL")
 
     def add(self, declared: DeclareStatement, result: Result) -> None:
         """Open a cursor before its first row."""

@@ -22,7 +22,7 @@ from dpsql.backends.backend import Cancellation
 from dpsql.compiler.derivation.derivation import Derivation, derivation, errors, wider
 from dpsql.compiler.plan.query_plan import CompiledQuery, HeldRelease, PlannedRelease
 from dpsql.compiler.scope.tables import Catalog
-from dpsql.errors import Error, GuaranteeMismatch, InvalidParameter, QueryTooComplex
+from dpsql.errors import Error, GuaranteeMismatch, InvalidParameter, LimitExceeded
 from dpsql.gateway.caches import LruCache
 from dpsql.gateway.means import Mean, MeanPart
 from dpsql.gateway.prices import request
@@ -164,7 +164,7 @@ class Derivations:
             try:
                 cells = ReleasedCells.from_bytes(self.ledger.cells(user, each.handed.release))
                 terms, asked = self.post.most_terms(each.found, cells, cancellation)
-            except (NotHeld, InvalidParameter, QueryTooComplex):
+            except (NotHeld, InvalidParameter, LimitExceeded):
                 continue  # it is asked anew, or derived of another
             told, groups = each.stored.description, (each.stored.groups, asked)
             found = errors(told, each.noises, each.found, terms, planned, groups)
@@ -250,7 +250,7 @@ class Derivations:
                 return None
             try:
                 terms, groups = self.post.most_terms(found, alike[0].cells, cancellation)[0], alike[0].groups
-            except (InvalidParameter, QueryTooComplex):
+            except (InvalidParameter, LimitExceeded):
                 return None
         noises = tuple(added(primitive.noise) for primitive in offered.primitives)
         pairs = errors(told, noises, found, terms, planned, groups)

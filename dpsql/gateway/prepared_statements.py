@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from dpsql.compiler.sql.statements import ExecuteStatement, QueryStatement
-from dpsql.errors import DuplicateStatement, InvalidSyntax, QueryTooComplex, UnknownStatement
+from dpsql.errors import DuplicateStatement, InvalidSyntax, LimitExceeded, UnknownStatement
 from dpsql.sqltypes import ARRAYS, SqlType
 
 MAX_STATEMENTS = 1000
@@ -35,12 +35,12 @@ class PreparedStatements:
 
         Raises:
             DuplicateStatement: There is one of that name.
-            QueryTooComplex: There are too many.
+            LimitExceeded: There are too many.
         """
         if name in self._named:
             raise DuplicateStatement(f'prepared statement "{name}" already exists', hint=f"Write: DEALLOCATE {name}")
         if len(self._named) >= MAX_STATEMENTS:
-            raise QueryTooComplex(f"more than {MAX_STATEMENTS} prepared statements", hint="Write: DEALLOCATE ALL")
+            raise LimitExceeded(f"more than {MAX_STATEMENTS} prepared statements", hint="Write: DEALLOCATE ALL")
 
     def add(self, name: str, prepared: PreparedQuery) -> None:
         """Keep a statement."""

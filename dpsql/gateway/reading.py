@@ -20,8 +20,8 @@ from dpsql.errors import (
     DatabaseUnavailable,
     GuaranteeMismatch,
     InvalidParameter,
+    LimitExceeded,
     QueryCanceled,
-    QueryTooComplex,
     ResultsTooLarge,
 )
 from dpsql.gateway.caches import LruCache
@@ -122,7 +122,7 @@ class ReleaseReader:
         tables = {read.table: public[read.sql] for read in query.public_reads}
         try:
             released = tuple(self._released(user, planned, cells, cancellation) for planned in query.releases)
-        except (InvalidParameter, QueryTooComplex):
+        except (InvalidParameter, LimitExceeded):
             if charge is None:
                 raise NotDerived from None
             raise
@@ -159,7 +159,7 @@ class ReleaseReader:
             return {}
         try:
             return self._backend.fetch({}, reads, cancellation, share=public_share(user)).public
-        except (CardinalityViolation, QueryCanceled, QueryTooComplex, ResultsTooLarge):
+        except (CardinalityViolation, QueryCanceled, LimitExceeded, ResultsTooLarge):
             raise
         except Exception as error:
             raise _failure(error) from None

@@ -35,8 +35,8 @@ from dpsql.errors import (
     GuaranteeMismatch,
     InvalidParameter,
     LedgerUnavailable,
+    LimitExceeded,
     QueryCanceled,
-    QueryTooComplex,
 )
 from dpsql.gateway.array_elements import elements_of
 from dpsql.limits.result_memory import KeptRows, MemoryShare, RowStore, batches
@@ -370,7 +370,7 @@ class PostProcessor:
         Raises:
             CardinalityViolation: It stands for one value, or a subquery in it does, and there are several.
             InvalidParameter: A value has no place in its type.
-            QueryTooComplex: It has too many rows, or needs more memory than it may have.
+            LimitExceeded: It has too many rows, or needs more memory than it may have.
             QueryCanceled: The user or the time limit stopped it.
         """
         names = [read.table for read in planned.public_reads]
@@ -390,7 +390,7 @@ class PostProcessor:
 
         Raises:
             InvalidParameter: The other groups cannot be computed of its keys.
-            QueryTooComplex: They need more memory than they may have.
+            LimitExceeded: They need more memory than they may have.
             QueryCanceled: The user or the time limit stopped it.
         """
         with self._running(_released_tables([cells]), cancellation) as cursor:
@@ -410,7 +410,7 @@ class PostProcessor:
 
         Raises:
             InvalidParameter: As `most_terms`.
-            QueryTooComplex: As `most_terms`.
+            LimitExceeded: As `most_terms`.
             QueryCanceled: As `most_terms`.
         """
         tables = _released_tables([cells]) | ({} if listed is None else {"q0": listed.table()})
@@ -442,7 +442,7 @@ class PostProcessor:
         Raises:
             CardinalityViolation: A subquery stands for one value and has several.
             InvalidParameter: A value has no place in its type.
-            QueryTooComplex: It needs more memory than it may have, or has too many rows or bytes.
+            LimitExceeded: It needs more memory than it may have, or has too many rows or bytes.
             ResultsTooLarge: The user, or all users together, hold too much.
             QueryCanceled: The user or the time limit stopped it.
         """
@@ -461,7 +461,7 @@ class PostProcessor:
 
         Raises:
             InvalidParameter: A value has no place in its type.
-            QueryTooComplex: It has too many rows or bytes.
+            LimitExceeded: It has too many rows or bytes.
             ResultsTooLarge: The user, or all users together, hold too much.
             QueryCanceled: The user or the time limit stopped it.
         """
@@ -477,7 +477,7 @@ class PostProcessor:
             for batch in batches(cursor.execute(query.post_sql)):
                 kept.add(self._as_values(query, batch))
                 if len(kept) > MAX_RESULT_ROWS:
-                    raise QueryTooComplex(f"the result has more than {MAX_RESULT_ROWS:,} rows", hint="Add a LIMIT.")
+                    raise LimitExceeded(f"the result has more than {MAX_RESULT_ROWS:,} rows", hint="Add a LIMIT.")
 
     @contextmanager
     def _running(self, tables: Tables, cancellation: Cancellation) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -486,7 +486,7 @@ class PostProcessor:
             with self._cursor(tables) as cursor, stoppable(cursor, cancellation, POST_SECONDS):
                 yield cursor
         except duckdb.OutOfMemoryException:
-            raise QueryTooComplex("the result of this query is too large") from None
+            raise LimitExceeded("the result of this query is too large") from None
         except duckdb.Error as error:
             if cancellation.is_cancelled:
                 raise QueryCanceled("canceling statement due to user request or time limit") from None

@@ -14,7 +14,7 @@ from dpsql.compiler.sql.statements import (
     Statement,
     TransactionStatement,
 )
-from dpsql.errors import FailedTransaction, NoTransaction, QueryTooComplex, UnknownSavepoint
+from dpsql.errors import FailedTransaction, LimitExceeded, NoTransaction, UnknownSavepoint
 from dpsql.gateway.cursors import Cursors
 from dpsql.gateway.query_run import Notice, Result
 from dpsql.gateway.settings import Settings, SettingsSnapshot
@@ -96,7 +96,7 @@ class Transactions:
         Raises:
             NoTransaction: It needs a transaction, and there is none.
             UnknownSavepoint: There is no savepoint of that name.
-            QueryTooComplex: There are too many savepoints.
+            LimitExceeded: There are too many savepoints.
         """
         match parsed.action:
             case "begin" | "start transaction":
@@ -171,7 +171,7 @@ class Transactions:
             raise NoTransaction(f"{called} can only be used in transaction blocks", hint="BEGIN")
         if action == "savepoint":
             if len(self._savepoints) >= MAX_SAVEPOINTS:
-                raise QueryTooComplex(f"more than {MAX_SAVEPOINTS} savepoints", hint="RELEASE those no longer needed.")
+                raise LimitExceeded(f"more than {MAX_SAVEPOINTS} savepoints", hint="RELEASE those no longer needed.")
             self._savepoints.append((name, self._now()))
             return Result("SAVEPOINT")
         found = [at for at, (known, _) in enumerate(self._savepoints) if known == name]

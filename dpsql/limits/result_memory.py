@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from sys import getsizeof
 from typing import Any, BinaryIO, Final, Protocol, overload
 
-from dpsql.errors import QueryTooComplex, ResultsTooLarge
+from dpsql.errors import LimitExceeded, ResultsTooLarge
 
 MAX_RESULT_BYTES: Final = 256 << 20
 MAX_USER_BYTES: Final = 512 << 20
@@ -162,11 +162,11 @@ class MemoryShare:
         """Count some more bytes.
 
         Raises:
-            QueryTooComplex: There are more than there may be.
+            LimitExceeded: There are more than there may be.
             ResultsTooLarge: The user, or all users together, hold too much.
         """
         if self._size + size > self._most:
-            raise QueryTooComplex(
+            raise LimitExceeded(
                 f"{self._what} more than {self._most >> 20:,} MiB",
                 hint="Add a LIMIT, or ask for fewer or shorter columns. What was charged is not charged again.",
             )
@@ -238,7 +238,7 @@ class RowStore:
         """Keep some more rows.
 
         Raises:
-            QueryTooComplex: The result takes more bytes than it may.
+            LimitExceeded: The result takes more bytes than it may.
             ResultsTooLarge: The user, or all users together, hold too much, or the disk is full.
         """
         size = size_of(rows)
@@ -272,7 +272,7 @@ class RowStore:
         """Take memory, if there is some."""
         try:
             self._memory.take(size)
-        except (QueryTooComplex, ResultsTooLarge):
+        except (LimitExceeded, ResultsTooLarge):
             return False
         return True
 

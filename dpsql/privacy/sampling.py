@@ -21,7 +21,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.errors import InvalidParameter, QueryTooComplex
+from dpsql.errors import InvalidParameter, LimitExceeded
 from dpsql.privacy.conversion import UP, check_exact, ln
 
 Whole = NDArray[np.int64] | NDArray[np.object_]
@@ -56,7 +56,7 @@ def check_scale(scale: Fraction, *, power: int = 1) -> None:
     if scale < MIN_SCALE**power:
         raise InvalidParameter("the scale of the noise is below 1/64 of a grid unit", hint="use a smaller epsilon")
     if scale > MAX_SCALE**power:
-        raise QueryTooComplex(
+        raise LimitExceeded(
             "the noise would not fit 64-bit integers",
             detail="The scale of the noise, in units of the column's step, is above 2^56.",
             hint="give the column a coarser step or tighter bounds in the policy, or use a larger epsilon",

@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.errors import InvalidParameter, PolicyViolation, QueryTooComplex
+from dpsql.errors import InvalidParameter, LimitExceeded, PolicyViolation
 from dpsql.privacy import sampling
 from dpsql.privacy.conversion import DOWN, check_exact, decimal, exp, root_down
 from dpsql.privacy.cost import ZERO, Event, Mechanism, Sensitivity, Share
@@ -174,7 +174,7 @@ def select(l0: int, share: Share) -> TruncatedGeometric | GaussianThreshold:
     by_noise = gaussian_threshold(l0, share)
     try:
         by_table = truncated_geometric(l0, share)
-    except QueryTooComplex:
+    except LimitExceeded:
         return by_noise
     return by_table if by_table.smallest_likely <= by_noise.smallest_likely else by_noise
 
@@ -225,7 +225,7 @@ def _table(epsilon: Fraction, delta: int) -> _Table:
     table = [0]
     while table[-1] < _ONE:
         if len(table) > MAX_TABLE:
-            raise QueryTooComplex(
+            raise LimitExceeded(
                 "the selection of groups is too fine",
                 detail=f"At this price a group would need more than {MAX_TABLE} units to be certain to appear.",
                 hint="SET dpsql.epsilon or dpsql.delta higher, or SET dpsql.max_groups lower",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from dpsql.errors import Error, ProtocolViolation, QueryTooComplex, UnknownPortal, UnknownStatement
+from dpsql.errors import Error, LimitExceeded, ProtocolViolation, UnknownPortal, UnknownStatement
 from dpsql.gateway.query_run import Description, Result, ResultColumn
 from dpsql.gateway.session import Statement
 from dpsql.wire.messages.backend import FieldDescription
@@ -80,7 +80,7 @@ class Register(Generic[T]):
         if name in self._entries:
             raise ProtocolViolation(f"{self._called(name)} already exists")
         if len(self._entries) >= self._limit:
-            raise QueryTooComplex(f"more than {self._limit} {self._kind}s", hint="Close those no longer needed.")
+            raise LimitExceeded(f"more than {self._limit} {self._kind}s", hint="Close those no longer needed.")
 
     def add(self, name: bytes, entry: T) -> None:
         """Register an entry under a name that is free."""

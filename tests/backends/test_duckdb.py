@@ -17,7 +17,7 @@ from dpsql.backends import duckdb as duckdb_module
 from dpsql.backends.duckdb import stoppable
 from dpsql.compiler.ir.nodes import Values
 from dpsql.compiler.plan.query_plan import PublicRead
-from dpsql.errors import BackendFailure, DatabaseUnavailable, InvalidPolicy, QueryCanceled, QueryTooComplex
+from dpsql.errors import BackendFailure, DatabaseUnavailable, InvalidPolicy, LimitExceeded, QueryCanceled
 from dpsql.policy import load_policy
 from tests.backends.test_fetching import CutAfterFirst
 from tests.backends.test_postgres import read
@@ -81,14 +81,14 @@ def test_the_engine_takes_what_the_policy_says(backend: DuckDBBackend, tmp_path:
     limited = DuckDBBackend(str(tmp_path / "people.duckdb"), load_policy(policy))
     try:
         assert limited._database.execute(asked).fetchall() == [("3", "143.0 MiB")]
-        with pytest.raises(QueryTooComplex, match="take too much memory"):
+        with pytest.raises(LimitExceeded, match="take too much memory"):
             read(limited, "SELECT string_agg(repeat('x', 10000) || i, '') AS v0 FROM range(100000) r (i)")
     finally:
         limited.close()
 
 
 def test_public_rows_are_bounded_in_bytes(backend: DuckDBBackend) -> None:
-    with pytest.raises(QueryTooComplex, match="reads takes more than 256 MiB"):
+    with pytest.raises(LimitExceeded, match="reads takes more than 256 MiB"):
         read(backend, "SELECT repeat('x', 10000) AS v0 FROM range(100000)")
 
 
@@ -121,7 +121,7 @@ def test_too_many_public_rows(backend: DuckDBBackend, monkeypatch: pytest.Monkey
     monkeypatch.setattr(backend_module, "MAX_PUBLIC_ROWS", 30)
     assert read(backend, sql).count == 30
     monkeypatch.setattr(backend_module, "MAX_PUBLIC_ROWS", 29)
-    with pytest.raises(QueryTooComplex, match="more than 29 rows"):
+    with pytest.raises(LimitExceeded, match="more than 29 rows"):
         read(backend, sql)
 
 

@@ -17,7 +17,7 @@ import pytest
 from dpsql.backends import DuckDBBackend, duckdb_spill
 from dpsql.backends import duckdb as duckdb_module
 from dpsql.backends.duckdb_spill import Settings, spill_settings
-from dpsql.errors import InvalidPolicy, QueryTooComplex
+from dpsql.errors import InvalidPolicy, LimitExceeded
 from dpsql.policy import load_policy
 from tests.backends.test_duckdb import POLICY
 from tests.backends.test_postgres import read
@@ -66,7 +66,7 @@ def test_without_a_cipher_the_policy_is_refused(tmp_path: Path, spill: Path) -> 
 def test_what_memory_does_not_hold_is_spilled(tmp_path: Path, spill: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duckdb_module, "_LOCKED", {**duckdb_module._LOCKED, **CIPHER})
     backend = opened(tmp_path, "")
-    with pytest.raises(QueryTooComplex):
+    with pytest.raises(LimitExceeded):
         read(backend, SORTED)
     backend.close()
     backend, second = opened(tmp_path, 'spill = "spilt"'), opened(tmp_path, 'spill = "spilt"')

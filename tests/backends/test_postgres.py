@@ -32,8 +32,8 @@ from dpsql.errors import (
     CardinalityViolation,
     DatabaseUnavailable,
     InvalidPolicy,
+    LimitExceeded,
     QueryCanceled,
-    QueryTooComplex,
     UnsupportedQuery,
 )
 from dpsql.limits.result_memory import READ
@@ -416,7 +416,7 @@ def test_too_many_public_rows(backend: PostgresBackend, monkeypatch: pytest.Monk
     monkeypatch.setattr(backend_module, "MAX_PUBLIC_ROWS", 100)
     sql = "SELECT i::text AS v0 FROM generate_series(1, {}) AS i, generate_series(1, 10) AS j"
     assert read(backend, sql.format(10)).count == 100
-    with pytest.raises(QueryTooComplex, match="more than 100 rows"):
+    with pytest.raises(LimitExceeded, match="more than 100 rows"):
         read(backend, sql.format(11))
 
 
@@ -426,7 +426,7 @@ def test_too_many_public_bytes(backend: PostgresBackend, monkeypatch: pytest.Mon
     sql = "SELECT array_to_json(array_fill(i, ARRAY[1000]))::text AS v0 FROM generate_series(1, {}) AS i"
     assert read(backend, sql.format(100)).count == 100
     before = READ.bytes
-    with pytest.raises(QueryTooComplex, match="what the query reads takes more than 1 MiB"):
+    with pytest.raises(LimitExceeded, match="what the query reads takes more than 1 MiB"):
         read(backend, sql.format(2000))
     assert READ.bytes == before
     assert read(backend, "SELECT FROM generate_series(1, 3)", width=0).count == 3

@@ -5,7 +5,7 @@ import pytest
 from psycopg import sql
 
 from dpsql.compiler.expressions.arrays import MAX_ITEMS
-from dpsql.errors import DatatypeMismatch, Error, InvalidText, QueryTooComplex, UndefinedParameter, UnsupportedQuery
+from dpsql.errors import DatatypeMismatch, Error, InvalidText, LimitExceeded, UndefinedParameter, UnsupportedQuery
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.session import Session
 from dpsql.sqltypes import SqlType
@@ -86,7 +86,7 @@ def test_what_an_array_holds_is_inferred(wide_engine: Engine) -> None:
         (NUMBERS + "x = ANY((1)::int[])", UnsupportedQuery, ()),
         (NUMBERS + "x <> ALL(1, 2)", Error, ()),
         (NUMBERS + "nothing = ANY('{}')", Error, ()),
-        (NUMBERS + "x = ANY($1)", QueryTooComplex, ([1] * (MAX_ITEMS + 1),)),
+        (NUMBERS + "x = ANY($1)", LimitExceeded, ([1] * (MAX_ITEMS + 1),)),
         (NUMBERS + "x = ANY($1)", DatatypeMismatch, ([[1]],)),
     ],
 )

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from dpsql.compiler.expressions.patterns import read_pattern
-from dpsql.errors import QueryTooComplex
+from dpsql.errors import LimitExceeded
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.session import Session
 from dpsql.sqltypes import SqlType
@@ -130,6 +130,6 @@ def test_what_is_let_through_as_a_pattern_can_be_run(analyst: Session, repeated:
 def is_pattern(text: str) -> bool:
     try:
         read_pattern(text, None)
-    except QueryTooComplex:
+    except LimitExceeded:
         return False
     return True

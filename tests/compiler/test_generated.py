@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.errors import QueryTooComplex
+from dpsql.errors import LimitExceeded
 from dpsql.policy import load_policy
 from tests.compiler.plans import Planner
 
@@ -33,7 +33,7 @@ def planner(clinic_policy: Path) -> Planner:
 )
 def test_a_million_rows_may_be_made_and_no_more(planner: Planner, sql: str) -> None:
     planner.compile(sql.format(a=THOUSAND, b=THOUSAND, last=999))
-    with pytest.raises(QueryTooComplex, match="more than 1,000,000 rows") as refused:
+    with pytest.raises(LimitExceeded, match="more than 1,000,000 rows") as refused:
         planner.compile(sql.format(a=THOUSAND, b=MORE, last=1000))
     assert refused.value.hint and refused.value.position
 

@@ -10,7 +10,7 @@ import pytest
 
 from dpsql.compiler.relations import clauses
 from dpsql.compiler.sql.parse import position
-from dpsql.errors import Error, QueryTooComplex
+from dpsql.errors import Error, LimitExceeded
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.session import Session, Statement
 
@@ -194,7 +194,7 @@ def test_a_caller_deep_in_its_own_stack_gets_a_typed_error(session: Session) -> 
         (statement,) = session.parse(nested)
         try:
             down(depth, statement)
-        except QueryTooComplex:
+        except LimitExceeded:
             refused += 1
         except RecursionError:
             break  # nothing of the compiler was reached
@@ -258,5 +258,5 @@ def test_what_no_rule_expected_is_refused(
 def test_an_in_list_has_at_most_a_thousand_rows(session: Session) -> None:
     rows = ", ".join(f"('F', {age})" for age in range(1001))
     (statement,) = session.parse(f"EXPLAIN SELECT COUNT(*) FROM patients WHERE (sex, age) IN ({rows})")
-    with pytest.raises(QueryTooComplex, match="at most 1,000 rows"):
+    with pytest.raises(LimitExceeded, match="at most 1,000 rows"):
         session.execute(statement)

@@ -15,7 +15,7 @@ from dpsql.compiler.sql import postgres_syntax as syntax_module
 from dpsql.compiler.sql.parse import check_shape, parse_catalog_query, parse_query
 from dpsql.compiler.sql.postgres_syntax import TooManyNodes, read_both, read_tree, tokens_of
 from dpsql.compiler.sql.statements import QueryStatement
-from dpsql.errors import Error, InvalidSyntax, QueryTooComplex
+from dpsql.errors import Error, InvalidSyntax, LimitExceeded
 from dpsql.limits.trial import Trial
 
 ROOT = Path(__file__).parent.parent.parent
@@ -47,12 +47,12 @@ def test_texts_that_froze_the_parser_are_refused_before_it_sees_them(sql: str, m
 
     monkeypatch.setattr(parse_module, "read_tree", parser)
     monkeypatch.setattr(parse_module, "_try", parser)
-    with pytest.raises(QueryTooComplex) as refused:
+    with pytest.raises(LimitExceeded) as refused:
         parse_query(QueryStatement(sql, 7))
     assert refused.value.position is not None
     assert 7 < refused.value.position <= len(sql) + 7
     monkeypatch.setattr(parse_module, "read_catalog_tree", parser)
-    with pytest.raises(QueryTooComplex):
+    with pytest.raises(LimitExceeded):
         parse_catalog_query(sql)
 
 
@@ -84,10 +84,10 @@ def test_joins_that_hide_from_the_scan_make_too_many_nodes() -> None:
     check_shape(tokens_of(sql))
     with pytest.raises(TooManyNodes):
         read_tree(sql)
-    with pytest.raises(QueryTooComplex, match="too long to parse"):
+    with pytest.raises(LimitExceeded, match="too long to parse"):
         parse_query(QueryStatement(sql))
     hidden = sql[: len("SELECT 1 FROM t") + 12 * len(" JOIN t AS on")]
-    with pytest.raises(QueryTooComplex, match="too long to parse"):
+    with pytest.raises(LimitExceeded, match="too long to parse"):
         parse_query(QueryStatement(hidden + " JOIN t" * 3 + " ON true" * 3))
     with pytest.raises(InvalidSyntax, match="a join needs ON or USING"):
         parse_query(QueryStatement(hidden + " JOIN t" * 3))
@@ -105,7 +105,7 @@ def test_a_trial_that_does_not_end_is_a_refusal(monkeypatch: pytest.MonkeyPatch)
     parse_query(QueryStatement(small))
     assert tried == []
     large = small + " WHERE " + " AND ".join(f"age > {number}" for number in range(1000, 1050))
-    with pytest.raises(QueryTooComplex, match="too long to parse"):
+    with pytest.raises(LimitExceeded, match="too long to parse"):
         parse_query(QueryStatement(large))
     assert tried == [large]
     monkeypatch.setattr(parse_module, "_trial", lambda _: True)

@@ -34,7 +34,7 @@ from dpsql.compiler.ir.nodes import (
 )
 from dpsql.compiler.plan.query_plan import CompiledQuery, PlannedRelease, cuts, made_first
 from dpsql.compiler.scope.lowering import Lowering
-from dpsql.errors import QueryTooComplex, UnsupportedQuery
+from dpsql.errors import LimitExceeded, UnsupportedQuery
 from dpsql.policy import load_policy
 from dpsql.privacy.accounting import Spent
 from dpsql.sqltypes import SqlType
@@ -432,7 +432,7 @@ def test_a_query_that_is_too_long_once_it_is_written_out_is_refused(
     sql = "SELECT COUNT(*) FROM patients WHERE age + age + age + age + age > 3"
     assert planner.compile(sql).releases
     monkeypatch.setattr("dpsql.compiler.dialects.render.MAX_CALLS", 3)
-    with pytest.raises(QueryTooComplex, match="after expansion"):
+    with pytest.raises(LimitExceeded, match="after expansion"):
         planner.compile(sql)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from dpsql import textformat
 from dpsql.compiler.sql.formats import MAX_FORMAT, pieces
-from dpsql.errors import Error, NumberOutOfRange, QueryTooComplex
+from dpsql.errors import Error, LimitExceeded, NumberOutOfRange
 from dpsql.gateway.session import Session
 from dpsql.sqltypes import Span, SqlType
 from dpsql.wire import binaryformat
@@ -191,5 +191,5 @@ def test_a_text_that_is_an_interval_by_its_place(analyst: Session) -> None:
 
 def test_a_format_has_a_limit() -> None:
     assert len(pieces("YYYY" * (MAX_FORMAT // 4))) == MAX_FORMAT // 4
-    with pytest.raises(QueryTooComplex, match="characters"):
+    with pytest.raises(LimitExceeded, match="characters"):
         pieces("Y" * (MAX_FORMAT + 1))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.errors import InvalidParameter, QueryTooComplex
+from dpsql.errors import InvalidParameter, LimitExceeded
 from dpsql.privacy.conversion import rho_to_epsilon
 from dpsql.privacy.cost import Accountant, Adjacency, Event, Mechanism, Sensitivity, Share, cell_sensitivity, loss
 from dpsql.privacy.mechanisms import MAX_SCALE, DiscreteGaussian, DiscreteLaplace, Noise, best, gaussian, laplace
@@ -214,9 +214,9 @@ def test_gaussian_noise_needs_a_delta() -> None:
 
 @pytest.mark.parametrize("factor", [1, -1])
 def test_scales_that_cannot_be_drawn_are_refused(factor: int) -> None:
-    with pytest.raises(QueryTooComplex if factor > 0 else InvalidParameter):
+    with pytest.raises(LimitExceeded if factor > 0 else InvalidParameter):
         DiscreteLaplace(ONE_CELL, Fraction(MAX_SCALE * 2 * factor))
-    with pytest.raises(QueryTooComplex if factor > 0 else InvalidParameter):
+    with pytest.raises(LimitExceeded if factor > 0 else InvalidParameter):
         DiscreteGaussian(ONE_CELL, Fraction(MAX_SCALE**2 * 2 * factor))
     assert DiscreteLaplace(ONE_CELL, Fraction(MAX_SCALE)).stderr > MAX_SCALE
     assert DiscreteGaussian(ONE_CELL, Fraction(MAX_SCALE**2)).stderr == MAX_SCALE

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import dpsql.privacy
-from dpsql.errors import InvalidParameter, QueryTooComplex
+from dpsql.errors import InvalidParameter, LimitExceeded
 from dpsql.privacy import sampling
 from dpsql.privacy.sampling import MAX_SCALE, MIN_SCALE, bernoulli, discrete_gaussian, discrete_laplace
 
@@ -157,9 +157,9 @@ def test_a_scale_too_small_is_refused(draw: Callable[[Fraction, int], object], s
 
 
 def test_a_scale_too_large_is_refused() -> None:
-    with pytest.raises(QueryTooComplex):
+    with pytest.raises(LimitExceeded):
         discrete_laplace(Fraction(MAX_SCALE) + Fraction(1, 3), 1)
-    with pytest.raises(QueryTooComplex):
+    with pytest.raises(LimitExceeded):
         discrete_gaussian(Fraction(MAX_SCALE**2) + Fraction(1, 3), 1)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.errors import InvalidParameter, PolicyViolation, QueryTooComplex
+from dpsql.errors import InvalidParameter, LimitExceeded, PolicyViolation
 from dpsql.privacy import selection as module
 from dpsql.privacy.cost import (
     Accountant,
@@ -87,7 +87,7 @@ def test_the_table_is_the_largest_but_for_rounding(epsilon: Fraction, delta: Fra
 
 def test_a_table_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_TABLE", 50)
-    with pytest.raises(QueryTooComplex):
+    with pytest.raises(LimitExceeded):
         TruncatedGeometric(1, Fraction(1, 1001), BILLIONTH)
     module._table.cache_clear()
 

@@ -22,7 +22,7 @@ from dpsql.compiler.ir.primitives import Contribution, Primitive
 from dpsql.compiler.scope.lowering import Fields, Lowering
 from dpsql.compiler.sql.postgres_syntax import print_sql
 from dpsql.compiler.sql.rewriting import replaced
-from dpsql.errors import QueryTooComplex, UndefinedFunction, UnsupportedQuery
+from dpsql.errors import LimitExceeded, UndefinedFunction, UnsupportedQuery
 from dpsql.privacy.exponential_mechanism import CellMechanism, Picking, RankChoice, added
 from dpsql.privacy.mechanisms import DiscreteLaplace
 from dpsql.sqltypes import SqlType
@@ -64,20 +64,18 @@ class Primitives:
         """Return the place of a primitive, which is added if it is not there.
 
         Raises:
-            QueryTooComplex: There are too many.
+            LimitExceeded: There are too many.
         """
         if primitive not in self.added:
             self.added.append(primitive)
         distinct = sum(primitive.kind.is_distinct for primitive in self.added)
         if distinct > MAX_DISTINCT_PRIMITIVES:
-            raise QueryTooComplex(
+            raise LimitExceeded(
                 f"a query may have at most {MAX_DISTINCT_PRIMITIVES} aggregates of DISTINCT values",
                 hint="Use fewer in one query.",
             )
         if len(self.added) > MAX_PRIMITIVES:
-            raise QueryTooComplex(
-                f"a query may have at most {MAX_PRIMITIVES} aggregates", hint="Use fewer in one query."
-            )
+            raise LimitExceeded(f"a query may have at most {MAX_PRIMITIVES} aggregates", hint="Use fewer in one query.")
         return self.added.index(primitive)
 
 

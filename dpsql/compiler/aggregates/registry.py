@@ -46,7 +46,7 @@ def estimate_of(call: AggregateCall, primitives: Primitives) -> Estimate:
 
     Raises:
         PolicyViolation: An argument has no finite bounds.
-        QueryTooComplex: There are too many primitives.
+        LimitExceeded: There are too many primitives.
     """
     build = FUNCTIONS[call.function].build
     if build is None:

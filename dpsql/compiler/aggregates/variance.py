@@ -30,7 +30,7 @@ from dpsql.compiler.ir.conditions import all_of, is_null, negated
 from dpsql.compiler.ir.nodes import AggregateCall, Grid
 from dpsql.compiler.ir.primitives import Factor, Primitive, PrimitiveKind
 from dpsql.compiler.values.grids import grid_of
-from dpsql.errors import QueryTooComplex
+from dpsql.errors import LimitExceeded
 from dpsql.sqltypes import SqlType
 
 MAX_SQUARE = 2**42
@@ -333,7 +333,7 @@ def _of_numbers(call: AggregateCall, primitives: Primitives) -> Estimate:
     grid = grid_of(call, primitives.protected.relation, primitives.cap)
     coarse = _coarse(grid, primitives.cap)
     if call.distinct and coarse != grid:
-        raise QueryTooComplex(
+        raise LimitExceeded(
             f"{call.function.upper()}(DISTINCT …) over this range needs more digits than a sum of squares has",
             hint="Narrow the bounds with LEAST and GREATEST. The data owner can set a larger step in the policy.",
         )

@@ -22,7 +22,7 @@ from dpsql.compiler.scope.lowering import Fields
 from dpsql.compiler.scope.tables import Catalog, Tables
 from dpsql.compiler.values.bounds import bounds_of
 from dpsql.compiler.values.grids import grid_of
-from dpsql.errors import QueryTooComplex
+from dpsql.errors import LimitExceeded
 from dpsql.policy import Policy, Table
 from dpsql.sqltypes import SqlType
 
@@ -103,7 +103,7 @@ def _grids(scan: UnitScan, max_rows: int) -> dict[Field, StoredGrid]:
             continue
         try:
             grid = grid_of(AggregateCall("sum", Column(field), False, None, field.type), scan, max_rows)
-        except QueryTooComplex:
+        except LimitExceeded:
             continue
         grids[field] = StoredGrid(f"{GRID}{len(grids)}", column.name, grid)
     return grids

@@ -45,7 +45,7 @@ from dpsql.compiler.ir.nodes import (
 )
 from dpsql.compiler.ir.schema import EngineColumn, EngineSchema, InputTable, PreparedSource
 from dpsql.compiler.ir.walk import fields_in, free_fields, in_double, relations_in
-from dpsql.errors import QueryTooComplex
+from dpsql.errors import LimitExceeded
 from dpsql.policy import Policy, PolicyColumn, Table, UnitVia
 from dpsql.sqltypes import SqlType
 
@@ -107,7 +107,7 @@ class Renderer:
         """SQL that is total: NaN, infinite and far values have become NULL."""
         text = self._raw(expression)
         if len(text) > MAX_SQL:
-            raise QueryTooComplex("the query's expressions are too large")
+            raise LimitExceeded("the query's expressions are too large")
         return self.dialect.guarded(text, expression.type) if self.dialect.is_raw(expression) else text
 
     def _raw(self, expression: Expr) -> str:
@@ -149,7 +149,7 @@ class Renderer:
     def _call(self, call: Call) -> str:
         self._calls += 1
         if self._calls > MAX_CALLS:
-            raise QueryTooComplex(
+            raise LimitExceeded(
                 f"the query has more than {MAX_CALLS:,} functions and operators after expansion",
                 hint="Split it into several queries. TO_CHAR counts once for each pattern of its format.",
             )
@@ -232,7 +232,7 @@ class Renderer:
         """A SELECT that gives the needed fields of a relation, and at least one column."""
         text = self._relation(relation, needed)
         if len(text) > MAX_SQL:
-            raise QueryTooComplex("the query is too large")
+            raise LimitExceeded("the query is too large")
         return text
 
     def _relation(self, relation: Relation, needed: frozenset[Field]) -> str:

@@ -5,7 +5,7 @@ import re
 from sqlglot import exp
 
 from dpsql.compiler.scope.lowering import MAX_PARAMETERS, Lowering, placeholder
-from dpsql.errors import InvalidText, QueryTooComplex
+from dpsql.errors import InvalidText, LimitExceeded
 
 MAX_ITEMS = 5_000
 _ITEM = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,{}"\\]+?))\s*(,|$)', re.S)
@@ -16,12 +16,12 @@ def array_items(lowering: Lowering, node: exp.Expr) -> list[exp.Expr] | None:
 
     Raises:
         InvalidText: A literal cannot be read.
-        QueryTooComplex: There are too many.
+        LimitExceeded: There are too many.
         DatatypeMismatch: The value of a placeholder is no list.
     """
     items = _items(lowering, node)
     if items is not None and len(items) > MAX_ITEMS:
-        raise QueryTooComplex(f"an array may have at most {MAX_ITEMS:,} items here", position=lowering.at(node))
+        raise LimitExceeded(f"an array may have at most {MAX_ITEMS:,} items here", position=lowering.at(node))
     return items
 
 

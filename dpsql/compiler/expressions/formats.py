@@ -11,7 +11,7 @@ from dpsql.compiler.ir.nodes import Call, Case, Cast, Expr, Literal
 from dpsql.compiler.sql import formats
 from dpsql.compiler.sql.constant_folding import converted
 from dpsql.compiler.sql.rewriting import replaced
-from dpsql.errors import InvalidParameter, QueryTooComplex, UnsupportedQuery
+from dpsql.errors import InvalidParameter, LimitExceeded, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
 MAX_NUMBER_DIGITS = 15
@@ -30,7 +30,7 @@ def _to_char(call: Arguments) -> Expr:
         return Literal(None, SqlType.TEXT)
     written = _moment_text(call, form) if subject.is_moment else _number_text(call, form)
     if call.lowering.sizes.of(written) > MAX_WRITTEN:
-        raise QueryTooComplex(
+        raise LimitExceeded(
             "TO_CHAR with this format and argument is too complex",
             hint="Shorten the format or simplify the argument: TO_CHAR evaluates it once for each pattern.",
             position=call.at(1),

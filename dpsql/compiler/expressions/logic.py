@@ -11,7 +11,7 @@ from dpsql.compiler.ir.nodes import Call, Case, Cast, Expr, InList, Literal
 from dpsql.compiler.ir.walk import as_numeric
 from dpsql.compiler.scope.coercion import common_type
 from dpsql.compiler.scope.lowering import Lowering, Method
-from dpsql.errors import DatatypeMismatch, InvalidSyntax, QueryTooComplex, UnsupportedQuery
+from dpsql.errors import DatatypeMismatch, InvalidSyntax, LimitExceeded, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
 MAX_TERMS = 1_000
@@ -46,7 +46,7 @@ def _connector(lowering: Lowering, node: exp.Connector) -> Expr:
         rest = rest.this
     terms.append(rest)
     if len(terms) > MAX_TERMS:
-        raise QueryTooComplex(f"a condition may have at most {MAX_TERMS:,} terms", hint="Use an IN list.")
+        raise LimitExceeded(f"a condition may have at most {MAX_TERMS:,} terms", hint="Use an IN list.")
     arguments = _as_lists(name, [lowering.condition(term) for term in reversed(terms)])
     return (all_of if name == "and" else any_of)(*arguments)
 
@@ -194,7 +194,7 @@ def in_list(lowering: Lowering, node: exp.In) -> Expr:
         raise UnsupportedQuery("an IN list must not be empty", position=lowering.at(node))
     if isinstance(node.this, exp.Tuple):
         if len(node.expressions) > MAX_TERMS:
-            raise QueryTooComplex(f"an IN list may have at most {MAX_TERMS:,} rows", position=lowering.at(node))
+            raise LimitExceeded(f"an IN list may have at most {MAX_TERMS:,} rows", position=lowering.at(node))
         rows = tuple(_compared_rows(lowering, node, exp.EQ, node.this, row) for row in node.expressions)
         return any_of(*rows)
     argument, *items = _compared(lowering, node.this, *node.expressions)

@@ -17,7 +17,7 @@ from dpsql.compiler.ir.conditions import negated
 from dpsql.compiler.ir.nodes import Call, Cast, Expr, Literal
 from dpsql.compiler.scope.lowering import Lowering, Method
 from dpsql.compiler.sql.constant_folding import computed_text
-from dpsql.errors import InvalidParameter, QueryTooComplex, UnsupportedQuery
+from dpsql.errors import InvalidParameter, LimitExceeded, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
 MAX_PATTERN = 1_000
@@ -83,11 +83,11 @@ class _Reader:
         if self._next < len(self._text):
             raise self._refused("parentheses () not balanced")
         if found.size > MAX_PATTERN:
-            raise QueryTooComplex(f"a pattern may match at most {MAX_PATTERN:,} characters", position=self._at)
+            raise LimitExceeded(f"a pattern may match at most {MAX_PATTERN:,} characters", position=self._at)
         # A set is kept by the characters that the pattern tells apart.
         letters = len(set(self._text) - set("()[]{}|*+?,\\"))
         if (found.sets * letters + found.size) * (1 + found.joints) > MAX_WAYS:
-            raise QueryTooComplex(
+            raise LimitExceeded(
                 "the pattern is too ambiguous to match in bounded time",
                 hint="Use * or + instead of counts such as {0,255}.",
                 position=self._at,
@@ -302,10 +302,10 @@ def read_pattern(text: str, at: int | None, escape: str | None = None) -> Patter
 
     Raises:
         InvalidParameter: It is none, or means something else to PostgreSQL than to the engine.
-        QueryTooComplex: It is too long.
+        LimitExceeded: It is too long.
     """
     if len(text) > MAX_PATTERN:
-        raise QueryTooComplex(f"a pattern may have at most {MAX_PATTERN:,} characters", position=at)
+        raise LimitExceeded(f"a pattern may have at most {MAX_PATTERN:,} characters", position=at)
     return _Reader(text, escape, at).read()
 
 
@@ -330,7 +330,7 @@ def _matched(lowering: Lowering, node: exp.Expr, escape: str) -> _Matched:
         raise UnsupportedQuery("a pattern must be a constant", position=lowering.at(node))
     text = None if pattern.value is None else str(pattern.value)
     if text is not None and len(text) > MAX_PATTERN:
-        raise QueryTooComplex(f"a pattern may have at most {MAX_PATTERN:,} characters", position=lowering.at(node))
+        raise LimitExceeded(f"a pattern may have at most {MAX_PATTERN:,} characters", position=lowering.at(node))
     return _Matched(subject, text, escape, lowering.at(node))
 
 
@@ -494,7 +494,7 @@ def _regexp_replace(call: Arguments) -> Expr:
 def _replacement(call: Arguments, text: str, groups: int) -> str:
     r"""What is put in, in RE2's words: \1 is a group, \0 the whole match, which PostgreSQL writes \&."""
     if len(text) > MAX_REPLACEMENT:
-        raise QueryTooComplex(f"a replacement may have at most {MAX_REPLACEMENT} characters", position=call.at(2))
+        raise LimitExceeded(f"a replacement may have at most {MAX_REPLACEMENT} characters", position=call.at(2))
     found, index = "", 0
     while index < len(text):
         sign = text[index]

@@ -10,7 +10,7 @@ from dpsql.compiler.ir.functions import MAX_SCANNED, MAX_TEXT, beginning
 from dpsql.compiler.ir.nodes import Call, Case, Cast, Expr, Literal
 from dpsql.compiler.scope.lowering import Lowering, Method
 from dpsql.compiler.sql.rewriting import replaced
-from dpsql.errors import InvalidParameter, QueryTooComplex, UndefinedFunction, UnsupportedQuery
+from dpsql.errors import InvalidParameter, LimitExceeded, UndefinedFunction, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
 MAX_CONSTANT = 100
@@ -113,7 +113,7 @@ def _short(call: Arguments, index: int) -> str | None:
     """A constant text of a few characters."""
     value = call.fixed(index)
     if value is not None and len(value) > MAX_CONSTANT:
-        raise QueryTooComplex(
+        raise LimitExceeded(
             f"the constants of {call.name.upper()} may have at most {MAX_CONSTANT} characters", position=call.at(index)
         )
     return value

@@ -40,7 +40,7 @@ from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.values.bounds import Bounds, bounds_of, interval
 from dpsql.compiler.values.dependencies import in_one_group
 from dpsql.compiler.values.domain import enumerate_keys
-from dpsql.errors import PolicyViolation, QueryTooComplex
+from dpsql.errors import LimitExceeded, PolicyViolation
 from dpsql.privacy.exponential_mechanism import Places
 from dpsql.sqltypes import SqlType
 
@@ -194,7 +194,7 @@ class BoundedReleases:
         made = [totals.of(chosen, unpriced.contribution, width) for width in widths]
         try:
             (wide, found, _), *bounded = [self._bounded(each, unbounded, is_wide=True) for each in made]
-        except QueryTooComplex:  # its sum has too many digits
+        except LimitExceeded:  # its sum has too many digits
             return
         beneath = bounded[0][0] if bounded else None
         for cell, primitive in zip(cells, chosen, strict=True):

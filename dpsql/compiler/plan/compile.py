@@ -50,7 +50,7 @@ from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.sql.literals import Parameters, element_of
 from dpsql.compiler.sql.parse import parse_query
 from dpsql.compiler.sql.statements import QueryStatement
-from dpsql.errors import Error, QueryTooComplex, UnsupportedQuery, log_bug
+from dpsql.errors import Error, LimitExceeded, UnsupportedQuery, log_bug
 from dpsql.privacy.cost import Price
 from dpsql.sqltypes import SqlType
 
@@ -428,7 +428,7 @@ def _known(inferred: SqlType | None) -> SqlType:
 def _unreadable(error: Exception) -> Error:
     """The refusal of a tree that no rule expected: closed, whatever it was."""
     if isinstance(error, RecursionError):
-        return QueryTooComplex("the query nests too deeply")
+        return LimitExceeded("the query nests too deeply")
     log_bug(error)
     return UnsupportedQuery(
         "this query shape is not supported", hint="Please report it, and write the query in smaller steps, with WITH."

@@ -33,7 +33,7 @@ from dpsql.compiler.plan.pricing import Calibrated, UnpricedRelease, calibrate, 
 from dpsql.compiler.scope.lowering import Fields
 from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.compiler.scope.tables import Catalog
-from dpsql.errors import QueryTooComplex
+from dpsql.errors import LimitExceeded
 from dpsql.policy.profile import RankGroups, RowRanks, TableProfile
 from dpsql.privacy.cost import Price
 from dpsql.privacy.exponential_mechanism import added
@@ -304,7 +304,7 @@ class PreparedForms:
         primitives = Primitives(release.protected, contribution, bounding.keys, unpriced.selects)
         try:
             same = tuple(estimate_of(call, primitives) for call in release.aggregate.aggregates) == estimates
-        except QueryTooComplex:
+        except LimitExceeded:
             return "sums over its rows need more digits than are added up exactly"
         drawn = tuple(primitives.added)
         if not all(primitive.sums_rows for primitive in drawn):

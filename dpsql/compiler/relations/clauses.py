@@ -28,7 +28,7 @@ from dpsql.compiler.scope.resolve import FromItem, Scope, identifier
 from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.sql.constant_folding import converted
 from dpsql.compiler.sql.parse import position
-from dpsql.errors import GroupingError, InvalidParameter, InvalidSyntax, QueryTooComplex, UnsupportedQuery
+from dpsql.errors import GroupingError, InvalidParameter, InvalidSyntax, LimitExceeded, UnsupportedQuery
 from dpsql.sqltypes import SqlType, parse_type
 
 
@@ -320,7 +320,7 @@ class GroupBy:
         for each in alternatives:
             count *= len(each)
             if count > MAX_SETS:
-                raise QueryTooComplex(f"GROUP BY has more than {MAX_SETS} grouping sets", position=clauses.at(node))
+                raise LimitExceeded(f"GROUP BY has more than {MAX_SETS} grouping sets", position=clauses.at(node))
         sets = tuple(tuple(dict.fromkeys(key for part in chosen for key in part)) for chosen in product(*alternatives))
         return Grouping(tuple(dict.fromkeys(key for chosen in sets for key in chosen)), sets)
 
@@ -332,7 +332,7 @@ class GroupBy:
         if isinstance(node, exp.Cube):
             parts = [self._keys(part) for part in node.expressions]
             if len(parts) > MAX_SETS.bit_length():
-                raise QueryTooComplex("CUBE has too many columns", position=self.clauses.at(node))
+                raise LimitExceeded("CUBE has too many columns", position=self.clauses.at(node))
             sizes = range(len(parts), -1, -1)
             return [_joined(list(chosen)) for size in sizes for chosen in combinations(parts, size)]
         if isinstance(node, exp.GroupingSets):

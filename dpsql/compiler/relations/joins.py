@@ -43,7 +43,7 @@ from dpsql.compiler.ir.walk import fields_in, operands
 from dpsql.compiler.scope.lowering import Fields
 from dpsql.compiler.scope.resolve import Scope
 from dpsql.compiler.values.sources import series_length
-from dpsql.errors import QueryTooComplex, UndefinedColumn, UnsupportedQuery
+from dpsql.errors import LimitExceeded, UndefinedColumn, UnsupportedQuery
 from dpsql.policy import PolicyColumn, Table
 from dpsql.sqltypes import SqlType
 
@@ -154,7 +154,7 @@ class Joiner:
 
         Raises:
             UnsupportedQuery: Rows of different units could meet, or the answer would tell whether somebody matched.
-            QueryTooComplex: Constants would make too many rows.
+            LimitExceeded: Constants would make too many rows.
         """
         left, right = sides
         refuse_too_many(left.relation, right.relation, at)
@@ -343,10 +343,10 @@ def refuse_too_many(left: Relation, right: Relation, at: int | None) -> None:
     """Check the rows that a join makes up.
 
     Raises:
-        QueryTooComplex: They are too many.
+        LimitExceeded: They are too many.
     """
     if generated(left) * generated(right) > MAX_GENERATED:
-        raise QueryTooComplex(
+        raise LimitExceeded(
             f"generate_series and VALUES produce more than {MAX_GENERATED:,} rows together",
             hint="Use fewer values.",
             position=at,

@@ -31,7 +31,7 @@ from dpsql.compiler.scope.lowering import Lowered
 from dpsql.compiler.scope.resolve import identifier
 from dpsql.compiler.sql.rewriting import replaced
 from dpsql.compiler.values.evaluation import NotConstant, evaluated
-from dpsql.errors import DatatypeMismatch, InvalidSyntax, NumberOutOfRange, QueryTooComplex, UnsupportedQuery
+from dpsql.errors import DatatypeMismatch, InvalidSyntax, LimitExceeded, NumberOutOfRange, UnsupportedQuery
 from dpsql.sqltypes import SqlType
 
 Row = tuple[Value, ...]
@@ -77,7 +77,7 @@ def recursive(clauses: Clauses, cte: exp.Expr, ctes: Mapping[str, Lowered], quer
         raise NumberOutOfRange("a value of WITH RECURSIVE is out of range", position=at) from None
     if len(found) > MAX_LISTED:
         what, hint = f"WITH RECURSIVE may give at most {MAX_LISTED:,} rows", "End it by a condition in its WHERE."
-        raise QueryTooComplex(what, hint=hint, position=at)
+        raise LimitExceeded(what, hint=hint, position=at)
     rows = tuple(tuple(map(Literal, row, types)) for row in found)
     return Lowered(Public(replace(working, rows=rows) if rows else no_rows_of(working)), named)
 

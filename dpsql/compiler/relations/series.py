@@ -29,7 +29,7 @@ from dpsql.compiler.scope.lowering import Lowered, Lowering
 from dpsql.compiler.scope.resolve import Scope
 from dpsql.compiler.sql.rewriting import replaced
 from dpsql.compiler.values.evaluation import NotConstant, after, evaluated
-from dpsql.errors import InvalidParameter, QueryTooComplex, UnsupportedQuery
+from dpsql.errors import InvalidParameter, LimitExceeded, UnsupportedQuery
 from dpsql.sqltypes import Span, SqlType
 
 MAX_SERIES = 100_000
@@ -58,7 +58,7 @@ def series(clauses: Clauses, node: exp.Anonymous) -> Lowered:
     Raises:
         UnsupportedQuery: The ends or the step are no constants.
         InvalidParameter: The step is zero.
-        QueryTooComplex: There are too many values.
+        LimitExceeded: There are too many values.
     """
     lowerer = clauses.expressions(Scope(()), "in generate_series")
     if len(node.expressions) not in (2, 3):
@@ -228,7 +228,7 @@ def _relation(
 
 def _check(size: int, most: int, at: int | None) -> None:
     if size > most:
-        raise QueryTooComplex(f"generate_series may give at most {most:,} values", position=at)
+        raise LimitExceeded(f"generate_series may give at most {most:,} values", position=at)
 
 
 def _first(values: Iterator[datetime] | range, at: int | None) -> list[Value]:
@@ -237,7 +237,7 @@ def _first(values: Iterator[datetime] | range, at: int | None) -> list[Value]:
     for value in values:
         found.append(value)
         if len(found) > MAX_LISTED:
-            raise QueryTooComplex(f"generate_series may give at most {MAX_LISTED:,} values with this step", position=at)
+            raise LimitExceeded(f"generate_series may give at most {MAX_LISTED:,} values with this step", position=at)
     return found
 
 

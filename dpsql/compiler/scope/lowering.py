@@ -25,7 +25,7 @@ from dpsql.errors import (
     DatatypeMismatch,
     GroupingError,
     InvalidParameter,
-    QueryTooComplex,
+    LimitExceeded,
     UndefinedFunction,
     UnsupportedQuery,
 )
@@ -266,7 +266,7 @@ class Lowering:
             raise self.refusal(node)
         lowered = method(self, node)
         if self.sizes.of(lowered) > MAX_PARTS:
-            raise QueryTooComplex(
+            raise LimitExceeded(
                 f"the expression has more than {MAX_PARTS:,} parts after expansion",
                 hint="Simplify the arguments of BETWEEN SYMMETRIC, OVERLAY and similar functions: they are repeated.",
                 position=self.at(node),

@@ -6,7 +6,7 @@ Reference: the PostgreSQL manual, "Data Type Formatting Functions", its table of
 import re
 from dataclasses import dataclass
 
-from dpsql.errors import QueryTooComplex, UnsupportedQuery
+from dpsql.errors import LimitExceeded, UnsupportedQuery
 
 MAX_FORMAT = 100
 """Characters of a format."""
@@ -102,9 +102,9 @@ class Piece:
         return "upper" if self.text.isupper() else "lower" if self.text[0].islower() else ""
 
 
-def too_long(at: int | None) -> QueryTooComplex:
+def too_long(at: int | None) -> LimitExceeded:
     """The error for a format of too many characters."""
-    return QueryTooComplex(f"a format may have at most {MAX_FORMAT} characters", position=at)
+    return LimitExceeded(f"a format may have at most {MAX_FORMAT} characters", position=at)
 
 
 def pieces(form: str, *, zones: bool = False, at: int | None = None) -> list[Piece]:
@@ -116,7 +116,7 @@ def pieces(form: str, *, zones: bool = False, at: int | None = None) -> list[Pie
         at: Where the format stands.
 
     Raises:
-        QueryTooComplex: It is too long.
+        LimitExceeded: It is too long.
         UnsupportedQuery: It has a pattern that is not in the table.
     """
     if len(form) > MAX_FORMAT:

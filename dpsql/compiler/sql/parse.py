@@ -20,7 +20,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from dpsql.compiler.sql.commands import command
 from dpsql.compiler.sql.postgres_syntax import TooManyNodes, read_both, read_catalog_tree, read_tree, tokens_of
 from dpsql.compiler.sql.statements import QUERY_WORDS, EmptyStatement, ExplainStatement, QueryStatement, Statement
-from dpsql.errors import InvalidSyntax, QueryTooComplex, UnsupportedQuery
+from dpsql.errors import InvalidSyntax, LimitExceeded, UnsupportedQuery
 from dpsql.limits.trial import Trial
 
 
@@ -63,7 +63,7 @@ def check_shape(tokens: Sequence[Token], offset: int = 0) -> None:
         offset: Where its text starts in what was sent.
 
     Raises:
-        QueryTooComplex: Brackets, subscripts or joins without conditions are more than the limits of this file.
+        LimitExceeded: Brackets, subscripts or joins without conditions are more than the limits of this file.
         InvalidSyntax: A join has no condition.
     """
     tried: list[bool] = []
@@ -133,9 +133,9 @@ def check_limits(sql: str, tokens: Sequence[Token], offset: int = 0) -> None:
         before = kind
 
 
-def _refusal(message: str, token: Token, offset: int) -> QueryTooComplex:
+def _refusal(message: str, token: Token, offset: int) -> LimitExceeded:
     hint = "Give each join its condition with ON or USING." if "joins" in message else None
-    return QueryTooComplex(message, hint=hint, position=offset + token.start + 1)
+    return LimitExceeded(message, hint=hint, position=offset + token.start + 1)
 
 
 _BEHIND_A_LIST = frozenset(
@@ -183,7 +183,7 @@ def parse(sql: str) -> tuple[Statement, ...]:
 
     Raises:
         InvalidSyntax: The text cannot be read as SQL.
-        QueryTooComplex: It is longer than the limits of this file.
+        LimitExceeded: It is longer than the limits of this file.
         UnsupportedQuery: A statement is of a kind that dpsql does not run.
     """
     tokens = tokenize(sql)
@@ -195,7 +195,7 @@ def parse(sql: str) -> tuple[Statement, ...]:
             groups[-1].append(token)
     filled = [group for group in groups if group]
     if len(filled) > MAX_STATEMENTS:
-        raise QueryTooComplex(
+        raise LimitExceeded(
             f"more than {MAX_STATEMENTS} statements in one text", hint="Send fewer statements at a time."
         )
     return tuple(_statement(sql, group) for group in filled) or (EmptyStatement(),)
@@ -206,7 +206,7 @@ def parse_query(statement: QueryStatement) -> exp.Query:
 
     Raises:
         InvalidSyntax: The text is not a query.
-        QueryTooComplex: The tree is deeper than MAX_DEPTH, or the parser would take too long.
+        LimitExceeded: The tree is deeper than MAX_DEPTH, or the parser would take too long.
     """
     return _bounded(statement, read_tree)
 
@@ -216,7 +216,7 @@ def parse_catalog_query(sql: str) -> exp.Query:
 
     Raises:
         InvalidSyntax: The text is not a query.
-        QueryTooComplex: The tree is deeper than MAX_DEPTH, or the parser would take too long.
+        LimitExceeded: The tree is deeper than MAX_DEPTH, or the parser would take too long.
     """
     return _bounded(QueryStatement(sql), read_catalog_tree)
 
@@ -231,7 +231,7 @@ def _bounded(statement: QueryStatement, read: Callable[[str], exp.Expr]) -> exp.
             _try(statement.sql)
         tree = read(statement.sql)
         deep = _depth(tree) > MAX_DEPTH
-    except (QueryTooComplex, InvalidSyntax):
+    except (LimitExceeded, InvalidSyntax):
         raise
     except TooManyNodes:
         raise _too_long() from None
@@ -242,7 +242,7 @@ def _bounded(statement: QueryStatement, read: Callable[[str], exp.Expr]) -> exp.
     except Exception:  # of any kind: it is the parser's own
         raise InvalidSyntax("the query cannot be read", position=statement.offset + 1) from None
     if deep:
-        raise QueryTooComplex(
+        raise LimitExceeded(
             f"the query nests deeper than {MAX_DEPTH} levels", hint="Use an IN list instead of nested conditions."
         )
     if not isinstance(tree, exp.Query | exp.Values):
@@ -306,8 +306,8 @@ def _try(sql: str) -> None:
         raise _too_long()
 
 
-def _too_long() -> QueryTooComplex:
-    return QueryTooComplex(
+def _too_long() -> LimitExceeded:
+    return LimitExceeded(
         "the query takes too long to parse", hint="Use fewer levels of brackets, and fewer joins and CASE branches."
     )
 
@@ -317,10 +317,10 @@ def tokenize(sql: str) -> Sequence[Token]:
 
     Raises:
         InvalidSyntax: The text cannot be taken apart.
-        QueryTooComplex: It is longer than the limits of this file.
+        LimitExceeded: It is longer than the limits of this file.
     """
     if len(sql) > MAX_CHARACTERS:
-        raise QueryTooComplex(f"the text is longer than {MAX_CHARACTERS:,} characters")
+        raise LimitExceeded(f"the text is longer than {MAX_CHARACTERS:,} characters")
     for position, character in enumerate(sql, 1):
         if character == "\x00" or "\ud800" <= character <= "\udfff":
             raise InvalidSyntax("SQL must not contain a NUL character or half of a surrogate pair", position=position)
@@ -329,7 +329,7 @@ def tokenize(sql: str) -> Sequence[Token]:
     except (TokenError, ValueError):
         raise InvalidSyntax("a quoted string, identifier or comment is not closed") from None
     if len(tokens) > MAX_TOKENS:
-        raise QueryTooComplex(f"the text has more than {MAX_TOKENS:,} tokens")
+        raise LimitExceeded(f"the text has more than {MAX_TOKENS:,} tokens")
     return tokens
 
 

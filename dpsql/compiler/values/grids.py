@@ -29,7 +29,7 @@ from dpsql.compiler.ir.nodes import (
 )
 from dpsql.compiler.ir.walk import inputs
 from dpsql.compiler.values.bounds import Interval, bounds_of, interval, narrow
-from dpsql.errors import PolicyViolation, QueryTooComplex
+from dpsql.errors import LimitExceeded, PolicyViolation
 from dpsql.sqltypes import ARRAYS, SqlType
 
 _ROUNDINGS = frozenset({"floor", "ceil", "trunc", "round", "sign"})
@@ -123,7 +123,7 @@ def grid_of(call: AggregateCall, relation: Relation, rows: int) -> Grid:
 
     Raises:
         PolicyViolation: The argument has no finite bounds.
-        QueryTooComplex: Its sum has more digits than are added up exactly.
+        LimitExceeded: Its sum has more digits than are added up exactly.
     """
     argument = call.argument
     if argument is None:
@@ -136,14 +136,14 @@ def grid_of(call: AggregateCall, relation: Relation, rows: int) -> Grid:
         raise _unbounded(call, argument, relation)
     step = step_of(argument, relation, found)
     if max(abs(found.lower), abs(found.upper)) > MAX_NUMBER or not 1 / MAX_NUMBER <= step <= MAX_NUMBER:
-        raise QueryTooComplex(
+        raise LimitExceeded(
             f"the bounds of this {call.function.upper()} are too large or too close to 0",
             hint="Narrow them with LEAST and GREATEST.",
         )
     lower, upper = (found.lower / step).__ceil__(), (found.upper / step).__floor__()
     grid = Grid(step, min(lower, upper), max(lower, upper))
     if rows * max(abs(grid.lower), abs(grid.upper)) > MAX_ADDED:
-        raise QueryTooComplex(
+        raise LimitExceeded(
             f"{call.function.upper()} over this range needs more digits than a sum has",
             hint="Narrow the bounds with LEAST and GREATEST. The data owner can set a larger step in the policy.",
         )

@@ -17,8 +17,8 @@ from dpsql.errors import (
     InvalidParameter,
     InvalidSyntax,
     InvalidText,
+    LimitExceeded,
     QueryCanceled,
-    QueryTooComplex,
     UndefinedColumn,
     UndefinedFunction,
     UndefinedObject,
@@ -83,7 +83,7 @@ def test_errors_say_where_in_the_text_that_was_sent(shop: Visitors) -> None:
 
 
 def test_moments_are_printed_by_the_patterns_of_the_table_alone(shop: Visitors) -> None:
-    for form, error in (("RN", UnsupportedQuery), ('DD "of" CC', UnsupportedQuery), ("Y" * 101, QueryTooComplex)):
+    for form, error in (("RN", UnsupportedQuery), ('DD "of" CC', UnsupportedQuery), ("Y" * 101, LimitExceeded)):
         with pytest.raises(error, match="format"):
             shop.rows(f"SELECT to_char(now(), '{form}'), 1::oid")
 
@@ -222,7 +222,7 @@ def test_keys_lead_to_the_unit(shop: Visitors) -> None:
 
 def test_json_that_nests_too_deep_is_refused(shop: Visitors) -> None:
     for depth in (900, 100_000):
-        with pytest.raises((QueryTooComplex, InvalidText)):
+        with pytest.raises((LimitExceeded, InvalidText)):
             shop.rows(f"SELECT '{'[' * depth}{']' * depth}'::jsonb")
 
 
@@ -262,7 +262,7 @@ SHORT_AND_LARGE = [
 @pytest.mark.parametrize("sql", SHORT_AND_LARGE, ids=[sql[:60] for sql in SHORT_AND_LARGE])
 def test_a_short_query_takes_no_great_room(shop: Visitors, sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_limit, "MOST", 2**20 * 4)
-    with pytest.raises(QueryTooComplex):
+    with pytest.raises(LimitExceeded):
         shop.run(sql)
 
 

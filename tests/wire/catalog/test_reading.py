@@ -6,7 +6,7 @@ import dpsql.compiler.sql.parse as parse_module
 from dpsql.catalog import reading
 from dpsql.catalog.catalog import catalog_query
 from dpsql.catalog.reading import read_query
-from dpsql.errors import Error, InvalidSyntax, QueryTooComplex, UndefinedFunction
+from dpsql.errors import Error, InvalidSyntax, LimitExceeded, UndefinedFunction
 from tests.wire.catalog.shops import Visitors
 
 
@@ -113,7 +113,7 @@ def test_an_operator_that_does_not_exist_is_shown_where_it_stands(shop: Visitors
 
 def test_a_query_that_is_too_complex_is_nobodys() -> None:
     for sql in ("SELECT 1::oid" + " || 'x'" * 200, "SELECT " + "ARRAY[" * 40 + "1" + "]" * 40):
-        with pytest.raises(QueryTooComplex):
+        with pytest.raises(LimitExceeded):
             catalog_query(sql, frozenset())
 
 
@@ -132,7 +132,7 @@ def test_long_queries_of_the_catalog_are_tried_first(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(parse_module, "_trial", trial)
     sql = "SELECT oid FROM pg_class WHERE " + " OR ".join(f"oid = {number}" for number in range(7000, 7050))
-    with pytest.raises(QueryTooComplex, match="too long to parse"):
+    with pytest.raises(LimitExceeded, match="too long to parse"):
         read_query(sql)
     assert tried == [sql]
     monkeypatch.setattr(parse_module, "_trial", lambda _: True)
