@@ -67,6 +67,8 @@ _FLOATS = [
     "1e15",
     "9007199254740995",
     "1e22",
+    "60.0",
+    "60.5",
     "709.9",
 ]
 EDGES: dict[str, list[str]] = {
@@ -156,7 +158,15 @@ ALIKE = [
     *(f"date_trunc('{unit}', {a})" for unit, a in product(_UNITS, _MOMENTS)),
     *("day + n", "day - n", "day - day", "moment - moment", "zoned - zoned", "day + clock", "clock - clock"),
     *("make_date(n, small, 1)", "make_date(small, n, n)", "make_time(small, n, x)", "make_time(10, small, x)"),
-    *("make_timestamp(n, small, 1, 1, 1, x)", "to_timestamp(x)", "to_timestamp(n)", "zoned::timestamp", "zoned::time"),
+    *(
+        "make_time(10, 7, x)",
+        "make_timestamp(2024, 1, 1, 1, 1, x)",
+        "make_timestamp(n, small, 1, 1, 1, x)",
+        "to_timestamp(x)",
+        "to_timestamp(n)",
+        "zoned::timestamp",
+        "zoned::time",
+    ),
     *("width_bucket(x, -1e30, 1, 5)", "width_bucket(x, -1, 1, 100000)", "moment::time", "moment::timestamptz"),
     *("date_bin('15 minutes', moment, TIMESTAMP '2001-01-01')", "date_bin('9 days', zoned, TIMESTAMPTZ '9999-01-01')"),
     *(f"{name}(word)" for name in words("lower upper initcap reverse md5 length octet_length ascii btrim")),

@@ -69,6 +69,8 @@ _UNITS = {
 _UNIT_DAYS = 86_400_000_000
 _MICROSECONDS = "(epoch_us({0}) - epoch_us({1}))"
 
+# Some versions of DuckDB refuse -5e-324 seconds and read 60.5; PostgreSQL rounds first, and ends at 60.
+_SECONDS = "CASE WHEN round({%d}, 6) BETWEEN 0 AND 60 THEN round({%d}, 6) END"
 _DOUBLE_DIGITS = (
     # PostgreSQL turns to an exponent at 1e15, DuckDB at 1e16.
     "CASE WHEN abs({0}) >= 1e15 AND abs({0}) < 1e16 THEN regexp_replace(regexp_replace("
@@ -169,8 +171,8 @@ SPELLINGS: dict[str, Spelling] = {
     "interval_multiply": _tried("{0} * {1}"),
     "interval_divide": _tried("{0} / {1}"),
     "make_date": _moment("make_date({0}, {1}, {2})"),
-    "make_time": _tried("make_time({0}, {1}, {2})"),
-    "make_timestamp": _moment("make_timestamp({0}, {1}, {2}, {3}, {4}, {5})"),
+    "make_time": _tried(f"make_time({{0}}, {{1}}, {_SECONDS % (2, 2)})"),
+    "make_timestamp": _moment(f"make_timestamp({{0}}, {{1}}, {{2}}, {{3}}, {{4}}, {_SECONDS % (5, 5)})"),
     "from_epoch": _moment("to_timestamp({0})"),
     "read_moment": _moment(
         "CASE WHEN regexp_full_match({0}, {2}) THEN TRY_STRPTIME({0}, {1}) END",
