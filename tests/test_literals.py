@@ -13,7 +13,8 @@ from dpsql.compiler.ir.nodes import Literal
 from dpsql.compiler.sql.literals import Parameters, number, parse_text
 from dpsql.errors import DataError, Error, InvalidParameter, InvalidText, NumberOutOfRange
 from dpsql.sqltypes import Span, SqlType
-from dpsql.textformat import array_elements, read, read_fields, without_filling
+from dpsql.sqltypes.textformat import without_filling
+from dpsql.sqltypes.textinput import array_elements, read, read_fields
 from dpsql.wire.oidtypes import of_sql_type
 from dpsql.wire.pgtypes import TEXT
 

@@ -51,7 +51,7 @@ from dpsql.gateway.engine import VERSION_TEXT, Engine
 from dpsql.gateway.query_run import Description, ObjectName, Result, ResultColumn
 from dpsql.policy import Role
 from dpsql.sqltypes import SqlType
-from dpsql.textformat import without_filling
+from dpsql.sqltypes.textformat import without_filling
 
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPECIAL: Final = frozenset(

@@ -15,7 +15,6 @@ from typing import Any, Final
 import duckdb
 from duckdb.func import SPECIAL
 
-from dpsql import textformat
 from dpsql.backends import Cancellation
 from dpsql.backends.duckdb import stoppable
 from dpsql.catalog.formats import moment_text
@@ -33,6 +32,7 @@ from dpsql.errors import (
     UndefinedObject,
     UnsupportedQuery,
 )
+from dpsql.sqltypes import textformat, textinput
 
 _LOG = logging.getLogger("dpsql.catalog")
 MAX_ROWS: Final = 100_000
@@ -223,7 +223,7 @@ class CatalogEngine:
             "catalog_quote_ident": (_strict(quote_identifier), (text,), text),
             "catalog_quote_literal": (_strict(quote_literal), (text,), text),
             "catalog_parse_ident": (_strict(lambda name: list(split_name(name))), (text,), texts),
-            "catalog_array_in": (_strict(textformat.array_elements), (text,), texts),
+            "catalog_array_in": (_strict(textinput.array_elements), (text,), texts),
             "catalog_float4": (_strict(textformat.real), ("FLOAT",), text),
             "catalog_float8": (_strict(textformat.double), ("DOUBLE",), text),
             "catalog_array_out": (_strict(_array_out), (texts,), text),

@@ -10,13 +10,12 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from dpsql import textformat
 from dpsql.catalog.relations import REG_TYPES, Kind, kind_of
 from dpsql.catalog.visitor import Visitor
 from dpsql.compiler.ir import intervals
 from dpsql.errors import InvalidText, LimitExceeded, NumberOutOfRange
-from dpsql.sqltypes import Span, SqlType
-from dpsql.textformat import array_elements, read, read_whole, zone
+from dpsql.sqltypes import Span, SqlType, textformat
+from dpsql.sqltypes.textinput import array_elements, read, read_whole, zone
 
 _ENDS: Final = frozenset({"infinity", "-infinity", "epoch"})
 LookUp = Callable[[str, str], int]

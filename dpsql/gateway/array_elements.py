@@ -11,7 +11,8 @@ from uuid import UUID
 from dpsql.compiler.ir.nodes import COMPUTED_SCALE
 from dpsql.errors import DataError
 from dpsql.sqltypes import SqlType
-from dpsql.textformat import read, without_filling
+from dpsql.sqltypes.textformat import without_filling
+from dpsql.sqltypes.textinput import read
 
 _READERS: Final[Mapping[SqlType, Callable[[str], object]]] = {
     SqlType.BOOLEAN: lambda text: text == "true",

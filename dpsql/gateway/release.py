@@ -45,7 +45,7 @@ from dpsql.privacy.cost import Event
 from dpsql.privacy.exponential_mechanism import Picking, RankChoice
 from dpsql.privacy.selection import Threshold
 from dpsql.sqltypes import Span, SqlType
-from dpsql.textformat import jsonb_text, without_filling
+from dpsql.sqltypes.textformat import jsonb_text, without_filling
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 POST_SECONDS = 60.0

@@ -19,7 +19,7 @@ from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.errors import Error, InvalidParameter, UndefinedObject
 from dpsql.policy import Policy, Role
 from dpsql.sqltypes import Span, SqlType
-from dpsql.textformat import offset_name, read, zone
+from dpsql.sqltypes.textinput import offset_name, read, zone
 
 REUSE = "dpsql.reuse"
 TARGET = "dpsql.target_error"

@@ -24,7 +24,8 @@ from dpsql.errors import LedgerUnavailable
 from dpsql.ledger.chain import ORIGIN
 from dpsql.ledger.ledger import MAX_STORED_BYTES, Ledger, now
 from dpsql.ledger.schema import APPLICATION_ID, TABLES, VERSION
-from dpsql.ledger.store import Store, damage, flaws, missing_tables
+from dpsql.ledger.sqlite_checks import damage, flaws, missing_tables
+from dpsql.ledger.store import Store
 from dpsql.ledger.transaction import CLOCK_LIMIT
 
 _SUFFIX: Final = "-gateways"

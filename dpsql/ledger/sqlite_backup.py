@@ -14,7 +14,7 @@ from dpsql.ledger.derived_tables import Memory
 from dpsql.ledger.ledger import now
 from dpsql.ledger.model import BudgetScope, Holder, VerifyReport
 from dpsql.ledger.sqlite import check_layout, made_whole, open_snapshot, translated
-from dpsql.ledger.store import flaws
+from dpsql.ledger.sqlite_checks import flaws
 from dpsql.ledger.transaction import CLOCK_LIMIT, LedgerClock, Transaction
 from dpsql.ledger.verification import verify
 

@@ -16,7 +16,7 @@ from dpsql.ledger.model import VerifyReport
 from dpsql.ledger.schema import DERIVED, KEPT_TABLES, VERSION
 from dpsql.ledger.sqlite import check_file, connect, layout, made_whole, make_durable, translated
 from dpsql.ledger.sqlite_backup import copy
-from dpsql.ledger.store import flaws
+from dpsql.ledger.sqlite_checks import flaws
 from dpsql.ledger.verification import replay, verify
 
 SECONDS = 2

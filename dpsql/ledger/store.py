@@ -1,16 +1,13 @@
-"""What a ledger needs of a database, with SQL that SQLite and PostgreSQL both understand; and damage.
+"""What a ledger needs of a database, with SQL that SQLite and PostgreSQL both understand.
 
 Rule: damage is told before anything in the ledger is believed, and whenever something in it is read.
 """
 
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
-from functools import lru_cache
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 from dpsql.errors import InvalidParameter, LedgerUnavailable
-from dpsql.ledger.schema import TABLES
 
 
 class ResultRows(Protocol):
@@ -92,9 +89,6 @@ class Storage(Protocol):
         """Close all connections but the writer."""
 
 
-_OBJECTS = "SELECT type, name, sql FROM sqlite_master"
-
-
 @contextmanager
 def legible() -> Iterator[None]:
     """Raise LedgerUnavailable where a text of the ledger is not what this dpsql writes."""
@@ -105,33 +99,3 @@ def legible() -> Iterator[None]:
             "the ledger holds what this dpsql never writes",
             hint="`dpsql ledger verify` tells where; restore the ledger from a backup",
         ) from None
-
-
-def flaws(store: Store) -> list[str]:
-    """Return what is wrong with a file and with its schema; an altered one proves nothing."""
-    return [*damage(store), *altered_schema(store)]
-
-
-def damage(connection: Store) -> list[str]:
-    """Return what SQLite finds wrong with pages, indexes and constraints, one sentence each."""
-    found = [row[0] for row in connection.execute("PRAGMA integrity_check(10)")]
-    return [] if found == ["ok"] else [f"the file is damaged: {sentence}" for sentence in found]
-
-
-def altered_schema(connection: Store) -> list[str]:
-    """Return the tables, indexes and triggers that are not as dpsql makes them."""
-    found = set(connection.execute(_OBJECTS)) ^ _expected_schema()
-    return [f"the {kind} {name} was altered, added or removed" for kind, name in sorted({row[:2] for row in found})]
-
-
-def missing_tables(connection: Store) -> list[str]:
-    """Return the tables that are not there, or not as dpsql makes them."""
-    lacking = _expected_schema() - set(connection.execute(_OBJECTS))
-    return [f"the table {name} is missing or altered" for kind, name, _ in sorted(lacking) if kind == "table"]
-
-
-@lru_cache(maxsize=1)
-def _expected_schema() -> frozenset[tuple[str, str, str | None]]:
-    with closing(sqlite3.connect(":memory:")) as fresh:
-        fresh.executescript(TABLES)
-        return frozenset(fresh.execute(_OBJECTS))

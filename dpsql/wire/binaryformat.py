@@ -13,7 +13,8 @@ from uuid import UUID
 
 from dpsql.errors import InvalidText, NumberOutOfRange
 from dpsql.sqltypes import Span, SqlType
-from dpsql.textformat import element_text, infinite, json_text, read_text, whole
+from dpsql.sqltypes.textformat import element_text, json_text, whole
+from dpsql.sqltypes.textinput import infinite, read_text
 from dpsql.wire.messages.fields import int32, sized, uint32
 
 _EPOCH_DAY: Final = date(2000, 1, 1)

@@ -10,7 +10,8 @@ from dpsql.catalog.relations import REG_TYPES, kind_of
 from dpsql.errors import InvalidText, UnsupportedQuery
 from dpsql.gateway.query_run import ObjectName, ResultColumn
 from dpsql.sqltypes import SqlType
-from dpsql.textformat import array_elements, read_text, text
+from dpsql.sqltypes.textformat import text
+from dpsql.sqltypes.textinput import array_elements, read_text
 from dpsql.wire.binaryformat import flattened
 from dpsql.wire.messages.fields import int32, sized, uint32
 from dpsql.wire.pgtypes import BINARY, TEXT, PgType, by_oid, of_parameter, of_type

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any, Final
 
-from dpsql import textformat
 from dpsql.errors import InvalidParameter, UnsupportedQuery
-from dpsql.sqltypes import SqlType
+from dpsql.sqltypes import SqlType, textformat, textinput
 from dpsql.wire import binaryformat
 
 TEXT: Final = 0
@@ -93,7 +92,7 @@ def _type(
     """A type whose text is read as constants are."""
 
     def read_shown(raw: bytes) -> object:
-        return textformat.read(kind, textformat.read_text(raw))
+        return textinput.read(kind, textinput.read_text(raw))
 
     return PgType(kind.oid, kind.size, kind, (_texts(show), write), (read_shown, read), at_once or {})
 
@@ -104,7 +103,7 @@ def _integer(kind: SqlType, layout: str) -> PgType:
 
 
 def _string(kind: SqlType) -> PgType:
-    return _type(kind, textformat.text, binaryformat.text, textformat.read_text, {str: _strings_at_once})
+    return _type(kind, textformat.text, binaryformat.text, textinput.read_text, {str: _strings_at_once})
 
 
 def _real() -> PgType:
@@ -130,7 +129,7 @@ def _interval() -> PgType:
 
 
 def _read_oid(raw: bytes) -> int:
-    return textformat.read_whole("oid", 0, 2**32 - 1, textformat.read_text(raw))
+    return textinput.read_whole("oid", 0, 2**32 - 1, textinput.read_text(raw))
 
 
 def _no_array(raw: bytes) -> object:
@@ -164,7 +163,7 @@ _RESULTS: Final = (
     _type(SqlType.TIMESTAMPTZ, textformat.timestamptz, binaryformat.timestamptz, binaryformat.read_timestamptz),
     _interval(),
     _type(SqlType.UUID, textformat.text, binaryformat.uuid, binaryformat.read_uuid),
-    _type(SqlType.JSON, textformat.json_text, binaryformat.json, textformat.read_text),
+    _type(SqlType.JSON, textformat.json_text, binaryformat.json, textinput.read_text),
     _type(SqlType.JSONB, textformat.json_text, binaryformat.jsonb, binaryformat.read_jsonb),
     _type(SqlType.BYTEA, textformat.bytea, binaryformat.bytea, bytes),
     # The type of its elements is not known here, and every element has a text.

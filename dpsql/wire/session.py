@@ -23,7 +23,7 @@ from dpsql.gateway.query_run import Description, Result, ResultColumn
 from dpsql.gateway.response_padding import held_back
 from dpsql.gateway.session import Session, Statement
 from dpsql.sqltypes import SqlType
-from dpsql.textformat import read_text
+from dpsql.sqltypes.textinput import read_text
 from dpsql.wire.client import Client, Disconnected
 from dpsql.wire.copyformat import copy_rows, format_code
 from dpsql.wire.messages import backend, frontend

@@ -12,9 +12,8 @@ from typing import Any, Final
 
 import numpy
 
-from dpsql import textformat
-from dpsql.sqltypes import Span, SqlType
-from dpsql.textformat import zone
+from dpsql.sqltypes import Span, SqlType, textformat
+from dpsql.sqltypes.textinput import zone
 from dpsql.wire.pgtypes import PgType, Writer
 
 _ZONE_LETTERS: Final = 10

@@ -9,11 +9,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from dpsql import textformat
 from dpsql.compiler.sql.formats import MAX_FORMAT, pieces
 from dpsql.errors import Error, LimitExceeded, NumberOutOfRange
 from dpsql.gateway.session import Session
-from dpsql.sqltypes import Span, SqlType
+from dpsql.sqltypes import Span, SqlType, textformat
 from dpsql.wire import binaryformat
 from tests.conftest import open_engine
 

@@ -19,7 +19,8 @@ from dpsql.ledger import BudgetScope, Holder, Noted, SqliteLedger, VerifyReport
 from dpsql.ledger.chain import ORIGIN, Record, flaw, link
 from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.schema import TABLES
-from dpsql.ledger.store import Store, flaws
+from dpsql.ledger.sqlite_checks import flaws
+from dpsql.ledger.store import Store
 from dpsql.ledger.verification import replay, verify
 from tests.ledger.world import SQL, TEAM, Clock, charge_only, new_ledger, policy, requests
 

@@ -16,7 +16,7 @@ from psycopg import pq
 
 from dpsql.errors import Error, InvalidParameter, InvalidText, NumberOutOfRange, UnsupportedQuery
 from dpsql.sqltypes import Span, SqlType
-from dpsql.textformat import jsonb_text
+from dpsql.sqltypes.textformat import jsonb_text
 from dpsql.wire.oidtypes import of_sql_type
 from dpsql.wire.pgtypes import BINARY, TEXT, by_oid, of_parameter, of_type, spread_formats
 

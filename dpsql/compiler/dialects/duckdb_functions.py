@@ -5,7 +5,7 @@ such a value is `raw` until it is guarded.
 """
 
 from dpsql.compiler.ir.functions import EXTRACT_PARTS, MAX_SCANNED, MAX_TEXT, OTHER_UNITS, TRUNC_UNITS, Spelling
-from dpsql.textformat import FALSE_WORDS, TRUE_WORDS
+from dpsql.sqltypes.textinput import FALSE_WORDS, TRUE_WORDS
 
 
 def _float(template: str) -> Spelling:

@@ -7,7 +7,7 @@ letters follow the database's own locale; what they give is compared byte by byt
 from dpsql.compiler.dialects.postgres_guards import CLOCK, DATE, SECONDS, moderate, narrowed, seen, within
 from dpsql.compiler.ir.functions import EXTRACT_PARTS, MAX_TEXT, Spelling
 from dpsql.sqltypes import SqlType
-from dpsql.textformat import FALSE_WORDS, TRUE_WORDS
+from dpsql.sqltypes.textinput import FALSE_WORDS, TRUE_WORDS
 
 _BINARY = '"C"'
 _LETTERS = '"default"'

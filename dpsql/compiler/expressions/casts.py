@@ -10,7 +10,7 @@ from dpsql.compiler.ir.nodes import COMPUTED_SCALE, MAX_PRECISION, Call, Cast, E
 from dpsql.compiler.scope.lowering import Lowering, Method
 from dpsql.errors import DataError, DatatypeMismatch, InvalidParameter, UnsupportedQuery
 from dpsql.sqltypes import INTEGER_RANGES, SqlType, parse_type
-from dpsql.textformat import read_fields
+from dpsql.sqltypes.textinput import read_fields
 
 MAX_LENGTH = 10_000
 

@@ -21,7 +21,7 @@ from dpsql.compiler.sql.postgres_syntax import print_sql
 from dpsql.compiler.sql.rewriting import replaced
 from dpsql.errors import DataError, DatatypeMismatch, InvalidParameter, UnsupportedQuery
 from dpsql.sqltypes import Span, SqlType
-from dpsql.textformat import read
+from dpsql.sqltypes.textinput import read
 
 _ZONES = frozenset(zone for zone in available_timezones() if "/" in zone and not zone.startswith("Etc/")) | {"UTC"}
 _HINT = "Supported are date - date, date + integer, timestamp - timestamp, and timestamp + interval."

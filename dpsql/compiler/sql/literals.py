@@ -11,7 +11,7 @@ from dpsql.compiler.ir import intervals
 from dpsql.compiler.ir.nodes import Literal, Value
 from dpsql.errors import DataError, DatatypeMismatch, InvalidText, NumberOutOfRange, UndefinedParameter
 from dpsql.sqltypes import INTEGER_RANGES, Span, SqlType
-from dpsql.textformat import read
+from dpsql.sqltypes.textinput import read
 
 MAX_DIGITS = 30
 """Digits a numeric constant may have before and after its point together."""
