@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
@@ -19,12 +20,13 @@ from dpsql.compiler.ir.primitives import MAX_CELL
 from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedRelease, PublicRead
 from dpsql.errors import GuaranteeMismatch, InvalidParameter, LedgerUnavailable, LimitExceeded, QueryCanceled
 from dpsql.gateway.release import PostProcessor, ReleasedCells, ReleasedRows, merged, release
+from dpsql.gateway.result_values import as_values
 from dpsql.limits.result_memory import KeptRows, MemoryShare, RowStore
 from dpsql.policy import load_policy
 from dpsql.privacy.exponential_mechanism import RankChoice
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
 from dpsql.privacy.selection import Threshold
-from dpsql.sqltypes import SqlType
+from dpsql.sqltypes import Span, SqlType
 from tests.compiler.plans import Planner
 from tests.conftest import silence_noise
 
@@ -393,6 +395,16 @@ def test_moments_of_a_year_that_utc_does_not_have() -> None:
         ((found,),) = post(processor, f"SELECT {micros}", (SqlType.TIMESTAMPTZ,))
         assert str(found) == text
         processor.close()
+
+
+def test_values_that_post_processing_holds_in_another_form() -> None:
+    types = [SqlType.JSONB, SqlType.INTERVAL, SqlType.TIMESTAMPTZ.array, SqlType.DATE.array]
+    row = ('{"bb":1e2,"a":null}', (1, 2, 3), '["2024-01-01 00:00:00+00", null]', '["-0044-03-15"]')
+    ((shown, span, moments, days),) = as_values(types, ZoneInfo("Europe/Berlin"), [row])
+    assert shown == '{"a": null, "bb": 100}'
+    assert span == Span(1, 2, 3)
+    assert [str(moment) for moment in moments] == ["2024-01-01 01:00:00+01:00", "None"]
+    assert days == [None]  # Python has no such year
 
 
 def test_what_cannot_be_computed_is_told(processor: PostProcessor) -> None:

@@ -6,22 +6,18 @@ Rule: a database in memory has the files attached, and is shared under a name th
 """
 
 import logging
-import re
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from hashlib import sha256
-from types import MappingProxyType
 from typing import Final
 
 import duckdb
 import numpy as np
 
 from dpsql.backends.backend import (
-    CANCEL_AGAIN_SECONDS,
-    MAX_PUBLIC_ROWS,
     NO_INPUTS,
     TOO_MANY_ROWS,
     Cancellation,
@@ -36,19 +32,18 @@ from dpsql.backends.backend import (
     cell_names,
     fetching,
     group_limit,
-    public_blocks,
     public_rows,
     public_share,
     together,
 )
-from dpsql.backends.deadlines import after
+from dpsql.backends.duckdb_facts import read_schema
 from dpsql.backends.duckdb_files import VIEWS, FileState, Listed, create_views, file_state, is_changed, list_files
 from dpsql.backends.duckdb_prepared import attach_prepared, create_prepared, prepared_file, read_prepared
+from dpsql.backends.duckdb_running import RETURNS_MEMORY, is_several_rows, lock, rehearse, stoppable, text_rows
 from dpsql.backends.duckdb_spill import Settings, load_cipher, spill_settings
-from dpsql.backends.fit import TablePath, fitted, needed_columns, path_of
 from dpsql.compiler.bounding.prepared_tables import PreparedTablePlan, plan_prepared
 from dpsql.compiler.dialects.duckdb import DuckDB
-from dpsql.compiler.ir.schema import EngineColumn, EngineSchema, EngineTable
+from dpsql.compiler.ir.schema import EngineSchema
 from dpsql.compiler.plan.query_plan import PlannedRelease, PublicRead
 from dpsql.errors import (
     BackendFailure,
@@ -56,23 +51,15 @@ from dpsql.errors import (
     DatabaseUnavailable,
     InvalidPolicy,
     LimitExceeded,
-    UnsupportedQuery,
 )
 from dpsql.limits.result_memory import MemoryShare
 from dpsql.policy import Policy
 from dpsql.policy.engines import PARQUET, engine_of
-from dpsql.sqltypes import SqlType
 
 _LOG = logging.getLogger("dpsql.backend")
 CHECK_SECONDS = 10.0
 STATEMENT_SECONDS = 300.0
 """How long one engine query may run."""
-
-RETURNS_MEMORY: Final = {"allocator_background_threads": True}
-"""DuckDB's allocator gives freed memory back to the system only while it is called, unless it has a thread for that.
-
-It is one for the whole process, and the instance that was opened last decides: each instance says so.
-"""
 
 _LOCKED: Settings = {
     **RETURNS_MEMORY,
@@ -95,12 +82,6 @@ _NAME_OF_FILE = (
     "SELECT database_name FROM duckdb_databases() WHERE path IS NOT NULL AND NOT starts_with(database_name, 'dpsql.')"
 )
 
-_STORED: Final = """
-    SELECT schema_name, table_name FROM duckdb_tables()
-    WHERE database_name = {name} AND NOT contains(sql, 'GENERATED')"""
-"""Tables whose rows are there as they are read: a generated column may be drawn by lot in each read. The definition is
-DuckDB's own spelling; DuckDB 1 lists generated columns nowhere else."""
-
 _REASONS: Final = (
     ("Could not set lock", "is open in another process, which may write to it", "End that process, or name a copy."),
     ("not a valid DuckDB", "is not a DuckDB file", 'url = "duckdb:///clinic.duckdb" names one.'),
@@ -109,46 +90,6 @@ _REASONS: Final = (
 )
 """What a part of DuckDB's message means, and its hint."""
 _UNKNOWN: Final = ("cannot be read by DuckDB now", "Open it with DuckDB's own program, which tells more.")
-
-_TYPES = {
-    "BOOLEAN": SqlType.BOOLEAN,
-    "TINYINT": SqlType.SMALLINT,
-    "UTINYINT": SqlType.SMALLINT,
-    "SMALLINT": SqlType.SMALLINT,
-    "USMALLINT": SqlType.INTEGER,
-    "INTEGER": SqlType.INTEGER,
-    "UINTEGER": SqlType.BIGINT,
-    "BIGINT": SqlType.BIGINT,
-    "UBIGINT": SqlType.NUMERIC,
-    "HUGEINT": SqlType.NUMERIC,
-    "UHUGEINT": SqlType.NUMERIC,
-    "FLOAT": SqlType.REAL,
-    "DOUBLE": SqlType.DOUBLE,
-    "VARCHAR": SqlType.TEXT,
-    "DATE": SqlType.DATE,
-    "TIME": SqlType.TIME,
-    "TIMESTAMP": SqlType.TIMESTAMP,
-    "TIMESTAMP_S": SqlType.TIMESTAMP,
-    "TIMESTAMP_MS": SqlType.TIMESTAMP,
-    "TIMESTAMP_NS": SqlType.TIMESTAMP,
-    "TIMESTAMP WITH TIME ZONE": SqlType.TIMESTAMPTZ,
-    "INTERVAL": SqlType.INTERVAL,
-    "UUID": SqlType.UUID,
-    "BLOB": SqlType.BYTEA,
-    "JSON": SqlType.JSON,
-}
-
-
-def sql_type(type_name: str) -> SqlType:
-    """The PostgreSQL type of a DuckDB type name; ARRAY for whatever nests otherwise than in lists."""
-    element = re.sub(r"(\[\d*\])+$", "", type_name)
-    if element != type_name:
-        return sql_type(element).array
-    if type_name.startswith("DECIMAL"):
-        return SqlType.NUMERIC
-    if type_name.startswith("ENUM"):
-        return SqlType.TEXT
-    return _TYPES.get(type_name, SqlType.ARRAY)
 
 
 class DuckDBBackend:
@@ -176,7 +117,7 @@ class DuckDBBackend:
             what, hint = next((told for part, *told in _REASONS if part in str(error)), _UNKNOWN)
             raise InvalidPolicy(f"dataset.url: {path} {what}", hint=hint) from None
         try:
-            schema = _read_schema(self._database, policy)
+            schema = read_schema(self._database, policy)
             plans = plan_prepared(policy, schema) if copies is not None else ()
             self._shadow = _shadow(schema, policy, plans)
             self.schema = replace(schema, copies=read_prepared(self._database, self._shadow, policy, plans))
@@ -398,40 +339,6 @@ def _use_of(database: duckdb.DuckDBPyConnection) -> str:
     return f"USE {DuckDB.quote_name(found[0][0] if found else VIEWS)}"
 
 
-def lock(
-    database: duckdb.DuckDBPyConnection,
-    timezone: str,
-    limits: Mapping[str, str] = MappingProxyType({}),
-    files: Iterable[str] = (),
-) -> None:
-    """Set time zone and limits, let nothing but files be read, and lock that, for all connections to one database."""
-    for name, value in limits.items():
-        database.execute(f"SET GLOBAL {name} = '{value}'")
-    database.execute(f"SET GLOBAL TimeZone = '{timezone}'")
-    database.execute(f"SET GLOBAL allowed_paths = [{', '.join(map(DuckDB.quote_text, files))}]")
-    # What is attached already may still be read.
-    database.execute("SET GLOBAL enable_external_access = false")
-    database.execute("SET lock_configuration = true")
-
-
-def rehearse(cursor: duckdb.DuckDBPyConnection, sql: str, cancellation: Cancellation) -> None:
-    """Run a statement where there are no rows: what fails there fails for reasons of its own.
-
-    Raises:
-        UnsupportedQuery: It cannot run.
-        QueryCanceled: It was stopped.
-    """
-    try:
-        cursor.execute(sql).fetchall()
-    except duckdb.Error as error:
-        cancellation.check()
-        _LOG.error("generated SQL cannot run: %s", type(error).__name__)
-        raise UnsupportedQuery(
-            "the engine cannot run this query; nothing was charged",
-            hint="Write it in another way, and please report it: dpsql should have refused it with a reason.",
-        ) from None
-
-
 @contextmanager
 def _cursor(
     database: duckdb.DuckDBPyConnection, cancellation: Cancellation, seconds: float
@@ -445,26 +352,6 @@ def _cursor(
         cursor.close()
 
 
-@contextmanager
-def stoppable(cursor: duckdb.DuckDBPyConnection, cancellation: Cancellation, seconds: float) -> Iterator[None]:
-    """Let the user and a time limit stop what runs on a cursor."""
-    changing, left = threading.Lock(), threading.Event()
-
-    def insist() -> None:
-        """Interrupt until it is over: an interrupt that comes between two statements, or before the first, is lost."""
-        with changing:
-            if not left.is_set():
-                cursor.interrupt()
-                after(CANCEL_AGAIN_SECONDS, insist)
-
-    try:
-        with after(seconds, cancellation.cancel), cancellation.stopping(insist):
-            yield
-    finally:
-        with changing:
-            left.set()
-
-
 def _shadow(schema: EngineSchema, policy: Policy, plans: tuple[PreparedTablePlan, ...]) -> duckdb.DuckDBPyConnection:
     """An engine with the same tables, and the copies that are planned of them, and not one row."""
     shadow = duckdb.connect(":memory:", config={**_LOCKED, "threads": 1, "memory_limit": "1GB"})
@@ -476,20 +363,6 @@ def _shadow(schema: EngineSchema, policy: Policy, plans: tuple[PreparedTablePlan
     create_prepared(shadow, policy, plans)
     lock(shadow, policy.dataset.timezone)
     return shadow
-
-
-def text_rows(cursor: duckdb.DuckDBPyConnection, sql: str, width: int, too_many: str) -> Iterator[PublicRows]:
-    """The rows of SQL whose columns are texts named v0, v1 and so on, in blocks.
-
-    Raises:
-        LimitExceeded: There are more than a million of them; `too_many` says so, with a place for this number.
-    """
-    return public_blocks(cursor.execute(f"SELECT * FROM ({sql}) LIMIT {MAX_PUBLIC_ROWS + 1}"), width, too_many)
-
-
-def is_several_rows(error: duckdb.Error) -> bool:
-    """True where a subquery that stands for one value gave several."""
-    return str(error).startswith("Invalid Input Error: More than one row returned by a subquery")
 
 
 def _pieces(planned: PlannedRelease, cursor: duckdb.DuckDBPyConnection) -> Iterator[ExactCells]:
@@ -517,62 +390,3 @@ def _pieces(planned: PlannedRelease, cursor: duckdb.DuckDBPyConnection) -> Itera
         )
         if limit is None or len(rows) < limit:
             return
-
-
-def _read_schema(database: duckdb.DuckDBPyConnection, policy: Policy) -> EngineSchema:
-    from_files = {path_of(table, policy) for table in policy.tables if table.files is not None}
-    tables = {
-        path: found for path, found in _tables_of(database, "current_database()").items() if path not in from_files
-    }
-    views = _tables_of(database, DuckDB.quote_text(VIEWS)) if from_files else {}
-    tables |= {path: replace(found, path=(VIEWS, *path)) for path, found in views.items()}
-    for table in policy.tables:
-        if (found := tables.get(path_of(table, policy))) is not None:
-            needed = needed_columns(table, policy) & found.columns.keys()
-            exact = {
-                n: replace(c, exact=_is_exact(database, found.path, n, c))
-                for n, c in found.columns.items()
-                if n in needed
-            }
-            tables[path_of(table, policy)] = replace(found, columns={**found.columns, **exact})
-    engine = engine_of(policy.dataset.url)
-    return EngineSchema(engine, fitted(policy, tables, engine))
-
-
-def _tables_of(database: duckdb.DuckDBPyConnection, name: str) -> dict[TablePath, EngineTable]:
-    """The tables and views of an attached database, which SQL names, by schema and name."""
-    columns: dict[TablePath, dict[str, EngineColumn]] = {}
-    found = database.execute(
-        "SELECT schema_name, table_name, column_name, data_type, is_nullable FROM duckdb_columns() "
-        f"WHERE database_name = {name}"
-    ).fetchall()
-    for schema, table, column, type_name, nullable in found:
-        columns.setdefault((schema, table), {})[column] = EngineColumn(type_name, sql_type(type_name), not nullable)
-    unique: dict[TablePath, set[frozenset[str]]] = {}
-    constraints = database.execute(
-        "SELECT schema_name, table_name, constraint_column_names FROM duckdb_constraints() "
-        f"WHERE database_name = {name} AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')"
-    ).fetchall()
-    for schema, table, names in constraints:
-        unique.setdefault((schema, table), set()).add(frozenset(names))
-    stored = set(database.execute(_STORED.format(name=name)).fetchall())
-    return {
-        path: EngineTable(path, listed, frozenset(unique.get(path, ())), path in stored)
-        for path, listed in columns.items()
-    }
-
-
-def _is_exact(database: duckdb.DuckDBPyConnection, path: TablePath, name: str, column: EngineColumn) -> bool:
-    """True for one of the dialect's exact types, where texts are compared byte by byte.
-
-    DuckDB lists the collations of columns nowhere, but it compares no two texts of unlike ones.
-    """
-    kind = "ENUM" if column.type_name.startswith("ENUM(") else column.type_name
-    if kind != "VARCHAR":
-        return kind in DuckDB.exact_types
-    try:
-        table = DuckDB().quote_path(path)
-        database.execute(f"DESCRIBE SELECT {DuckDB.quote_name(name)} = ('' COLLATE \"C\") FROM {table}")
-    except duckdb.Error:
-        return False
-    return True

@@ -5,7 +5,7 @@ from typing import Final
 
 import duckdb
 
-from dpsql.backends.duckdb import sql_type
+from dpsql.backends.duckdb_facts import sql_type
 from dpsql.backends.duckdb_files import read_columns
 from dpsql.backends.outline import ColumnOutline, ForeignKey, Outline, TableOutline, default_schema
 from dpsql.errors import InvalidParameter

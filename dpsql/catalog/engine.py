@@ -16,7 +16,7 @@ import duckdb
 from duckdb.func import SPECIAL
 
 from dpsql.backends import Cancellation
-from dpsql.backends.duckdb import stoppable
+from dpsql.backends.duckdb_running import stoppable
 from dpsql.catalog.formats import moment_text
 from dpsql.catalog.literals import json_part, json_type
 from dpsql.catalog.memory_limit import MemoryLimit, quote_literal, size_of

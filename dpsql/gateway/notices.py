@@ -12,9 +12,9 @@ from typing import Any
 from dpsql.compiler.aggregates.base import ColumnError, number_text
 from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn, PlannedRelease
 from dpsql.gateway.answers import Answer
+from dpsql.gateway.dropped import Dropped
 from dpsql.gateway.prices import Cost
 from dpsql.gateway.query_run import Result
-from dpsql.gateway.release import Dropped
 from dpsql.gateway.settings import ErrorTarget
 from dpsql.gateway.target import Measure, Pursuit
 from dpsql.privacy.conversion import decimal_text

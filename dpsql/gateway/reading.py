@@ -26,7 +26,8 @@ from dpsql.errors import (
 )
 from dpsql.gateway.caches import LruCache
 from dpsql.gateway.consistency import made_consistent
-from dpsql.gateway.release import PostProcessor, ReleasedCells, ReleasedRows, dropped_shares, merged, release, weighed
+from dpsql.gateway.dropped import dropped_shares
+from dpsql.gateway.release import PostProcessor, ReleasedCells, ReleasedRows, merged, release, weighed
 from dpsql.gateway.response_padding import read_held_back
 from dpsql.ledger import BoundDrop, GrantedRelease, Ledger
 from dpsql.limits.result_memory import MemoryShare
@@ -238,7 +239,7 @@ def _drops(query: CompiledQuery, cells: Mapping[str, ReleasedCells]) -> Iterator
     """What the released cells of a query tell the data owner of its bounds; nothing where they are means of several."""
     if query.anew is not None:
         return
-    for each in dropped_shares(query, [cells[planned.key] for planned in query.releases]):
+    for each in dropped_shares(query, [cells[planned.key].cells for planned in query.releases]):
         planned = query.releases[each.release]
         yield BoundDrop(planned.bounds_text(each.cell), planned.counted(each.cell), each.share, each.margin)
 

@@ -7,14 +7,10 @@ Rule 3: post-processing runs in an engine that holds no data and reaches none.
 
 import base64
 import json
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from fractions import Fraction
-from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -23,11 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.backends.backend import Cancellation, ExactCells, PublicRows, Runnable, Texts, public_rows, public_share
-from dpsql.backends.duckdb import RETURNS_MEMORY, is_several_rows, rehearse, stoppable, text_rows
-from dpsql.compiler.aggregates.calibration import is_told, variance_of
+from dpsql.backends.duckdb_running import RETURNS_MEMORY, is_several_rows, rehearse, stoppable, text_rows
 from dpsql.compiler.canonical.descriptions import ReleaseDescription
 from dpsql.compiler.derivation.derivation import Derivation
-from dpsql.compiler.ir.nodes import COMPUTED_SCALE
 from dpsql.compiler.ir.primitives import MAX_CELL
 from dpsql.compiler.plan.query_plan import MAX_RESULT_ROWS, CompiledQuery, DerivedCells, PlannedInput, PlannedRelease
 from dpsql.errors import (
@@ -38,16 +32,13 @@ from dpsql.errors import (
     LimitExceeded,
     QueryCanceled,
 )
-from dpsql.gateway.array_elements import elements_of
+from dpsql.gateway.dropped import Dropped, dropped_shares
+from dpsql.gateway.result_values import as_values
 from dpsql.limits.result_memory import KeptRows, MemoryShare, RowStore, batches
-from dpsql.privacy.conversion import NORMAL_95
 from dpsql.privacy.cost import Event
 from dpsql.privacy.exponential_mechanism import Picking, RankChoice
 from dpsql.privacy.selection import Threshold
-from dpsql.sqltypes import Span, SqlType
-from dpsql.sqltypes.textformat import jsonb_text, without_filling
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 POST_SECONDS = 60.0
 """How long post-processing may take."""
 
@@ -119,32 +110,6 @@ def stored_release(payload: bytes) -> StoredRelease:
         return StoredRelease(ReleaseDescription.from_json(stored["of"]), events, groups)
     except (ValueError, KeyError, TypeError):
         raise LedgerUnavailable("a stored release cannot be read", hint="Run dpsql ledger verify.") from None
-
-
-@dataclass(frozen=True)
-class Dropped:
-    """How much of a wide total the groups of its release lack, of released cells alone.
-
-    Attributes:
-        release: The release, by its place in the plan.
-        cell: The cell, by its place in the release.
-        share: The part of the total that bounds drop.
-        margin: Half the width of its 95 % interval.
-        announced: Half the width of a cell's interval, over the mean of the cells.
-        is_material: Whether it is more than noise alone makes of nothing; then values are raised by it.
-    """
-
-    release: int
-    cell: int
-    share: float
-    margin: float
-    announced: float
-    is_material: bool
-
-    @property
-    def is_hidden(self) -> bool:
-        """True where noise hides whether more is dropped than an interval allows for."""
-        return not self.is_material and self.share + self.margin > self.announced
 
 
 @dataclass(frozen=True)
@@ -452,7 +417,7 @@ class PostProcessor:
             tables[wanted.table] = PublicRows(columns, len(columns[0])).table()
         kept = RowStore(share or MemoryShare())
         self._keep(kept, query, _released_tables(releases) | tables, cancellation)
-        return ReleasedRows(kept.rows(), tuple(dropped_shares(query, releases)), kept.shares)
+        return ReleasedRows(kept.rows(), tuple(dropped_shares(query, [each.cells for each in releases])), kept.shares)
 
     def pass_on(
         self, query: CompiledQuery, blocks: Iterable[PublicRows], cancellation: Cancellation, share: MemoryShare
@@ -473,9 +438,10 @@ class PostProcessor:
 
     def _keep(self, kept: RowStore, query: CompiledQuery, tables: Tables, cancellation: Cancellation) -> None:
         """Add the rows of the post-processing SQL over some tables."""
+        types = [column.type for column in query.columns]
         with self._running(tables, cancellation) as cursor:
             for batch in batches(cursor.execute(query.post_sql)):
-                kept.add(self._as_values(query, batch))
+                kept.add(as_values(types, self._zone, batch))
                 if len(kept) > MAX_RESULT_ROWS:
                     raise LimitExceeded(f"the result has more than {MAX_RESULT_ROWS:,} rows", hint="Add a LIMIT.")
 
@@ -506,93 +472,9 @@ class PostProcessor:
         finally:
             cursor.close()
 
-    def _as_values(self, query: CompiledQuery, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """Make moments of microseconds since 1970, intervals of three numbers, and numerics without filling zeros."""
-        readers: dict[int, Callable[[Any], object]] = {
-            index: self._reader(column.type)
-            for index, column in enumerate(query.columns)
-            if column.type.is_array or column.type in _READ
-        }
-        if not readers:
-            return rows
-        return [
-            tuple(readers[i](v) if i in readers and v is not None else v for i, v in enumerate(row)) for row in rows
-        ]
-
-    def _reader(self, kind: SqlType) -> Callable[[Any], object]:
-        """What makes a value of a type that the engine holds as something else."""
-        if kind.element is not None:
-            return partial(elements_of, kind.element, self._zone)
-        if kind is SqlType.NUMERIC:
-            return _number
-        if kind is SqlType.JSONB:
-            return jsonb_text
-        return self._moment if kind is SqlType.TIMESTAMPTZ else _span
-
-    def _moment(self, value: int) -> datetime:
-        span = timedelta(microseconds=value)
-        try:
-            instant = _EPOCH + span
-        except OverflowError:  # at the ends of time, where UTC's year does not exist
-            end = datetime.min if value < 0 else datetime.max
-            offset = self._zone.utcoffset(end) or timedelta()
-            return (_EPOCH.replace(tzinfo=None) + (span + offset)).replace(tzinfo=self._zone)
-        try:
-            return instant.astimezone(self._zone)
-        except OverflowError:  # … or the zone's own
-            return instant
-
     def close(self) -> None:
         """Let go of the engine."""
         self._database.close()
-
-
-_READ = frozenset({SqlType.TIMESTAMPTZ, SqlType.INTERVAL, SqlType.NUMERIC, SqlType.JSONB})
-"""Types that post-processing holds as something else."""
-
-
-def _number(value: object) -> object:
-    """A numeric without the zeros that fill it up where it has no scale of its own."""
-    return without_filling(value, COMPUTED_SCALE) if isinstance(value, Decimal) else value
-
-
-def _span(parts: Sequence[int]) -> Span:
-    months, days, microseconds = parts
-    return Span(months, days, microseconds)
-
-
-def dropped_shares(query: CompiledQuery, released: Sequence[ReleasedCells]) -> Iterator[Dropped]:
-    """What the cells of groups lack of their wide totals; nothing where a total may be noise alone.
-
-    Of private groups, what those lack that are not shown is no part of it. The variance of 1 - B/W is
-    (s_B² + (B/W)²·s_W²)/W², to first order.
-    """
-    for total in query.wide_totals:
-        cells = shown, of_each = _values(query, released, total.release, total.cell, total.counted)
-        if total.bounded is not None:
-            cells = _values(query, released, total.bounded, total.wide_cell)
-        (each, of_cell), (whole, of_wide) = cells, _values(query, released, total.wide, total.wide_cell)
-        bounded, of_bounded, wide = float(each.sum()), len(each) * of_cell, float(whole.sum())  # 0 if it is not shown
-        if not len(each) or wide <= NORMAL_95 * of_wide**0.5:
-            continue
-        share, margin = 1 - bounded / wide, NORMAL_95 * (of_bounded + (bounded / wide) ** 2 * of_wide) ** 0.5 / wide
-        mean = abs(float(shown.mean())) if len(shown) else 0.0
-        announced = NORMAL_95 * of_each**0.5 / mean if mean else math.inf
-        told = is_told(bounded, of_bounded, wide, of_wide)
-        yield Dropped(total.release, total.cell, min(max(share, 0.0), 1.0), margin, announced, told)
-
-
-def _values(
-    query: CompiledQuery, released: Sequence[ReleasedCells], place: int, cell: int, counted: int | None = None
-) -> tuple[NDArray[np.float64], float]:
-    """The values of a cell and the variance of their noise; where it has distances from a centre, of what these are."""
-    planned, cells = query.releases[place].primitives, released[place].cells
-    values, variance = cells[cell].astype(np.float64), variance_of(planned[cell].noise)
-    grid = planned[cell].primitive.grid
-    if counted is not None and grid is not None:
-        values += grid.centre * cells[counted]
-        variance += grid.centre**2 * variance_of(planned[counted].noise)
-    return values, variance
 
 
 def _released_tables(releases: Sequence[ReleasedCells]) -> dict[str, dict[str, NDArray[Any]]]:

@@ -11,10 +11,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from dpsql.backends import Cancellation, DuckDBBackend
+from dpsql.backends import Cancellation, DuckDBBackend, duckdb_running
 from dpsql.backends import backend as backend_module
 from dpsql.backends import duckdb as duckdb_module
-from dpsql.backends.duckdb import stoppable
+from dpsql.backends.duckdb_running import stoppable
 from dpsql.compiler.ir.nodes import Values
 from dpsql.compiler.plan.query_plan import PublicRead
 from dpsql.errors import BackendFailure, DatabaseUnavailable, InvalidPolicy, LimitExceeded, QueryCanceled
@@ -182,7 +182,7 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_refused(
     for copy in (other, tmp_path / "third.duckdb"):
         shutil.copy(file, copy)
     (tmp_path / "third.duckdb").replace(file)  # nobody has it open yet
-    lock = duckdb_module.lock
+    lock = duckdb_running.lock
 
     def replaced(database: duckdb.DuckDBPyConnection, timezone: str, *limits: Mapping[str, str]) -> None:
         lock(database, timezone, *limits)
