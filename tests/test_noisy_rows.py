@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.gateway.notices import ConfidenceInterval, NoisyRows, margin_text, value_text
+from dpsql.gateway.confidence_intervals import ConfidenceInterval, NoisyRows
+from dpsql.gateway.notices import margin_text, value_text
 
 MEANS = "SELECT sex, COUNT(*) AS n, AVG(age) AS m, COUNT(*) / 2.0 AS h FROM patients GROUP BY sex"
 

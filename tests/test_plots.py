@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 import dpsql
 from dpsql.errors import InvalidParameter
-from dpsql.gateway.notices import NoisyRows
+from dpsql.gateway.confidence_intervals import NoisyRows
 
 SEXES = "SELECT sex, COUNT(*) AS n, AVG(age) AS mean FROM patients WHERE sex IN ('F', 'M') GROUP BY sex"
 

@@ -21,8 +21,8 @@ from psycopg.generators import fetch_many
 from psycopg.waiting import wait
 
 from dpsql.errors import LimitExceeded, ResultsTooLarge
+from dpsql.gateway.confidence_intervals import ColumnMargin, column_margins
 from dpsql.gateway.engine import Engine
-from dpsql.gateway.notices import ColumnMargin, column_margins
 from dpsql.gateway.query_run import Result
 from dpsql.gateway.release import ReleasedRows
 from dpsql.gateway.session import Session

@@ -15,8 +15,8 @@ import dpsql
 from dpsql.backends import ExactCells, open_backend
 from dpsql.compiler.plan.query_plan import PlannedRelease
 from dpsql.compiler.plan.suggestion import searchable
+from dpsql.gateway.confidence_intervals import ColumnMargin
 from dpsql.gateway.engine import Engine
-from dpsql.gateway.notices import ColumnMargin
 from dpsql.gateway.owner_reads import Suggester
 from dpsql.gateway.query_run import Result
 from dpsql.gateway.release import release

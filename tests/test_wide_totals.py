@@ -24,10 +24,11 @@ from dpsql.compiler.plan.profiled_bounds import ProfiledBounds
 from dpsql.compiler.plan.query_plan import CompiledQuery, WideTotal
 from dpsql.compiler.plan.verify import verify
 from dpsql.errors import GuaranteeMismatch, InvalidPolicy
+from dpsql.gateway.confidence_intervals import NoisyRows
 from dpsql.gateway.dropped import Dropped
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.explain import explanation_json
-from dpsql.gateway.notices import NoisyRows, bounding_notice, dropped_text
+from dpsql.gateway.notices import bounding_notice, dropped_text
 from dpsql.gateway.release import PostProcessor, ReleasedCells, release
 from dpsql.gateway.session import Session
 from dpsql.ledger import BoundDrop, SqliteLedger

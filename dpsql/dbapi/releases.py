@@ -6,8 +6,9 @@ from typing import Any
 
 from dpsql.compiler.plan.query_plan import OutputColumn
 from dpsql.gateway.answers import Answer, Explanation
+from dpsql.gateway.confidence_intervals import ColumnMargin, column_margins
 from dpsql.gateway.explain import cost_json, explanation_lines, group_json, remaining_json
-from dpsql.gateway.notices import ColumnMargin, bounding_notice, column_margins
+from dpsql.gateway.notices import bounding_notice
 
 Limits = tuple[float, float] | None
 """Lower and upper limit of a value at 95 %; None beside NULL, and where either end is missing."""

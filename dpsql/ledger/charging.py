@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dpsql.errors import LedgerUnavailable, PolicyViolation
-from dpsql.ledger.accounts import BudgetState, active_account, group_budget, open_budget, open_cap, renews, role_budget
+from dpsql.ledger.accounts import active_account
+from dpsql.ledger.budgets import BudgetState, group_budget, open_budget, open_cap, renews, role_budget
 from dpsql.ledger.chain import GroupShare, Receipt, ReceiptItem, canonical, price_digest, sha256, write_events
 from dpsql.ledger.derived_tables import Memory, Total, charged, joined, price, read_total
 from dpsql.ledger.model import (

@@ -7,7 +7,8 @@ Rule 2: the cap over all users is changed in the policy alone.
 from fractions import Fraction
 
 from dpsql.errors import InvalidParameter
-from dpsql.ledger.accounts import BudgetState, check_holder, check_reason, group_budget, open_budget, role_budget
+from dpsql.ledger.accounts import check_holder, check_reason
+from dpsql.ledger.budgets import BudgetState, group_budget, open_budget, role_budget
 from dpsql.ledger.derived_tables import load_spent
 from dpsql.ledger.model import BudgetScope, Holder
 from dpsql.ledger.transaction import Transaction

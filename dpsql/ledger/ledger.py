@@ -21,24 +21,26 @@ from typing import Any, TypeVar
 
 from dpsql.errors import InvalidParameter, LedgerUnavailable
 from dpsql.ledger.accounts import (
-    CLOCK_CONFIRMED,
-    budget_status,
-    cap_status,
-    check_name,
+    add_account,
     confirm_clock,
+    end_sessions,
+    find_account,
     freeze,
     freeze_after_failures,
-    group_budget,
-    last_charge,
-    role_budget,
+    list_accounts,
+    remove_account,
     set_group,
+    set_role,
+    set_verifier,
     unfreeze,
     unknown,
 )
-from dpsql.ledger.chain import ORIGIN, Record, canonical, sha256
+from dpsql.ledger.budgets import budget_status, cap_status, group_status, last_charge, role_budget
+from dpsql.ledger.chain import ORIGIN, Record, sha256
 from dpsql.ledger.charging import again, cells, charge, handed, held
-from dpsql.ledger.derived_tables import MOST, Body, Memory, load_events, read
+from dpsql.ledger.derived_tables import MOST, Memory, read
 from dpsql.ledger.grants import grant, lower, reset
+from dpsql.ledger.history import charge_record, charges, owner_changes, releases
 from dpsql.ledger.model import (
     Account,
     BoundDrop,
@@ -58,7 +60,7 @@ from dpsql.ledger.model import (
     UserBudgets,
     VerifyReport,
 )
-from dpsql.ledger.owner_records import CAP_CHARGED, EXACT_VALUES, PROFILE_MADE, charge_cap, record_exact, store_profile
+from dpsql.ledger.owner_records import PROFILE_MADE, charge_cap, record_exact, store_profile
 from dpsql.ledger.reads import (
     MAX_FAILURES,
     Admission,
@@ -70,7 +72,7 @@ from dpsql.ledger.reads import (
     told_as_lost,
 )
 from dpsql.ledger.reuse_records import ReuseRecords
-from dpsql.ledger.store import Storage, Store, legible
+from dpsql.ledger.store import Storage, Store
 from dpsql.ledger.transaction import CLOCK_LIMIT, GroupCommit, LedgerClock, Transaction, moment, stamp
 from dpsql.ledger.verification import cut_off, fill, records, verify
 from dpsql.policy import Policy
@@ -86,18 +88,7 @@ _LOOKS = 2
 MAX_STORED_BYTES = 256 * 2**20
 """The oldest releases are dropped beyond it; to have one again then costs a new charge."""
 
-_ACCOUNT = (
-    "SELECT a.name, a.role, v.verifier, EXISTS (SELECT 1 FROM freezes f WHERE f.scope = 'all' "
-    "OR f.scope = 'user' AND f.holder = a.name OR f.scope = 'group' AND f.holder = a.user_group), a.created, "
-    "a.user_group FROM accounts a LEFT JOIN verifiers v ON v.name = a.name WHERE a.removed = 0"
-)
-
 _FIELDS = tuple(field.name for field in fields(Record))
-
-_RELEASE = (
-    "r.id, r.key, r.reused, EXISTS (SELECT 1 FROM stored WHERE release = r.origin), c.at, c.body "
-    "FROM releases r JOIN records c ON c.seq = r.charge"
-)
 
 
 def now() -> datetime:
@@ -377,29 +368,18 @@ class Ledger:
 
     def add_account(self, name: str, role: str, verifier: str | None = None, group: str | None = None) -> None:
         """Add a user; a name used before comes back with its history and its spent budgets, but not in its group."""
-        check_name("user", name)
-        check_name("role", role)
         with self._writing() as transaction:
-            if transaction.one("SELECT 1 FROM accounts WHERE name = ? AND removed = 0", name) is not None:
-                raise InvalidParameter(f'the account "{name}" exists', hint="choose another name, or remove it first")
-            transaction.append("account.added", {"name": name, "role": role, "verifier": _digest(verifier)})
-            _put_verifier(transaction, name, verifier)
-            if group is not None:
-                set_group(transaction, name, group)
+            add_account(transaction, name, role, verifier, group)
 
     def set_verifier(self, name: str, verifier: str | None) -> None:
         """Change a user's SCRAM verifier."""
         with self._writing() as transaction:
-            _require(transaction, name)
-            transaction.append("account.verifier", {"name": name, "verifier": _digest(verifier)})
-            _put_verifier(transaction, name, verifier)
+            set_verifier(transaction, name, verifier)
 
     def end_sessions(self, name: str) -> None:
         """Have gateways end a user's sessions, as a change of the verifier does: it is recorded once more."""
         with self._writing() as transaction:
-            _require(transaction, name)
-            (digest,) = transaction.one("SELECT verifier_digest FROM accounts WHERE name = ?", name)
-            transaction.append("account.verifier", {"name": name, "verifier": digest})
+            end_sessions(transaction, name)
 
     def ended_sessions(self, after: int | None) -> tuple[int, frozenset[str]]:
         """Tell whose sessions are to end.
@@ -419,10 +399,8 @@ class Ledger:
 
     def set_role(self, name: str, role: str) -> None:
         """Change a user's role; what was spent stays spent."""
-        check_name("role", role)
         with self._writing() as transaction:
-            _require(transaction, name)
-            transaction.append("account.role", {"name": name, "role": role})
+            set_role(transaction, name, role)
 
     def set_group(self, name: str, group: str | None) -> None:
         """Put a user into a group, or into none; what was spent stays spent, in both groups."""
@@ -432,9 +410,7 @@ class Ledger:
     def remove_account(self, name: str) -> None:
         """Remove a user; history and budgets stay."""
         with self._writing() as transaction:
-            _require(transaction, name)
-            transaction.append("account.removed", {"name": name})
-            _put_verifier(transaction, name, None)
+            remove_account(transaction, name)
 
     def freeze(self, holder: Holder, reason: str) -> None:
         """Refuse every charge of a user, of a group's members, or of everybody; the reason is recorded."""
@@ -480,8 +456,7 @@ class Ledger:
         if known is not None and known[0] == era:
             return known[1]
         with self._reading() as connection:
-            row = connection.execute(f"{_ACCOUNT} AND a.name = ?", (name,)).fetchone()
-        found = None if row is None else _account(row)
+            found = find_account(connection, name)
         if found is not None and era is not None and era == self._era():
             if len(self._accounts) >= MOST:
                 self._accounts.clear()
@@ -491,7 +466,7 @@ class Ledger:
     def accounts(self) -> tuple[Account, ...]:
         """Return all users by name."""
         with self._reading() as connection:
-            return tuple(map(_account, connection.execute(f"{_ACCOUNT} ORDER BY a.name")))
+            return list_accounts(connection)
 
     def budget(self, user: str, policy: Policy) -> BudgetStatus:
         """Return a user's own budget as it stands now."""
@@ -508,15 +483,15 @@ class Ledger:
             now = self._now(connection)
             holder, budget = Holder(BudgetScope.USER, user), role_budget(policy, role)
             own = budget_status(connection, holder, policy.dataset, budget, now)
-            shared = None if group is None else _group_status(connection, group, policy, now)
+            shared = None if group is None else group_status(connection, group, policy, now)
             charge = last_charge(connection, user, policy.dataset)
-            record = connection.execute("SELECT seq, at, body FROM records WHERE seq = ?", (charge,)).fetchone()
-        return UserBudgets(own, group, shared, None if record is None else charge_record(*record), failures)
+            last = None if charge is None else charge_record(connection, charge)
+        return UserBudgets(own, group, shared, last, failures)
 
     def group_budget(self, group: str, policy: Policy) -> BudgetStatus:
         """Return a group's budget as it stands now."""
         with self._reading() as connection:
-            return _group_status(connection, group, policy, self._now(connection))
+            return group_status(connection, group, policy, self._now(connection))
 
     def _now(self, connection: Store) -> datetime:
         return moment(self._date(connection)[0])
@@ -534,22 +509,12 @@ class Ledger:
         """Return the releases of a dataset that a user has paid for, oldest first."""
         self._catch_up()
         with self._reading() as connection:
-            rows = connection.execute(
-                f"SELECT {_RELEASE} WHERE r.user = ? AND r.dataset = ? ORDER BY r.id",
-                (user, dataset),
-            ).fetchall()
-        return [release_record(*row) for row in rows]
+            return releases(connection, user, dataset)
 
     def history(self, user: str | None = None) -> list[ChargeRecord]:
         """Return the charges of a user, or of all, oldest first."""
         with self._reading() as connection:
-            if user is None:
-                charges = connection.execute("SELECT DISTINCT charge FROM releases")
-            else:
-                charges = connection.execute("SELECT DISTINCT charge FROM releases r WHERE r.user = ?", (user,))
-            query = "SELECT seq, at, body FROM records WHERE seq = ?"
-            rows = [connection.execute(query, charge).fetchone() for charge in sorted(charges)]
-        return [charge_record(*row) for row in rows]
+            return charges(connection, user)
 
     def frozen(self) -> frozenset[Holder]:
         """Return who is frozen: users, groups, or everybody; a freeze of a group names the group alone."""
@@ -559,11 +524,8 @@ class Ledger:
 
     def owner_history(self) -> list[OwnerRecord]:
         """Return all grants, resets, freezes and changes of group, oldest first."""
-        places = ", ".join("?" * len(OWNER_KINDS))
-        query = f"SELECT seq, at, kind, body FROM records WHERE kind IN ({places}) ORDER BY seq"  # noqa: S608
         with self._reading() as connection:
-            rows = connection.execute(query, OWNER_KINDS).fetchall()
-        return [owner_record(*row) for row in rows]
+            return owner_changes(connection)
 
     @property
     def clock_held(self) -> bool:
@@ -690,71 +652,3 @@ def _rewrite(transaction: Transaction) -> None:
     """Change a page, and change it back: SQLite writes no page that a statement leaves as it was."""
     transaction.connection.execute("UPDATE totals SET stored_bytes = stored_bytes + 1")
     transaction.connection.execute("UPDATE totals SET stored_bytes = stored_bytes - 1")
-
-
-def _require(transaction: Transaction, name: str) -> None:
-    if transaction.one("SELECT 1 FROM accounts WHERE name = ? AND removed = 0", name) is None:
-        raise unknown(name)
-
-
-def _group_status(connection: Store, group: str, policy: Policy, now: datetime) -> BudgetStatus:
-    return budget_status(connection, Holder(BudgetScope.GROUP, group), policy.dataset, group_budget(policy, group), now)
-
-
-def _digest(verifier: str | None) -> str | None:
-    """Return what the records say of a verifier: they are exported, so not the verifier itself."""
-    return None if verifier is None else sha256(verifier)
-
-
-def _put_verifier(transaction: Transaction, name: str, verifier: str | None) -> None:
-    transaction.connection.execute("DELETE FROM verifiers WHERE name = ?", (name,))
-    if verifier is not None:
-        transaction.connection.execute("INSERT INTO verifiers VALUES (?, ?)", (name, verifier))
-
-
-def _account(row: tuple[str, str, str | None, int, str, str | None]) -> Account:
-    name, role, verifier, frozen, created, group = row
-    return Account(name, role, verifier, bool(frozen), moment(created), group)
-
-
-_FROZEN = {"account": BudgetScope.USER, "group": BudgetScope.GROUP, "all": BudgetScope.ALL}
-"""Whom the first word of a kind is about, where the record itself says no scope."""
-
-OWNER_KINDS = (
-    *("budget.granted", "budget.lowered", "budget.reset", "account.group", CAP_CHARGED, EXACT_VALUES, CLOCK_CONFIRMED),
-    *(f"{whose}.{what}" for whose in _FROZEN for what in ("frozen", "unfrozen")),
-)
-"""The kinds of records that tell what the owner changed."""
-
-
-@legible()
-def release_record(number: int, key: str, reused: int, kept: int, at: str, body: str) -> ReleaseRecord:
-    """Return a release from its number, key and use, and from the record of the charge that paid for it."""
-    said: Body = json.loads(body)
-    entry = next(entry for entry in said["releases"] if entry["id"] == number)
-    price = load_events(canonical(entry["events"]))
-    return ReleaseRecord(number, key, said["sql"], moment(at), price, reused, bool(kept))
-
-
-@legible()
-def charge_record(seq: int, at: str, body: str) -> ChargeRecord:
-    """Return a charge from its record."""
-    said: Body = json.loads(body)
-    events = tuple(event for entry in said["releases"] for event in load_events(canonical(entry["events"])))
-    return ChargeRecord(seq, said["user"], said["dataset"], said["sql"], moment(at), events)
-
-
-@legible()
-def owner_record(seq: int, at: str, kind: str, body: str) -> OwnerRecord:
-    """Return what the owner changed from the record of it."""
-    said: Body = json.loads(body)
-    holder = Holder(BudgetScope(said["scope"]) if "scope" in said else _FROZEN[kind.partition(".")[0]], said["name"])
-    epsilon, delta = (Fraction(said[name]) if name in said else None for name in ("epsilon", "delta"))
-    price = load_events(canonical(said.get("events", [])))
-    return OwnerRecord(seq, moment(at), kind, holder, said.get("dataset"), epsilon, delta, _reason(kind, said), price)
-
-
-def _reason(kind: str, said: Body) -> str:
-    if kind == "account.group":
-        return "now in no group" if said["group"] is None else f'now in group "{said["group"]}"'
-    return str(said.get("reason", "too many queries failed while they read private data"))

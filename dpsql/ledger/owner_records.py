@@ -7,7 +7,7 @@ Rule 3: a profile is a record like any other: the chain of hashes shows if it is
 
 from collections.abc import Sequence
 
-from dpsql.ledger.accounts import open_cap
+from dpsql.ledger.budgets import open_cap
 from dpsql.ledger.chain import write_events
 from dpsql.ledger.derived_tables import charged, load_spent, write_total
 from dpsql.ledger.model import BudgetScope

@@ -10,17 +10,8 @@ from typing import TYPE_CHECKING, Any
 from dpsql.dbapi import ReleaseReport
 from dpsql.dbapi.frames import data_frame
 from dpsql.dbapi.releases import release_of
-from dpsql.gateway.notices import (
-    AnswerColumn,
-    ConfidenceInterval,
-    NoisyRows,
-    bounding_notice,
-    charge_text,
-    choice_texts,
-    covers_text,
-    inexact_texts,
-    value_text,
-)
+from dpsql.gateway.confidence_intervals import AnswerColumn, ConfidenceInterval, NoisyRows
+from dpsql.gateway.notices import bounding_notice, charge_text, choice_texts, covers_text, inexact_texts, value_text
 from dpsql.gateway.query_run import Result
 from dpsql.gateway.text_table import table_lines
 from dpsql.notebook.plots import plot

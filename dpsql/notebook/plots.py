@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dpsql.dbapi import ReleaseReport
 from dpsql.errors import InvalidParameter
-from dpsql.gateway.notices import AnswerColumn, ConfidenceInterval, NoisyRows, covers_text, margin_text, value_text
+from dpsql.gateway.confidence_intervals import AnswerColumn, ConfidenceInterval, NoisyRows
+from dpsql.gateway.notices import covers_text, margin_text, value_text
 from dpsql.privacy.conversion import decimal_text
 from dpsql.wire.pgtypes import text_of
 

@@ -185,7 +185,7 @@ def test_another_accountant_applies_to_what_is_spent(ledger: Ledger) -> None:
 def test_the_limit_stays_as_it_was_fixed(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     zcdp = policy(budget(1, Accountant.ZCDP, MICRO), budget(20, Accountant.ZCDP, MICRO))
     limit = charge_only(ledger, "ana", zcdp, requests("a"), sql=SQL).limit
-    monkeypatch.setattr("dpsql.ledger.accounts._fix", None)  # a later release of dpsql may round otherwise
+    monkeypatch.setattr("dpsql.ledger.budgets._fix", None)  # a later release of dpsql may round otherwise
     assert charge_only(ledger, "ana", zcdp, requests("b"), sql=SQL).limit == limit
     assert ledger.budget("ana", zcdp).limit == limit
     assert ledger.cap(zcdp).limit.epsilon == 20
