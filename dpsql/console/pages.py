@@ -24,9 +24,8 @@ from dpsql.console.spending_history import OWNER, Day, Paid
 from dpsql.errors import reasons
 from dpsql.gateway.policy_summary import budget_text, keys_text, limits_text
 from dpsql.gateway.system_relations import budget_note, times
-from dpsql.ledger.refusals import asked_epsilon
 from dpsql.policy import Policy, Role, Table
-from dpsql.privacy.accounting import Limit, Spent
+from dpsql.privacy.accounting import Limit, Spent, asked_epsilon
 from dpsql.privacy.conversion import decimal_text
 
 _QUERY_CHARACTERS: Final = 20_000

@@ -15,8 +15,7 @@ from urllib.parse import parse_qsl, urlencode
 from dpsql.console.spending_history import Paid
 from dpsql.errors import InvalidParameter
 from dpsql.ledger import BoundDrop
-from dpsql.ledger.refusals import asked_epsilon
-from dpsql.privacy.accounting import Limit, Spent
+from dpsql.privacy.accounting import Limit, Spent, asked_epsilon
 
 ON_A_PAGE: Final = 25
 """So many queries are shown at a time."""

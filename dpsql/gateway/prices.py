@@ -14,9 +14,8 @@ from dpsql.compiler.plan.query_plan import CompiledQuery, HeldRelease, PlannedRe
 from dpsql.errors import PolicyViolation
 from dpsql.ledger import BudgetStatus, GroupBalance, Ledger, ReleaseRequest, UserBudgets
 from dpsql.ledger.reads import check_price
-from dpsql.ledger.refusals import asked_epsilon
 from dpsql.policy import Policy
-from dpsql.privacy.accounting import Limit, Remaining, Spent, admits, remaining
+from dpsql.privacy.accounting import Limit, Remaining, Spent, admits, asked_epsilon, remaining
 from dpsql.privacy.cost import Accountant, Event
 
 _GRID = 10**12

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from dpsql.ledger import BudgetStatus, ReleaseRecord, UserBudgets
-from dpsql.ledger.refusals import asked_epsilon
 from dpsql.policy import Policy, PolicyColumn, Role
-from dpsql.privacy.accounting import Limit, Spent, admits
+from dpsql.privacy.accounting import Limit, Spent, admits, asked_epsilon
 from dpsql.privacy.conversion import decimal_text
 from dpsql.privacy.cost import Event, Mechanism, Sensitivity
 

@@ -10,15 +10,16 @@ Rule 5: memory saves reading, not checking: a total is only written over the tot
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from dpsql.errors import LedgerUnavailable
+from dpsql.errors import InvalidParameter, LedgerUnavailable
 from dpsql.ledger.chain import Receipt, Record, canonical, price_digest
-from dpsql.ledger.store import Store, legible
+from dpsql.ledger.store import Store
 from dpsql.privacy.accounting import Limit, Spent
 from dpsql.privacy.conversion import read_exact, read_signed
 from dpsql.privacy.cost import ZERO, Event
@@ -137,6 +138,18 @@ def project(connection: Store, record: Record, body: Body | Receipt, memory: Mem
             connection.execute(statement, tuple(body[name] for name in fields))
     else:
         _PROJECTIONS[record.kind](connection, record, body)
+
+
+@contextmanager
+def legible() -> Iterator[None]:
+    """Raise LedgerUnavailable where a text of the ledger is not what this dpsql writes."""
+    try:
+        yield
+    except (InvalidParameter, LookupError, RecursionError, StopIteration, TypeError, ValueError):
+        raise LedgerUnavailable(
+            "the ledger holds what this dpsql never writes",
+            hint="`dpsql ledger verify` tells where; restore the ledger from a backup",
+        ) from None
 
 
 def read(make: Callable[[str], T], text: str) -> T:

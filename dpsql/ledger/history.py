@@ -5,10 +5,10 @@ from fractions import Fraction
 
 from dpsql.ledger.accounts import CLOCK_CONFIRMED
 from dpsql.ledger.chain import canonical
-from dpsql.ledger.derived_tables import Body, load_events
+from dpsql.ledger.derived_tables import Body, legible, load_events
 from dpsql.ledger.model import BudgetScope, ChargeRecord, Holder, OwnerRecord, ReleaseRecord
 from dpsql.ledger.owner_records import CAP_CHARGED, EXACT_VALUES
-from dpsql.ledger.store import Store, legible
+from dpsql.ledger.store import Store
 from dpsql.ledger.transaction import moment
 
 _RELEASES = (

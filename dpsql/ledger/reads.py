@@ -33,9 +33,9 @@ from typing import Final
 from dpsql.errors import LedgerUnavailable, TooManyStatements
 from dpsql.ledger.accounts import freeze_after_failures
 from dpsql.ledger.chain import OpenRead
-from dpsql.ledger.refusals import asked_epsilon, too_cheap
+from dpsql.ledger.refusals import too_cheap
 from dpsql.ledger.transaction import Transaction, stamp
-from dpsql.privacy.accounting import Limit, Spent, repeats
+from dpsql.privacy.accounting import Limit, Spent, asked_epsilon, repeats
 
 MAX_FAILURES: Final = 3
 """So many reads of a user may fail before the account is frozen."""

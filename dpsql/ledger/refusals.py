@@ -5,7 +5,7 @@ from fractions import Fraction
 from math import isqrt
 
 from dpsql.errors import BudgetExhausted, PolicyViolation
-from dpsql.privacy.accounting import Accountant, Limit, Spent, affordable_epsilon, remaining
+from dpsql.privacy.accounting import Accountant, Limit, Spent, affordable_epsilon, asked_epsilon, remaining
 
 _LEAST = Fraction(1, 10**6)
 """Below it an answer would be nothing but noise: not worth a hint."""
@@ -49,7 +49,7 @@ def group_exhausted(group: str, limit: Limit, spent: Spent, own: Limit, asked: S
 
 
 def _affordable(limit: Limit, spent: Spent, asked: Spent) -> Fraction:
-    epsilon, delta = asked_epsilon(limit, asked), _asked_delta(limit, asked)
+    epsilon, delta = asked_epsilon(limit, asked), limit.total_delta(asked)
     pure_ratio = asked.pure_epsilon / epsilon if asked.pure_epsilon and epsilon else None
     return affordable_epsilon(limit, spent, selection_delta=delta, pure_ratio=pure_ratio)
 
@@ -57,7 +57,7 @@ def _affordable(limit: Limit, spent: Spent, asked: Spent) -> Fraction:
 def _exhausted(
     whose: str, epsilon: Fraction, affordable: Fraction | None, limit: Limit, spent: Spent, asked: Spent
 ) -> BudgetExhausted:
-    delta, left = _asked_delta(limit, asked), remaining(limit, spent).delta
+    delta, left = limit.total_delta(asked), remaining(limit, spent).delta
     if delta > left:
         message = f"costs delta {_rounded(delta)} for private keys; {_down(left)} is left"
         hint = "group by columns with a declared domain: they need no delta"
@@ -149,19 +149,6 @@ def _scale(limit: Limit, price: Spent, times: int) -> Fraction:
     if limit.accountant is Accountant.ZCDP and pure:
         scale = max(scale, limit.epsilon / (times * pure))
     return scale * (1 + Fraction(1, _ROOT_GRID))
-
-
-def asked_epsilon(limit: Limit, asked: Spent) -> Fraction:
-    """Return a price as the ε of one query in the limit's currency; 0 if it has none there."""
-    if limit.accountant is Accountant.PURE:
-        return asked.pure_epsilon or Fraction(0)
-    if limit.accountant.converts:
-        return asked.basic_epsilon or Fraction(0)
-    return Fraction(isqrt(int(2 * asked.rho * _ROOT_GRID**2)), _ROOT_GRID)
-
-
-def _asked_delta(limit: Limit, asked: Spent) -> Fraction:
-    return limit.total_delta(asked)
 
 
 def _down(value: Fraction) -> str:

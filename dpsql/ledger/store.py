@@ -4,10 +4,10 @@ Rule: damage is told before anything in the ledger is believed, and whenever som
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from dpsql.errors import InvalidParameter, LedgerUnavailable
+from dpsql.errors import LedgerUnavailable
 
 
 class ResultRows(Protocol):
@@ -87,15 +87,3 @@ class Storage(Protocol):
 
     def close(self) -> None:
         """Close all connections but the writer."""
-
-
-@contextmanager
-def legible() -> Iterator[None]:
-    """Raise LedgerUnavailable where a text of the ledger is not what this dpsql writes."""
-    try:
-        yield
-    except (InvalidParameter, LookupError, RecursionError, StopIteration, TypeError, ValueError):
-        raise LedgerUnavailable(
-            "the ledger holds what this dpsql never writes",
-            hint="`dpsql ledger verify` tells where; restore the ledger from a backup",
-        ) from None

@@ -21,8 +21,8 @@ from zoneinfo import ZoneInfo
 
 from dpsql.errors import LedgerUnavailable
 from dpsql.ledger.chain import ORIGIN, Receipt, canonical, link
-from dpsql.ledger.derived_tables import Memory, project
-from dpsql.ledger.store import Store, legible
+from dpsql.ledger.derived_tables import Memory, legible, project
+from dpsql.ledger.store import Store
 from dpsql.policy import RenewalWindow
 
 

@@ -448,6 +448,15 @@ def repeats(limit: Limit, spent: Spent, times: int) -> bool:
     return limit.accountant is Accountant.ZCDP and pure is not None and times * pure <= limit.epsilon
 
 
+def asked_epsilon(limit: Limit, asked: Spent) -> Fraction:
+    """Return a price as the ε of one query in the limit's currency; 0 if it has none there."""
+    if limit.accountant is Accountant.PURE:
+        return asked.pure_epsilon or Fraction(0)
+    if limit.accountant.converts:
+        return asked.basic_epsilon or Fraction(0)
+    return _grid_root(2 * asked.rho)  # a price of ε is ρ = ε²/2
+
+
 def affordable_epsilon(
     limit: Limit, spent: Spent, *, selection_delta: Fraction = ZERO, pure_ratio: Fraction | None = None
 ) -> Fraction:
