@@ -355,7 +355,11 @@ def checking_faults(root: Path) -> list[str]:
         "dpsql.compiler.dialects.render.Leaf",
         "dpsql.compiler.plan.pricing.PlannedPrimitive",
     }
-    return used_inside(root, checks, makers, but=shapes)
+    conditions = "dpsql.compiler.ir.conditions"
+    proved_again = {"dpsql.compiler.relations", "dpsql.compiler.values", conditions}
+    return used_inside(root, checks, makers, but=shapes) + used_inside(
+        root, {"dpsql.compiler.plan.belonging"}, proved_again, but={f"{conditions}.all_of", f"{conditions}.conjuncts"}
+    )
 
 
 def privacy_faults(root: Path) -> list[str]:
@@ -481,6 +485,8 @@ RULES = {
             ("compiler/plan/tree_bounds.py", "from dpsql.compiler.bounding.rewrite import Bounding"),
             ("compiler/plan/tree_bounds.py", "from dpsql.compiler.bounding import printer"),
             ("compiler/plan/tree_bounds.py", "from dpsql.compiler.dialects.render import Renderer"),
+            ("compiler/plan/belonging.py", "from dpsql.compiler.ir.conditions import equation"),
+            ("compiler/plan/belonging.py", "from dpsql.compiler.values.dependencies import Dependencies"),
         ),
     ),
     "privacy knows no SQL": Rule(

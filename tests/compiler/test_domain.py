@@ -25,8 +25,8 @@ from dpsql.compiler.ir.nodes import (
     UnitScan,
 )
 from dpsql.compiler.scope.lowering import Fields
-from dpsql.compiler.values.dependencies import MAX_CONDITIONS, MAX_EQUATIONS, propagated
 from dpsql.compiler.values.domain import enumerate_keys
+from dpsql.compiler.values.lineage import MAX_CONDITIONS, MAX_EQUATIONS, propagated
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.session import Session
 from dpsql.policy import load_policy

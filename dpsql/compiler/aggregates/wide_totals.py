@@ -41,13 +41,12 @@ from dpsql.compiler.ir.nodes import (
     UnitWindows,
 )
 from dpsql.compiler.ir.primitives import Contribution, Primitive, PrimitiveKind
-from dpsql.compiler.ir.walk import fields_in, rewrite_expression, rewrite_relation
+from dpsql.compiler.ir.walk import fields_in, is_plain, rewrite_expression, rewrite_relation
 from dpsql.compiler.scope.lowering import Fields
 from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.values.bounds import bounds_of, interval
 from dpsql.compiler.values.domain import enumerate_keys
-from dpsql.compiler.values.lineage import is_plain
 from dpsql.sqltypes import SqlType
 
 _COUNT = AggregateCall("count", None, False, None, SqlType.BIGINT)

@@ -21,8 +21,7 @@ from typing import Any
 from dpsql.compiler.ir.conditions import conjuncts
 from dpsql.compiler.ir.nodes import Expr, Field, Filter, Join, Relation, Release
 from dpsql.compiler.ir.primitives import Contribution, Primitive
-from dpsql.compiler.ir.walk import fields_in, free_fields
-from dpsql.compiler.values.lineage import is_plain
+from dpsql.compiler.ir.walk import fields_in, free_fields, is_plain
 from dpsql.policy import PolicyColumn, Table
 from dpsql.sqltypes import SqlType
 

@@ -44,10 +44,9 @@ from dpsql.compiler.ir.nodes import (
     UnitWindows,
     Values,
 )
-from dpsql.compiler.ir.walk import Labels, fields_in, free_fields, operands
+from dpsql.compiler.ir.walk import Labels, fields_in, free_fields, is_plain, is_public, operands
 from dpsql.compiler.scope.lowering import Fields
 from dpsql.compiler.sql.constant_folding import spelled
-from dpsql.compiler.values.lineage import is_plain, is_public
 
 MAX_WEIGHT = 32
 """Parts of an expression that is written wherever its column is named."""

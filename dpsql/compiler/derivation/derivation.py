@@ -25,14 +25,13 @@ from dpsql.compiler.canonical.descriptions import DescribedRelease, ReleaseDescr
 from dpsql.compiler.derivation.key_values import KeyValues
 from dpsql.compiler.dialects import POST_PROCESSING
 from dpsql.compiler.dialects.render import Renderer
-from dpsql.compiler.ir.conditions import TRUE, all_of, is_null
+from dpsql.compiler.ir.conditions import TRUE, all_of, compared, constants, is_null
 from dpsql.compiler.ir.nodes import Column, Expr, Field, Release, Scan, UnitScan
 from dpsql.compiler.ir.primitives import MAX_CELL, Primitive
 from dpsql.compiler.ir.walk import operands
 from dpsql.compiler.plan.bounded_releases import public_read
 from dpsql.compiler.plan.query_plan import PlannedRelease, PublicRead
 from dpsql.compiler.scope.tables import Catalog
-from dpsql.compiler.values.dependencies import compared, constants
 from dpsql.policy import PolicyColumn
 from dpsql.privacy.exponential_mechanism import AddedNoise, added
 from dpsql.privacy.mechanisms import variance

@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 
 from dpsql.compiler.canonical.descriptions import DescribedRelease
+from dpsql.compiler.ir.conditions import compared
 from dpsql.compiler.ir.nodes import Call, Cast, Column, Expr, Field, Literal
-from dpsql.compiler.ir.walk import fields_in, operands, rewrite_expression
-from dpsql.compiler.values.dependencies import compared
+from dpsql.compiler.ir.walk import fields_in, is_plain, operands, rewrite_expression
+from dpsql.compiler.values.calendar_units import UNITS, instant, truncated, unit_of
 from dpsql.compiler.values.grids import is_whole
-from dpsql.compiler.values.lineage import is_plain
-from dpsql.compiler.values.projection import UNITS, instant, unit_of
-from dpsql.compiler.values.sources import truncated
 from dpsql.sqltypes import SqlType
 
 _MOST_PARTS = 100

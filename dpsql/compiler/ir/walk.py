@@ -5,7 +5,7 @@ label stay as they are written: what is keyed is what is run, so that costs a re
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from dpsql.compiler.ir.nodes import (
@@ -405,3 +405,20 @@ class Labels:
                 return f"sort({self.of_rows(relation.input)}, {cut})"
             case _:
                 return relation.name
+
+
+def is_plain(expression: Expr) -> bool:
+    """True where an expression is a function of its fields alone: it has no subqueries and no windows."""
+    return not relations_in(expression) and not windows_in(expression)
+
+
+def substitute(expression: Expr, written: Mapping[Field, Expr]) -> Expr:
+    """An expression with others in place of fields."""
+    return rewrite_expression(
+        expression, lambda part: written.get(part.field, part) if isinstance(part, Column) else None
+    )
+
+
+def is_public(relation: Relation) -> bool:
+    """True where a relation is made of public tables, constants and released rows alone."""
+    return not isinstance(relation, UnitScan) and all(map(is_public, inputs(relation)))

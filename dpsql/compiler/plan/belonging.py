@@ -5,8 +5,8 @@ Both are proved again, for `verify`, from the tree of a plan and the engine's sc
 Rule 1: a row belongs to a unit where it is made of rows of that unit, and of public rows. A relation that could mix
 units is refused, and so is one that is not known.
 Rule 2: what is not known here is not proved. A prepared table keeps no key of the table that it is a copy of.
-Rule 3: nothing here shares code with the lowering of queries or with `values.dependencies`. Facts come from the policy
-and the engine's schema.
+Rule 3: nothing here shares code with the lowering of queries, with `values.dependencies`, or with what reads equations
+in `ir.conditions`. Facts come from the policy and the engine's schema.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -42,7 +42,7 @@ from dpsql.compiler.ir.schema import EngineSchema
 from dpsql.compiler.ir.walk import fields_in, operands
 from dpsql.compiler.scope.lowering import Fields
 from dpsql.compiler.scope.resolve import Scope
-from dpsql.compiler.values.sources import series_length
+from dpsql.compiler.values.calendar_units import series_length
 from dpsql.errors import LimitExceeded, UndefinedColumn, UnsupportedQuery
 from dpsql.policy import PolicyColumn, Table
 from dpsql.sqltypes import SqlType

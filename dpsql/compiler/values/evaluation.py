@@ -12,8 +12,7 @@ from dpsql.compiler.ir import intervals
 from dpsql.compiler.ir.conditions import all_of
 from dpsql.compiler.ir.nodes import Call, Case, Cast, Column, Expr, Field, InList, Literal, Value
 from dpsql.compiler.sql.constant_folding import COMPARISONS, compared
-from dpsql.compiler.values.projection import instant
-from dpsql.compiler.values.sources import truncated
+from dpsql.compiler.values.calendar_units import instant, truncated
 from dpsql.sqltypes import INTEGER_RANGES, Span, SqlType
 
 _OF_NUMBERS: Mapping[str, Callable[[int, int], int]] = {

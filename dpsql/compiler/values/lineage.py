@@ -1,16 +1,16 @@
 """lineage: where the values of group keys begin: keys and conditions written over sources beneath the protected rows.
 
+`trace` walks down a relation and returns an `Origin`. What its facts make equal is then put in place of one another.
+
 Rule 1: every row of the relation has, in each source, a row (or NULLs, where it is optional) with just its values.
 Rule 2: `conditions` are true of every row. Those of outer joins hold for some rows only and are left out; so are those
 of a matched join, whose public rows are groups even where nobody matches, but `facts` has them.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime
-from math import prod
 
-from dpsql.compiler.ir.conditions import conjuncts
+from dpsql.compiler.ir.conditions import bare, both_ways, conjuncts, converted, equation
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     AggregateCall,
@@ -33,20 +33,19 @@ from dpsql.compiler.ir.walk import (
     fields_in,
     free_fields,
     inputs,
+    is_plain,
+    is_public,
     operands,
-    relations_in,
     rewrite_expression,
-    windows_in,
+    substitute,
 )
 from dpsql.compiler.values.bounds import UNBOUNDED, Bounded, Bounds, Interval, bounds_of, declared, moment_bounds
-from dpsql.compiler.values.sources import MAX_SOURCE, Arms, Lister, Source
+from dpsql.compiler.values.calendar_units import Moments
+from dpsql.compiler.values.sources import Lister, NestedSource, Source
 from dpsql.sqltypes import SqlType
 
 MAX_NODES = 20_000
 """Parts of all expressions written out; one that is used twice at every step outgrows the query."""
-
-Moments = tuple[date | datetime | None, date | datetime | None]
-"""The first and the last moment that a value may be, None where that is open."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class Origin:
     """
 
     keys: tuple[Expr, ...]
-    sources: tuple[Source | Arms, ...]
+    sources: tuple[Source | NestedSource, ...]
     conditions: tuple[Expr, ...]
     beneath: tuple[Expr, ...]
     kept: frozenset[Field]
@@ -90,29 +89,12 @@ def trace(keys: tuple[Expr, ...], relation: Relation, lister: Lister) -> Origin:
     )
 
 
-def is_plain(expression: Expr) -> bool:
-    """True where an expression is a function of its fields alone: it has no subqueries and no windows."""
-    return not relations_in(expression) and not windows_in(expression)
-
-
-def substitute(expression: Expr, written: Mapping[Field, Expr]) -> Expr:
-    """An expression with others in place of fields."""
-    return rewrite_expression(
-        expression, lambda part: written.get(part.field, part) if isinstance(part, Column) else None
-    )
-
-
-def is_public(relation: Relation) -> bool:
-    """True where a relation is made of public tables, constants and released rows alone."""
-    return not isinstance(relation, UnitScan) and all(map(is_public, inputs(relation)))
-
-
 @dataclass
 class _Tracer:
     """Walks down one tree. Every leaf gets new fields, for the same relation may stand in a tree twice."""
 
     lister: Lister
-    sources: list[Source | Arms] = field(default_factory=list)
+    sources: list[Source | NestedSource] = field(default_factory=list)
     conditions: list[Expr] = field(default_factory=list)
     beneath: list[Expr] = field(default_factory=list)
     matches: list[Expr] = field(default_factory=list)
@@ -177,7 +159,7 @@ class _Tracer:
                 inlined = Call("eq", (inlined, Column(value)), SqlType.BOOLEAN)
             into += [inlined] if inlined is not None else []
 
-    # Leaves
+    # Tables and public relations
 
     def _scanned(self, scan: UnitScan, needed: frozenset[Field]) -> dict[Field, Expr]:
         written: dict[Field, Expr] = {}
@@ -240,7 +222,7 @@ class _Tracer:
             new, value = own[each].field, written[each]
             if isinstance(value, Column) and value.field in self.moments:
                 self.moments[new] = self.moments[value.field]
-            self.sources.append(Arms((new,), ((relation.input, (argument,)),), optional=True))
+            self.sources.append(NestedSource((new,), ((relation.input, (argument,)),), optional=True))
         return written | own
 
     def _joined(self, join: Join, needed: frozenset[Field]) -> dict[Field, Expr]:
@@ -301,7 +283,7 @@ class _Tracer:
         new = self._unlisted(relation, tuple(relation.fields[place] for place in places))
         if places:
             listed = tuple((arm, tuple(Column(arm.fields[place]) for place in places)) for arm in arms)
-            self.sources.append(Arms(tuple(column.field for column in new.values()), listed, optional))
+            self.sources.append(NestedSource(tuple(column.field for column in new.values()), listed, optional))
         return {**new}
 
 
@@ -343,90 +325,75 @@ def _picked(call: AggregateCall | Window) -> Expr | None:
     return call.arguments[0] if call.function in _PICKS and not has_default else None
 
 
-@dataclass(frozen=True)
-class Domain:
-    """The values of some keys together.
+# What facts make equal
 
-    Attributes:
-        relation: A public relation with one field a key; no row comes twice.
-        size: How many rows it has at the most; None where a public table or a released relation decides.
-        estimate: How many it is taken to have.
+MAX_EQUATIONS = 64
+"""Equations that are used, each of which goes once through all keys and conditions."""
+
+MAX_CONDITIONS = 2_000
+"""Conditions, those included that follow from others."""
+
+
+def with_public_equals(origin: Origin, is_known: Callable[[Expr], bool]) -> Origin:
+    """Put what is listed in place of what is not, wherever every row has both equal.
+
+    Args:
+        origin: Keys, conditions and facts.
+        is_known: Tells whether the values of all fields of an expression are listed.
     """
+    for _ in range(MAX_EQUATIONS):
+        pairs = [pair for pair in (_replacement(fact, is_known) for fact in origin.facts) if pair is not None]
+        if not pairs:
+            break
+        # Columns first: what else is said of an expression of them then still ties what they are replaced by.
+        origin = _rewritten(origin, *next((pair for pair in pairs if isinstance(pair[0], Column)), pairs[0]))
+    return origin
 
-    relation: Relation
-    size: int | None
-    estimate: int
+
+def _replacement(fact: Expr, is_known: Callable[[Expr], bool]) -> tuple[Expr, Expr] | None:
+    for one, other in both_ways(equation(fact)):
+        if is_plain(one) and not is_known(one) and fields_in(other) and is_known(other):
+            target, types = bare(one)
+            return target, converted(other, types)
+    return None
 
 
-@dataclass
-class Known:
-    """Sources, each known by its place in the list.
+def _rewritten(origin: Origin, target: Expr, other: Expr) -> Origin:
+    def again(expression: Expr) -> Expr:
+        return rewrite_expression(expression, lambda part: other if part == target else None)
 
-    Attributes:
-        lister: Makes sources.
-        domain: Finds the domain of keys over a relation beneath.
-        sources: The sources.
-    """
+    sources = tuple(
+        replace(source, condition=again(source.condition))
+        if isinstance(source, Source) and source.condition is not None
+        else source
+        for source in origin.sources
+    )
+    keys, conditions, beneath, facts = (
+        tuple(map(again, part)) for part in (origin.keys, origin.conditions, origin.beneath, origin.facts)
+    )
+    return replace(origin, keys=keys, conditions=conditions, beneath=beneath, facts=facts, sources=sources)
 
-    lister: Lister
-    domain: Callable[[tuple[Expr, ...], Relation], Domain | None]
-    sources: list[Source | Arms] = field(default_factory=list)
-    _places: dict[Field, int] = field(default_factory=dict)
-    _listed: dict[tuple[int, tuple[Field, ...]], Source | None] = field(default_factory=dict)
 
-    def add(self, source: Source | Arms) -> None:
-        """Take note of a source."""
-        self._places |= dict.fromkeys(source.fields, len(self.sources))
-        self.sources.append(source)
-
-    def places(self, expressions: Iterable[Expr]) -> frozenset[int]:
-        """The places of the sources that expressions take values from."""
-        return frozenset(self._places[each] for expression in expressions for each in fields_in(expression))
-
-    def has(self, expression: Expr) -> bool:
-        """True where an expression is a function of fields whose values are listed."""
-        return is_plain(expression) and all(map(self._has_field, sorted(fields_in(expression), key=_number)))
-
-    def _has_field(self, each: Field) -> bool:
-        return each in self._places and self.listed(self._places[each], frozenset({each})) is not None
-
-    def has_few(self, expression: Expr) -> bool:
-        """True where these values are besides few enough to be tried one by one."""
-        if not self.has(expression):
-            return False
-        used = fields_in(expression)
-        found = [self.listed(place, used) for place in sorted(self.places((expression,)))]
-        known = [source for source in found if source is not None]
-        return len(known) == len(found) and prod(source.most or 1 for source in known) <= MAX_SOURCE
-
-    def listed(self, place: int, used: frozenset[Field]) -> Source | None:
-        """A source as rows of all its fields, or of those that are used where that makes them fewer."""
-        source = self.sources[place]
-        if isinstance(source, Source):
-            return source
-        fields = tuple(each for each in source.fields if each in used)
-        if (place, fields) not in self._listed:
-            self._listed[place, fields] = self._of_arms(source, fields)
-        return self._listed[place, fields]
-
-    def _of_arms(self, source: Arms, fields: tuple[Field, ...]) -> Source | None:
-        found = []
-        for relation, expressions in source.arms:
-            written = dict(zip(source.fields, expressions, strict=True))
-            found.append(self.domain(tuple(written[each] for each in fields), relation))
-        domains = [domain for domain in found if domain is not None]
-        if len(domains) < len(found):
-            return None
-        rows = domains[0].relation
-        for domain in domains[1:]:
-            new = tuple(self.lister.fields.new(each.type) for each in fields)
-            rows = SetOperation("union", True, rows, domain.relation, new)
-        rows = self.lister.with_absent(rows) if source.optional else rows
-        sizes = [domain.size for domain in domains if domain.size is not None]
-        size = sum(sizes) + source.optional if len(sizes) == len(domains) else None
-        listed = Project(rows, fields, tuple(map(Column, rows.fields)))
-        return Source(listed, size, typical=sum(domain.estimate for domain in domains))
+def propagated(conditions: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Conditions, and what those on one column say of columns that others equate with it."""
+    equals: dict[Field, frozenset[Field]] = {}
+    for left, right in filter(None, map(_equal_columns, conditions)):
+        together = frozenset({left, right}) | equals.get(left, frozenset()) | equals.get(right, frozenset())
+        equals |= dict.fromkeys(together, together)
+    found = dict.fromkeys(conditions)
+    for condition in conditions:
+        fields = list(fields_in(condition))
+        for other in sorted(equals.get(fields[0], ()), key=_number) if len(fields) == 1 else ():
+            if len(found) < MAX_CONDITIONS:
+                found[substitute(condition, {fields[0]: converted(Column(other), (fields[0].type,))})] = None
+    return tuple(found)
 
 
 def _number(each: Field) -> int:
     return each.number
+
+
+def _equal_columns(condition: Expr) -> tuple[Field, Field] | None:
+    sides = equation(condition)
+    left, right = (bare(side)[0] for side in sides) if sides is not None else (None, None)
+    return (left.field, right.field) if isinstance(left, Column) and isinstance(right, Column) else None

@@ -1,21 +1,20 @@
 """projection: the values that expressions have together, computed from the rows of their sources, and how many.
 
 Sources are crossed, public tables that an equation joins to them included; the query's conditions on them apply; what
-the expressions make of each row is listed once.
+the expressions make of each row is listed once. A source goes by its place in `KnownSources.sources`.
 
 Rule: a number of values follows from what the rows that are listed are made of and filtered by, never from what tables
 hold; bounds of contributions rely on it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import date
 from math import prod
 
-from dpsql.compiler.ir.conditions import any_of, conjuncts, is_null
+from dpsql.compiler.ir.conditions import any_of, bare, compared, conjuncts, constants, equation, is_null
 from dpsql.compiler.ir.nodes import (
     Call,
-    Cast,
     Column,
     Distinct,
     Expr,
@@ -26,86 +25,102 @@ from dpsql.compiler.ir.nodes import (
     Literal,
     Project,
     Relation,
+    SetOperation,
     Values,
 )
-from dpsql.compiler.ir.walk import fields_in, operands
-from dpsql.compiler.values.dependencies import bare, compared, constants, equation
-from dpsql.compiler.values.lineage import Domain, Known, Moments
-from dpsql.compiler.values.sources import MAX_SOURCE, TYPICAL_TABLE, Source, series_length, truncated
+from dpsql.compiler.ir.walk import fields_in, is_plain
+from dpsql.compiler.values.calendar_units import Moments, finest_units, narrow_moments, series_length, truncated
+from dpsql.compiler.values.sources import MAX_SOURCE, TYPICAL_TABLE, Lister, NestedSource, Source
 from dpsql.sqltypes import SqlType
 
-UNITS = ("hour", "day", "month", "quarter", "year")
-"""Finest first: the instants of each unit tell those of the units after it."""
-_NEEDED = {
-    **{f"extract_{unit}": unit for unit in ("year", "quarter", "month", "hour")},
-    **{f"extract_{part}": "day" for part in ("isoyear", "week", "day", "doy", "dow", "isodow")},
-    **{f"date_trunc_{unit}": unit for unit in UNITS},
-    "date_trunc_week": "day",
-}
-"""By function of a moment, the coarsest unit whose instants tell its value."""
-_DAY, _INSTANT = timedelta(days=1), timedelta(microseconds=1)
+
+@dataclass(frozen=True)
+class Domain:
+    """The values of some keys together.
+
+    Attributes:
+        relation: A public relation with one field a key; no row comes twice.
+        size: How many rows it has at the most; None where a public table or a released relation decides.
+        estimate: How many it is taken to have.
+    """
+
+    relation: Relation
+    size: int | None
+    estimate: int
 
 
-def unit_of(expression: Expr) -> tuple[Field, str] | None:
-    """A date or timestamp, and the coarsest unit whose instants tell an expression that is a function of it."""
-    if isinstance(expression, Column) and expression.type is SqlType.DATE:
-        return expression.field, "day"
-    inner: Expr | None = None
-    needed = "day"
-    if isinstance(expression, Cast) and expression.type is SqlType.DATE:
-        inner = expression.argument
-    elif isinstance(expression, Call) and expression.function in _NEEDED:
-        inner, needed = expression.arguments[0], _NEEDED[expression.function]
-    return (inner.field, needed) if isinstance(inner, Column) else None
+@dataclass
+class KnownSources:
+    """Sources, each known by its place in the list.
+
+    Attributes:
+        lister: Makes sources.
+        domain: Finds the domain of keys over a relation beneath.
+        sources: The sources.
+    """
+
+    lister: Lister
+    domain: Callable[[tuple[Expr, ...], Relation], Domain | None]
+    sources: list[Source | NestedSource] = field(default_factory=list)
+    _places: dict[Field, int] = field(default_factory=dict)
+    _listed: dict[tuple[int, tuple[Field, ...]], Source | None] = field(default_factory=dict)
+
+    def add(self, source: Source | NestedSource) -> None:
+        """Take note of a source."""
+        self._places |= dict.fromkeys(source.fields, len(self.sources))
+        self.sources.append(source)
+
+    def places(self, expressions: Iterable[Expr]) -> frozenset[int]:
+        """The places of the sources that expressions take values from."""
+        return frozenset(self._places[each] for expression in expressions for each in fields_in(expression))
+
+    def has(self, expression: Expr) -> bool:
+        """True where an expression is a function of fields whose values are listed."""
+        return is_plain(expression) and all(map(self._has_field, sorted(fields_in(expression), key=_number)))
+
+    def _has_field(self, each: Field) -> bool:
+        return each in self._places and self.listed(self._places[each], frozenset({each})) is not None
+
+    def has_few(self, expression: Expr) -> bool:
+        """True where these values are besides few enough to be tried one by one."""
+        if not self.has(expression):
+            return False
+        used = fields_in(expression)
+        found = [self.listed(place, used) for place in sorted(self.places((expression,)))]
+        known = [source for source in found if source is not None]
+        return len(known) == len(found) and prod(source.most or 1 for source in known) <= MAX_SOURCE
+
+    def listed(self, place: int, used: frozenset[Field]) -> Source | None:
+        """A source as rows of all its fields, or of those that are used where that makes them fewer."""
+        source = self.sources[place]
+        if isinstance(source, Source):
+            return source
+        fields = tuple(each for each in source.fields if each in used)
+        if (place, fields) not in self._listed:
+            self._listed[place, fields] = self._of_arms(source, fields)
+        return self._listed[place, fields]
+
+    def _of_arms(self, source: NestedSource, fields: tuple[Field, ...]) -> Source | None:
+        found = []
+        for relation, expressions in source.arms:
+            written = dict(zip(source.fields, expressions, strict=True))
+            found.append(self.domain(tuple(written[each] for each in fields), relation))
+        domains = [domain for domain in found if domain is not None]
+        if len(domains) < len(found):
+            return None
+        rows = domains[0].relation
+        for domain in domains[1:]:
+            new = tuple(self.lister.fields.new(each.type) for each in fields)
+            rows = SetOperation("union", True, rows, domain.relation, new)
+        rows = self.lister.with_absent(rows) if source.optional else rows
+        sizes = [domain.size for domain in domains if domain.size is not None]
+        size = sum(sizes) + source.optional if len(sizes) == len(domains) else None
+        listed = Project(rows, fields, tuple(map(Column, rows.fields)))
+        return Source(listed, size, typical=sum(domain.estimate for domain in domains))
 
 
-def finest_units(expressions: Iterable[Expr]) -> dict[Field, str]:
-    """The unit whose instants tell all that expressions make of a field, for fields of which there is one."""
-    found: dict[Field, str | None] = {}
-    for expression in expressions:
-        for each, unit in _uses(expression):
-            before = found.get(each, unit)
-            found[each] = min(before, unit, key=UNITS.index) if before is not None and unit is not None else None
-    return {each: unit for each, unit in found.items() if unit is not None}
-
-
-def _uses(expression: Expr) -> Iterator[tuple[Field, str | None]]:
-    use = unit_of(expression)
-    if use is not None:
-        yield use
-    elif isinstance(expression, Column):
-        yield expression.field, None
-    else:
-        for part in operands(expression):
-            yield from _uses(part)
-
-
-def narrow_moments(moments: dict[Field, Moments], condition: Expr) -> None:
-    """Narrow the limits of a date or timestamp that a condition compares with constants."""
-    function, moment, values = compared(condition) or ("", None, ())
-    ends = [instant(value) if isinstance(value, date) else None for value in values]
-    if moment is None or moment.type not in (SqlType.DATE, SqlType.TIMESTAMP):
-        return
-    low, high = moments.get(moment, (None, None))
-    step = _DAY if moment.type is SqlType.DATE else _INSTANT
-    first = _shifted(ends[0], step) if function == "gt" else ends[0] if function not in ("lt", "le") else None
-    last = _shifted(ends[-1], -_INSTANT) if function == "lt" else ends[-1] if function not in ("gt", "ge") else None
-    lows = [instant(end) for end in (low, first) if end is not None]
-    highs = [instant(end) for end in (high, last) if end is not None]
-    moments[moment] = (max(lows, default=None), min(highs, default=None))
-
-
-def instant(moment: date) -> datetime:
-    """A date's first instant, or a timestamp itself."""
-    return moment if isinstance(moment, datetime) else datetime(moment.year, moment.month, moment.day)
-
-
-def _shifted(moment: datetime | None, by: timedelta) -> datetime | None:
-    """The moment so much later, or None beyond the calendar."""
-    try:
-        return moment + by if moment is not None else None
-    except OverflowError:
-        return None
+def _number(each: Field) -> int:
+    return each.number
 
 
 def product(sizes: Iterable[int | None]) -> int | None:
@@ -182,7 +197,7 @@ def _rejects_null(condition: Expr, each: Field) -> bool:
 
 
 @dataclass(frozen=True)
-class Images:
+class Projections:
     """Lists the values of expressions over known sources.
 
     Attributes:
@@ -192,7 +207,7 @@ class Images:
         ends: Gives the least and the greatest value of a whole number.
     """
 
-    known: Known
+    known: KnownSources
     conditions: tuple[Expr, ...]
     lookups: dict[int, Expr]
     ends: Callable[[Expr], tuple[int, int] | None]
@@ -216,7 +231,7 @@ class Images:
         if len(self._sources(own, keys)) < len(own):
             return None
         for places in (self._with_joined(own, keys), own):
-            if self._counts(places, keys)[0] <= MAX_SOURCE:
+            if self._row_counts(places, keys)[0] <= MAX_SOURCE:
                 return self._listed(keys, own, places)
         return None
 
@@ -272,7 +287,7 @@ class Images:
         found = {place: self.known.listed(place, used) for place in sorted(places)}
         return {place: source for place, source in found.items() if source is not None}
 
-    def _counts(self, places: frozenset[int], keys: Sequence[Expr]) -> tuple[int, int]:
+    def _row_counts(self, places: frozenset[int], keys: Sequence[Expr]) -> tuple[int, int]:
         """How many rows are tried, those of public tables left out, and how many there may be with them."""
         applied = self._applied(places, keys)
         found = {place: self._keyed(place, on) for place, on in self._looked_up(places, keys).items()}
@@ -324,9 +339,9 @@ class Images:
                 relation, size = Filter(relation, _within(each, ends)), max(0, ends[1] - ends[0] + 1) + 1
             sizes.append(size)
         size = least(product(sizes), combinations(self._sources(own, keys).values(), keys, applied))
-        typical = [self._counts(self.known.places((key,)), (key,))[1] for key in keys]
+        typical = [self._row_counts(self.known.places((key,)), (key,))[1] for key in keys]
         of_keys = prod(least(each_size, each) or 0 for each_size, each in zip(sizes, typical, strict=True))
-        estimate = min(self._counts(own, keys)[1], of_keys)
+        estimate = min(self._row_counts(own, keys)[1], of_keys)
         return Domain(relation, size, estimate if size is None else min(estimate, size))
 
     def _rows(self, places: frozenset[int], keys: Sequence[Expr]) -> Relation:

@@ -31,6 +31,7 @@ from dpsql.compiler.ir.nodes import (
 )
 from dpsql.compiler.scope.lowering import Fields
 from dpsql.compiler.scope.tables import Catalog
+from dpsql.compiler.values.calendar_units import series_length, truncated
 from dpsql.policy import PolicyColumn, Table
 from dpsql.sqltypes import SqlType
 
@@ -78,7 +79,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Arms:
+class NestedSource:
     """Fields whose values are those that expressions have over some protected relations.
 
     Attributes:
@@ -179,29 +180,6 @@ class Lister:
         value: Expr = Column(field) if column.type is sql_type else Cast(Column(field), sql_type)
         listed = Project(present, (self.fields.new(sql_type),), (value,))
         return self._with_null(Source(Distinct(listed), None), nulls)
-
-
-def truncated(moment: date | datetime, unit: str) -> datetime:
-    """The first instant of the year, quarter, month, day or hour that holds a moment."""
-    at = moment if isinstance(moment, datetime) else datetime(moment.year, moment.month, moment.day)
-    if unit == "hour":
-        return at.replace(minute=0, second=0, microsecond=0)
-    day = datetime(at.year, at.month, at.day)
-    firsts = {"year": (1, 1), "quarter": (3 * ((day.month - 1) // 3) + 1, 1), "month": (day.month, 1)}
-    month, first = firsts.get(unit, (day.month, day.day))
-    return day.replace(month=month, day=first)
-
-
-def series_length(start: int | date, stop: int | date, unit: str | None) -> int:
-    """How many values a series has at the most."""
-    if isinstance(start, int) and isinstance(stop, int):
-        return max(0, stop - start + 1)
-    if not isinstance(start, date) or not isinstance(stop, date):
-        raise TypeError("a series runs between numbers or between dates")
-    days = stop.toordinal() - start.toordinal()
-    months = 12 * (stop.year - start.year) + stop.month - start.month
-    steps = {"YEAR": months // 12, "QUARTER": months // 3, "MONTH": months, "WEEK": days // 7, "HOUR": 24 * days + 23}
-    return max(0, steps.get(unit or "DAY", days) + 1)
 
 
 def _most_rows(relation: Relation) -> int | None:
