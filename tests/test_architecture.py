@@ -358,7 +358,10 @@ def checking_faults(root: Path) -> list[str]:
     conditions = "dpsql.compiler.ir.conditions"
     proved_again = {"dpsql.compiler.relations", "dpsql.compiler.values", conditions}
     return used_inside(root, checks, makers, but=shapes) + used_inside(
-        root, {"dpsql.compiler.plan.belonging"}, proved_again, but={f"{conditions}.all_of", f"{conditions}.conjuncts"}
+        root,
+        {"dpsql.compiler.plan.agreement", "dpsql.compiler.plan.belonging"},
+        proved_again,
+        but={f"{conditions}.all_of", f"{conditions}.conjuncts"},
     )
 
 
@@ -486,7 +489,7 @@ RULES = {
             ("compiler/plan/tree_bounds.py", "from dpsql.compiler.bounding import printer"),
             ("compiler/plan/tree_bounds.py", "from dpsql.compiler.dialects.render import Renderer"),
             ("compiler/plan/belonging.py", "from dpsql.compiler.ir.conditions import equation"),
-            ("compiler/plan/belonging.py", "from dpsql.compiler.values.dependencies import Dependencies"),
+            ("compiler/plan/agreement.py", "from dpsql.compiler.values.dependencies import Dependencies"),
         ),
     ),
     "privacy knows no SQL": Rule(

@@ -62,7 +62,8 @@ from dpsql.compiler.ir.nodes import (
 from dpsql.compiler.ir.primitives import Primitive
 from dpsql.compiler.ir.schema import InputTable, PreparedSource, PreparedTable
 from dpsql.compiler.ir.walk import inputs, relations_in
-from dpsql.compiler.plan.belonging import Owners, TwoRows
+from dpsql.compiler.plan.agreement import TwoRows
+from dpsql.compiler.plan.belonging import Owners
 from dpsql.compiler.scope.tables import Catalog
 from dpsql.errors import GuaranteeMismatch
 from dpsql.policy import Table
