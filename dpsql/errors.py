@@ -106,7 +106,7 @@ class IntegrityError(DatabaseError):
 
 
 class RowOutOfRange(InterfaceError, IndexError, code="HY107"):
-    """A cursor was to scroll out of its result; an IndexError too, as PEP 249 has it."""
+    """The scroll target is outside the result set; also an IndexError, as PEP 249 requires."""
 
 
 class InvalidSyntax(ProgrammingError, code="42601"):
@@ -155,7 +155,7 @@ class CardinalityViolation(ProgrammingError, code="21000"):
 
 
 class PolicyViolation(ProgrammingError, code="42501"):
-    """The query asks for what the policy forbids, rows of protected tables first of all."""
+    """The policy does not permit the query, for example because it returns rows of a protected table."""
 
 
 class UnknownStatement(ProgrammingError, code="26000"):
@@ -203,7 +203,7 @@ class DivisionByZero(DataError, code="22012"):
 
 
 class BudgetExhausted(OperationalError, code="53400"):
-    """The charge does not fit what is left.
+    """The query's price exceeds the remaining budget.
 
     Attributes:
         requested: Epsilon of the query, in the user's words.
@@ -238,8 +238,8 @@ class BackendFailure(OperationalError, code="58000"):
         charged: False where the query was charged nothing, which depends on its plan and the ledger alone.
     """
 
-    SENTENCE: ClassVar[str] = "the database could not answer this query; its charge stands"
-    UNCHARGED: ClassVar[str] = "the database could not answer this query; nothing was charged"
+    SENTENCE: ClassVar[str] = "the query failed in the database; its charge is kept"
+    UNCHARGED: ClassVar[str] = "the query failed in the database; nothing was charged"
 
     def __init__(self, *, charged: bool = True) -> None:
         super().__init__(self.SENTENCE if charged else self.UNCHARGED)
@@ -258,7 +258,7 @@ class AuthenticationFailed(OperationalError, code="28P01"):
 
 
 class ProtocolViolation(OperationalError, code="08P01"):
-    """Bytes that are not the protocol, or a message where it may not stand."""
+    """Malformed protocol data, or a message not allowed in the current state."""
 
 
 class LimitExceeded(OperationalError, code="54001"):

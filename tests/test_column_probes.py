@@ -26,9 +26,7 @@ def test_columns_are_shown_and_no_rows(session: Session, probe: str) -> None:
     (result,) = run(session, probe)
     assert list(result.rows) == []
     assert "visited_on" in [column.name for column in result.columns or ()]
-    assert [notice.message for notice in result.notices] == [
-        "these are the columns; rows of protected tables are not shown"
-    ]
+    assert [notice.message for notice in result.notices] == ["rows of protected tables are not returned"]
     assert list(run(session, "SELECT epsilon_spent FROM dpsql.budget")[0].rows) == list(before)
 
 

@@ -350,7 +350,7 @@ def test_a_failure_keeps_the_charge_tells_one_sentence_and_quarantines(
     backend.failing = True
     with pytest.raises(BackendFailure) as caught:
         run(watched, COUNT)
-    assert str(caught.value) == "the database could not answer this query; its charge stands"
+    assert str(caught.value) == "the query failed in the database; its charge is kept"
     assert (caught.value.detail, caught.value.hint, caught.value.position) == (None, None, None)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__

@@ -141,7 +141,7 @@ def test_a_server_that_cannot_be_reached_is_no_failure_of_the_user(
     engine: Engine, backend: Leaking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unreachable(*_: object) -> ExactRows:
-        raise DatabaseUnavailable("nothing listens there")
+        raise DatabaseUnavailable("connection refused")
 
     session = Session(engine, "ana")
     with monkeypatch.context() as patch:

@@ -301,7 +301,7 @@ def test_a_price_that_is_too_little_is_said_to_be(engine: Engine, session: Sessi
     with pytest.raises(PolicyViolation, match="at least 1/10000 of the whole budget") as refused:
         run(session, COUNT)
     assert told == (
-        "Price: epsilon 0.001 (rho 5e-07), which is too little: each noisy relation of a query costs at least "
+        "Price: epsilon 0.001 (rho 5e-07), which is too little: each release of a query must cost at least "
         f"1/10000 of the whole budget ({refused.value.hint})"
     )
     assert not json.loads(plan(session, f"EXPLAIN (FORMAT JSON) {COUNT}")[0])["fits"]
@@ -309,7 +309,7 @@ def test_a_price_that_is_too_little_is_said_to_be(engine: Engine, session: Sessi
     assert "too little" not in plan(session, f"EXPLAIN {COUNT}")[0]
     engine.ledger.record_failure("ana", ["a query"])
     assert (
-        "after a query that failed, each noisy relation of a query costs at least 1/20"
+        "after a query that failed, each release of a query must cost at least 1/20"
         in plan(session, f"EXPLAIN {COUNT}")[0]
     )
 

@@ -467,7 +467,7 @@ def test_a_cap_that_ends_the_first_round_tells_no_number(make_engine: MakeEngine
     aim(session, "5 %")
     with pytest.raises(BudgetExhausted, match="cap of") as caught:
         run(session, COUNT)
-    assert caught.value.hint == "ask the data owner: the cap never renews"
+    assert caught.value.hint == "Ask the data owner: the cap never renews."
 
 
 @pytest.mark.usefixtures("no_noise")

@@ -46,7 +46,7 @@ _MOST_ROWS = 250_000
 
 
 class NotAuditable(NotSupportedError, code="0A000"):
-    """No neighbours can be made up in the shape of the policy's tables."""
+    """Neighbours cannot be generated for the policy's tables."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Datasets:
                         database.execute(f"INSERT INTO {self.path_of(table)} BY NAME {select}")
                 except duckdb.Error as error:
                     told = str(error).splitlines()[0] if self.source is None else type(error).__name__
-                    raise NotAuditable(f'rows for table "{table.name}" cannot be made up: {told}') from None
+                    raise NotAuditable(f'could not generate rows for table "{table.name}": {told}') from None
         return path
 
     def _selects(self, table: Table, rows: DatasetRows) -> Iterator[str]:
@@ -334,7 +334,9 @@ def datasets(policy: Policy, schema: EngineSchema, units: int, runs: int, *, wit
         groups=(),
     )
     if with_rows and engine_of(policy.dataset.url) is not DUCKDB:
-        raise NotAuditable("rows are copied of a DuckDB file alone", hint="Without --with-rows, rows are made up.")
+        raise NotAuditable(
+            "rows can be copied only from a DuckDB file", hint="Leave out --with-rows to audit generated rows."
+        )
     made = Datasets(audited, schema, units, Path(DUCKDB.location(policy.dataset.url)) if with_rows else None)
     most = max(made.rows_of(table) for table in made.protected)
     return replace(made, units=max(2, min(units, _MOST_ROWS // most)))

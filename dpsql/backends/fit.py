@@ -177,8 +177,8 @@ class _Keys:
             unit = self._policy.dataset.privacy_unit
             hint = _HINTS.get(found.sql_type, f"Name {_KEYS}.")
             raise InvalidPolicy(
-                f'{at}: "{name}" of "{table.name}" is {found.type_name}: by this type, or by its collation, dpsql and '
-                f"the database do not tell the same values apart, so two {unit}s could count as one, or one as two",
+                f'{at}: "{name}" of "{table.name}" is {found.type_name}: with this type or its collation, dpsql and '
+                f"the database compare values differently; two {unit}s could count as one, or one as two",
                 hint=hint.format(table=table.name, column=name),
             )
         declared = found.sql_type if listed is None else listed.type
@@ -223,7 +223,7 @@ class _Keys:
     def _table(self, name: str) -> Table:
         table = self._policy.table(name)
         if table is None:
-            raise TypeError("the policy loader lets no path lead nowhere")
+            raise TypeError("unit path does not end at a unit key")
         return table
 
     def _stored(self, column: EngineColumn, target: EngineColumn) -> str:

@@ -72,8 +72,8 @@ _REASONS: Final = (
     ("certificate", "the server's certificate is not trusted", "check sslmode and sslrootcert of the URL"),
     ("SSL", "TLS fails", "check sslmode and sslrootcert of the URL"),
     ("resolve host", "the name of the host is unknown", "in a password, @ is written %40, / is %2F and : is %3A"),
-    ("refused", "nothing listens there", "check host and port, and that the server runs"),
-    ("No such file", "nothing listens there", "check the directory of the socket, and that the server runs"),
+    ("refused", "connection refused", "check host and port, and that the server runs"),
+    ("No such file", "the socket does not exist", "check the directory of the socket, and that the server runs"),
     ('parameter "TimeZone"', "the server knows no such time zone", "set dataset.timezone, or update its tzdata"),
     ("timeout", "the server does not answer", "check host and port, and the firewall"),
 )

@@ -89,7 +89,7 @@ def read_outline(url: str) -> Outline:
         raise InvalidParameter(str(error), hint=error.hint) from None
     outline = _ENTRIES[engine].outline(engine.location(url))
     if not outline.tables:
-        raise InvalidParameter(f'the database "{outline.name}" has no table that may be read')
+        raise InvalidParameter(f'the database "{outline.name}" contains no readable table')
     return outline
 
 

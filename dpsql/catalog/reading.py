@@ -38,7 +38,7 @@ def _read(sql: str) -> syntax.ParsedQuery:
     except Error:
         raise
     except Exception:  # the parser made a tree of another shape than it makes of what is understood here
-        raise InvalidSyntax("the query cannot be read") from None
+        raise InvalidSyntax("syntax error") from None
 
 
 _kept = lru_cache(maxsize=_KEPT)(_read)

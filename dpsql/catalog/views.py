@@ -1,7 +1,7 @@
-"""views: relations of pg_catalog and information_schema that are computed from others, in PostgreSQL's SQL.
+"""views: relations of pg_catalog and information_schema that are queries over other relations, in PostgreSQL's SQL.
 
-A view lists the columns that it can tell; the others of its relation are NULL. Privileges are SELECT, on everything
-that the user sees.
+A view has the columns whose values are known; the other columns of the relation are NULL. Privileges are SELECT on
+everything that the user sees.
 """
 
 from collections.abc import Mapping

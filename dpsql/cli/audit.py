@@ -67,7 +67,9 @@ def audit(policy: Path, format: str, confidence: float, server: str | None, only
     extent = Extent(confidence=confidence, only=only, **runs)
     report = audited(load_policy(policy), extent, lambda finding: _progress(finding, format), server)
     if not report.findings:
-        raise click.UsageError("no class of that name: without --only, all that the policy allows are audited")
+        raise click.UsageError(
+            "--only matches no class of queries; without it, all classes that the policy allows are audited"
+        )
     if format == "json":
         click.echo(json.dumps(_json(report), ensure_ascii=False))
     elif format == "markdown":

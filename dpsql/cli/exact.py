@@ -1,4 +1,4 @@
-"""What the ledger says of exact values that the data owner took: a part of what was promised that is not promised."""
+"""Warnings about exact values that the data owner read without noise, from the ledger's records."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""`dpsql ledger`: is the record whole, and copies of it; for the data owner."""
+"""`dpsql ledger`: verify, export, copy and migrate the ledger; for the data owner."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""background: what takes long to find out is found out beside the page, which shows what was found last."""
+"""background: runs slow checks in a thread; the page shows their last result."""
 
 import threading
 import time

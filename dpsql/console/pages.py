@@ -1,6 +1,6 @@
-"""pages: the form that asks for the password, and the page: values in, HTML out.
+"""pages: renders the login form and the console's page as HTML.
 
-Structure is in the templates, the words that take thought are here.
+The templates have the structure, this file has the computed sentences.
 
 Rule: whatever a user, a query or a policy says is shown and never obeyed: templates escape every value, and a
     character that would not be seen, or would turn others around, is spelt out.
@@ -55,7 +55,7 @@ def login_page(trouble: str | None) -> bytes:
 
 
 def trouble_page(message: str, hint: str | None) -> bytes:
-    """What the owner is told where the facts cannot be gathered."""
+    """The page for an error: the facts cannot be read."""
     return _rendered("trouble.html", message=message, hint=hint)
 
 

@@ -126,7 +126,7 @@ class Site:
         named = request.headers.get("host", "")
         if _host(named) not in self._names:
             return _sentence(
-                HTTPStatus.MISDIRECTED_REQUEST, "this is not the name of the console; see dpsql console --name"
+                HTTPStatus.MISDIRECTED_REQUEST, "unrecognized host name in request; see dpsql console --name"
             )
         if request.method == "POST" and request.headers.get("origin") != f"{self._scheme}://{named}":
             return _sentence(HTTPStatus.FORBIDDEN, "the form is not the console's own")

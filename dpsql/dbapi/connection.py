@@ -176,13 +176,13 @@ def _whole(number: object, name: str) -> int:
     try:
         return index(number)  # type: ignore[arg-type]  # what is none is told so
     except TypeError:
-        raise InterfaceError(f"{name} is a whole number, not {type(number).__name__}") from None
+        raise InterfaceError(f"{name} must be an integer, not {type(number).__name__}") from None
 
 
 def _count(number: object, name: str) -> int:
     count = _whole(number, name)
     if count < 0:
-        raise InterfaceError(f"{name} is not negative", hint="Call fetchall() for all remaining rows.")
+        raise InterfaceError(f"{name} must not be negative", hint="Call fetchall() for all remaining rows.")
     return count
 
 

@@ -139,7 +139,7 @@ class _Margin:
     inexact: int = 0
 
     def add(self, value: float, interval: ConfidenceInterval) -> None:
-        """Know of one row more."""
+        """Include one more row."""
         half = interval.margin(value)
         self.least, self.greatest = min(self.least, half), max(self.greatest, half)
         self.rows += 1

@@ -1,4 +1,4 @@
-"""cursors: results that a session keeps, read forth and back by FETCH and MOVE as in the PostgreSQL manual.
+"""cursors: results that a session keeps, scrolled forward and backward by FETCH and MOVE as in the PostgreSQL manual.
 
 Rule: a cursor's query is answered, and charged, when it is declared; what is fetched is what was released then.
 """
@@ -16,7 +16,7 @@ Rows = Sequence[tuple[object, ...]]
 
 @dataclass
 class Place:
-    """A place in rows: 0 is before the first, n is on row n, one more than there are is after the last."""
+    """A position in rows: 0 is before the first row, n is on row n, and the number of rows + 1 is after the last."""
 
     rows: Rows
     at: int = 0

@@ -1,4 +1,4 @@
-"""engine: compile, charge, fetch, release. The program in four lines, and what surrounds them.
+"""engine: compiles a query, charges it, fetches its exact cells and releases them with noise.
 
 Rule 1: a charge is durable before a private row is read, and nothing gives it back.
 Rule 2: what is remembered of a query is a pure function of its key: the text and place of the query, the constants in

@@ -97,7 +97,9 @@ def choice_texts(columns: Sequence[OutputColumn]) -> list[str]:
     if ranks:
         texts.append(f"{', '.join(ranks)} (95 %)")
     if apart:
-        texts.append(f"two keys rank correctly if their counts or sums differ by {', '.join(apart)} (95 %)")
+        texts.append(
+            f"the order of two keys is reliable if their counts or sums differ by at least {', '.join(apart)} (95 %)"
+        )
     return texts
 
 
@@ -129,7 +131,7 @@ def answer_notice(answer: Answer, pursuit: Pursuit | None = None, *, calibrated:
     if untold:
         parts.append(f"the ± of {', '.join(untold)} depends on the size of the group")
     if any(len(planned.derived) > 1 for planned in answer.query.releases):
-        parts.append("the ± is too narrow if you asked again because of what you saw")
+        parts.append("intervals are too narrow if this query was chosen because of earlier answers")
     return "; ".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""owner_reads: what the data owner asks of the data by command: bounds that fit it, and a profile.
+"""owner_reads: noisy bounds and profiles for the data owner's commands, charged to the cap.
 
 Rule 1: the cap is charged durably before a private row is read, and nothing gives it back.
 Rule 2: a profile is in the ledger, durably, before anything is made of it.
@@ -177,8 +177,8 @@ def _purpose(wanted: Sequence[Wanted]) -> str:
 def _check_fraction(fraction: Decimal) -> None:
     if not 0 < fraction < 1 or fraction != round(fraction, 3):
         raise InvalidParameter(
-            f"{fraction} is no part of the units",
-            hint="--quantile 0.95, for example: up to three digits between 0 and 1",
+            f"the quantile must be between 0 and 1, with at most three digits, not {fraction}",
+            hint="Write: --quantile 0.95",
         )
 
 

@@ -1,4 +1,6 @@
-"""reading: the rows of a query whose releases are granted: stored ones from the ledger, the others from private rows.
+"""reading: the rows of a query whose releases are granted.
+
+Stored releases come from the ledger, the others from private rows.
 
 Rule 1: what leaves depends on SQL text, policy, ledger, public tables and noisy releases, and on nothing else.
 Rule 2: a release that is made of another is made of its noisy cells, and given again only together with them.

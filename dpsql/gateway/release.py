@@ -128,7 +128,7 @@ class ReleasedRows:
 
 
 def release(planned: PlannedRelease, exact: ExactCells) -> ReleasedCells:
-    """Select groups and add noise: the only door through which cells leave.
+    """Select groups and add noise. Only this function turns exact cells into released cells.
 
     Guarantee: the events of `planned`, for cells whose sensitivity is that of its primitives. Under a minimum frequency
         of k, groups of n units are selected as groups of max(0, n - k + 1), which one unit moves by 1 at the most.
@@ -140,7 +140,7 @@ def release(planned: PlannedRelease, exact: ExactCells) -> ReleasedCells:
     bounded = bounds.ranked or bounds.one_row or bounds.one_group or not planned.limits_groups
     if bounds.grouped and not bounded and groups > bounds.groups_per_unit:
         # Nothing limits the groups of one unit then but that there are no more; how many there are is public.
-        raise GuaranteeMismatch("there are more groups than the noise was made for")
+        raise GuaranteeMismatch("number of groups exceeds the planned limit")
     if bounds.lists is not None:
         cells = [_picked(cell, planned, index, exact) for index, cell in enumerate(exact.cells)]
         return ReleasedCells(exact.keys, tuple(cells))

@@ -1,4 +1,4 @@
-"""response_padding: how long a reply is held back, so that when it comes tells less of what it took.
+"""response_padding: delays replies to multiples of a quantum, so that their time tells less about the query.
 
 Rule 1: a cancel or a time limit takes effect at a multiple, too: whether a statement has ended by then tells no more
     than its reply does.

@@ -498,7 +498,7 @@ class Session:
             )
         if answer.query.withheld:
             yield Notice(
-                "these are the columns; rows of protected tables are not shown",
+                "rows of protected tables are not returned",
                 hint="Aggregate the rows: SELECT COUNT(*) FROM the same table.",
             )
         if pursuit is not None and pursuit.failure is not None:

@@ -28,7 +28,7 @@ def exact_text(value: Fraction) -> str:
 
 
 def number(name: str, text: str) -> Fraction:
-    """An exact number, of no more digits than anybody means."""
+    """An exact number of at most 30 digits."""
     try:
         value = Decimal(text.strip())
     except InvalidOperation:

@@ -343,7 +343,7 @@ class Settings:
         known = _SPELLINGS.get(name.lower())
         if known is None:
             raise UndefinedObject(
-                f'unrecognized configuration parameter "{name}"', hint="This lists the settings. Write: SHOW ALL"
+                f'unrecognized configuration parameter "{name}"', hint="Use SHOW ALL to list all settings."
             )
         return known
 

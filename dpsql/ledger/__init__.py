@@ -69,8 +69,8 @@ __all__ = [
 _PREFIX = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")
 _HINT = (
-    "use sqlite:///ledger.sqlite for a path from here, sqlite:////var/lib/dpsql/ledger.sqlite, or for several gateways "
-    "postgresql://dpsql_gateway@host/ledger"
+    "Write sqlite:///ledger.sqlite for a relative path, sqlite:////var/lib/dpsql/ledger.sqlite for an absolute one, or "
+    "for several gateways postgresql://dpsql_gateway@host/ledger"
 )
 
 

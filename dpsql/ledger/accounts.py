@@ -20,7 +20,7 @@ def check_name(what: str, name: str) -> None:
     """Refuse what cannot name a user, a role or a group."""
     if not 1 <= len(name) <= MAX_NAME or not name.isprintable():
         raise InvalidParameter(
-            f"{name!r} cannot be the name of a {what}", hint=f"use 1 to {MAX_NAME} printable characters"
+            f"{name!r} cannot be the name of a {what}", hint=f"Use 1 to {MAX_NAME} printable characters."
         )
 
 
@@ -28,13 +28,13 @@ def check_reason(reason: str) -> None:
     """Refuse an act of the owner that gives no reason."""
     if not reason.strip():
         raise InvalidParameter(
-            "the change needs a reason, which is recorded", hint='--reason "what happened, who asked"'
+            "a reason is required; it is recorded in the ledger", hint='Write: --reason "what happened, who asked"'
         )
 
 
 def unknown(name: str) -> InvalidParameter:
     """Return the refusal of what concerns an account that is not there."""
-    return InvalidParameter(f'the ledger has no account "{name}"', hint="`dpsql user list` shows the accounts")
+    return InvalidParameter(f'the ledger has no account "{name}"', hint="`dpsql user list` shows the accounts.")
 
 
 def check_holder(connection: Store, holder: Holder) -> None:
@@ -50,7 +50,7 @@ def check_holder(connection: Store, holder: Holder) -> None:
         )
         if connection.execute(query, (holder.name, holder.name)).fetchone() is None:
             raise InvalidParameter(
-                f'no user is or was in a group "{holder.name}"', hint="`dpsql user list` shows who is in which group"
+                f'no user is or was in a group "{holder.name}"', hint="`dpsql user list` shows who is in which group."
             )
 
 
@@ -59,7 +59,7 @@ def active_account(transaction: Transaction, user: str) -> tuple[str, str | None
     row = transaction.one("SELECT role, user_group FROM accounts WHERE name = ? AND removed = 0", user)
     if row is None:
         raise PolicyViolation(
-            f'the ledger has no account "{user}"', hint="the data owner adds it: dpsql user add NAME --role ROLE"
+            f'the ledger has no account "{user}"', hint="The data owner adds it: dpsql user add NAME --role ROLE"
         )
     role, group = row
     holders = [Holder(BudgetScope.ALL), Holder(BudgetScope.USER, user)] + (
@@ -80,7 +80,7 @@ def _frozen(holder: Holder, cause: str) -> PolicyViolation:
     }[holder.scope]
     why = ": too many of its queries failed while they read private data"
     return PolicyViolation(
-        who + (why if cause == _FAILURES else " by the data owner"), hint="ask the data owner, who can unfreeze it"
+        who + (why if cause == _FAILURES else " by the data owner"), hint="Ask the data owner, who can unfreeze it."
     )
 
 
@@ -95,15 +95,15 @@ def freeze(transaction: Transaction, holder: Holder, reason: str) -> None:
     """Refuse what a user, a group's members or everybody asks from now on."""
     _check_freeze(transaction, holder, reason)
     if frozen_by(transaction.connection, holder) is not None:
-        raise InvalidParameter(f"{holder} is frozen already", hint="dpsql budget history shows since when and why")
+        raise InvalidParameter(f"{holder} is frozen already", hint="`dpsql budget history` shows since when, and why.")
     transaction.append(f"{_RECORDS[holder.scope]}.frozen", {"name": holder.name, "reason": reason})
 
 
 def unfreeze(transaction: Transaction, holder: Holder, reason: str) -> None:
-    """Let them ask again."""
+    """Unfreeze a user, a group, or all users."""
     _check_freeze(transaction, holder, reason)
     if frozen_by(transaction.connection, holder) is None and not _has_failed(transaction.connection, holder):
-        raise InvalidParameter(f"{holder} is not frozen", hint="dpsql budget history shows who is")
+        raise InvalidParameter(f"{holder} is not frozen", hint="`dpsql budget history` shows who is.")
     transaction.append(f"{_RECORDS[holder.scope]}.unfrozen", {"name": holder.name, "reason": reason})
 
 
@@ -143,7 +143,7 @@ def add_account(transaction: Transaction, name: str, role: str, verifier: str | 
     check_name("user", name)
     check_name("role", role)
     if _is_there(transaction, name):
-        raise InvalidParameter(f'the account "{name}" exists', hint="choose another name, or remove it first")
+        raise InvalidParameter(f'the account "{name}" exists', hint="Choose another name, or remove it first.")
     transaction.append("account.added", {"name": name, "role": role, "verifier": _digest(verifier)})
     _put_verifier(transaction, name, verifier)
     if group is not None:
@@ -237,7 +237,7 @@ def confirm_clock(transaction: Transaction, reason: str) -> None:
     if not transaction.held:
         raise InvalidParameter(
             "the clock is not far ahead of the ledger's last record: there is nothing to confirm",
-            hint="`dpsql ledger clock` shows both",
+            hint="`dpsql ledger clock` shows both.",
         )
     before = transaction.now
     (until,) = transaction.one("SELECT max(until) FROM reads")

@@ -79,7 +79,7 @@ def role_budget(policy: Policy, role: str) -> Budget:
     if found is None:
         raise PolicyViolation(
             f'the policy of "{policy.dataset.name}" has no role "{role}"',
-            hint="ask the data owner for a role that the policy names",
+            hint="Ask the data owner for a role that the policy names.",
         )
     return found.budget
 
@@ -90,7 +90,7 @@ def group_budget(policy: Policy, group: str) -> Budget:
     if found is None:
         raise PolicyViolation(
             f'the policy of "{policy.dataset.name}" has no group "{group}"',
-            hint=f"the data owner adds [groups.{group}] with its budget, or: dpsql user group NAME --none",
+            hint=f"The data owner adds [groups.{group}] with its budget, or: dpsql user group NAME --none",
         )
     return found.budget
 
@@ -268,7 +268,7 @@ def _check_adjacency(dataset: Dataset, cap: str | None, adjacency: str) -> None:
         raise InvalidPolicy(
             f'the ledger counts the losses of cap "{cap}" for neighbours by "{adjacency}", '
             f'the policy of "{dataset.name}" for neighbours by "{dataset.adjacency.value}": they do not add up',
-            hint=f'write: adjacency = "{adjacency}"; or begin a new ledger',
+            hint=f'Write adjacency = "{adjacency}" in the policy, or begin a new ledger.',
         )
 
 

@@ -1,4 +1,4 @@
-"""The decision on a charge: who pays what, and whether it fits; nothing is kept of a refusal.
+"""Decides on a charge: which budgets pay how much, and whether each has enough left. A refusal leaves no record.
 
 Rule 1: users pay for each release that they are handed and have not paid for; the cap pays for each that is made.
 Rule 2: a group pays for each release that a member pays for, once in a window of the group's budget.
@@ -257,7 +257,7 @@ def _check_quarantine(transaction: Transaction, requests: Sequence[ReleaseReques
         if transaction.one("SELECT 1 FROM quarantine WHERE key = ?", request.key) is not None:
             raise PolicyViolation(
                 "this query failed before while it read private data, and is not run again; nothing was charged",
-                hint="change the query, for example its filter or its grouping; the data owner's log has the cause",
+                hint="Change the query, for example its filter or its grouping; the data owner's log has the cause.",
             )
 
 
@@ -347,7 +347,7 @@ def _as_stored(release: int, payload: bytes, digest: str) -> bytes:
     if sha256(payload) != digest:
         raise LedgerUnavailable(
             f"release {release} of the ledger is not what was stored",
-            hint="restore the ledger from a backup; `dpsql ledger verify` tells what else is wrong",
+            hint="Restore the ledger from a backup; `dpsql ledger verify` tells what else is wrong.",
         )
     return payload
 

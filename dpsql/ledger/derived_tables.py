@@ -147,8 +147,8 @@ def legible() -> Iterator[None]:
         yield
     except (InvalidParameter, LookupError, RecursionError, StopIteration, TypeError, ValueError):
         raise LedgerUnavailable(
-            "the ledger holds what this dpsql never writes",
-            hint="`dpsql ledger verify` tells where; restore the ledger from a backup",
+            "invalid record in ledger",
+            hint="Run `dpsql ledger verify` to find it, and restore the ledger from a backup.",
         ) from None
 
 
@@ -380,7 +380,7 @@ def _spend(connection: Store, record: Record, budget: int, events: list[str], me
     if changed.rowcount != 1:
         raise LedgerUnavailable(
             f"budget {budget} of the ledger was changed by something that left no record",
-            hint="stop the gateway and run `dpsql ledger verify`",
+            hint="Stop the gateway and run `dpsql ledger verify`.",
         )
     memory.totals[budget] = after
 

@@ -41,7 +41,7 @@ def reset(transaction: Transaction, holder: Holder, policy: Policy, reason: str)
     budget = _policy_budget(transaction, holder, policy)
     state = open_budget(transaction, holder, policy.dataset, budget)
     if load_spent(state.spent) == Spent.zero():
-        raise InvalidParameter(f"nothing has been spent from the budget of {holder}", hint="there is nothing to reset")
+        raise InvalidParameter(f"nothing has been spent from the budget of {holder}")
     transaction.append("budget.reset", _body(holder, policy, state, reason))
 
 
@@ -71,14 +71,15 @@ def _policy_budget(transaction: Transaction, holder: Holder, policy: Policy) -> 
     """Return what a policy gives a holder whom the ledger knows."""
     if holder.scope is BudgetScope.ALL:
         raise InvalidParameter(
-            "the cap over all users is not changed by a command",
-            hint="change [dataset] budget in the policy: the next charge makes a record of it",
+            "the cap over all users cannot be changed by a command",
+            hint="Change [dataset] budget in the policy: the next charge records it.",
         )
     if holder.scope is BudgetScope.GROUP:
         if policy.group(holder.name) is None:
             names = ", ".join(group.name for group in policy.groups)
             raise InvalidParameter(
-                f'the policy has no group "{holder.name}"', hint=f"It has: {names}" if names else "It has no groups"
+                f'the policy has no group "{holder.name}"',
+                hint=f"Its groups are {names}." if names else "It has no groups.",
             )
         return group_budget(policy, holder.name)
     check_holder(transaction.connection, holder)
@@ -90,11 +91,11 @@ def _check_amounts(epsilon: Fraction, delta: Fraction) -> None:
     check_exact(epsilon, delta)
     if not Fraction(LEAST_EPSILON) <= epsilon <= Fraction(MOST_EPSILON):
         raise InvalidParameter(
-            f"epsilon must be between {LEAST_EPSILON} and {MOST_EPSILON}", hint="--epsilon 0.5, for example"
+            f"epsilon must be between {LEAST_EPSILON} and {MOST_EPSILON}", hint="Write: --epsilon 0.5"
         )
     if delta != 0 and not Fraction(LEAST_DELTA) <= delta <= Fraction(MOST_DELTA):
         raise InvalidParameter(
-            f"delta must be 0, or between {LEAST_DELTA} and {MOST_DELTA}", hint="--delta 1e-7, for example"
+            f"delta must be 0, or between {LEAST_DELTA} and {MOST_DELTA}", hint="Write: --delta 1e-7"
         )
 
 
@@ -105,7 +106,7 @@ def _beyond(holder: Holder, budget: Budget) -> InvalidParameter:
         "would leave the range that a budget can have",
         detail=f"Epsilon is between {LEAST_EPSILON} and {MOST_EPSILON}, delta between {LEAST_DELTA} and "
         f"{MOST_DELTA}; the pure accountant has no delta.",
-        hint="to stop all further queries: dpsql budget freeze",
+        hint="To stop all further queries, run: dpsql budget freeze",
     )
 
 

@@ -570,7 +570,7 @@ class Ledger:
         if problems:
             raise LedgerUnavailable(
                 f"{problems[0]}: record {noted.records} with hash {noted.head}",
-                hint="the ledger is an old copy, a new one, or was cut short: put the right one back",
+                hint="The ledger is an old copy, a new one, or was cut short: put the right one back.",
             )
 
     def fill(self, source: "Ledger") -> VerifyReport:
@@ -578,7 +578,7 @@ class Ledger:
         with source._translated(), source._storage.snapshot() as store, self._writing() as transaction:
             flaws = source._storage.flaws(store)
             if flaws:
-                raise LedgerUnavailable(f"the ledger is not whole: {flaws[0]}", hint="restore it from a backup")
+                raise LedgerUnavailable(f"the ledger is not whole: {flaws[0]}", hint="Restore it from a backup.")
             return fill(transaction.connection, store)
 
     def export(self, after: int | None = None) -> Iterator[dict[str, Any]]:

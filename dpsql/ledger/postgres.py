@@ -29,20 +29,20 @@ _STATE: Final = (
 )
 """Whether there is anything in the schema, and a ledger; asked of the tables, for what a cache says may be old."""
 
-_BUSY: Final = "another gateway holds the ledger: end it, or try again"
+_BUSY: Final = "Another gateway holds the ledger: end it, or try again."
 _RIGHTS: Final = (
-    f"as the ledger's owner: GRANT USAGE ON SCHEMA {SCHEMA} TO …; "
+    f"Run as the ledger's owner: GRANT USAGE ON SCHEMA {SCHEMA} TO …; "
     f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {SCHEMA} TO …; "
     f"REVOKE UPDATE, DELETE ON {SCHEMA}.records FROM …; REVOKE INSERT, DELETE ON {SCHEMA}.layout FROM …"
 )
 _OLDER: Final = (
-    "stop the gateways, then as its owner: dpsql ledger migrate --ledger postgresql://ledger_owner@host/ledger"
+    "Stop the gateways, then run as its owner: dpsql ledger migrate --ledger postgresql://ledger_owner@host/ledger"
 )
 _HINTS: Final = {
     "55P03": ("a lock could not be acquired in time", _BUSY),
     "57014": ("a statement was cancelled or took too long", _BUSY),
-    "53100": ("the server's disk is full", "make room, then ask again"),
-    "25P03": ("this gateway stood still while it wrote", "ask again"),
+    "53100": ("the server's disk is full", "Make room, then ask again."),
+    "25P03": ("the gateway was idle for too long in a write transaction", "Run the query again."),
     "42501": ("the role lacks a right", _RIGHTS),
 }
 """What a SQLSTATE means, and its hint."""
@@ -50,7 +50,7 @@ _LOCK_NAME: Final = re.compile(r"lock (\d{1,18}|[1-8]\d{18})$")
 """In the name of a gateway, the number of its advisory lock: a bigint."""
 _UNREACHABLE: Final = (
     "the server cannot be reached with this URL, or went away before anything was written",
-    "it must run, be the primary, and let the role in; try the same URL with psql, which tells more",
+    "It must run, be the primary, and let the role in; try the same URL with psql, which tells more.",
 )
 
 
@@ -133,13 +133,13 @@ class PostgresStorage:
         """Return what a refusal of PostgreSQL means for the ledger."""
         state = getattr(error, "sqlstate", None) or ""
         if isinstance(error, psycopg.InterfaceError):
-            return LedgerUnavailable(f'ledger "{self._name}" is closed', hint="open it again")
+            return LedgerUnavailable(f'ledger "{self._name}" is closed', hint="Open it again.")
         known = next((told for start, told in _HINTS.items() if state.startswith(start)), None)
         if known is None and (not state or state[:2] in ("08", "53", "57")):
             known = _UNREACHABLE
         what, hint = known or (
             f"{type(error).__name__} ({state})",
-            "run `dpsql ledger verify`; the server's log has more",
+            "Run `dpsql ledger verify`; the server's log has more.",
         )
         return LedgerUnavailable(f'ledger "{self._name}" failed: {what}', hint=hint)
 
@@ -167,12 +167,12 @@ class PostgresStorage:
         if encoding != "UTF8":
             raise LedgerUnavailable(
                 f'ledger "{self._name}": the database\'s encoding is {encoding}, not UTF8',
-                hint="make one by: CREATE DATABASE … TEMPLATE template0 ENCODING 'UTF8'",
+                hint="Create one: CREATE DATABASE … TEMPLATE template0 ENCODING 'UTF8'",
             )
         if has_tables and not is_there:
             raise LedgerUnavailable(
                 f'the schema {SCHEMA} of "{self._name}" holds something other than a ledger',
-                hint="name another database: a ledger has a schema of this name for itself",
+                hint="Name another database: a ledger has a schema of this name for itself.",
             )
         return bool(is_there)
 
@@ -183,14 +183,14 @@ class PostgresStorage:
         if problems:
             raise LedgerUnavailable(
                 f'ledger "{self._name}" is not whole: {problems[0]}',
-                hint="stop the gateways, restore the ledger from a backup and run `dpsql ledger verify`",
+                hint="Stop the gateways, restore the ledger from a backup and run `dpsql ledger verify`.",
             )
         lacking = missing_rights(self.writer)
         if lacking:
             table, right = lacking[0]
             raise LedgerUnavailable(
                 f'ledger "{self._name}": the role may not {right} on {SCHEMA}.{table}',
-                hint=f"as the ledger's owner: GRANT {right} ON {SCHEMA}.{table} TO …",
+                hint=f"Run as the ledger's owner: GRANT {right} ON {SCHEMA}.{table} TO …",
             )
         self.writer.rollback()
 
@@ -199,7 +199,7 @@ class PostgresStorage:
         if version != VERSION:
             raise LedgerUnavailable(
                 f'ledger "{self._name}" has layout {version}, this dpsql has layout {VERSION}',
-                hint="upgrade dpsql on every gateway" if version > VERSION else _OLDER,
+                hint="Upgrade dpsql on every gateway." if version > VERSION else _OLDER,
             )
         if fsync != "on":
             raise LedgerUnavailable(
@@ -252,20 +252,20 @@ def migrate_database(url: str) -> tuple[int, VerifyReport] | None:
             return None
         statements = migration(version)
         if statements is None:
-            raise LedgerUnavailable(f"no ledger of layout {version} is known", hint="upgrade dpsql")
+            raise LedgerUnavailable(f"no ledger of layout {version} is known", hint="Upgrade dpsql.")
         connection.execute(statements)
         report = verify(connection, altered(connection))
         if not report.ok:
             raise LedgerUnavailable(
                 f"the ledger is not whole, and is unchanged: {report.problems[0]}",
-                hint="restore it from a backup, then migrate that",
+                hint="Restore it from a backup, then migrate that.",
             )
         connection.commit()
         return version, report
     except psycopg.Error as error:
         raise LedgerUnavailable(
             f"the ledger cannot be migrated: {type(error).__name__} ({error.sqlstate})",
-            hint="the URL must name its database, and its owner as the role",
+            hint="The URL must name its database, and its owner as the role.",
         ) from error
     finally:
         connection.close()

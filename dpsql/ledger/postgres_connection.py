@@ -213,5 +213,5 @@ def numbered(sql: str) -> bytes:
 def _doubt(what: str) -> LedgerUnavailable:
     return LedgerUnavailable(
         f"{what}; the write may be in the ledger, and nothing is answered",
-        hint="look for it with `dpsql budget history`, or ask again",
+        hint="Look for it with `dpsql budget history`, or ask again.",
     )

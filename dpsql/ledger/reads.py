@@ -133,8 +133,8 @@ def is_lost(transaction: Transaction, charge: int) -> bool:
 def told_as_lost() -> LedgerUnavailable:
     """Return what is told of every lost read, however it ended."""
     return LedgerUnavailable(
-        "the query took too long, or its gateway lost the ledger for a while, and counts as failed; its charge stands",
-        hint="ask again",
+        "the query took too long, or the gateway lost its connection to the ledger; its charge is kept",
+        hint="Run the query again.",
     )
 
 
@@ -209,7 +209,7 @@ class _Ticket:
                     raise TooManyStatements(
                         f"{MAX_FAILURES} queries of this user that read private data have not ended or have failed; "
                         "nothing was charged",
-                        hint="ask again when they have ended; the data owner can end them by `dpsql user unfreeze`",
+                        hint="Ask again when they have ended; the data owner can end them by `dpsql user unfreeze`.",
                     )
                 self._lines.moved.wait(_TICK)
 

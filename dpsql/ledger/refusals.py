@@ -60,16 +60,15 @@ def _exhausted(
     delta, left = limit.total_delta(asked), remaining(limit, spent).delta
     if delta > left:
         message = f"costs delta {_rounded(delta)} for private keys; {_down(left)} is left"
-        hint = "group by columns with a declared domain: they need no delta"
-        if left > 0:
-            hint = f"SET dpsql.delta = {_down(left)}; or {hint}"
+        instead = "group by columns with a declared domain, which need no delta."
+        hint = f"Run SET dpsql.delta = {_down(left)}, or {instead}" if left > 0 else instead.capitalize()
     elif affordable is None:
         counts = f"as the {limit.accountant.value} accountant counts"
         message = f"costs epsilon {_rounded(epsilon)}; less than that is left, {counts}"
-        hint = "try a smaller dpsql.epsilon; SELECT * FROM dpsql.budget shows what is left"
+        hint = "Try a smaller dpsql.epsilon; SELECT * FROM dpsql.budget shows what is left."
     else:
         message = f"costs epsilon {_rounded(epsilon)}; at most {_down(affordable)} is left for one query"
-        hint = "ask the data owner for a larger budget, or wait until it renews: SELECT * FROM dpsql.budget"
+        hint = "Ask the data owner for a larger budget, or wait until it renews: SELECT * FROM dpsql.budget"
         pure = _pure_left(limit, spent)
         if affordable >= _LEAST:
             hint = f"SET dpsql.epsilon = {_down(affordable)};"
@@ -96,7 +95,7 @@ def cap_exhausted(dataset: str, limit: Limit, asked: Spent) -> BudgetExhausted:
         f'the cap of "{dataset}" over all users does not cover this query',
         requested=asked_epsilon(limit, asked),
         remaining=None,
-        hint="ask the data owner: the cap never renews",
+        hint="Ask the data owner: the cap never renews.",
     )
 
 
@@ -115,7 +114,9 @@ def owner_exhausted(dataset: str, limit: Limit, spent: Spent, asked: Spent) -> B
         f"it costs epsilon {_rounded(epsilon)}; at most {_down(left)} is left",
         requested=epsilon,
         remaining=left,
-        hint=f"--epsilon {_down(left)}" if left >= _LEAST else "the cap never renews: [dataset] budget in the policy",
+        hint=f"Write: --epsilon {_down(left)}"
+        if left >= _LEAST
+        else "The cap never renews; to raise it, change [dataset] budget in the policy.",
     )
 
 
@@ -134,7 +135,7 @@ def too_cheap(limit: Limit, asked: Spent, price: Spent, most: int, *, failed: bo
         ("after a query that failed, ", ", or ask the data owner to look at the failure") if failed else ("", "")
     )
     return PolicyViolation(
-        f"{why}each noisy relation of a query costs at least 1/{most} of the whole budget; nothing was charged",
+        f"{why}each release of a query must cost at least 1/{most} of the whole budget; nothing was charged",
         detail="A failure may depend on the data, so the number of queries is limited.",
         hint=f"SET dpsql.epsilon = {_up(epsilon)};{hint}",
     )

@@ -41,19 +41,19 @@ FAILURES = (sqlite3.Error, OSError, UnicodeDecodeError)
 _LEAST = 512
 """Bytes of the smallest SQLite file."""
 
-_DAMAGED = "the file is damaged: stop the gateway, restore the ledger from a backup and run `dpsql ledger verify`"
+_DAMAGED = "The file is damaged: stop the gateway, restore the ledger from a backup and run `dpsql ledger verify`."
 BUSY_SECONDS = 30
 """How long one process waits for another's transaction before it gives up."""
 
-_WRITABLE = "the directory must exist, and the gateway must be able to write to it and to the ledger file"
-_FOREIGN = "name a dpsql ledger, or a path at which one can be made; if this was one, restore it from a backup"
+_WRITABLE = "The directory must exist, and the gateway must be able to write to it and to the ledger file."
+_FOREIGN = "Name a dpsql ledger, or a path at which one can be made; if this was one, restore it from a backup."
 _HINTS = {
-    "SQLITE_BUSY": "another process holds the ledger: end it, or try again",
-    "SQLITE_FULL": "the disk is full: make room, then ask again",
+    "SQLITE_BUSY": "Another process holds the ledger: end it, or try again.",
+    "SQLITE_FULL": "The disk is full: make room, then ask again.",
     "SQLITE_READONLY": _WRITABLE,
     "SQLITE_CANTOPEN": _WRITABLE,
     "SQLITE_PERM": _WRITABLE,
-    "SQLITE_IOERR": "check the disk: the operating system refused to read or write",
+    "SQLITE_IOERR": "Check the disk: the operating system refused to read or write.",
     "SQLITE_NOTADB": _FOREIGN,
 }
 
@@ -282,7 +282,7 @@ def _file(path: str | Path) -> tuple[int, int]:
 def _replaced(path: Path) -> LedgerUnavailable:
     return LedgerUnavailable(
         f'ledger "{path}", or its -wal or -shm, was moved, deleted or replaced while it was open',
-        hint="put the same files back; or stop the gateway, restore the ledger from a backup, and start again",
+        hint="Put the same files back, or stop the gateway, restore the ledger from a backup, and start again.",
     )
 
 
@@ -291,8 +291,8 @@ def _check_absent(path: Path, left: list[str], *, make: bool) -> None:
     if left:
         raise LedgerUnavailable(
             f'ledger "{path}" is gone, but "{left[0]}" is still there: a new one would forget what was spent',
-            hint="put the file back, or restore the ledger from a backup; to begin a ledger in which nothing is spent, "
-            f'move "{left[0]}" away first',
+            hint="Put the file back, or restore the ledger from a backup. To begin a ledger in which nothing is spent, "
+            f'move "{left[0]}" away first.',
         )
     if not make:
         raise no_ledger(path)
@@ -348,13 +348,13 @@ def _sync(path: Path) -> None:
 def check_file(path: Path) -> None:
     """Refuse what SQLite would take for something else than it is."""
     if path.is_dir():
-        raise LedgerUnavailable(f'ledger "{path}" is a directory', hint="name a file in it")
+        raise LedgerUnavailable(f'ledger "{path}" is a directory', hint="Name a file in it.")
     size = path.stat().st_size
     if size < _LEAST:
         # SQLite would take it for a new database: fresh budgets after a truncation.
         raise LedgerUnavailable(
             f'ledger "{path}" is {"cut short" if size else "an empty file"}',
-            hint="restore it from a backup; or delete it to begin a ledger in which nothing is spent",
+            hint="Restore it from a backup, or delete it to begin a ledger in which nothing is spent.",
         )
     if not (os.access(path, os.R_OK | os.W_OK) and os.access(path.parent, os.W_OK)):
         # SQLite would open it read-only, and leave files beside it that stay unwritable once this is repaired.
@@ -367,7 +367,7 @@ def check_layout(connection: sqlite3.Connection, path: Path) -> None:
     if version < VERSION:
         raise LedgerUnavailable(
             f'ledger "{path}" has layout {version}, older than layout {VERSION} of this dpsql',
-            hint=f"stop whatever uses it, then run: dpsql ledger migrate --ledger sqlite:///{path}",
+            hint=f"Stop all programs that use it, then run: dpsql ledger migrate --ledger sqlite:///{path}",
         )
 
 
@@ -379,7 +379,7 @@ def layout(connection: sqlite3.Connection, path: Path) -> int:
         raise LedgerUnavailable(f'"{path}" is a database, but not a dpsql ledger', hint=_FOREIGN)
     if version > VERSION:
         raise LedgerUnavailable(
-            f'ledger "{path}" has layout {version}, newer than layout {VERSION} of this dpsql', hint="upgrade dpsql"
+            f'ledger "{path}" has layout {version}, newer than layout {VERSION} of this dpsql', hint="Upgrade dpsql."
         )
     return int(version)
 
@@ -400,7 +400,7 @@ def make_durable(connection: sqlite3.Connection) -> None:
     if mode != "wal":  # a network's file system, for one
         raise LedgerUnavailable(
             "the ledger's file system has no memory to share: its commits would not be durable",
-            hint="put the ledger on a disk of this machine",
+            hint="Put the ledger on a disk of this machine.",
         )
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA fullfsync = ON")
@@ -447,7 +447,7 @@ def unavailable(path: Path, error: Exception) -> LedgerUnavailable:
     if isinstance(error, UnicodeDecodeError):
         return LedgerUnavailable(f'ledger "{path}" is not whole: it holds bytes that are no text', hint=_DAMAGED)
     if isinstance(error, sqlite3.ProgrammingError):
-        return LedgerUnavailable(f'ledger "{path}" is closed', hint="open it again")
+        return LedgerUnavailable(f'ledger "{path}" is closed', hint="Open it again.")
     name = getattr(error, "sqlite_errorname", "")
     hint = next((hint for prefix, hint in _HINTS.items() if name.startswith(prefix)), _DAMAGED)
     return LedgerUnavailable(f'ledger "{path}" failed: {error}', hint=hint)

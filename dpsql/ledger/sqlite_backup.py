@@ -38,7 +38,7 @@ def backup(path: Path, target: Path) -> VerifyReport:
                 return _copy_whole(source, target)
             except FileExistsError as error:
                 raise InvalidParameter(
-                    f'"{target}" exists', hint="name a new file: a backup overwrites nothing"
+                    f'"{target}" exists', hint="Name a new file: a backup overwrites nothing."
                 ) from error
 
 
@@ -62,7 +62,7 @@ def _copy_whole(source: sqlite3.Connection, target: Path) -> VerifyReport:
         if not report.ok:
             raise LedgerUnavailable(
                 f"the ledger is not whole: {report.problems[0]}",
-                hint="keep the backup before this one; `dpsql ledger verify` tells all",
+                hint="Keep the backup before this one; `dpsql ledger verify` tells all.",
             )
         return report
 

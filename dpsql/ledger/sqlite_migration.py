@@ -66,7 +66,7 @@ def _hold(connection: sqlite3.Connection, path: Path) -> None:
             raise
         raise LedgerUnavailable(
             f'another process has the ledger "{path}" open',
-            hint="stop the gateway and whatever else uses it, then try again",
+            hint="Stop the gateway and all other programs that use it, then try again.",
         ) from error
     connection.execute("ROLLBACK")
 
@@ -91,7 +91,7 @@ def _rebuild(connection: sqlite3.Connection, path: Path) -> VerifyReport:
         if broken is not None or not report.ok:
             raise LedgerUnavailable(
                 f'ledger "{path}" is not whole, and is unchanged: {broken or report.problems[0]}',
-                hint="restore it from a backup, then migrate that",
+                hint="Restore it from a backup, then migrate that.",
             )
         connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")

@@ -1,10 +1,10 @@
-"""Write transactions: each holds the ledger alone and appends records; threads that write at once share a commit.
+"""Write transactions: each locks the ledger and appends records; concurrent writers share a commit.
 
-Rule 1: nobody is told anything before the commit that holds his write is on the disk, a refusal neither: it was
-decided on what was written before it. What nobody is told of (`later`) stands in the same queue, in its order.
-Rule 2: a write that is refused is undone alone; where the commit fails, every write in it fails.
-Rule 3: to lead is to hold the lock, so the lead cannot be lost with an interrupted thread; a wake-up can, and costs
-a moment's patience then.
+Rule 1: a caller gets its result, or its refusal, only after the commit that has its write is durable. Writes without a
+result (`later`) are in the same queue, in order.
+Rule 2: a refused write is undone alone; if the commit fails, every write in it fails.
+Rule 3: the thread that holds the lock leads the commit, so an interrupted thread cannot lose the lead. It can lose a
+wake-up; then the waiting thread looks again after a moment.
 """
 
 import logging
@@ -100,7 +100,7 @@ class LedgerClock:
         told = self.read()
         if told.year > LAST_YEAR:
             raise LedgerUnavailable(
-                f"the clock says year {told.year}", hint="set the clock of this machine, then ask again"
+                f"the clock says year {told.year}", hint="Set the clock of this machine, then ask again."
             )
         return told
 
@@ -182,8 +182,8 @@ class Transaction:
             if self.one("SELECT hash FROM records WHERE seq = ?", number) != (digest,):
                 raise LedgerUnavailable(
                     "records that this gateway has met are not in the ledger any more",
-                    hint="a failover or an old backup lost them, and what they charged: `dpsql ledger verify --head` "
-                    "tells; lower the budgets by it, then start the gateway again",
+                    hint="A failover or an old backup lost them, and their charges: `dpsql ledger verify --head` "
+                    "shows them. Lower the budgets by them, then start the gateway again.",
                 )
         self.committed()
 
@@ -396,7 +396,7 @@ class GroupCommit:
         if own is not None and own.over:
             raise LedgerUnavailable(
                 "another thread was interrupted while it wrote this to the ledger; the write may be in the ledger",
-                hint="look for it with `dpsql budget history`, or ask again",
+                hint="Look for it with `dpsql budget history`, or ask again.",
             )
         batch = [work for work in list(self._queue)[:LARGEST_BATCH] if not work.over]
         try:

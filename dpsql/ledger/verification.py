@@ -74,7 +74,7 @@ def _apply(target: Store, record: Record, memory: Memory) -> str | None:
     except sqlite3.OperationalError:  # a full disk is no fault of the record
         raise
     except (Error, AttributeError, LookupError, RecursionError, TypeError, ValueError, sqlite3.Error):
-        return f"record {record.seq} says what this dpsql never writes"
+        return f"record {record.seq} has an invalid body"
     return None
 
 
@@ -95,7 +95,7 @@ def cut_off(connection: Store, noted: Noted) -> list[str]:
     else:
         found = connection.execute("SELECT hash FROM records WHERE seq = ?", (noted.records,)).fetchone()
         there = noted.head == (found[0] if found else None if noted.records else ORIGIN)
-    return [] if there else ["the record that was noted as the last is not there: records were cut off or replaced"]
+    return [] if there else ["last known record is missing: records were truncated or replaced"]
 
 
 def _altered_content(connection: Store) -> list[str]:
@@ -129,7 +129,7 @@ def fill(target: Store, source: Store) -> VerifyReport:
     """
     if target.execute("SELECT 1 FROM records LIMIT 1").fetchone() is not None:
         raise InvalidParameter(
-            "the ledger that is to be written has records", hint="name a new file or an empty database"
+            "the ledger that is to be written has records", hint="Name a new file or an empty database."
         )
     for record in records(source):
         target.execute("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?)", astuple(record))
@@ -144,6 +144,6 @@ def fill(target: Store, source: Store) -> VerifyReport:
     if broken is not None or not report.ok:
         raise LedgerUnavailable(
             f"the ledger is not whole: {broken or report.problems[0]}",
-            hint="restore it from a backup; `dpsql ledger verify` tells all",
+            hint="Restore it from a backup; `dpsql ledger verify` tells all.",
         )
     return report

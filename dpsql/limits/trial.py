@@ -1,11 +1,11 @@
-"""trial: what cannot be interrupted is called first in a process of its own, which the kernel ends in time.
+"""trial: calls a function that cannot be interrupted in a helper process first, which the kernel ends after a time.
 
 Compiled code may hold the interpreter's lock for as long as it runs: then no thread, no signal handler and no timer
 of this process gets a turn. A trial tells whether a call ends; the caller then calls it again, for itself.
 
-Rule 1: the limit is processor time, kept by the kernel: a busy machine refuses nothing that an idle one answers.
-Rule 2: if anything happens to the process, the call did not end: nothing is let through.
-Rule 3: processes start when they are first needed, or before by `start`; they are used again, and end with this one.
+Rule 1: the limit is processor time, enforced by the kernel: a busy machine refuses nothing that an idle one accepts.
+Rule 2: if the helper process dies, the call counts as not ended, and the text is refused.
+Rule 3: helper processes start when first needed, or by `start`; they are reused, and end with this process.
 """
 
 import atexit
@@ -27,7 +27,7 @@ _LENGTH: Final = struct.Struct("!I")
 _ENDED: Final = b"."
 _READY: Final = b"r"
 _PROCESSES: Final = 2
-"""A trial has so many at most; further calls wait."""
+"""The most helper processes; further calls wait."""
 
 
 class Trial:

@@ -123,7 +123,7 @@ class DpsqlMagics(Magics):
                     raise UsageError(f"{asked.policy} is a connection already; options are for a policy file")
                 self._use(there, None)
             elif asked.user is None:
-                raise UsageError(f"who asks? %dpsql connect {asked.policy} --user NAME")
+                raise UsageError(f"--user is required: %dpsql connect {asked.policy} --user NAME")
             else:
                 made = connect(asked.policy, user=asked.user, role=asked.role, ledger=asked.ledger, **settings)
                 self._use(made, made)

@@ -157,7 +157,7 @@ def _drawn(noisy: NoisyRows, y: str | Sequence[str] | None) -> list[int]:
     if not names:
         raise InvalidParameter("no column has error bars", hint=_INTERVALS)
     told = ", ".join(f'"{noisy.columns[place].name}" is {_kind(noisy.columns[place])}' for place in places)
-    raise InvalidParameter(f"bars of one plot are of one kind: {told}", hint=f'plot(…, y="{names[-1]}")')
+    raise InvalidParameter(f"cannot mix column types in one plot: {told}", hint=f'plot(…, y="{names[-1]}")')
 
 
 def _kind(column: AnswerColumn) -> str:

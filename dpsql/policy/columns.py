@@ -98,7 +98,7 @@ def _collected_by(node: Node, sql_type: SqlType, values: tuple[Value, ...] | Non
             f"{truth.shown()} is not the probability of a true answer", _COLLECTED_BY["randomized_response"]
         )
     if probability * count == 1:
-        what = f"with {truth.shown()}, each of {count} answers is as likely whatever is true: they say nothing"
+        what = f"with {truth.shown()} and {count} values, randomized_response carries no information"
         raise truth.wrong(what, "remove the column, or state how likely a true answer was")
     return RandomizedResponse(probability, count)
 

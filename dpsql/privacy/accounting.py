@@ -43,7 +43,7 @@ def check_order(order: Fraction) -> None:
     """Refuse an order that is not above 1, by 10⁻¹² at least, and at most 10¹⁵."""
     check_exact(order)
     if not LEAST_ORDER <= order <= MOST_ORDER:
-        raise InvalidParameter("the order is out of range", hint="use an order above 1, such as 16")
+        raise InvalidParameter("the order is out of range", hint="Use an order above 1, such as 16.")
 
 
 @lru_cache(maxsize=4096)
@@ -384,10 +384,10 @@ def create_limit(
     check_epsilon(epsilon)
     check_exact(delta, selection_share, order)
     if not 0 <= selection_share < 1:
-        raise InvalidParameter("selection_share is out of range", hint="use a number from 0 up to, not including, 1")
+        raise InvalidParameter("selection_share is out of range", hint="Use a number from 0 up to, not including, 1.")
     if accountant is Accountant.PURE:
         if delta != 0:
-            raise InvalidParameter("the pure accountant has no delta", hint='set delta = 0, or accountant = "zcdp"')
+            raise InvalidParameter("the pure accountant has no delta", hint='Set delta = 0, or accountant = "zcdp".')
         return Limit(accountant, epsilon, ZERO, ZERO, epsilon)
     if accountant is Accountant.BASIC:
         if delta != 0:
@@ -415,8 +415,8 @@ def _rdp_limit(epsilon: Fraction, delta: Fraction, order: Fraction) -> Limit:
     capacity = down(epsilon - order_offset(order, delta))
     if capacity <= 0:
         raise InvalidParameter(
-            f"an epsilon of {float(epsilon):g} leaves nothing at the order {float(order):g} of this budget",
-            hint='raise its epsilon or delta, or use accountant = "zcdp"',
+            f"epsilon {float(epsilon):g} is too small for a budget of order {float(order):g}",
+            hint='Raise its epsilon or delta, or use accountant = "zcdp".',
         )
     return Limit(Accountant.RDP, epsilon, delta, ZERO, capacity, order)
 
@@ -521,7 +521,7 @@ def group_privacy(limit: Limit, k: int) -> tuple[Fraction, Fraction]:
     """
     check_whole(k)
     if not 1 <= k <= 10**6:
-        raise InvalidParameter("the size of a group is out of range", hint="use a number from 1 to 1000000")
+        raise InvalidParameter("the size of a group is out of range", hint="Use a number from 1 to 1000000.")
     if limit.accountant is Accountant.ZCDP and limit.delta_selection == 0:
         epsilon = rho_to_epsilon(k * k * limit.capacity, limit.delta_conversion)
         return max(epsilon, k * limit.epsilon), limit.delta_conversion

@@ -34,20 +34,21 @@ def check_exact(*values: Fraction | int) -> None:
     for value in values:
         if isinstance(value, bool) or not isinstance(value, int | Fraction):
             raise InvalidParameter(
-                f"a {type(value).__name__} is not an exact number", hint="use Fraction('0.1'), for example, or an int"
+                f"a {type(value).__name__} is not an exact number",
+                hint="Use an int or a Fraction, such as Fraction('0.1').",
             )
         numerator, denominator = abs(value.numerator), value.denominator
         if max(numerator, denominator) >= _LONGEST:
-            raise InvalidParameter(f"a number has more than {MAX_DIGITS} digits", hint="use a shorter one")
+            raise InvalidParameter(f"a number has more than {MAX_DIGITS} digits", hint="Use a shorter one.")
         if numerator and not denominator <= numerator * MOST <= denominator * MOST**2:
-            raise InvalidParameter("a number is out of range", hint="use 0, or one between 1e-100 and 1e100")
+            raise InvalidParameter("a number is out of range", hint="Use 0, or one between 1e-100 and 1e100.")
 
 
 def check_whole(*values: int) -> None:
     """Refuse what is not a whole number, or out of reach."""
     check_exact(*values)
     if any(isinstance(value, Fraction) for value in values):
-        raise InvalidParameter("a Fraction is not a whole number", hint="use an int")
+        raise InvalidParameter("a Fraction is not a whole number", hint="Use an int.")
 
 
 def read_exact(text: object) -> Fraction:
@@ -75,7 +76,7 @@ def reading(what: str) -> Iterator[None]:
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        raise InvalidParameter(f"these fields are not {what}", hint="read what its own to_json wrote") from None
+        raise InvalidParameter(f"these fields are not {what}", hint="Read the result of its own to_json.") from None
 
 
 MIN_EPSILON = Fraction(1, 10**12)
@@ -91,14 +92,14 @@ def check_epsilon(epsilon: Fraction) -> None:
     """Refuse an ε that is not between 10⁻¹² and 10⁶."""
     check_exact(epsilon)
     if not MIN_EPSILON <= epsilon <= MAX_EPSILON:
-        raise InvalidParameter("epsilon is out of range", hint="use an epsilon between 1e-12 and 1e6, such as 0.1")
+        raise InvalidParameter("epsilon is out of range", hint="Use an epsilon between 1e-12 and 1e6, such as 0.1.")
 
 
 def check_delta(delta: Fraction) -> None:
     """Refuse a δ that is not between 10⁻³⁰ and 1."""
     check_exact(delta)
     if not MIN_DELTA <= delta < 1:
-        raise InvalidParameter("delta is out of range", hint="use a delta between 1e-30 and 1, such as 1e-6")
+        raise InvalidParameter("delta is out of range", hint="Use a delta between 1e-30 and 1, such as 1e-6.")
 
 
 def decimal(value: Fraction, context: Context) -> Decimal:
@@ -149,7 +150,7 @@ def rho_to_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
     check_delta(delta)
     check_exact(rho)
     if not 0 <= rho <= _MAX_RHO:
-        raise InvalidParameter("rho is out of range", hint="rho lies between 0 and 1e14")
+        raise InvalidParameter("rho is out of range", hint="Use a rho between 0 and 1e14.")
     return _rho_to_epsilon(rho, delta)
 
 

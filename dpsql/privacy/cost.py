@@ -52,7 +52,9 @@ class Sensitivity:
     def __post_init__(self) -> None:
         check_whole(self.l0, self.linf, self.l1, self.l2_squared)
         if self.l0 < 1 or min(self.linf, self.l1, self.l2_squared) < 0:
-            raise InvalidParameter(f"{self} is not a sensitivity", hint="l0 is at least 1, the norms are not negative")
+            raise InvalidParameter(
+                f"{self} is not a sensitivity", hint="l0 must be at least 1, and the norms must not be negative."
+            )
 
 
 def cell_sensitivity(adjacency: Adjacency, *, l0: int, lower: int, upper: int, grouped: bool = True) -> Sensitivity:
@@ -77,7 +79,9 @@ def cell_sensitivity(adjacency: Adjacency, *, l0: int, lower: int, upper: int, g
     """
     check_whole(l0, lower, upper)
     if l0 < 1 or (not grouped and l0 != 1):
-        raise InvalidParameter(f"a unit cannot touch {l0} groups here", hint="l0 is at least 1, and 1 if ungrouped")
+        raise InvalidParameter(
+            f"invalid number of groups per unit: {l0}", hint="Use l0 = 1 without groups, and at least 1 with groups."
+        )
     if lower > upper:
         raise InvalidParameter(f"the bounds [{lower}, {upper}] are empty")
     largest = max(abs(lower), abs(upper))
@@ -116,7 +120,9 @@ def row_sensitivity(
     """
     check_whole(l0, rows, per_cell)
     if l0 < 1 or (not grouped and (l0 != 1 or rows != per_cell)):
-        raise InvalidParameter(f"a unit cannot touch {l0} groups here", hint="l0 is at least 1, and 1 if ungrouped")
+        raise InvalidParameter(
+            f"invalid number of groups per unit: {l0}", hint="Use l0 = 1 without groups, and at least 1 with groups."
+        )
     if not 1 <= per_cell <= rows:
         raise InvalidParameter(f"of {rows} rows there cannot be {per_cell} in one group")
     row = cell_sensitivity(adjacency, l0=1, lower=lower, upper=upper, grouped=grouped)
@@ -209,7 +215,7 @@ class Share:
         check_exact(self.epsilon, self.rho, self.delta)
         spent, unused = (self.rho, self.epsilon) if self.accountant.shares_rho else (self.epsilon, self.rho)
         if spent <= 0 or unused != 0 or not 0 <= self.delta < 1:
-            raise InvalidParameter(f"{self} is not a share", hint="a share is positive, in its accountant's currency")
+            raise InvalidParameter(f"{self} is not a share", hint="A share is positive, in its accountant's currency.")
 
 
 def split(
@@ -370,7 +376,7 @@ def proportions(accountant: Accountant, weights: Sequence[Fraction]) -> tuple[Fr
     """
     check_exact(*weights)
     if not weights or min(weights) <= 0:
-        raise InvalidParameter("weights are positive", hint="leave out what has no noise")
+        raise InvalidParameter("weights must be positive", hint="Leave out primitives without noise.")
     root = _square_root if accountant.shares_rho else _cube_root
     return tuple(Fraction(max(1, root(weight)), 1 << _BITS) for weight in weights)
 

@@ -54,12 +54,12 @@ def check_scale(scale: Fraction, *, power: int = 1) -> None:
     """
     check_exact(scale)
     if scale < MIN_SCALE**power:
-        raise InvalidParameter("the scale of the noise is below 1/64 of a grid unit", hint="use a smaller epsilon")
+        raise InvalidParameter("the scale of the noise is below 1/64 of a grid unit", hint="Use a smaller epsilon.")
     if scale > MAX_SCALE**power:
         raise LimitExceeded(
             "the noise would not fit 64-bit integers",
             detail="The scale of the noise, in units of the column's step, is above 2^56.",
-            hint="give the column a coarser step or tighter bounds in the policy, or use a larger epsilon",
+            hint="Give the column a coarser step or tighter bounds in the policy, or use a larger epsilon.",
         )
 
 

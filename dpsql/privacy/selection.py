@@ -195,14 +195,16 @@ def threshold_for(noise: DiscreteLaplace | DiscreteGaussian, l0: int, delta: Fra
 
 
 def _check_share(share: Share) -> None:
-    hint = "declare the key's values or values_from in the policy: all groups of a public domain are shown, at no delta"
+    domain = "the key's values or values_from in the policy: all groups of a public domain are shown without delta."
     if not share.accountant.selects:
         kind = share.accountant.value
         raise PolicyViolation(
-            f"a {kind} budget has no delta to select groups, so private keys are not shown", hint=hint
+            f"a {kind} budget has no delta to select groups, so private keys are not shown", hint=f"Declare {domain}"
         )
     if share.delta == 0:
-        raise InvalidParameter("groups with private keys need a delta", hint=f"SET dpsql.delta = 1e-9, or {hint}")
+        raise InvalidParameter(
+            "groups with private keys need a delta", hint=f"Run SET dpsql.delta = 1e-9, or declare {domain}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,7 @@ class _Table:
 def _table(epsilon: Fraction, delta: int) -> _Table:
     """Return π(n), rounded down, for n = 0, 1, … up to the first n that is certain; δ is in units of 2⁻¹²⁸."""
     if delta < 1:
-        raise InvalidParameter("delta is too small for a selection", hint="SET dpsql.delta higher, such as 1e-9")
+        raise InvalidParameter("delta is too small for a selection", hint="Set a larger delta: SET dpsql.delta = 1e-9")
     # Any rational from 1 to e^ε′ is sound, so ε′ may be cut at 64 to keep the numbers short.
     growth = max(_ONE, math.floor(DOWN.multiply(exp(decimal(min(epsilon, Fraction(64)), DOWN), DOWN), _ONE)))
     shrinkage = -(-_ONE * _ONE // growth)
@@ -228,7 +230,7 @@ def _table(epsilon: Fraction, delta: int) -> _Table:
             raise LimitExceeded(
                 "the selection of groups is too fine",
                 detail=f"At this price a group would need more than {MAX_TABLE} units to be certain to appear.",
-                hint="SET dpsql.epsilon or dpsql.delta higher, or SET dpsql.max_groups lower",
+                hint="Set a larger dpsql.epsilon or dpsql.delta, or a smaller dpsql.max_groups.",
             )
         last = table[-1]
         rising = (growth * last >> _BITS) + delta

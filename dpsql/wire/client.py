@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 class Disconnected(Exception):
-    """The client is gone: there is nobody to tell anything."""
+    """The client has disconnected."""
 
 
 class Client(Protocol):

@@ -1,8 +1,8 @@
-"""metrics: what the operator's Prometheus counts.
+"""metrics: counters and gauges for the operator's Prometheus.
 
-Rule: what is counted here tells no more of private rows than the replies do. Statements are counted when they begin,
-    refusals where no row was read, and failures where the client is told of one; times are in the log alone. No label
-    is made of what a client sends. What the system says of the process depends on rows: the page is the operator's.
+Rule: metrics reveal no more about private rows than the replies do. Statements are counted when they begin, refusals
+    when no row was read, and failures when the client gets the error. Times are only in the log. No label has a
+    client's text. The process metrics depend on rows, so only the operator may read the page.
 """
 
 from collections.abc import Callable

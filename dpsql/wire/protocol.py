@@ -207,7 +207,7 @@ class ServerProtocol:
             return
         if len(data) > self.room:
             self.state = State.REFUSED
-            raise ProtocolViolation("too many messages were sent before their replies were read")
+            raise ProtocolViolation("too many pipelined messages")
         self._buffer += data
 
     def next_event(self) -> frontend.FrontendMessage | None:

@@ -50,7 +50,7 @@ def read_proxy_header(data: bytes) -> ProxyHeader | None:
         return _read_v2(data)
     if data[: len(_V1)] == _V1[: len(data)]:
         return _read_v1(data)
-    raise ProtocolViolation("no PROXY header where a trusted proxy must send one")
+    raise ProtocolViolation("expected a PROXY protocol header from a trusted proxy")
 
 
 def _read_v1(data: bytes) -> ProxyHeader | None:

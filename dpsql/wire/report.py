@@ -1,4 +1,4 @@
-"""How errors, notices and our own bugs are told: to the client on the wire, to the operator in the log.
+"""How errors, notices and bugs are reported: to the client on the wire, to the operator in the log.
 
 Rule 1: what is not one of dpsql's errors reaches the client as one fixed sentence; so does a failure of the ledger,
     whose cause and place are for the operator alone.
@@ -15,7 +15,8 @@ from dpsql.gateway.query_run import Notice
 from dpsql.wire.messages.backend import ErrorResponse, NoticeResponse
 
 ERROR: Final = "ERROR"
-BUG_SENTENCE: Final = "the gateway failed to answer this; the operator's log says where"
+BUG_SENTENCE: Final = "internal error"
+_BUG_DETAIL: Final = "The gateway's log has the cause."
 LEDGER_SENTENCE: Final = "the ledger is not available, and no query is answered without it"
 _LEDGER_HINT: Final = (
     "Try again later; the operator's log has the cause. SELECT * FROM dpsql.budget tells what was charged."
@@ -34,7 +35,7 @@ def error_response(error: Exception, severity: str = ERROR) -> ErrorResponse:
     if isinstance(error, Error):
         return ErrorResponse(severity, error.sqlstate, error.message, error.detail, error.hint, error.position)
     log_bug(error)
-    return ErrorResponse(severity, _BUG_STATE, BUG_SENTENCE)
+    return ErrorResponse(severity, _BUG_STATE, BUG_SENTENCE, _BUG_DETAIL)
 
 
 def notice_response(notice: Notice) -> NoticeResponse:

@@ -27,7 +27,7 @@ def told(error: Exception, *, handed_over: bool = False, cancelled: bool = False
 
 
 def test_an_engine_that_is_not_reached_is_nobodys_failure() -> None:
-    assert told(Unreachable("nothing listens there", "start it")) is DatabaseUnavailable
+    assert told(Unreachable("connection refused", "start it")) is DatabaseUnavailable
 
 
 @pytest.mark.parametrize("handed_over", [False, True])
@@ -39,7 +39,7 @@ def test_all_else_may_be_of_private_rows(error: Callable[[], Exception], handed_
 
 
 def test_once_the_engine_has_a_query_a_connection_that_is_lost_is_a_failure() -> None:
-    assert told(Unreachable("nothing listens there", "start it"), handed_over=True) is BackendFailure
+    assert told(Unreachable("connection refused", "start it"), handed_over=True) is BackendFailure
 
 
 def test_an_engine_that_is_stopped_fails_in_no_way_and_an_answer_that_cannot_be_read_does() -> None:

@@ -66,7 +66,7 @@ def opened(folder: Path, keys: Keys, **changes: str) -> None:
             Keys(NANO, INT, INT),
             {},
             'tables.people.unit_key: "unit" of "people" is TIMESTAMP_NS: by this type, or by its collation, dpsql and '
-            "the database do not tell the same values apart, so two persons could count as one, or one as two",
+            "the database compare values differently; distinct persons could be merged or split",
             "Store epoch_ns(unit) in a column of type BIGINT, and name that.",
         ),
         (Keys(INT, TEXT, TEXT), {}, 'tables.lines.unit_via.on.way: "way" of "lines" is VARCHAR: by', 'COLLATE "C"'),

@@ -557,7 +557,7 @@ def test_a_server_that_goes_and_comes_back(
                 fetched(backend, COUNT)
             with pytest.raises(InvalidPolicy) as caught:
                 open_backend(policy)
-            assert str(caught.value) == "dataset.url: nothing listens there"
+            assert str(caught.value) == "dataset.url: connection refused"
             assert caught.value.hint is not None
         finally:
             each_postgres.start()
@@ -608,8 +608,8 @@ def test_a_fact_that_is_gone_is_noticed_before_anything_leaves(postgres_server: 
 @pytest.mark.parametrize(
     ("parameters", "told"),
     [
-        ({"password": "wrong-" + SECRET, "host": "127.0.0.1", "port": "1"}, "nothing listens there"),
-        ({"host": "/nowhere"}, "nothing listens there"),
+        ({"password": "wrong-" + SECRET, "host": "127.0.0.1", "port": "1"}, "connection refused"),
+        ({"host": "/nowhere"}, "connection refused"),
         ({"host": "no-host.invalid"}, "the name of the host is unknown"),
         ({"dbname": "no such database"}, "the server has no such database"),
         ({"user": "nobody in particular"}, "the server has no such role, or it may not log in"),

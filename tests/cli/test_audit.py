@@ -50,4 +50,4 @@ def test_the_table_of_the_documentation(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_class_that_is_not_there(run: Run, tmp_path: Path) -> None:
-    assert "no class of that name" in run("audit", write(tmp_path), "--only", "nothing", status=2).output
+    assert "--only matches no class of queries" in run("audit", write(tmp_path), "--only", "nothing", status=2).output

@@ -187,7 +187,7 @@ def test_history_tells_what_was_changed_and_why(run: Run, team: Path) -> None:
     [
         (("--user", "zoe", "--epsilon", "1"), 'no account "zoe"'),
         (("--user-group", "staff", "--epsilon", "1"), 'the policy has no group "staff"'),
-        (("--all-users", "--epsilon", "1"), "the cap over all users is not changed by a command"),
+        (("--all-users", "--epsilon", "1"), "the cap over all users cannot be changed by a command"),
         (("--user", "ana", "--epsilon", "0"), "epsilon must be between"),
         (("--user", "ana", "--epsilon", "-1"), "epsilon must be between"),
         (("--user", "ana", "--epsilon", "NaN"), "not a number that can be epsilon"),

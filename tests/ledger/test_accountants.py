@@ -73,7 +73,7 @@ def test_the_order_stays_when_the_policy_changes(ledger: Ledger) -> None:
     assert raised.spent == before.spent
     assert charge(ledger, rules(Accountant.RDP, 9), LAPLACE, 1) == 1
     assert ledger.budget("ana", rules(Accountant.RDP, 9)).limit == raised.limit
-    with pytest.raises(InvalidParameter, match="leaves nothing at the order"):
+    with pytest.raises(InvalidParameter, match="is too small for a budget of order"):
         charge_only(ledger, "ana", policy(budget(Fraction(1, 10), Accountant.RDP, MICRO)), [request("x")], sql=SQL)
 
 

@@ -120,9 +120,9 @@ def test_zcdp_admits_pure_charges_that_fit_the_sum_of_epsilon(ledger: Ledger) ->
 @pytest.mark.parametrize(
     ("accountant", "delta", "left", "hint"),
     [
-        (Accountant.ZCDP, Fraction(1, 10**6), "5e-7", "SET dpsql.delta = 5e-7; or group by columns"),
-        (Accountant.BASIC, Fraction(1, 10**6), "1e-6", "SET dpsql.delta = 0.000001; or group by columns"),
-        (Accountant.PURE, Fraction(0), "0", "group by columns"),
+        (Accountant.ZCDP, Fraction(1, 10**6), "5e-7", "Run SET dpsql.delta = 5e-7, or group by columns"),
+        (Accountant.BASIC, Fraction(1, 10**6), "1e-6", "Run SET dpsql.delta = 0.000001, or group by columns"),
+        (Accountant.PURE, Fraction(0), "0", "Group by columns"),
     ],
 )
 def test_a_refusal_for_want_of_delta_says_so(

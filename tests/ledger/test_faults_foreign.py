@@ -81,7 +81,7 @@ def test_verify_says_which_record_has_an_event_that_is_none(path: Path, opened: 
 
         forge(path, change)
         (problem,) = ledger.verify().problems
-        assert "says what this dpsql never writes" in problem, number
+        assert "has an invalid body" in problem, number
 
 
 @pytest.mark.parametrize(

@@ -110,23 +110,23 @@ def test_a_missing_directory_is_told(tmp_path: Path) -> None:
 def test_an_empty_file_is_no_new_ledger(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     path.touch()
-    assert "is an empty file; restore it from a backup" in refusal(path)
+    assert "is an empty file; Restore it from a backup" in refusal(path)
     assert path.stat().st_size == 0
     path.write_bytes(b"SQLite format 3")
-    assert "is cut short; restore it from a backup" in refusal(path)
+    assert "is cut short; Restore it from a backup" in refusal(path)
 
 
 def test_another_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     text = tmp_path / "notes.txt"
     text.write_text("not a database, but long enough to be taken for the header of one" * 10)
-    assert "name a dpsql ledger" in refusal(text)
+    assert "Name a dpsql ledger" in refusal(text)
     database = change(tmp_path / "shop.sqlite", "CREATE TABLE orders (id INTEGER)")
     before = database.read_bytes()
     assert "not a dpsql ledger" in refusal(database)
     assert database.read_bytes() == before
 
 
-@pytest.mark.parametrize(("version", "hint"), [(VERSION - 1, "older"), (VERSION + 1, "upgrade dpsql")])
+@pytest.mark.parametrize(("version", "hint"), [(VERSION - 1, "older"), (VERSION + 1, "Upgrade dpsql")])
 def test_another_layout_is_refused(tmp_path: Path, version: int, hint: str) -> None:
     path = change(closed_ledger(tmp_path / "ledger.sqlite"), f"PRAGMA user_version = {version}")
     assert hint in refusal(path)
@@ -257,7 +257,7 @@ def test_the_log_of_another_ledger_is_refused_at_the_start(tmp_path: Path) -> No
 
 
 def test_a_directory_is_no_ledger(tmp_path: Path) -> None:
-    assert "name a file in it" in refusal(tmp_path)
+    assert "Name a file in it" in refusal(tmp_path)
 
 
 def test_a_file_system_that_cannot_commit_durably_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,7 +365,7 @@ def test_files_that_are_taken_away_under_it_grant_nothing(
     ):
         with pytest.raises(LedgerUnavailable, match="moved, deleted or replaced while it was open") as error:
             act()
-        assert "put the same files back" in str(error.value.hint)
+        assert "Put the same files back" in str(error.value.hint)
     kept.rename(path)
     charge_only(ledger, "ana", POLICY, requests("c"), sql=SQL)
     assert len(ledger.history()) == 2

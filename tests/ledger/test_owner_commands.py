@@ -166,7 +166,7 @@ def test_a_change_renews_what_is_due_first(ledger: Ledger, clock: Clock) -> None
     [
         (Holder(BudgetScope.USER, "zoe"), TENTH, ZERO, "why", 'no account "zoe"'),
         (Holder(BudgetScope.GROUP, "staff"), TENTH, ZERO, "why", 'the policy has no group "staff"'),
-        (ALL, TENTH, ZERO, "why", "the cap over all users is not changed by a command"),
+        (ALL, TENTH, ZERO, "why", "the cap over all users cannot be changed by a command"),
         (ANA, ZERO, ZERO, "why", "epsilon must be between"),
         (ANA, -TENTH, ZERO, "why", "epsilon must be between"),
         (ANA, Fraction(1, 10**12), ZERO, "why", "epsilon must be between"),
@@ -193,7 +193,7 @@ def test_nonsense_is_refused_and_writes_nothing(
     [
         (Holder(BudgetScope.USER, "zoe"), "why", 'no account "zoe"'),
         (Holder(BudgetScope.GROUP, "staff"), "why", "no group"),
-        (ALL, "why", "the cap over all users is not changed by a command"),
+        (ALL, "why", "the cap over all users cannot be changed by a command"),
         (ANA, "", "needs a reason"),
         (ANA, "why", "nothing has been spent"),
         (TEAM, "why", 'nothing has been spent from the budget of group "team"'),

@@ -451,7 +451,7 @@ def test_a_url_that_cannot_be_used_is_told_without_its_password(url: str, postgr
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (psycopg.errors.DiskFull(), "disk is full.*make room"),
+        (psycopg.errors.DiskFull(), "disk is full.*Make room"),
         (psycopg.errors.AdminShutdown(), "cannot be reached.*psql"),
         (psycopg.errors.TooManyConnections(), "cannot be reached.*psql"),
         (psycopg.errors.QueryCanceled(), "took too long.*another gateway"),
@@ -479,7 +479,7 @@ def test_a_schema_of_that_name_that_is_empty_is_taken_and_another_is_refused(bar
     PostgresLedger(bare).close()
 
 
-@pytest.mark.parametrize(("version", "hint"), [(VERSION - 1, "dpsql ledger migrate"), (VERSION + 1, "upgrade dpsql")])
+@pytest.mark.parametrize(("version", "hint"), [(VERSION - 1, "dpsql ledger migrate"), (VERSION + 1, "Upgrade dpsql")])
 def test_another_layout_is_refused_at_the_start_and_in_use(
     ledger: PostgresLedger, url: str, version: int, hint: str
 ) -> None:

@@ -294,7 +294,7 @@ def test_laplace_noise_is_named_only_while_nothing_else_was_asked(team: Ledger) 
     charge_only(team, "eva", rules, [request("b", laplace(1))], sql=SQL)
     with pytest.raises(BudgetExhausted) as refusal:
         charge_only(team, "eva", rules, [request("c", gaussian(TENTH))], sql=SQL)
-    assert "ask the data owner" in str(refusal.value.hint)
+    assert "Ask the data owner" in str(refusal.value.hint)
 
 
 def test_no_number_is_told_where_the_group_counts_gaussian_noise_otherwise(team: Ledger) -> None:

@@ -240,7 +240,7 @@ def test_a_ledger_that_another_process_has_open_is_not_migrated(old: Path) -> No
         assert holder.stdout.readline() == "open\n"  # it reads nothing now, it only has it open
         with pytest.raises(LedgerUnavailable, match="another process has the ledger") as error:
             migrate(old)
-        assert "stop the gateway" in str(error.value.hint)
+        assert "Stop the gateway" in str(error.value.hint)
         assert layout(old) == 1
         holder.communicate("\n", timeout=HANG_SECONDS)
     assert migrate(old) is not None

@@ -220,7 +220,7 @@ def test_a_chain_that_was_written_anew_is_found_by_the_noted_hash(original: Path
         assert not verify(forged, flaws(forged), noted).ok
 
 
-NOT_THERE = ("the record that was noted as the last is not there: records were cut off or replaced",)
+NOT_THERE = ("last known record is missing: records were truncated or replaced",)
 
 
 def test_a_noted_record_is_looked_for(copy: sqlite3.Connection) -> None:
@@ -372,7 +372,7 @@ def test_a_forged_record_from_the_past_is_found(copy: sqlite3.Connection) -> Non
 def test_a_forged_record_that_says_nonsense_is_found(
     copy: sqlite3.Connection, kind: str, body: dict[str, object]
 ) -> None:
-    assert "says what this dpsql never writes" in append(copy, kind, body).problems[0]
+    assert "has an invalid body" in append(copy, kind, body).problems[0]
 
 
 def test_a_forged_record_without_its_effect_is_found(copy: sqlite3.Connection) -> None:

@@ -330,7 +330,7 @@ def test_the_order_of_rdp_is_that_of_its_creation() -> None:
     assert RDP.delta_selection == 0
     assert create_limit(Accountant.RDP, Fraction(9), MILLIONTH, ZERO, RDP.order).order == RDP.order
     assert create_limit(Accountant.RDP, Fraction(9), MILLIONTH, ZERO).order != RDP.order
-    with pytest.raises(InvalidParameter, match="leaves nothing at the order"):
+    with pytest.raises(InvalidParameter, match="is too small for a budget of order"):
         create_limit(Accountant.RDP, TENTH, MILLIONTH, ZERO, RDP.order)
 
 

@@ -363,7 +363,7 @@ def test_a_bug_is_one_fixed_sentence_and_its_text_is_not_logged(
 ) -> None:
     dialogue.say(Query(b"begin"))
     report = dialogue.say(Query(sql))[-2]
-    assert report == ErrorResponse("ERROR", "XX000", BUG_SENTENCE)
+    assert report == ErrorResponse("ERROR", "XX000", BUG_SENTENCE, "The gateway's log has the cause.")
     assert dialogue.session.transaction == "E"
     assert "Error at" in caplog.text and "session.py:" in caplog.text
     assert "secret" not in caplog.text

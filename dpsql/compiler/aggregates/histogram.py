@@ -87,7 +87,7 @@ def _estimate(call: AggregateCall, primitives: Primitives) -> HistogramEstimate:
     """
     if primitives.selects_groups:
         raise PolicyViolation(
-            "HISTOGRAM needs groups that are all shown, and these group keys are private, or the policy has min_units",
+            "HISTOGRAM requires public group keys and no min_units",
             hint="Group by the bucket too, with WIDTH_BUCKET, and count.",
         )
     if not isinstance(call.other, Literal) or not isinstance(call.other.value, int):

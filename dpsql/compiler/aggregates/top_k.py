@@ -51,7 +51,7 @@ class PickEstimate(Estimate):
     def explained(self, error: ColumnError) -> str:
         """The distance."""
         apart = number_text(error.apart or 0.0)
-        counts = f"two keys rank correctly if their counts or sums differ by {apart}"
+        counts = f"the order of two keys is reliable if their counts or sums differ by at least {apart}"
         return f"{counts}, at 95 %; picked by the mechanism {error.mechanism}, {error.norms}"
 
 

@@ -143,7 +143,7 @@ def _unit_column(table: Table, catalog: Catalog) -> EngineColumn:
     while table.unit_via:
         parent = catalog.policy.table(table.unit_via[0].table)
         if parent is None:
-            raise TypeError("the policy loader lets no path lead nowhere")
+            raise TypeError("unit path does not end at a unit key")
         table = parent
     return catalog.schema.tables[table.name].columns[table.unit_key or ""]
 

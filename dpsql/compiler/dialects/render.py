@@ -459,7 +459,7 @@ class Renderer:
         """The (parent key, unit) pairs of one way of a table, each pair once."""
         parent = self._policy.table(via.table)
         if parent is None:
-            raise TypeError("the policy loader lets no path lead nowhere")
+            raise TypeError("unit path does not end at a unit key")
         engine, quoted = self._schema.tables[parent.name], self.dialect.quote_name
         keys = [
             self.dialect.canonical(

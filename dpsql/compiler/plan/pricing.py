@@ -186,7 +186,7 @@ class Pricing:
             )
         if share.delta == 0:
             raise PolicyViolation(
-                "these group keys are private, and delta is 0: private groups cannot be selected",
+                "cannot group by private keys when delta is 0",
                 hint=("Run SET dpsql.delta = 1e-9, or g" if self.price.accountant.selects else "G")
                 + "roup by a column whose domain the policy declares.",
             )

@@ -66,17 +66,17 @@ class Clauses:
         """A lowerer of expressions in a scope."""
         return lowering(scope, self.coercion, self.constants, self.fields, self.subquery, clause)
 
-    def ordinal(self, node: exp.Expr, width: int) -> int | None:
-        """The 0-based output column that a bare number in GROUP BY or ORDER BY means."""
+    def ordinal(self, node: exp.Expr, width: int, clause: str) -> int | None:
+        """The 0-based output column that a bare number in GROUP BY, ORDER BY or DISTINCT ON means."""
         if not isinstance(node, exp.Literal):
             return None
         if node.is_string:
-            raise InvalidSyntax(
-                "a constant in ORDER BY or GROUP BY must be the position of a column", position=self.at(node)
-            )
+            raise InvalidSyntax(f"non-integer constant in {clause}", position=self.at(node))
         text = str(node.this).lstrip("0")
         if not text.isdecimal() or len(text) > 9 or int(text) > width:
-            raise InvalidSyntax(f"position {str(node.this)[:20]} is not in select list", position=self.at(node))
+            raise InvalidSyntax(
+                f"{clause} position {str(node.this)[:20]} is not in select list", position=self.at(node)
+            )
         return int(text) - 1
 
     def limits(self, node: exp.Expr, *, ties: bool = False) -> tuple[int | None, int]:
@@ -345,7 +345,7 @@ class GroupBy:
         if isinstance(node, exp.Paren):
             return self._keys(node.this)
         lowerer = self.clauses.expressions(self.scope, "in GROUP BY")
-        ordinal = self.clauses.ordinal(node, len(self.items))
+        ordinal = self.clauses.ordinal(node, len(self.items), "GROUP BY")
         index = ordinal if ordinal is not None else self._alias(node)
         if index is None:
             return (lowerer.value(node),)

@@ -426,7 +426,7 @@ class QueryLowerer:
         terms = []
         for term in order.expressions if order is not None else ():
             inner = term.this if isinstance(term, exp.Ordered) else term
-            ordinal = self.clauses.ordinal(inner, len(lowered.columns))
+            ordinal = self.clauses.ordinal(inner, len(lowered.columns), "ORDER BY")
             terms.append(lowerer.order(term))
             if ordinal is not None:
                 terms[-1] = replace(terms[-1], expression=Column(lowered.columns[ordinal][1]))

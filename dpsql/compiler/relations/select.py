@@ -133,7 +133,7 @@ class SelectOutput:
 
     def _meant(self, lowerer: Lowering, node: exp.Expr, outputs: list[Expr]) -> Expr:
         """An expression of ORDER BY or DISTINCT ON: a place, an output's name, or an expression over columns."""
-        index = self.clauses.ordinal(node, len(self.items))
+        index = self.clauses.ordinal(node, len(self.items), lowerer.clause.removeprefix("in "))
         if index is None and isinstance(node, exp.Column) and node.args.get("table") is None:
             name = identifier(node.this)
             named = [i for i, item in enumerate(self.items) if item.name == name]

@@ -167,7 +167,7 @@ def _check(lowering: Lowering, inner: Lowered, node: exp.Expr) -> None:
         return
     if lowering.scope.protected is None:
         raise PolicyViolation(
-            "rows of protected tables are not shown, and this would tell whether there are any",
+            "cannot test protected rows for existence here",
             hint="Aggregate them.",
             position=lowering.at(node),
         )

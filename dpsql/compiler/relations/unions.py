@@ -98,7 +98,7 @@ def _with_like_units(clauses: Clauses, node: exp.SetOperation, arms: tuple[Proje
         return first, second
     if not all(each.is_integer for each in types) and not all(each.is_text for each in types):
         raise DatatypeMismatch(
-            f"units of type {types[0].value} and {types[1].value} cannot stand in one relation",
+            f"unit keys of types {types[0].value} and {types[1].value} cannot be combined",
             position=clauses.at(node),
         )
     wide = SqlType.BIGINT if types[0].is_integer else SqlType.TEXT

@@ -301,7 +301,7 @@ class Lowering:
         if isinstance(node, exp.Anonymous | exp.Func) and type(node) not in _CONSTRUCTS:
             name = called(node)
             return UndefinedFunction(
-                f"function {name} is not available",
+                f"function {name} does not exist or is not supported",
                 hint="Only the functions of the SQL reference are supported.",
                 position=self.at(node),
                 queries=replaced(node, *(example_call(CALLS[close]) for close in close_names(name, CALLS, 0.8))),

@@ -194,7 +194,7 @@ class Tables:
         while table.unit_via:
             parent = self.catalog.policy.table(table.unit_via[0].table)
             if parent is None:
-                raise TypeError("the policy loader lets no path lead nowhere")
+                raise TypeError("unit path does not end at a unit key")
             table = parent
         name = table.unit_key or ""
         column = table.column(name)

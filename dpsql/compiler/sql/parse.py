@@ -240,13 +240,13 @@ def _bounded(statement: QueryStatement, read: Callable[[str], exp.Expr]) -> exp.
     except RecursionError:
         deep = True
     except Exception:  # of any kind: it is the parser's own
-        raise InvalidSyntax("the query cannot be read", position=statement.offset + 1) from None
+        raise InvalidSyntax("syntax error", position=statement.offset + 1) from None
     if deep:
         raise LimitExceeded(
             f"the query nests deeper than {MAX_DEPTH} levels", hint="Use an IN list instead of nested conditions."
         )
     if not isinstance(tree, exp.Query | exp.Values):
-        raise InvalidSyntax("this is not a query", position=statement.offset + 1, hint=_COLUMNS)
+        raise InvalidSyntax("expected a query", position=statement.offset + 1, hint=_COLUMNS)
     return tree  # type: ignore[return-value]  # Values answers like a query
 
 

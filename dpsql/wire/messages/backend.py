@@ -33,7 +33,7 @@ class BackendMessage(Message):
 
 def _expect(reader: Reader, kind: int) -> None:
     if reader.uint32() != kind:
-        raise ProtocolViolation("another kind of authentication message")
+        raise ProtocolViolation("unexpected authentication message type")
 
 
 @dataclass(frozen=True, slots=True)
