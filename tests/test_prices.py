@@ -319,7 +319,7 @@ def test_statements_together_say_which_price_is_too_little(session: Session) -> 
     explained = [session.explain(statement) for statement in session.parse(f"{COUNT}; {PUBLIC}")]
     joint = session.quote(explained)
     assert not joint.fits and joint.refused is None
-    assert "one of them costs too little: each noisy relation" in joint_lines(explained, joint)[0]
+    assert "one of them costs too little: each release" in joint_lines(explained, joint)[0]
 
 
 def test_anothers_cheap_release_costs_too_little_too(engine: Engine, session: Session) -> None:

@@ -161,7 +161,7 @@ def test_what_is_not_there(settings: Settings) -> None:
     for name in ("dpsql.clamping", "dpsql.noise", "dpsql.seed", "", "dpsql"):
         with pytest.raises(UndefinedObject) as caught:
             settings.show(name)
-        assert caught.value.hint == "Use SHOW ALL to list all settings."
+        assert caught.value.hint == "Write: SHOW ALL"
         with pytest.raises(UndefinedObject):
             settings.set(name, "1")
 

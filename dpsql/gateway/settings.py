@@ -342,9 +342,7 @@ class Settings:
     def _spelling(self, name: str) -> str:
         known = _SPELLINGS.get(name.lower())
         if known is None:
-            raise UndefinedObject(
-                f'unrecognized configuration parameter "{name}"', hint="Use SHOW ALL to list all settings."
-            )
+            raise UndefinedObject(f'unrecognized configuration parameter "{name}"', hint="Write: SHOW ALL")
         return known
 
     def _default(self, name: str) -> str:

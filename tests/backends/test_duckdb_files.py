@@ -557,7 +557,7 @@ def test_what_cannot_be_outlined(folder: Folder) -> None:
 
     for url, told in (
         (f"parquet:///{folder.path}/none", "there is no folder"),
-        (f"parquet:///{folder.data}", "has no table"),
+        (f"parquet:///{folder.data}", "contains no readable table"),
     ):
         with pytest.raises(InvalidParameter, match=told):
             read_outline(url)

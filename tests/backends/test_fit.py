@@ -65,11 +65,11 @@ def opened(folder: Path, keys: Keys, **changes: str) -> None:
         (
             Keys(NANO, INT, INT),
             {},
-            'tables.people.unit_key: "unit" of "people" is TIMESTAMP_NS: by this type, or by its collation, dpsql and '
-            "the database compare values differently; distinct persons could be merged or split",
+            'tables.people.unit_key: "unit" of "people" is TIMESTAMP_NS: with this type or its collation, dpsql and '
+            "the database compare values differently; two persons could count as one, or one as two",
             "Store epoch_ns(unit) in a column of type BIGINT, and name that.",
         ),
-        (Keys(INT, TEXT, TEXT), {}, 'tables.lines.unit_via.on.way: "way" of "lines" is VARCHAR: by', 'COLLATE "C"'),
+        (Keys(INT, TEXT, TEXT), {}, 'tables.lines.unit_via.on.way: "way" of "lines" is VARCHAR: with', 'COLLATE "C"'),
         (Keys(INT, INT, NANO), {}, 'tables.lines.unit_via.on.way: "way" of "lines" is TIMESTAMP_NS', "epoch_ns(way)"),
         (Keys(INT, NANO, INT), {}, 'tables.lines.unit_via.on.way: "way" of "visits" is TIMESTAMP_NS', "epoch_ns(way)"),
         (Keys(KINDS["DOUBLE"], INT, INT), {}, '"unit" of "people" is DOUBLE', "Name an integer, text, uuid, numeric"),

@@ -82,7 +82,7 @@ def test_errors_name_it(clinic_policy: Path, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("third")
 def test_it_is_outlined_and_prepared(clinic_policy: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidParameter, match='the database "heron://host/clinic" has no table'):
+    with pytest.raises(InvalidParameter, match='the database "heron://host/clinic" contains no readable table'):
         read_outline("heron://host/clinic")
     assert prepare_tables(load_policy(heron(clinic_policy, tmp_path))) == ("there", {})
 

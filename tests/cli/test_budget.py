@@ -198,7 +198,7 @@ def test_history_tells_what_was_changed_and_why(run: Run, team: Path) -> None:
         (("--user", "ana", "--epsilon", "5e-324"), "not a number that can be epsilon"),
         (("--user", "ana", "--epsilon", "1", "--delta", "-1e-7"), "delta must be 0"),
         (("--user", "ana", "--epsilon", "1", "--delta", "Infinity"), "not a number that can be delta"),
-        (("--user", "ana", "--epsilon", "1", "--reason", ""), "needs a reason"),
+        (("--user", "ana", "--epsilon", "1", "--reason", ""), "a reason is required"),
     ],
 )
 def test_nonsense_is_refused_and_writes_nothing(run: Run, team: Path, options: tuple[str, ...], told: str) -> None:

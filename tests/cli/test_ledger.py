@@ -36,7 +36,7 @@ def test_a_noted_hash_is_looked_for(run: Run, spent: Path) -> None:
     for noted in (("--head", head), ("--head", head.upper(), "--records", records)):
         assert "whole; the last has hash" in run("ledger", "verify", *noted, "--policy", spent).stdout
     cut = run("ledger", "verify", "--head", head, "--records", int(records) + 1, "--policy", spent, status=1)
-    assert "records were cut off or replaced" in cut.stderr
+    assert "records were truncated or replaced" in cut.stderr
     assert "NOT whole" in cut.stdout
     assert run("ledger", "verify", "--head", "0" * 63 + "1", "--policy", spent, status=1).stderr
 

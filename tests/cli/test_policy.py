@@ -98,7 +98,7 @@ def test_files_that_are_no_database_or_have_no_table_are_refused(run: Run, tmp_p
     assert "not a DuckDB file" in run("policy", "init", f"duckdb:///{junk}", status=1).stderr
     empty = tmp_path / "empty.duckdb"
     duckdb.connect(str(empty)).close()
-    assert "has no table" in run("policy", "init", f"duckdb:///{empty}", status=1).stderr
+    assert "contains no readable table" in run("policy", "init", f"duckdb:///{empty}", status=1).stderr
 
 
 SHOP = """

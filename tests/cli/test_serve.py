@@ -171,7 +171,7 @@ def test_a_ledger_is_made_only_where_that_is_asked_for(policy: Path, run: Run, s
     made = run("user", "add", "ana", "--role", "analyst", "--policy", policy, stdin="secret\n")
     assert made.stderr.endswith("the ledger is new: nothing is spent in it\n")
     for more in ((), ("--init-ledger",)):
-        assert "records were cut off or replaced" in run(*served, *more, status=1).stderr
+        assert "records were truncated or replaced" in run(*served, *more, status=1).stderr
 
 
 def test_an_anchor_stays_where_the_ledger_has_lost_its_record(
@@ -184,7 +184,7 @@ def test_an_anchor_stays_where_the_ledger_has_lost_its_record(
         before = anchor.read_text()
         serving._anchor(anchor, opened)
     assert anchor.read_text() == before
-    assert "the anchor is unchanged: the record that was noted" in caplog.text
+    assert "the anchor is unchanged: last known record is missing" in caplog.text
 
 
 def test_a_port_in_use_is_told(policy: Path, ledger: str, start: Start) -> None:

@@ -154,7 +154,10 @@ REFUSED = {
     "negative": (["--epsilon", "-1"], "epsilon is out of range"),
     "no number": (["--epsilon", "much"], "is not a number that can be epsilon"),
     "too much": (["--epsilon", "90"], 'the cap of "clinic" does not cover this'),
-    "quantile": (["--epsilon", "1", "--quantile", "1"], "the quantile must be between 0 and 1, not 1"),
+    "quantile": (
+        ["--epsilon", "1", "--quantile", "1"],
+        "the quantile must be between 0 and 1, with at most three digits, not 1",
+    ),
     "unknown table": (["--epsilon", "1", "--only", "nobody"], 'the policy has no "nobody"'),
     "unknown column": (["--epsilon", "1", "--only", "visits.nothing"], 'the policy has no "visits.nothing"'),
     "public": (["--epsilon", "1", "--only", "icd10"], '"icd10" is public'),

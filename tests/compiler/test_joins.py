@@ -121,7 +121,7 @@ def test_two_columns_together_lead_to_the_unit(analyst: Session, sql: str, answe
     [
         (
             "SELECT COUNT(*) FROM (SELECT age FROM people UNION ALL SELECT items FROM orders) t",
-            "UNION unit keys of types text and integer cannot be matched",
+            "unit keys of types text and integer cannot be combined",
         ),
         ("SELECT COUNT(*) FROM people a JOIN people b USING (id, notes)", "values of type json cannot be compared"),
         ("SELECT COUNT(*) FROM people JOIN orders ON id = number", "text"),

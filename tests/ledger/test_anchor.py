@@ -43,7 +43,7 @@ def test_a_ledger_without_the_record_is_refused(ledger: Ledger, anchor: Path) ->
     assert head.records is not None
     for noted in (f"{head.records + 1} {head.head}\n", f"{head.records} {'a' * 64}\n", f"0 {head.head}\n"):
         anchor.write_text(noted)
-        assert "records were cut off or replaced" in refusal(anchor, ledger)
+        assert "records were truncated or replaced" in refusal(anchor, ledger)
     anchor.write_text(f"0 {'0' * 64}\n")
     check_anchor(anchor, ledger, make=False)
     assert anchor.read_text() == f"{head.records} {head.head}\n"

@@ -203,7 +203,7 @@ def test_a_clock_within_the_limit_or_behind_is_not_to_be_confirmed(careful: Ledg
         with pytest.raises(InvalidParameter, match="nothing to confirm"):
             careful.confirm_clock("to be sure")
     clock.now = first + timedelta(days=400)
-    with pytest.raises(InvalidParameter, match="needs a reason"):
+    with pytest.raises(InvalidParameter, match="a reason is required"):
         careful.confirm_clock(" ")
     assert list(careful.export()) == before
 

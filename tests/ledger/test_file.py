@@ -104,7 +104,7 @@ def test_a_process_that_comes_second_takes_the_first_ones_ledger(
 
 
 def test_a_missing_directory_is_told(tmp_path: Path) -> None:
-    assert "the directory must exist" in refusal(tmp_path / "none" / "ledger.sqlite")
+    assert "The directory must exist" in refusal(tmp_path / "none" / "ledger.sqlite")
 
 
 def test_an_empty_file_is_no_new_ledger(tmp_path: Path) -> None:
@@ -303,8 +303,8 @@ def test_a_ledger_that_another_process_holds_is_unavailable(tmp_path: Path, monk
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerUnavailable, match="locked") as error:
             charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
-        assert "another process" in str(error.value.hint)
-        assert "another process" in refusal(path)
+        assert "Another process" in str(error.value.hint)
+        assert "Another process" in refusal(path)
     assert charge_only(ledger, "ana", POLICY, requests("a"), sql=SQL)
     ledger.close()
 

@@ -174,7 +174,7 @@ def test_a_change_renews_what_is_due_first(ledger: Ledger, clock: Clock) -> None
         (ANA, TENTH, -MICRO, "why", "delta must be 0"),
         (ANA, TENTH, Fraction(1), "why", "delta must be 0"),
         (ANA, TENTH, Fraction(1, 10**400), "why", "a number is out of range"),
-        (ANA, TENTH, ZERO, " \n", "needs a reason"),
+        (ANA, TENTH, ZERO, " \n", "a reason is required"),
         (ANA, TENTH, MICRO, "why", "would leave the range"),
     ],
 )
@@ -194,7 +194,7 @@ def test_nonsense_is_refused_and_writes_nothing(
         (Holder(BudgetScope.USER, "zoe"), "why", 'no account "zoe"'),
         (Holder(BudgetScope.GROUP, "staff"), "why", "no group"),
         (ALL, "why", "the cap over all users cannot be changed by a command"),
-        (ANA, "", "needs a reason"),
+        (ANA, "", "a reason is required"),
         (ANA, "why", "nothing has been spent"),
         (TEAM, "why", 'nothing has been spent from the budget of group "team"'),
     ],
@@ -213,7 +213,7 @@ def test_a_policy_without_groups_says_so(ledger: Ledger) -> None:
     object.__setattr__(bare, "groups", ())
     with pytest.raises(InvalidParameter, match='no group "team"') as refusal:
         ledger.grant(TEAM, bare, TENTH, ZERO, "why")
-    assert refusal.value.hint == "It has no groups"
+    assert refusal.value.hint == "It has no groups."
 
 
 def test_a_user_without_a_role_of_the_policy_has_no_budget_to_change(ledger: Ledger) -> None:
@@ -302,8 +302,8 @@ def test_freezes_of_nobody_are_refused_and_write_nothing(ledger: Ledger) -> None
         (ledger.freeze, zoe, "why", 'no account "zoe"'),
         (ledger.unfreeze, zoe, "why", 'no account "zoe"'),
         (ledger.freeze, staff, "why", 'no user is or was in a group "staff"'),
-        (ledger.freeze, ALL, " ", "needs a reason"),
-        (ledger.unfreeze, ALL, "", "needs a reason"),
+        (ledger.freeze, ALL, " ", "a reason is required"),
+        (ledger.unfreeze, ALL, "", "a reason is required"),
         (ledger.unfreeze, ALL, "why", "everybody is not frozen"),
         (ledger.unfreeze, ANA, "why", 'user "ana" is not frozen'),
     ]

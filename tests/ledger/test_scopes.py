@@ -318,7 +318,7 @@ def test_a_group_without_delta_says_so(team: Ledger) -> None:
     rules = policy(zcdp, big, team=budget(5, Accountant.ZCDP, 2 * MICRO))
     with pytest.raises(BudgetExhausted, match=r"costs delta 0\.000002 for private keys") as refusal:
         charge_only(team, "ana", rules, [request("a", selection(TENTH, 2 * MICRO))], sql=SQL)
-    assert str(refusal.value.hint).startswith("SET dpsql.delta = 0.000001")
+    assert str(refusal.value.hint).startswith("Run SET dpsql.delta = 0.000001")
 
 
 def test_what_has_no_price_for_the_group_is_refused(team: Ledger) -> None:

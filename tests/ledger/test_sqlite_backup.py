@@ -164,7 +164,7 @@ def test_a_backup_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     path = closed_ledger(tmp_path / "ledger.sqlite")
     with pytest.raises(LedgerUnavailable, match="none") as error:
         backup(path, tmp_path / "none" / "copy.sqlite")
-    assert "the directory must exist" in str(error.value.hint)
+    assert "The directory must exist" in str(error.value.hint)
 
 
 def test_a_full_disk_leaves_no_half_of_a_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -259,7 +259,7 @@ def test_nobody_opens_the_ledger_meanwhile(old: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("dpsql.ledger.sqlite_migration.verify", meanwhile)
     migrate(old)
-    assert ["another process" in hint for hint in refused] == [True]
+    assert ["Another process" in hint for hint in refused] == [True]
 
 
 CHILD = """

@@ -294,7 +294,7 @@ def test_no_more_is_buffered_than_there_is_room_for() -> None:
     assert before.room == 101
     before.receive_data(b"x" * 101)
     assert before.room == 0
-    with pytest.raises(ProtocolViolation, match="too many messages"):
+    with pytest.raises(ProtocolViolation, match="too many pipelined messages"):
         before.receive_data(b"x")
     assert before.state is State.REFUSED
     after = logged_in(LIMITS)

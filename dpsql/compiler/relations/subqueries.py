@@ -167,7 +167,7 @@ def _check(lowering: Lowering, inner: Lowered, node: exp.Expr) -> None:
         return
     if lowering.scope.protected is None:
         raise PolicyViolation(
-            "cannot test protected rows for existence here",
+            "a query over public rows cannot test whether protected rows exist",
             hint="Aggregate them.",
             position=lowering.at(node),
         )
