@@ -20,7 +20,8 @@ from dpsql.cli import main
 from dpsql.errors import InvalidPolicy
 from dpsql.gateway import settings
 from dpsql.policy import Policy, budgets, columns, dataset, files, load_policy, tables
-from dpsql.policy.node import Shape, spelled
+from dpsql.policy.node import Shape
+from dpsql.privacy.conversion import exact_text
 
 SMALLEST = """
 version = 1
@@ -88,7 +89,7 @@ def shown(value: object) -> str:
         case Enum():
             return f'`"{value.value}"`'
         case Fraction():
-            return f"`{spelled(value) if value == 0 or value >= Fraction(1, 1000) else f'{float(value):g}'}`"
+            return f"`{exact_text(value) if value == 0 or value >= Fraction(1, 1000) else f'{float(value):g}'}`"
         case str():
             return f'`"{value}"`'
         case _:

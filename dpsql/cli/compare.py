@@ -17,6 +17,7 @@ from dpsql.gateway.text_table import table_lines
 from dpsql.ledger import BudgetStatus, Ledger
 from dpsql.ledger.spending import spending
 from dpsql.privacy.accounting import Spent
+from dpsql.privacy.conversion import decimal
 from dpsql.privacy.cost import Event
 from dpsql.privacy.reports import ANALYSES, Dash, epsilon_of_group, gate, history
 
@@ -172,7 +173,7 @@ def shown(epsilon: Fraction | Dash) -> str:
     """Return ε to four digits, rounded up."""
     if isinstance(epsilon, Dash):
         return "–"
-    digits = Context(prec=4, rounding=ROUND_CEILING).divide(Decimal(epsilon.numerator), Decimal(epsilon.denominator))
+    digits = decimal(epsilon, Context(prec=4, rounding=ROUND_CEILING))
     return f"{float(digits):.4g}"
 
 

@@ -5,7 +5,7 @@ import re
 from fractions import Fraction
 
 from dpsql.policy import Bound
-from dpsql.policy.node import spelled
+from dpsql.privacy.conversion import exact_text
 from dpsql.sqltypes import SqlType
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -32,5 +32,5 @@ def type_text(sql_type: SqlType) -> str:
 def limit_text(limit: Bound) -> str:
     """A limit: a number, a date or a timestamp."""
     if isinstance(limit, Fraction):
-        return spelled(limit)
+        return exact_text(limit)
     return limit.isoformat()

@@ -14,7 +14,7 @@ Reference: Dwork & Roth 2014, proposition 2.1, for post-processing.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from math import sqrt
 
@@ -28,6 +28,7 @@ from dpsql.gateway.means import Mean, MeanPart
 from dpsql.gateway.prices import request
 from dpsql.gateway.release import PostProcessor, ReleasedCells, StoredRelease, stored_release
 from dpsql.ledger import HandedRelease, Ledger, NotHeld
+from dpsql.privacy.conversion import decimal
 from dpsql.privacy.cost import Price
 from dpsql.privacy.exponential_mechanism import AddedNoise, added
 from dpsql.privacy.mechanisms import combined, noise_of, variance
@@ -297,7 +298,7 @@ def _offers(query: CompiledQuery, short: Sequence[Mean]) -> Iterator[CompiledQue
         wide = next((made for source in whole if (made := wider(source.description, asked)) is not None), None)
     limit = query.price.epsilon
     enough = limit * Fraction(sqrt(max(part, _LEAST_PART)))
-    epsilon = _PRICES.divide(Decimal(enough.numerator), Decimal(enough.denominator))
+    epsilon = decimal(enough, _PRICES)
     for _ in range(_PRICES_TRIED):
         for release in (wide, None) if wide is not None else (None,):
             try:  # what can be planned for what was asked, but not for so little, or not so wide

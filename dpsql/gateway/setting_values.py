@@ -4,10 +4,10 @@ import re
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
-from functools import lru_cache
 from zoneinfo import ZoneInfoNotFoundError, available_timezones
 
 from dpsql.errors import Error, InvalidParameter
+from dpsql.privacy.conversion import exact_text
 from dpsql.sqltypes import Span, SqlType
 from dpsql.sqltypes.textinput import offset_name, read, zone
 
@@ -18,13 +18,6 @@ _ORDERS = {
 }
 _ZONE_INTERVAL = re.compile(r"\s*interval\s*'([^']*)'\s*(hour(?:\s+to\s+minute)?)?\s*", re.IGNORECASE)
 _ZONE_HOURS = re.compile(r"\s*[+-]?(?:\d{1,4}(?:\.\d{0,9})?|\.\d{1,9})\s*")
-
-
-@lru_cache(maxsize=256)
-def exact_text(value: Fraction) -> str:
-    """An exact decimal; every value here came from one."""
-    text = f"{Decimal(value.numerator) / Decimal(value.denominator):f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def number(name: str, text: str) -> Fraction:

@@ -19,7 +19,6 @@ from dpsql.gateway.setting_values import (
     count,
     date_style,
     error_ratio,
-    exact_text,
     float_digits,
     number,
     one_of,
@@ -27,6 +26,7 @@ from dpsql.gateway.setting_values import (
     zone_name,
 )
 from dpsql.policy import Policy, Role
+from dpsql.privacy.conversion import exact_text
 
 REUSE = "dpsql.reuse"
 TARGET = "dpsql.target_error"

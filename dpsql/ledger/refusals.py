@@ -6,6 +6,7 @@ from math import isqrt
 
 from dpsql.errors import BudgetExhausted, PolicyViolation
 from dpsql.privacy.accounting import Accountant, Limit, Spent, affordable_epsilon, asked_epsilon, remaining
+from dpsql.privacy.conversion import decimal
 
 _LEAST = Fraction(1, 10**6)
 """Below it an answer would be nothing but noise: not worth a hint."""
@@ -165,5 +166,5 @@ def _rounded(value: Fraction) -> str:
 
 
 def _written(value: Fraction, context: Context) -> str:
-    quotient = context.divide(Decimal(value.numerator), Decimal(value.denominator)).normalize()
+    quotient = decimal(value, context).normalize()
     return f"{quotient:f}" if quotient == 0 or quotient >= Decimal("1e-6") else f"{quotient:e}"

@@ -16,8 +16,9 @@ from dpsql.policy.model import (
     UserGroup,
     can_be_key,
 )
-from dpsql.policy.node import Node, Shape, did_you_mean, spelled
+from dpsql.policy.node import Node, Shape, did_you_mean
 from dpsql.policy.source import quoted
+from dpsql.privacy.conversion import exact_text
 from dpsql.privacy.cost import Accountant
 from dpsql.sqltypes import SqlType
 
@@ -204,14 +205,14 @@ def _query(node: Node, budget: Budget, tables: tuple[Table, ...]) -> QueryDefaul
     keys = node.fields(_QUERY, required=("epsilon",))
     epsilon = keys["epsilon"].number_between(LEAST_EPSILON, MOST_EPSILON)
     if epsilon > budget.epsilon:
-        what = f"epsilon = {spelled(epsilon)} exceeds the budget of {spelled(budget.epsilon)}"
-        raise keys["epsilon"].wrong(what, f"write: epsilon = {spelled(budget.epsilon / 50)}")
+        what = f"epsilon = {exact_text(epsilon)} exceeds the budget of {exact_text(budget.epsilon)}"
+        raise keys["epsilon"].wrong(what, f"write: epsilon = {exact_text(budget.epsilon / 50)}")
     most = budget.epsilon
     if "max_epsilon" in keys:
         most = keys["max_epsilon"].number_between(LEAST_EPSILON, MOST_EPSILON)
         if most < epsilon:
-            what = f"max_epsilon = {spelled(most)} is below epsilon = {spelled(epsilon)}"
-            raise keys["max_epsilon"].wrong(what, f"write: max_epsilon = {spelled(epsilon)}")
+            what = f"max_epsilon = {exact_text(most)} is below epsilon = {exact_text(epsilon)}"
+            raise keys["max_epsilon"].wrong(what, f"write: max_epsilon = {exact_text(epsilon)}")
     delta = _for_selection(budget) / _QUERIES_WITH_PRIVATE_KEYS
     if "delta" in keys:
         delta = _query_delta(keys["delta"], budget, tables)

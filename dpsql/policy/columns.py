@@ -8,8 +8,9 @@ from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 from dpsql.policy.model import Bound, PolicyColumn, RandomizedResponse, Value, can_be_key
-from dpsql.policy.node import Node, Shape, did_you_mean, spelled
+from dpsql.policy.node import Node, Shape, did_you_mean
 from dpsql.policy.source import quoted
+from dpsql.privacy.conversion import exact_text
 from dpsql.sqltypes import SqlType, parse_type
 
 MAX_CELLS = 2**53
@@ -199,7 +200,7 @@ def _step(node: Node, sql_type: SqlType, lower: Bound | None, upper: Bound | Non
     if isinstance(lower, Fraction) and isinstance(upper, Fraction) and (upper - lower) / step > MAX_CELLS:
         raise node.wrong(
             f"step = {node.shown()} puts more than 2^53 steps between lower and upper",
-            f"write: step = {spelled(_power_of_ten_above((upper - lower) / MAX_CELLS))}",
+            f"write: step = {exact_text(_power_of_ten_above((upper - lower) / MAX_CELLS))}",
         )
     return step
 

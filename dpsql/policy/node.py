@@ -190,10 +190,3 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     if near:
         return f"did you mean {' or '.join(quoted(match) for match in near)}?"
     return f"one of: {', '.join(names[:30])}" if names else "no name is allowed here"
-
-
-def spelled(number: Fraction) -> str:
-    """Return the number as the file would write it."""
-    if number.denominator == 1:
-        return str(number.numerator)
-    return f"{(Decimal(number.numerator) / Decimal(number.denominator)).normalize():f}"

@@ -103,7 +103,7 @@ def check_delta(delta: Fraction) -> None:
 
 
 def decimal(value: Fraction, context: Context) -> Decimal:
-    """Return the value rounded to 60 digits in the context's direction."""
+    """Return the value rounded to the context's digits, in its direction."""
     return context.divide(Decimal(value.numerator), Decimal(value.denominator))
 
 
@@ -232,6 +232,14 @@ def _offset(order: Decimal, delta: Fraction) -> Decimal:
     log_alpha = ln(UP.add(1, order), DOWN)
     tail = UP.subtract(UP.minus(ln(decimal(delta, DOWN), DOWN)), log_alpha)
     return UP.add(UP.divide(tail, order), UP.subtract(ln(order, UP), log_alpha))
+
+
+@lru_cache(maxsize=256)
+def exact_text(value: Fraction) -> str:
+    """Return an exact decimal number with all its digits, as it is written in a policy and after SET."""
+    if value.denominator == 1:
+        return str(value.numerator)
+    return f"{(Decimal(value.numerator) / Decimal(value.denominator)).normalize():f}"
 
 
 def decimal_text(value: Fraction | None, digits: int = 6) -> str | None:

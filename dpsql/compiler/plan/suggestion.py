@@ -42,6 +42,7 @@ from dpsql.compiler.scope.lowering import Fields, Lowered
 from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.compiler.scope.tables import Catalog, Tables
 from dpsql.policy import Bound, Policy, PolicyColumn, Table
+from dpsql.privacy.conversion import decimal
 from dpsql.sqltypes import SqlType
 
 _OCTAVE = 4
@@ -182,8 +183,7 @@ def _power(quarters: int) -> Fraction:
 
 def _round(number: Fraction, rounding: str) -> Fraction:
     """A number to two digits, upwards or downwards."""
-    context = Context(prec=_DIGITS, rounding=rounding)
-    return Fraction(context.divide(Decimal(number.numerator), Decimal(number.denominator)))
+    return Fraction(decimal(number, Context(prec=_DIGITS, rounding=rounding)))
 
 
 def _double(function: str, *arguments: Expr) -> Expr:
