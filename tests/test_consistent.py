@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpsql.compiler.derivation.consistency import cell_sums
+from dpsql.compiler.derivation.cell_sums import cell_sums
 from dpsql.compiler.plan.query_plan import CompiledQuery, DerivedCells, HeldRelease, PlannedRelease
 from dpsql.gateway import consistency
 from dpsql.gateway.answers import Answer

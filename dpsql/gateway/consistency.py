@@ -11,7 +11,7 @@ one is so large that sums of it have no place.
 
 Guarantee: none is needed: it is post-processing of released cells (Dwork & Roth 2014, proposition 2.1).
 Assumes: nothing for privacy. That the noise of cells is independent, and that exact cells add up, as
-    `dpsql/compiler/derivation/consistency.py` finds. Where noise has less variance than Σ says, x̂ has less than is
+    `dpsql/compiler/derivation/cell_sums.py` finds. Where noise has less variance than Σ says, x̂ has less than is
     announced of it.
 Reference: Hay et al., Boosting the Accuracy of Differentially Private Histograms, 2010, section 4; Cox, A Constructive
     Procedure for Unbiased Controlled Rounding, JASA 1987, for rounding down a hierarchy.

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 from dpsql.backends.backend import Backend, Cancellation
 from dpsql.backends.deadlines import after
-from dpsql.compiler.derivation.consistency import cell_sums
+from dpsql.compiler.derivation.cell_sums import cell_sums
 from dpsql.compiler.plan.compile import Described, compile_query, describe_query
 from dpsql.compiler.plan.query_plan import CompiledQuery
 from dpsql.compiler.scope.lowering import Constants

@@ -1,4 +1,4 @@
-"""consistency: which cells of a query are sums of other cells of it, as ROLLUP, CUBE and GROUPING SETS have them.
+"""cell_sums: which cells of a query are sums of other cells of it, as ROLLUP, CUBE and GROUPING SETS have them.
 
 Let W and P be two releases of the same rows, where the keys of W are some of those of P. If each row of W has key
 values that P lists, and the bounds let the same rows of each unit into both, each exact cell of W is the sum of the
