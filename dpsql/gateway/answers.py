@@ -51,7 +51,7 @@ class Answer:
 
     @property
     def derived_from(self) -> tuple[int, ...]:
-        """The user's numbers of the releases whose cells were added up for it; none where it was asked as it is."""
+        """The user's numbers of the releases whose cells were added up for it; none where it has its own."""
         return self.query.derived_from
 
     @property

@@ -69,7 +69,7 @@ def query_key(
     types: Sequence[SqlType | None],
     *settings: Hashable,
 ) -> Hashable:
-    """All that a description depends on beside the policy, the schema and the time; None where that cannot be told."""
+    """What a description depends on, apart from policy, schema and time; None where that cannot be told."""
     constants = exact_key(values)
     if constants is None or len(statement.sql) > _MAX_TEXT:
         return None
@@ -84,8 +84,8 @@ def plan_key(
     values: Sequence[object],
     types: Sequence[SqlType | None],
 ) -> Hashable:
-    """All that a plan depends on beside the policy, the schema and the time; None where that cannot be told."""
-    # The time zone alone is left of the time, beside it: moments of two zones may be equal.
+    """What a plan depends on, apart from policy, schema and time; None where that cannot be told."""
+    # Of the time, the time zone alone is part of it: moments of two zones may be equal.
     timeless = replace(settings, now=_SOME_TIME)
     return query_key(user, role, statement, values, types, timeless, str(settings.now.tzinfo))
 

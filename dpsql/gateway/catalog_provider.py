@@ -1,4 +1,4 @@
-"""catalog_provider: how a session asks for the catalog, which is made of the policy and answered beside the engine.
+"""catalog_provider: how a session asks for the catalog, which is made of the policy and answered apart from the engine.
 
 Rule: what a provider answers is never charged, and reads no row of the data.
 """

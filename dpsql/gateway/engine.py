@@ -3,7 +3,7 @@
 Rule 1: a charge is durable before a private row is read, and nothing gives it back.
 Rule 2: what is remembered of a query is a pure function of its key: the text and place of the query, the constants in
     it, the settings, the user with the role; a query that asks for the time is compiled anew.
-Rule 3: nobody is told how a read of private rows ended before the ledger knows it.
+Rule 3: no user is told how a read of private rows ended before the ledger has recorded it.
 """
 
 import threading

@@ -55,7 +55,7 @@ class Quotation:
         charges: For each statement, what it would be charged.
         spent: The budget's totals after all of them.
         shared: What the user's group has spent; None without a group.
-        after: The same after all of them, if nobody else of the group has any of it.
+        after: The same after all of them, if no other user of the group has any of it.
         refused: Index of the first statement that the budget, or that of the user's group, would not cover; None where
             all are covered.
         cheap: The refusal of the first statement that costs too little to be read; None where none does.
@@ -94,7 +94,7 @@ def quote(
     The cap's gate is not asked: what is left of a cap is never told to users.
 
     Args:
-        ledger: Asked for the budgets and for what the user has, and left as it is.
+        ledger: Asked for the budgets and for what the user has, and left unchanged.
         user: Who would ask.
         policy: Whose budgets would be charged.
         statements: The queries of each, which are charged one after another.

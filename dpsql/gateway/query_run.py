@@ -46,7 +46,7 @@ class ObjectName(str):
 
 @dataclass(frozen=True)
 class Notice:
-    """Something the client is told beside the rows."""
+    """Something the client is told in addition to the rows."""
 
     message: str
     severity: str = "NOTICE"

@@ -51,7 +51,7 @@ Made = tuple[CompiledQuery, ReleasedRows]
 
 
 class NotDerived(Exception):
-    """What the user has does not do after all, and is asked anew; nobody is told."""
+    """What the user has does not suffice, and the query is asked anew; no user is told."""
 
 
 class ReleaseReader:
@@ -175,7 +175,7 @@ class ReleaseReader:
         public: Mapping[str, PublicRows],
         cancellation: Cancellation,
     ) -> PublicRows:
-        """What a release reads of others; whatever goes wrong here is over what is public, and may be told."""
+        """What a release reads of others; errors here are about public values, and may be told."""
         releases = [cells[release.key] for release in planned.releases]
         return self._post.make(
             planned, releases, [public[read.sql] for read in planned.public_reads], cancellation, user
@@ -189,7 +189,7 @@ class ReleaseReader:
         cancellation: Cancellation,
         charge: int | None,
     ) -> ReleasedCells:
-        """Read private rows and release them; whatever goes wrong is one and the same failure."""
+        """Read private rows and release them; every error is one and the same failure."""
         begun = monotonic()
         try:
             blocks: list[ReleasedCells] = []

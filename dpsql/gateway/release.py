@@ -402,7 +402,7 @@ class PostProcessor:
             public: Public rows by table name.
             system: Relations of schema dpsql by name, each a list of columns as text.
             cancellation: Stops it.
-            share: Where the bytes of the rows are counted; by default for nobody.
+            share: Where the bytes of the rows are counted; by default for no user.
 
         Raises:
             CardinalityViolation: A subquery stands for one value and has several.

@@ -19,5 +19,5 @@ def read_held_back(took: float, quantum: int) -> float:
 
 
 def whole_quanta(seconds: float, quantum: int) -> float:
-    """Return a time limit as the next multiple of `quantum` milliseconds that is no less; as it is where that is 0."""
+    """Return a time limit as the next multiple of `quantum` milliseconds that is no less; unchanged where that is 0."""
     return ceil(seconds * 1000 / quantum) * quantum / 1000 if quantum > 0 else seconds

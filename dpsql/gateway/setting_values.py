@@ -88,7 +88,7 @@ def count(name: str, value: str) -> str:
 
 
 def date_style(value: str, current: str) -> str:
-    """A style, an order or both; what is not said stays as it is, but German has the day first."""
+    """A style, an order or both; what is not said stays unchanged, but German has the day first."""
     if not value.strip():
         return current
     style, _, order = current.partition(", ")

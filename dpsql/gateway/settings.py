@@ -213,7 +213,7 @@ class Settings:
         return self._value(self._spelling(name))
 
     def spelling(self, name: str) -> str:
-        """How PostgreSQL writes a setting's name; what is no setting stays as it is."""
+        """How PostgreSQL writes a setting's name; what is no setting stays unchanged."""
         return _SPELLINGS.get(name.lower(), name)
 
     def _value(self, name: str) -> str:

@@ -85,7 +85,7 @@ def budget_note(status: BudgetStatus) -> str:
 
 
 def times(count: int) -> str:
-    """So many times, in words."""
+    """A number of times, in words."""
     return "once" if count == 1 else f"{count} times"
 
 

@@ -21,7 +21,7 @@ from dpsql.gateway.settings import ErrorTarget
 from dpsql.ledger import Charge
 
 Compile = Callable[[Fraction], CompiledQuery]
-"""Plans the query for an ε, with the limits of its interval beside each noisy column."""
+"""Plans the query for an ε, with the limits of its interval next to each noisy column."""
 Execute = Callable[[CompiledQuery], Answer]
 
 _GRID_POINTS = 9000
@@ -253,7 +253,7 @@ def _numbers(value: Any) -> list[Any]:
 
 
 def _announced(query: CompiledQuery) -> list[int]:
-    """The columns whose interval is told: by the plan, or row by row beside them."""
+    """The columns whose interval is told: by the plan, or row by row next to them."""
     errors = [(place, column.error) for place, column in enumerate(query.columns)]
     return [p for p, error in errors if error is not None and (error.plus_minus_95 is not None or p in query.limited)]
 

@@ -117,7 +117,7 @@ class Transactions:
 
     def _apply(self, modes: Modes, prefix: str = "") -> None:
         for name, value in modes:
-            if prefix or name != "read_only":  # every transaction is read only, whatever is said of it
+            if prefix or name != "read_only":  # every transaction is read only
                 self._settings.set(f"{prefix}transaction_{name}", value, local=not prefix)
 
     def _begin(self, tag: str, modes: Modes) -> Result:

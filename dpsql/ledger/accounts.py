@@ -113,7 +113,7 @@ def _check_freeze(transaction: Transaction, holder: Holder, reason: str) -> None
 
 
 def freeze_after_failures(transaction: Transaction, user: str, most: int) -> None:
-    """Freeze a user of whom so many queries have failed on private data."""
+    """Freeze a user once `most` of the user's queries have failed on private data."""
     row = transaction.one("SELECT failures FROM accounts WHERE name = ?", user)
     if row is not None and row[0] >= most and frozen_by(transaction.connection, Holder(BudgetScope.USER, user)) is None:
         transaction.append("account.frozen", {"name": user})

@@ -198,7 +198,7 @@ def write_events(events: tuple[Event, ...]) -> str:
 
 @lru_cache(maxsize=4096)
 def price_digest(events: str) -> str:
-    """Return what a release is stored under beside its key: one made under another currency has another price."""
+    """Return what a release is stored under, next to its key: one made under another currency has another price."""
     return sha256(events)
 
 

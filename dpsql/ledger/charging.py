@@ -40,7 +40,7 @@ _MOST_PAYLOAD = 16 * 2**10
 """Bytes of releases that are cached, to be reused at once."""
 
 _LAST_RELEASE, _FAILED = "last release", "failed"
-"""What is remembered beside payers: the highest number of a release, and whether any query is in quarantine."""
+"""What is remembered next to payers: the highest number of a release, and whether any query is in quarantine."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ that is not the sum of its records has been tampered with.
 Rule 2: what is remembered holds at one head of the chain; a transaction that meets another head forgets all of it.
 Rule 3: the records named in CARRIED change totals and the numbers of releases, which are carried on here as in the
 tables; every other record makes it forget.
-Rule 4: the last record that is known to be durable is remembered whatever else is forgotten: it must stay.
+Rule 4: the last record that is known to be durable is always remembered: it must stay.
 Rule 5: memory saves reading, not checking: a total is only written over the total that it was added to.
 """
 
@@ -28,10 +28,10 @@ CARRIED = frozenset({"charge", "reuse", "release.stored", "release.dropped", "re
 """The kinds of records after which what is remembered still holds."""
 
 MOST = 4096
-"""So many budgets and users are remembered at most."""
+"""How many budgets and users are remembered at most."""
 
 MOST_OWNED = 1024
-"""So many answers that users own are remembered at most."""
+"""How many answers that users own are remembered at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Memory:
     Attributes:
         head: Hash of the last record then.
         totals: What the budgets hold, by their numbers.
-        facts: Whatever else only the records that are not carried change, by whom or what it is about.
+        facts: What only the records change that are not carried, by its subject.
         durable: Number and hash of the last record that was met or committed; None before the first.
         coming: The same of the last that was about to be committed: it may be durable already.
         owned: What users may have again for nothing, by who they are and what they ask.
@@ -81,7 +81,7 @@ class Memory:
             self.head = head
 
     def is_of(self, head: tuple[int, str] | None) -> bool:
-        """Whether a head of the ledger is one that this process knows, so that nobody else has written since."""
+        """Whether a head of the ledger is one that this process knows, so that no other process has written since."""
         if head is None:
             return False
         return head == self.durable or (head == self.coming and not self.stirred)
@@ -106,7 +106,7 @@ class Memory:
         self.owned |= self.learnt
         self.learnt.clear()
         if self.stirred:
-            # What was read beside the transaction, of the state before it, is no longer so.
+            # What others read of the state before the transaction no longer holds.
             self.era += 1
             self.stirred = False
         self.durable = number, head

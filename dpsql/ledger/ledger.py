@@ -83,7 +83,7 @@ T = TypeVar("T")
 _LOG = logging.getLogger("dpsql.ledger")
 
 _LOOKS = 2
-"""So often it is looked whether the ledger is as the memory has it, before more than a look is needed."""
+"""How often `_era` compares the memory with the head of the ledger before it gives up."""
 
 MAX_STORED_BYTES = 256 * 2**20
 """The oldest releases are dropped beyond it; to have one again then costs a new charge."""
@@ -151,7 +151,7 @@ class Ledger:
             requests: The releases that the query needs; one key asked twice is charged once.
             sql: The query, for the history.
             reuse: Whether earlier releases may answer; otherwise each request is a fresh, paid release.
-            reading: How what is fresh is read. Nobody reads private rows without: only then is the read counted.
+            reading: How fresh releases are read. Private rows are read only with it: so each read is counted.
 
         Raises:
             BudgetExhausted: The user's budget, that of the user's group, or the dataset's cap does not cover it.
@@ -201,7 +201,7 @@ class Ledger:
     ) -> Charge | None:
         """Hand out what this user has already, free, and wait for nothing; None where `charge` must be asked.
 
-        That the user had it again is written soon after, before whatever this process is asked to write later. Nothing
+        That the release was reused is written soon after, before all later writes of this process. Nothing
         is charged, so a process that dies before loses a line of the user's history, and no budget differs.
 
         Args:
@@ -302,7 +302,7 @@ class Ledger:
             dropped: What the answer's released cells tell of its bounds: it is recorded with the end of the read.
 
         Raises:
-            LedgerUnavailable: The read counts as lost already; the release is not kept, and nobody may be told of it.
+            LedgerUnavailable: The read counts as lost already; the release is not kept, and no user may be told of it.
         """
         told: dict[str, object] = {"dropped": [astuple(each) for each in dropped]} if dropped else {}
         self._grouped(lambda transaction: self._store(transaction, release_id, payload, ends, told))
@@ -353,10 +353,10 @@ class Ledger:
         """Quarantine what failed on private data, end its read, and freeze the user at the third failure.
 
         Raises:
-            LedgerUnavailable: The read counts as lost already, which nobody may tell from one that ended well.
+            LedgerUnavailable: The read counts as lost already; no user may tell that from a read that ended well.
         """
         if charge is not None:
-            self._open.discard(charge)  # whatever happens now, it did not end well
+            self._open.discard(charge)  # from here on it did not end well
         body = {"user": user, "keys": list(keys)}
         with self._writing() as transaction:
             lost = charge is not None and is_lost(transaction, charge)
@@ -426,7 +426,7 @@ class Ledger:
         """Give a user or a group more than the policy says, from now on, and return the budget; with the reason.
 
         Raises:
-            InvalidParameter: Nobody of that name, a number out of range, no reason, or the cap: that is the policy's.
+            InvalidParameter: No such user or group, a number out of range, no reason, or the cap: that is the policy's.
         """
         with self._writing() as transaction:
             grant(transaction, holder, policy, epsilon, delta, reason)
@@ -533,7 +533,7 @@ class Ledger:
         return self._clock_held
 
     def clock_status(self) -> ClockStatus:
-        """Tell the ledger's time, beside that of this machine."""
+        """Tell the ledger's time and that of this machine."""
         with self._reading() as connection:
             at, held = self._date(connection)
         return ClockStatus(moment(at), self._clock.told(), held)
@@ -595,7 +595,7 @@ class Ledger:
     def close(self) -> None:
         """Close the ledger; what waits to be written fails."""
         self._storage.close()
-        self._commits.close()  # last: the last connection to a file that may write tidies up beside it
+        self._commits.close()  # last: the last connection to a file that may write removes the files next to it
 
     def _begin(self) -> Transaction:
         try:
@@ -641,7 +641,7 @@ class Ledger:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Raise LedgerUnavailable for whatever the database refuses."""
+        """Raise LedgerUnavailable for each refusal of the database."""
         try:
             yield
         except self._storage.errors as error:

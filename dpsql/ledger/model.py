@@ -335,7 +335,7 @@ class ClockStatus:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What a report of `verify` said, kept where nobody who can write the ledger can write.
+    """What a report of `verify` said, kept where those who can write the ledger cannot write.
 
     Attributes:
         head: Hash of the last record then.

@@ -87,7 +87,7 @@ class PostgresStorage:
             raise
 
     def begin(self) -> None:
-        """Begin a transaction of the writer's in which nobody else writes."""
+        """Begin a transaction of the writer's that excludes all other writers."""
         self._check_layout(self.writer.begin(f"{WRITE}; {LOCK}"))
 
     def head(self) -> None:
@@ -236,7 +236,7 @@ class PostgresLedger(Ledger):
 
 
 def migrate_database(url: str) -> tuple[int, VerifyReport] | None:
-    """Bring the ledger of a database to this dpsql's layout, in one transaction; the records stay as they are.
+    """Bring the ledger of a database to this dpsql's layout, in one transaction; the records stay unchanged.
 
     Returns:
         The layout that it had, and what `verify` says of it now; None if it has this one.

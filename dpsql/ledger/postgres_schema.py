@@ -17,7 +17,7 @@ from dpsql.ledger.schema import CONTENT, DERIVED, READS, RECORDS, VERSION
 from dpsql.ledger.store import Store
 
 LOCK: Final = "SELECT version, current_setting('fsync') FROM layout FOR UPDATE"
-"""Waits until nobody else writes."""
+"""Waits until no other process writes."""
 
 LOOK: Final = "SELECT version, current_setting('fsync') FROM layout"
 """The same without waiting, for who only reads."""

@@ -6,7 +6,7 @@ Rule 2: a read is open from the charge that it was paid with until a record says
     have caused, so that counts as one failure. A gateway that lives all the same tells nobody how a lost read ended.
 Rule 3: each release that is read costs a part of the user's whole budget, a larger one once a read has failed: what
     tells which of many questions failed is how many there were.
-Rule 4: nobody is told how a read ended before the ledger knows it.
+Rule 4: no user is told how a read ended before the ledger has recorded it.
 Rule 5: a release that another user has paid for costs, waits and takes a place as one that is read: otherwise a user
     whose places are taken could find out, free of charge, what others have asked.
 
@@ -38,7 +38,7 @@ from dpsql.ledger.transaction import Transaction, stamp
 from dpsql.privacy.accounting import Limit, Spent, asked_epsilon, repeats
 
 MAX_FAILURES: Final = 3
-"""So many reads of a user may fail before the account is frozen."""
+"""How many reads of a user may fail before the account is frozen."""
 
 _READS: Final = 10_000
 """How many releases a user's whole budget pays at the most."""

@@ -143,7 +143,7 @@ def too_cheap(limit: Limit, asked: Spent, price: Spent, most: int, *, failed: bo
 
 
 def _scale(limit: Limit, price: Spent, times: int) -> Fraction:
-    """Return what ε is to be multiplied by so that a limit of which nothing is spent does not cover so many of it."""
+    """Return what ε must be multiplied by so that an unspent limit does not cover `times` queries of it."""
     total, pure = limit.total(price), price.pure_epsilon
     scale = limit.capacity / (times * total) if total else Fraction(0)
     if limit.accountant not in (Accountant.PURE, Accountant.BASIC):

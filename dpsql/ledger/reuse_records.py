@@ -1,6 +1,6 @@
 """The records of reused answers, which are free, written soon after the answers.
 
-Rule 1: nobody waits for them, so they share records and commits; what is lost with a process that dies was free.
+Rule 1: no thread waits for them, so they share records and commits; what is lost with a process that dies was free.
 Rule 2: they are written before all later writes, and after all earlier ones.
 """
 
@@ -11,7 +11,7 @@ from dpsql.ledger.chain import Receipt
 from dpsql.ledger.transaction import GroupCommit, Transaction
 
 _MOST = 4096
-"""At most this many answers share a commit; while more are reused than are written, `add` says so."""
+"""How many answers share a commit at most; `add` returns False while more wait."""
 
 
 class _Batch:
@@ -33,7 +33,7 @@ class _Batch:
             return True
 
     def write(self, transaction: Transaction) -> None:
-        """Append a record for each kind, which names a release as often as it was had."""
+        """Append a record for each kind, which names a release as often as it was reused."""
         with self._lock:
             self._closed = True
         for receipt, number in self._numbers.items():

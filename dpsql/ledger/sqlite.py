@@ -1,7 +1,7 @@
 """The embedded ledger: one SQLite file, shared by threads and by gateways on one machine; how it is made and opened.
 
 Rule 1: the file is made once and whole, and refused when it is anything else than this version's ledger.
-Rule 2: each gateway locks a byte of its own of one empty file beside it; the kernel lets go of the lock, however the
+Rule 2: each gateway locks a byte of its own in one empty file next to it; the kernel lets go of the lock, however the
 process ends. The lock belongs to the open file: neither SQLite nor another gateway of the same process can undo it by
 closing a file, as locks of a process could be.
 """
@@ -34,7 +34,7 @@ _LOCK: Final = struct.Struct("hhqqi4x")
 _NAME: Final = re.compile(r"lock (\d+) (\d+) (\d+)$")
 
 LOCKS_OPEN_FILES: Final = hasattr(fcntl, "F_OFD_SETLK")
-"""Whether the system has such locks: Linux has. Elsewhere nobody is found dead before the time of a read is over."""
+"""Whether the system has such locks: Linux has. Elsewhere a gateway is not found dead before its reads time out."""
 FAILURES = (sqlite3.Error, OSError, UnicodeDecodeError)
 """What may be raised; the last where SQLite tells of an error in bytes of a damaged file."""
 
@@ -58,7 +58,7 @@ _HINTS = {
 }
 
 Files = tuple[tuple[int, int], ...]
-"""Device and number of the ledger's file, of its log, and of what processes share beside it."""
+"""Device and number of the ledger's file, of its log, and of the file next to it that processes share."""
 
 
 class SqliteStorage:
@@ -82,7 +82,7 @@ class SqliteStorage:
         self._seen: tuple[int, tuple[int, str]] | None = None
 
     def begin(self) -> None:
-        """Begin a transaction of the writer's in which nobody else writes."""
+        """Begin a transaction of the writer's that excludes all other writers."""
         self.writer.execute("BEGIN IMMEDIATE")
         check_files(self._path, self._files)
 
@@ -287,7 +287,7 @@ def _replaced(path: Path) -> LedgerUnavailable:
 
 
 def _check_absent(path: Path, left: list[str], *, make: bool) -> None:
-    """Refuse to make a ledger that nobody asked for, or in the place of one that was lost."""
+    """Refuse to make a ledger that was not asked for, or in the place of one that was lost."""
     if left:
         raise LedgerUnavailable(
             f'ledger "{path}" is gone, but "{left[0]}" is still there: a new one would forget what was spent',
@@ -357,7 +357,7 @@ def check_file(path: Path) -> None:
             hint="Restore it from a backup, or delete it to begin a ledger in which nothing is spent.",
         )
     if not (os.access(path, os.R_OK | os.W_OK) and os.access(path.parent, os.W_OK)):
-        # SQLite would open it read-only, and leave files beside it that stay unwritable once this is repaired.
+        # SQLite would open it read-only, and leave files next to it that stay unwritable once this is repaired.
         raise LedgerUnavailable(f'ledger "{path}" cannot be written', hint=_WRITABLE)
 
 
@@ -385,7 +385,7 @@ def layout(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def _check_whole(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a damaged file now, not at a charge; the log of another file beside it damages it too.
+    """Refuse a damaged file now, not at a charge; the log of another file next to it damages it too.
 
     What somebody changed on purpose is found by `verify`, which takes longer.
     """
@@ -414,14 +414,14 @@ def open_reader(path: Path, patience: float | None = None) -> sqlite3.Connection
 
 
 def open_snapshot(path: Path) -> sqlite3.Connection:
-    """Return a connection that reads one unchanging state, whatever is written meanwhile."""
+    """Return a connection that reads one state, unchanged by later writes."""
     connection = connect(path, "rw")  # it only reads, but tidies up if it is closed last
     connection.execute("BEGIN")
     return connection
 
 
 def connect(path: Path, mode: str, patience: float | None = None) -> sqlite3.Connection:
-    """Return a connection of one mode, "rw" or "ro"; it waits so many seconds for another's transaction."""
+    """Return a connection of one mode, "rw" or "ro"; it waits for that number of seconds for another's transaction."""
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}",
         uri=True,
@@ -433,7 +433,7 @@ def connect(path: Path, mode: str, patience: float | None = None) -> sqlite3.Con
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Raise LedgerUnavailable for whatever SQLite or the file system refuses."""
+    """Raise LedgerUnavailable for each refusal of SQLite or the file system."""
     try:
         yield
     except FAILURES as error:

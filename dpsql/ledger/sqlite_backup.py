@@ -1,7 +1,7 @@
 """Copies of a ledger, made while it is in use: one state of it, whole, under a name that was free.
 
-Rule: a backup answers nobody. Put in the place of its ledger it has forgotten what was spent since, so all users are
-    frozen in it until the data owner says otherwise.
+Rule: a backup answers no query. It does not know what was spent after it was made, so all users are frozen in it until
+    the data owner unfreezes them.
 """
 
 import sqlite3

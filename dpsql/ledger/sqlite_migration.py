@@ -2,7 +2,7 @@
 
 Rule 1: the records are not touched, so neither is the chain of their hashes.
 Rule 2: it is one transaction in the same file: if it is interrupted, the file has the one layout or the other.
-Rule 3: nobody else has the file open meanwhile, and a copy of it as it was is on the disk before.
+Rule 3: no other process has the file open meanwhile, and a copy of the old file is on the disk before.
 """
 
 import sqlite3
@@ -57,7 +57,7 @@ def migrate(path: Path) -> Migration | None:
 
 
 def _hold(connection: sqlite3.Connection, path: Path) -> None:
-    """Lock everybody out until the connection is closed; who only has the file open is in the way already."""
+    """Lock the file until the connection is closed; a process that only has it open is refused, too."""
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     try:
         connection.execute("BEGIN IMMEDIATE")
@@ -72,7 +72,7 @@ def _hold(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _keep(connection: sqlite3.Connection, path: Path, before: int) -> Path:
-    """Copy the ledger as it is to a name beside it that is free."""
+    """Copy the ledger, unchanged, to a free name next to it."""
     names = (f"{path.name}.layout-{before}{suffix}" for suffix in chain([""], map("-{}".format, count(2))))
     kept = next(path.with_name(name) for name in names if not path.with_name(name).exists())
     with made_whole(kept) as name:

@@ -62,7 +62,7 @@ class Storage(Protocol):
         """What is raised when something cannot be read or written."""
 
     def begin(self) -> None:
-        """Begin a transaction of the writer's in which nobody else writes."""
+        """Begin a transaction of the writer's that excludes all other writers."""
 
     def head(self) -> tuple[int, str] | None:
         """Return number and hash of the last record that is durable; None where that cannot be told at once."""
@@ -77,7 +77,7 @@ class Storage(Protocol):
         """Read one state of the ledger, without waiting for a commit."""
 
     def snapshot(self) -> AbstractContextManager[Store]:
-        """Read one state of the whole ledger for as long as it takes, beside whatever else is read."""
+        """Read one state of the whole ledger for as long as it takes; other reads go on."""
 
     def flaws(self, store: Store) -> list[str]:
         """Return what is wrong with the tables before anything in them is believed, one sentence each."""

@@ -46,7 +46,7 @@ def window_start(window: RenewalWindow, anchor: datetime, now: datetime, timezon
 
     Args:
         window: The window's length.
-        anchor: When windows of so many days began to be counted.
+        anchor: When windows of a number of days began to be counted.
         now: Not before the anchor.
         timezone: IANA name of the zone whose months count.
     """
@@ -72,7 +72,7 @@ LAST_YEAR: Final = 2200
 """A clock beyond it is wrong: what it dates would be the ledger's time for ever, and windows could not end."""
 
 CLOCK_LIMIT: Final = timedelta(days=31)
-"""Longer than a holiday in which nobody asks, and so short that a jump within it renews a window of a month once."""
+"""Longer than a holiday without queries, and so short that a jump within it renews a window of a month once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,10 +205,10 @@ class Transaction:
 T = TypeVar("T")
 
 LARGEST_BATCH = 128
-"""So many writes share a commit at most: the first in it waits for all of them."""
+"""How many writes share a commit at most: the first in it waits for all of them."""
 
 MOST_WAITING = 128
-"""So many writes wait at most before a further one is not taken that nobody waits for."""
+"""How many writes wait at most; beyond that, a write that no thread waits for is not taken."""
 
 _LOG = logging.getLogger("dpsql.ledger")
 
@@ -217,7 +217,7 @@ PATIENCE = 0.25
 
 
 GATHERING = 0.02
-"""Seconds for which what nobody waits for gathers, unless somebody writes meanwhile, who takes it along."""
+"""Seconds for which writes without a waiting thread are gathered, unless another thread writes before."""
 
 
 class _Work(Generic[T]):
@@ -273,7 +273,7 @@ def _held() -> threading.Lock:
 class GroupCommit:
     """The one way in which a connection is written through.
 
-    A thread that finds nobody leading takes all that wait, in their order, into one transaction, each write under its
+    A thread that finds no leader takes all that wait, in their order, into one transaction, each write under its
     own savepoint, commits and wakes the others.
 
     Args:
@@ -318,7 +318,7 @@ class GroupCommit:
         return work.result
 
     def later(self, act: Callable[[Transaction], object]) -> object | None:
-        """Have a thread of its own write what nobody waits for, in its turn; what it raises is logged.
+        """Have a thread of its own write what no other thread waits for, in its turn; what it raises is logged.
 
         Returns:
             What `is_last` is asked about; None if too much waits already: nothing is written then.
@@ -332,7 +332,7 @@ class GroupCommit:
         return work
 
     def catch_up(self) -> None:
-        """Return once all is written, or logged as lost, that nobody waited for until now."""
+        """Return once everything without a waiting thread is written, or logged as lost."""
         if any(not (work.awaited or work.settled) for work in list(self._queue)):
             with self._lock:  # what is being committed is not there yet
                 self._write_unawaited()
@@ -354,7 +354,7 @@ class GroupCommit:
                 self._writer = writer  # not one that could not be started
 
     def _write(self) -> None:
-        """Lead whenever something waits that nobody waits for."""
+        """Lead whenever a write without a waiting thread is queued."""
         while not self._closed:
             self._writer_bell.acquire()
             time.sleep(GATHERING)
@@ -382,7 +382,7 @@ class GroupCommit:
             self._wake_next()
 
     def close(self) -> None:
-        """Close the connection; what nobody waits for is written before, what somebody waits for may fail."""
+        """Close the connection; writes without a waiting thread are written before; the others may fail."""
         with self._lock:
             self._write_unawaited()
             self._closed = True
@@ -418,7 +418,7 @@ class GroupCommit:
             for work in batch:
                 work.attempt(transaction)
             for work in batch:
-                work.over = True  # whatever happens now, it may be on the disk: nobody may begin it again
+                work.over = True  # from here on it may be on the disk: it must not be begun again
             transaction.commit()
 
     @contextmanager

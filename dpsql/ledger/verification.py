@@ -14,7 +14,7 @@ from dpsql.ledger.schema import DERIVED_TABLES, TABLES
 from dpsql.ledger.store import Store
 
 PAGE = 1000
-"""So many records are read at once."""
+"""How many records are read at once."""
 
 
 def verify(connection: Store, flaws: Sequence[str], noted: Noted | None = None) -> VerifyReport:
@@ -120,7 +120,7 @@ def _altered_content(connection: Store) -> list[str]:
 def fill(target: Store, source: Store) -> VerifyReport:
     """Write into the empty tables of `target` what `source` holds, of whichever kind each is, and verify it.
 
-    Rule 1: records, verifiers and released answers stay as they are; the rest is derived from the records anew.
+    Rule 1: records, verifiers and released answers stay unchanged; the rest is derived from the records again.
     Rule 2: it is done in one transaction, and kept only if the copy is whole.
 
     Raises:

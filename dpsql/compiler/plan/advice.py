@@ -34,7 +34,7 @@ def advise(
     """Add to an error's hint the first query that compiles.
 
     Args:
-        error: The refusal; one without queries stays as it is where it has no hint, or its text is not SQL.
+        error: The refusal; one without queries stays unchanged where it has no hint, or its text is not SQL.
         tree: The refused query; None where its text is not SQL.
         offset: Where its text starts in what was sent.
         catalog: What the user may name.

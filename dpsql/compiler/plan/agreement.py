@@ -180,7 +180,7 @@ class TwoRows:
         )
 
     def _beside(self, field: Field, kept: Relation, other: Relation, condition: Expr | None, alike: Alike) -> bool:
-        """Rows of the side that is kept, beside rows of the other or NULLs."""
+        """Rows of the side that is kept, each with a row of the other or with NULLs."""
         if field in kept.fields:
             return self._agree(field, kept, alike)
         if condition is None or free_fields(other):

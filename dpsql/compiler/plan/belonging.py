@@ -49,7 +49,7 @@ Units = frozenset[Field]
 
 @dataclass(frozen=True)
 class Belonging:
-    """Whose the rows of a relation are.
+    """To which unit the rows of a relation belong.
 
     Attributes:
         units: Fields that are the unit of each row, never NULL: of the row itself, or of the row around a subquery.
@@ -64,7 +64,7 @@ class Belonging:
 
 @dataclass(frozen=True)
 class Owners:
-    """Finds whose rows are.
+    """Finds to which unit rows belong.
 
     Attributes:
         schema: What the engine enforces.
@@ -75,10 +75,10 @@ class Owners:
     leaves: Mapping[Relation, Leaf]
 
     def of(self, relation: Relation) -> Belonging | None:
-        """Whose the rows are; None where they are public.
+        """To which unit the rows belong; None where they are public.
 
         Raises:
-            GuaranteeMismatch: Rows could be made of those of several units, or it is not known of whom.
+            GuaranteeMismatch: Rows could be made of those of several units, or their unit is not known.
         """
         leaf = self.leaves.get(relation) if self.leaves else None
         if leaf is not None and not isinstance(leaf.table, PreparedSource):
@@ -104,7 +104,7 @@ class Owners:
                 raise GuaranteeMismatch("a relation that is not known would be read")
 
     def check(self, found: Iterable[Expr], below: Belonging | None) -> None:
-        """Check that subqueries beside rows are about the unit of those rows, or about nobody.
+        """Check that a subquery in an expression over rows reads rows of their unit, or public ones.
 
         Raises:
             GuaranteeMismatch: One is about others.

@@ -201,8 +201,8 @@ class BoundedReleases:
             total = place_of(primitive, made[0])
             if _step(primitive) != _step(found.primitives[total]):
                 continue  # what is counted in other steps is no total of it
-            beside = sampled_of(primitive)
-            place = unpriced.primitives.index(beside) if beside in unpriced.primitives else None
+            sample = sampled_of(primitive)
+            place = unpriced.primitives.index(sample) if sample in unpriced.primitives else None
             counted = counted_with(cell, leaf.estimates)
             self.wide_totals.add(WideTotal(index, cell, wide, total, beneath, place, counted))
 
@@ -316,7 +316,7 @@ _COMPARING: Final = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "between", "d
 
 
 def _may_be_read_again(aggregate: Aggregate, schema: EngineSchema) -> bool:
-    """True where each read of its rows finds the same ones, and is cheap beside putting them together by unit.
+    """True where each read of its rows finds the same ones, and is cheap compared with grouping them by unit.
 
     They are those of one stored table that has the unit in a column, and nothing is computed of texts.
     """

@@ -139,7 +139,7 @@ def _with_description(planned: PlannedRelease, bounded: BoundedRelease, catalog:
 
 
 def _drawn_as(planned: PlannedPrimitive, lists: tuple[int, ...] | None) -> dict[str, object]:
-    """All that the law of a primitive's cell depends on, beside the data."""
+    """All that the law of a primitive's cell depends on, apart from the data."""
     event = planned.noise.event.to_json()
     return event | {"choice": repr(planned.noise), "lists": lists} if planned.primitive.is_chosen else event
 
@@ -380,7 +380,7 @@ def describe_query(
         catalog: What the user may name.
         constants: What now() and CURRENT_USER mean.
         types: Declared types of $1, $2 …, where declared.
-        intervals: Whether noisy columns get limits beside them.
+        intervals: Whether limits are added next to noisy columns.
 
     Raises:
         Error: A typed refusal of names, types or clauses; what depends on bounds or prices is refused on compiling.
@@ -426,7 +426,7 @@ def _known(inferred: SqlType | None) -> SqlType:
 
 
 def _unreadable(error: Exception) -> Error:
-    """The refusal of a tree that no rule expected: closed, whatever it was."""
+    """The refusal of a tree that no rule expected: every such failure is closed."""
     if isinstance(error, RecursionError):
         return LimitExceeded("the query nests too deeply")
     log_bug(error)

@@ -1,7 +1,7 @@
 """profiled_bounds: the form in which a release is read: bounds that a profile chooses, and prepared tables.
 
 Fewer rows are less noise and more bias. Of the policy's bounds and coarser ones below them, those are taken for which
-the expected square of bias and noise is least. Bounds that the analyst has set are left as they are.
+the expected square of bias and noise is least. Bounds that the analyst has set are left unchanged.
 
 Rule: a prepared table is read only for the very cells that would be made without it, for prices are shared by cell.
 

@@ -82,7 +82,7 @@ def _cuts(relation: Relation) -> Iterator[Relation]:
 
 
 def is_made_above(relation: Relation) -> bool:
-    """True where post-processing alone can make something of a relation, whatever engine holds its rows."""
+    """True where post-processing alone can compute a relation, on any engine."""
     for node in nodes(relation):
         if isinstance(node, Aggregate) and any(call.function in COLLECTED for call in node.aggregates):
             return True
@@ -126,7 +126,7 @@ MAX_RESULT_ROWS = 1_000_000
 
 @dataclass(frozen=True)
 class PublicRead:
-    """A query over public tables alone, answered by the engine as it is.
+    """A query over public tables alone, which the engine answers without noise.
 
     Attributes:
         table: What post-processing calls its rows.
@@ -262,7 +262,7 @@ class PlannedRelease:
 
     @property
     def limits_groups(self) -> bool:
-        """True where the noise is made for so many groups of a unit, and not for its rows in whatever groups."""
+        """True where the noise is made for a number of groups of a unit, and not for its rows in any groups."""
         rows = self.contribution.rows_per_unit
         if rows is None or self.contribution.groups_per_unit < rows or self.selection is not None:
             return True

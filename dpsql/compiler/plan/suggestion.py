@@ -199,7 +199,7 @@ MOST_ROWS = 2**62
 """Rows of one unit that are thought possible where it is asked how many there are."""
 ROWS = AggregateCall("count", None, False, None, SqlType.BIGINT)
 NO_VALUE = -(2**40)
-"""What stands where there is no cell, for no row has a value; no grid has so many cells."""
+"""The place of a cell where there is none, for no row has a value; no grid has that many cells."""
 
 
 @dataclass(frozen=True)
@@ -437,7 +437,7 @@ class _Builder:
         return _Cells(_rows_of(relation, unit), tuple(zip(limits, relation.fields[1:], strict=True)))
 
     def _projected(self, rows: Protected, expressions: Sequence[Expr]) -> tuple[Project, Field]:
-        """The unit, and expressions beside it."""
+        """The unit and the expressions."""
         unit = self.fields.new(rows.unit.type)
         fields = tuple(self.fields.new(expression.type) for expression in expressions)
         return Project(rows.relation, (unit, *fields), (Column(rows.unit), *expressions)), unit

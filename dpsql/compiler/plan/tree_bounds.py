@@ -180,7 +180,7 @@ class Tree:
         Args:
             statement: The statement.
             catalog: The policy, and the engine's schema.
-            listed: So many public groups, or lists of them, are let through; None where nothing compares their number.
+            listed: How many public groups, or lists of them, are let through; None where nothing compares their number.
 
         Raises:
             GuaranteeMismatch: It has no totals, or something in it is not known.
@@ -260,7 +260,7 @@ class Tree:
         return protected[0].rows_per_unit if self._keeps_rows(rows.relation) else None
 
     def _keeps_rows(self, relation: Relation) -> bool:
-        """True where each row of a prepared table becomes one row at the most, and none beside them is there."""
+        """True where each row of a prepared table becomes one row at the most, and there are no other rows."""
         if relation in self._leaves:
             return isinstance(self._leaves[relation].table, PreparedSource)
         match relation:
@@ -414,7 +414,7 @@ class Tree:
                 _refuse("a step is not known")
 
     def _in_each(self, source: Step, step: Step, rows: int | None, ends: tuple[int, int]) -> Moves:
-        """So many rows in each group, or a share of those in all; each row adds something between two ends."""
+        """`rows` rows in each group, or a share of those in all groups; each row adds something between two ends."""
         if rows is not None:
             return self._in_groups(source, rows * ends[0], rows * ends[1])
         in_each, in_all = self._shares(step)
@@ -482,7 +482,7 @@ class Tree:
             _refuse("values of a bounded copy are on another grid than the noise is made for")
 
     def _column_of(self, relation: Relation, field: Field) -> str | None:
-        """The column of the prepared table that a field is handed on from as it is."""
+        """The column of the prepared table that a field is, unchanged."""
         match relation:
             case UnitScan():
                 names = dict(zip(relation.column_fields, relation.columns, strict=True))

@@ -128,7 +128,7 @@ def verify(compiled: CompiledQuery, catalog: Catalog) -> None:
 
 
 def _check_order(compiled: CompiledQuery) -> None:
-    """Whatever a release is made of is a release of the same plan, charged with it, and made before it."""
+    """A release is made only of releases of the same plan, charged with it, and made before it."""
     made: set[str] = set()
     for release in compiled.releases:
         if not {inner.key for made_first in release.inputs for inner in made_first.releases} <= made:
@@ -154,7 +154,7 @@ def _public_reads(compiled: CompiledQuery) -> Iterator[PublicRead]:
 
 
 def _check_free(release: PlannedRelease, catalog: Catalog) -> None:
-    """What costs nothing lists public groups, and reads nobody."""
+    """What costs nothing lists public groups, and reads no protected rows."""
     statement = release.query.tree
     listed = [statement.enumeration.relation] if statement.enumeration is not None else []
     tables = readings(listed, catalog, dict(statement.leaves))
@@ -208,7 +208,7 @@ def _check_noise(planned: PlannedPrimitive, moved: Moves, release: PlannedReleas
 def _said(primitive: Primitive, release: PlannedRelease) -> Moves:
     """What one unit may add to a cell as the plan says it."""
     bounds, in_all = release.contribution, _rows_in_all(release)
-    # Rows that are so few in all groups together fill so many groups, and none beside; a unit counts once in each.
+    # A unit with n rows in all groups together is in at most n groups, and counts once in each.
     filled = in_all is not None and not primitive.counts_units
     full = Fraction(in_all or 0, primitive.cap) if filled else Fraction(bounds.groups_per_unit)
     return Moves(bounds.groups_per_unit, primitive.lower, primitive.upper, full)

@@ -141,7 +141,7 @@ def _aggregated(relation: Aggregate) -> dict[Bounded, Interval]:
 def _of_rows(
     function: str, argument: Expr | None, grid: Grid | None, bounds: Bounds, rows: tuple[int, int | None]
 ) -> Interval:
-    """The interval of an aggregate over so many rows: from rows[0] to rows[1]."""
+    """The interval of an aggregate over rows[0] to rows[1] rows."""
     most = Fraction(rows[1]) if rows[1] is not None else None
     if function in ("count", "count_rows") or argument is None:
         return Interval(Fraction(rows[0]), most)
@@ -225,7 +225,7 @@ _MIRRORED = {"eq": "eq", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
 def _compared(expression: Expr) -> Bounded | Fraction | None:
-    """What is compared, whatever number type it is converted to, or the constant it is compared with."""
+    """What is compared, without conversions to other number types, or the constant it is compared with."""
     while isinstance(expression, Cast) and expression.type.is_number and expression.argument.type.is_number:
         expression = expression.argument
     if isinstance(expression, Column):
@@ -349,7 +349,7 @@ def _extracted(expression: Call, part: str, bounds: Bounds) -> Interval:
 
 
 def _part_of_days(part: str, days: Interval) -> Interval:
-    """A part of an interval of so many days; a year has 365 days or more, and a day of 24 hours 86,400 seconds."""
+    """A part of an interval of a number of days; a year has 365 days or more, and a day of 24 hours 86,400 seconds."""
     if part == "year":
         return _rounded([_divide([days, Interval(Fraction(365), Fraction(365))])])
     if part == "epoch":
@@ -461,7 +461,7 @@ def _increasing(
 
     Args:
         function: Raises ValueError or OverflowError where it has no value.
-        least: What its values lie in, whatever the argument.
+        least: What its values lie in, for all arguments.
     """
 
     def end(argument: Fraction | None, direction: int) -> Fraction | None:
@@ -497,7 +497,7 @@ def _power(parts: list[Interval]) -> Interval:
 
 
 def _to_digits(parts: list[Interval]) -> Interval:
-    """Rounding to so many digits moves a number by less than one of the last."""
+    """Rounding to a number of digits moves a number by less than one of the last."""
     number, digits = parts
     if digits.lower is None:
         raise TypeError("a count of digits is a constant")
@@ -533,7 +533,7 @@ _RANGES = {
     "atan2": _between(-4, 4),
     "ascii": _between(0, 0x10FFFF),
 }
-"""What functions return whatever they are called with."""
+"""What functions return for all arguments."""
 
 _RULES = {
     "add": _add,

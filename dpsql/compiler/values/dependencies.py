@@ -142,7 +142,7 @@ class Dependencies:
             return self._kept(join, by)
         if join.kind not in ("inner", "cross", "matched"):
             return _NOTHING
-        # A side that refers to the rows beside it is another relation beside each of them.
+        # A side that refers to rows of the other side is another relation for each of them.
         sides = [side for side in (join.left, join.right) if not free_fields(side)]
         found = by
         while True:

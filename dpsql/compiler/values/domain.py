@@ -9,7 +9,7 @@ It is found in four steps, each in a file of its own:
 4. `projection` crosses the sources of keys that belong together, applies the conditions, and computes the keys.
 
 Rule 1: a domain follows from the policy and the query's text alone; rows whose keys lie outside it are dropped.
-Rule 2: there are never more groups than `Domain.size` says, whatever public tables hold: sensitivities rely on it.
+Rule 2: for all contents of public tables, there are at most `Domain.size` groups: sensitivities rely on it.
 """
 
 from collections.abc import Sequence

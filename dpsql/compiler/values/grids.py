@@ -119,7 +119,7 @@ _CHOOSING = frozenset({"min", "max", "lag", "lead", "first_value", "last_value",
 
 
 def grid_of(call: AggregateCall, relation: Relation, rows: int) -> Grid:
-    """The grid that the argument of a SUM or AVG is put on, of which one unit brings so many rows.
+    """The grid that the argument of a SUM or AVG is put on, of which one unit brings a number of rows.
 
     Raises:
         PolicyViolation: The argument has no finite bounds.
@@ -210,7 +210,7 @@ def decimal_places(step: Fraction) -> int | None:
 
 
 def carried(relation: Relation, begin: Callable[[Relation], Mapping[Field, _Known]]) -> dict[Field, _Known]:
-    """What is known of fields where they begin, for the fields of a relation that hand them on as they are."""
+    """What is known of fields where they begin, for the fields of a relation that hand them on unchanged."""
     known = dict(begin(relation))
     for part in inputs(relation):
         known |= carried(part, begin)

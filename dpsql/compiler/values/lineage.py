@@ -4,7 +4,7 @@
 
 Rule 1: every row of the relation has, in each source, a row (or NULLs, where it is optional) with just its values.
 Rule 2: `conditions` are true of every row. Those of outer joins hold for some rows only and are left out; so are those
-of a matched join, whose public rows are groups even where nobody matches, but `facts` has them.
+of a matched join, whose public rows are groups even without a match, but `facts` has them.
 """
 
 from collections.abc import Callable, Mapping
@@ -123,7 +123,7 @@ class _Tracer:
                 return self._joined(relation, needed)
             case SetOperation():
                 return self._combined(relation, needed)
-            case _:  # DISTINCT and ORDER BY hand rows on as they are
+            case _:  # DISTINCT and ORDER BY hand rows on unchanged
                 return self.follow(inputs(relation)[0], needed)
 
     # Expressions
@@ -206,7 +206,7 @@ class _Tracer:
         return written
 
     def _computed(self, relation: Aggregate | UnitWindows, needed: frozenset[Field]) -> dict[Field, Expr]:
-        """Keys, or the rows beside windows, and what is computed unit by unit."""
+        """Keys, or the rows that windows are added to, and what is computed unit by unit."""
         calls: dict[Field, AggregateCall | Window] = {}
         if isinstance(relation, Aggregate):
             assigned: dict[Field, Expr] = dict(zip(relation.key_fields, relation.keys, strict=True))
@@ -242,7 +242,7 @@ class _Tracer:
         return written
 
     def _matched(self, join: Join, used: frozenset[Field]) -> dict[Field, Expr]:
-        """A join that keeps public rows: they are there whatever is true of the rows that match them."""
+        """A join that keeps public rows, even those without a match."""
         written: dict[Field, Expr] = {}
         for side in (join.left, join.right):
             before = len(self.conditions)

@@ -203,7 +203,7 @@ class Projections:
     Attributes:
         known: The sources.
         conditions: What holds between their rows.
-        lookups: By the place of an optional source: when its rows stand beside those of others.
+        lookups: By the place of an optional source: the condition by which its rows are joined to those of others.
         ends: Gives the least and the greatest value of a whole number.
     """
 
@@ -345,7 +345,7 @@ class Projections:
         return Domain(relation, size, estimate if size is None else min(estimate, size))
 
     def _rows(self, places: frozenset[int], keys: Sequence[Expr]) -> Relation:
-        """The rows of sources beside one another; those of optional ones are looked up last."""
+        """The rows of sources joined to one another; those of optional ones are looked up last."""
         looked_up = self._looked_up(places, keys)
         sources = self._sources(places, keys)
         rows: Relation = Values((), ((),))

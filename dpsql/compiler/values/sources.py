@@ -122,7 +122,7 @@ class Lister:
         return None
 
     def values(self, values: tuple[Value, ...], sql_type: SqlType, nulls: bool) -> Source:
-        """A list of constants, of which there is one at least."""
+        """A list of constants, with one at least."""
         rows = tuple((Literal(value, sql_type),) for value in ((*values, None) if nulls else values))
         return Source(Values((self.fields.new(sql_type),), rows), len(rows))
 
@@ -183,7 +183,7 @@ class Lister:
 
 
 def _most_rows(relation: Relation) -> int | None:
-    """How many rows a public relation has at the most, whatever the tables hold."""
+    """How many rows a public relation has at the most, for all contents of the tables."""
     match relation:
         case Values():
             return len(relation.rows)
