@@ -328,6 +328,10 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
         "`exact` gives the same query its answer again. `derived` also adds up and combines earlier ones, and buys "
         "only what is missing. `off` buys a fresh answer.",
     ),
+    "dpsql.consistent": (
+        "`on`, `off`",
+        "`on` makes an answer add up with all your releases under the same conditions. A repeated query may change.",
+    ),
     "dpsql.notices": ("`on`, `off`", "`off` sends rows without the notice."),
     "dpsql.calibrate": ("`on`, `off`", "`off` leaves values as they were released, although bounds drop rows."),
     "dpsql.max_rows": ("a whole number", "Narrows the contribution bound: rows of one unit."),

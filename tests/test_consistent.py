@@ -16,7 +16,7 @@ from dpsql.compiler.derivation.cell_sums import cell_sums
 from dpsql.compiler.plan.query_plan import CompiledQuery, DerivedCells, HeldRelease, PlannedRelease
 from dpsql.gateway import consistency
 from dpsql.gateway.answers import Answer
-from dpsql.gateway.consistency import _Sum, least_squares, made_consistent, rounded
+from dpsql.gateway.consistency import CellGroups, least_squares, made_consistent, rounded
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.query_run import Result
 from dpsql.gateway.release import ReleasedCells
@@ -287,15 +287,15 @@ def test_two_parts_without_one_chain_of_totals_are_not_tied_together(clinic_poli
 # The arithmetic.
 
 
-def tree(*sizes: int) -> tuple[dict[int, int], list[_Sum]]:
+def tree(*sizes: int) -> tuple[dict[int, int], list[CellGroups]]:
     """A hierarchy of sums: each cell of a level has so many parts."""
     counts = {level: math.prod(sizes[:level]) for level in range(len(sizes) + 1)}
     last = len(sizes)
     groups = {level: np.arange(counts[last]) // (counts[last] // counts[level]) for level in range(last)}
-    return counts, [_Sum(level, last, frozenset(range(level)), groups[level]) for level in range(last)]
+    return counts, [CellGroups(level, last, frozenset(range(level)), groups[level]) for level in range(last)]
 
 
-def cube(rows: int, columns: int) -> tuple[dict[int, int], list[_Sum]]:
+def cube(rows: int, columns: int) -> tuple[dict[int, int], list[CellGroups]]:
     """A table with its margins and its total."""
     cells = np.arange(rows * columns)
     margins = [
@@ -304,15 +304,15 @@ def cube(rows: int, columns: int) -> tuple[dict[int, int], list[_Sum]]:
         (2, frozenset({1}), cells % columns),
     ]
     return {0: 1, 1: rows, 2: columns, 3: rows * columns}, [
-        _Sum(whole, 3, keys, groups) for whole, keys, groups in margins
+        CellGroups(whole, 3, keys, groups) for whole, keys, groups in margins
     ]
 
 
-def two_parts(one: int, other: int) -> tuple[dict[int, int], list[_Sum]]:
+def two_parts(one: int, other: int) -> tuple[dict[int, int], list[CellGroups]]:
     """A total, and a margin with a group that is empty, of which there are two sets of parts."""
     counts = {0: 3, 1: one, 2: other, 3: 1}
-    parts = [_Sum(0, part, frozenset({0}), np.arange(counts[part]) % 2) for part in (1, 2)]
-    return counts, [_Sum(3, 1, frozenset(), np.zeros(one, dtype=np.intp)), parts[0], parts[1]]
+    parts = [CellGroups(0, part, frozenset({0}), np.arange(counts[part]) % 2) for part in (1, 2)]
+    return counts, [CellGroups(3, 1, frozenset(), np.zeros(one, dtype=np.intp)), parts[0], parts[1]]
 
 
 SHAPES = {"tree": tree(3, 4), "deep": tree(2, 2, 3), "cube": cube(3, 5), "two": two_parts(4, 7), "one": tree(6)}
@@ -320,7 +320,7 @@ VARIANCES = {0: 40.0, 1: 90.0, 2: 25.0, 3: 60.0}
 
 
 def by_hand(
-    counts: Mapping[int, int], sums: Sequence[_Sum], cells: NDArray[np.float64]
+    counts: Mapping[int, int], sums: Sequence[CellGroups], cells: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Least squares over all tables that add up, by numpy: the cells, and the variance of each."""
     starts = dict(zip(sorted(counts), np.cumsum([0, *(counts[r] for r in sorted(counts))]), strict=False))

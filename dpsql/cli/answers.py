@@ -137,6 +137,7 @@ def _result_json(connection: Connection, result: Result) -> dict[str, Any]:
         **group_json(shared),
         "reused": answer.reused if answer is not None else False,
         "derived_from": list(answer.derived_from) if answer is not None else [],
+        "consistent_with": list(answer.consistent_with) if answer is not None else [],
         "notices": [notice.text for notice in result.notices],
     }
 

@@ -1,6 +1,6 @@
 """releases: what an answer cost and how exact it is, and what a query would cost: for programs, in one shape."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,6 +8,7 @@ from dpsql.compiler.plan.query_plan import OutputColumn
 from dpsql.gateway.answers import Answer, Explanation
 from dpsql.gateway.confidence_intervals import ColumnMargin, column_margins
 from dpsql.gateway.explain import cost_json, explanation_lines, group_json, remaining_json
+from dpsql.gateway.means import always_valid
 from dpsql.gateway.notices import bounding_notice
 
 Limits = tuple[float, float] | None
@@ -50,6 +51,19 @@ class _Columns:
 
 
 @dataclass(frozen=True)
+class FreshReport(_Columns):
+    """What was bought for an answer tells alone.
+
+    Attributes:
+        rows: The rows.
+        columns: The columns, with the noise that they have without what the user had.
+    """
+
+    rows: Sequence[tuple[Any, ...]]
+    columns: tuple[ColumnReport, ...]
+
+
+@dataclass(frozen=True)
 class ReleaseReport(_Columns):
     """What the last statement of a cursor released.
 
@@ -59,6 +73,12 @@ class ReleaseReport(_Columns):
         group: Name and `remaining` of the group whose budget was charged, too; None without one.
         reused: True where this user had it already, and nothing was charged.
         derived_from: Numbers of this user's releases whose cells were added up for it, as in dpsql.releases.
+        consistent_with: Under dpsql.consistent: numbers of this user's other releases that it was made to add up with.
+        asked: How many releases are combined for one number at the most. Above 1, intervals hold if you did not ask
+            again because of what you saw.
+        always_valid_95: Of each noisy column, by name, half the width of an interval that holds however often you
+            asked, and why; None where nothing was combined, or none is known.
+        fresh: Where what was bought is combined with what you had: what the first alone tells; else None.
         rounds: How many releases there were until the target was met; 1 without a target.
         columns: The columns, in order.
         intervals: Under dpsql.intervals: of each noisy column, by name, the interval of each row.
@@ -75,6 +95,10 @@ class ReleaseReport(_Columns):
     group: dict[str, Any] | None
     reused: bool
     derived_from: tuple[int, ...]
+    consistent_with: tuple[int, ...]
+    asked: int
+    always_valid_95: dict[str, float | None]
+    fresh: "FreshReport | None"
     rounds: int
     columns: tuple[ColumnReport, ...]
     intervals: dict[str, tuple[Limits, ...]]
@@ -131,6 +155,10 @@ def release_of(answer: Answer) -> ReleaseReport | None:
         group=group_json(charge.shared).get("group"),
         reused=answer.reused,
         derived_from=answer.derived_from,
+        consistent_with=answer.consistent_with,
+        asked=answer.query.combines,
+        always_valid_95={c.name: always_valid(answer.query, c.error) for c in answer.columns if c.error is not None},
+        fresh=None if answer.fresh is None else FreshReport(answer.fresh.rows.rows, _columns(answer.fresh.columns)),
         rounds=len(answer.earlier) + 1,
         columns=_columns(answer.columns),
         intervals=_intervals(answer),

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from dpsql.compiler.plan.query_plan import CompiledQuery, OutputColumn
 from dpsql.gateway.prices import Cost, Quotation, of_query, together
+from dpsql.gateway.reading import Made
 from dpsql.gateway.release import ReleasedRows
 from dpsql.ledger import BudgetStatus, Charge
 from dpsql.privacy.accounting import Spent
@@ -20,6 +21,7 @@ class Answer:
         charge: What was charged; None where nothing was released.
         earlier: What was charged before for less exact answers to the same question.
         full: The rows with the limits of their intervals, where these are not among the columns.
+        fresh: Where it is combined of what was bought and of what the user had: what the first alone tells.
     """
 
     columns: tuple[OutputColumn, ...]
@@ -28,6 +30,7 @@ class Answer:
     charge: Charge | None
     earlier: tuple[Charge, ...] = ()
     full: ReleasedRows | None = None
+    fresh: "Answer | None" = None
 
     @property
     def limited(self) -> tuple[int, ...]:
@@ -38,7 +41,8 @@ class Answer:
         """The answer without the limits of its intervals, for one who did not ask for them."""
         kept = [place for place in range(len(self.columns)) if place not in self.query.ends]
         columns = tuple(self.columns[place] for place in kept)
-        return replace(self, columns=columns, rows=self.rows.only(kept), full=self.rows)
+        fresh = None if self.fresh is None else self.fresh.without_limits()
+        return replace(self, columns=columns, rows=self.rows.only(kept), full=self.rows, fresh=fresh)
 
     @property
     def cost(self) -> Cost | None:
@@ -55,11 +59,22 @@ class Answer:
         return self.query.derived_from
 
     @property
+    def consistent_with(self) -> tuple[int, ...]:
+        """The user's numbers of the other releases that it was made to add up with."""
+        return self.query.consistent_with
+
+    @property
     def reused(self) -> bool:
         """True where every release is one that this user had already."""
         return self.charge is not None and all(
             granted.reused for charge in (*self.earlier, self.charge) for granted in charge.releases
         )
+
+
+def answer_of(made: Made, charge: Charge | None) -> Answer:
+    """What was made of the releases of a charge."""
+    fresh = None if made.fresh is None else answer_of(made.fresh, charge)
+    return Answer(made.query.columns, made.rows, made.query, charge, fresh=fresh)
 
 
 @dataclass(frozen=True)

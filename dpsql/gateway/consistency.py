@@ -25,6 +25,7 @@ from itertools import pairwise, product, repeat
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.backends.backend import Texts
 from dpsql.compiler.ir.primitives import MAX_CELL
 from dpsql.compiler.plan.query_plan import CellSum, CompiledQuery
 from dpsql.gateway.release import ReleasedCells
@@ -33,7 +34,7 @@ from dpsql.privacy.mechanisms import combined, variance
 
 _MOST_SUMS = 1_000
 """Sums that are made consistent together, which bounds the time that it takes."""
-_ROUNDING = 0.25
+ROUNDING = 0.25
 """The variance that rounding adds to a cell at the most."""
 
 Ints = NDArray[np.int64]
@@ -41,7 +42,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class _Sum:
+class CellGroups:
     """Cells that are sums of others.
 
     Attributes:
@@ -58,7 +59,7 @@ class _Sum:
 
 
 @dataclass(frozen=True)
-class _Solved:
+class AddedUp:
     """Cells that add up.
 
     Attributes:
@@ -76,11 +77,13 @@ class _Solved:
 def made_consistent(
     query: CompiledQuery, released: Sequence[ReleasedCells]
 ) -> tuple[CompiledQuery, tuple[ReleasedCells, ...]]:
-    """Make the cells of a query add up where they can.
+    """Make the cells of a query add up where they can; those of a history add up as they are.
 
     Returns:
         The query, with intervals for cells that are more exact, and the cells of its releases.
     """
+    if query.histories:
+        return query, tuple(released)
     changed: list[dict[int, Ints]] = [{} for _ in released]
     noises = [list(planned.noises) for planned in query.releases]
     left = False
@@ -124,47 +127,63 @@ def _of_one_source(query: CompiledQuery, sums: Sequence[CellSum]) -> bool:
     return len(sources) == 1 and len(next(iter(sources))) == 1
 
 
-def _solved(query: CompiledQuery, released: Sequence[ReleasedCells], sums: Sequence[CellSum]) -> _Solved | None:
-    """The cells of one system.
-
-    None where their noise is not independent, where there are too many, and where rounding would cost more than what is
-    gained.
-    """
+def _solved(query: CompiledQuery, released: Sequence[ReleasedCells], sums: Sequence[CellSum]) -> AddedUp | None:
+    """The cells of one system, as `added_up`; None where noise is not independent, or rounding costs what is gained."""
     places = _places(sums)
     drawn_of = [source for release in places for source in _sources(query, release)]
     if len(set(drawn_of)) < len(drawn_of):
         return None
     cells = {release: released[release].cells[cell] for release, cell in places.items()}
-    if sum(len(cells[each]) for each in {each.whole for each in sums}) > _MOST_SUMS:
+    drawn = {r: float(variance(added(query.releases[r].noises[cell]))) for r, cell in places.items()}
+    keys = {release: released[release].keys for release in places}
+    found = added_up(cells, drawn, [with_groups(each, keys) for each in sums])
+    # Nobody has asked for it, so no cell is to be less exact for it.
+    lost = found is not None and any(each > drawn[release] + ROUNDING for release, each in found.least.items())
+    return None if lost else found
+
+
+def added_up(
+    cells: Mapping[int, Ints], drawn: Mapping[int, float], sums: Sequence[CellGroups | None]
+) -> AddedUp | None:
+    """Make cells add up.
+
+    Args:
+        cells: The noisy cells of each release.
+        drawn: The variance of their noise.
+        sums: Which of them are sums of which.
+
+    Returns:
+        The cells; None where a sum is not known, and where there are too many.
+    """
+    known = [each for each in sums if each is not None]
+    if len(known) < len(sums) or sum(len(cells[each]) for each in {each.whole for each in known}) > _MOST_SUMS:
         return None
     if sum(float(np.abs(each).astype(np.float64).sum()) for each in cells.values()) >= MAX_CELL:
         return None  # sums of whole numbers would overflow
-    found = [_with_groups(each, released) for each in sums]
-    known = [each for each in found if each is not None]
-    if len(known) < len(found):
-        return None
-    drawn = {r: float(variance(added(query.releases[r].noises[cell]))) for r, cell in places.items()}
     shifts, least = least_squares(cells, drawn, known)
     made, rounding = rounded(cells, shifts, known)
     most = {release: float(each.max(initial=0.0)) + rounding[release] for release, each in least.items()}
-    if any(each > drawn[release] + _ROUNDING for release, each in most.items()):
-        return None
-    return _Solved(made, most, {release: each + rounding[release] for release, each in drawn.items()})
+    return AddedUp(made, most, {release: each + rounding[release] for release, each in drawn.items()})
 
 
-def _with_groups(each: CellSum, released: Sequence[ReleasedCells]) -> _Sum | None:
-    """A sum, with the group of each part; None where a part is in no group that is listed."""
-    whole, part = released[each.whole], released[each.part]
-    listed = {key: place for place, key in enumerate(zip(*whole.keys, strict=True))} if each.keys else {(): 0}
-    keys = zip(*(part.keys[place] for place in each.keys), strict=True) if each.keys else repeat((), len(part.keys[0]))
-    groups = [listed.get(key, -1) for key in keys]
+def with_groups(each: CellSum, keys: Mapping[int, tuple[Texts, ...]]) -> CellGroups | None:
+    """A sum, with the group of each part; None where a part is in no group that is listed.
+
+    Args:
+        each: The sum.
+        keys: The group keys of each release.
+    """
+    whole, part = keys[each.whole], keys[each.part]
+    listed = {key: place for place, key in enumerate(zip(*whole, strict=True))} if each.keys else {(): 0}
+    found = zip(*(part[place] for place in each.keys), strict=True) if each.keys else repeat((), len(part[0]))
+    groups = [listed.get(key, -1) for key in found]
     if -1 in groups:
         return None
-    return _Sum(each.whole, each.part, frozenset(each.keys), np.array(groups, dtype=np.intp))
+    return CellGroups(each.whole, each.part, frozenset(each.keys), np.array(groups, dtype=np.intp))
 
 
 def least_squares(
-    cells: Mapping[int, Ints], variances: Mapping[int, float], sums: Sequence[_Sum]
+    cells: Mapping[int, Ints], variances: Mapping[int, float], sums: Sequence[CellGroups]
 ) -> tuple[dict[int, Floats], dict[int, Floats]]:
     """What is added to cells to make them add up, and the variance of each cell then.
 
@@ -208,7 +227,7 @@ def least_squares(
 
 
 def rounded(
-    cells: Mapping[int, Ints], shifts: Mapping[int, Floats], sums: Sequence[_Sum]
+    cells: Mapping[int, Ints], shifts: Mapping[int, Floats], sums: Sequence[CellGroups]
 ) -> tuple[dict[int, Ints], dict[int, float]]:
     """Whole numbers that add up, and the variance that rounding adds to those of each release.
 
@@ -218,24 +237,26 @@ def rounded(
     found: dict[int, Ints] = {}
     rounding: dict[int, float] = {}
     for part in dict.fromkeys(each.part for each in sums):
+        # What is rounded already comes first, then the sums of the most cells, which would lose the most by rounding.
         own = [each for each in sums if each.part == part]
+        own.sort(key=lambda each: (each.whole not in found, len(cells[each.whole])))
         above = own[0]
         if above.whole not in found:
             found[above.whole] = cells[above.whole] + np.rint(shifts[above.whole]).astype(np.int64)
-            rounding[above.whole] = _ROUNDING
+            rounding[above.whole] = ROUNDING
         for each in own[1:]:
             if above.keys < each.keys and each.whole not in found:
                 within = np.full(len(cells[each.whole]), -1, dtype=np.intp)
                 within[each.groups] = above.groups
                 found[each.whole] = _apportioned(cells[each.whole], shifts[each.whole], within, found[above.whole])
-                rounding[each.whole], above = _ROUNDING, each
+                rounding[each.whole], above = ROUNDING, each
         found[part] = _apportioned(cells[part], shifts[part], above.groups, found[above.whole])
-        rounding[part] = _ROUNDING
+        rounding[part] = ROUNDING
         for each in own:
             if each.whole not in found:
                 size = len(cells[each.whole])
                 found[each.whole] = _totals(found[part], each.groups, size)
-                rounding[each.whole] = _ROUNDING * float(np.bincount(each.groups, minlength=size).max(initial=0))
+                rounding[each.whole] = ROUNDING * float(np.bincount(each.groups, minlength=size).max(initial=0))
     return found, rounding
 
 

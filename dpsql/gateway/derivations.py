@@ -12,7 +12,7 @@ Reference: Dwork & Roth 2014, proposition 2.1, for post-processing.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
@@ -24,6 +24,7 @@ from dpsql.compiler.plan.query_plan import CompiledQuery, HeldRelease, PlannedRe
 from dpsql.compiler.scope.tables import Catalog
 from dpsql.errors import Error, GuaranteeMismatch, InvalidParameter, LimitExceeded
 from dpsql.gateway.caches import LruCache
+from dpsql.gateway.histories import ToldRelease, with_histories
 from dpsql.gateway.means import Mean, MeanPart
 from dpsql.gateway.prices import request
 from dpsql.gateway.release import PostProcessor, ReleasedCells, StoredRelease, stored_release
@@ -31,7 +32,7 @@ from dpsql.ledger import HandedRelease, Ledger, NotHeld
 from dpsql.privacy.conversion import decimal
 from dpsql.privacy.cost import Price
 from dpsql.privacy.exponential_mechanism import AddedNoise, added
-from dpsql.privacy.mechanisms import combined, noise_of, variance
+from dpsql.privacy.mechanisms import combined, variance
 
 _MOST_RELEASES = 300
 """Releases of a family that are looked at: the newest."""
@@ -129,11 +130,19 @@ class Derivations:
         bought, price = self._bought(query, {place: means[place] for place in lacking}, catalog, cancellation)
         means |= bought
         means |= _with_noise_of_their_own(query, means, min(enough, Fraction(1)))
-        releases = [
-            planned if (mean := means.get(place)) is None else mean.of(planned)
-            for place, planned in enumerate(query.releases)
-        ]
-        return _over(query, releases, price)
+        derived = _over(query, _derived(query, means), price)
+        alone = {place: mean.bought or mean for place, mean in means.items() if mean is not None}
+        if derived is None or all(alone[place] is means[place] for place in alone):
+            return derived
+        return replace(derived, fresh=query.announcing(tuple(_sharing(query, _derived(query, alone)))))
+
+    def consistent(self, user: str, query: CompiledQuery, catalog: Catalog) -> CompiledQuery:
+        """The query with all of the user's releases that its cells are to add up with."""
+
+        def told_of(family: str) -> list[ToldRelease]:
+            return list(self._told(user, self._handed(user, family, catalog)))
+
+        return with_histories(query, told_of, catalog)
 
     # What the user has
 
@@ -141,7 +150,8 @@ class Derivations:
         self, user: str, planned: PlannedRelease, enough: Fraction, catalog: Catalog, cancellation: Cancellation
     ) -> Mean | None:
         """What no more of the user's releases than it takes tell of another one; None where they tell nothing."""
-        sources = [Mean((source,)) for source in self._sources(user, planned, catalog, cancellation)]
+        candidates = sorted(self._candidates(user, planned, catalog), key=lambda each: each.noise)
+        sources = [Mean((source,)) for source in self._sources(user, planned, candidates, cancellation)]
         best: Mean | None = None
         grown: Mean | None = None
         for each in sorted(sources, key=lambda each: each.worst)[:_MOST_COMBINED]:
@@ -150,13 +160,12 @@ class Derivations:
             best = grown if best is None or grown.worst < best.worst else best
             if best.worst <= enough:
                 break
-        return best
+        return None if best is None else replace(best, leaves_out=len(best.parts) < len(candidates))
 
     def _sources(
-        self, user: str, planned: PlannedRelease, catalog: Catalog, cancellation: Cancellation
+        self, user: str, planned: PlannedRelease, candidates: Sequence[_Candidate], cancellation: Cancellation
     ) -> Iterator[MeanPart]:
-        """The user's releases that answer another one."""
-        candidates = sorted(self._candidates(user, planned, catalog), key=lambda each: each.noise)
+        """Those of the user's releases that answer another one."""
         listed = 0
         for each in candidates[:_MOST_TRIED]:
             listed += each.stored.groups
@@ -181,8 +190,7 @@ class Derivations:
             found = None if stored is None else derivation(stored.description, planned, catalog)
             if stored is None or found is None:
                 continue
-            noises = tuple(noise for event in stored.events if (noise := noise_of(event)) is not None)
-            if len(noises) == len(stored.description.cells):
+            if len(noises := stored.noises) == len(stored.description.cells):
                 yield _Candidate(handed, stored, found, noises)
 
     def _handed(self, user: str, family: str, catalog: Catalog) -> tuple[HandedRelease, ...]:
@@ -193,6 +201,13 @@ class Derivations:
             known = known.and_then(more)
             self.handed.put(user, known)
         return known.families.get(family, ())
+
+    def _told(self, user: str, handed: Iterable[HandedRelease]) -> Iterator[ToldRelease]:
+        """Releases with what they say of themselves, those of which that is kept."""
+        for each in handed:
+            stored = self._stored(user, each)
+            if stored is not None and len(noises := stored.noises) == len(stored.description.cells):
+                yield ToldRelease(HeldRelease(each.key, stored.events, each.number), stored.description, noises)
 
     def _stored(self, user: str, handed: HandedRelease) -> StoredRelease | None:
         """What a release says of itself; None where it is not kept, or not yet."""
@@ -217,7 +232,7 @@ class Derivations:
         """
         if query.max_error_ratio < 1:
             return dict.fromkeys(lacking), None  # what is bought is as exact as asked, which is not enough here
-        short = {place: Mean(mean.parts[:_MOST_BESIDE]) for place, mean in lacking.items() if mean is not None}
+        short = {place: mean.only(mean.parts[:_MOST_BESIDE]) for place, mean in lacking.items() if mean is not None}
         for offer in _offers(query, list(short.values())) if len(short) == len(lacking) else ():
             found: dict[int, Mean | None] = {}
             for place, mean in short.items():
@@ -255,9 +270,9 @@ class Derivations:
                 return None
         noises = tuple(added(primitive.noise) for primitive in offered.primitives)
         pairs = errors(told, noises, found, terms, planned, groups)
-        return (
-            None if pairs is None else Mean((*mean.parts, MeanPart(offered, told, noises, found, terms, groups, pairs)))
-        )
+        if pairs is None:
+            return None
+        return replace(mean, parts=(*mean.parts, MeanPart(offered, told, noises, found, terms, groups, pairs)))
 
 
 def _with_noise_of_their_own(
@@ -275,7 +290,7 @@ def _with_noise_of_their_own(
             if mean is None:
                 continue
             others = {key for other in places if other != place for key in _keys_of(query, found, other)}
-            own = Mean(tuple(part for part in mean.parts if part.release.key not in others))
+            own = mean.only(part for part in mean.parts if part.release.key not in others)
             if own.parts and own.worst <= enough:
                 found[place] = own
     return found
@@ -310,6 +325,14 @@ def _offers(query: CompiledQuery, short: Sequence[Mean]) -> Iterator[CompiledQue
             if Fraction(epsilon) < limit and len(offer.releases) == len(query.releases):
                 yield offer
         epsilon = _PRICES.next_plus(epsilon)
+
+
+def _derived(query: CompiledQuery, means: Mapping[int, Mean | None]) -> list[PlannedRelease]:
+    """The releases of a query, those that have one as they are made of a mean."""
+    return [
+        planned if (mean := means.get(place)) is None else mean.of(planned)
+        for place, planned in enumerate(query.releases)
+    ]
 
 
 def _over(query: CompiledQuery, releases: Sequence[PlannedRelease], price: Price | None) -> CompiledQuery | None:

@@ -24,7 +24,7 @@ from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.sql.statements import QueryStatement
 from dpsql.errors import PolicyViolation
-from dpsql.gateway.answers import Answer, Explanation
+from dpsql.gateway.answers import Answer, Explanation, answer_of
 from dpsql.gateway.caches import LruCache, plan_key, query_key
 from dpsql.gateway.derivations import Derivations
 from dpsql.gateway.prices import Quotation, quote, request, too_cheap_to_read
@@ -151,13 +151,14 @@ class Engine:
         cancellation: Cancellation,
         *,
         reuse: Reuse = Reuse.EXACT,
+        consistent: bool = False,
         target: str | None = None,
         rounds: tuple[CompiledQuery, ...] = (),
     ) -> Explanation:
         """Tell what a planned query would cost, and what further rounds to a target would; nothing is read."""
         again = reuse is not Reuse.OFF
         if reuse is Reuse.DERIVED:
-            query = self._derived(user, query, cancellation) or query
+            query = self._derived(user, query, cancellation, consistent) or query
         quotation = self.quote(user, [[query]], reuse=again)
         most = self.quote(user, [rounds], reuse=again) if rounds else quotation
         return Explanation(query, quotation, target, rounds, most)
@@ -172,7 +173,13 @@ class Engine:
         return too_cheap_to_read(budgets, (planned.events for planned in query.releases)) is None
 
     def execute(
-        self, user: str, query: CompiledQuery, cancellation: Cancellation, *, reuse: Reuse = Reuse.EXACT
+        self,
+        user: str,
+        query: CompiledQuery,
+        cancellation: Cancellation,
+        *,
+        reuse: Reuse = Reuse.EXACT,
+        consistent: bool = False,
     ) -> Answer:
         """Answer a planned query.
 
@@ -181,6 +188,7 @@ class Engine:
             query: What is asked.
             cancellation: Stops it.
             reuse: What may answer it.
+            consistent: Whether derived answers are made to add up with all that the user has.
 
         Raises:
             UnsupportedQuery: The engine cannot run it; nothing was charged or read.
@@ -197,15 +205,13 @@ class Engine:
         if query.passes_on:
             return Answer(query.columns, self._reader.pass_on(user, query, cancellation), query, None)
         if not query.releases:
-            query, rows = self._reader.read_for_nothing(user, query, (), cancellation)
-            return Answer(query.columns, rows, query, None)
+            return answer_of(self._reader.read_for_nothing(user, query, (), cancellation), None)
         requests = [request(planned) for planned in query.releases]
-        if reuse is not Reuse.OFF:
+        if reuse is not Reuse.OFF and not consistent:
             again = self.ledger.again(user, self.role(user).name, self.policy, requests, sql=query.sql)
             if again is not None:
-                query, rows = self._reader.read_for_nothing(user, query, again.releases, cancellation)
-                return Answer(query.columns, rows, query, again)
-        derived = self._derived(user, query, cancellation) if reuse is Reuse.DERIVED else None
+                return answer_of(self._reader.read_for_nothing(user, query, again.releases, cancellation), again)
+        derived = self._derived(user, query, cancellation, consistent) if reuse is Reuse.DERIVED else None
         if derived is not None:
             self._post.check(derived, cancellation)
             self._backend.check(derived.bought, (), cancellation)
@@ -213,10 +219,15 @@ class Engine:
                 return self._charged(user, derived, cancellation, reuse)
         return self._charged(user, query, cancellation, reuse)
 
-    def _derived(self, user: str, query: CompiledQuery, cancellation: Cancellation) -> CompiledQuery | None:
+    def _derived(
+        self, user: str, query: CompiledQuery, cancellation: Cancellation, consistent: bool
+    ) -> CompiledQuery | None:
         """The query over releases that the user has, and what it takes beside them; None where it is asked anew."""
-        derived = self._derivations.derived(user, query, self._catalog(self.role(user)), cancellation)
-        return derived if derived is None or self.may_read(user, derived) else None
+        catalog = self._catalog(self.role(user))
+        derived = self._derivations.derived(user, query, catalog, cancellation)
+        if derived is not None and not self.may_read(user, derived):
+            derived = None
+        return self._derivations.consistent(user, derived or query, catalog) if consistent else derived
 
     def _charged(self, user: str, query: CompiledQuery, cancellation: Cancellation, reuse: Reuse) -> Answer:
         """Charge a query, read what it pays for, and answer it.
@@ -235,8 +246,8 @@ class Engine:
             )
             with self._ended(charge, reading, cancellation) as number:
                 read = self._reader.read if query.bought else self._reader.read_for_nothing
-                query, rows = read(user, query, charge.releases, cancellation, number)
-        return Answer(query.columns, rows, query, charge)
+                made = read(user, query, charge.releases, cancellation, number)
+        return answer_of(made, charge)
 
     def recall(
         self,
@@ -266,8 +277,7 @@ class Engine:
         charge = self.ledger.again(user, role.name, self.policy, requests, sql=query.sql, wanted=is_known)
         if charge is None or known is None:
             return None
-        told, rows = known
-        return Answer(told.columns, rows, told, charge)
+        return answer_of(known, charge)
 
     @contextmanager
     def _making_alone(self, key: str, cancellation: Cancellation) -> Iterator[None]:

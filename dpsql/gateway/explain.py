@@ -41,6 +41,7 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
         **group_json(explanation.quotation.shared),
         "reused": explanation.reused,
         "derived_from": list(query.derived_from),
+        "consistent_with": list(query.consistent_with),
         "fits": explanation.quotation.fits,
         **target,
         "columns": [_column_json(column) for column in query.columns],
@@ -115,6 +116,8 @@ def explanation_lines(explanation: Explanation, *, sql: bool = True) -> list[str
     for index, planned in enumerate(query.releases, start=1):
         lines += _release_lines(index, query, planned)
         lines += _release_sql_lines(query, planned) if sql else []
+    told = query.consistent_with
+    lines += [f"Consistent: made to add up with your releases {', '.join(map(str, told))}"] if told else []
     lines += ["Totals: made to add up by least squares, which makes each ± less than is told here"] * bool(query.sums)
     for read in query.reads(query.releases) if sql else ():
         lines += _wrapped("Public SQL:", read.sql)

@@ -9,16 +9,21 @@ Assumes: the cells of the parts add up to those of what is asked, as `derivation
 Reference: Hay et al., Boosting the Accuracy of Differentially Private Histograms, 2010, section 4.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import inf, log, sqrt
 
+from dpsql.compiler.aggregates.base import ColumnError
 from dpsql.compiler.canonical.descriptions import ReleaseDescription
 from dpsql.compiler.derivation.derivation import CellError, Derivation
-from dpsql.compiler.plan.query_plan import DerivedCells, HeldRelease, PlannedRelease
+from dpsql.compiler.plan.query_plan import CompiledQuery, DerivedCells, HeldRelease, PlannedRelease
 from dpsql.gateway.release import ReleasedCells
 from dpsql.privacy.exponential_mechanism import AddedNoise
-from dpsql.privacy.mechanisms import combined
+from dpsql.privacy.mechanisms import DiscreteGaussian, combined
 
+_MISSED = 0.05
+"""How often an interval of 95 % does not hold."""
 _ROUNDING = Fraction(1, 4)
 """The greatest square of the error by which a mean is rounded to a whole number."""
 
@@ -56,9 +61,26 @@ class MeanPart:
 
 @dataclass(frozen=True)
 class Mean:
-    """What several releases tell of another one together."""
+    """What several releases tell of another one together.
+
+    Attributes:
+        parts: These releases.
+        leaves_out: Whether the user has more of them.
+    """
 
     parts: tuple[MeanPart, ...]
+    leaves_out: bool = False
+
+    @property
+    def bought(self) -> "Mean | None":
+        """What is bought of it alone; None where nothing is, or nothing is combined with it."""
+        bought = self.only(part for part in self.parts if isinstance(part.release, PlannedRelease))
+        return bought if 0 < len(bought.parts) < len(self.parts) else None
+
+    def only(self, parts: Iterable[MeanPart]) -> "Mean":
+        """Some of its releases."""
+        kept = tuple(parts)
+        return Mean(kept, self.leaves_out or len(kept) < len(self.parts))
 
     @property
     def errors(self) -> tuple[tuple[CellError, CellError], ...]:
@@ -97,4 +119,26 @@ class Mean:
             noises = [part.noises[part.found.places[place]] for part in self.parts]
             primitives.append(replace(each, noise=combined(noises, mine.noise)))
         derived = tuple(part.derived(planned.keys) for part in self.parts)
-        return replace(planned, primitives=tuple(primitives), derived=derived)
+        return replace(planned, primitives=tuple(primitives), derived=derived, leaves_out=self.leaves_out)
+
+
+def always_valid(query: CompiledQuery, error: ColumnError) -> float | None:
+    """Half an interval that holds in 95 % of cases however often the user asked again; None where it is unknown.
+
+    Let vᵢ be the variances of the n releases that are combined, I = Σ1/vᵢ and τ = 1/v₁, that of the first one drawn.
+    Then |Σ(yᵢ − x)/vᵢ| is at most √((I + τ)·ln((I + τ)/(τ·0.05²))) for all n at once with a probability of 95 %.
+
+    Guarantee: none is needed: plans alone decide.
+    Assumes: each price was set before its noise was drawn, all releases that tell of a cell are in its mean, and noise
+        is discrete Gaussian, whose tails are no heavier than a Gaussian's (Canonne, Kamath & Steinke 2020).
+    Reference: Robbins, Statistical Methods Related to the Law of the Iterated Logarithm, 1970.
+    """
+    planned = query.releases[error.release]
+    if len(planned.derived) < 2 or planned.leaves_out or query.histories or error.stderr is None:
+        return None
+    cell = error.estimate.cells[0]
+    if not isinstance(planned.primitives[cell].noise, DiscreteGaussian):
+        return None
+    first = min(planned.derived, key=lambda each: each.source.number if isinstance(each.source, HeldRelease) else inf)
+    gained = float(first.variances[cell] * sum(1 / each.variances[cell] for each in planned.derived))
+    return sqrt((1 + 1 / gained) * log((1 + gained) / _MISSED**2)) * error.stderr

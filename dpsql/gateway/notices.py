@@ -130,8 +130,12 @@ def answer_notice(answer: Answer, pursuit: Pursuit | None = None, *, calibrated:
     parts += [] if missed else target
     if untold:
         parts.append(f"the ± of {', '.join(untold)} depends on the size of the group")
-    if any(len(planned.derived) > 1 for planned in answer.query.releases):
-        parts.append("intervals are too narrow if this query was chosen because of earlier answers")
+    if (times := answer.query.combines) > 1:
+        parts.append(
+            f"asked {times} times: intervals are too narrow if this query was chosen because of earlier answers"
+        )
+    if others := answer.query.consistent_with:
+        parts.append(f"adds up with your releases up to {max(others + answer.query.derived_from)}")
     return "; ".join(parts)
 
 

@@ -11,7 +11,7 @@ from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.compiler.sql.statements import CopyOptions, QueryStatement
 from dpsql.gateway.answers import Answer, Explanation
 from dpsql.gateway.engine import Engine
-from dpsql.gateway.settings import Reuse, Settings
+from dpsql.gateway.settings import CONSISTENT, Reuse, Settings
 from dpsql.gateway.target import Course, Pursuit, chart
 from dpsql.sqltypes import SqlType
 
@@ -136,7 +136,7 @@ class QueryRequest:
         reuse = self._reuse(course)
 
         def execute(query: CompiledQuery) -> Answer:
-            return self.engine.execute(self.user, query, cancellation, reuse=reuse)
+            return self.engine.execute(self.user, query, cancellation, reuse=reuse, consistent=self._consistent(reuse))
 
         if course is None:
             return self._shown(execute(self._compile(self._with_limits()))), None
@@ -145,7 +145,8 @@ class QueryRequest:
 
     def recall(self) -> Answer | None:
         """Answer it from memory, if it was asked and answered before and that is enough; nothing is waited for."""
-        if self.settings.target_error is not None or self.settings.reuse is Reuse.OFF:
+        reuse = self.settings.reuse
+        if self.settings.target_error is not None or reuse is Reuse.OFF or self._consistent(reuse):
             return None
         role, values, types = self.settings.role, self.parameters.values, self.parameters.types
         answer = self.engine.recall(self.user, role, self.statement, self._with_limits(), values, types)
@@ -159,16 +160,22 @@ class QueryRequest:
         """
         course = self._course()
         reuse = self._reuse(course)
+        consistent = self._consistent(reuse)
+        explain = partial(self.engine.explain, self.user, cancellation=cancellation, reuse=reuse, consistent=consistent)
         if course is None:
-            return self.engine.explain(self.user, self.compile(), cancellation, reuse=reuse)
+            return explain(self.compile())
         query = self._compile(replace(self._asked(), epsilon=course.epsilon))
         target, rounds = course.target.text, () if course.settled else course.rounds()
-        return self.engine.explain(self.user, query, cancellation, reuse=reuse, target=target, rounds=rounds)
+        return explain(query, target=target, rounds=rounds)
 
     def _reuse(self, course: Course | None) -> Reuse:
         """What may answer it: rounds depend on noisy numbers, and what combined them had too narrow intervals."""
         reuse = self.settings.reuse
         return Reuse.EXACT if reuse is Reuse.DERIVED and course is not None and not course.settled else reuse
+
+    def _consistent(self, reuse: Reuse) -> bool:
+        """Whether it is to add up with all that the user has."""
+        return reuse is Reuse.DERIVED and self.settings.is_on(CONSISTENT)
 
     def _course(self) -> Course | None:
         """The way to dpsql.target_error; None where it is off, or nothing has noise."""

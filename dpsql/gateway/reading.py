@@ -11,7 +11,8 @@ Rule 3: where replies are padded, the end of a read is padded before anything ca
 import logging
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from time import monotonic
 
 from dpsql.backends.backend import Backend, Cancellation, PublicRows, public_share
@@ -29,6 +30,7 @@ from dpsql.errors import (
 from dpsql.gateway.caches import LruCache
 from dpsql.gateway.consistency import made_consistent
 from dpsql.gateway.dropped import dropped_shares
+from dpsql.gateway.histories import made_of_histories
 from dpsql.gateway.release import PostProcessor, ReleasedCells, ReleasedRows, merged, release, weighed
 from dpsql.gateway.response_padding import read_held_back
 from dpsql.ledger import BoundDrop, GrantedRelease, Ledger
@@ -46,8 +48,19 @@ System = Callable[[str, CompiledQuery], Mapping[str, Sequence[Sequence[str | Non
 """The relations of schema dpsql that a query reads, for a user."""
 
 
-Made = tuple[CompiledQuery, ReleasedRows]
-"""A query, with the intervals that were made for its cells, and its rows."""
+@dataclass(frozen=True)
+class Made:
+    """A query, with the intervals that were made for its cells, and its rows.
+
+    Attributes:
+        query: The query.
+        rows: Its rows.
+        fresh: Where what was bought was combined with what the user had: what is made of the first alone.
+    """
+
+    query: CompiledQuery
+    rows: ReleasedRows
+    fresh: "Made | None" = None
 
 
 class NotDerived(Exception):
@@ -122,7 +135,26 @@ class ReleaseReader:
             cells[planned.key] = self._make(user, planned, inputs, cancellation, charge)
             ends, dropped = (charge, tuple(_drops(query, cells))) if planned is fresh[-1][0] else (None, ())
             self._ledger.store(number, cells[planned.key].to_bytes(planned), ends=ends, dropped=dropped)
+        made = self._answer(user, query, cells, public, cancellation, charge)
+        if len(made.rows.rows) * len(query.columns) <= _MAX_VALUES:
+            self._answers.put(_answer_key(query, granted), made)
+        if query.fresh is not None:
+            with suppress(InvalidParameter, LimitExceeded, NotDerived):  # the answer itself is made
+                made = replace(made, fresh=self._answer(user, query.fresh, cells, public, cancellation, charge))
+        return made
+
+    def _answer(
+        self,
+        user: str,
+        query: CompiledQuery,
+        cells: Mapping[str, ReleasedCells],
+        public: Mapping[str, PublicRows],
+        cancellation: Cancellation,
+        charge: int | None,
+    ) -> Made:
+        """Make the rows of a query of the cells of its sources."""
         tables = {read.table: public[read.sql] for read in query.public_reads}
+        query, cells = made_of_histories(query, cells)
         try:
             released = tuple(self._released(user, planned, cells, cancellation) for planned in query.releases)
         except (InvalidParameter, LimitExceeded):
@@ -131,9 +163,7 @@ class ReleaseReader:
             raise
         told, released = made_consistent(query, released)
         rows = self._post.run(told, released, tables, self._system(user, query), cancellation, MemoryShare(user))
-        if len(rows.rows) * len(query.columns) <= _MAX_VALUES:
-            self._answers.put(_answer_key(query, granted), (told, rows))
-        return told, rows
+        return Made(told, rows)
 
     def _released(
         self, user: str, planned: PlannedRelease, cells: Mapping[str, ReleasedCells], cancellation: Cancellation
@@ -230,7 +260,7 @@ def _answer_key(query: CompiledQuery, granted: tuple[GrantedRelease, ...]) -> Ha
     It holds the whole query: two queries of the same rows can name their columns differently.
     """
     payloads = tuple(grant.payload for grant in granted)
-    if query.anew is not None:
+    if query.anew is not None or query.histories:
         return None  # the same cells may be added up in many ways
     if not payloads or None in payloads or query.public_reads or query.system_reads:
         return None

@@ -36,7 +36,8 @@ from dpsql.gateway.dropped import Dropped, dropped_shares
 from dpsql.gateway.result_values import as_values
 from dpsql.limits.result_memory import KeptRows, MemoryShare, RowStore, batches
 from dpsql.privacy.cost import Event
-from dpsql.privacy.exponential_mechanism import Picking, RankChoice
+from dpsql.privacy.exponential_mechanism import AddedNoise, Picking, RankChoice
+from dpsql.privacy.mechanisms import noise_of
 from dpsql.privacy.selection import Threshold
 
 POST_SECONDS = 60.0
@@ -95,6 +96,11 @@ class StoredRelease:
     description: ReleaseDescription
     events: tuple[Event, ...]
     groups: int
+
+    @property
+    def noises(self) -> tuple[AddedNoise, ...]:
+        """The noise of its cells."""
+        return tuple(noise for event in self.events if (noise := noise_of(event)) is not None)
 
 
 def stored_release(payload: bytes) -> StoredRelease:
@@ -177,17 +183,21 @@ def weighed(parts: Sequence[ReleasedCells], variances: Sequence[Sequence[Fractio
         parts: For each source, the cells; all have the same keys.
         variances: For each source, the variance of each cell.
     """
-    first, *others = parts
-    cells = []
-    for place, cell in enumerate(first.cells):
-        precisions = [1 / each[place] for each in variances]
-        # What two releases tell differs by noise alone: a small number, of which a float is exact enough.
-        shift = np.zeros(len(cell))
-        for other, precision in zip(others, precisions[1:], strict=True):
-            shift += float(precision / sum(precisions)) * (other.cells[place] - cell)
-        whole = np.clip(np.rint(shift), -MAX_CELL, MAX_CELL).astype(np.int64)
-        cells.append(np.clip(cell + whole, -MAX_CELL, MAX_CELL))
-    return ReleasedCells(first.keys, tuple(cells))
+    pairs = zip(zip(*(part.cells for part in parts), strict=True), zip(*variances, strict=True), strict=True)
+    return ReleasedCells(parts[0].keys, tuple(weighed_mean(cells, each) for cells, each in pairs))
+
+
+def weighed_mean(cells: Sequence[NDArray[np.int64]], variances: Sequence[Fraction]) -> NDArray[np.int64]:
+    """The mean of what sources tell of one cell in each group, rounded to whole numbers."""
+    first, *others = cells
+    precisions = [1 / each for each in variances]
+    # What two releases tell differs by noise alone: a small number, of which a float is exact enough.
+    shift = np.zeros(len(first))
+    for other, precision in zip(others, precisions[1:], strict=True):
+        shift += float(precision / sum(precisions)) * (other - first)
+    whole = np.clip(np.rint(shift), -MAX_CELL, MAX_CELL).astype(np.int64)
+    mean: NDArray[np.int64] = np.clip(first + whole, -MAX_CELL, MAX_CELL)
+    return mean
 
 
 def _cut_off(planned: PlannedRelease, threshold: Threshold, exact: ExactCells) -> ReleasedCells:

@@ -29,6 +29,7 @@ from dpsql.policy import Policy, Role
 from dpsql.privacy.conversion import exact_text
 
 REUSE = "dpsql.reuse"
+CONSISTENT = "dpsql.consistent"
 TARGET = "dpsql.target_error"
 RATIO = "dpsql.max_error_ratio"
 
@@ -103,7 +104,7 @@ _CHOICES = {
 _PARSED = ("TimeZone", "DateStyle", "extra_float_digits", "client_encoding")
 """Settings of PostgreSQL whose values are read and told in one spelling."""
 _OUTPUT = ("DateStyle", "TimeZone", "IntervalStyle", "bytea_output", "extra_float_digits")
-_BOOLEANS = {"dpsql.intervals": "off", "dpsql.notices": "on", "dpsql.calibrate": "on"}
+_BOOLEANS = {CONSISTENT: "off", "dpsql.intervals": "off", "dpsql.notices": "on", "dpsql.calibrate": "on"}
 _BOUNDS = ("dpsql.max_rows", "dpsql.max_groups", "dpsql.max_rows_per_group")
 _TRANSACTIONS = ("isolation", "deferrable")
 """What a transaction has of its own; a new one has the default_transaction_… of the session."""

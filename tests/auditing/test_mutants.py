@@ -148,13 +148,13 @@ def reuse_with_fresh_noise(patch: Patch) -> None:
     again = Engine.execute
 
     def fresh(
-        self: Engine, user: str, query: CompiledQuery, cancellation: Cancellation, *, reuse: Reuse = Reuse.EXACT
+        self: Engine, user: str, query: CompiledQuery, cancellation: Cancellation, *, reuse: Reuse, consistent: bool
     ) -> Answer:
-        answer = again(self, user, query, cancellation, reuse=reuse)
+        answer = again(self, user, query, cancellation, reuse=reuse, consistent=consistent)
         if not answer.reused or answer.charge is None:
             return answer
         forgotten = tuple(replace(granted, payload=None) for granted in answer.charge.releases)
-        return replace(answer, rows=self._reader.read(user, query, forgotten, cancellation)[1])
+        return replace(answer, rows=self._reader.read(user, query, forgotten, cancellation).rows)
 
     patch.setattr(Engine, "execute", fresh)
 

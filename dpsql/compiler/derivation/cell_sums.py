@@ -13,11 +13,11 @@ Reference: Hay et al., Boosting the Accuracy of Differentially Private Histogram
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise, permutations
+from dataclasses import replace
+from itertools import combinations, pairwise, permutations
 
-from dpsql.compiler.canonical.descriptions import DescribedCell, ReleaseDescription
+from dpsql.compiler.canonical.descriptions import DescribedCell, DescribedRelease, ReleaseDescription
 from dpsql.compiler.derivation.derivation import lists_every_row
-from dpsql.compiler.ir.primitives import Primitive
 from dpsql.compiler.plan.query_plan import CellSum, PlannedRelease, WideTotal
 from dpsql.compiler.scope.tables import Catalog
 
@@ -42,15 +42,63 @@ def cell_sums(
         keys = _key_places(asked.description, have.description)
         if keys is None:
             continue
-        lists = not apart & {whole, part} and lists_every_row(have.description, asked, catalog)
+        lists = not apart & {whole, part} and lists_every_row(have.description, asked.description.keys, asked, catalog)
         for cell, places in _shared_cells(asked.description, have.description).items():
-            if lists and _keeps_the_same_rows(asked.description, have.description, asked.primitives[places[0]]):
+            counts = asked.primitives[places[0]].counts_all_rows
+            if lists and _keeps_the_same_rows(asked.description, have.description, counts_all_rows=counts):
                 found.setdefault(cell, []).append(CellSum(whole, places[0], part, places[1], keys))
             else:
                 differ = True
     chosen = {cell: tuple(_independent(sums)) for cell, sums in found.items()}
     differ = differ or any(_releases(sums) > _releases(chosen[cell]) for cell, sums in found.items())
     return tuple(chosen.values()), differ
+
+
+def told_sums(
+    told: Sequence[ReleaseDescription], cell: DescribedCell, asked: DescribedRelease, catalog: Catalog
+) -> tuple[int, tuple[CellSum, ...], bool]:
+    """The sums of one cell among releases with the same conditions and bounds, each with keys of its own.
+
+    Two releases of which neither is a total of the other have totals by the keys that both have. Where no release has
+    these keys, totals that nobody was told tie the two together.
+
+    Args:
+        told: The releases.
+        cell: The cell, as each of them describes it.
+        asked: A query that has their conditions among its own.
+        catalog: What the user may name.
+
+    Returns:
+        How many releases there are, with those that nobody was told; the sums, by places among these, each of a release
+        of one cell; and whether there are totals that are not made to add up.
+    """
+    own = replace(asked, terms=tuple(term for term in asked.terms if asked.text(term) in told[0].terms))
+    same = (mine for mine, each in zip(asked.primitives, asked.description.cells, strict=True) if each == cell)
+    counts = any(primitive.counts_all_rows for primitive in same)
+    every = [*told, *_common_totals(told)]
+    found, differ = [], False
+    for whole, part in permutations(range(len(every)), 2):
+        keys = _key_places(every[whole], every[part])
+        if keys is None:
+            continue
+        lists = lists_every_row(every[part], every[whole].keys, own, catalog)
+        if lists and _keeps_the_same_rows(every[whole], every[part], counts_all_rows=counts):
+            found.append(CellSum(whole, 0, part, 0, keys))
+        else:
+            differ = True
+    chosen = tuple(_independent(found))
+    return len(every), chosen, differ or _releases(found) > _releases(chosen)
+
+
+def _common_totals(told: Sequence[ReleaseDescription]) -> Iterator[ReleaseDescription]:
+    """Totals by the keys that two of the finest releases have in common, where no release has these."""
+    known = [{key.text for key in each.keys} for each in told]
+    finest = [each for each, mine in zip(told, known, strict=True) if not any(mine < other for other in known)]
+    for one, other in combinations(finest, 2):
+        common = {key.text for key in one.keys} & {key.text for key in other.keys}
+        if common not in known:
+            known.append(common)
+            yield replace(one, keys=tuple(key for key in one.keys if key.text in common))
 
 
 def _releases(sums: Sequence[CellSum]) -> frozenset[int]:
@@ -71,13 +119,13 @@ def _shared_cells(whole: ReleaseDescription, part: ReleaseDescription) -> dict[D
     return {cell: (place, places[cell]) for place, cell in enumerate(whole.cells) if cell in places}
 
 
-def _keeps_the_same_rows(whole: ReleaseDescription, part: ReleaseDescription, primitive: Primitive) -> bool:
+def _keeps_the_same_rows(whole: ReleaseDescription, part: ReleaseDescription, *, counts_all_rows: bool) -> bool:
     """True where bounds let the same rows of each unit into a cell of both."""
     if (whole.rows, whole.per_group) != (part.rows, part.per_group):
         return False
     if part.one_group and whole.one_group:
         return True
-    return primitive.counts_all_rows and not whole.keys and part.per_group == part.rows
+    return counts_all_rows and not whole.keys and part.per_group == part.rows
 
 
 def _independent(sums: Sequence[CellSum]) -> Iterator[CellSum]:

@@ -21,7 +21,7 @@ from fractions import Fraction
 from typing import TypeVar
 
 from dpsql.compiler.aggregates.release_leaf import from_text
-from dpsql.compiler.canonical.descriptions import DescribedRelease, ReleaseDescription, filters, without
+from dpsql.compiler.canonical.descriptions import DescribedKey, DescribedRelease, ReleaseDescription, filters, without
 from dpsql.compiler.derivation.key_values import KeyValues
 from dpsql.compiler.dialects import POST_PROCESSING
 from dpsql.compiler.dialects.render import Renderer
@@ -75,7 +75,12 @@ def derivation(have: ReleaseDescription, want: PlannedRelease, catalog: Catalog)
     keys: tuple[Expr, ...] | None = _all(map(values.over, asked.keys))
     terms: tuple[Expr, ...] | None = _all(map(values.over, rest))
     cells = _all(_cell(have, primitive, asked, values) for primitive in asked.primitives)
-    if keys is None or terms is None or cells is None or not lists_every_row(have, asked, catalog):
+    if (
+        keys is None
+        or terms is None
+        or cells is None
+        or not lists_every_row(have, asked.description.keys, asked, catalog)
+    ):
         return None
     conditions = [all_of(*each) for _, each in cells]
     domain = None
@@ -214,9 +219,18 @@ def _all(found: Iterable[T | None]) -> tuple[T, ...] | None:
     return known if len(known) == len(listed) else None
 
 
-def lists_every_row(have: ReleaseDescription, asked: DescribedRelease, catalog: Catalog) -> bool:
-    """True where each row of a release has key values that the other one lists."""
-    own = {key.text for key in asked.description.keys}
+def lists_every_row(
+    have: ReleaseDescription, keys: Sequence[DescribedKey], asked: DescribedRelease, catalog: Catalog
+) -> bool:
+    """True where each row of a release with some keys has key values that the other one lists.
+
+    Args:
+        have: The other one.
+        keys: The keys.
+        asked: What tells the terms and the relations of the release.
+        catalog: The policy and its schema.
+    """
+    own = {key.text for key in keys}
     fields = {number: field for field, number in asked.numbers.items()}
     used = {fields.get(number) for key in have.keys if key.text not in own for number in key.fields}
     return all(each is not None and _is_within(each, asked, catalog) for each in used)

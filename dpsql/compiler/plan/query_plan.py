@@ -22,7 +22,7 @@ from dpsql.compiler.relations.empty_results import leaves_open
 from dpsql.errors import UnsupportedQuery
 from dpsql.privacy.accounting import Spent
 from dpsql.privacy.cost import Event, Price
-from dpsql.privacy.exponential_mechanism import CellMechanism
+from dpsql.privacy.exponential_mechanism import AddedNoise, CellMechanism
 from dpsql.privacy.selection import Threshold
 from dpsql.sqltypes import SqlType
 
@@ -222,6 +222,7 @@ class PlannedRelease:
             primitives is that of the mean. Empty where it is released itself.
         announced: The noise that intervals are made for, cell by cell, where it is less than what was drawn. Empty
             where it is that of the primitives.
+        leaves_out: Where it is derived: whether the user has more releases that tell of it, which are not used.
     """
 
     query: PrintedQuery
@@ -239,6 +240,7 @@ class PlannedRelease:
     described: DescribedRelease | None = field(default=None, compare=False, repr=False)
     derived: tuple[DerivedCells, ...] = ()
     announced: tuple[CellMechanism, ...] = ()
+    leaves_out: bool = False
 
     @property
     def noises(self) -> tuple[CellMechanism, ...]:
@@ -369,6 +371,37 @@ class CellSum:
 
 
 @dataclass(frozen=True)
+class SourceCell:
+    """A cell of a release, with the noise that was drawn for it.
+
+    Attributes:
+        release: The key of the release.
+        place: The place of the cell there.
+        keys: The digests of its group keys, in their order.
+        noise: The noise.
+    """
+
+    release: str
+    place: int
+    keys: tuple[str, ...]
+    noise: AddedNoise
+
+
+@dataclass(frozen=True)
+class CellHistory:
+    """One cell in all releases of a user that tell it, and which of these are sums of which.
+
+    Attributes:
+        told: For each set of group keys, the cell in each release that has these keys; none where no release has them,
+            and totals by them tie two others together.
+        sums: Which sets are sums of which, by their places in `told`.
+    """
+
+    told: tuple[tuple[SourceCell, ...], ...]
+    sums: tuple[CellSum, ...]
+
+
+@dataclass(frozen=True)
 class SystemRead:
     """A relation of schema dpsql that the post-processing needs."""
 
@@ -426,6 +459,9 @@ class CompiledQuery:
         planned: Plans the query for another ε, or a release alone.
         sums: The cells that add up to others of the query, cell by cell: those over the same rows of each unit.
         sums_differ: Whether there are totals of other rows than those of their parts.
+        fresh: Where all that is bought is combined with what the user has: the query over what is bought alone.
+        earlier: Releases that the user has, and that the cells of its own are made to add up with.
+        histories: Which cells of all of these add up to which.
     """
 
     sql: str
@@ -454,6 +490,9 @@ class CompiledQuery:
 
     sums: tuple[tuple[CellSum, ...], ...] = ()
     sums_differ: bool = False
+    fresh: "CompiledQuery | None" = field(default=None, compare=False, repr=False)
+    earlier: tuple[HeldRelease, ...] = ()
+    histories: tuple[CellHistory, ...] = ()
 
     def announcing(self, releases: tuple[PlannedRelease, ...]) -> "CompiledQuery":
         """The same query with intervals made for the noises of these releases."""
@@ -474,17 +513,29 @@ class CompiledQuery:
     @property
     def sources(self) -> tuple[PlannedRelease | HeldRelease, ...]:
         """What the ledger is asked for."""
-        return tuple(source for planned in self.releases for source in planned.sources)
+        return (*(source for planned in self.releases for source in planned.sources), *self.earlier)
 
     @property
     def derived_from(self) -> tuple[int, ...]:
         """The user's numbers of the releases that it is derived of, in rising order."""
-        return tuple(sorted({source.number for source in self.sources if isinstance(source, HeldRelease)}))
+        sources = (source for planned in self.releases for source in planned.sources)
+        return tuple(sorted({source.number for source in sources if isinstance(source, HeldRelease)}))
+
+    @property
+    def consistent_with(self) -> tuple[int, ...]:
+        """The user's numbers of the other releases that it is made to add up with, in rising order."""
+        return tuple(sorted(source.number for source in self.earlier))
 
     @property
     def bought(self) -> tuple[PlannedRelease, ...]:
         """What of it is charged, unless the user has it."""
         return tuple(source for planned in self.releases for source in planned.bought)
+
+    @property
+    def combines(self) -> int:
+        """How many releases are combined at the most for one of its numbers."""
+        told = (sum(map(len, history.told)) for history in self.histories)
+        return max((1, *(len(planned.derived) for planned in self.releases), *told))
 
     @property
     def ends(self) -> frozenset[int]:
