@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from dpsql.catalog.relations import kind_of
+from dpsql.catalog.kinds import kind_of
 from dpsql.compiler.ir import intervals
 from dpsql.compiler.ir.nodes import Literal
 from dpsql.compiler.sql.literals import Parameters, number, parse_text

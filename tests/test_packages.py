@@ -15,7 +15,7 @@ import pytest
 from tests.waiting import HANG_SECONDS
 
 ROOT = Path(__file__).parent.parent
-READ = {".css", ".html", ".py", ".svg", ".toml", ".tsv", ".typed"}
+READ = {".css", ".html", ".py", ".sql", ".svg", ".toml", ".tsv", ".typed"}
 """Endings of what is part of the program."""
 SUITE = ("tests/compiler/test_rejected.py", "tests/compiler/test_rewrite.py", "tests/test_engine.py")
 """What a version of the parser or of DuckDB must pass."""

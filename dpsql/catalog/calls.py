@@ -6,52 +6,35 @@ Rule: a function that has no entry does not exist, as PostgreSQL says it; the na
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Final
 
-from dpsql.catalog import syntax
+from sqlglot import exp
+
+from dpsql.catalog.casts import TranslationContext, Typed
 from dpsql.catalog.functions import (
     CatalogFunction,
-    aggregates,
     argument_kinds,
     chosen,
-    empty_functions,
     functions,
     result_kind,
-    window_functions,
 )
+from dpsql.catalog.kinds import BOOL, INT8, INTEGERS, OID, OID_TYPES, TEXT, Kind, common_kind, named, value_kind
 from dpsql.catalog.literals import null, quote
-from dpsql.catalog.operations import HINT, Operations, shown_kind
-from dpsql.catalog.relations import (
-    BOOL,
-    INT4,
-    INT8,
-    OID,
-    OID_TYPES,
-    TEXT,
-    Kind,
-    kind_of,
-    named,
-    record,
-    value_kind,
-)
+from dpsql.catalog.operations import HINT, Operations
+from dpsql.catalog.reading import CatalogCall, call_of, name_of, parts_of, place, refusal
 from dpsql.catalog.scope import NameScope
-from dpsql.catalog.typed import (
-    TranslationContext,
-    Typed,
-    as_text,
-    coerced,
-    common_kind,
-    element_texts,
-    path,
-    settled,
-)
 from dpsql.errors import (
     InvalidParameter,
+    InvalidSyntax,
     UndefinedFunction,
     UndefinedObject,
+    UndefinedParameter,
     UnsupportedQuery,
 )
+from dpsql.gateway.engine import VERSION_TEXT
 
-_MOST_GROUPS = 9
+_MOST_PARAMETERS: Final = 65_535
+_MOST_GROUPS: Final = 9
 """Groups of a regular expression that regexp_matches gives."""
 
 
@@ -60,235 +43,210 @@ class Calls(Operations, ABC):
 
     def __init__(self, statement: TranslationContext) -> None:
         super().__init__(statement)
-        self._special = {
-            "pg_typeof": self._typeof,
-            "json_build_object": self._json_object,
-            "jsonb_build_object": self._json_object,
-            "to_json": self._to_json,
-            "to_jsonb": self._to_json,
-            "row_to_json": self._row_to_json,
-        }
+        methods = (
+            *((self._first_of, None, name) for name in ("coalesce", "greatest", "least")),
+            (self._nullif, 2, "nullif"),
+            (self._set_config, 3, "set_config"),
+            (self._typeof, 1, "pg_typeof"),
+            *((self._json_array, 1, name) for name in ("json_agg", "jsonb_agg")),
+            *((self._json_object, None, name) for name in ("json_build_object", "jsonb_build_object")),
+            *((self._to_json, 1, name) for name in ("to_json", "to_jsonb")),
+            (self._row_to_json, 1, "row_to_json"),
+        )
+        self._special = {name: (method, count) for method, count, name in methods}
 
     @abstractmethod
-    def expr(self, node: syntax.Expr, scope: NameScope) -> Typed:
+    def expr(self, node: exp.Expr, scope: NameScope) -> Typed:
         """Translate an expression; its type is UNKNOWN where its place decides."""
 
     @abstractmethod
-    def condition(self, node: syntax.Expr, scope: NameScope, place: str) -> str:
+    def condition(self, node: exp.Expr, scope: NameScope, place: str) -> str:
         """The SQL of a condition.
 
         Raises:
             DatatypeMismatch: It is none.
         """
 
-    def _call(self, node: syntax.CallExpr, scope: NameScope) -> Typed:
-        name = node.name
-        if name in ("coalesce", "greatest", "least"):
-            return self._first_of(name, [self.expr(arg, scope) for arg in node.args])
-        if name == "nullif" and len(node.args) == 2:
-            left, right = (self.expr(arg, scope) for arg in node.args)
-            a, b = self._alike(left, right, "=", node.at)
-            result = settled(self.statement, left)
-            return Typed(f"(CASE WHEN ({a.sql} = {b.sql}) THEN NULL ELSE {result.sql} END)", result.kind)
-        if name == "set_config":
-            return self._set_config(node, scope)
-        if name in ("json_agg", "jsonb_agg") and len(node.args) == 1:
-            return self._json_array(node, scope)
-        if node.star or name in aggregates() or name in window_functions():
-            return self._aggregate(node, scope)
-        if node.distinct or node.order or node.filter is not None or node.over is not None:
-            raise UndefinedFunction(f"{name} is not an aggregate function", position=node.at + 1)
-        if name in self._special:
-            return self._special[name](node, scope)
-        if name in empty_functions():
-            return self._unnested(self._nothing(node, scope))
-        if name == "_pg_expandarray":
-            return self._unnested(self._expanded(node, scope))
-        known = functions().get(name, ())
-        if not known and len(node.args) == 1 and (kind := value_kind(name)) is not None:
-            return coerced(self.statement, self.expr(node.args[0], scope), kind)
-        function, args = self._chosen(node, known, scope)
-        return self._unnested(self._applied(function, args)) if function.is_set else self._applied(function, args)
+    def _exprs(self, nodes: Sequence[exp.Expr], scope: NameScope) -> list[Typed]:
+        return [self.expr(node, scope) for node in nodes]
 
-    def _nothing(self, node: syntax.CallExpr, scope: NameScope) -> Typed:
-        """A function that gives rows of a record, and here none."""
-        count, kind = empty_functions()[node.name]
-        args = [self.expr(arg, scope) for arg in node.args]
-        if len(args) != count:
-            shown = ", ".join(shown_kind(arg.kind) for arg in args)
-            raise UndefinedFunction(
-                f"function {'.'.join(node.parts)}({shown}) does not exist",
-                hint=f"No function {HINT}",
-                position=node.at + 1,
-            )
-        return Typed(f"CAST([] AS {kind.storage}[])", kind)
+    def _call(self, node: exp.Expr, scope: NameScope) -> Typed:
+        call = call_of(node)
+        if call is None:
+            raise refusal(node)
+        known = functions().get(call.name, ())
+        if call.star or (known and known[0].manner in ("aggregate", "window")):
+            return self._aggregate(call, known, scope)
+        if not call.is_plain and call.name not in ("json_agg", "jsonb_agg"):
+            raise UndefinedFunction(f"{call.name} is not an aggregate function", position=place(call.node))
+        if call.name in self._special:
+            method, count = self._special[call.name]
+            if count not in (None, len(call.args)):
+                raise self._no_function(call, self._exprs(call.args, scope))
+            return method(call, scope)
+        kind = value_kind(call.name)
+        if not known and len(call.args) == 1 and kind is not None:
+            return self.coerced(self.expr(call.args[0], scope), kind)
+        applied, is_set = self._applied(call, scope)
+        return Typed(f"unnest({applied.sql})", applied.kind) if is_set else applied
 
-    def _unnested(self, listed: Typed) -> Typed:
-        return Typed(f"unnest({listed.sql})", listed.kind)
-
-    def _expanded(self, node: syntax.CallExpr, scope: NameScope) -> Typed:
-        array = self.expr(node.args[0], scope)
-        element = kind_of(array.kind.element)
-        packed = f"lambda e, i: struct_pack(x := CAST(e AS {element.storage}), n := CAST(i AS INTEGER))"
-        return Typed(f"list_transform({array.sql}, {packed})", record(("x", element), ("n", INT4)))
-
-    def listed(self, node: syntax.CallExpr, scope: NameScope) -> Typed:
+    def listed(self, node: exp.Expr, scope: NameScope) -> Typed:
         """What a function in FROM gives, as a list of rows; its type is that of one row."""
-        if node.name in empty_functions():
-            return self._nothing(node, scope)
-        if node.name == "_pg_expandarray":
-            return self._expanded(node, scope)
-        candidates = functions().get(node.name, ())
-        if not candidates or node.name in self._special:
-            plain = self.expr(node, scope)
-            return Typed(f"[{plain.sql}]", plain.kind)
-        function, args = self._chosen(node, candidates, scope)
-        applied = self._applied(function, args)
-        return applied if function.is_set else Typed(f"[{applied.sql}]", applied.kind)
+        call = call_of(node)
+        known = () if call is None else functions().get(call.name, ())
+        if call is not None and known and known[0].manner in (None, "setof"):
+            applied, is_set = self._applied(call, scope)
+        else:
+            applied, is_set = self._call(node, scope), False
+        return applied if is_set else Typed(f"[{applied.sql}]", applied.kind)
 
-    def _applied(self, function: CatalogFunction, args: Sequence[Typed]) -> Typed:
-        """A call; a list of the rows where the function gives several."""
-        kind = result_kind(function, [arg.kind for arg in args])
-        suffix = "[]" if function.is_set else ""
-        return Typed(f"CAST({self._filled(function, args)} AS {kind.storage}{suffix})", kind)
+    def _applied(self, call: CatalogCall, scope: NameScope) -> tuple[Typed, bool]:
+        """A call, and whether it is a list of rows."""
+        function, args = self._chosen(call, functions().get(call.name, ()), scope)
+        kind, is_set = result_kind(function, [arg.kind for arg in args]), function.manner == "setof"
+        storage = f"{kind.storage}[]" if is_set else kind.storage
+        return Typed(f"CAST({self._filled(function, args)} AS {storage})", kind), is_set
 
-    def _first_of(self, name: str, args: Sequence[Typed]) -> Typed:
-        kind = common_kind([arg.kind for arg in args], name.upper())
-        return Typed(f"{name}({', '.join(coerced(self.statement, arg, kind).sql for arg in args)})", kind)
+    def _no_function(self, call: CatalogCall, args: Sequence[Typed]) -> UndefinedFunction:
+        shown = ", ".join(arg.kind.shown for arg in args)
+        message = f"function {'.'.join(call.parts)}({shown}) does not exist"
+        return UndefinedFunction(message, hint=f"No function {HINT}", position=place(call.node))
 
     def _chosen(
-        self, node: syntax.CallExpr, candidates: Sequence[CatalogFunction], scope: NameScope
+        self, call: CatalogCall, candidates: Sequence[CatalogFunction], scope: NameScope
     ) -> tuple[CatalogFunction, list[Typed]]:
-        args = [self.expr(arg, scope) for arg in node.args]
-        if node.name.startswith("pg_stat_get_") and not candidates:
-            candidates = (CatalogFunction(node.name, ("any",), False, "int8", False, "NULL"),)
+        args = self._exprs(call.args, scope)
+        if call.name.startswith("pg_stat_get_") and not candidates:
+            candidates = (CatalogFunction(call.name, ("any",), "int8", "NULL"),)
         kinds = [arg.kind for arg in args]
         function = chosen(candidates, kinds)
         if function is None:
-            shown = ", ".join(shown_kind(kind) for kind in kinds)
-            raise UndefinedFunction(
-                f"function {'.'.join(node.parts)}({shown}) does not exist",
-                hint=f"No function {HINT}",
-                position=node.at + 1,
-            )
+            raise self._no_function(call, args)
         wanted = argument_kinds(function, kinds)
-        return function, [self._argument(function, arg, kind) for arg, kind in zip(args, wanted, strict=True)]
+        return function, [self._argument(arg, kind) for arg, kind in zip(args, wanted, strict=True)]
 
-    def _argument(self, function: CatalogFunction, arg: Typed, kind: Kind) -> Typed:
-        if kind.name == "regclass" and arg.kind.name in ("int2", "int4", "int8"):
-            kind = OID
-        return coerced(self.statement, arg, kind)
+    def _argument(self, arg: Typed, kind: Kind) -> Typed:
+        return self.coerced(arg, OID if kind.name == "regclass" and arg.kind.name in INTEGERS else kind)
 
     def _filled(self, function: CatalogFunction, args: Sequence[Typed]) -> str:
         """The template with its arguments and what the session says."""
-        snapshot, visitor = self.statement.snapshot, self.statement.visitor
-        named_schemas = visitor.named_schemas(snapshot)
-        array = next((arg for arg in args if arg.kind.is_array), None)
-        texts = [as_text(self.statement, arg) for arg in args] if function.args[-1:] == ("any",) else []
-        first = args[0].sql if args else "NULL"
+        visitor = self.visitor
+        sqls = [arg.sql for arg in args]
         words = {
-            "path": path(self.statement),
-            "version": quote(visitor.version),
-            "database": quote(visitor.database),
-            "user": quote(visitor.user),
+            "path": quote(visitor.path_text),
+            "version": quote(VERSION_TEXT),
+            "database": quote(visitor.context.database),
+            "user": quote(visitor.context.user),
             "role_oid": quote(str(visitor.role_oid)),
-            "now": f"TIMESTAMP {quote(str(visitor.now.replace(tzinfo=None)))}",
-            "schema": quote(named_schemas[0]) if named_schemas else "NULL",
-            "schemas": f"[{', '.join(map(quote, visitor.path(snapshot)))}]",
-            "named": f"CAST([{', '.join(map(quote, named_schemas))}] AS VARCHAR[])",
-            "role": self._role(first),
-            "vector": " - 1" if array is not None and array.kind.is_vector else "",
-            "all": ", ".join(texts),
-            "rest": ", ".join(texts[1:]),
+            "now": f"TIMESTAMP {quote(str(visitor.context.now.replace(tzinfo=None)))}",
+            "schema": quote(visitor.named_schemas[0]) if visitor.named_schemas else "NULL",
+            "schemas": _texts(visitor.path),
+            "named": _texts(visitor.named_schemas),
         }
-        if function.name == "regexp_matches":
-            words["matches"] = _matches([arg.sql for arg in args])
+        if function.args[-1:] == ("any",):
+            texts = list(map(self.as_text, args))
+            words |= {"all": ", ".join(texts), "rest": ", ".join(texts[1:])}
+        array = next((arg for arg in args if arg.kind.is_array), None)
         if array is not None:
-            first_index, last_index = (0, "") if array.kind.is_vector else (1, " + 1")
-            words["subscripts"] = f"range({first_index}, len({array.sql}){last_index})"
-            words["texts"] = element_texts(self.statement, array)
-        if function.name == "current_setting":
-            words["setting"] = self._setting(args)
-        return function.sql.format(*(arg.sql for arg in args), **words)
+            first, last, vector = (0, "", " - 1") if array.kind.is_vector else (1, " + 1", "")
+            words |= {"vector": vector, "subscripts": f"range({first}, len({array.sql}){last})"}
+            words["texts"] = self.element_texts(array)
+        match function.name:
+            case "regexp_matches":
+                words["matches"] = _matches(sqls)
+            case "current_setting":
+                words["setting"] = self._setting(sqls)
+            case "pg_get_userbyid":
+                words["role"] = self._role(sqls[0])
+        return function.sql.format(*sqls, **words)
 
     def _role(self, oid: str) -> str:
-        cases = " ".join(f"WHEN {known} THEN {quote(name)}" for known, name in self.statement.visitor.roles.items())
+        cases = " ".join(f"WHEN {known} THEN {quote(name)}" for known, name in self.visitor.roles.items())
         return f"CASE {oid} {cases} ELSE 'unknown (OID=' || {oid} || ')' END"
 
-    def _setting(self, args: Sequence[Typed]) -> str:
-        settings = self.statement.visitor.settings
-        cases = " ".join(f"WHEN {quote(name.lower())} THEN {quote(value)}" for name, value in settings.items())
-        missing = "NULL" if len(args) > 1 else f"catalog_no_setting({args[0].sql})"
-        return f"CASE lower({args[0].sql}) {cases} ELSE {missing} END"
+    def _setting(self, args: Sequence[str]) -> str:
+        settings = self.visitor.settings.items()
+        cases = " ".join(f"WHEN {quote(name.lower())} THEN {quote(value)}" for name, value in settings)
+        return f"CASE lower({args[0]}) {cases} ELSE {'NULL' if args[1:] else f'catalog_no_setting({args[0]})'} END"
 
-    def _set_config(self, node: syntax.CallExpr, scope: NameScope) -> Typed:
-        if len(node.args) != 3:
-            raise UndefinedFunction("function set_config does not exist", position=node.at + 1)
-        if any(_of_row(arg) for arg in node.args):
-            return Typed(f"catalog_no_change({self.text(self.expr(node.args[0], scope))})", TEXT)
-        name, value, local = (
-            self._plain_value(arg, kind) for arg, kind in zip(node.args, (TEXT, TEXT, BOOL), strict=True)
-        )
+    # Functions whose arguments or result follow rules of their own
+
+    def _first_of(self, call: CatalogCall, scope: NameScope) -> Typed:
+        args = self._exprs(call.args, scope)
+        kind = common_kind([arg.kind for arg in args], call.name.upper())
+        return Typed(f"{call.name}({', '.join(self.coerced(arg, kind).sql for arg in args)})", kind)
+
+    def _nullif(self, call: CatalogCall, scope: NameScope) -> Typed:
+        left, right = self._exprs(call.args, scope)
+        a, b = self._alike(left, right, "=", call.node)
+        result = self.settled(left)
+        return Typed(f"(CASE WHEN ({a.sql} = {b.sql}) THEN NULL ELSE {result.sql} END)", result.kind)
+
+    def _set_config(self, call: CatalogCall, scope: NameScope) -> Typed:
+        if any(isinstance(_inside(arg), exp.Column) for arg in call.args):
+            return Typed(f"catalog_no_change({self.text(self.expr(call.args[0], scope))})", TEXT)
+        values = [self._plain_value(arg, kind) for arg, kind in zip(call.args, (TEXT, TEXT, BOOL), strict=True)]
         if self.statement.values is None:
             return Typed(null(TEXT), TEXT)
+        name, value, local = values
         if name is None:
             raise InvalidParameter("SET requires parameter name")
-        now = self.statement.visitor.change(
-            str(name), "" if value is None else str(value), local in (True, "t", "true")
-        )
-        return Typed(quote(now), TEXT)
+        text = "" if value is None else str(value)
+        return Typed(quote(self.visitor.context.change(str(name), text, local in (True, "t", "true"))), TEXT)
 
-    def _plain_value(self, node: syntax.Expr, kind: Kind) -> object:
+    def _plain_value(self, node: exp.Expr, kind: Kind) -> object:
         """The value of a constant or placeholder: set_config acts before the query runs, once."""
-        while isinstance(node, syntax.CastExpr):
-            node = node.expr
+        node = _inside(node)
         match node:
-            case syntax.Constant("null"):
+            case exp.Null():
                 return None
-            case syntax.Constant("bool", text):
-                return text == "true"
-            case syntax.Constant(_, text):
-                return text
-            case syntax.Parameter(index):
-                self.statement.check_given(node)
-                self.statement.declare(index, kind) if index in self.statement.parameters else (
-                    self.statement.parameters.setdefault(index, kind)
-                )
-                values = self.statement.values
-                return values[index] if values is not None else None
-            case _:
-                raise UnsupportedQuery("set_config takes constants", hint="SELECT set_config('work_mem', '8MB', false)")
+            case exp.Boolean():
+                return bool(node.this)
+            case exp.Literal():
+                return node.name
+            case exp.Parameter():
+                index = self.index_of(node)
+                self.statement.declare(index, kind)
+                return None if self.statement.values is None else self.statement.values[index]
+        raise UnsupportedQuery("set_config takes constants", hint="SELECT set_config('work_mem', '8MB', false)")
 
-    def _typeof(self, node: syntax.CallExpr, scope: NameScope) -> Typed:
-        kind = self.expr(node.args[0], scope).kind
-        return Typed(f"CAST({kind.oid} AS BIGINT)", named("regtype"))
+    def index_of(self, node: exp.Expr) -> int:
+        """The number of a placeholder, from 0.
 
-    def _json_object(self, node: syntax.CallExpr, scope: NameScope) -> Typed:
-        args = [settled(self.statement, self.expr(arg, scope)) for arg in node.args]
+        Raises:
+            InvalidSyntax: It is no number of a placeholder.
+            UndefinedParameter: It has no value, and the statement is to be executed.
+        """
+        text, values = str(node.this.name), self.statement.values
+        if not text.isdecimal() or not 1 <= int(text[:9]) <= _MOST_PARAMETERS:
+            raise InvalidSyntax(f"there is no parameter ${text}", position=place(node))
+        index = int(text) - 1
+        if values is not None and index >= len(values):
+            raise UndefinedParameter(f"there is no parameter ${index + 1}", position=place(node))
+        return index
+
+    def _typeof(self, call: CatalogCall, scope: NameScope) -> Typed:
+        return Typed(f"CAST({self.expr(call.args[0], scope).kind.oid} AS BIGINT)", named("regtype"))
+
+    def _json_object(self, call: CatalogCall, scope: NameScope) -> Typed:
+        args = list(map(self.settled, self._exprs(call.args, scope)))
         parts = [
-            f"CAST({as_text(self.statement, arg)} AS VARCHAR)"
-            if number % 2 == 0
-            else f"CAST(to_json({arg.sql}) AS VARCHAR)"
+            f"CAST({self.as_text(arg) if number % 2 == 0 else f'to_json({arg.sql})'} AS VARCHAR)"
             for number, arg in enumerate(args)
         ]
-        return Typed(f"catalog_json_object([{', '.join(parts)}])", named(node.name.removesuffix("_build_object")))
+        return Typed(f"catalog_json_object([{', '.join(parts)}])", named(call.name.removesuffix("_build_object")))
 
-    def _to_json(self, node: syntax.CallExpr, scope: NameScope) -> Typed:
-        arg = settled(self.statement, self.expr(node.args[0], scope))
-        return Typed(self._json_text(arg), named(node.name.removeprefix("to_")))
+    def _to_json(self, call: CatalogCall, scope: NameScope) -> Typed:
+        arg = self.settled(self.expr(call.args[0], scope))
+        return Typed(self._json_text(arg), named(call.name.removeprefix("to_")))
 
-    def _row_to_json(self, node: syntax.CallExpr, scope: NameScope) -> Typed:
+    def _row_to_json(self, call: CatalogCall, scope: NameScope) -> Typed:
         """The columns of an entry of FROM, which the one argument names."""
-        columns = (
-            scope.entry(node.args[0].parts) if len(node.args) == 1 and isinstance(node.args[0], syntax.Name) else None
-        )
+        columns = scope.entry(parts_of(call.args[0])) if isinstance(call.args[0], exp.Column) else None
         if columns is None:
-            shown = ", ".join(shown_kind(self.expr(arg, scope).kind) for arg in node.args)
-            raise UndefinedFunction(
-                f"function row_to_json({shown}) does not exist",
-                hint="Name an entry of FROM: SELECT row_to_json(t) FROM (SELECT 1 AS one) AS t",
-                position=node.at + 1,
-            )
+            error = self._no_function(call, self._exprs(call.args, scope))
+            error.hint = "Name an entry of FROM: SELECT row_to_json(t) FROM (SELECT 1 AS one) AS t"
+            raise error
         parts = []
         for before, column in zip(("{", *[","] * len(columns)), columns, strict=False):
             key = json.dumps(column.name, ensure_ascii=False)
@@ -299,75 +257,92 @@ class Calls(Operations, ABC):
         """A value as JSON; one that is JSON stays what it is."""
         if arg.kind.name in ("json", "jsonb"):
             return f"coalesce({arg.sql}, 'null')"
-        value = as_text(self.statement, arg) if arg.kind.name in OID_TYPES else arg.sql  # an OID is no number there
+        value = self.as_text(arg) if arg.kind.name in OID_TYPES else arg.sql  # an OID is no number there
         return f"coalesce(catalog_text(CAST(to_json({value}) AS VARCHAR)), 'null')"
 
-    def _json_array(self, node: syntax.CallExpr, scope: NameScope) -> Typed:
-        text = self._json_text(settled(self.statement, self.expr(node.args[0], scope)))
-        distinct = "DISTINCT " if node.distinct else ""
-        listed = f"string_agg({distinct}{text}, ', '{self.order_by(node.order, scope)}){self._behind(node, scope)}"
-        return Typed(f"('[' || {listed} || ']')", named(node.name.removesuffix("_agg")))
+    def _json_array(self, call: CatalogCall, scope: NameScope) -> Typed:
+        text = self._json_text(self.settled(self.expr(call.args[0], scope)))
+        inside = f"{'DISTINCT ' if call.distinct else ''}{text}, ', '{self.order_by(call.order, scope)}"
+        listed = f"string_agg({inside}){self._behind(call, scope)}"
+        return Typed(f"('[' || {listed} || ']')", named(call.name.removesuffix("_agg")))
 
-    def _aggregate(self, node: syntax.CallExpr, scope: NameScope) -> Typed:
-        if node.star:
-            if node.name != "count":
-                raise UndefinedFunction(f"{node.name}(*) does not exist", position=node.at + 1)
-            return Typed("count(*)" + self._behind(node, scope), INT8)
-        if node.name == "count" and not node.distinct and len(node.args) == 1 and isinstance(node.args[0], syntax.Star):
-            return self._count_rows(node, node.args[0], scope)
-        known = (*aggregates().get(node.name, ()), *window_functions().get(node.name, ()))
-        function, args = self._chosen(node, known, scope)
-        order = self.order_by(node.order, scope)
-        inside = ", ".join(arg.sql for arg in args)
-        call = function.sql.partition("(")
-        body = f"{call[0]}({'DISTINCT ' if node.distinct else ''}{inside}{order})"
-        if call[0] == "CAST":
-            inner = function.sql[5 : function.sql.rindex(" AS ")].partition("(")[0]
-            plain = f"{inner}({'DISTINCT ' if node.distinct else ''}{inside}{order}){self._behind(node, scope)}"
-            kind = result_kind(function, [arg.kind for arg in args])
-            return Typed(f"CAST({plain} AS {kind.storage})", kind)
-        return Typed(body + self._behind(node, scope), result_kind(function, [arg.kind for arg in args]))
+    # Aggregates and windows
 
-    def _count_rows(self, node: syntax.CallExpr, star: syntax.Star, scope: NameScope) -> Typed:
-        """How many rows of an entry of FROM there are, those aside that an outer join has made of NULLs."""
-        there = " OR ".join(f"{column.sql} IS NOT NULL" for column in scope.star(star))
-        return Typed(f"count(CASE WHEN {there} THEN 1 END)" + self._behind(node, scope), INT8)
+    def _aggregate(self, call: CatalogCall, known: Sequence[CatalogFunction], scope: NameScope) -> Typed:
+        behind = self._behind(call, scope)
+        if call.star:
+            if call.name != "count":
+                raise UndefinedFunction(f"{call.name}(*) does not exist", position=place(call.node))
+            return Typed(f"count(*){behind}", INT8)
+        lone = call.args[0] if len(call.args) == 1 and not call.distinct else None
+        if call.name == "count" and isinstance(lone, exp.Column) and isinstance(lone.this, exp.Star):
+            # Rows of an entry of FROM, those aside that an outer join has made of NULLs.
+            there = " OR ".join(f"{column.sql} IS NOT NULL" for column in scope.star(lone))
+            return Typed(f"count(CASE WHEN {there} THEN 1 END){behind}", INT8)
+        function, args = self._chosen(call, known, scope)
+        inside = f"{'DISTINCT ' if call.distinct else ''}{', '.join(arg.sql for arg in args)}"
+        kind = result_kind(function, [arg.kind for arg in args])
+        called = f"{function.sql}({inside}{self.order_by(call.order, scope)}){behind}"
+        return Typed(f"CAST({called} AS {kind.storage})", kind)
 
-    def _behind(self, node: syntax.CallExpr, scope: NameScope) -> str:
-        shown = ""
-        if node.filter is not None:
-            shown = f" FILTER (WHERE {self.condition(node.filter, scope, 'FILTER')})"
-        if node.over is not None:
-            shown += f" OVER ({self.window(node.over, scope)})"
-        return shown
+    def _behind(self, call: CatalogCall, scope: NameScope) -> str:
+        shown = "" if call.filter is None else f" FILTER (WHERE {self.condition(call.filter, scope, 'FILTER')})"
+        return shown if call.over is None else f"{shown} OVER ({self.window(call.over, scope)})"
 
-    def window(self, window: syntax.WindowDefinition, scope: NameScope) -> str:
+    def window(self, node: exp.Window, scope: NameScope) -> str:
         """What stands in a window's parentheses."""
-        if window.base is not None:
-            if window.base not in scope.windows:
-                raise UndefinedObject(f'window "{window.base}" does not exist')
-            return scope.windows[window.base]
-        partition = ", ".join(settled(self.statement, self.expr(one, scope)).sql for one in window.partition)
-        frame = f" {window.frame}" if window.frame else ""
-        return (f"PARTITION BY {partition}" if partition else "") + self.order_by(window.order, scope) + frame
+        base, spec = node.args.get("alias"), node.args.get("spec")
+        if base is not None:
+            if name_of(base) not in scope.windows:
+                raise UndefinedObject(f'window "{name_of(base)}" does not exist')
+            return scope.windows[name_of(base)]
+        keys = [self.settled(one).sql for one in self._exprs(node.args.get("partition_by") or (), scope)]
+        order = node.args.get("order")
+        shown = f"PARTITION BY {', '.join(keys)}" if keys else ""
+        shown += "" if order is None else self.order_by(order.expressions, scope)
+        return shown if spec is None else f"{shown} {_frame(spec)}"
 
-    def order_by(self, order: Sequence[syntax.SortKey], scope: NameScope) -> str:
+    def order_by(self, order: Sequence[exp.Expr], scope: NameScope) -> str:
         """ORDER BY over the columns of FROM; nothing for no keys."""
-        keys = [order_key(settled(self.statement, self.expr(one.expr, scope)).sql, one) for one in order]
+        keys = [order_key(self.settled(self.expr(one.this, scope)).sql, one) for one in order]
         return f" ORDER BY {', '.join(keys)}" if keys else ""
 
 
-def order_key(sql: str, order: syntax.SortKey) -> str:
+def order_key(sql: str, order: exp.Expr) -> str:
     """One key of ORDER BY in DuckDB's SQL."""
-    direction = "DESC" if order.descending else "ASC"
-    return f"{sql} {direction} NULLS {'FIRST' if order.nulls_first else 'LAST'}"
+    direction = "DESC" if order.args.get("desc") else "ASC"
+    return f"{sql} {direction} NULLS {'FIRST' if order.args.get('nulls_first') else 'LAST'}"
 
 
-def _of_row(node: syntax.Expr) -> bool:
-    """Whether an argument is a column's value."""
-    while isinstance(node, syntax.CastExpr):
-        node = node.expr
-    return isinstance(node, syntax.Name)
+def _inside(node: exp.Expr) -> exp.Expr:
+    """What casts are around."""
+    while isinstance(node, exp.Cast):
+        node = node.this
+    return node
+
+
+def _texts(texts: Sequence[str]) -> str:
+    return f"CAST([{', '.join(map(quote, texts))}] AS VARCHAR[])"
+
+
+def _frame(node: exp.Expr) -> str:
+    """Which rows around the current one a window takes, in so few words that they can be passed on."""
+    kind = str(node.args["kind"]).lower()
+    if kind not in ("rows", "range", "groups"):
+        raise refusal(node)
+    bounds = [_frame_bound(node, side) for side in ("start", "end") if node.args.get(side)]
+    return f"{kind} BETWEEN {bounds[0]} AND {bounds[1]}" if len(bounds) > 1 else f"{kind} {bounds[0]}"
+
+
+def _frame_bound(node: exp.Expr, side: str) -> str:
+    bound, behind = node.args[side], str(node.args.get(f"{side}_side") or "").lower()
+    if bound == "CURRENT ROW":
+        return "CURRENT ROW"
+    count = bound if isinstance(bound, str) else bound.name
+    is_count = count == "UNBOUNDED" or (count.isascii() and count.isdecimal())
+    if not is_count or behind not in ("preceding", "following"):
+        raise refusal(node, bound)
+    return f"{count} {behind}"
 
 
 def _matches(args: Sequence[str]) -> str:

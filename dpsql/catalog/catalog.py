@@ -8,55 +8,48 @@ Rule 2: describing runs nothing.
 """
 
 import itertools
+import logging
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
 from typing import Any, Final
 
+from sqlglot import exp
+
 from dpsql.backends import Cancellation
+from dpsql.catalog.casts import TranslationContext
 from dpsql.catalog.engine import CatalogEngine
-from dpsql.catalog.functions import RELATION_FUNCTIONS, empty_functions, functions
+from dpsql.catalog.expressions import type_parts
+from dpsql.catalog.functions import RELATION_FUNCTIONS, functions
+from dpsql.catalog.kinds import OID_TYPES, REG_TYPES, STORED_SCALE, TEXT, UNKNOWN, Kind, kind_of, of_sql_type
 from dpsql.catalog.literals import quote, stored
-from dpsql.catalog.objects import KINDS, PolicyObjects
+from dpsql.catalog.objects import PolicyObjects
 from dpsql.catalog.queries import Queries, system_relation
-from dpsql.catalog.reading import read_query
-from dpsql.catalog.relations import (
-    INFORMATION_SCHEMA,
-    OID_TYPES,
-    PG_CATALOG,
-    REG_TYPES,
-    STORED_SCALE,
-    TEXT,
-    UNKNOWN,
-    Kind,
-    kind_of,
-    system_relations,
-)
+from dpsql.catalog.reading import call_of, parts_of, read_query
+from dpsql.catalog.relations import INFORMATION_SCHEMA, PG_CATALOG, system_relations
 from dpsql.catalog.scope import Out, Rendered
 from dpsql.catalog.snapshot import Snapshot
-from dpsql.catalog.syntax import ArrayOf, ArrayRows, CallExpr, CastExpr, ParsedQuery, Quantified, Subscript, TableSource
-from dpsql.catalog.typed import TranslationContext
 from dpsql.catalog.visitor import Visitor
 from dpsql.compiler.ir import intervals
 from dpsql.compiler.ir.functions import CALLS
 from dpsql.compiler.sql.parse import tokenize
 from dpsql.compiler.sql.statements import QueryStatement
-from dpsql.errors import Error, LimitExceeded, UnsupportedQuery
+from dpsql.errors import Error, InvalidSyntax, LimitExceeded, UnsupportedQuery
 from dpsql.gateway.catalog_provider import CatalogContext
-from dpsql.gateway.engine import VERSION_TEXT, Engine
+from dpsql.gateway.engine import Engine
 from dpsql.gateway.query_run import Description, ObjectName, Result, ResultColumn
 from dpsql.policy import Role
 from dpsql.sqltypes import SqlType
 from dpsql.sqltypes.textformat import without_filling
 
+_LOG = logging.getLogger("dpsql.catalog")
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPECIAL: Final = frozenset(
     {
-        *("set_config", "pg_typeof", "_pg_expandarray", "pg_get_keywords", "json_build_object", "jsonb_build_object"),
+        *("set_config", "pg_typeof", "pg_get_keywords", "json_build_object", "jsonb_build_object"),
         *("to_json", "to_jsonb", "json_agg", "jsonb_agg"),
     }
 )
@@ -68,8 +61,8 @@ _VALUES: Final = frozenset({SqlType.JSON, SqlType.BYTEA})
 def _own_functions() -> frozenset[str]:
     """Functions that the compiler of private queries does not have."""
     session = {"current_schema", "current_database", "current_catalog", "current_role", "current_user", "session_user"}
-    own = frozenset(functions()) | frozenset(empty_functions()) | frozenset(RELATION_FUNCTIONS) | _SPECIAL
-    return own - (frozenset(CALLS) - session - {"version"})
+    plain = frozenset(name for name, known in functions().items() if known[0].manner in (None, "setof"))
+    return (plain | frozenset(RELATION_FUNCTIONS) | _SPECIAL) - (frozenset(CALLS) - session - {"version"})
 
 
 @cache
@@ -79,7 +72,7 @@ def _telling_words() -> frozenset[str]:
     return _own_functions() | relations | {PG_CATALOG, INFORMATION_SCHEMA, "array"} | _TYPES
 
 
-def catalog_query(sql: str, own: frozenset[str], types: Sequence[SqlType | None] = ()) -> ParsedQuery | None:
+def catalog_query(sql: str, own: frozenset[str], types: Sequence[SqlType | None] = ()) -> exp.Query | None:
     """The tree of a query if it is the catalog's.
 
     Args:
@@ -98,24 +91,21 @@ def catalog_query(sql: str, own: frozenset[str], types: Sequence[SqlType | None]
         return None
     try:
         query = read_query(sql)
+        named = list(_relations(query))
     except LimitExceeded:
         raise  # it is so to every reader
     except Error:
         if _reads_catalog(sql):
             raise
         return None
-    named = list(_relations(query, frozenset()))
     known = [parts for parts in named if system_relation(parts) is not None or _is_system(parts)]
-    others = [".".join(parts) for parts in named if parts not in known]
-    mixed = [name for name in others if name in own]
+    mixed = [name for name in map(".".join, named) if name in own]
     if known and mixed:
         raise UnsupportedQuery(
             f'"{mixed[0]}" and relations of the catalog cannot be used in one query',
             hint="Query the catalog first, then the tables.",
         )
-    if known:
-        return query
-    return query if not named and (declared or _uses_catalog(query)) else None
+    return query if known or (not named and (declared or _uses_catalog(query))) else None
 
 
 def _reads_catalog(sql: str) -> bool:
@@ -131,50 +121,49 @@ def _is_system(parts: tuple[str, ...]) -> bool:
     return parts[0] in (PG_CATALOG, INFORMATION_SCHEMA) or (len(parts) == 1 and parts[0].startswith("pg_"))
 
 
-def _children(node: object) -> Iterator[object]:
-    if isinstance(node, tuple):
-        yield from node
-    elif is_dataclass(node):
-        for one in fields(node):
-            yield getattr(node, one.name)
-
-
-def _relations(node: object, ctes: frozenset[str]) -> Iterator[tuple[str, ...]]:
+def _relations(query: exp.Query) -> Iterator[tuple[str, ...]]:
     """The relations that a query names, but for those of WITH."""
-    if isinstance(node, TableSource):
-        if len(node.parts) > 1 or node.parts[0] not in ctes:
-            yield node.parts
-        return
-    if isinstance(node, ParsedQuery):
-        ctes = ctes | {cte.name for cte in node.ctes}
-    for child in _children(node):
-        yield from _relations(child, ctes)
+    for table in query.find_all(exp.Table):
+        if isinstance(table.this, exp.Identifier):
+            parts = parts_of(table)
+            if len(parts) > 1 or not _is_of_with(table, parts[0]):
+                yield parts
 
 
-def _uses_catalog(node: object) -> bool:
-    if isinstance(node, CallExpr) and (node.name in _own_functions() or PG_CATALOG in node.parts[:-1]):
-        return True
-    if isinstance(node, CastExpr) and (node.to.array or node.to.parts[-1] in _TYPES or node.to.parts[0] == PG_CATALOG):
-        return True
-    if isinstance(node, ArrayOf | ArrayRows | Subscript):
-        return True
-    if isinstance(node, Quantified) and not isinstance(node.over, ParsedQuery):
-        return _uses_catalog(node.expr)  # the compiler knows arrays after ANY and ALL
-    return any(_uses_catalog(child) for child in _children(node))
+def _is_of_with(table: exp.Table, name: str) -> bool:
+    around = table.parent
+    while around is not None:
+        with_ = around.args.get("with_")
+        if with_ is not None and any(parts_of(one.args["alias"].this) == (name,) for one in with_.expressions):
+            return True
+        around = around.parent
+    return False
+
+
+def _uses_catalog(query: exp.Query) -> bool:
+    return any(_is_own(node) for node in query.walk(prune=_is_list))
+
+
+def _is_list(node: exp.Expr) -> bool:
+    """True for an array after ANY and ALL, which the compiler knows."""
+    return isinstance(node, exp.Any | exp.All) and not isinstance(node.this, exp.Query | exp.Values)
+
+
+def _is_own(node: exp.Expr) -> bool:
+    """Whether a part of a query is one that the compiler of private queries does not have."""
+    match node:
+        case exp.Anonymous() | exp.Dot():
+            call = call_of(node)
+            return call is not None and (call.name in _own_functions() or PG_CATALOG in call.parts[:-1])
+        case exp.Cast():
+            parts = type_parts(node.args["to"])
+            return node.args["to"].this == exp.DType.ARRAY or parts[-1] in _TYPES or parts[0] == PG_CATALOG
+    return isinstance(node, exp.Array | exp.Bracket)
 
 
 _EXACT: Final = frozenset({"BOOLEAN", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP"})
 """Storages of which the engine gives the very values; a text may be a number that only became one."""
 _ENDLESS: Final = frozenset({"DATE", "TIMESTAMP"})
-_FACTS: Final = {
-    "block_size": "8192",
-    "default_table_access_method": "heap",
-    "max_index_keys": "32",
-    "max_identifier_length": "63",
-    "session_replication_role": "origin",
-    "wal_level": "replica",
-}
-"""Settings of PostgreSQL that clients look up and that say nothing here."""
 
 
 class Catalogs:
@@ -297,7 +286,7 @@ class PolicyCatalogProvider:
             return None
         about, rendered = translated
         used = {
-            f"p{index + 1}": self._stored(about, values[index], kind)
+            f"p{index + 1}": stored(about.visitor, values[index], kind)
             for index, kind in about.parameters.items()
             if f"$p{index + 1} " in rendered.sql
         }
@@ -324,33 +313,26 @@ class PolicyCatalogProvider:
             raise LimitExceeded(
                 "the query is nested too deeply", hint="Write long chains of operators in parts."
             ) from None
+        except Exception as error:  # the parser made a tree of another shape than it makes of what is understood here
+            _LOG.warning("a catalog query cannot be translated: %s", type(error).__name__)
+            raise InvalidSyntax("syntax error") from None
 
     def _rendered(
         self,
-        query: ParsedQuery,
+        query: exp.Query,
         types: Sequence[SqlType | None],
         values: Sequence[object] | None,
         context: CatalogContext,
     ) -> tuple[TranslationContext, Rendered]:
-        visitor = Visitor(
-            context.user,
-            context.database,
-            self._databases,
-            context.schemas,
-            {**_FACTS, **context.settings()},
-            context.now,
-            VERSION_TEXT,
-            context.change,
-        )
-        arrays = {index: KINDS[kind] for index, kind in enumerate(types) if kind is not None and kind.is_array}
-        about = TranslationContext(self._role.snapshot, visitor, _declared(types), arrays, values)
+        # An array's type depends on where it stands.
+        declared = {
+            index: UNKNOWN if kind is None or kind is SqlType.UNKNOWN or kind.is_array else of_sql_type(kind)
+            for index, kind in enumerate(types)
+        }
+        arrays = {index: of_sql_type(kind) for index, kind in enumerate(types) if kind is not None and kind.is_array}
+        visitor = Visitor(context, self._databases, self._role.snapshot)
+        about = TranslationContext(visitor, declared, arrays, values)
         return about, Queries(about).query(query, None)
-
-    def _stored(self, about: TranslationContext, value: object, kind: Kind) -> object:
-        """A placeholder's value as the engine takes it; the name of what a reg type stands for is its OID there."""
-        if kind.name in REG_TYPES and isinstance(value, str):
-            return about.snapshot.oid_of(kind.name, value, about.visitor.path_text(about.snapshot))
-        return stored(about.visitor, value)
 
     def _shown(
         self, rows: list[tuple[Any, ...]], columns: Sequence[Out], about: TranslationContext
@@ -359,7 +341,7 @@ class PolicyCatalogProvider:
         kinds = [column.kind for column in columns]
         if all(_is_shown(rows, place, kind) for place, kind in enumerate(kinds)):
             return rows
-        path = about.visitor.path_text(self._role.snapshot)
+        path = about.visitor.path_text
         return [tuple(self._value(value, kind, path) for value, kind in zip(row, kinds, strict=False)) for row in rows]
 
     def _value(self, value: Any, kind: Kind, path: str) -> object:
@@ -384,14 +366,6 @@ def _is_shown(rows: Sequence[tuple[Any, ...]], place: int, kind: Kind) -> bool:
     if kind.is_array or kind.name in REG_TYPES or kind.fields or kind.name in ("interval", "timestamptz"):
         return False
     return kind.storage in _EXACT or not any(isinstance(row[place], Decimal) for row in rows)
-
-
-def _declared(types: Sequence[SqlType | None]) -> dict[int, Kind]:
-    """The placeholders' types as the client has declared them; an array's depends on where it stands."""
-    return {
-        index: UNKNOWN if declared is None or declared is SqlType.UNKNOWN or declared.is_array else KINDS[declared]
-        for index, declared in enumerate(types)
-    }
 
 
 def _fetched(rendered: Rendered) -> str:

@@ -18,11 +18,11 @@ from duckdb.func import SPECIAL
 from dpsql.backends import Cancellation
 from dpsql.backends.duckdb_running import stoppable
 from dpsql.catalog.formats import moment_text
-from dpsql.catalog.literals import json_part, json_type
+from dpsql.catalog.kinds import Kind
+from dpsql.catalog.literals import json_part, json_type, quote_name
 from dpsql.catalog.memory_limit import MemoryLimit, quote_literal, size_of
-from dpsql.catalog.relations import Kind, Row, system_relations, typed_rows
+from dpsql.catalog.relations import Row, system_relations, typed_rows
 from dpsql.catalog.snapshot import Snapshot, quote_identifier, split_name
-from dpsql.catalog.typed import quote_name
 from dpsql.errors import (
     CardinalityViolation,
     Error,
@@ -226,7 +226,7 @@ class CatalogEngine:
             "catalog_array_in": (_strict(textinput.array_elements), (text,), texts),
             "catalog_float4": (_strict(textformat.real), ("FLOAT",), text),
             "catalog_float8": (_strict(textformat.double), ("DOUBLE",), text),
-            "catalog_array_out": (_strict(_array_out), (texts,), text),
+            "catalog_array_out": (_strict(textformat.array), (texts,), text),
             "catalog_vector_out": (_strict(lambda parts: " ".join(map(str, parts))), (texts,), text),
             "catalog_join": (memory.join, (texts, text, text), text),
             "catalog_split": (memory.split, (text, text), texts),
@@ -234,7 +234,6 @@ class CatalogEngine:
             "catalog_substring": (_substring, (text, number, number), text),
             "catalog_series": (_strict(_series), (big, big, big), "BIGINT[]"),
             "catalog_size": (_strict(_size), (big,), text),
-            "catalog_initcap": (_strict(_initcap), (text,), text),
             "catalog_encode": (_strict(_encode), ("BLOB", text), text),
             "catalog_decode": (_strict(_decode), (text, text), "BLOB"),
             "catalog_md5": (_strict(lambda raw: hashlib.md5(raw, usedforsecurity=False).hexdigest()), ("BLOB",), text),
@@ -298,10 +297,6 @@ def _infinite(name: str) -> None:
     raise UnsupportedQuery(f"an infinite {name} cannot be shown", hint=f"Show it as text: 'infinity'::{name}::text")
 
 
-def _initcap(text: str) -> str:
-    return re.sub(r"\w+", lambda word: word[0][:1].upper() + word[0][1:].lower(), text)
-
-
 def _encode(raw: bytes, form: str) -> str:
     if form == "hex":
         return raw.hex()
@@ -318,21 +313,6 @@ def _decode(text: str, form: str) -> bytes:
         return readers[form](text)
     except ValueError:
         raise InvalidParameter(f"invalid {form} data") from None
-
-
-_BARE: Final = re.compile(r'[^\s{}",\\]+')
-
-
-def _array_out(parts: Sequence[str | None]) -> str:
-    shown = []
-    for part in parts:
-        if part is None:
-            shown.append("NULL")
-        elif _BARE.fullmatch(part) and part.upper() != "NULL":
-            shown.append(part)
-        else:
-            shown.append('"' + part.replace("\\", "\\\\").replace('"', '\\"') + '"')
-    return "{" + ",".join(shown) + "}"
 
 
 def _substring(text: str | None, start: int | None, length: int | None) -> str | None:

@@ -4,14 +4,16 @@ Rule 1: what is written is built here from names, constants and templates; no te
 Rule 2: an operator or function that has no entry does not exist, as PostgreSQL says it.
 """
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable
+from typing import Any, Final
 
-from dpsql.catalog import syntax
+from sqlglot import exp
+
 from dpsql.catalog.calls import Calls
-from dpsql.catalog.literals import null, quote
-from dpsql.catalog.operations import shown_kind
-from dpsql.catalog.relations import (
+from dpsql.catalog.casts import Typed, placeholder
+from dpsql.catalog.kinds import (
     BOOL,
     INT4,
     NUMERIC,
@@ -19,283 +21,335 @@ from dpsql.catalog.relations import (
     UNKNOWN,
     Kind,
     array_of,
+    common_kind,
+    integer_kind,
     kind_of,
     named,
     record,
 )
+from dpsql.catalog.literals import interval, null, quote
+from dpsql.catalog.reading import SIGNS, name_of, only_query, parts_of, place, refusal
 from dpsql.catalog.scope import NameScope, Rendered
-from dpsql.catalog.typed import (
-    Typed,
-    coerced,
-    common_kind,
-    integer_kind,
-    placeholder,
-    settled,
-)
-from dpsql.errors import (
-    DatatypeMismatch,
-    UndefinedObject,
-    UnsupportedQuery,
-)
+from dpsql.errors import DatatypeMismatch, UndefinedObject, UnsupportedQuery
+from dpsql.sqltypes.textinput import read_fields
+
+_NUMBER: Final = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_TYPES: Final = {
+    **{exp.DType.BIGINT: "int8", exp.DType.INT: "int4", exp.DType.SMALLINT: "int2", exp.DType.FLOAT: "float4"},
+    **{exp.DType.DOUBLE: "float8", exp.DType.BOOLEAN: "bool", exp.DType.DECIMAL: "numeric", exp.DType.CHAR: "bpchar"},
+    **{exp.DType.NCHAR: "bpchar", exp.DType.VARBINARY: "bytea"},
+}
+"""Types that the parser calls otherwise than PostgreSQL does."""
+_COLLATIONS: Final = frozenset({"default", "C", "c", "POSIX", "posix", "ucs_basic", "en_US", "en-x-icu"})
 
 
 class Expressions(Calls, ABC):
     """Translates expressions; queries inside them are translated by a class below."""
 
     @abstractmethod
-    def query(self, query: syntax.ParsedQuery, outer: NameScope | None) -> Rendered:
+    def query(self, node: exp.Expr, outer: NameScope | None) -> Rendered:
         """Translate a query."""
 
-    def expr(self, node: syntax.Expr, scope: NameScope) -> Typed:
+    def expr(self, node: exp.Expr, scope: NameScope) -> Typed:
         """Translate an expression; its type is UNKNOWN where its place decides."""
-        return self.statement.counted(self._plain(node, scope))
+        translate = _TRANSLATIONS.get(type(node))
+        if translate is None:
+            raise refusal(node)
+        return self.statement.counted(translate(self, node, scope))
 
-    def _plain(self, node: syntax.Expr, scope: NameScope) -> Typed:
-        match node:
-            case syntax.Constant():
-                return self._constant(node)
-            case syntax.Parameter(index):
-                self.statement.check_given(node)
-                return self._parameter(index)
-            case syntax.Name():
-                found = scope.find(node)
-                return Typed(found.sql, found.kind)
-            case syntax.Star():
-                raise UnsupportedQuery("row expansion via * is not supported here", position=node.at + 1)
-            case syntax.CastExpr(inner, to):
-                return self._cast(inner, to, scope)
-            case syntax.CallExpr():
-                return self._call(node, scope)
-            case syntax.Operation(operator, operands, at):
-                return self._operation(operator, [self.expr(one, scope) for one in operands], at)
-            case syntax.Logic(word, operands):
-                return self._logic(word, operands, scope)
-            case syntax.Test():
-                return self._test(node, scope)
-            case syntax.CaseExpr():
-                return self._case(node, scope)
-            case syntax.Collate():
-                return self._collate(node, scope)
-            case syntax.Subscript():
-                return self._subscript(node, scope)
-            case syntax.FieldExpr(inner, name):
-                return self._field(self.expr(inner, scope), name)
-            case _:
-                return self._compound(node, scope)
-
-    def _compound(self, node: syntax.Expr, scope: NameScope) -> Typed:
-        match node:
-            case syntax.Between():
-                return self._between(node, scope)
-            case syntax.Among():
-                return self._among(node, scope)
-            case syntax.AmongRows():
-                return self._among_rows(node, scope)
-            case syntax.Quantified():
-                return self._quantified(node, scope)
-            case syntax.ArrayOf(items):
-                return self._array([self.expr(item, scope) for item in items])
-            case syntax.ArrayRows(query):
-                rendered = self._one_column(query, scope)
-                kind = rendered.columns[0].kind
-                return Typed(f"coalesce(ARRAY({rendered.sql}), [])", array_of(kind))
-            case syntax.Row(items):
-                return self._row([settled(self.statement, self.expr(item, scope)) for item in items])
-            case syntax.ExistsExpr(query):
-                return Typed(f"EXISTS ({self.query(query, scope).sql})", BOOL)
-            case syntax.ScalarExpr(query):
-                rendered = self._one_column(query, scope)
-                return Typed(f"({rendered.sql})", rendered.columns[0].kind)
-            case _:
-                raise TypeError(f"no such expression: {type(node).__name__}")
-
-    def condition(self, node: syntax.Expr, scope: NameScope, place: str) -> str:
+    def condition(self, node: exp.Expr, scope: NameScope, place: str) -> str:
         """The SQL of a condition.
 
         Raises:
             DatatypeMismatch: It is none.
         """
-        typed = (
-            coerced(self.statement, self.expr(node, scope), BOOL)
-            if isinstance(node, syntax.Parameter | syntax.Constant)
-            else None
-        )
-        typed = typed or self.expr(node, scope)
+        typed = self.expr(node, scope)
         if typed.kind == UNKNOWN:
-            typed = coerced(self.statement, typed, BOOL)
+            typed = self.coerced(typed, BOOL)
         if typed.kind != BOOL:
-            raise DatatypeMismatch(f"argument of {place} must be type boolean, not type {shown_kind(typed.kind)}")
+            raise DatatypeMismatch(f"argument of {place} must be type boolean, not type {typed.kind.shown}")
         return typed.sql
 
-    def _one_column(self, query: syntax.ParsedQuery, scope: NameScope) -> Rendered:
-        rendered = self.query(query, scope)
+    def _one_column(self, node: exp.Expr, scope: NameScope) -> Typed:
+        """A query that gives one value, or the values of one column."""
+        rendered = self.query(node, scope)
         if len(rendered.columns) != 1:
             raise UnsupportedQuery("subquery must return only one column")
-        return rendered
+        return Typed(rendered.sql, rendered.columns[0].kind)
 
-    def _constant(self, node: syntax.Constant) -> Typed:
-        match node.kind:
-            case "string":
-                return Typed(quote(node.text), UNKNOWN, constant=node)
-            case "null":
-                return Typed(null(TEXT), UNKNOWN, constant=node)
-            case "bool":
-                return Typed(node.text.upper(), BOOL)
-            case "integer":
-                kind = integer_kind(node.text)
-                return Typed(f"CAST({int(node.text)} AS {kind.storage})" if kind != NUMERIC else node.text, kind)
-            case _:
-                return Typed(f"({node.text})", NUMERIC)
+    def _all_of(self, node: exp.Expr, scope: NameScope) -> Typed:
+        """The values of a query's one column as an array."""
+        column = self._one_column(node, scope)
+        return Typed(f"coalesce(ARRAY({column.sql}), [])", array_of(column.kind))
 
-    def _parameter(self, index: int) -> Typed:
+    # Constants and names
+
+    def _literal(self, node: exp.Literal, _: NameScope) -> Typed:
+        text = node.name
+        if node.is_string:
+            return Typed(quote(text), UNKNOWN, constant=node)
+        if _NUMBER.fullmatch(text.removeprefix("-")) is None:
+            raise refusal(node)
+        kind = integer_kind(text) if text.removeprefix("-").isdecimal() else NUMERIC
+        return Typed(f"({text})" if kind == NUMERIC else f"CAST({int(text)} AS {kind.storage})", kind)
+
+    def _parameter(self, node: exp.Parameter, _: NameScope) -> Typed:
+        index = self.index_of(node)
         kind = self.statement.parameters.setdefault(index, UNKNOWN)
-        if kind != UNKNOWN:
-            return Typed(placeholder(index, kind), kind)
-        return Typed(placeholder(index, TEXT), UNKNOWN, parameter=index)
+        return Typed(placeholder(index, TEXT if kind == UNKNOWN else kind), kind, parameter=index)
 
-    def _cast(self, inner: syntax.Expr, to: syntax.TypeName, scope: NameScope) -> Typed:
-        kind = self.type_named(to)
-        modifier = to.modifiers[0] if to.modifiers and kind.name in ("varchar", "bpchar", "bit") else -1
-        if kind.name == "bpchar" and to.parts == ("bpchar",) and not to.modifiers:
-            modifier = 1  # CHAR alone is char(1)
-        if isinstance(inner, syntax.ArrayOf) and not inner.items:
+    def _column(self, node: exp.Column, scope: NameScope) -> Typed:
+        if isinstance(node.this, exp.Star):
+            return self._row_star(node, scope)
+        found = scope.find(node)
+        return Typed(found.sql, found.kind)
+
+    def _row_star(self, node: exp.Expr, _: NameScope) -> Typed:
+        raise UnsupportedQuery("row expansion via * is not supported here", position=place(node))
+
+    def _dot(self, node: exp.Dot, scope: NameScope) -> Typed:
+        """A call of a function of a schema, or a field of a record."""
+        if isinstance(node.expression, exp.Anonymous):
+            return self._call(node, scope)
+        record, name = self.expr(node.this, scope), name_of(node.expression)
+        for field, kind in record.kind.fields:
+            if field == name:
+                return Typed(f"struct_extract({record.sql}, {quote(name)})", kind)
+        raise DatatypeMismatch(
+            f"column notation .{name} applied to type {record.kind.shown}, which is not a composite type"
+        )
+
+    # Casts
+
+    def _cast_to(self, node: exp.Cast, scope: NameScope) -> Typed:
+        inner, to = node.this, node.args["to"]
+        if isinstance(to.this, exp.Interval) and isinstance(inner, exp.Literal):
+            fields = tuple(word.name.lower() for word in to.this.find_all(exp.Var))
+            return Typed(interval(read_fields(inner.name, fields)), named("interval"))
+        kind = _type_named(to)
+        sizes = [] if kind.is_array else [_size(one) for one in to.expressions]
+        if isinstance(inner, exp.Array) and not inner.expressions:
             return Typed(f"CAST([] AS {kind.storage})", kind)
-        return coerced(self.statement, self.expr(inner, scope), kind, modifier=modifier)
+        modifier = sizes[0] if sizes and kind.name in ("varchar", "bpchar", "bit") else -1
+        if to.this in (exp.DType.CHAR, exp.DType.NCHAR) and not sizes:
+            modifier = 1  # CHAR alone is char(1)
+        return self.coerced(self.expr(inner, scope), kind, modifier=modifier)
 
-    def type_named(self, to: syntax.TypeName) -> Kind:
-        """The type of a name.
+    def _collate(self, node: exp.Collate, scope: NameScope) -> Typed:
+        name = node.expression
+        last = str(name.this).lower() if isinstance(name, exp.Var) else parts_of(name)[-1]
+        if last not in _COLLATIONS:
+            raise UndefinedObject(f'collation "{last}" for encoding "UTF8" does not exist')
+        return self.settled(self.expr(node.this, scope))
 
-        Raises:
-            UndefinedObject: There is none.
-        """
-        try:
-            kind = named(to.parts[-1])
-        except KeyError:
-            raise UndefinedObject(f'type "{".".join(to.parts)}" does not exist') from None
-        return array_of(kind) if to.array else kind
+    # Operators
 
-    def _logic(self, word: str, operands: Sequence[syntax.Expr], scope: NameScope) -> Typed:
-        conditions = [self.condition(one, scope, word.upper()) for one in operands]
-        if word == "not":
-            return Typed(f"(NOT {conditions[0]})", BOOL)
-        return Typed(f"({f' {word.upper()} '.join(conditions)})", BOOL)
+    def _operator(self, node: exp.Expr, scope: NameScope) -> Typed:
+        sign = SIGNS[type(node)][0] if type(node) in SIGNS else str(node.args["operator"]).rpartition(".")[2]
+        sign = "<>" if sign == "!=" else sign
+        if node.args.get("expression") is None:
+            return self._operation(sign, [self.expr(node.this, scope)], node)
+        if isinstance(node.expression, exp.Any | exp.All):
+            typed = self._quantified(sign, node, scope)
+        else:
+            typed = self._operation(sign, self._exprs((node.this, node.expression), scope), node)
+        return Typed(f"(NOT {typed.sql})", BOOL) if node.args.get("negate") else typed
 
-    def _test(self, node: syntax.Test, scope: NameScope) -> Typed:
-        typed = self.expr(node.expr, scope)
-        typed = settled(self.statement, typed) if node.what == "null" else coerced(self.statement, typed, BOOL)
-        what = "NULL" if node.what == "unknown" else node.what.upper()
-        return Typed(f"({typed.sql} IS {what})", BOOL)
+    def _escaped(self, node: exp.Escape, scope: NameScope) -> Typed:
+        like = node.this
+        if not isinstance(like, exp.Like | exp.ILike):
+            raise refusal(node)
+        operands = self._exprs((like.this, like.expression, node.expression), scope)
+        typed = self._operation(SIGNS[type(like)][0], operands, like)
+        return Typed(f"(NOT {typed.sql})", BOOL) if like.args.get("negate") else typed
 
-    def _between(self, node: syntax.Between, scope: NameScope) -> Typed:
-        expr, low, high = (self.expr(one, scope) for one in (node.expr, node.low, node.high))
-        above, below = self._compare(">=", expr, low, 0), self._compare("<=", expr, high, 0)
-        return Typed(f"({above.sql} AND {below.sql})", BOOL)
+    def _logic(self, node: exp.Connector, scope: NameScope) -> Typed:
+        word = type(node).__name__.upper()
+        return Typed(f"({f' {word} '.join(self.condition(one, scope, word) for one in node.flatten())})", BOOL)
 
-    def _among(self, node: syntax.Among, scope: NameScope) -> Typed:
-        left = self.expr(node.expr, scope)
-        equal = [self._compare("=", left, self.expr(item, scope), 0).sql for item in node.items]
+    def _not(self, node: exp.Not, scope: NameScope) -> Typed:
+        return Typed(f"(NOT {self.condition(node.this, scope, 'NOT')})", BOOL)
+
+    def _is(self, node: exp.Is, scope: NameScope) -> Typed:
+        what = node.expression
+        word = what.sql(comments=False).upper() if isinstance(what, exp.Null | exp.Boolean | exp.Column) else ""
+        if word not in ("NULL", "TRUE", "FALSE", "UNKNOWN"):
+            raise refusal(node)
+        typed = self.expr(node.this, scope)
+        typed = self.settled(typed) if word == "NULL" else self.coerced(typed, BOOL)
+        return Typed(f"({typed.sql} IS {_not(node)}{'NULL' if word == 'UNKNOWN' else word})", BOOL)
+
+    def _distinctness(self, node: exp.Expr, scope: NameScope) -> Typed:
+        distinct = self._operation("IS DISTINCT FROM", self._exprs((node.this, node.expression), scope), node)
+        return distinct if isinstance(node, exp.NullSafeNEQ) else Typed(f"(NOT {distinct.sql})", BOOL)
+
+    def _between(self, node: exp.Between, scope: NameScope) -> Typed:
+        value, low, high = (self.expr(node.args[name], scope) for name in ("this", "low", "high"))
+        ways = [(low, high), (high, low)] if node.args.get("symmetric") else [(low, high)]
+        within = (
+            f"({self._compare('>=', value, low, node).sql} AND {self._compare('<=', value, high, node).sql})"
+            for low, high in ways
+        )
+        return Typed(f"({' OR '.join(within)})", BOOL)
+
+    def _in(self, node: exp.In, scope: NameScope) -> Typed:
+        query = node.args.get("query") or only_query(node.expressions)
+        if query is not None:
+            return self._in_query(node, query, scope)
+        left = self.expr(node.this, scope)
+        equal = [self._compare("=", left, self.expr(item, scope), node).sql for item in node.expressions]
         return Typed(f"({' OR '.join(equal)})", BOOL)
 
-    def _among_rows(self, node: syntax.AmongRows, scope: NameScope) -> Typed:
-        rendered = self.query(node.query, scope)
-        sides = [
-            self.expr(one, scope) for one in (node.expr.items if isinstance(node.expr, syntax.Row) else (node.expr,))
-        ]
+    def _in_query(self, node: exp.In, query: exp.Expr, scope: NameScope) -> Typed:
+        rendered = self.query(query, scope)
+        sides = self._exprs(node.this.expressions if isinstance(node.this, exp.Tuple) else (node.this,), scope)
         if len(sides) != len(rendered.columns):
             raise UnsupportedQuery("subquery has too many columns")
         pairs = [
-            self._alike(side, Typed(f"q.{column.sql}", column.kind), "=", 0)
+            self._alike(side, Typed(f"q.{column.sql}", column.kind), "=", node)
             for side, column in zip(sides, rendered.columns, strict=True)
         ]
-        left = ", ".join(a.sql for a, _ in pairs)
-        right = ", ".join(b.sql for _, b in pairs)
+        left, right = (", ".join(one.sql for one in side) for side in zip(*pairs, strict=True))
         left = f"({left})" if len(pairs) > 1 else left
         return Typed(f"({left} IN (SELECT {right} FROM ({rendered.sql}) AS q))", BOOL)
 
-    def _quantified(self, node: syntax.Quantified, scope: NameScope) -> Typed:
-        left = self.expr(node.expr, scope)
-        if isinstance(node.over, syntax.ParsedQuery):
-            rendered = self._one_column(node.over, scope)
-            listed = f"coalesce(ARRAY({rendered.sql}), [])"
-            over = Typed(listed, array_of(rendered.columns[0].kind))
+    def _quantified(self, operator: str, node: exp.Expr, scope: NameScope) -> Typed:
+        left, over = self.expr(node.this, scope), node.expression.this
+        if isinstance(over, exp.Query | exp.Values):
+            array = self._all_of(over, scope)
         else:
-            over = self.expr(node.over, scope)
-            if over.kind == UNKNOWN:
-                over = coerced(self.statement, over, array_of(left.kind if left.kind != UNKNOWN else TEXT))
-        if not over.kind.is_array:
-            raise DatatypeMismatch("op ANY/ALL (array) requires array on right side", position=node.at + 1)
-        element = Typed("e", kind_of(over.kind.element))
-        asked = left.sql if isinstance(node.expr, syntax.ScalarExpr) else None
+            array = self.expr(over, scope)
+            if array.kind == UNKNOWN:
+                array = self.coerced(array, array_of(left.kind if left.kind != UNKNOWN else TEXT))
+        if not array.kind.is_array:
+            raise DatatypeMismatch("op ANY/ALL (array) requires array on right side", position=place(node))
+        asked = left.sql if isinstance(node.this, exp.Subquery) else None
         if asked is not None:  # DuckDB takes no subquery within a lambda
             left = Typed("asked.it", left.kind)
-        test = self._operation(node.operator, [left, element], node.at)
-        tests = f"list_transform({over.sql}, lambda e: {test.sql})"
-        decided, decides, otherwise = ("and", "FALSE", "TRUE") if node.every else ("or", "TRUE", "FALSE")
+        test = self._operation(operator, [left, Typed("e", kind_of(array.kind.element))], node)
+        tests = f"list_transform({array.sql}, lambda e: {test.sql})"
+        every = isinstance(node.expression, exp.All)
+        decided, decides, otherwise = ("and", "FALSE", "TRUE") if every else ("or", "TRUE", "FALSE")
         unknown = f"WHEN list_count({tests}) < len({tests}) THEN NULL"
         sql = f"WHEN list_bool_{decided}({tests}) = {decides} THEN {decides} {unknown} ELSE {otherwise}"
-        whole = f"CASE WHEN {over.sql} IS NULL THEN NULL {sql} END"
+        whole = f"CASE WHEN {array.sql} IS NULL THEN NULL {sql} END"
         return Typed(f"({whole})" if asked is None else f"(SELECT {whole} FROM (SELECT {asked} AS it) AS asked)", BOOL)
 
-    def _case(self, node: syntax.CaseExpr, scope: NameScope) -> Typed:
-        results = [self.expr(result, scope) for _, result in node.branches]
-        results += [] if node.default is None else [self.expr(node.default, scope)]
+    def _case(self, node: exp.Case, scope: NameScope) -> Typed:
+        branches, operand, default = node.args["ifs"], node.args.get("this"), node.args.get("default")
         # ELSE comes first where it is about the type.
-        kinds = [result.kind for result in results]
-        kind = common_kind(kinds if node.default is None else [kinds[-1], *kinds[:-1]], "CASE")
-        values = [coerced(self.statement, result, kind).sql for result in results]
-        if node.operand is None:
-            conditions = [self.condition(condition, scope, "CASE/WHEN") for condition, _ in node.branches]
+        first = [] if default is None else [self.expr(default, scope)]
+        results = self._exprs([one.args["true"] for one in branches], scope)
+        kind = common_kind([one.kind for one in (*first, *results)], "CASE")
+        if operand is None:
+            conditions = [self.condition(one.this, scope, "CASE/WHEN") for one in branches]
         else:
-            operand = settled(self.statement, self.expr(node.operand, scope))
-            conditions = [self._compare("=", operand, self.expr(one, scope), 0).sql for one, _ in node.branches]
-        branches = " ".join(f"WHEN {c} THEN {v}" for c, v in zip(conditions, values, strict=False))
-        default = f" ELSE {values[-1]}" if node.default is not None else ""
-        return Typed(f"(CASE {branches}{default} END)", kind)
+            value = self.settled(self.expr(operand, scope))
+            conditions = [self._compare("=", value, self.expr(one.this, scope), node).sql for one in branches]
+        values = [self.coerced(one, kind).sql for one in (*results, *first)]
+        whens = " ".join(f"WHEN {c} THEN {v}" for c, v in zip(conditions, values, strict=False))
+        return Typed(f"(CASE {whens}{f' ELSE {values[-1]}' if first else ''} END)", kind)
 
-    def _collate(self, node: syntax.Collate, scope: NameScope) -> Typed:
-        if node.collation[-1] not in ("default", "C", "c", "POSIX", "posix", "ucs_basic", "en_US", "en-x-icu"):
-            raise UndefinedObject(f'collation "{node.collation[-1]}" for encoding "UTF8" does not exist')
-        typed = self.expr(node.expr, scope)
-        return settled(self.statement, typed)
+    # Arrays, rows and queries
 
-    def _subscript(self, node: syntax.Subscript, scope: NameScope) -> Typed:
-        array = self.expr(node.expr, scope)
-        if array.kind.name == "name" and node.low is not None and not node.slice:  # a name is its characters, from 0
-            at = coerced(self.statement, self.expr(node.low, scope), INT4).sql
-            return Typed(f"substr({array.sql}, {at} + 1, 1)", named("char"))
-        if not array.kind.is_array:
-            raise DatatypeMismatch(
-                f"cannot subscript type {shown_kind(array.kind)} because it does not support subscripting"
-            )
-        shift = 1 if array.kind.is_vector else 0
-        low, high = (
-            None if one is None else coerced(self.statement, self.expr(one, scope), INT4).sql
-            for one in (node.low, node.high)
-        )
-        if node.slice:
-            begin, end = low or "1", high or f"len({array.sql})"
-            return Typed(f"list_slice({array.sql}, greatest({begin} + {shift}, 1), {end} + {shift})", array.kind)
-        index = f"({low} + {shift})"
-        return Typed(f"(CASE WHEN {index} > 0 THEN {array.sql}[{index}] END)", kind_of(array.kind.element))
-
-    def _field(self, typed: Typed, name: str) -> Typed:
-        for field, kind in typed.kind.fields:
-            if field == name:
-                return Typed(f"struct_extract({typed.sql}, {quote(name)})", kind)
-        raise DatatypeMismatch(
-            f"column notation .{name} applied to type {shown_kind(typed.kind)}, which is not a composite type"
-        )
-
-    def _array(self, items: Sequence[Typed]) -> Typed:
+    def _array(self, node: exp.Array, scope: NameScope) -> Typed:
+        query = only_query(node.expressions)
+        if query is not None:
+            return self._all_of(query, scope)
+        items = self._exprs(node.expressions, scope)
         if not items:
             raise DatatypeMismatch("cannot determine type of empty array", hint="ARRAY[]::integer[]")
         kind = common_kind([item.kind for item in items], "ARRAY")
         if kind.is_array:
             raise UnsupportedQuery("arrays of arrays are not supported here")
-        listed = ", ".join(coerced(self.statement, item, kind).sql for item in items)
-        return Typed(f"[{listed}]", array_of(kind))
+        return Typed(f"[{', '.join(self.coerced(item, kind).sql for item in items)}]", array_of(kind))
 
-    def _row(self, items: Sequence[Typed]) -> Typed:
-        fields = tuple((f"f{number}", item.kind) for number, item in enumerate(items, 1))
-        packed = ", ".join(f'"f{number}" := {item.sql}' for number, item in enumerate(items, 1))
-        return Typed(f"struct_pack({packed})" if items else "NULL", record(*fields))
+    def _subscript(self, node: exp.Bracket, scope: NameScope) -> Typed:
+        if len(node.expressions) != 1:
+            raise refusal(node)
+        array, (index,) = self.expr(node.this, scope), node.expressions
+        ends = (index.args.get("this"), index.args.get("expression")) if isinstance(index, exp.Slice) else (index,)
+        low, *high = (one if one is None else self.coerced(self.expr(one, scope), INT4).sql for one in ends)
+        if array.kind.name == "name" and not high:  # a name is its characters, from 0
+            return Typed(f"substr({array.sql}, {low} + 1, 1)", named("char"))
+        if not array.kind.is_array:
+            raise DatatypeMismatch(f"cannot subscript type {array.kind.shown} because it does not support subscripting")
+        shift = 1 if array.kind.is_vector else 0
+        if high:
+            begin, end = low or "1", high[0] or f"len({array.sql})"
+            return Typed(f"list_slice({array.sql}, greatest({begin} + {shift}, 1), {end} + {shift})", array.kind)
+        place_from_1 = f"({low} + {shift})"
+        sql = f"(CASE WHEN {place_from_1} > 0 THEN {array.sql}[{place_from_1}] END)"
+        return Typed(sql, kind_of(array.kind.element))
+
+    def _row(self, node: exp.Tuple, scope: NameScope) -> Typed:
+        items = list(enumerate(map(self.settled, self._exprs(node.expressions, scope)), 1))
+        packed = ", ".join(f'"f{number}" := {item.sql}' for number, item in items)
+        kind = record(*((f"f{number}", item.kind) for number, item in items))
+        return Typed(f"struct_pack({packed})" if items else "NULL", kind)
+
+    def _scalar(self, node: exp.Expr, scope: NameScope) -> Typed:
+        column = self._one_column(node, scope)
+        return Typed(f"({column.sql})", column.kind)
+
+
+def _not(node: exp.Expr) -> str:
+    return "NOT " if node.args.get("negate") else ""
+
+
+def type_parts(node: exp.Expr) -> tuple[str, ...]:
+    """The name of a type, of an array's elements, which may be qualified."""
+    match node.this:
+        case exp.DType.ARRAY:
+            return type_parts(node.expressions[0])
+        case exp.DType.USERDEFINED:
+            return parts_of(node.args["kind"])
+        case exp.Interval():
+            return ("interval",)
+        case name:  # one of the parser's, a type of names or a pseudo-type
+            return (_TYPES.get(name) or str(getattr(name, "value", name)).lower(),)
+
+
+def _type_named(node: exp.Expr) -> Kind:
+    parts = type_parts(node)
+    try:
+        kind = named(parts[-1])
+    except KeyError:
+        raise UndefinedObject(f'type "{".".join(parts)}" does not exist') from None
+    return array_of(kind) if node.this == exp.DType.ARRAY else kind
+
+
+def _size(node: exp.Expr) -> int:
+    """The length in the name of a type."""
+    if not node.name.isdecimal():
+        raise refusal(node)
+    return int(node.name[:9])
+
+
+_TRANSLATIONS: Final[dict[type[exp.Expr], Callable[[Expressions, Any, NameScope], Typed]]] = {
+    exp.Literal: Expressions._literal,
+    exp.Null: lambda _, node, __: Typed(null(TEXT), UNKNOWN, constant=node),
+    exp.Boolean: lambda _, node, __: Typed(str(bool(node.this)).upper(), BOOL),
+    exp.Parameter: Expressions._parameter,
+    exp.Column: Expressions._column,
+    exp.Star: Expressions._row_star,
+    exp.Dot: Expressions._dot,
+    **dict.fromkeys((exp.Anonymous, exp.Filter, exp.Window), Expressions._call),
+    exp.Cast: Expressions._cast_to,
+    exp.Collate: Expressions._collate,
+    **dict.fromkeys((*SIGNS, exp.Operator), Expressions._operator),
+    exp.Escape: Expressions._escaped,
+    **dict.fromkeys((exp.And, exp.Or), Expressions._logic),
+    exp.Not: Expressions._not,
+    exp.Is: Expressions._is,
+    **dict.fromkeys((exp.NullSafeEQ, exp.NullSafeNEQ), Expressions._distinctness),
+    exp.Between: Expressions._between,
+    exp.In: Expressions._in,
+    exp.Case: Expressions._case,
+    exp.Array: Expressions._array,
+    exp.Bracket: Expressions._subscript,
+    exp.Tuple: Expressions._row,
+    exp.Exists: lambda self, node, scope: Typed(f"EXISTS ({self.query(node.this, scope).sql})", BOOL),
+    exp.Subquery: Expressions._scalar,
+}
+"""How each expression is translated; there are no others."""

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Final
 
-from dpsql.catalog.relations import Kind, Row, array_of, named, typed_rows
+from dpsql.catalog.kinds import Kind, named, of_sql_type
+from dpsql.catalog.relations import Row, typed_rows
 from dpsql.compiler.scope.tables import SYSTEM_TABLES
 from dpsql.policy import Policy, PolicyColumn, Role, Table
-from dpsql.sqltypes import ARRAYS, SqlType
+from dpsql.sqltypes import SqlType
 
 KeyType = Callable[[str, str], SqlType]
 OWNER_OID: Final = 10
@@ -26,29 +27,6 @@ _OIDS: Final = 2**30
 _SHOWN_VALUES: Final = 20
 _BTREE, _HEAP = 403, 2
 _CLASS_OID, _CONSTRAINT_OID, _NAMESPACE_OID = 1259, 2606, 2615
-_SCALARS: Final = {
-    SqlType.BOOLEAN: named("bool"),
-    SqlType.SMALLINT: named("int2"),
-    SqlType.INTEGER: named("int4"),
-    SqlType.BIGINT: named("int8"),
-    SqlType.NUMERIC: named("numeric"),
-    SqlType.REAL: named("float4"),
-    SqlType.DOUBLE: named("float8"),
-    SqlType.TEXT: named("text"),
-    SqlType.VARCHAR: named("varchar"),
-    SqlType.CHAR: named("bpchar"),
-    SqlType.DATE: named("date"),
-    SqlType.TIME: named("time"),
-    SqlType.TIMESTAMP: named("timestamp"),
-    SqlType.TIMESTAMPTZ: named("timestamptz"),
-    SqlType.INTERVAL: named("interval"),
-    SqlType.UUID: named("uuid"),
-    SqlType.JSON: named("json"),
-    SqlType.JSONB: named("jsonb"),
-    SqlType.BYTEA: named("bytea"),
-    SqlType.UNKNOWN: named("text"),
-}
-KINDS: Final = _SCALARS | {kind: array_of(_SCALARS[kind.element or SqlType.TEXT]) for kind in ARRAYS}
 
 
 @dataclass(frozen=True)
@@ -172,7 +150,7 @@ class PolicyObjects:
             ShownColumn(
                 name,
                 number,
-                KINDS[column.type if column is not None else self._key_type(table.name, name)],
+                of_sql_type(column.type if column is not None else self._key_type(table.name, name)),
                 name in primary or (column is not None and not column.nullable),
                 _column_comment(column),
             )
@@ -358,7 +336,7 @@ def _schema(table: Table) -> str:
 
 def _system_view(name: str) -> Shown:
     columns = tuple(
-        ShownColumn(column, number, KINDS[kind], False, None)
+        ShownColumn(column, number, of_sql_type(kind), False, None)
         for number, (column, kind) in enumerate(SYSTEM_TABLES[name].columns, 1)
     )
     return Shown("dpsql", name, "v", columns, (), None)

@@ -1,26 +1,97 @@
-"""reading: the parser's tree of a query into the catalog's own, whose nodes are values and can be kept.
+"""reading: a query as the parser's tree, of nodes and parts that are known here, with one node for what means the same.
 
 Rule: what has no entry here is refused; nothing is skipped and nothing is guessed.
 """
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from sqlglot import exp
 
-from dpsql.catalog import syntax
-from dpsql.catalog.reading_expressions import AROUND, ExpressionReader, filled
-from dpsql.compiler.sql.parse import parse_catalog_query
-from dpsql.errors import Error, InvalidSyntax, LimitExceeded
+from dpsql.compiler.sql.parse import parse_catalog_query, position, tokenize
+from dpsql.errors import Error, InvalidSyntax
 
-_KEPT: Final = 256
+_KEPT: Final = 128
 _MAX_KEPT: Final = 5_000
 """So many trees are kept, of texts of so many characters at most."""
+_TEXT: Final = "text"
+"""In the meta of a tree's root: what it was read from."""
+AROUND: Final = ("with_", "order", "limit", "offset")
+"""What may stand around a query."""
+SIGNS: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
+    **{exp.EQ: ("=",), exp.NEQ: ("<>", "!="), exp.LT: ("<",), exp.GT: (">",), exp.LTE: ("<=",), exp.GTE: (">=",)},
+    **{exp.Add: ("+",), exp.Sub: ("-",), exp.Mul: ("*",), exp.Div: ("/",), exp.Mod: ("%",), exp.Pow: ("^",)},
+    **{exp.BitwiseAnd: ("&",), exp.BitwiseOr: ("|",), exp.BitwiseXor: ("#",), exp.DPipe: ("||",)},
+    **{exp.BitwiseLeftShift: ("<<", "<"), exp.BitwiseRightShift: (">>", ">")},
+    **{exp.RegexpLike: ("~",), exp.RegexpILike: ("~*",), exp.Like: ("~~", "like"), exp.ILike: ("~~*", "ilike")},
+    **{exp.Neg: ("-",), exp.BitwiseNot: ("~",)},
+}
+"""Operators: the first word is the name, and all are ways to write it."""
+_JOINED: Final = ("this", "alias", "joins")
+_KNOWN: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
+    # Queries
+    exp.Select: ("distinct", "expressions", "from_", "joins", "where", "group", "having", "windows", *AROUND),
+    exp.Subquery: (*_JOINED, *AROUND),
+    exp.Values: ("expressions", "alias", "joins", *AROUND),
+    **dict.fromkeys((exp.Union, exp.Intersect, exp.Except), ("this", "expression", "distinct", *AROUND)),
+    exp.With: ("expressions", "recursive"),
+    exp.CTE: ("this", "alias", "materialized"),
+    exp.Distinct: ("expressions", "on"),
+    **dict.fromkeys((exp.From, exp.Where, exp.Having), ("this",)),
+    exp.Group: ("expressions",),
+    exp.Order: ("this", "expressions"),
+    exp.Ordered: ("this", "desc", "nulls_first"),
+    **dict.fromkeys((exp.Limit, exp.Offset), ("expression",)),
+    exp.Fetch: ("direction", "count", "limit_options"),
+    exp.LimitOptions: ("rows",),
+    exp.Join: ("this", "method", "side", "kind", "on", "using"),
+    exp.Table: (*_JOINED, "db", "catalog", "only", "ordinality"),
+    exp.Lateral: (*_JOINED, "ordinality"),
+    exp.TableAlias: ("this", "columns"),
+    exp.Alias: ("this", "alias"),
+    # Names and types
+    exp.Identifier: ("this", "quoted"),
+    exp.Column: ("this", "table", "db", "catalog"),
+    **dict.fromkeys((exp.Var, exp.PseudoType, exp.ObjectIdentifier), ("this",)),
+    exp.DataType: ("this", "expressions", "nested", "kind"),
+    exp.DataTypeParam: ("this",),
+    exp.Interval: ("unit",),
+    exp.IntervalSpan: ("this", "expression"),
+    # Expressions
+    **dict.fromkeys((exp.Star, exp.Null), ()),
+    **dict.fromkeys((exp.Literal, exp.ByteString, exp.RawString, exp.Heredoc), ("this", "is_string")),
+    **dict.fromkeys((exp.BitString, exp.Boolean, exp.Parameter, exp.Paren, exp.Variadic), ("this",)),
+    exp.Concat: ("expressions", "safe", "coalesce"),
+    exp.Tuple: ("expressions",),
+    exp.Cast: ("this", "to"),
+    **dict.fromkeys(SIGNS, ("this", "expression", "typed", "safe", "negate")),
+    exp.Operator: ("this", "operator", "expression"),
+    **dict.fromkeys((exp.And, exp.Or, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Dot), ("this", "expression")),
+    **dict.fromkeys((exp.Not, exp.Exists, exp.Any, exp.All), ("this",)),
+    **dict.fromkeys((exp.Is, exp.Escape), ("this", "expression", "negate")),
+    exp.Between: ("this", "low", "high", "symmetric"),
+    exp.In: ("this", "expressions", "query"),
+    exp.Case: ("this", "ifs", "default"),
+    exp.If: ("this", "true"),
+    exp.Array: ("expressions", "value_constructor"),
+    exp.Bracket: ("this", "expressions"),
+    **dict.fromkeys((exp.Slice, exp.Collate, exp.Filter, exp.Extract), ("this", "expression")),
+    exp.AtTimeZone: ("this", "zone"),
+    exp.Anonymous: ("this", "expressions"),
+    exp.Window: ("this", "partition_by", "order", "spec", "alias", "over"),
+    exp.WindowSpec: ("kind", "start", "start_side", "end", "end_side"),
+    exp.Substring: ("this", "start", "length"),
+    exp.Trim: ("this", "expression", "position"),
+    exp.StrPosition: ("this", "substr"),
+}
+"""The nodes that are known, and the parts that each may have."""
 
 
-def read_query(sql: str) -> syntax.ParsedQuery:
-    """Return the tree of a query.
+def read_query(sql: str) -> exp.Query:
+    """Return the tree of a query, which must not be changed.
 
     Raises:
         InvalidSyntax: The text is not a query of PostgreSQL's grammar, or of a part of it that is not known here.
@@ -29,180 +100,205 @@ def read_query(sql: str) -> syntax.ParsedQuery:
     return _kept(sql) if len(sql) <= _MAX_KEPT else _read(sql)
 
 
-def _read(sql: str) -> syntax.ParsedQuery:
+def _read(sql: str) -> exp.Query:
     tree = parse_catalog_query(sql)
+    tree.meta[_TEXT] = sql
+    nodes = list(tree.walk())
+    for node in nodes:
+        known = _KNOWN.get(type(node))
+        if known is None:
+            raise refusal(node)
+        for name, value in node.args.items():
+            if name not in known and value is not None and value is not False and value != []:
+                raise refusal(node, value)
     try:
-        return _QueryReader(sql).query(tree)
-    except RecursionError:
-        raise LimitExceeded("the query is nested too deeply", hint="Write long chains of operators in parts.") from None
+        for node in reversed(nodes):
+            plain = _PLAIN.get(type(node))
+            if plain is not None:
+                node.replace(plain(node))
     except Error:
         raise
     except Exception:  # the parser made a tree of another shape than it makes of what is understood here
         raise InvalidSyntax("syntax error") from None
+    return tree
 
 
 _kept = lru_cache(maxsize=_KEPT)(_read)
 
 
-class _QueryReader(ExpressionReader):
-    """Reads queries, and the expressions in them."""
+def refusal(node: exp.Expr, part: object = None) -> InvalidSyntax:
+    """The error at the first word of a part; of the node, or of what is around it, where the part has no place."""
+    near: exp.Expr | None = node
+    at = position(part) if isinstance(part, exp.Expr) else None
+    while at is None and near is not None:
+        at, near = position(near), near.parent
+    if at is None:
+        return InvalidSyntax("syntax error")
+    tokens = tokenize(node.root().meta[_TEXT])
+    word = tokens[min(bisect_left(tokens, at - 1, key=lambda token: token.start), len(tokens) - 1)].text
+    return InvalidSyntax(f'syntax error at or near "{word}"', position=at)
 
-    def query(self, node: exp.Expr) -> syntax.ParsedQuery:
-        """A query, with WITH before it and ORDER BY and LIMIT behind it."""
-        ctes: tuple[syntax.Cte, ...] = ()
-        recursive = False
-        with_ = node.args.get("with_")
-        if with_ is not None:
-            self._known(with_, "expressions", "recursive")
-            ctes, recursive = self._all(self._cte, with_.expressions), bool(with_.args.get("recursive"))
-        body = self._body(node)
-        order, limit, offset = (node.args.get(name) for name in AROUND[1:])
-        return syntax.ParsedQuery(body, ctes, recursive, self._order(order), self._limit(limit), self._limit(offset))
 
-    def _body(self, node: exp.Expr) -> syntax.Body:
-        """A query without what stands around it."""
-        match node:
-            case exp.Subquery():
-                self._known(node, "this", *AROUND)
-                return self.query(node.this)
-            case exp.Values():
-                self._known(node, "expressions", *AROUND)
-                return syntax.ValuesList(tuple(self._exprs(row.expressions) for row in node.expressions))
-            case exp.SetOperation():
-                self._known(node, "this", "expression", "distinct", *AROUND)
-                word = type(node).__name__.lower()
-                left = self._side(node.this)
-                return syntax.CombinedQuery(word, not node.args.get("distinct"), left, self._side(node.expression))
-            case exp.Select():
-                return self._select(node)
-        raise self._refusal(node)
+def place(node: exp.Expr) -> int | None:
+    """Where a name or an operator stands, from 1."""
+    if type(node) not in SIGNS and not isinstance(node, exp.Operator):
+        return position(node)
+    words = SIGNS.get(type(node)) or (str(node.args["operator"]).rpartition(".")[2],)
+    return _before(node, node.args.get("expression") or node.this, words)
 
-    def _side(self, node: exp.Expr) -> syntax.Body:
-        """A side of a set operation; only in parentheses has it an order and limits of its own."""
-        return self._nested(node) if isinstance(node, exp.Subquery) else self._body(node)
 
-    def _select(self, node: exp.Select) -> syntax.Select:
-        known = ("distinct", "expressions", "from_", "joins", "where", "group", "having", "windows")
-        self._known(node, *known, *AROUND)
-        distinct, source, where, group, having = (
-            node.args.get(name) for name in ("distinct", "from_", "where", "group", "having")
-        )
-        keys = (
-            None
-            if distinct is None
-            else self._exprs(distinct.args["on"].expressions if distinct.args.get("on") else ())
-        )
-        items = self._all(self._item, node.expressions)
-        sources = () if source is None else self._sources(source.this, node.args.get("joins") or ())
-        condition = where and self.expr(where.this)
-        if group is not None:
-            self._known(group, "expressions")
-        groups = () if group is None else self._exprs(group.expressions)
-        chosen = having and self.expr(having.this)
-        windows = self._all(lambda one: (self._name(one.this), self._window(one)), node.args.get("windows") or ())
-        return syntax.Select(keys, items, sources, condition, groups, chosen, windows)
+def _before(node: exp.Expr, part: exp.Expr, words: Sequence[str]) -> int | None:
+    """Where the last of these words before a part stands, of which the parser keeps no place."""
+    behind = position(part)
+    if behind is None:
+        return position(node)
+    tokens = tokenize(node.root().meta[_TEXT])
+    return max(
+        (one.start + 1 for one in tokens if one.start + 1 < behind and one.text.lower() in words), default=behind
+    )
 
-    def _cte(self, node: exp.Expr) -> syntax.Cte:
-        self._known(node, "this", "alias", "materialized")
-        alias = self._alias(node.args["alias"])
-        return syntax.Cte(alias.name or "", alias.columns, self.query(node.this))
 
-    def _item(self, node: exp.Expr) -> syntax.SelectItem:
-        if isinstance(node, exp.Alias):
-            return syntax.SelectItem(self.expr(node.this), self._name(node.args["alias"]))
-        return syntax.SelectItem(self.expr(node), None)
+# What means the same
 
-    def _limit(self, node: exp.Expr | None) -> syntax.Expr | None:
-        if isinstance(node, exp.Fetch):
-            self._known(node, "direction", "count", "limit_options")
-            if node.args.get("limit_options") is not None:
-                self._known(node.args["limit_options"], "rows")
-            return self.expr(node.args["count"]) if node.args.get("count") else syntax.Constant("integer", "1")
-        if node is None or isinstance(node.expression, exp.Var):  # LIMIT ALL
-            return None
-        self._known(node, "expression")
-        return self.expr(node.expression)
 
-    # FROM
+def _negative(node: exp.Neg) -> exp.Expr:
+    """A number with its sign as one constant."""
+    number = node.this
+    if not isinstance(number, exp.Literal) or number.is_string:
+        return node
+    text = number.name.removeprefix("-")
+    number.set("this", text if text != number.name else f"-{text}")
+    return number
 
-    def _sources(self, first: exp.Expr, joins: Iterable[exp.Expr]) -> tuple[syntax.Source, ...]:
-        sources = [self._source(first)]
-        for join in joins:
-            if filled(join) == ["this"]:
-                if self._word(self._find(",", "join")) != ",":  # a join without a condition
-                    raise self._refusal(join)
-                sources.append(self._source(join.this))
-            else:
-                sources[-1] = self._join(sources[-1], join)
-        return tuple(sources)
 
-    def _join(self, left: syntax.Source, node: exp.Expr) -> syntax.Source:
-        self._known(node, "this", "method", "side", "kind", "on", "using")
-        words = [str(node.args.get(name) or "").lower() for name in ("method", "side", "kind")]
-        right = self._source(node.this)
-        if words[2] == "cross":
-            return syntax.JoinSource("cross", left, right, None, (), False)
-        natural = words[0] == "natural"
-        if words[0] not in ("", "natural") or words[2] not in ("", "inner", "outer"):
-            raise self._refusal(node)
-        on, using = node.args.get("on"), node.args.get("using") or ()
-        return syntax.JoinSource(words[1] or "inner", left, right, on and self.expr(on), self._names(using), natural)
+def _string(node: exp.Expr, text: str) -> exp.Literal:
+    made = exp.Literal.string(text)
+    made.meta.update(node.meta)
+    return made
 
-    def _source(self, node: exp.Expr) -> syntax.Source:
-        """An entry of FROM with the joins that it begins."""
-        plain = self._plain_source(node)
-        joins = node.args.get("joins") or ()
-        for join in joins:
-            plain = self._join(plain, join)
-        return plain
 
-    def _plain_source(self, node: exp.Expr) -> syntax.Source:
-        lateral = isinstance(node, exp.Lateral)
-        match node.this if lateral else node:
-            case exp.Subquery() as inner if (
-                isinstance(inner.this, exp.Table | exp.Subquery) and not lateral and not inner.alias
-            ):
-                self._known(inner, "this", "joins")
-                return self._source(inner.this)
-            case exp.Subquery() as inner:
-                self._known(inner, "this", "alias", "joins")
-                self._known(node, "this", "alias", "joins")
-                return syntax.QuerySource(self.query(inner.this), self._alias(node.args.get("alias")), lateral)
-            case exp.Values() as inner:
-                self._known(inner, "expressions", "alias", "joins")
-                alias = self._alias(inner.args.get("alias"))
-                return syntax.QuerySource(
-                    syntax.ParsedQuery(
-                        syntax.ValuesList(tuple(self._exprs(row.expressions) for row in inner.expressions))
-                    ),
-                    alias,
-                    False,
-                )
-            case exp.Table() as inner if isinstance(inner.this, exp.Identifier):
-                self._known(inner, "this", "db", "catalog", "alias", "joins", "only")
-                at, parts = self._parts(inner.parts)
-                return syntax.TableSource(parts, self._alias(inner.args.get("alias")), at)
-            case exp.Table() as inner:
-                self._known(inner, "this", "db", "catalog", "alias", "joins", "ordinality")
-                names = [inner.args[name] for name in ("catalog", "db") if inner.args.get(name)]
-                return self._called(inner.this, names, inner)
-            case exp.Anonymous() | exp.Dot() as inner:
-                self._known(node, "this", "alias", "joins", "ordinality")
-                return self._called(inner, (), node)
-        raise self._refusal(node)
+def _called(word: str, name: str, parts: Callable[[Any], Sequence[exp.Expr | None]]) -> Callable[[Any], exp.Expr]:
+    """A function with words between its arguments, as a plain call."""
 
-    def _called(self, function: exp.Expr, schema: Sequence[exp.Expr], node: exp.Expr) -> syntax.Source:
-        before = self._parts(schema) if schema else None
-        call = self.expr(function)
-        if not isinstance(call, syntax.CallExpr):
-            raise self._refusal(function)
-        if before is not None:
-            call = syntax.CallExpr((*before[1], *call.parts), call.args, before[0])
-        return syntax.CallSource(call, self._alias(node.args.get("alias")), bool(node.args.get("ordinality")))
+    def plain(node: exp.Expr) -> exp.Expr:
+        made = exp.Anonymous(this=name, expressions=[part for part in parts(node) if part is not None])
+        at = _before(node, node, (word,))
+        made.meta.update({} if at is None else {"start": at - 1})
+        return made
 
-    def _alias(self, node: exp.Expr | None) -> syntax.Alias:
-        if node is None:
-            return syntax.Alias()
-        self._known(node, "this", "columns")
-        name = node.this
-        return syntax.Alias(None if name is None else self._name(name), self._names(node.args.get("columns") or ()))
+    return plain
+
+
+def _trimmed(node: exp.Trim) -> exp.Expr:
+    name = {"both": "btrim", "leading": "ltrim", "trailing": "rtrim"}[str(node.args.get("position") or "both").lower()]
+    return _called("trim", name, lambda node: (node.this, node.args.get("expression")))(node)
+
+
+def _anonymous(node: exp.Anonymous) -> exp.Expr:
+    """ROW (…) and ALL (array) are no functions."""
+    name = str(node.this).lower() if isinstance(node.this, str) else ""
+    if name == "row":
+        return exp.Tuple(expressions=node.expressions)
+    if name in ("all", "some") and len(node.expressions) == 1:
+        return (exp.All if name == "all" else exp.Any)(this=node.expressions[0])
+    return node
+
+
+_PLAIN: Final[dict[type[exp.Expr], Callable[[Any], exp.Expr]]] = {
+    **dict.fromkeys((exp.Paren, exp.Variadic), lambda node: node.this),
+    exp.Neg: _negative,
+    **dict.fromkeys((exp.ByteString, exp.RawString, exp.Heredoc), lambda node: _string(node, str(node.this))),
+    exp.BitString: lambda node: exp.Cast(this=_string(node, str(node.this)), to=exp.ObjectIdentifier(this="bit")),
+    exp.Concat: lambda node: _string(node.expressions[0], "".join(one.name for one in node.expressions)),
+    exp.Anonymous: _anonymous,
+    exp.Trim: _trimmed,
+    exp.Substring: _called(
+        "substring",
+        "substring",
+        lambda node: (node.this, node.args.get("start") or exp.Literal.number(1), node.args.get("length")),
+    ),
+    exp.StrPosition: _called("position", "position", lambda node: (node.this, node.args["substr"])),
+    exp.Extract: _called(
+        "extract", "extract", lambda node: (exp.Literal.string(node.this.name.lower()), node.expression)
+    ),
+    exp.AtTimeZone: _called("at", "timezone", lambda node: (node.args["zone"], node.this)),
+}
+
+
+# Names and calls
+
+
+def name_of(node: exp.Expr) -> str:
+    """A name as PostgreSQL keeps it.
+
+    Raises:
+        InvalidSyntax: It is none.
+    """
+    if not isinstance(node, exp.Identifier):
+        raise refusal(node)
+    text = str(node.this)
+    return (text if node.args.get("quoted") else text.lower())[:63]
+
+
+def parts_of(node: exp.Expr) -> tuple[str, ...]:
+    """The parts of a name that may be qualified."""
+    if isinstance(node, exp.Column | exp.Table):
+        return tuple(map(name_of, node.parts))
+    return (*parts_of(node.this), name_of(node.expression)) if isinstance(node, exp.Dot) else (name_of(node),)
+
+
+def only_query(nodes: Sequence[exp.Expr]) -> exp.Expr | None:
+    """The query that is all there is, without parentheses of its own."""
+    lone = len(nodes) == 1 and isinstance(nodes[0], exp.Query | exp.Values) and not isinstance(nodes[0], exp.Subquery)
+    return nodes[0] if lone else None
+
+
+@dataclass(frozen=True)
+class CatalogCall:
+    """A function call, with what may stand in it and behind it; `node` is where errors point to."""
+
+    node: exp.Expr
+    parts: tuple[str, ...]
+    args: Sequence[exp.Expr]
+    star: bool = False
+    distinct: bool = False
+    order: Sequence[exp.Expr] = ()
+    filter: exp.Expr | None = None
+    over: exp.Window | None = None
+
+    @property
+    def name(self) -> str:
+        """The name without its schema."""
+        return self.parts[-1]
+
+    @property
+    def is_plain(self) -> bool:
+        """False with what only aggregates and window functions take."""
+        return not (self.distinct or self.order or self.filter is not None or self.over is not None)
+
+
+def call_of(node: exp.Expr) -> CatalogCall | None:
+    """The call that a node is; None if it is none."""
+    over, condition, function = None, None, node
+    schema: tuple[str, ...] = ()
+    if isinstance(function, exp.Window):
+        over, function = function, function.this
+    if isinstance(function, exp.Filter):
+        condition, function = function.expression.this, function.this
+    written = function
+    if isinstance(function, exp.Table) and isinstance(function.this, exp.Anonymous):
+        schema = tuple(name_of(function.args[name]) for name in ("catalog", "db") if function.args.get(name))
+        function = function.this
+    elif isinstance(function, exp.Dot) and isinstance(function.expression, exp.Anonymous):
+        schema, function = parts_of(function.this), function.expression
+    if not isinstance(function, exp.Anonymous):
+        return None
+    args, order, distinct = list(function.expressions), None, False
+    if args and isinstance(args[-1], exp.Order):
+        order, args[-1] = args[-1], args[-1].this
+    if args and isinstance(args[0], exp.Distinct):
+        distinct, args[:1] = True, args[0].expressions
+    star = len(args) == 1 and isinstance(args[0], exp.Star)
+    name = name_of(function.this) if isinstance(function.this, exp.Identifier) else str(function.this).lower()[:63]
+    keys = () if order is None else order.expressions
+    return CatalogCall(written, (*schema, name), () if star else args, star, distinct, keys, condition, over)

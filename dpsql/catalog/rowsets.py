@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo, available_timezones
 
-from dpsql.catalog.literals import quote
+from dpsql.catalog.casts import TranslationContext
+from dpsql.catalog.kinds import Kind, kind_of
+from dpsql.catalog.literals import null, quote, quote_name
 from dpsql.catalog.objects import DATABASE_TABLESPACE, OWNER_OID
-from dpsql.catalog.relations import Kind, Relation, Row, kind_of
-from dpsql.catalog.typed import TranslationContext, quote_name
+from dpsql.catalog.relations import Relation, Row
 from dpsql.catalog.visitor import Visitor
 
 _UTF8 = 6
@@ -25,11 +26,11 @@ def session_rows(visitor: Visitor, key: str) -> Sequence[Row] | None:
         case "pg_catalog.pg_settings":
             return [_setting(name, value) for name, value in visitor.settings.items()]
         case "pg_catalog.pg_timezone_names":
-            return [_zone(name, visitor.now) for name in sorted(available_timezones())]
+            return [_zone(name, visitor.context.now) for name in sorted(available_timezones())]
         case "information_schema.enabled_roles":
-            return [{"role_name": visitor.user}]
+            return [{"role_name": visitor.context.user}]
         case "information_schema.information_schema_catalog_name":
-            return [{"catalog_name": visitor.database}]
+            return [{"catalog_name": visitor.context.database}]
         case _:
             return None
 
@@ -48,7 +49,7 @@ def _role(visitor: Visitor, oid: int, name: str) -> Row:
         "rolinherit": True,
         "rolcreaterole": False,
         "rolcreatedb": False,
-        "rolcanlogin": name == visitor.user,
+        "rolcanlogin": name == visitor.context.user,
         "rolreplication": False,
         "rolconnlimit": -1,
         "rolpassword": "********",
@@ -91,7 +92,7 @@ def rowset(statement: TranslationContext, relation: Relation, rows: Sequence[Row
     columns = ", ".join(quote_name(one.name) for one in relation.attributes)
     shown = [_row(relation, row) for row in rows]
     if not shown:
-        empty = ", ".join(f"CAST(NULL AS {one.kind.storage}) AS {quote_name(one.name)}" for one in relation.attributes)
+        empty = ", ".join(f"{null(one.kind)} AS {quote_name(one.name)}" for one in relation.attributes)
         return f"(SELECT {empty} WHERE FALSE)"
     return f"(SELECT * FROM (VALUES {', '.join(shown)}) AS {statement.fresh('v')}({columns}))"
 

@@ -1,10 +1,12 @@
 """scope: what names mean inside a query: the entries of FROM, the queries of WITH, and those around."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dpsql.catalog.relations import Kind
-from dpsql.catalog.syntax import Name, Star
+from sqlglot import exp
+
+from dpsql.catalog.kinds import Kind
+from dpsql.catalog.reading import name_of, parts_of, place
 from dpsql.errors import AmbiguousColumn, UndefinedColumn, UndefinedTable
 
 
@@ -33,10 +35,6 @@ class Binding:
     columns: tuple[Out, ...]
     hidden: tuple[Out, ...] = ()
 
-    def called(self, parts: tuple[str, ...]) -> bool:
-        """True if a qualifier means this entry."""
-        return parts in self.names
-
     def having(self, name: str) -> list[Out]:
         """The columns of a name."""
         found = [column for column in self.columns if column.name == name]
@@ -61,16 +59,18 @@ class NameScope:
     ctes: dict[str, Rendered] = field(default_factory=dict)
     windows: Mapping[str, str] = field(default_factory=dict)
 
-    def cte(self, name: str) -> Rendered | None:
-        """The query of WITH of a name, here or outside."""
+    def _outward(self) -> Iterator["NameScope"]:
+        """This scope and those around, from the inside."""
         scope: NameScope | None = self
         while scope is not None:
-            if name in scope.ctes:
-                return scope.ctes[name]
+            yield scope
             scope = scope.outer
-        return None
 
-    def find(self, node: Name) -> Out:
+    def cte(self, name: str) -> Rendered | None:
+        """The query of WITH of a name, here or outside."""
+        return next((scope.ctes[name] for scope in self._outward() if name in scope.ctes), None)
+
+    def find(self, node: exp.Column) -> Out:
         """The column that a name means.
 
         Raises:
@@ -78,65 +78,51 @@ class NameScope:
             UndefinedTable: Its qualifier means nothing.
             AmbiguousColumn: There are several.
         """
-        scope: NameScope | None = self
-        while scope is not None:
-            found = scope._own(node)
+        *before, name = parts_of(node)
+        qualifier, shown = tuple(before), ".".join((*before, name))
+        for scope in self._outward():
+            known = scope._qualified(qualifier) if qualifier else []
+            found = [column for binding in known for column in binding.having(name)]
+            found = found if qualifier else scope._plain(name)
             if len(found) > 1:
-                raise AmbiguousColumn(f'column reference "{node.parts[-1]}" is ambiguous', position=node.at + 1)
+                raise AmbiguousColumn(f'column reference "{name}" is ambiguous', position=place(node))
             if found:
                 return found[0]
-            if len(node.parts) > 1 and scope._qualified(node.parts[:-1]):
-                break
-            scope = scope.outer
-        raise self._missing(node)
-
-    def _own(self, node: Name) -> list[Out]:
-        *qualifier, name = node.parts
+            if known:
+                raise UndefinedColumn(f"column {shown} does not exist", position=place(node))
         if qualifier:
-            return [column for binding in self._qualified(tuple(qualifier)) for column in binding.having(name)]
+            raise _no_entry(qualifier, node)
+        raise UndefinedColumn(f'column "{shown}" does not exist', position=place(node))
+
+    def _plain(self, name: str) -> list[Out]:
         merged = [column for column in self.merged if column.name == name]
-        if merged:
-            return merged
-        shown = [column for binding in self.bindings for column in binding.columns if column.name == name]
-        return shown or [column for binding in self.bindings for column in binding.having(name)][:1]
+        shown = merged or [column for one in self.bindings for column in one.columns if column.name == name]
+        return shown or [column for one in self.bindings for column in one.having(name)][:1]
 
     def _qualified(self, qualifier: tuple[str, ...]) -> list[Binding]:
-        return [binding for binding in self.bindings if binding.called(qualifier)]
+        return [binding for binding in self.bindings if qualifier in binding.names]
 
-    def _missing(self, node: Name) -> UndefinedColumn | UndefinedTable:
-        shown = ".".join(node.parts)
-        if len(node.parts) == 1:
-            return UndefinedColumn(f'column "{shown}" does not exist', position=node.at + 1)
-        scope: NameScope | None = self
-        while scope is not None:
-            if scope._qualified(node.parts[:-1]):
-                return UndefinedColumn(f"column {shown} does not exist", position=node.at + 1)
-            scope = scope.outer
-        table = ".".join(node.parts[:-1])
-        return UndefinedTable(f'missing FROM-clause entry for table "{table}"', position=node.at + 1)
-
-    def star(self, node: Star) -> Sequence[Out]:
+    def star(self, node: exp.Expr) -> Sequence[Out]:
         """The columns that * stands for.
 
         Raises:
             UndefinedTable: Its qualifier means nothing.
         """
-        if not node.qualifier:
+        if not isinstance(node, exp.Column):
             names = {column.name for column in self.merged}
             rest = [c for binding in self.bindings for c in binding.columns if c.name not in names]
             return [*self.merged, *rest]
-        columns = self.entry(node.qualifier)
+        qualifier = tuple(map(name_of, node.parts[:-1]))
+        columns = self.entry(qualifier)
         if columns is None:
-            table = ".".join(node.qualifier)
-            raise UndefinedTable(f'missing FROM-clause entry for table "{table}"', position=node.at + 1)
+            raise _no_entry(qualifier, node)
         return columns
 
     def entry(self, qualifier: tuple[str, ...]) -> Sequence[Out] | None:
         """The columns of an entry of FROM, here or outside; None where there is none of the name."""
-        scope: NameScope | None = self
-        while scope is not None:
-            found = scope._qualified(qualifier)
-            if found:
-                return found[0].columns
-            scope = scope.outer
-        return None
+        found = (binding for scope in self._outward() for binding in scope._qualified(qualifier))
+        return next((binding.columns for binding in found), None)
+
+
+def _no_entry(qualifier: Sequence[str], node: exp.Expr) -> UndefinedTable:
+    return UndefinedTable(f'missing FROM-clause entry for table "{".".join(qualifier)}"', position=place(node))

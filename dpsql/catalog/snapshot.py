@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Final
 
+from dpsql.catalog.kinds import LONG_NAMES
 from dpsql.catalog.objects import OWNER, OWNER_OID, PolicyObjects
 from dpsql.catalog.relations import Row, system_relations, typed_rows
 from dpsql.errors import InvalidSyntax, UndefinedFunction, UndefinedObject, UndefinedTable
@@ -14,28 +15,12 @@ _STATIC: Final = (
     *("pg_type", "pg_namespace", "pg_am", "pg_language", "pg_collation", "pg_cast", "pg_opclass", "pg_opfamily"),
     *("pg_range", "pg_tablespace", "pg_ts_parser", "pg_proc", "pg_class", "pg_attribute", "pg_index", "pg_constraint"),
 )
-_LONG_NAMES: Final = {
-    "bool": "boolean",
-    "bpchar": "character",
-    "char": '"char"',
-    "float4": "real",
-    "float8": "double precision",
-    "int2": "smallint",
-    "int4": "integer",
-    "int8": "bigint",
-    "varchar": "character varying",
-    "varbit": "bit varying",
-    "time": "time without time zone",
-    "timetz": "time with time zone",
-    "timestamp": "timestamp without time zone",
-    "timestamptz": "timestamp with time zone",
-}
 _WORDS: Final = frozenset({"bit", "interval", "numeric"})
 """Types whose names are words of the grammar, and stand unquoted all the same."""
 _WITHOUT_LENGTH: Final = {"bpchar": "bpchar", "bit": '"bit"'}
 """How types are shown whose name alone means a length of 1."""
 _SHORT_NAMES: Final = {
-    **{long: short for short, long in _LONG_NAMES.items() if short != "char"},
+    **{long: short for short, long in LONG_NAMES.items() if short != "char"},
     **{"int": "int4", "decimal": "numeric", "dec": "numeric", "float": "float8", "char": "bpchar"},
     **{"time": "time", "timestamp": "timestamp"},
 }
@@ -282,7 +267,7 @@ class Snapshot:
             return "???"
         if found.schema != "pg_catalog":
             return self._shown("type", oid, path)
-        name = _LONG_NAMES.get(found.name) or (found.name if found.name in _WORDS else quote_identifier(found.name))
+        name = LONG_NAMES.get(found.name) or (found.name if found.name in _WORDS else quote_identifier(found.name))
         if modifier is None or modifier < 0:
             return name if modifier is None else _WITHOUT_LENGTH.get(found.name, name)
         return _with_modifier(found.name, name, modifier)

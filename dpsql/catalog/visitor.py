@@ -1,14 +1,24 @@
 """visitor: what a catalog query knows of its session."""
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from functools import cached_property
+from typing import Final
 
 from dpsql.catalog.objects import OWNER, OWNER_OID
 from dpsql.catalog.snapshot import Snapshot
+from dpsql.gateway.catalog_provider import CatalogContext
 
-ChangeSetting = Callable[[str, str, bool], str]
+_FACTS: Final = {
+    "block_size": "8192",
+    "default_table_access_method": "heap",
+    "max_index_keys": "32",
+    "max_identifier_length": "63",
+    "session_replication_role": "origin",
+    "wal_level": "replica",
+}
+"""Settings of PostgreSQL that clients look up and that say nothing here."""
 
 
 @dataclass(frozen=True)
@@ -16,54 +26,50 @@ class Visitor:
     """The session of a catalog query.
 
     Attributes:
-        user: Whose it is.
-        database: The database it is connected to.
+        context: What the session tells of itself.
         databases: Those that the user may open.
-        schemas: Where names without a schema are looked for, one after another.
-        settings: Every setting with its value.
-        now: The time.
-        version: What version() says.
-        change: Changes a setting as set_config does and returns its value: name, value, whether for the transaction.
+        snapshot: The catalog that its role sees.
     """
 
-    user: str
-    database: str
+    context: CatalogContext
     databases: tuple[str, ...]
-    schemas: tuple[str, ...]
-    settings: Mapping[str, str]
-    now: datetime
-    version: str
-    change: ChangeSetting
+    snapshot: Snapshot
 
-    def setting(self, name: str) -> str | None:
-        """The value of a setting; None where there is none."""
-        folded = {known.lower(): value for known, value in self.settings.items()}
-        return folded.get(name.lower())
+    @cached_property
+    def settings(self) -> Mapping[str, str]:
+        """Every setting with its value."""
+        return {**_FACTS, **self.context.settings()}
 
-    def named_schemas(self, snapshot: Snapshot) -> list[str]:
+    @cached_property
+    def named_schemas(self) -> list[str]:
         """The schemas of search_path that there are."""
-        there = set(snapshot.schemas.values())
-        return [name for name in self.schemas if name in there]
+        there = set(self.snapshot.schemas.values())
+        return [name for name in self.context.schemas if name in there]
 
-    def path(self, snapshot: Snapshot) -> list[str]:
+    @cached_property
+    def path(self) -> list[str]:
         """The schemas that names are looked for in: pg_catalog first, unless the path names it."""
-        named = self.named_schemas(snapshot)
-        return named if "pg_catalog" in named else ["pg_catalog", *named]
+        return self.named_schemas if "pg_catalog" in self.named_schemas else ["pg_catalog", *self.named_schemas]
 
-    def path_text(self, snapshot: Snapshot) -> str:
+    @property
+    def path_text(self) -> str:
         """The path with commas between, as the engine's functions take it."""
-        return ",".join(self.path(snapshot))
+        return ",".join(self.path)
 
     @property
     def role_oid(self) -> int:
         """The OID of the user's role."""
-        return 16384 + zlib.crc32(f"role {self.user}".encode()) % 2**30
+        return _oid(f"role {self.context.user}")
 
     def database_oid(self, name: str) -> int:
         """The OID of a database."""
-        return 16384 + zlib.crc32(f"database {name}".encode()) % 2**30
+        return _oid(f"database {name}")
 
     @property
     def roles(self) -> Mapping[int, str]:
         """The roles there are: the owner of everything, and the user."""
-        return {OWNER_OID: OWNER, self.role_oid: self.user}
+        return {OWNER_OID: OWNER, self.role_oid: self.context.user}
+
+
+def _oid(name: str) -> int:
+    return 16384 + zlib.crc32(name.encode()) % 2**30

@@ -89,9 +89,14 @@ def text(value: object) -> str:
     return str(value)
 
 
-def jsonb_text(text: str) -> str:
-    """Return JSON as PostgreSQL prints jsonb: shorter keys first, of equal keys the last, numbers without exponents."""
-    return _jsonb(json.loads(text, parse_int=Decimal, parse_float=Decimal))
+def jsonb_text(text: str, number: Callable[[str], object] = Decimal) -> str:
+    """Return JSON as PostgreSQL prints jsonb: shorter keys first, of equal keys the last, numbers without exponents.
+
+    Args:
+        text: JSON.
+        number: Reads a number; for text that clients wrote, it must refuse what has too many digits.
+    """
+    return _jsonb(json.loads(text, parse_int=number, parse_float=number))
 
 
 def _jsonb(value: object) -> str:
@@ -100,7 +105,7 @@ def _jsonb(value: object) -> str:
         return "{" + ", ".join(f"{_jsonb(key)}: {_jsonb(value[key])}" for key in keys) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_jsonb, value)) + "]"
-    return f"{value:f}" if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False)
+    return numeric(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False)
 
 
 def json_text(value: object) -> str:

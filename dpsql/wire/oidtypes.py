@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any, Final
 
-from dpsql.catalog.relations import REG_TYPES, kind_of
+from dpsql.catalog.kinds import REG_TYPES, kind_of
 from dpsql.errors import InvalidText, UnsupportedQuery
 from dpsql.gateway.query_run import ObjectName, ResultColumn
 from dpsql.sqltypes import SqlType

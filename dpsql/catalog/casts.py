@@ -1,0 +1,162 @@
+"""casts: expressions in DuckDB's SQL, each with its PostgreSQL type, and what casts do to them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from sqlglot import exp
+
+from dpsql.catalog.kinds import BOOL, REG_TYPES, TEXT, UNKNOWN, Kind, kind_of
+from dpsql.catalog.literals import literal, null, quote
+from dpsql.catalog.visitor import Visitor
+from dpsql.errors import DatatypeMismatch, LimitExceeded
+
+MAX_WRITTEN: Final = 10_000_000
+"""Characters of SQL that are written for one query: what stands in several places makes much of a short query."""
+
+
+@dataclass(frozen=True)
+class Typed:
+    """An expression.
+
+    Attributes:
+        sql: In DuckDB's SQL.
+        kind: Its type; UNKNOWN for what takes the type of its place.
+        constant: What it is, where it is a quoted constant or NULL.
+        parameter: Which placeholder it is, where its type is not known yet.
+    """
+
+    sql: str
+    kind: Kind
+    constant: exp.Expr | None = None
+    parameter: int | None = None
+
+
+@dataclass
+class TranslationContext:
+    """What the translation of one statement is about.
+
+    Attributes:
+        visitor: Whose session it is.
+        parameters: The placeholders' types as far as they are known.
+        arrays: Those that the client has declared arrays; what of, their place may say otherwise.
+        values: The placeholders' values; None where the statement is only described.
+        count: How many names were made.
+        written: How many characters expressions have so far, those inside them counted again.
+    """
+
+    visitor: Visitor
+    parameters: dict[int, Kind] = field(default_factory=dict)
+    arrays: Mapping[int, Kind] = field(default_factory=dict)
+    values: Sequence[object] | None = None
+    count: int = 0
+    written: int = 0
+
+    def fresh(self, letter: str) -> str:
+        """A name that nothing else has."""
+        self.count += 1
+        return f"{letter}{self.count}"
+
+    def counted(self, typed: Typed) -> Typed:
+        """The expression, if not too much is written with it.
+
+        Raises:
+            LimitExceeded: It is too much.
+        """
+        self.written += len(typed.sql)
+        if self.written > MAX_WRITTEN:
+            raise LimitExceeded("the catalog query is too long or repeats too much", hint="Ask for less at once.")
+        return typed
+
+    def declare(self, index: int, kind: Kind) -> Kind:
+        """Note the type of a placeholder, and return it; the first one said holds."""
+        if self.parameters.get(index, UNKNOWN) == UNKNOWN:
+            self.parameters[index] = kind
+        return self.parameters[index]
+
+
+def placeholder(index: int, kind: Kind) -> str:
+    """A placeholder of a type."""
+    return f"CAST($p{index + 1} AS {kind.storage})"
+
+
+class Casts:
+    """Casts expressions.
+
+    Args:
+        statement: What the translation is about.
+    """
+
+    def __init__(self, statement: TranslationContext) -> None:
+        self.statement = statement
+        self.visitor = statement.visitor
+
+    def settled(self, typed: Typed) -> Typed:
+        """The expression with a type: text where its place says nothing, but an array if so the client declared it."""
+        declared = TEXT if typed.parameter is None else self.statement.arrays.get(typed.parameter, TEXT)
+        return self.coerced(typed, declared) if typed.kind == UNKNOWN else typed
+
+    def coerced(self, typed: Typed, kind: Kind, *, modifier: int = -1) -> Typed:
+        """The expression cast to a type.
+
+        Raises:
+            InvalidText: It is a constant that is none of the type.
+            DatatypeMismatch: There is no such cast.
+        """
+        if typed.kind == UNKNOWN and typed.parameter is not None:
+            declared = self.statement.declare(typed.parameter, kind)
+            typed = Typed(placeholder(typed.parameter, declared), declared)
+        if typed.kind != UNKNOWN or typed.constant is None:
+            sql = self._cast(typed, kind)
+        elif isinstance(typed.constant, exp.Null):
+            sql = null(kind)
+        else:
+            sql = literal(self.visitor, typed.constant.name, kind)
+        if modifier >= 0:  # of a number that becomes bits, the last ones
+            sql = f"{'right' if kind.name == 'bit' else 'left'}({sql}, {modifier})"
+        return Typed(sql, kind)
+
+    def _cast(self, typed: Typed, kind: Kind) -> str:
+        source = typed.kind
+        # Values stored alike are not the same where "char" has one character of them.
+        if source == kind or (source.storage == kind.storage and (kind.name != "char" or not source.is_text)):
+            return typed.sql
+        if kind.is_array and source.is_text:
+            return f"CAST(catalog_array_in({typed.sql}) AS {kind.storage})"
+        if source.fields or kind.fields or (kind.is_array and not source.is_array):
+            raise DatatypeMismatch(f"cannot cast type {source.shown} to {kind.shown}")
+        if kind.name == "bit":
+            return f"CAST(CAST(CAST({typed.sql} AS BIGINT) AS BIT) AS VARCHAR)"
+        if source.name == "bit" and kind.name in ("int4", "int8"):
+            return f"CAST(CAST(CAST(lpad({typed.sql}, 64, '0') AS BIT) AS BIGINT) AS {kind.storage})"
+        if kind.is_text:
+            return f"left({self.as_text(typed)}, 1)" if kind.name == "char" else self.as_text(typed)
+        if kind.name in REG_TYPES and source.is_text:
+            return f"catalog_oid({quote(kind.name)}, {typed.sql}, {quote(self.visitor.path_text)})"
+        return f"CAST({typed.sql} AS {kind.storage})"
+
+    def text(self, typed: Typed) -> str:
+        """The SQL of an expression as text."""
+        return self.coerced(typed, TEXT).sql
+
+    def as_text(self, typed: Typed) -> str:
+        """The text that PostgreSQL prints for a value."""
+        kind, sql = typed.kind, typed.sql
+        if kind.is_text:
+            return sql
+        if kind.is_array:
+            return f"catalog_{'vector' if kind.is_vector else 'array'}_out({self.element_texts(typed)})"
+        if kind.name in REG_TYPES:
+            return f"catalog_name({quote(kind.name)}, {sql}, {quote(self.visitor.path_text)})"
+        if kind.name == "timestamptz":
+            return f"(CAST({sql} AS VARCHAR) || '+00')"
+        if kind.name == "bytea":
+            return f"('\\x' || lower(hex({sql})))"
+        return f"catalog_{kind.name}({sql})" if kind.name in ("float4", "float8") else f"CAST({sql} AS VARCHAR)"
+
+    def element_texts(self, typed: Typed) -> str:
+        """The elements of an array as texts; a boolean is t or f there."""
+        element = kind_of(typed.kind.element)
+        shown = "CASE e WHEN TRUE THEN 't' WHEN FALSE THEN 'f' END"
+        texts = shown if element == BOOL else self.as_text(Typed("e", element))
+        return typed.sql if texts == "e" else f"list_transform({typed.sql}, lambda e: {texts})"
