@@ -8,7 +8,8 @@ Rule 2: a price is fixed here, before any data is read, and depends on SQL, poli
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC
 from fractions import Fraction
@@ -167,20 +168,12 @@ def plan(sql: str, lowered: Lowered, catalog: Catalog, fields: Fields, settings:
     price = Price(catalog.role.budget.accountant, settings.epsilon, settings.delta) if bounded.releases else None
     releases = priced(bounded.releases, price, catalog, settings) if price is not None else ()
     wide = tuple(sorted(bounded.wide_totals, key=lambda each: (each.release, each.cell)))
-    others: dict[Relation, Leaf] = {}
-    public: list[PublicRead] = []
-    system: list[SystemRead] = []
-    for cut in found:
-        if isinstance(cut, SystemScan):
-            system.append(SystemRead(f"s{len(system)}", cut.name, len(cut.fields)))
-            others[cut] = text_leaf(cut.fields, system[-1].table)
-        elif not isinstance(cut, Release):
-            public.append(public_read(cut, f"q{len(public)}", catalog))
-            others[cut] = text_leaf(cut.fields, public[-1].table)
+    public, system = _read_above(found, catalog)
+    others = {cut: text_leaf(cut.fields, read.table) for cut, read in (public | system).items()}
     placed = {cut: bounded.leaves[release] for cut, release in formed.items()}
     above = AboveReleases(lowered, placed, others, wide, catalog, settings)
     post_sql, columns = above.written(releases)
-    reads = (tuple(public), tuple(system))
+    reads = (tuple(public.values()), tuple(system.values()))
     listed = {cut for cut, (_, leaf) in placed.items() if leaf.lists_all}
     adds_up = any(isinstance(node, Aggregate) and listed.intersection(nodes(node)) for node in nodes(lowered.relation))
     unit = catalog.policy.dataset.privacy_unit
@@ -198,6 +191,20 @@ def plan(sql: str, lowered: Lowered, catalog: Catalog, fields: Fields, settings:
         return other
 
     return replace(query, adds_up_listed=adds_up, passes_on=passes_on, written=above.written, planned=planned)
+
+
+def _read_above(
+    found: Sequence[Relation], catalog: Catalog
+) -> tuple[dict[Relation, PublicRead], dict[Relation, SystemRead]]:
+    """What post-processing reads besides releases, by the relations that it is read for."""
+    public: dict[Relation, PublicRead] = {}
+    system: dict[Relation, SystemRead] = {}
+    for cut in found:
+        if isinstance(cut, SystemScan):
+            system[cut] = SystemRead(f"s{len(system)}", cut.name, len(cut.fields))
+        elif not isinstance(cut, Release):
+            public[cut] = public_read(cut, f"q{len(public)}", catalog)
+    return public, system
 
 
 def _alone(release: Release) -> Lowered:
@@ -316,7 +323,15 @@ def compile_query(
     parameters = Parameters(settings.now.tzinfo or UTC, tuple(values), _declared(types))
 
     def compiled(query: QueryStatement, tree: exp.Query) -> CompiledQuery:
-        return _compiled(query, tree, catalog, settings, constants, parameters)
+        with _closed():
+            lowered, fields = lower(tree, catalog, parameters, constants, query.sql, query.offset)
+            if settings.intervals or settings.row_intervals:
+                lowered = with_margins(lowered, fields, every=settings.intervals)
+            if has_no_rows(lowered.relation):
+                lowered = without_rows(lowered)
+            planned = plan(query.sql, lowered, catalog, fields, settings)
+        verify(planned, catalog)
+        return planned
 
     return _advised(compiled, statement, catalog)
 
@@ -330,29 +345,6 @@ def _advised(run: Callable[[QueryStatement, exp.Query], T], statement: QueryStat
     except Error as error:
         advise(error, tree, statement.offset, catalog, partial(_is_accepted, run))
         raise
-
-
-def _compiled(
-    statement: QueryStatement,
-    tree: exp.Query,
-    catalog: Catalog,
-    settings: QuerySettings,
-    constants: Constants,
-    parameters: Parameters,
-) -> CompiledQuery:
-    try:
-        lowered, fields = lower(tree, catalog, parameters, constants, statement.sql, statement.offset)
-        if settings.intervals or settings.row_intervals:
-            lowered = with_margins(lowered, fields, every=settings.intervals)
-        if has_no_rows(lowered.relation):
-            lowered = without_rows(lowered)
-        compiled = plan(statement.sql, lowered, catalog, fields, settings)
-    except Error:
-        raise
-    except Exception as error:
-        raise _unreadable(error) from None
-    verify(compiled, catalog)
-    return compiled
 
 
 def _is_accepted(run: Callable[[QueryStatement, exp.Query], object], sql: str) -> bool:
@@ -387,37 +379,21 @@ def describe_query(
     """
 
     def described(query: QueryStatement, tree: exp.Query) -> Described:
-        return _described(query, tree, catalog, constants, types, intervals)
+        parameters = Parameters(constants.clock.tzinfo or UTC, None, _declared(types))
+        with _closed():
+            lowered, fields = lower(tree, catalog, parameters, constants, query.sql, query.offset)
+            if intervals:
+                lowered = with_margins(lowered, fields)
+        found = parameters.types
+        count = max([len(types), *(index + 1 for index in found if index < element_of(0))], default=0)
+        elements = (found.get(element_of(index)) for index in range(count))
+        return Described(
+            tuple(_known(found.get(index)) for index in range(count)),
+            tuple((name, field.type) for name, field in lowered.columns),
+            tuple(None if element is None else _known(element) for element in elements),
+        )
 
     return _advised(described, statement, catalog)
-
-
-def _described(
-    statement: QueryStatement,
-    tree: exp.Query,
-    catalog: Catalog,
-    constants: Constants,
-    types: Sequence[SqlType | None],
-    intervals: bool,
-) -> Described:
-    parameters = Parameters(constants.clock.tzinfo or UTC, None, _declared(types))
-    try:
-        lowered, fields = lower(tree, catalog, parameters, constants, statement.sql, statement.offset)
-        if intervals:
-            lowered = with_margins(lowered, fields)
-    except Error:
-        raise
-    except Exception as error:
-        raise _unreadable(error) from None
-    found = parameters.types
-    count = max([len(types), *(index + 1 for index in found if index < element_of(0))], default=0)
-    named = tuple(_known(found.get(index)) for index in range(count))
-    elements = (found.get(element_of(index)) for index in range(count))
-    return Described(
-        named,
-        tuple((name, field.type) for name, field in lowered.columns),
-        tuple(None if element is None else _known(element) for element in elements),
-    )
 
 
 def _known(inferred: SqlType | None) -> SqlType:
@@ -425,14 +401,21 @@ def _known(inferred: SqlType | None) -> SqlType:
     return SqlType.TEXT if inferred is None or inferred is SqlType.UNKNOWN else inferred
 
 
-def _unreadable(error: Exception) -> Error:
-    """The refusal of a tree that no rule expected: every such failure is closed."""
-    if isinstance(error, RecursionError):
-        return LimitExceeded("the query nests too deeply")
-    log_bug(error)
-    return UnsupportedQuery(
-        "this query shape is not supported", hint="Please report it, and write the query in smaller steps, with WITH."
-    )
+@contextmanager
+def _closed() -> Iterator[None]:
+    """Refuse a tree that no rule expected: every such failure is closed."""
+    try:
+        yield
+    except Error:
+        raise
+    except RecursionError:
+        raise LimitExceeded("the query nests too deeply") from None
+    except Exception as error:
+        log_bug(error)
+        raise UnsupportedQuery(
+            "this query shape is not supported",
+            hint="Please report it, and write the query in smaller steps, with WITH.",
+        ) from None
 
 
 def _declared(types: Sequence[SqlType | None]) -> dict[int, SqlType]:
