@@ -583,6 +583,13 @@ def test_the_page_has_each_package_once_and_in_order() -> None:
     assert set(tops) == set().union(*LAYERS)
 
 
+def test_the_page_has_each_file_of_the_gateway_once() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"The files of `dpsql/gateway/`:\n\n((?:\|.*\n)+)", page)
+    named = [name for row in table.splitlines() for name in re.findall(r"`(\w+\.py)`", row.split("|")[1])]
+    assert sorted(["__init__.py", *named]) == sorted(path.name for path in (ROOT / "dpsql" / "gateway").glob("*.py"))
+
+
 @pytest.fixture(scope="module")
 def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program's own files, in which faults are planted."""
