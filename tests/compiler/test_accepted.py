@@ -1,10 +1,11 @@
-"""Accepted queries, without noise, mean what they mean in PostgreSQL, whichever engine answers; and what each costs.
+"""Accepted queries, without noise, have PostgreSQL's values and types, whichever engine answers; and what each costs.
 
 DPSQL_UPDATE_FIXTURES=1 pytest tests/compiler/test_accepted.py writes the prices in tests/fixtures/accepted.sql anew.
 """
 
 import ast
 import os
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +19,7 @@ from dpsql.gateway.engine import Engine
 from dpsql.gateway.query_run import Result
 from dpsql.gateway.session import Session, Statement
 from dpsql.privacy.accounting import Spent
+from dpsql.sqltypes import SqlType
 from tests.conftest import OpenedWides
 from tests.engines import HOSTS
 from tests.fixtures.load import HERE, Case, load
@@ -26,6 +28,9 @@ from tests.world import postgres_oracle
 
 FIXTURE = "accepted.sql"
 CASES = load(FIXTURE)
+
+AVERAGES = re.compile(r"\b(AVG|VAR_\w+|VARIANCE|STDDEV\w*)\s*\(", re.IGNORECASE)
+"""Aggregates that are double precision where PostgreSQL's are numeric, as docs/sql.md tells."""
 
 Rows = list[tuple[Any, ...]]
 
@@ -108,9 +113,13 @@ def answered(
         cursor.execute(case.marks.get("raw", case.sql).encode(), None if "raw" in case.marks else values or None)
         truth = cursor.fetchall()
         names = [column.name for column in cursor.description or ()]
+        types = [column.type_code for column in cursor.description or ()]
     if "names" in case.marks:
         names = case.marks["names"].split(", ")
     assert [column.name for column in result.columns] == names
+    for column, oid in zip(result.columns, types, strict=True):
+        is_average = column.type is SqlType.DOUBLE and oid == SqlType.NUMERIC.oid and AVERAGES.search(case.sql)
+        assert column.type.oid == oid or is_average, f"{column.name} is of type {column.type.value}"
     assert_same(list(result.rows), truth, float(case.marks.get("within", "1e-9")), "ordered" in case.marks)
     return statement, values, result
 

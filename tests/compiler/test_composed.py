@@ -99,20 +99,22 @@ def test_composed(wide_engine: Engine, oracle: psycopg.Connection[tuple[Any, ...
             continue
         (statement,) = session.parse(sql)
         try:
-            found = [value for (value,) in session.execute(statement).rows]
+            result = session.execute(statement)
         except Error:
             continue
         compared += 1
-        assert is_alike(found, truth), f"{sql}: {found} is not {truth}"
+        found, (column,) = [value for (value,) in result.rows], result.columns or ()
+        assert (column.type.oid, is_alike(found, truth[0])) == (truth[1], True), f"{sql}: {found} is not {truth}"
     # The test has power: two thirds of what is drawn are answered by both.
     assert compared > 0.65 * ROUNDS
 
 
-def answer(oracle: psycopg.Connection[tuple[Any, ...]], sql: str) -> list[object] | None:
-    """What PostgreSQL answers; None where that is an error, or a moment that Python has not."""
+def answer(oracle: psycopg.Connection[tuple[Any, ...]], sql: str) -> tuple[list[object], int] | None:
+    """PostgreSQL's values and the OID of their type; None where that is an error, or a moment that Python has not."""
     try:
         with psycopg.RawCursor(oracle) as cursor:
-            return [value for (value,) in cursor.execute(sql.encode()).fetchall()]
+            values = [value for (value,) in cursor.execute(sql.encode()).fetchall()]
+            return values, (cursor.description or ())[0].type_code
     except psycopg.Error:
         return None
 

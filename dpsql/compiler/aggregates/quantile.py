@@ -251,6 +251,10 @@ class _ExtremeCall(PlainCall):
         return call
 
 
+def _type_of_extreme(argument: SqlType) -> SqlType:
+    return SqlType.TEXT if argument is SqlType.VARCHAR else argument
+
+
 def _check(call: AggregateCall, status: Protected, position: int | None) -> None:
     """Numbers, dates and timestamps have a rank among the values that there may be."""
     kind = argument_of(call).type
@@ -265,7 +269,7 @@ def _check(call: AggregateCall, status: Protected, position: int | None) -> None
 _RANKED = partial(AggregateFunction, build=_quantile, check=_check, has_interval=False, is_ranked=True)
 FUNCTIONS = (
     *(
-        _RANKED(name, _ExtremeCall(name, lambda argument: argument), (node,), in_windows=True, of_one_unit=True)
+        _RANKED(name, _ExtremeCall(name, _type_of_extreme), (node,), in_windows=True, of_one_unit=True)
         for name, node in (("min", exp.Min), ("max", exp.Max))
     ),
     _RANKED("median", _median, (exp.Median,)),

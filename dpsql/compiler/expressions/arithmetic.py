@@ -248,12 +248,12 @@ def _pi(_call: Arguments) -> Expr:
 
 
 def _rounding(name: str) -> Called:
-    """FLOOR or CEIL."""
+    """FLOOR or CEIL, which PostgreSQL has of numerics and of double precision, to which it casts integers."""
 
     def lower(call: Arguments) -> Expr:
         argument = call.number(0)
         if argument.type.is_integer:
-            return argument
+            return call.double(0)
         rounded = Call(name, (call.lowering.coercion.rounded(argument),), SqlType.DOUBLE)
         return Cast(rounded, SqlType.NUMERIC, 0) if argument.type is SqlType.NUMERIC else rounded
 
@@ -266,7 +266,7 @@ def _round(call: Arguments) -> Expr:
     if len(call) == 1 and argument.type in (SqlType.DOUBLE, SqlType.REAL):
         return Call("round", (call.double(0),), SqlType.DOUBLE)
     if len(call) == 1 and argument.type.is_integer:
-        return argument
+        return call.double(0)
     digits = _digits(call)
     if digits is None:
         return Literal(None, SqlType.NUMERIC)
@@ -280,7 +280,7 @@ def _trunc(call: Arguments) -> Expr:
     if len(call) == 1 and argument.type in (SqlType.DOUBLE, SqlType.REAL):
         return Call("trunc", (call.double(0),), SqlType.DOUBLE)
     if len(call) == 1 and argument.type.is_integer:
-        return argument
+        return call.double(0)
     digits = _digits(call)
     if digits is None:
         return Literal(None, SqlType.NUMERIC)

@@ -273,6 +273,9 @@ def _nullif(lowering: Lowering, node: exp.Nullif) -> Expr:
     sides, places = [lowering.lower(side) for side in nodes], [lowering.at(side) for side in nodes]
     unified = lowering.coercion.unify_compared(sides, places)
     _need_comparable(lowering, unified[0].type, node)
+    if sides[0].type.is_moment and unified[0].type is not sides[0].type:
+        # PostgreSQL compares moments of two types as they are, and the value keeps the type of the first.
+        return Case(((Call("eq", unified, SqlType.BOOLEAN), Literal(None, sides[0].type)),), sides[0], sides[0].type)
     found = Call("nullif", unified, unified[0].type)
     return as_numeric(found) if common_type(sides, places[0]) is SqlType.NUMERIC else found
 

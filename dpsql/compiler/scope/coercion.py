@@ -149,7 +149,7 @@ def common_type(expressions: Sequence[Expr], at: int | None = None) -> SqlType:
     if all(t.is_number for t in types):
         return SqlType.DOUBLE if {SqlType.REAL, SqlType.DOUBLE}.intersection(types) else SqlType.NUMERIC
     if all(t.is_text for t in types):
-        return SqlType.TEXT
+        return SqlType.TEXT if first is SqlType.CHAR else first
     if all(t.is_moment for t in types):
         return SqlType.TIMESTAMPTZ if SqlType.TIMESTAMPTZ in types else SqlType.TIMESTAMP
     names = sorted({t.value for t in types})
