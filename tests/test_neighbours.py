@@ -256,6 +256,14 @@ CASES = (
     "SELECT SUM(DISTINCT n), AVG(DISTINCT n), COUNT(DISTINCT n), AVG(DISTINCT cost) FROM visits",
     "SELECT MIN(met), MAX(zoned) FILTER (WHERE flag), MAX(day + n) FROM visits",
     "SELECT VARIANCE(DISTINCT n), STDDEV_POP(DISTINCT cost) FROM visits",
+    "SELECT k, SUM(x), COUNT(DISTINCT pid), MAX(x) FROM visits, LATERAL (VALUES ('n', n), ('half', n / 2)) AS u (k, x) "
+    "GROUP BY k",
+    "SELECT SUM(x), COUNT(x) FROM visits, UNNEST(ARRAY[n, cost, huge]) AS u (x) WHERE x > 1",
+    "SELECT sex, COUNT(DISTINCT CASE WHEN age > 30 THEN pid END), COUNT(CASE WHEN city = 'a' THEN pid END) FROM people "
+    "GROUP BY sex",
+    "SELECT COUNT(DISTINCT CASE WHEN flag THEN pid END), AVG(cost / n), SUM(cost / NULLIF(n, 0)) FROM visits",
+    "SELECT FLOOR(n), COUNT(*), SUM(ROUND(n) / 2) FROM visits WHERE n BETWEEN 0 AND 9 GROUP BY 1",
+    "SELECT SUM(n) FROM visits WHERE n > 3 AND n < 7",
     "SELECT note, VAR_POP(DISTINCT n) FILTER (WHERE flag), COUNT(DISTINCT n) FROM visits GROUP BY note",
     "SELECT sex, STDDEV(DISTINCT age) FROM people GROUP BY sex",
     "SELECT note, SUM(DISTINCT n), AVG(DISTINCT cost) FILTER (WHERE flag) FROM visits GROUP BY note",

@@ -44,7 +44,14 @@ _SPELLED: Final = tuple(
     )
 )
 """Days with the name of their month, or with the month first, as PostgreSQL reads them where DateStyle is MDY."""
-_ZONED: Final = re.compile(r"(.*\S) +((?:[a-z_]+/)+[a-z_+0-9-]+|UTC|GMT)", re.I | re.A)
+_ZONED: Final = re.compile(r"(.*\S) +((?:[a-z_]+/)+[a-z_+0-9-]+|[a-z]{3,4}|[a-z]{3}[5-8][a-z]{3})", re.I | re.A)
+ZONE_ABBREVIATIONS: Final = {
+    **{"utc": 0, "gmt": 0, "wet": 0, "bst": 1, "cet": 1, "cest": 2, "eet": 2, "eest": 3, "msk": 3},
+    **{"est": -5, "edt": -4, "cst": -6, "cdt": -5, "mst": -7, "mdt": -6, "pst": -8, "pdt": -7, "hst": -10},
+    **{"akst": -9, "akdt": -8, "hkt": 8, "sgt": 8, "jst": 9, "kst": 9, "aest": 10, "aedt": 11, "nzst": 12, "nzdt": 13},
+}
+"""Hours east of Greenwich: the abbreviations that PostgreSQL knows by default and that mean one thing."""
+POSIX_ZONES: Final = frozenset({"EST5EDT", "CST6CDT", "MST7MDT", "PST8PDT"})
 _HALF_DAY: Final = re.compile(
     r"(.*[ T])?([0-9]{1,2})(:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?) ?([ap])m(?![a-z])(.*)", re.I | re.A
 )
@@ -244,15 +251,21 @@ def _in_numbers(text: str) -> str:
 
 
 def _zoned(text: str) -> datetime:
-    """A moment in a zone of the IANA's; as in PostgreSQL in standard time where clocks are set forth or back."""
+    """A moment in a zone, as in PostgreSQL in standard time where clocks are set forth or back."""
     match = _ZONED.fullmatch(text)
-    found = _MOMENT.fullmatch(match[1]) if match is not None and len(match[2]) <= _MOST_CHARACTERS else None
+    found = (
+        _MOMENT.fullmatch(_in_numbers(match[1])) if match is not None and len(match[2]) <= _MOST_CHARACTERS else None
+    )
     if match is None or found is None:
         raise ValueError(text)
     moment = _moment(match[1])
     if moment.tzinfo is not None:
         raise ValueError(text)
-    name = match[2] if "/" in match[2] else "UTC"
+    hours, name = ZONE_ABBREVIATIONS.get(match[2].lower()), match[2]
+    if hours is not None:
+        return moment.replace(tzinfo=timezone(timedelta(hours=hours)))
+    if "/" not in name and name not in POSIX_ZONES:
+        raise ValueError(text)
     try:
         local = moment.replace(tzinfo=ZoneInfo(name))
     except (ZoneInfoNotFoundError, OSError):
@@ -314,6 +327,7 @@ _UNITS: Final = {
     **{"usec": "microsecond", "usecs": "microsecond", "ms": "millisecond", "msec": "millisecond"},
     **{"msecs": "millisecond", "c": "century", "dec": "decade", "decs": "decade", "mil": "millennium"},
 }
+_SIGN: Final = re.compile(r"([+-])\s++(?=[\d.])", re.A)
 _QUANTITY: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))\s*([a-z]+)\b,?\s*", re.A)
 _SPAN_CLOCK: Final = re.compile(r"([+-]?)(\d+):([0-5]?\d)(?::([0-5]?\d(?:\.\d{0,6})?))?(?![\w.:])\s*", re.A)
 _ISO: Final = re.compile(
@@ -354,7 +368,7 @@ def read_fields(text: str, fields: tuple[str, ...]) -> Span:
 
 def _span(text: str, unit: str = "second") -> Span:
     """A span; `unit` is that of a number that has none."""
-    words = text.lower()
+    words = _SIGN.sub(r"\1", text.lower())
     if not words or not text.isascii() or len(words) > _MOST_CHARACTERS:
         raise ValueError(text)
     iso = _ISO.fullmatch(words)

@@ -114,7 +114,7 @@ def answer(oracle: psycopg.Connection[tuple[Any, ...]], sql: str) -> tuple[list[
     try:
         with psycopg.RawCursor(oracle) as cursor:
             values = [value for (value,) in cursor.execute(sql.encode()).fetchall()]
-            return values, (cursor.description or ())[0].type_code
+            return values, next(column.type_code for column in cursor.description or ())
     except psycopg.Error:
         return None
 

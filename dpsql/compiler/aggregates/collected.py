@@ -128,7 +128,7 @@ def _refused(name: str, call: AggregateCall, status: Protected, position: int | 
 
 
 def _function(name: str, call: CallMaker, *nodes: type[exp.Expr]) -> AggregateFunction:
-    return AggregateFunction(name, call, nodes, check=partial(_refused, name), has_interval=False)
+    return AggregateFunction(name, call, nodes, check=partial(_refused, name), has_interval=False, in_windows=True)
 
 
 FUNCTIONS = (

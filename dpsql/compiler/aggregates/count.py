@@ -1,13 +1,14 @@
 """count: COUNT(*), COUNT(x) and COUNT(DISTINCT x)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from sqlglot import exp
 
 from dpsql.compiler.aggregates.base import AggregateFunction, Drawn, Estimate, Formula, PlainCall, Primitives, always
 from dpsql.compiler.aggregates.calibration import calibration
-from dpsql.compiler.ir.nodes import AggregateCall, Expr
+from dpsql.compiler.ir.conditions import all_of
+from dpsql.compiler.ir.nodes import AggregateCall, Case, Expr, Literal
 from dpsql.compiler.ir.primitives import Primitive, PrimitiveKind
 from dpsql.compiler.scope.lowering import Lowering
 from dpsql.sqltypes import SqlType
@@ -65,10 +66,21 @@ _OF_VALUES = PlainCall("count", always(SqlType.BIGINT))
 def _call(lowering: Lowering, node: exp.Expr, condition: Expr | None) -> AggregateCall:
     """COUNT(*), or COUNT of values."""
     if not isinstance(node.this, exp.Star):
-        return _OF_VALUES(lowering, node, condition)
+        return _with_filter(_OF_VALUES(lowering, node, condition))
     lowering.only(node, "this", "big_int")
     lowering.only(node.this)
     return AggregateCall("count", None, False, condition, SqlType.BIGINT)
+
+
+def _with_filter(call: AggregateCall) -> AggregateCall:
+    """COUNT(CASE WHEN c THEN x END) is COUNT(x) FILTER (WHERE c): so x may be the unit."""
+    case = call.argument
+    if not isinstance(case, Case) or len(case.branches) != 1:
+        return call
+    if not isinstance(case.default, Literal) or case.default.value is not None or case.default.parameter is not None:
+        return call
+    ((condition, value),) = case.branches
+    return replace(call, argument=value, filter=all_of(call.filter, condition))
 
 
 FUNCTIONS = (

@@ -55,7 +55,7 @@ class KeyValues:
 
     def _known(self, part: Expr) -> Expr | None:
         """A part of an expression over key values; None where its own parts are to be looked at."""
-        key = self._key(part)
+        key = self._number(part)
         if key is not None:
             return key
         return self._of_unit(part) or self._comparison(part) or self._band(part) or self._of_part(part)
@@ -65,6 +65,14 @@ class KeyValues:
             return None
         found = self.keys.get(self.asked.text(part))
         return Column(found) if found is not None and found.type is part.type else None
+
+    def _number(self, part: Expr) -> Column | Cast | None:
+        """A key, or a whole number of which the key is the same in double precision, as FLOOR(age / 10) is."""
+        key = self._key(part)
+        if key is not None or part.type not in (SqlType.SMALLINT, SqlType.INTEGER):
+            return key
+        same = self._key(Cast(part, SqlType.DOUBLE))
+        return None if same is None else Cast(same, part.type)
 
     # Moments
 
@@ -122,7 +130,7 @@ class KeyValues:
         if function not in ("ge", "lt") or end < 1:
             return None
         for divisor in (each for each in range(min(end, _MOST_PARTS), 1, -1) if end % each == 0):
-            key = self._key(Call("int_divide", (Column(number), Literal(divisor, number.type)), number.type))
+            key = self._number(Call("int_divide", (Column(number), Literal(divisor, number.type)), number.type))
             if key is not None:
                 return Call(function, (key, Literal(end // divisor, number.type)), SqlType.BOOLEAN)
         return None
@@ -142,7 +150,7 @@ class KeyValues:
                 (each, number // each) for each in range(min(number - 1, _MOST_PARTS), 1, -1) if number % each == 0
             ]
         for other, rest in finer:
-            key = self._key(Call(part.function, (whole, Literal(other, literal.type)), part.type))
+            key = self._number(Call(part.function, (whole, Literal(other, literal.type)), part.type))
             if key is not None:
                 return Call(part.function, (key, Literal(rest, literal.type)), part.type)
         return None

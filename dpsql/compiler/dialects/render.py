@@ -183,6 +183,8 @@ class Renderer:
             return f"count(*){over}"
         if window.function in PAIRS:
             return self.dialect.pairs(window.function, arguments[0], arguments[1], over)
+        if window.function in COLLECTED:
+            return self.dialect.collected(window.function, ", ".join(arguments), over)
         if window.function not in _AGGREGATES:
             return f"{window.function}({', '.join(arguments)}){over}"
         return self._aggregated(window, window.arguments[0], over)

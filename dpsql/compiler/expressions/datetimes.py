@@ -21,9 +21,15 @@ from dpsql.compiler.sql.postgres_syntax import print_sql
 from dpsql.compiler.sql.rewriting import replaced
 from dpsql.errors import DataError, DatatypeMismatch, InvalidParameter, UnsupportedQuery
 from dpsql.sqltypes import Span, SqlType
-from dpsql.sqltypes.textinput import read
+from dpsql.sqltypes.textinput import POSIX_ZONES, ZONE_ABBREVIATIONS, read
 
-_ZONES = frozenset(zone for zone in available_timezones() if "/" in zone and not zone.startswith("Etc/")) | {"UTC"}
+_ZONES = {
+    **{zone.lower(): zone for zone in available_timezones() if "/" in zone and not zone.startswith("Etc/")},
+    **{zone.lower(): zone for zone in POSIX_ZONES},
+    # The signs of these names count to the west.
+    **{name: f"Etc/GMT{-hours:+d}" if hours else "UTC" for name, hours in ZONE_ABBREVIATIONS.items()},
+}
+"""The zones that a query may name, by their names in small letters."""
 _HINT = "Supported are date - date, date + integer, timestamp - timestamp, and timestamp + interval."
 
 
@@ -111,7 +117,7 @@ def _at_time_zone(lowering: Lowering, node: exp.AtTimeZone) -> Expr:
 def _timezone(call: Arguments) -> Expr:
     """A timestamp in a constant zone as the instant it is, or an instant as the timestamp of that zone."""
     zone, moment = call.fixed(0), call.moment(1)
-    if zone is not None and zone not in _ZONES:
+    if zone is not None and zone.lower() not in _ZONES:
         raise InvalidParameter(
             f'time zone "{zone[:63]}" not recognized',
             hint="Use a name such as 'Europe/Berlin' or 'UTC'.",
@@ -121,7 +127,8 @@ def _timezone(call: Arguments) -> Expr:
     if moment.type is SqlType.DATE:
         moment = Cast(moment, SqlType.TIMESTAMPTZ)
     result = SqlType.TIMESTAMP if moment.type is SqlType.TIMESTAMPTZ else SqlType.TIMESTAMPTZ
-    return Call("at_zone", (moment, Literal(zone, SqlType.TEXT)), result)
+    name = None if zone is None else _ZONES[zone.lower()]
+    return Call("at_zone", (moment, Literal(name, SqlType.TEXT)), result)
 
 
 def _interval(lowering: Lowering, node: exp.Interval) -> Expr:

@@ -15,7 +15,7 @@ from dpsql.compiler.canonical.descriptions import DescribedRelease
 from dpsql.compiler.ir.functions import COLLECTED, JSON_FUNCTIONS
 from dpsql.compiler.ir.nodes import Aggregate, Relation, Release, Scan, SystemScan, UnitScan
 from dpsql.compiler.ir.primitives import Contribution
-from dpsql.compiler.ir.walk import calls_in, expressions, free_fields, inputs, nodes, scalars_in
+from dpsql.compiler.ir.walk import calls_in, expressions, free_fields, inputs, nodes, scalars_in, windows_in
 from dpsql.compiler.plan.pricing import PlannedPrimitive, Selection
 from dpsql.compiler.plan.profiled_bounds import ProfiledBounds
 from dpsql.compiler.relations.empty_results import leaves_open
@@ -85,6 +85,8 @@ def is_made_above(relation: Relation) -> bool:
     """True where post-processing alone can compute a relation, on any engine."""
     for node in nodes(relation):
         if isinstance(node, Aggregate) and any(call.function in COLLECTED for call in node.aggregates):
+            return True
+        if any(window.function in COLLECTED for part in expressions(node) for window in windows_in(part)):
             return True
         if any(call.function in JSON_FUNCTIONS for part in expressions(node) for call in calls_in(part)):
             return True

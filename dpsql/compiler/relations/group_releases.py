@@ -153,15 +153,21 @@ def _window_aggregate(lowering: Lowering, node: exp.Expr) -> tuple[str, tuple[Ex
     if isinstance(node, exp.Filter):
         _check_filtered(lowering, node)
         called, condition = node.this, lowering.condition(node.expression.this)
-    call = aggregate_call(lowering, called, None)
-    if call.filter is not None:
-        raise TypeError(f"{call.function} over a window has a filter of its own")
+    call = aggregate_call(lowering, called, condition)
+    condition = call.filter
     if not FUNCTIONS[call.function].in_windows:
         raise UnsupportedQuery(
             f"{call.function.upper()} is not supported as a window function", position=lowering.at(node)
         )
-    if call.distinct:
-        raise UnsupportedQuery("DISTINCT is not supported in a window function", position=lowering.at(node))
+    if call.distinct or call.order:
+        part = "DISTINCT" if call.distinct else "ORDER BY among the arguments"
+        raise UnsupportedQuery(f"{part} is not supported in a window function", position=lowering.at(node))
+    if call.function == "array_agg" and condition is not None:
+        raise UnsupportedQuery(
+            "FILTER before OVER is not supported for ARRAY_AGG, of which NULLs are elements",
+            hint="Filter the rows in a subquery.",
+            position=lowering.at(node),
+        )
     argument = call.argument
     if argument is None and condition is None:
         return "count_rows", (), SqlType.BIGINT

@@ -34,7 +34,7 @@ from dpsql.compiler.relations.from_clause import From, renamed
 from dpsql.compiler.relations.joins import refuse_unlisted
 from dpsql.compiler.relations.recursion import names_itself, recursive
 from dpsql.compiler.relations.select import SelectOutput
-from dpsql.compiler.relations.series import is_series, moved_to_from, series, unnested
+from dpsql.compiler.relations.series import is_series, listed_in_rows, moved_to_from, series, unnested
 from dpsql.compiler.relations.unions import combined
 from dpsql.compiler.relations.unit_rows import group_of_one
 from dpsql.compiler.scope.coercion import Coercion, common_type
@@ -287,7 +287,7 @@ class QueryLowerer:
         )
         self._count(node, 0, len(node.args.get("joins") or ()))
         clauses = self._within(ctes)
-        node = moved_to_from(clauses, node)
+        node = listed_in_rows(moved_to_from(clauses, node))
         from_, where = node.args.get("from_"), node.args.get("where")
         entry = partial(self._from_entry, ctes, outer)
         reader = From(clauses, entry, outer, where.this if where is not None else None)

@@ -107,6 +107,36 @@ def unnested(clauses: Clauses, node: exp.Unnest) -> tuple[Expr, ...]:
     return clauses.coercion.unify([lowerer.lower(item) for item in items]) if items else ()
 
 
+def listed_in_rows(node: exp.Select) -> exp.Select:
+    """The SELECT with UNNEST(ARRAY[a, b]) of columns as rows of values, LATERAL where other entries stand before it."""
+    entries = [node.args["from_"].this] if node.args.get("from_") is not None else []
+    entries += [join.this for join in node.args.get("joins") or ()]
+    if not any(map(_array_of_columns, entries)):
+        return node
+    copy = node.copy()
+    first: exp.Expr = copy.args["from_"]
+    for place in [first, *(copy.args.get("joins") or [])]:
+        array, named = _array_of_columns(place.this), place.this.args.get("alias")
+        if array is None:
+            continue
+        table = named.this if named is not None and named.this is not None else exp.to_identifier("unnest")
+        alias = exp.TableAlias(this=table, columns=(named and named.args.get("columns")) or [table])
+        rows = exp.Subquery(this=exp.Values(expressions=[exp.Tuple(expressions=[each]) for each in array.expressions]))
+        entry = rows if place is first else exp.Lateral(this=rows)
+        entry.set("alias", alias)
+        place.set("this", entry)
+    return copy
+
+
+def _array_of_columns(entry: exp.Expr) -> exp.Array | None:
+    """The array that an entry of FROM unnests, if it holds columns; None of any other entry."""
+    call = entry.this if isinstance(entry, exp.Lateral) else entry
+    if not isinstance(call, exp.Unnest) or len(call.expressions) != 1 or call.args.get("offset"):
+        return None
+    array = call.expressions[0]
+    return array if isinstance(array, exp.Array) and array.find(exp.Column) is not None else None
+
+
 def moved_to_from(clauses: Clauses, node: exp.Select) -> exp.Select:
     """The SELECT with the series of its list as an entry of FROM: each row comes once for each of its values.
 

@@ -70,6 +70,7 @@ UNBOUNDED = Interval()
 Bounded = Field | Call | Case
 """What conditions say something of: a column, or what a query computes."""
 Bounds = Mapping[Bounded, Interval]
+_UNKNOWN: Bounds = {}
 
 
 def as_fraction(value: object) -> Fraction | None:
@@ -81,17 +82,22 @@ def as_fraction(value: object) -> Fraction | None:
     return Fraction(value) if isinstance(value, int | Fraction | Decimal) else None
 
 
-def bounds_of(relation: Relation) -> dict[Bounded, Interval]:
-    """The interval of every numeric field of a relation, as far as policy and query tell; moments are days since 1."""
+def bounds_of(relation: Relation, outer: Bounds = _UNKNOWN) -> dict[Bounded, Interval]:
+    """The interval of every numeric field of a relation, as far as policy and query tell; moments are days since 1.
+
+    Args:
+        relation: The relation.
+        outer: The intervals of fields that a LATERAL relation refers to.
+    """
     match relation:
         case UnitScan():
             return dict(zip(relation.column_fields, map(_declared, relation.columns), strict=True))
         case Scan():
             return dict(zip(relation.fields, map(_declared, relation.columns), strict=True))
         case Filter():
-            return narrow(bounds_of(relation.input), relation.condition)
+            return narrow(bounds_of(relation.input, outer), relation.condition)
         case Project():
-            inner = bounds_of(relation.input)
+            inner = {**outer, **bounds_of(relation.input, outer)}
             return {
                 field: interval(expression, inner)
                 for field, expression in zip(relation.fields, relation.expressions, strict=True)
@@ -106,7 +112,7 @@ def bounds_of(relation: Relation) -> dict[Bounded, Interval]:
                 f: _window(w, inner, relation) for f, w in zip(relation.window_fields, relation.windows, strict=True)
             }
         case SetOperation():
-            return _combined(relation)
+            return _combined(relation, outer)
         case Distinct() | Sort():
             return bounds_of(relation.input)
         case _:
@@ -114,13 +120,14 @@ def bounds_of(relation: Relation) -> dict[Bounded, Interval]:
 
 
 def _joined(relation: Join) -> dict[Bounded, Interval]:
-    bounds = bounds_of(relation.left) | bounds_of(relation.right)
+    left = bounds_of(relation.left)
+    bounds = left | bounds_of(relation.right, left)
     holds = relation.condition is not None and relation.kind in ("inner", "matched")
     return narrow(bounds, relation.condition) if holds and relation.condition is not None else bounds
 
 
-def _combined(relation: SetOperation) -> dict[Bounded, Interval]:
-    left, right = bounds_of(relation.left), bounds_of(relation.right)
+def _combined(relation: SetOperation, outer: Bounds) -> dict[Bounded, Interval]:
+    left, right = bounds_of(relation.left, outer), bounds_of(relation.right, outer)
     pairs = zip(relation.fields, relation.left.fields, relation.right.fields, strict=True)
     return {field: left.get(a, UNBOUNDED).hull(right.get(b, UNBOUNDED)) for field, a, b in pairs}
 
@@ -214,8 +221,10 @@ def _allowed(term: Expr) -> list[tuple[Bounded, Interval]]:
     if isinstance(right, Bounded) and isinstance(left, Fraction):
         left, right, function = right, left, _MIRRORED[function]
     if isinstance(left, Bounded) and isinstance(right, Fraction):
-        lower = right if function in ("eq", "gt", "ge") else None
-        upper = right if function in ("eq", "lt", "le") else None
+        # Whole numbers above 17 are 18 or more.
+        step = 1 if left.type.is_integer and right.denominator == 1 else 0
+        lower = right + step * (function == "gt") if function in ("eq", "gt", "ge") else None
+        upper = right - step * (function == "lt") if function in ("eq", "lt", "le") else None
         return [(left, Interval(lower, upper))]
     return []
 
@@ -320,7 +329,9 @@ def _call(expression: Call, bounds: Bounds) -> Interval:
     if name == "nullif":
         return _without(expression, bounds)
     parts = [interval(argument, bounds) for argument in expression.arguments]
-    rule = _int_divide if expression.function == "int_divide" else _RULES.get(name)
+    if name == "divide":
+        return _quotient(expression, parts)
+    rule = _RULES.get(name)
     has_order = expression.type.is_number or expression.type.is_moment
     return rule(parts) if rule is not None and has_order else UNBOUNDED
 
@@ -402,10 +413,30 @@ def _divide(parts: list[Interval]) -> Interval:
     return _multiply([left, Interval(1 / right.upper, 1 / right.lower)])
 
 
-def _int_divide(parts: list[Interval]) -> Interval:
-    """Division of integers cuts towards zero, which keeps the order of what it cuts."""
-    found = _divide(parts)
+def _quotient(expression: Call, parts: list[Interval]) -> Interval:
+    """A quotient; that of integers is cut towards zero, which keeps the order of what is cut."""
+    dividend, divisor = parts
+    found = _multiply([dividend, _reciprocal(divisor)]) if _is_whole(expression.arguments[1]) else _divide(parts)
+    if expression.function != "int_divide":
+        return found
     return Interval(*(None if end is None else Fraction(end.__trunc__()) for end in (found.lower, found.upper)))
+
+
+def _is_whole(expression: Expr) -> bool:
+    """True of an integer, of any number type to which it is converted."""
+    while isinstance(expression, Cast) and expression.argument.type.is_number:
+        expression = expression.argument
+    return expression.type.is_integer
+
+
+def _reciprocal(whole: Interval) -> Interval:
+    """1 / n of whole numbers; they are at least 1 in size, for division by 0 is NULL."""
+    ends: list[Fraction] = []
+    for sign, least, most in ((1, whole.lower, whole.upper), (-1, whole.upper, whole.lower)):
+        if most is None or sign * most >= 1:
+            smallest = Fraction(1) if least is None else max(Fraction(1), sign * least)
+            ends += [sign / smallest, Fraction(0) if most is None else 1 / most]
+    return Interval(min(ends), max(ends)) if ends else UNBOUNDED
 
 
 def _modulo(parts: list[Interval]) -> Interval:
@@ -539,7 +570,6 @@ _RULES = {
     "add": _add,
     "subtract": _subtract,
     "multiply": _multiply,
-    "divide": _divide,
     **dict.fromkeys(("modulo", "numeric_modulo"), _modulo),
     "negate": _negate,
     "abs": _absolute,
