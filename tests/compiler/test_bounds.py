@@ -60,6 +60,11 @@ PATIENTS = [
     ("weight / 2", F(1, 2), 150),
     ("300 / weight", 1, 300),
     ("age / 3", 0, 36),
+    ("100.0 / (age - 5)", -100, 100),
+    ("100 / age", 0, 100),
+    ("weight / (age + 10)", F(1, 120), 30),
+    ("weight / nullif(age - 200, 0)", F(-300, 90), F(-1, 200)),
+    ("weight / (-5 - age)", -60, F(-1, 115)),
     ("(age + 5) / 10", 0, 11),
     ("(age - 50) / 20", -2, 3),
     ("age % 7", 0, 7),
@@ -97,7 +102,7 @@ PATIENTS = [
     ("CAST(age AS double precision)", 0, 110),
     ("age::numeric(10, 2)", 0, 110),
     ("CASE WHEN age > 50 THEN age ELSE 0 END", 0, 110),
-    ("CASE WHEN age > 50 THEN age END", 50, 110),
+    ("CASE WHEN age > 50 THEN age END", 51, 110),
     ("CASE WHEN age > 50 THEN 2 WHEN age > 20 THEN 3 ELSE NULL END", 2, 3),
     ("CASE WHEN age < 50 THEN age ELSE 50 END", 0, 50),
     ("CASE sex WHEN 'F' THEN 1 ELSE 0 END", 0, 1),
@@ -120,11 +125,11 @@ PATIENTS = [
 ]
 
 WHERE = [
-    ("age > 18", 18, 110),
+    ("age > 18", 19, 110),
     ("age >= 18", 18, 110),
-    ("age < 18", 0, 18),
+    ("age < 18", 0, 17),
     ("age <= 18", 0, 18),
-    ("18 < age", 18, 110),
+    ("18 < age", 19, 110),
     ("18 >= age", 0, 18),
     ("age = 30", 30, 30),
     ("30 = age", 30, 30),
@@ -134,9 +139,9 @@ WHERE = [
     ("age BETWEEN weight AND 30", 0, 30),
     ("30 BETWEEN age AND 200", 0, 30),
     ("NOT age > 18", 0, 18),
-    ("NOT (age < 18 OR age >= 65 OR sex = 'F')", 18, 65),
-    ("age > 18 AND age < 65", 18, 65),
-    ("age > 18 AND (sex = 'F' AND age < 65)", 18, 65),
+    ("NOT (age < 18 OR age >= 65 OR sex = 'F')", 18, 64),
+    ("age > 18 AND age < 65", 19, 64),
+    ("age > 18 AND (sex = 'F' AND age < 65)", 19, 64),
     ("age > 18 OR sex = 'F'", 0, 110),
     ("age > 200", 0, 110),
     ("age > -5", 0, 110),
@@ -144,7 +149,9 @@ WHERE = [
     ("age > NULL", 0, 110),
     ("age > weight", 0, 110),
     ("age + 1 > 18", 0, 110),
-    ("age::bigint > 18", 18, 110),
+    ("age::bigint > 18", 19, 110),
+    ("age > 18.5", 19, 110),
+    ("age + 0.5 > 18", 0, 110),
     ("age::text > '18'", 0, 110),
     ("sex = 'F'", 0, 110),
     ("TRUE", 0, 110),
@@ -172,9 +179,9 @@ def test_conditions_narrow(clinic: Planner, condition: str, lower: int, upper: i
 
 def test_subqueries_hand_their_bounds_on(clinic: Planner) -> None:
     inner = "SELECT age * 2 AS twice, weight AS w FROM patients WHERE age < 50"
-    assert limits(clinic, f"SELECT SUM(twice) FROM ({inner}) AS t") == (0, 100)
-    assert limits(clinic, f"SELECT SUM(twice) FROM ({inner}) AS t WHERE twice > 10") == (10, 100)
-    assert limits(clinic, f"WITH t AS ({inner}) SELECT AVG(twice + 1) FROM t") == (1, 101)
+    assert limits(clinic, f"SELECT SUM(twice) FROM ({inner}) AS t") == (0, 98)
+    assert limits(clinic, f"SELECT SUM(twice) FROM ({inner}) AS t WHERE twice > 10") == (11, 98)
+    assert limits(clinic, f"WITH t AS ({inner}) SELECT AVG(twice + 1) FROM t") == (1, 99)
     # A condition on an expression, as one on a column.
     assert limits(clinic, "SELECT SUM(age * 2) FROM patients WHERE 2 * age BETWEEN 10 AND 99.5") == (10, 99)
     assert limits(clinic, f"SELECT SUM(twice + 1) FROM ({inner}) AS t WHERE twice IN (10, 20)") == (11, 21)
@@ -227,7 +234,7 @@ def test_a_domain_of_numbers_bounds_them(german: Planner, column: str, lower: in
     "expression",
     [
         *("tan(age)", "ln(length(city))", "ln(weight - 50)", "power(age, weight)", "power(age - 5, 3)", "age ^ -1"),
-        *("length(city)", "strpos(city, 'a')", "age / 0", "age / (age - 5)", "age % length(city)", "city::int"),
+        *("length(city)", "strpos(city, 'a')", "age / 0", "age / (weight - 5)", "age % length(city)", "city::int"),
         *("age * length(city)", "age + length(city)", "- length(city)", "abs(length(city))", "abs(city::int)"),
         *("coalesce(age, length(city))", "greatest(length(city), 0)", "least(city::int, 5)", "floor(ln(age))"),
         *("CASE WHEN age > 5 THEN length(city) ELSE 0 END", "nullif(length(city), 5)", "round(tan(age), 2)"),

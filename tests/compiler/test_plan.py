@@ -1,15 +1,11 @@
 """Where a query is cut, what is made first, and what is told of the error of its columns."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import pytest
-from sqlglot import exp
 
-from dpsql.compiler.aggregates.registry import BY_NODE
 from dpsql.compiler.aggregates.release_leaf import origins
 from dpsql.compiler.ir.nodes import (
     Aggregate,
@@ -33,7 +29,6 @@ from dpsql.compiler.ir.nodes import (
     UnitScan,
 )
 from dpsql.compiler.plan.query_plan import CompiledQuery, PlannedRelease, cuts, made_first
-from dpsql.compiler.scope.lowering import Lowering
 from dpsql.errors import LimitExceeded, UnsupportedQuery
 from dpsql.policy import load_policy
 from dpsql.privacy.accounting import Spent
@@ -441,21 +436,3 @@ def test_the_error_of_a_quantile_is_told_in_ranks(planner: Planner, call: str) -
     (column,) = planner.compile(f"SELECT {call} FROM patients").columns
     assert column.error is not None
     assert " ranks at 95 %, exponential mechanism, " in column.error.explained
-
-
-def test_an_aggregate_with_a_filter_of_its_own_is_no_window_function(
-    planner: Planner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A window has the call's argument alone: the filter would be lost."""
-    known: Mapping[type[exp.Expr], Any] = BY_NODE
-    plain = known[exp.Sum]
-
-    def filtered(lowering: Lowering, node: exp.Expr, condition: Expr | None) -> AggregateCall:
-        call: AggregateCall = plain.call(lowering, node, condition)
-        return replace(call, filter=Call("is_null", (call.argument,), SqlType.BOOLEAN)) if call.argument else call
-
-    sql = "SELECT SUM(doctor_id) OVER () FROM doctors"
-    assert planner.compile(sql).price is None
-    monkeypatch.setitem(known, exp.Sum, replace(plain, call=filtered))
-    with pytest.raises(UnsupportedQuery, match="this query shape is not supported"):
-        planner.compile(sql)
