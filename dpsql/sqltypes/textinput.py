@@ -34,13 +34,17 @@ _MONTH_NUMBERS: Final = {name: number for number, full in enumerate(_MONTH_NAMES
 }
 _DAY, _YEAR = "(?P<day>[0-9]{1,2})", "(?P<year>[0-9]{4})"
 _MONTH: Final = f"(?P<month>{'|'.join(_MONTH_NUMBERS)})"
+_WEEKDAY: Final = (
+    "(?:(?:mon(?:day)?|tue(?:s(?:day)?)?|wed(?:s|nesday)?|thu(?:r(?:s(?:day)?)?)?|fri(?:day)?|sat(?:urday)?|sun(?:day)?),? )?"
+)
 _SPELLED: Final = tuple(
-    re.compile(rf"{day}(?P<rest>(?:[ T]{_CLOCK})?{_OFFSET})", re.I | re.A)
+    re.compile(rf"{_WEEKDAY}{day}(?P<rest>(?:[ T]{_CLOCK})?{_OFFSET})", re.I | re.A)
     for day in (
         rf"{_DAY}[ -]{_MONTH}(?:, ?|[ -]){_YEAR}",
         rf"{_MONTH}[ -]{_DAY}(?:, ?|[ -]){_YEAR}",
         rf"{_YEAR}[ -]{_MONTH}[ -]{_DAY}",
-        rf"(?P<month>[0-9]{{1,2}})/{_DAY}/{_YEAR}",
+        rf"(?P<month>[0-9]{{1,2}})(?P<sign>[-/.]){_DAY}(?P=sign){_YEAR}",
+        rf"{_YEAR}(?P<sign>[/.])(?P<month>[0-9]{{1,2}})(?P=sign){_DAY}",
     )
 )
 """Days with the name of their month, or with the month first, as PostgreSQL reads them where DateStyle is MDY."""
