@@ -34,11 +34,12 @@ _MONTH_NUMBERS: Final = {name: number for number, full in enumerate(_MONTH_NAMES
 }
 _DAY, _YEAR = "(?P<day>[0-9]{1,2})", "(?P<year>[0-9]{4})"
 _MONTH: Final = f"(?P<month>{'|'.join(_MONTH_NUMBERS)})"
-_WEEKDAY: Final = (
-    "(?:(?:mon(?:day)?|tue(?:s(?:day)?)?|wed(?:s|nesday)?|thu(?:r(?:s(?:day)?)?)?|fri(?:day)?|sat(?:urday)?|sun(?:day)?),? )?"
+_WEEKDAYS: Final = (
+    *("mon", "monday", "tue", "tues", "tuesday", "wed", "weds", "wednesday", "thu", "thur", "thurs", "thursday"),
+    *("fri", "friday", "sat", "saturday", "sun", "sunday"),
 )
 _SPELLED: Final = tuple(
-    re.compile(rf"{_WEEKDAY}{day}(?P<rest>(?:[ T]{_CLOCK})?{_OFFSET})", re.I | re.A)
+    re.compile(rf"(?:(?:{'|'.join(_WEEKDAYS)}),? )?{day}(?P<rest>(?:[ T]{_CLOCK})?{_OFFSET})", re.I | re.A)
     for day in (
         rf"{_DAY}[ -]{_MONTH}(?:, ?|[ -]){_YEAR}",
         rf"{_MONTH}[ -]{_DAY}(?:, ?|[ -]){_YEAR}",
