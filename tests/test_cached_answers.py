@@ -169,6 +169,19 @@ def test_users_have_nothing_of_each_other(engine: Engine, session: Session) -> N
     assert recalled(other) is not None
 
 
+def test_columns_have_the_names_of_who_asks(engine: Engine, session: Session) -> None:
+    """The same release under other names: nobody is told what another user calls a column."""
+    engine.ledger.add_account("eve", "analyst")
+    other = Session(engine, "eve")
+    for name in ("mine", "mine", "again"):
+        for asking, own in ((session, name), (other, f"other_{name}")):
+            result = run(asking, f"SELECT sex AS {own}, COUNT(*) AS {own}_count FROM patients GROUP BY ROLLUP (1)")
+            assert result.columns is not None and result.answer is not None
+            assert [column.name for column in result.columns] == [own, f"{own}_count"]
+            assert f"{own}_count ±" in result.notices[0].message
+            assert own in result.answer.query.sql
+
+
 def test_a_frozen_user_is_refused(engine: Engine, session: Session) -> None:
     for _ in range(2):
         run(session, BY_SEX)

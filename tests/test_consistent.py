@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dpsql.backends.backend import Cancellation
 from dpsql.compiler.derivation.cell_sums import cell_sums
 from dpsql.compiler.plan.query_plan import CompiledQuery, DerivedCells, HeldRelease, PlannedRelease
+from dpsql.errors import QueryCanceled
 from dpsql.gateway import consistency
 from dpsql.gateway.answers import Answer
 from dpsql.gateway.consistency import CellGroups, least_squares, made_consistent, rounded
@@ -96,7 +98,7 @@ def test_no_price_is_another(make_engine: MakeEngine, clinic_policy: Path) -> No
     query = answered(result).query
     stored = [ReleasedCells.from_bytes(engine.ledger.cells("ana", number)) for number in (1, 2)]
     raw = [next(each for each in stored if len(each.keys) == planned.keys) for planned in query.releases]
-    told, cells = made_consistent(replace(query, releases=_as_drawn(query)), raw)
+    told, cells = made_consistent(replace(query, releases=_as_drawn(query)), raw, Cancellation())
     assert told.columns == query.columns
     values = sorted(int(value) for each in cells for value in each.cells[0])
     assert sorted(row[1] for row in rows_of(result)) == values
@@ -150,7 +152,7 @@ def test_cells_that_are_derived_of_one_release_add_up_by_themselves(
     first, other = query.releases
     mixed = replace(query, releases=(first, replace(other, derived=(*other.derived, _renamed(other)))))
     cells = pair_of(3, query)
-    assert made_consistent(mixed, cells) == (replace(mixed, sums_differ=True), tuple(cells))
+    assert made_consistent(mixed, cells, Cancellation()) == (replace(mixed, sums_differ=True), tuple(cells))
 
 
 def _renamed(planned: PlannedRelease) -> DerivedCells:
@@ -439,17 +441,44 @@ def pair(query: CompiledQuery, values: Sequence[int], parts: Sequence[tuple[str 
 def test_what_cannot_be_made_to_add_up_is_left(clinic_policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     query = planned_pair(Planner(load_policy(clinic_policy)))
     fine = pair(query, [100, 50], [("F", 40), ("F", 30), ("M", 70)])
-    told, cells = made_consistent(query, fine)
+    told, cells = made_consistent(query, fine, Cancellation())
     assert not told.sums_differ and cells[0] is not fine[0]
     for left in (
         pair(query, [100, 50], [("F", 40), (None, 30), ("M", 70)]),  # of a group that is not listed
         pair(query, [100, 2**61], [("F", 40), ("F", 2**61), ("M", 70)]),  # sums of which have no place
     ):
-        told, cells = made_consistent(query, left)
+        told, cells = made_consistent(query, left, Cancellation())
         assert told.sums_differ and not any(planned.announced for planned in told.releases)
         assert all(mine is each for mine, each in zip(cells, left, strict=True))
-    monkeypatch.setattr(consistency, "_MOST_SUMS", 1)
-    assert made_consistent(query, fine)[0].sums_differ
+    stopped = Cancellation()
+    stopped.cancel()
+    with pytest.raises(QueryCanceled):
+        made_consistent(query, fine, stopped)
+
+
+def test_an_answer_has_so_much_time(clinic_policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A total that many sets of parts share is a row of the matrix for each of them."""
+    planner = Planner(load_policy(clinic_policy))
+    sets = ", ".join(f"(age, age > {year})" for year in range(60))
+    query = planner.compile(f"SELECT COUNT(*), COUNT(age) {PEOPLE} GROUP BY GROUPING SETS ((age), {sets})")
+    sums, _ = cell_sums(query.releases, (), planner.catalog)
+    query = replace(query, sums=sums)
+    ages = np.array([str(year) for year in range(111)], dtype=object)
+    over = {planned.keys: ReleasedCells((ages,) * planned.keys, (np.arange(111),) * 2) for planned in query.releases}
+    cells = [over[planned.keys] for planned in query.releases]
+    assert [len(each) for each in sums] == [60, 60]
+    told, same = made_consistent(query, cells, Cancellation())
+    assert told.sums_differ and list(same) == cells
+    few = replace(query, sums=tuple(each[:2] for each in sums))
+    for room, made in ((1.5, [True, False]), (2.5, [True, True])):
+        monkeypatch.setattr(
+            consistency, "_MOST_WORK", room * consistency._work(consistency._cells(cells, few.sums[0]), few.sums[0])
+        )
+        told, _ = made_consistent(few, cells, Cancellation())
+        assert told.sums_differ is not all(made)
+        place = few.sums[0][0].whole
+        drawn = [added(each.noise) for each in query.releases[place].primitives]
+        assert [mine != each for mine, each in zip(told.releases[place].noises, drawn, strict=True)] == made
 
 
 def test_rounding_costs_less_than_what_is_gained(clinic_policy: Path) -> None:
@@ -472,6 +501,6 @@ def test_rounding_costs_less_than_what_is_gained(clinic_policy: Path) -> None:
         for place, _ in enumerate(releases)
     ]
     for noise, is_made in ((query.releases, True), (releases, False)):
-        told, _ = made_consistent(replace(query, releases=noise, sums=sums), cells)
+        told, _ = made_consistent(replace(query, releases=noise, sums=sums), cells, Cancellation())
         assert any(planned.announced for planned in told.releases) is is_made
         assert told.sums_differ is not is_made

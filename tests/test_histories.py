@@ -211,7 +211,7 @@ def test_what_is_too_much_is_answered_without(
     session = consistent(engine, "new")
     first = run(session, BY_SEX)
     run(session, BY_BOTH)
-    monkeypatch.setattr(consistency, "_MOST_SUMS", 1)
+    monkeypatch.setattr(consistency, "_MOST_WORK", 1)
     again = run(session, BY_SEX)
     assert list(again.rows) == list(first.rows)
     assert answered(again).consistent_with == ()

@@ -70,6 +70,35 @@ def test_a_result_ends_where_its_room_ends() -> None:
     assert held.bytes == 0
 
 
+def test_who_keeps_an_error_keeps_no_rows(
+    make_engine: MakeEngine, clinic_policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error holds the frames in which the rows are; without a collector of garbage, so may a cycle."""
+    session = Session(make_engine(clinic_policy), "ana")
+    for sql in (
+        "SELECT d.city FROM doctors d, doctors e, doctors f, doctors g",
+        "SELECT repeat('x', 10000) FROM generate_series(1, 30000)",
+        "SELECT repeat('x', 10000), (SELECT COUNT(*) FROM patients) FROM doctors, generate_series(1, 3000)",
+    ):
+        gc.collect()
+        before = HELD.bytes, IN_MEMORY.bytes, READ.bytes
+        (statement,) = session.parse(sql)
+        with pytest.raises(LimitExceeded) as kept:
+            session.execute(statement)
+        assert (HELD.bytes, IN_MEMORY.bytes, READ.bytes) == before
+        assert kept.traceback
+    held = Held()
+    monkeypatch.setattr(result_memory, "RESULT_MEMORY", MEBIBYTE)
+    with pytest.raises(KeyError), RowStore(MemoryShare("ana", held)) as store:
+        for _ in range(4):
+            store.add(rows_of(400))
+        assert store._file is not None and held.bytes and len(store.row(0)) == 5
+        raise KeyError
+    assert (
+        store._file is not None and store._file.closed and not held.bytes and not store._batches and not store._read[1]
+    )
+
+
 def test_a_user_has_room_for_some_results_and_others_for_theirs() -> None:
     held = Held(of_user=25 * MEBIBYTE, of_all=45 * MEBIBYTE)
     shares = {user: MemoryShare(user, held) for user in ("ana", "bob", "cleo")}

@@ -129,9 +129,14 @@ def public_rows(blocks: Iterable[PublicRows], width: int, share: MemoryShare) ->
         ResultsTooLarge: All that is held takes too much.
     """
     held: list[PublicRows] = []
-    for block in blocks:
-        share.take(sum(map(getsizeof, chain.from_iterable(block.columns))))
-        held.append(block)
+    try:
+        for block in blocks:
+            share.take(sum(map(getsizeof, chain.from_iterable(block.columns))))
+            held.append(block)
+    except BaseException:  # whoever keeps it keeps this frame
+        held.clear()
+        share.give_back()
+        raise
     if not held:
         return PublicRows.empty(width)
     columns = zip(*(block.columns for block in held), strict=True)

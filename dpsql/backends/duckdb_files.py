@@ -38,6 +38,14 @@ MAX_FILES = 10_000
 _HEADER_BYTES = 1 << 20
 _COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ", b"\x04\x22\x4d\x18", b"PK\x03\x04")
 _TYPES: Final = {**DuckDB.types, SqlType.REAL: "FLOAT", SqlType.TIMESTAMPTZ: "TIMESTAMP WITH TIME ZONE"}
+_NARROWER: Final = {
+    "SMALLINT": ("TINYINT",),
+    "INTEGER": ("TINYINT", "SMALLINT"),
+    "BIGINT": ("TINYINT", "SMALLINT", "INTEGER"),
+}
+"""Types of files whose values are as many in a table's type."""
+_DELETED: Final = {"file_path": "VARCHAR", "pos": "BIGINT"}
+"""The columns of an Iceberg file that says which rows of others are deleted."""
 _UNREADABLE: Final = "has a value that DuckDB cannot read"
 """A text that is not UTF-8, or a moment in milliseconds that is none in microseconds: it fails what reads it."""
 _DENIED: Final = ("may not be read by this user", "chmod or chown it, and look at its folder.")
@@ -303,14 +311,25 @@ class _TableFiles:
         with self._reading(self.paths, "is not of a snapshot that DuckDB can read", "Its writer's program tells more."):
             reader = snapshot.attach(f"{VIEWS}.{self.table.name}")
             found = {name: kind for name, kind, *_ in self.database.execute(f"DESCRIBE FROM {reader}").fetchall()}
-            is_cut = snapshot.has_int96()
-        moments = [name for name in sorted(key_columns(self.table, self.policy)) if "TIMESTAMP" in found.get(name, "")]
-        if is_cut and moments:
-            raise self._wrong(f'"{moments[0]}" is INT96, which cannot be a key', "Write it as INT64 microseconds.")
+        for path in snapshot.parquet:
+            self._check_keys(path, found)
         self._check_types(found)
         columns = list(map(DuckDB.quote_name, found))
         self._read_through(reader, _UNREADABLE, self._needed(columns))
         return columns, reader
+
+    def _check_keys(self, path: str, types: Mapping[str, str]) -> None:
+        """Values of keys that a file of a snapshot tells apart stay apart in the table: 1.2 and 1.4 are one integer."""
+        held = {name.casefold(): kind for name, kind in self._footer(path).items()}
+        if held == _DELETED:
+            return
+        for key in sorted(key_columns(self.table, self.policy) & types.keys()):
+            wanted, kind = types[key], held.get(key.casefold(), "no column")
+            if kind not in (wanted, *_NARROWER.get(wanted, ())):
+                what = f'"{key}" is {wanted} in the table, and {kind} in "{path}"'
+                raise self._wrong(
+                    what, "Its writer rewrites the files with the names and types of the table's columns."
+                )
 
     def _footer(self, path: str) -> dict[str, str]:
         """The columns of a file with their types."""

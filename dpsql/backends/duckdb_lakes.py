@@ -19,6 +19,7 @@ from dpsql.policy import FileFormat
 
 _EXTENSIONS: Final = {FileFormat.DELTA: ("delta",), FileFormat.ICEBERG: ("avro", "iceberg")}
 _LOG: Final = "_delta_log"
+_METADATA: Final = (".json", ".avro", ".puffin")
 
 
 class LakeError(Exception):
@@ -115,8 +116,7 @@ class LakeSnapshot:
         self.database.execute(f"ATTACH {place} AS {alias} (TYPE delta, PIN_SNAPSHOT, VERSION {int(first.stem)})")
         return f"{alias}.main.{alias}"
 
-    def has_int96(self) -> bool:
-        """True if a data file has moments in nanoseconds, which are cut to microseconds as they are read."""
-        files = [DuckDB.quote_text(path) for path in self.paths if path.endswith(".parquet")]
-        found = f"SELECT bool_or(type = 'INT96') FROM parquet_schema([{', '.join(files)}])"
-        return bool(files) and bool(self.database.execute(found).fetchall()[0][0])
+    @property
+    def parquet(self) -> list[str]:
+        """Its files that are no metadata: those with rows, and those that say which of them are deleted."""
+        return [path for path in self.paths if Path(path).suffix not in _METADATA]

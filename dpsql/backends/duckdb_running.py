@@ -60,21 +60,37 @@ def rehearse(cursor: duckdb.DuckDBPyConnection, sql: str, cancellation: Cancella
 @contextmanager
 def stoppable(cursor: duckdb.DuckDBPyConnection, cancellation: Cancellation, seconds: float) -> Iterator[None]:
     """Let the user and a time limit stop what runs on a cursor."""
-    changing, left = threading.Lock(), threading.Event()
-
-    def insist() -> None:
-        """Interrupt until it is over: an interrupt that comes between two statements, or before the first, is lost."""
-        with changing:
-            if not left.is_set():
-                cursor.interrupt()
-                after(CANCEL_AGAIN_SECONDS, insist)
-
+    interrupts = _Interrupts(cursor)
     try:
-        with after(seconds, cancellation.cancel), cancellation.stopping(insist):
+        with after(seconds, cancellation.cancel), cancellation.stopping(interrupts.insist):
             yield
     finally:
-        with changing:
-            left.set()
+        interrupts.end()
+
+
+class _Interrupts:
+    """Interrupts what runs on a cursor.
+
+    Args:
+        cursor: The cursor.
+    """
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        self._cursor = cursor
+        self._changing = threading.Lock()
+        self._is_over = False
+
+    def insist(self) -> None:
+        """Interrupt until it is over: an interrupt that comes between two statements, or before the first, is lost."""
+        with self._changing:
+            if not self._is_over:
+                self._cursor.interrupt()
+                after(CANCEL_AGAIN_SECONDS, self.insist)
+
+    def end(self) -> None:
+        """Interrupt nothing any more."""
+        with self._changing:
+            self._is_over = True
 
 
 def text_rows(cursor: duckdb.DuckDBPyConnection, sql: str, width: int, too_many: str) -> Iterator[PublicRows]:

@@ -25,15 +25,15 @@ from itertools import pairwise, product, repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.backends.backend import Texts
+from dpsql.backends.backend import Cancellation, Texts
 from dpsql.compiler.ir.primitives import MAX_CELL
 from dpsql.compiler.plan.query_plan import CellSum, CompiledQuery
 from dpsql.gateway.release import ReleasedCells
 from dpsql.privacy.exponential_mechanism import added
 from dpsql.privacy.mechanisms import combined, variance
 
-_MOST_SUMS = 1_000
-"""Sums that are made consistent together, which bounds the time that it takes."""
+_MOST_WORK = 2 * 10**9
+"""Nanoseconds, about, that a processor takes for one answer: matrices cannot be interrupted, and need memory."""
 ROUNDING = 0.25
 """The variance that rounding adds to a cell at the most."""
 
@@ -75,22 +75,29 @@ class AddedUp:
 
 
 def made_consistent(
-    query: CompiledQuery, released: Sequence[ReleasedCells]
+    query: CompiledQuery, released: Sequence[ReleasedCells], cancellation: Cancellation
 ) -> tuple[CompiledQuery, tuple[ReleasedCells, ...]]:
-    """Make the cells of a query add up where they can; those of a history add up as they are.
+    """Make the cells of a query add up where they can, until that has taken long enough; those of a history do already.
 
     Returns:
         The query, with intervals for cells that are more exact, and the cells of its releases.
+
+    Raises:
+        QueryCanceled: The user or the time limit stopped it.
     """
     if query.histories:
         return query, tuple(released)
+    room = _MOST_WORK
     changed: list[dict[int, Ints]] = [{} for _ in released]
     noises = [list(planned.noises) for planned in query.releases]
     left = False
     for sums in query.sums:
         if _of_one_source(query, sums):
             continue  # they add up as they are
-        solved = _solved(query, released, sums)
+        cancellation.check()
+        solved, work = None, _work(_cells(released, sums), sums)
+        if work <= room:
+            solved, room = _solved(query, released, sums), room - work
         left |= solved is None
         if solved is None:
             continue
@@ -127,13 +134,25 @@ def _of_one_source(query: CompiledQuery, sums: Sequence[CellSum]) -> bool:
     return len(sources) == 1 and len(next(iter(sources))) == 1
 
 
+def _work(cells: Mapping[int, Ints], sums: Sequence[CellSum | CellGroups]) -> int:
+    """Nanoseconds, about, that least squares take: the inverse, of one row a total, and each pair of sums."""
+    totals = sum(len(cells[each.whole]) for each in sums)
+    parts = max((len(cells[each.part]) for each in sums), default=0)
+    return totals**3 // 7 + len(sums) ** 2 * (15_000 + 12 * parts)
+
+
+def _cells(released: Sequence[ReleasedCells], sums: Sequence[CellSum]) -> dict[int, Ints]:
+    """The cells of one system, by the releases' places in the plan."""
+    return {release: released[release].cells[cell] for release, cell in _places(sums).items()}
+
+
 def _solved(query: CompiledQuery, released: Sequence[ReleasedCells], sums: Sequence[CellSum]) -> AddedUp | None:
     """The cells of one system, as `added_up`; None where noise is not independent, or rounding costs what is gained."""
     places = _places(sums)
     drawn_of = [source for release in places for source in _sources(query, release)]
     if len(set(drawn_of)) < len(drawn_of):
         return None
-    cells = {release: released[release].cells[cell] for release, cell in places.items()}
+    cells = _cells(released, sums)
     drawn = {r: float(variance(added(query.releases[r].noises[cell]))) for r, cell in places.items()}
     keys = {release: released[release].keys for release in places}
     found = added_up(cells, drawn, [with_groups(each, keys) for each in sums])
@@ -153,10 +172,10 @@ def added_up(
         sums: Which of them are sums of which.
 
     Returns:
-        The cells; None where a sum is not known, and where there are too many.
+        The cells; None where a sum is not known, where it takes too long, and where sums of them would overflow.
     """
     known = [each for each in sums if each is not None]
-    if len(known) < len(sums) or sum(len(cells[each]) for each in {each.whole for each in known}) > _MOST_SUMS:
+    if len(known) < len(sums) or _work(cells, known) > _MOST_WORK:
         return None
     if sum(float(np.abs(each).astype(np.float64).sum()) for each in cells.values()) >= MAX_CELL:
         return None  # sums of whole numbers would overflow

@@ -161,7 +161,7 @@ class ReleaseReader:
             if charge is None:
                 raise NotDerived from None
             raise
-        told, released = made_consistent(query, released)
+        told, released = made_consistent(query, released, cancellation)
         rows = self._post.run(told, released, tables, self._system(user, query), cancellation, MemoryShare(user))
         return Made(told, rows)
 

@@ -425,8 +425,8 @@ class PostProcessor:
         for wanted in query.system_reads:
             columns = tuple(np.array(column, dtype=object) for column in system[wanted.name])
             tables[wanted.table] = PublicRows(columns, len(columns[0])).table()
-        kept = RowStore(share or MemoryShare())
-        self._keep(kept, query, _released_tables(releases) | tables, cancellation)
+        with RowStore(share or MemoryShare()) as kept:
+            self._keep(kept, query, _released_tables(releases) | tables, cancellation)
         return ReleasedRows(kept.rows(), tuple(dropped_shares(query, [each.cells for each in releases])), kept.shares)
 
     def pass_on(
@@ -441,9 +441,9 @@ class PostProcessor:
             QueryCanceled: The user or the time limit stopped it.
         """
         (read,) = query.public_reads
-        kept = RowStore(share)
-        for block in blocks:
-            self._keep(kept, query, {read.table: block.table()}, cancellation)
+        with RowStore(share) as kept:
+            for block in blocks:
+                self._keep(kept, query, {read.table: block.table()}, cancellation)
         return ReleasedRows(kept.rows(), shares=kept.shares)
 
     def _keep(self, kept: RowStore, query: CompiledQuery, tables: Tables, cancellation: Cancellation) -> None:

@@ -156,7 +156,12 @@ class MemoryShare:
         self._size = 0
 
     def __del__(self) -> None:
+        self.give_back()
+
+    def give_back(self) -> None:
+        """Count nothing of it any more."""
         self._held.give_back(self.user, self._size)
+        self._size = 0
 
     def take(self, size: int) -> None:
         """Count some more bytes.
@@ -211,7 +216,9 @@ class _Written:
 
 
 class RowStore:
-    """Rows in the order in which they were added.
+    """Rows in the order in which they were added; to be filled by `with`, which lets go of them after an error.
+
+    Whoever keeps an error keeps its frames, and these would keep the rows that were there by then.
 
     Args:
         share: Where their bytes are counted.
@@ -230,7 +237,21 @@ class RowStore:
     def __len__(self) -> int:
         return self._count
 
+    def __enter__(self) -> "RowStore":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is not None:
+            self._batches.clear()
+            self._read = (0, [])
+            self._close()
+            for share in self.shares:
+                share.give_back()
+
     def __del__(self) -> None:
+        self._close()
+
+    def _close(self) -> None:
         if self._file is not None:
             self._file.close()
 

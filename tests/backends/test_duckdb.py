@@ -1,9 +1,11 @@
 """DuckDB as the engine: one zone, bounded in rows and in time; typed failures that tell nothing of a row."""
 
+import gc
 import os
 import shutil
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -62,6 +64,20 @@ def test_a_cancel_before_the_statement_begins_is_not_lost() -> None:
             cancellation.cancel()
             connection.execute("SELECT SUM(range % 7) FROM range(3000000000)").fetchall()  # for seconds
         assert connection.execute("SELECT 1").fetchall() == [(1,)]
+
+
+def test_what_has_run_is_let_go_without_a_collector_of_garbage() -> None:
+    with duckdb.connect() as connection:
+        cursor = connection.cursor()
+        left = weakref.ref(cursor)
+        gc.disable()
+        try:
+            with stoppable(cursor, Cancellation(), 3600):
+                cursor.execute("SELECT 1").fetchall()
+            del cursor
+            assert left() is None
+        finally:
+            gc.enable()
 
 
 def test_who_cancels_twice_stops_once() -> None:

@@ -5,6 +5,7 @@ The extensions are those of the oldest DuckDB (tests/test_packages.py), where no
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 
 import duckdb
@@ -13,7 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpsql.backends import Cancellation
-from dpsql.errors import DatabaseUnavailable
+from dpsql.backends.duckdb_files import _TableFiles
+from dpsql.errors import DatabaseUnavailable, InvalidPolicy
+from dpsql.policy import load_policy
 from tests.backends.test_duckdb_files import Folder
 from tests.backends.test_postgres import read
 
@@ -131,6 +134,50 @@ def test_moments_that_are_cut_are_no_keys(folder: Folder) -> None:
     schema = json.dumps({"type": "struct", "fields": fields})
     commit(folder, 1, {"metaData": {**TABLE, "schemaString": schema}}, added(path, 2023))
     assert '"patient_id" is INT96, which cannot be a key' in folder.refused(DELTA)
+
+
+@needs_delta
+@pytest.mark.parametrize("kind", ["DOUBLE", "DECIMAL(5, 1)", "VARCHAR", "BIGINT"])
+def test_keys_that_a_file_tells_apart_are_not_one_in_the_table(folder: Folder, kind: str) -> None:
+    """DuckDB casts what a file has to the table's type: the patients 0.6 and 1.4 would be one."""
+    delta(folder)
+    other = folder.parquet("visits/b.parquet", "(0.6, 2), (1.4, 3)", patient_id=kind)
+    commit(folder, 1, added(other, 2023))
+    assert '"patient_id" is INTEGER in the table, and ' in folder.refused(DELTA)
+
+
+@needs_delta
+def test_files_may_have_narrower_keys_and_other_types_of_other_columns(folder: Folder) -> None:
+    delta(folder)
+    other = folder.parquet("visits/b.parquet", "(3, 5.25)", patient_id="SMALLINT", cost="DOUBLE")
+    commit(folder, 1, added(other, 2023))
+    assert sorted(read(folder.open(DELTA), ROWS).columns[0].tolist()) == ["1 2.50", "1 3.00", "2 4.00", "3 5.25"]
+    commit(folder, 2, added(folder.parquet("visits/c.parquet", "(3, 'much')", cost="VARCHAR"), 2023))
+    assert "has a value that DuckDB cannot read" in folder.refused(DELTA)
+
+
+@needs_delta
+def test_a_key_under_another_name_in_a_file_is_refused(folder: Folder) -> None:
+    """Nothing tells its type there: so it is where names of columns are mapped."""
+    delta(folder)
+    path = folder.data / "visits" / "c.parquet"
+    pq.write_table(pa.table({"number": pa.array([1.4]), "cost": pa.array(["2.50"])}), path)
+    commit(folder, 1, added(path, 2023))
+    assert '"patient_id" is INTEGER in the table, and no column in' in folder.refused(DELTA)
+
+
+def test_a_file_of_deleted_rows_has_no_keys(folder: Folder) -> None:
+    """As Iceberg has them; one whose columns are of other types may have rows."""
+    policy = load_policy(folder.policy(ICEBERG.format("v1.metadata.json")))
+    (table,) = (table for table in policy.tables if table.name == "visits")
+    assert table.files is not None
+    with duckdb.connect() as database:
+        files = _TableFiles(database, policy, table, table.files, ())
+        for kind, is_refused in (("BIGINT", False), ("DOUBLE", True)):
+            path = folder.data / "deletes.parquet"
+            duckdb.execute(f"COPY (SELECT 'a' AS file_path, 1::{kind} AS pos) TO '{path}'")
+            with pytest.raises(InvalidPolicy, match="no column in") if is_refused else nullcontext():
+                files._check_keys(str(path), {"patient_id": "INTEGER"})
 
 
 @pytest.fixture
