@@ -8,7 +8,6 @@ Rule 2: describing runs nothing.
 """
 
 import itertools
-import logging
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +36,7 @@ from dpsql.compiler.ir import intervals
 from dpsql.compiler.ir.functions import CALLS
 from dpsql.compiler.sql.parse import tokenize
 from dpsql.compiler.sql.statements import QueryStatement
-from dpsql.errors import Error, InvalidSyntax, LimitExceeded, UnsupportedQuery
+from dpsql.errors import Error, InvalidSyntax, LimitExceeded, UnsupportedQuery, log_bug
 from dpsql.gateway.catalog_provider import CatalogContext
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.query_run import Description, ObjectName, Result, ResultColumn
@@ -45,7 +44,6 @@ from dpsql.policy import Role
 from dpsql.sqltypes import SqlType
 from dpsql.sqltypes.textformat import without_filling
 
-_LOG = logging.getLogger("dpsql.catalog")
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPECIAL: Final = frozenset(
     {
@@ -313,8 +311,8 @@ class PolicyCatalogProvider:
             raise LimitExceeded(
                 "the query is nested too deeply", hint="Write long chains of operators in parts."
             ) from None
-        except Exception as error:  # the parser made a tree of another shape than it makes of what is understood here
-            _LOG.warning("a catalog query cannot be translated: %s", type(error).__name__)
+        except Exception as error:  # the parser made a tree of another shape than it makes of what is known here
+            log_bug(error)
             raise InvalidSyntax("syntax error") from None
 
     def _rendered(

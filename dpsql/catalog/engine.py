@@ -249,10 +249,10 @@ class CatalogEngine:
         if oid is None or privileges is None:
             return None
         known: Mapping[str, Mapping[int, object]] = {
-            "table": self._snapshot.classes,
+            "table": self._snapshot.named("table"),
             "schema": self._snapshot.schemas,
-            "type": self._snapshot.types,
-            "function": self._snapshot.functions,
+            "type": self._snapshot.named("type"),
+            "function": self._snapshot.named("function"),
         }
         if what in known and oid not in known[what]:
             return None

@@ -39,7 +39,10 @@ Fact = Mapping[str, str | None]
 
 @cache
 def facts(name: str) -> tuple[Fact, ...]:
-    """The rows of a catalog of a fresh PostgreSQL 15, as benchmarks/catalog_facts.py has read it."""
+    """The rows of a catalog of a fresh PostgreSQL 15, as benchmarks/catalog_facts.py has read it.
+
+    `defaults` is ours: the values that columns have in all rows of a policy or a session.
+    """
     lines = files("dpsql.catalog").joinpath("facts", f"{name}.tsv").read_text(encoding="utf-8").splitlines()
     header, *rows = (line.split("\t") for line in lines)
     return tuple(dict(zip(header, map(_fact, row), strict=True)) for row in rows)

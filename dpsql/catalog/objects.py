@@ -21,12 +21,11 @@ KeyType = Callable[[str, str], SqlType]
 OWNER_OID: Final = 10
 OWNER: Final = "dpsql"
 PUBLIC_OID: Final = 2200
-DATABASE_TABLESPACE: Final = 1663
 _FIRST_OID: Final = 16384
 _OIDS: Final = 2**30
 _SHOWN_VALUES: Final = 20
 _BTREE, _HEAP = 403, 2
-_CLASS_OID, _CONSTRAINT_OID, _NAMESPACE_OID = 1259, 2606, 2615
+_CLASS_OID, _CONSTRAINT_OID = 1259, 2606
 
 
 @dataclass(frozen=True)
@@ -226,107 +225,62 @@ class PolicyObjects:
     def _namespaces(self) -> Iterator[Row]:
         for schema in self.schemas:
             if schema != "public":
-                yield {"oid": self.schema_oid(schema), "nspname": schema, "nspowner": OWNER_OID}
+                yield {"oid": self.schema_oid(schema), "nspname": schema}
 
     def _relation_rows(self, shown: Shown) -> Iterator[tuple[str, Row]]:
         oid, namespace = self.table_oid(shown.path), self.schema_oid(shown.schema)
         row_type, array_type = self.oids[f"type {shown.path}"], self.oids[f"array {shown.path}"]
-        yield (
-            "pg_class",
-            {
-                **_CLASS,
-                "oid": oid,
-                "relname": shown.name,
-                "relnamespace": namespace,
-                "reltype": row_type,
-                "relkind": shown.relkind,
-                "relam": _HEAP if shown.relkind == "r" else 0,
-                "relnatts": len(shown.columns),
-                "relhasindex": any(key.kind == "p" for key in shown.keys),
-                "relhasrules": shown.relkind == "v",
-                # Foreign keys are kept by triggers; psql looks for the keys only where there are some.
-                "relhastriggers": shown.path in self._referred_to or any(key.kind == "f" for key in shown.keys),
-                "relreplident": "d" if shown.relkind == "r" else "n",
-            },
-        )
-        for type_row in _row_types(shown.name, namespace, oid, row_type, array_type):
-            yield "pg_type", type_row
+        is_view, kinds = shown.relkind == "v", [key.kind for key in shown.keys]
+        # Foreign keys are kept by triggers; psql looks for the keys only where there are some.
+        has: Row = {"relhastriggers": shown.path in self._referred_to or "f" in kinds, "relhasindex": "p" in kinds}
+        row = _class(oid, shown.name, namespace, shown.relkind, len(shown.columns))
+        yield "pg_class", {**row, **has, "relhasrules": is_view, "reltype": row_type}
+        own = {"oid": row_type, "typname": shown.name, "typtype": "c", "typcategory": "C", "typrelid": oid}
+        yield "pg_type", {**own, **_RECORD_IO, "typnamespace": namespace, "typarray": array_type}
+        own = {"oid": array_type, "typname": f"_{shown.name}", "typtype": "b", "typcategory": "A", "typelem": row_type}
+        yield "pg_type", {**own, **_ARRAY_IO, "typnamespace": namespace}
         for column in shown.columns:
-            yield "pg_attribute", _attribute(oid, column.number, column.name, column.kind, column.not_null)
-            if column.comment is not None:
-                yield "pg_description", _description(oid, column.number, column.comment)
-        if shown.comment is not None:
-            yield "pg_description", _description(oid, 0, shown.comment)
-        if shown.relkind == "v":  # what makes a table a view is a rule
-            rule = {"oid": self.oids[f"rule {shown.path}"], "rulename": "_RETURN", "ev_class": oid, "ev_type": "1"}
-            yield "pg_rewrite", {**rule, "ev_enabled": "O", "is_instead": True}
+            yield "pg_attribute", _attribute(oid, column.number, column, column.not_null)
+        comments = [(0, shown.comment), *((column.number, column.comment) for column in shown.columns)]
+        for number, comment in comments:
+            if comment is not None:
+                yield "pg_description", {"objoid": oid, "objsubid": number, "description": comment}
+        if is_view:  # what makes a table a view is a rule
+            yield "pg_rewrite", {"oid": self.oids[f"rule {shown.path}"], "ev_class": oid}
         for key in shown.keys:
             yield from self._key_rows(shown, key, oid, namespace)
 
     def _key_rows(self, shown: Shown, key: Key, oid: int, namespace: int) -> Iterator[tuple[str, Row]]:
-        index = self._index_oid(shown, key)
+        index, constraint = self._index_oid(shown, key), self.oids[f"constraint {shown.path} {key.name}"]
+        row = {"oid": constraint, "conname": key.name, "connamespace": namespace, "contype": key.kind}
+        row |= {"conrelid": oid, "conindid": index, "conkey": list(key.columns), "confkey": None}
+        there = 0
         if key.kind == "p":
             columns = [shown.columns[number - 1] for number in key.columns]
-            yield (
-                "pg_class",
-                {
-                    **_CLASS,
-                    "oid": index,
-                    "relname": key.name,
-                    "relnamespace": namespace,
-                    "relkind": "i",
-                    "relam": _BTREE,
-                    "relnatts": len(columns),
-                    "relreplident": "n",
-                },
-            )
+            yield "pg_class", _class(index, key.name, namespace, "i", len(columns))
             for number, column in enumerate(columns, 1):
-                yield "pg_attribute", _attribute(index, number, column.name, column.kind, False)
+                yield "pg_attribute", _attribute(index, number, column, False)
             yield "pg_index", _index(index, oid, columns)
-        constraint = self.oids[f"constraint {shown.path} {key.name}"]
-        if key.kind == "p":
             yield "pg_depend", _depends((_CLASS_OID, index), (_CONSTRAINT_OID, constraint), "i")
+            row |= dict.fromkeys(("confupdtype", "confdeltype", "confmatchtype"), " ")
         else:  # by its index, clients find the key that a foreign one leads to
-            yield "pg_depend", _depends((_CONSTRAINT_OID, constraint), (_CLASS_OID, index), "n")
-        for number in key.columns:
-            yield "pg_depend", _depends((_CONSTRAINT_OID, constraint), (_CLASS_OID, oid, number), "a")
-        for number in key.there:
             there = self.table_oid(str(key.refers))
-            yield "pg_depend", _depends((_CONSTRAINT_OID, constraint), (_CLASS_OID, there, number), "n")
-        yield (
-            "pg_constraint",
-            {
-                "oid": constraint,
-                "conname": key.name,
-                "connamespace": namespace,
-                "contype": key.kind,
-                "convalidated": True,
-                "conrelid": oid,
-                "conindid": index,
-                "confrelid": self.table_oid(key.refers) if key.refers is not None else 0,
-                "confupdtype": "a" if key.kind == "f" else " ",
-                "confdeltype": "a" if key.kind == "f" else " ",
-                "confmatchtype": "s" if key.kind == "f" else " ",
-                "conislocal": True,
-                "connoinherit": True,
-                "conkey": list(key.columns),
-                "confkey": list(key.there) if key.kind == "f" else None,
-            },
-        )
+            yield "pg_depend", _depends((_CONSTRAINT_OID, constraint), (_CLASS_OID, index), "n")
+            row |= {"confupdtype": "a", "confdeltype": "a", "confmatchtype": "s", "confrelid": there}
+            row |= {"confkey": list(key.there)}
+        for kind, relation, numbers in (("a", oid, key.columns), ("n", there, key.there)):
+            for number in numbers:
+                yield "pg_depend", _depends((_CONSTRAINT_OID, constraint), (_CLASS_OID, relation, number), kind)
+        yield "pg_constraint", row
 
     def _index_oid(self, shown: Shown, key: Key) -> int:
         """The OID of the index that a key has, or that its foreign key leads to."""
-        if key.kind == "p":
-            return self.oids[f"table {shown.schema}.{key.name}"]
-        schema, _, name = str(key.refers).partition(".")
-        return self.oids[f"table {schema}.{name}_pkey"]
+        return self.table_oid(f"{shown.schema}.{key.name}" if key.kind == "p" else f"{key.refers}_pkey")
 
 
-_CLASS: Final[Row] = {
-    "relowner": OWNER_OID,
-    "reltuples": -1.0,
-    "relpersistence": "p",
-    "relispopulated": True,
+_RECORD_IO: Final[Row] = {"typinput": 2290, "typoutput": 2291, "typreceive": 2402, "typsend": 2403}
+_ARRAY_IO: Final[Row] = {
+    **{"typinput": 750, "typoutput": 751, "typreceive": 2400, "typsend": 2401, "typanalyze": 3816, "typsubscript": 6179}
 }
 
 
@@ -358,50 +312,15 @@ def _column_comment(column: PolicyColumn | None) -> str | None:
     return "; ".join(said) or None
 
 
-def _attribute(relation: int, number: int, name: str, kind: Kind, not_null: bool) -> Row:
-    return {
-        "attrelid": relation,
-        "attname": name,
-        "atttypid": kind.oid,
-        "attstattarget": -1,
-        "attnum": number,
-        "attcacheoff": -1,
-        "atttypmod": -1,
-        "attnotnull": not_null,
-        "attislocal": True,
-        "attndims": 1 if kind.is_array else 0,
-    }
+def _class(oid: int, name: str, namespace: int, kind: str, columns: int) -> Row:
+    method, identity = {"r": (_HEAP, "d"), "i": (_BTREE, "n"), "v": (0, "n")}[kind]
+    row = {"oid": oid, "relname": name, "relnamespace": namespace, "relkind": kind, "relnatts": columns}
+    return {**row, "relam": method, "relreplident": identity}
 
 
-def _row_types(name: str, namespace: int, relation: int, row_type: int, array_type: int) -> Iterator[Row]:
-    common: dict[str, object] = {
-        "typnamespace": namespace,
-        "typowner": OWNER_OID,
-        "typlen": -1,
-        "typisdefined": True,
-        "typdelim": ",",
-        "typalign": "d",
-        "typstorage": "x",
-        "typtypmod": -1,
-    }
-    record_io = {"typinput": 2290, "typoutput": 2291, "typreceive": 2402, "typsend": 2403}
-    array_io = {"typinput": 750, "typoutput": 751, "typreceive": 2400, "typsend": 2401, "typanalyze": 3816}
-    own = {"oid": row_type, "typname": name, "typtype": "c", "typcategory": "C", "typrelid": relation}
-    yield {**common, **own, **record_io, "typarray": array_type}
-    yield {
-        **common,
-        **array_io,
-        "oid": array_type,
-        "typname": f"_{name}",
-        "typtype": "b",
-        "typcategory": "A",
-        "typelem": row_type,
-        "typsubscript": 6179,
-    }
-
-
-def _description(relation: int, number: int, text: str) -> Row:
-    return {"objoid": relation, "classoid": _CLASS_OID, "objsubid": number, "description": text}
+def _attribute(relation: int, number: int, column: ShownColumn, not_null: bool) -> Row:
+    row = {"attrelid": relation, "attname": column.name, "atttypid": column.kind.oid, "attnum": number}
+    return {**row, "attnotnull": not_null, "attndims": int(column.kind.is_array)}
 
 
 def _depends(dependent: tuple[int, int], on: tuple[int, ...], kind: str) -> Row:
@@ -419,20 +338,15 @@ def _operator_classes() -> Mapping[int, int]:
 
 
 def _index(index: int, relation: int, columns: list[ShownColumn]) -> Row:
-    count = len(columns)
-    return {
-        "indexrelid": index,
-        "indrelid": relation,
-        "indnatts": count,
-        "indnkeyatts": count,
-        "indisunique": True,
-        "indisprimary": True,
-        "indimmediate": True,
-        "indisvalid": True,
-        "indisready": True,
-        "indislive": True,
+    lists = {
         "indkey": [column.number for column in columns],
         "indcollation": [100 if column.kind.category == "S" else 0 for column in columns],
         "indclass": [_operator_classes().get(column.kind.oid, 0) for column in columns],
-        "indoption": [0] * count,
+        "indoption": [0] * len(columns),
+    }
+    return {
+        "indexrelid": index,
+        "indrelid": relation,
+        **dict.fromkeys(("indnatts", "indnkeyatts"), len(columns)),
+        **lists,
     }

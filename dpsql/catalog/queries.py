@@ -293,7 +293,7 @@ class Queries(Expressions):
 
     def _relation_sql(self, relation: Relation) -> str:
         """A table of the engine, a view over others, or rows of the session."""
-        view = view_query(relation)
+        view = view_query(relation.key)
         if view is not None:
             return self._view(relation, view)
         rows = session_rows(self.visitor, relation.key)

@@ -171,6 +171,12 @@ def _negative(node: exp.Neg) -> exp.Expr:
     return number
 
 
+def _array_type(node: exp.DataType) -> exp.Expr:
+    if node.this == exp.DType.ARRAY and not node.expressions:
+        raise refusal(node)
+    return node
+
+
 def _string(node: exp.Expr, text: str) -> exp.Literal:
     made = exp.Literal.string(text)
     made.meta.update(node.meta)
@@ -207,6 +213,7 @@ def _anonymous(node: exp.Anonymous) -> exp.Expr:
 _PLAIN: Final[dict[type[exp.Expr], Callable[[Any], exp.Expr]]] = {
     **dict.fromkeys((exp.Paren, exp.Variadic), lambda node: node.this),
     exp.Neg: _negative,
+    exp.DataType: _array_type,
     **dict.fromkeys((exp.ByteString, exp.RawString, exp.Heredoc), lambda node: _string(node, str(node.this))),
     exp.BitString: lambda node: exp.Cast(this=_string(node, str(node.this)), to=exp.ObjectIdentifier(this="bit")),
     exp.Concat: lambda node: _string(node.expressions[0], "".join(one.name for one in node.expressions)),

@@ -27,22 +27,11 @@ Row = Mapping[str, Value]
 
 @dataclass(frozen=True)
 class Attribute:
-    """A column of a relation; the type of a domain is its base type."""
+    """A column of a relation, and its value in rows that do not say another; the type of a domain is its base type."""
 
     name: str
     kind: Kind
-    not_null: bool
-
-    @property
-    def default(self) -> Value:
-        """What stands where nothing is known: NULL, or the emptiest value of a column that is never NULL."""
-        if not self.not_null or self.kind.category in "DTUZ":
-            return None if self.kind.name != "char" else ""
-        if self.kind.is_array:
-            return []
-        if self.kind.category == "B":
-            return False
-        return 0 if self.kind.storage not in ("VARCHAR", "BLOB") else ""
+    default: Value
 
 
 @dataclass(frozen=True)
@@ -64,16 +53,29 @@ class Relation:
 def system_relations() -> Mapping[tuple[str, str], Relation]:
     """Tables and views by schema and name."""
     schemas = {row["oid"]: str(row["nspname"]) for row in facts("pg_namespace")}
+    names = {row["oid"]: row["relname"] for row in facts("pg_class")}
+    defaults = {(row["relation"], row["column"]): row["value"] for row in facts("defaults")}
     attributes: dict[str | None, list[Attribute]] = {}
     for row in facts("pg_attribute"):
-        attribute = Attribute(str(row["attname"]), kind_of(int(row["atttypid"] or 0)), row["attnotnull"] == "t")
-        attributes.setdefault(row["attrelid"], []).append(attribute)
+        name, kind, relation = str(row["attname"]), kind_of(int(row["atttypid"] or 0)), row["attrelid"]
+        known = defaults.get((names[relation], name))
+        default = _emptiest(kind, row["attnotnull"] == "t") if known is None else _value(known, kind)
+        attributes.setdefault(relation, []).append(Attribute(name, kind, default))
     found = {}
     for row in facts("pg_class"):
         if row["relkind"] in ("r", "v"):
             schema, name, columns = schemas[row["relnamespace"]], str(row["relname"]), attributes.get(row["oid"], ())
             found[schema, name] = Relation(int(row["oid"] or 0), schema, name, tuple(columns))
     return found
+
+
+def _emptiest(kind: Kind, not_null: bool) -> Value:
+    """What a column has where nothing is known: NULL, if it may be."""
+    if not not_null or kind.category in "DTUZ":
+        return None if kind.name != "char" else ""
+    if kind.is_array:
+        return []
+    return False if kind.category == "B" else "" if kind.storage in ("VARCHAR", "BLOB") else 0
 
 
 @cache
@@ -87,9 +89,9 @@ def _views() -> Mapping[str, str]:
 
 
 @cache
-def view_query(relation: Relation) -> exp.Query | None:
-    """The query of a relation that is computed from others."""
-    sql = _views().get(relation.key)
+def view_query(key: str) -> exp.Query | None:
+    """The query of a relation that is computed from others, by its schema and name."""
+    sql = _views().get(key)
     return None if sql is None else read_query(sql)
 
 

@@ -7,22 +7,22 @@ from zoneinfo import ZoneInfo, available_timezones
 from dpsql.catalog.casts import TranslationContext
 from dpsql.catalog.kinds import Kind, kind_of
 from dpsql.catalog.literals import null, quote, quote_name
-from dpsql.catalog.objects import DATABASE_TABLESPACE, OWNER_OID
 from dpsql.catalog.relations import Relation, Row
 from dpsql.catalog.visitor import Visitor
-
-_UTF8 = 6
 
 
 def session_rows(visitor: Visitor, key: str) -> Sequence[Row] | None:
     """The rows of a relation of the session; None for others."""
     match key:
         case "pg_catalog.pg_authid" | "pg_catalog.pg_roles":
-            return [_role(visitor, oid, name) for oid, name in visitor.roles.items()]
+            return [
+                {"oid": oid, "rolname": name, "rolcanlogin": name == visitor.context.user}
+                for oid, name in visitor.roles.items()
+            ]
         case "pg_catalog.pg_user" | "pg_catalog.pg_shadow":
             return [{"usename": name, "usesysid": oid} for oid, name in visitor.roles.items()]
         case "pg_catalog.pg_database":
-            return [_database(visitor, name) for name in visitor.databases]
+            return [{"oid": visitor.database_oid(name), "datname": name} for name in visitor.databases]
         case "pg_catalog.pg_settings":
             return [_setting(name, value) for name, value in visitor.settings.items()]
         case "pg_catalog.pg_timezone_names":
@@ -41,49 +41,13 @@ def _zone(name: str, now: datetime) -> Row:
     return {"name": name, "abbrev": there.tzname(), "utc_offset": f"{offset} seconds", "is_dst": bool(there.dst())}
 
 
-def _role(visitor: Visitor, oid: int, name: str) -> Row:
-    return {
-        "oid": oid,
-        "rolname": name,
-        "rolsuper": False,
-        "rolinherit": True,
-        "rolcreaterole": False,
-        "rolcreatedb": False,
-        "rolcanlogin": name == visitor.context.user,
-        "rolreplication": False,
-        "rolconnlimit": -1,
-        "rolpassword": "********",
-        "rolbypassrls": False,
-    }
-
-
-def _database(visitor: Visitor, name: str) -> Row:
-    return {
-        "oid": visitor.database_oid(name),
-        "datname": name,
-        "datdba": OWNER_OID,
-        "encoding": _UTF8,
-        "datlocprovider": "c",
-        "datallowconn": True,
-        "datconnlimit": -1,
-        "dattablespace": DATABASE_TABLESPACE,
-        "datcollate": "C",
-        "datctype": "C",
-    }
-
-
 def _setting(name: str, value: str) -> Row:
+    category = "dpsql" if name.startswith("dpsql.") else "Client Connection Defaults"
     return {
         "name": name,
-        "setting": value,
-        "category": "dpsql" if name.startswith("dpsql.") else "Client Connection Defaults",
+        "category": category,
         "short_desc": "",
-        "context": "user",
-        "vartype": "string",
-        "source": "default",
-        "boot_val": value,
-        "reset_val": value,
-        "pending_restart": False,
+        **dict.fromkeys(("setting", "boot_val", "reset_val"), value),
     }
 
 

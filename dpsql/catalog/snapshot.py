@@ -24,6 +24,13 @@ _SHORT_NAMES: Final = {
     **{"int": "int4", "decimal": "numeric", "dec": "numeric", "float": "float8", "char": "bpchar"},
     **{"time": "time", "timestamp": "timestamp"},
 }
+_NAMED: Final = {
+    **{"table": ("pg_class", "rel"), "type": ("pg_type", "typ"), "function": ("pg_proc", "pro")},
+    **{"collation": ("pg_collation", "coll"), "opclass": ("pg_opclass", "opc"), "opfamily": ("pg_opfamily", "opf")},
+    **{"ts_parser": ("pg_ts_parser", "prs")},
+}
+"""What has a schema and a name: its relation, and how the columns of that begin."""
+_FUNCTIONS: Final = ("regproc", "regprocedure")
 _PART: Final = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([A-Za-z_\u0080-\uffff][\w$]*))\s*(\.|$)')
 _PLAIN: Final = re.compile(r"[a-z_][a-z0-9_$]*")
 
@@ -79,6 +86,8 @@ class Snapshot:
         self.rows: dict[str, Sequence[Row]] = {
             name: [*map(_completed(name), (*_static(name), *added.get(name, ())))] for name in {*_STATIC, *added}
         }
+        self._named: dict[str, Mapping[int, Named]] = {}
+        self._indexes: dict[str, Mapping[tuple[str, str], int]] = {}
 
     # Names
 
@@ -87,64 +96,35 @@ class Snapshot:
         """Schemas by OID."""
         return {_oid(row): str(row["nspname"]) for row in self.rows["pg_namespace"]}
 
-    def _named(self, relation: str, name: str, schema: str) -> Mapping[int, Named]:
-        return {
-            _oid(row): Named(_oid(row), self.schemas.get(_int(row[schema]), ""), str(row[name]))
-            for row in self.rows[relation]
-        }
-
-    @cached_property
-    def classes(self) -> Mapping[int, Named]:
-        """Tables, views and indexes by OID."""
-        return self._named("pg_class", "relname", "relnamespace")
-
-    @cached_property
-    def types(self) -> Mapping[int, Named]:
-        """Types by OID."""
-        return self._named("pg_type", "typname", "typnamespace")
-
-    @cached_property
-    def functions(self) -> Mapping[int, Named]:
-        """Functions by OID."""
-        return self._named("pg_proc", "proname", "pronamespace")
-
-    @cached_property
-    def _others(self) -> Mapping[str, Mapping[int, Named]]:
-        return {
-            "collation": self._named("pg_collation", "collname", "collnamespace"),
-            "opclass": self._named("pg_opclass", "opcname", "opcnamespace"),
-            "opfamily": self._named("pg_opfamily", "opfname", "opfnamespace"),
-            "ts_parser": self._named("pg_ts_parser", "prsname", "prsnamespace"),
-        }
-
-    def of_class(self, what: str) -> Mapping[int, Named]:
-        """The named objects of a kind: table, type, function, collation and so on."""
-        known = {"table": self.classes, "type": self.types, "function": self.functions, **self._others}
-        return known.get(what, {})
+    def named(self, what: str) -> Mapping[int, Named]:
+        """The objects of a kind by OID: table, type, function, collation and so on."""
+        if what not in self._named:
+            relation, prefix = _NAMED.get(what, ("", ""))
+            self._named[what] = {
+                _oid(row): Named(
+                    _oid(row), self.schemas.get(_int(row[f"{prefix}namespace"]), ""), str(row[f"{prefix}name"])
+                )
+                for row in self.rows.get(relation, ())
+            }
+        return self._named[what]
 
     def is_visible(self, what: str, oid: int | None, path: str) -> bool | None:
         """Whether an object is found by its name alone; None where there is no such object."""
-        found = self.of_class(what).get(oid or 0)
+        found = self.named(what).get(oid or 0)
         if found is None:
             return None
         schemas = path.split(",")
         if found.schema not in schemas:
             return False
-        if what == "function":
-            return True
         before = schemas[: schemas.index(found.schema)]
-        return not any((schema, found.name) in self._index(what) for schema in before)
+        return what == "function" or not any((schema, found.name) in self._index(what) for schema in before)
 
     def _index(self, what: str) -> Mapping[tuple[str, str], int]:
         if what not in self._indexes:
-            self._indexes[what] = {(one.schema, one.name): one.oid for one in self.of_class(what).values()}
+            self._indexes[what] = {(one.schema, one.name): one.oid for one in self.named(what).values()}
         return self._indexes[what]
 
-    @cached_property
-    def _indexes(self) -> dict[str, Mapping[tuple[str, str], int]]:
-        return {}
-
-    def find(self, what: str, parts: Sequence[str], path: Iterable[str]) -> int | None:
+    def _find(self, what: str, parts: Sequence[str], path: Iterable[str]) -> int | None:
         """The OID of a name, qualified or looked for along the path."""
         index = self._index(what)
         schemas = [parts[-2]] if len(parts) > 1 else list(path)
@@ -159,64 +139,42 @@ class Snapshot:
             UndefinedObject: There is no such type, schema or role.
             InvalidSyntax: It is no name.
         """
-        if text.isdigit():
-            return int(text)
-        if text == "-":
-            return 0
+        if text.isdigit() or text == "-":
+            return int(text.replace("-", "0"))
         found = self.look_up(kind, text, path)
         if found is not None:
             return found
-        match kind:
-            case "regclass":
-                raise UndefinedTable(f'relation "{text}" does not exist')
-            case "regproc" | "regprocedure":
-                raise UndefinedFunction(f'function "{text}" does not exist')
-            case _:
-                what = {"regtype": "type", "regnamespace": "schema", "regrole": "role"}.get(kind, kind[3:])
-                raise UndefinedObject(f'{what} "{text}" does not exist')
+        error = {"regclass": UndefinedTable, **dict.fromkeys(_FUNCTIONS, UndefinedFunction)}.get(kind, UndefinedObject)
+        names = {"regclass": "relation", "regnamespace": "schema", **dict.fromkeys(_FUNCTIONS, "function")}
+        raise error(f'{names.get(kind, kind[3:])} "{text}" does not exist')
 
     def look_up(self, kind: str, text: str, path: str) -> int | None:
         """As oid_of, but None where there is none."""
         schemas = path.split(",")
         match kind:
-            case "regclass":
-                return self.find("table", split_name(text), schemas)
             case "regtype":
                 return self._type_oid(text, schemas)
+            case "regclass" | "regcollation":
+                return self._find({"regclass": "table"}.get(kind, "collation"), split_name(text), schemas)
             case "regproc" | "regprocedure":
-                return self.find("function", split_name(text.partition("(")[0]), schemas)
+                return self._find("function", split_name(text.partition("(")[0]), schemas)
             case "regnamespace":
                 return next((oid for oid, name in self.schemas.items() if (name,) == split_name(text)), None)
             case "regrole":
                 return OWNER_OID if split_name(text) == (OWNER,) else None
-            case "regcollation":
-                return self.find("collation", split_name(text), schemas)
-            case _:
-                return None
+        return None
 
     def _type_oid(self, text: str, path: Sequence[str]) -> int | None:
         name = " ".join(text.split())
         arrays = name.endswith("[]")
         name = re.sub(r"\s*\([^)]*\)", "", name.removesuffix("[]").strip())
-        found = self.find("type", (_SHORT_NAMES[name.lower()],), path) if name.lower() in _SHORT_NAMES else None
+        found = self._find("type", (_SHORT_NAMES[name.lower()],), path) if name.lower() in _SHORT_NAMES else None
         if found is None:
             try:
-                found = self.find("type", split_name(name), path)
+                found = self._find("type", split_name(name), path)
             except InvalidSyntax:
                 return None
-        return self._array_types.get(found or 0) if arrays else found
-
-    @cached_property
-    def _array_types(self) -> Mapping[int, int]:
-        return {_oid(row): _int(row["typarray"]) for row in self.rows["pg_type"]}
-
-    @cached_property
-    def _elements(self) -> Mapping[int, int]:
-        return {
-            _oid(row): _int(row["typelem"])
-            for row in self.rows["pg_type"]
-            if row["typcategory"] == "A" and row["typlen"] == -1 and str(row["typname"]).startswith("_")
-        }
+        return _int(self._row("pg_type", found).get("typarray")) or None if arrays else found
 
     def name_of(self, kind: str, oid: int | None, path: str) -> str | None:
         """How a value of a reg type is printed."""
@@ -226,31 +184,34 @@ class Snapshot:
             return "-"
         match kind:
             case "regtype":
-                return self.format_type(oid, None, path) if oid in self.types else str(oid)
-            case "regclass":
-                return self._shown("table", oid, path)
-            case "regproc":
-                return self._shown("function", oid, path)
-            case "regprocedure":
+                return self.format_type(oid, None, path) if oid in self.named("type") else str(oid)
+            case "regclass" | "regcollation":
+                return self._shown({"regclass": "table"}.get(kind, "collation"), oid, path)
+            case "regproc" | "regprocedure":
+                arguments = self.function_arguments(oid, path) if kind == "regprocedure" else None
                 shown = self._shown("function", oid, path)
-                if oid not in self.functions:
-                    return shown
-                return f"{shown}({str(self.function_arguments(oid, path)).replace(', ', ',')})"
+                return shown if arguments is None else f"{shown}({arguments.replace(', ', ',')})"
             case "regnamespace":
                 return quote_identifier(self.schemas[oid]) if oid in self.schemas else str(oid)
             case "regrole":
                 return OWNER if oid == OWNER_OID else str(oid)
-            case "regcollation":
-                return self._shown("collation", oid, path)
-            case _:
-                return str(oid)
+        return str(oid)
 
     def _shown(self, what: str, oid: int, path: str) -> str:
-        found = self.of_class(what).get(oid)
+        found = self.named(what).get(oid)
         if found is None:
             return str(oid)
         name = quote_identifier(found.name)
         return name if self.is_visible(what, oid, path) else f"{quote_identifier(found.schema)}.{name}"
+
+    @cached_property
+    def _by_oid(self) -> Mapping[str, Mapping[int, Row]]:
+        keys = {"pg_type": "oid", "pg_class": "oid", "pg_proc": "oid", "pg_constraint": "oid", "pg_index": "indexrelid"}
+        return {name: {_int(row[key]): row for row in self.rows.get(name, ())} for name, key in keys.items()}
+
+    def _row(self, relation: str, oid: int | None) -> Row:
+        """The row of an OID; an empty one where there is none."""
+        return self._by_oid[relation].get(oid or 0, {})
 
     # Functions of the catalog
 
@@ -260,9 +221,10 @@ class Snapshot:
             return None
         if oid == 0:
             return "-"
-        if oid in self._elements:
-            return f"{self.format_type(self._elements[oid], modifier, path)}[]"
-        found = self.types.get(oid)
+        row = self._row("pg_type", oid)
+        if row.get("typcategory") == "A" and row["typlen"] == -1 and str(row["typname"]).startswith("_"):
+            return f"{self.format_type(_int(row['typelem']), modifier, path)}[]"
+        found = self.named("type").get(oid)
         if found is None:
             return "???"
         if found.schema != "pg_catalog":
@@ -273,17 +235,13 @@ class Snapshot:
         return _with_modifier(found.name, name, modifier)
 
     @cached_property
-    def _constraints(self) -> Mapping[int, Row]:
-        return {_oid(row): row for row in self.rows["pg_constraint"]}
-
-    @cached_property
     def _columns(self) -> Mapping[tuple[int, int], str]:
         return {(_int(row["attrelid"]), _int(row["attnum"])): str(row["attname"]) for row in self.rows["pg_attribute"]}
 
     def constraint_definition(self, oid: int | None, path: str) -> str | None:
         """pg_get_constraintdef."""
-        row = self._constraints.get(oid or 0)
-        if row is None:
+        row = self._row("pg_constraint", oid)
+        if not row:
             return None
         relation = _int(row["conrelid"])
         columns = self._column_list(relation, row["conkey"])
@@ -297,31 +255,28 @@ class Snapshot:
         listed = numbers if isinstance(numbers, list) else []
         return ", ".join(quote_identifier(self._columns[relation, number]) for number in listed)
 
-    @cached_property
-    def _indexes_by_oid(self) -> Mapping[int, Row]:
-        return {_int(row["indexrelid"]): row for row in self.rows["pg_index"]}
-
     def index_definition(self, oid: int | None, column: int | None, path: str) -> str | None:
         """pg_get_indexdef; a column from 1 on gives that column alone."""
-        row = self._indexes_by_oid.get(oid or 0)
-        if row is None or column is None:
+        row = self._row("pg_index", oid)
+        if not row or column is None:
             return None
         relation, numbers = _int(row["indrelid"]), row["indkey"]
         listed = numbers if isinstance(numbers, list) else []
         if column:
             return quote_identifier(self._columns[relation, listed[column - 1]]) if column <= len(listed) else ""
-        table = self.classes[relation]
+        table = self.named("table")[relation]
         unique = "UNIQUE " if row["indisunique"] else ""
-        name, on = quote_identifier(self.classes[oid or 0].name), f"{quote_identifier(table.schema)}.{table.name}"
-        return f"CREATE {unique}INDEX {name} ON {on} USING btree ({self._column_list(relation, listed)})"
-
-    @cached_property
-    def _views(self) -> frozenset[int]:
-        return frozenset(_oid(row) for row in self.rows["pg_class"] if row["relkind"] == "v")
+        name, on = (
+            quote_identifier(self.named("table")[oid or 0].name),
+            f"{quote_identifier(table.schema)}.{table.name}",
+        )
+        return (
+            f"CREATE {unique}INDEX {quote_identifier(name)} ON {on} USING btree ({self._column_list(relation, listed)})"
+        )
 
     def view_definition(self, oid: int | None, path: str) -> str | None:
         """pg_get_viewdef: columns and types, and no row; the views of dpsql are no queries of tables."""
-        if oid not in self._views:
+        if self._row("pg_class", oid).get("relkind") != "v":
             return None
         columns = [row for row in self.rows["pg_attribute"] if row["attrelid"] == oid]
         listed = (
@@ -341,29 +296,24 @@ class Snapshot:
     def description(self, oid: int | None, number: int | None, catalog: str | None) -> str | None:
         """obj_description and col_description."""
         found = self._descriptions.get((oid or 0, -1 if number is None else number))
-        if found is None or (catalog is not None and self.classes[found[0]].name != catalog):
+        if found is None or (catalog is not None and self.named("table")[found[0]].name != catalog):
             return None
         return found[1]
 
-    @cached_property
-    def _procs(self) -> Mapping[int, Row]:
-        return {_oid(row): row for row in self.rows["pg_proc"]}
-
     def function_result(self, oid: int | None, path: str) -> str | None:
         """pg_get_function_result."""
-        row = self._procs.get(oid or 0)
-        if row is None:
+        row = self._row("pg_proc", oid)
+        if not row:
             return None
         shown = self.format_type(_int(row["prorettype"]), None, path)
         return f"SETOF {shown}" if row["proretset"] else shown
 
     def object_description(self, oid: int, path: str) -> str | None:
         """pg_describe_object, of tables, views, indexes and types."""
-        kinds = {"r": "table", "v": "view", "i": "index"}
-        for row in self.rows["pg_class"]:
-            if row["oid"] == oid:
-                return f"{kinds.get(str(row['relkind']), 'table')} {self._shown('table', oid, path)}"
-        return f"type {self.format_type(oid, None, path)}" if oid in self.types else None
+        kind = self._row("pg_class", oid).get("relkind")
+        if kind is not None:
+            return f"{ {'v': 'view', 'i': 'index'}.get(str(kind), 'table') } {self._shown('table', oid, path)}"
+        return f"type {self.format_type(oid, None, path)}" if oid in self.named("type") else None
 
     def type_names(self, oids: Sequence[int], path: str) -> str:
         """Oidvectortypes."""
@@ -371,8 +321,8 @@ class Snapshot:
 
     def function_arguments(self, oid: int | None, path: str) -> str | None:
         """pg_get_function_arguments, without the arguments' names."""
-        row = self._procs.get(oid or 0)
-        if row is None:
+        row = self._row("pg_proc", oid)
+        if not row:
             return None
         types = row["proargtypes"] if isinstance(row["proargtypes"], list) else []
         return ", ".join(str(self.format_type(one, None, path)) for one in types)
@@ -392,25 +342,13 @@ def _static(name: str) -> tuple[Row, ...]:
 
 def _completed(name: str) -> Callable[[Row], Row]:
     """Return a function that fills in what a row of a relation leaves out."""
-    attributes = system_relations()["pg_catalog", name].attributes
-    defaults = {attribute.name: attribute.default for attribute in attributes}
-    static = _DEFAULTS.get(name, {})
+    defaults = {one.name: one.default for one in system_relations()["pg_catalog", name].attributes}
 
     def complete(row: Row) -> Row:
         derived = _attribute_facts(_int(row["atttypid"])) if name == "pg_attribute" else {}
-        return {**defaults, **static, **derived, **row}
+        return {**defaults, **derived, **row}
 
     return complete
-
-
-_DEFAULTS: Final[Mapping[str, Row]] = {
-    "pg_class": {
-        **{"relowner": OWNER_OID, "reltuples": -1.0, "relpersistence": "p", "relispopulated": True},
-    },
-    "pg_attribute": {
-        **{"attstattarget": -1, "attcacheoff": -1, "attislocal": True},
-    },
-}
 
 
 def _attribute_facts(type_oid: int) -> Row:
