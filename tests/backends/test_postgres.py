@@ -557,7 +557,7 @@ def test_a_server_that_goes_and_comes_back(
                 fetched(backend, COUNT)
             with pytest.raises(InvalidPolicy) as caught:
                 open_backend(policy)
-            assert str(caught.value) == "dataset.url: connection refused"
+            assert str(caught.value) == "dataset.url: the socket does not exist"
             assert caught.value.hint is not None
         finally:
             each_postgres.start()
@@ -609,7 +609,7 @@ def test_a_fact_that_is_gone_is_noticed_before_anything_leaves(postgres_server: 
     ("parameters", "told"),
     [
         ({"password": "wrong-" + SECRET, "host": "127.0.0.1", "port": "1"}, "connection refused"),
-        ({"host": "/nowhere"}, "connection refused"),
+        ({"host": "/nowhere"}, "the socket does not exist"),
         ({"host": "no-host.invalid"}, "the name of the host is unknown"),
         ({"dbname": "no such database"}, "the server has no such database"),
         ({"user": "nobody in particular"}, "the server has no such role, or it may not log in"),
@@ -680,7 +680,7 @@ def test_a_unit_must_have_one_spelling(postgres_server: Server, tmp_path: Path) 
     changes = {before: '[tables.members]\nunit_key = "name"\nmax_rows = 1\n'}
     with postgres_server.database(*TABLES, *loose) as name:
         policy = load_policy(write_policy(tmp_path, url_of(postgres_server.url, dbname=name), **changes))
-        with pytest.raises(InvalidPolicy, match=r'tables\.members\.unit_key: "name" of "members" is text: by'):
+        with pytest.raises(InvalidPolicy, match=r'tables\.members\.unit_key: "name" of "members" is text: with'):
             open_backend(policy)
 
 
