@@ -68,6 +68,17 @@ REFUSED = {
         + ") SELECT 1 FROM t AS a JOIN t AS b ON TRUE",
     ),
     "many joins": ("0A000", "SELECT 1 FROM doctors d" + "".join(f" JOIN doctors d{i} ON TRUE" for i in range(100))),
+    "a recursive query that branches": (
+        "54001",
+        "WITH RECURSIVE t (n) AS (SELECT 1 UNION ALL (SELECT n FROM t"
+        + " UNION ALL SELECT n FROM t" * 60
+        + ")) TABLE t",
+    ),
+    "a recursive query of long rows": (
+        "54001",
+        f"WITH RECURSIVE t (a{', a'.join(map(str, range(300)))}) AS (SELECT {', '.join('1' * 300)} UNION ALL "
+        f"SELECT {', '.join(f'a{i} + 1' for i in range(300))} FROM t WHERE a0 < 2000) SELECT 1 FROM t",
+    ),
     "many CTEs": ("0A000", "WITH " + ", ".join(f"t{i} AS (SELECT 1 AS x)" for i in range(300)) + " SELECT * FROM t1"),
     "CTEs that double": (
         "0A000",

@@ -3,14 +3,16 @@
 Rule: its rows are computed when the query is compiled, so their number is known before anything is read.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import tzinfo
+from itertools import islice
 
 from sqlglot import exp
 
 from dpsql.compiler.ir.nodes import (
     Column,
+    Expr,
     Field,
     Filter,
     Literal,
@@ -22,6 +24,7 @@ from dpsql.compiler.ir.nodes import (
     Value,
     Values,
 )
+from dpsql.compiler.ir.walk import expressions, nodes, operands
 from dpsql.compiler.relations.clauses import Clauses
 from dpsql.compiler.relations.empty_results import no_rows_of
 from dpsql.compiler.relations.from_clause import renamed
@@ -33,6 +36,9 @@ from dpsql.compiler.sql.rewriting import replaced
 from dpsql.compiler.values.evaluation import NotConstant, evaluated
 from dpsql.errors import DatatypeMismatch, InvalidSyntax, LimitExceeded, NumberOutOfRange, UnsupportedQuery
 from dpsql.sqltypes import SqlType
+
+_MOST_VALUES = 2_000_000
+"""Values that are computed for the rows of one query: some seconds, which nothing interrupts."""
 
 Row = tuple[Value, ...]
 Query = Callable[[exp.Expr, Mapping[str, Lowered]], Lowered]
@@ -75,8 +81,8 @@ def recursive(clauses: Clauses, cte: exp.Expr, ctes: Mapping[str, Lowered], quer
         ) from None
     except (OverflowError, ValueError):
         raise NumberOutOfRange("a value of WITH RECURSIVE is out of range", position=at) from None
-    if len(found) > MAX_LISTED:
-        what, hint = f"WITH RECURSIVE may give at most {MAX_LISTED:,} rows", "End it by a condition in its WHERE."
+    if found is None:
+        what, hint = f"WITH RECURSIVE may compute at most {steps.most:,} rows", "End it by a condition in its WHERE."
         raise LimitExceeded(what, hint=hint, position=at)
     rows = tuple(tuple(map(Literal, row, types)) for row in found)
     return Lowered(Public(replace(working, rows=rows) if rows else no_rows_of(working)), named)
@@ -122,21 +128,32 @@ class _Steps:
     distinct: bool
     zone: tzinfo
 
-    def rows(self) -> Sequence[Row]:
-        """All rows, or more than there may be."""
-        first, following = self.parts
+    @property
+    def most(self) -> int:
+        """How many rows may be computed: fewer where each takes longer."""
+        weight = sum(map(_weight, (each for node in nodes(self.parts[1]) for each in expressions(node))))
+        return min(MAX_LISTED, _MOST_VALUES // max(weight, 1))
+
+    def rows(self) -> Sequence[Row] | None:
+        """All rows; None where more are computed than there may be, those that were made before included."""
         found: list[Row] = []
         seen: set[Row] = set()
-        last = self._new(self._of(first, ()), seen)
-        while last and len(found) <= MAX_LISTED:
+        (relation, following), last, left = self.parts, tuple[Row, ...](), self.most
+        while True:
+            made = list(islice(self._of(relation, last), left + 1))
+            left -= len(made)
+            if left < 0:
+                return None
+            last = self._new(made, seen)
+            if not last:
+                return found
             found += last
-            last = self._new(self._of(following, last), seen)
-        return found
+            relation = following
 
-    def _new(self, rows: Iterable[Row], seen: set[Row]) -> list[Row]:
+    def _new(self, made: Sequence[Row], seen: set[Row]) -> tuple[Row, ...]:
         if not self.distinct:
-            return list(rows)
-        fresh = [row for row in dict.fromkeys(rows) if row not in seen]
+            return tuple(made)
+        fresh = tuple(row for row in dict.fromkeys(made) if row not in seen)
         seen.update(fresh)
         return fresh
 
@@ -164,6 +181,11 @@ class _Steps:
     @staticmethod
     def _known(relation: Relation, row: Row) -> Mapping[Field, Value]:
         return dict(zip(relation.fields, row, strict=True))
+
+
+def _weight(expression: Expr) -> int:
+    """How many values are computed for one of an expression."""
+    return 1 + sum(map(_weight, operands(expression)))
 
 
 def _refused(clauses: Clauses, cte: exp.Expr, what: str) -> UnsupportedQuery:
