@@ -11,6 +11,7 @@ from fractions import Fraction
 
 from dpsql.compiler.dialects.dialect import Dialect
 from dpsql.compiler.ir.functions import COLLECTED, MAX_SCANNED, PAIRS, SPREADS, beginning
+from dpsql.compiler.ir.intervals import constant
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     AggregateCall,
@@ -47,7 +48,7 @@ from dpsql.compiler.ir.schema import EngineColumn, EngineSchema, InputTable, Pre
 from dpsql.compiler.ir.walk import fields_in, free_fields, in_double, relations_in
 from dpsql.errors import LimitExceeded
 from dpsql.policy import Policy, PolicyColumn, Table, UnitVia
-from dpsql.sqltypes import SqlType
+from dpsql.sqltypes import Span, SqlType
 
 MAX_SQL = 1_000_000
 """Characters of generated SQL; guards repeat what they guard, so text may outgrow the query."""
@@ -177,7 +178,7 @@ class Renderer:
         if order:
             parts.append("ORDER BY " + ", ".join(order))
         if window.frame is not None:
-            parts.append(_frame(window.frame))
+            parts.append(self._frame(window.frame))
         over = f" OVER ({' '.join(parts)})"
         if window.function == "count_rows":
             return f"count(*){over}"
@@ -188,6 +189,21 @@ class Renderer:
         if window.function not in _AGGREGATES:
             return f"{window.function}({', '.join(arguments)}){over}"
         return self._aggregated(window, window.arguments[0], over)
+
+    def _frame(self, frame: Frame) -> str:
+        kind = "ROWS" if frame.by_rows else "RANGE"
+        return f"{kind} BETWEEN {self._end(frame.start, 'PRECEDING')} AND {self._end(frame.end, 'FOLLOWING')}"
+
+    def _end(self, offset: int | Span | None, unbounded: str) -> str:
+        if offset is None:
+            return f"UNBOUNDED {unbounded}"
+        if offset == 0:
+            return "CURRENT ROW"
+        if isinstance(offset, int):
+            return f"{abs(offset)} {'PRECEDING' if offset < 0 else 'FOLLOWING'}"
+        parts = (offset.months, offset.days, offset.microseconds)
+        size = self.dialect.constant(constant(Span(*map(abs, parts))), SqlType.INTERVAL)
+        return f"{size} {'PRECEDING' if min(parts) < 0 else unbounded if not any(parts) else 'FOLLOWING'}"
 
     def _aggregated(self, call: AggregateCall | Window, argument: Expr, behind: str) -> str:
         """An aggregate, of grid values where it must be exact; of texts, it is one that is held, and so bounded."""
@@ -489,16 +505,6 @@ class Renderer:
 _AGGREGATES = frozenset({"count", "sum", "avg", "min", "max"}) | SPREADS
 _BY_PLACE = frozenset({"row_number", "ntile", "lag", "lead", "first_value", "last_value", "nth_value"})
 """Window functions whose value depends on the order of rows that the analyst's order does not tell apart."""
-
-
-def _frame(frame: Frame) -> str:
-    def end(offset: int | None, unbounded: str) -> str:
-        if offset is None:
-            return f"UNBOUNDED {unbounded}"
-        return "CURRENT ROW" if offset == 0 else f"{abs(offset)} {'PRECEDING' if offset < 0 else 'FOLLOWING'}"
-
-    kind = "ROWS" if frame.by_rows else "RANGE"
-    return f"{kind} BETWEEN {end(frame.start, 'PRECEDING')} AND {end(frame.end, 'FOLLOWING')}"
 
 
 def _kept(relation: Relation, needed: frozenset[Field]) -> tuple[Field, ...]:

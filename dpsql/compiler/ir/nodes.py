@@ -15,7 +15,7 @@ from fractions import Fraction
 from uuid import UUID
 
 from dpsql.policy import PolicyColumn, Table
-from dpsql.sqltypes import SqlType
+from dpsql.sqltypes import Span, SqlType
 
 Value = bool | int | float | Decimal | str | date | datetime | time | UUID | None
 
@@ -131,14 +131,19 @@ class Frame:
     """The rows that a window function sees, relative to its own row.
 
     Attributes:
-        by_rows: True for ROWS, False for RANGE (which counts peers).
-        start: Rows before (negative) or after the row; None is the partition's first row.
+        by_rows: True for ROWS, False for RANGE (which counts peers, and rows whose sort value is near).
+        start: Rows before (negative) or after the row, or the distance of sort values; None is the first row of all.
         end: The same; None is the partition's last row.
     """
 
     by_rows: bool
-    start: int | None
-    end: int | None
+    start: int | Span | None
+    end: int | Span | None
+
+    @property
+    def is_near(self) -> bool:
+        """True where rows are in it by the distance of their sort values."""
+        return not self.by_rows and any(offset not in (None, 0) for offset in (self.start, self.end))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from dpsql.compiler.aggregates.mode import picked_groups
 from dpsql.compiler.aggregates.registry import BY_NAME as NAMED
 from dpsql.compiler.aggregates.registry import BY_NODE, FUNCTIONS, WITHIN_GROUP
 from dpsql.compiler.ir.conditions import TRUE, all_of, negated
+from dpsql.compiler.ir.intervals import span
 from dpsql.compiler.ir.nodes import (
     Aggregate,
     AggregateCall,
@@ -45,9 +46,9 @@ from dpsql.compiler.scope.lowering import Fields, Lowering, Method
 from dpsql.compiler.scope.resolve import identifier
 from dpsql.compiler.scope.tables import Catalog
 from dpsql.compiler.values.domain import enumerate_keys
-from dpsql.errors import InvalidSyntax, UndefinedColumn, UnsupportedQuery
+from dpsql.errors import InvalidParameter, InvalidSyntax, UndefinedColumn, UnsupportedQuery
 from dpsql.privacy.exponential_mechanism import worth_top_k
-from dpsql.sqltypes import SqlType
+from dpsql.sqltypes import Span, SqlType
 
 _WINDOWS: dict[type[exp.Expr], tuple[str, SqlType]] = {
     exp.RowNumber: ("row_number", SqlType.BIGINT),
@@ -111,7 +112,7 @@ def _window(lowering: Lowering, node: exp.Window) -> Expr:
     partition = tuple(lowering.value(part) for part in parts.get("partition_by") or ())
     order = parts.get("order")
     terms = tuple(lowering.order(term) for term in order.expressions) if order is not None else ()
-    return Window(name, arguments, partition, terms, _frame(lowering, parts.get("spec")), sql_type)
+    return Window(name, arguments, partition, terms, _frame(lowering, parts.get("spec"), terms), sql_type)
 
 
 def _window_parts(lowering: Lowering, node: exp.Window) -> Mapping[str, Any]:
@@ -193,35 +194,63 @@ def _window_value(lowering: Lowering, node: exp.Expr) -> tuple[str, tuple[Expr, 
     return name, (value, *extra), value.type
 
 
-def _frame(lowering: Lowering, spec: exp.Expr | None) -> Frame | None:
+def _frame(lowering: Lowering, spec: exp.Expr | None, order: Sequence[Order]) -> Frame | None:
     if spec is None:
         return None
     lowering.only(spec, "kind", "start", "start_side", "end", "end_side")
-    by_rows = str(spec.args.get("kind")).upper() == "ROWS"
-    start = _frame_end(lowering, spec, "start")
-    end = _frame_end(lowering, spec, "end") if spec.args.get("end") is not None else 0
-    is_plain = by_rows or all(offset in (None, 0) for offset in (start, end))
-    if str(spec.args.get("kind")).upper() not in ("ROWS", "RANGE") or not is_plain:
-        raise UnsupportedQuery(
-            "only ROWS frames, and RANGE frames without offsets, are supported", position=lowering.at(spec)
-        )
-    if start is not None and end is not None and start > end:
+    kind = str(spec.args.get("kind")).upper()
+    if kind not in ("ROWS", "RANGE"):
+        raise UnsupportedQuery("only ROWS and RANGE frames are supported", position=lowering.at(spec))
+    by = [term.expression.type for term in order] if kind == "RANGE" else None
+    start = _frame_end(lowering, spec, "start", by)
+    end = _frame_end(lowering, spec, "end", by) if spec.args.get("end") is not None else 0
+    if isinstance(start, int) and isinstance(end, int) and start > end:
         raise InvalidSyntax("frame starts after it ends", position=lowering.at(spec))
-    return Frame(by_rows, start, end)
+    return Frame(by is None, start, end)
 
 
-def _frame_end(lowering: Lowering, spec: exp.Expr, name: str) -> int | None:
-    """How many rows before (negative) or after; None is the partition's own end."""
+def _frame_end(lowering: Lowering, spec: exp.Expr, name: str, by: list[SqlType] | None) -> int | Span | None:
+    """How many rows, or how far by the sort value, before (negative) or after; None is the partition's own end.
+
+    Args:
+        lowering: What lowers it.
+        spec: The frame.
+        name: Which end.
+        by: The types of the sort values where they are compared; None where rows are counted.
+    """
     offset, side = spec.args.get(name), str(spec.args.get(f"{name}_side")).upper()
     if isinstance(offset, str):
         is_wrong = (name, side) in (("start", "FOLLOWING"), ("end", "PRECEDING"))
         if offset.upper() == "UNBOUNDED" and is_wrong:
             raise InvalidSyntax(f"frame {name} cannot be UNBOUNDED {side}", position=lowering.at(spec))
         return None if offset.upper() == "UNBOUNDED" else 0
+    if by is not None and len(by) != 1:
+        raise InvalidSyntax("RANGE with an offset requires exactly one ORDER BY column", position=lowering.at(spec))
+    if by is not None and by[0].is_moment and offset is not None:
+        return _span_before(lowering, offset) if side == "PRECEDING" else _span_after(lowering, offset)
+    if by is not None and not by[0].is_number:
+        raise UnsupportedQuery(
+            "RANGE with an offset needs a number or a moment to order by", position=lowering.at(spec)
+        )
     value = lowering.whole(offset, "a frame", 0, 1_000_000).value if offset is not None else None
     if not isinstance(value, int):
         raise UnsupportedQuery("frame offsets must be constants", position=lowering.at(spec))
     return -value if side == "PRECEDING" else value
+
+
+def _span_after(lowering: Lowering, offset: exp.Expr) -> Span:
+    given = lowering.coercion.to(lowering.lower(offset), SqlType.INTERVAL, lowering.at(offset))
+    if not isinstance(given, Literal) or not isinstance(given.value, str):
+        raise UnsupportedQuery("frame offsets must be constants", position=lowering.at(offset))
+    found = span(given.value)
+    if min(found.months, found.days, found.microseconds) < 0:
+        raise InvalidParameter("invalid preceding or following size in window function", position=lowering.at(offset))
+    return found
+
+
+def _span_before(lowering: Lowering, offset: exp.Expr) -> Span:
+    found = _span_after(lowering, offset)
+    return Span(-found.months, -found.days, -found.microseconds)
 
 
 def _grouping(lowering: Lowering, node: exp.Grouping) -> Expr:

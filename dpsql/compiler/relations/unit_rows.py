@@ -177,6 +177,12 @@ class UnitRows:
         return replace(status, relation=relation), [_above(expression, found) for expression in expressions]
 
     def _exact_window(self, status: Protected, window: Window) -> Window:
+        if window.frame is not None and window.frame.is_near:
+            raise UnsupportedQuery(
+                "RANGE frames with offsets are not supported over protected rows",
+                hint="Use ROWS, or join the rows with those that are near.",
+                position=self.clauses.at(self.node),
+            )
         if window.function == "last_value" and window.frame is None:
             raise UnsupportedQuery(
                 "LAST_VALUE over protected rows needs a frame",
