@@ -78,7 +78,7 @@ def test_what_is_missing_alone_is_bought(make_engine: MakeEngine, clinic_policy:
     before = spent(engine, "ana").rho
     plan = plan_of(ana, OF_WOMEN)
     result = run(ana, OF_WOMEN)
-    told = "beside your release 1 (asked anew: epsilon 0.1)"
+    told = "combined with your release 1 (computed anew: epsilon 0.1)"
     assert told in plan and told in result.notices[0].message
     assert FULL / 2 < price(result) < FULL * Fraction(2, 3)
     assert spent(engine, "ana").rho == before + price(result)
@@ -282,7 +282,7 @@ def test_of_several_releases_those_that_are_derived_are_free(make_engine: MakeEn
     run(ana, f"SELECT sex, COUNT(*) {PEOPLE} GROUP BY sex")
     of_women = f"SELECT COUNT(*) AS n {PEOPLE} AND sex = 'F'"
     two = f"SELECT n, m FROM ({of_women}) AS a, (SELECT MEDIAN(age) AS m FROM patients) AS b"
-    assert "beside your release 1" in plan_of(ana, two)
+    assert "combined with your release 1" in plan_of(ana, two)
     result = run(ana, two)
     assert len(answered(result).query.bought) == 1
     assert 0 < price(result) < 4 * FULL

@@ -319,7 +319,7 @@ def test_what_one_user_derives_is_charged_to_another_in_full(make_engine: MakeEn
     assert derived_from(run(ana, men)) == (1,)
     assert derived_from(run(ben, men)) == (2,)
     plan = "\n".join(str(row[0]) for row in run(ben, f"EXPLAIN (VERBOSE) {men}").rows)
-    assert "derived from release 2, which is r0" in plan
+    assert "derived from release 2 (r0)" in plan
     # Ana is handed ben's release where she asks for it, and pays; hers stays what it was.
     assert list(run(ana, of_women).rows) == [(told,)]
     records = [record for record in engine.ledger.export() if record["kind"] == "release.stored"]
@@ -473,14 +473,14 @@ def test_a_sum_that_is_less_exact_is_asked_anew_unless_that_is_allowed(
     run(ana, "SET dpsql.max_error_ratio = 10.5")  # the root of 111 is more
     assert "free" not in plan_of(ana, by_sex)
     run(ana, "SET dpsql.max_error_ratio = 10.6")
-    assert "Price: free, derived from release 1 (asked anew: count ± " in plan_of(ana, by_sex)
+    assert "Price: free, derived from release 1 (computed anew: count ± " in plan_of(ana, by_sex)
     derived = run(ana, by_sex)
     assert derived_from(derived) == (1,)
     assert derived.answer is not None and derived.answer.query.anew is not None
     error, fresh = derived.answer.columns[1].error, derived.answer.query.anew.columns[1].error
     assert error is not None and fresh is not None
     assert error.stderr == pytest.approx(fresh.stderr * 111**0.5, rel=0.01)
-    assert "price: free, derived from release 1 (asked anew: count ± " in derived.notices[0].message
+    assert "price: free, derived from release 1 (computed anew: count ± " in derived.notices[0].message
 
 
 def test_reuse_is_off_exact_or_derived(make_engine: MakeEngine, clinic_policy: Path) -> None:

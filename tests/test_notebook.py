@@ -188,7 +188,7 @@ def test_a_cell_shows_rows_with_intervals_the_price_and_what_is_left(asked: Run)
         r"Bern +\| +1,[45]\d\d ± \d+ \| +\d+\.\d+ ± [\d.]+", max(lines[2:4], key=lambda line: line.startswith("Bern"))
     )
     assert lines[4].startswith("price: epsilon 0.5 (rho 0.125); remaining: epsilon ")
-    assert lines[5] == "± is 95 % of the noise alone; bounding: values are clamped to their declared bounds"
+    assert lines[5] == "± is 95 %, noise only; bounding: values are clamped to their declared bounds"
     assert "NOTICE" not in repr(answered)
     assert answered.release is not None
     assert f"remaining: epsilon {answered.release.remaining['epsilon']:.4g} of 8" in lines[4]

@@ -76,7 +76,7 @@ def test_a_bar_for_each_row_with_its_interval(ask: Ask) -> None:
     assert axes.get_title(loc="left") == "mean by sex, ε = 0.1"
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("sex", "mean")
     told = [text.get_text() for text in axes.texts]
-    assert told[-1].startswith("Error bars: 95 % of the noise alone, mean ± ")
+    assert told[-1].startswith("Error bars: 95 %, noise only, mean ± ")
     assert all("±" in text for text in told[:2]) and len(told) == 3
     assert len(png(axes)) < 100_000
 
@@ -137,7 +137,7 @@ def test_text_is_drawn_as_it_is(ask: Ask) -> None:
 @pytest.mark.parametrize(
     ("sql", "options", "message", "hint"),
     [
-        (SEXES, {}, 'one kind: "n" is a count, "mean" is a mean', 'y="mean"'),
+        (SEXES, {}, 'cannot mix column types in one plot: "n" is a count, "mean" is a mean', 'y="mean"'),
         (SEXES, {"y": "age"}, 'no column "age"', "sex, n, mean"),
         (SEXES, {"x": "age"}, 'no column "age"', "sex, n, mean"),
         (SEXES, {"y": []}, "no column to draw", "Leave y out"),

@@ -91,7 +91,7 @@ def test_rows_are_of_bounds_and_domains_and_said_to_be(session: Session) -> None
     patients = run(session, "SELECT * FROM patients")
     assert len(patients.rows) == 100
     assert [notice.message for notice in patients.notices] == [
-        "these rows are synthetic: no row of a protected table is shown"
+        "these rows are synthetic: rows of protected tables are not shown"
     ]
     ages, weights = column(patients, "age"), column(patients, "weight")
     assert (min(ages), max(ages), min(weights), max(weights)) == (0, 110, 1, 300)

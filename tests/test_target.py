@@ -416,7 +416,7 @@ def test_private_groups_pay_delta_in_each_round_and_come_when_epsilon_suffices(
     found = warning(result)
     assert found is not None and found.message == "target 10 % of the median size missed: n without a value"
     assert found.sqlstate == "01000"
-    assert found.detail == "it takes more than epsilon 1, the limit for one query"
+    assert found.detail == "it needs more than epsilon 1, the limit for one query"
     asked = ("0.0094", "0.0188", "0.0376", "0.0752", "0.151", "0.302", "0.604")
     assert epsilons(engine) == [Fraction(epsilon) for epsilon in asked]
     assert spent(engine).delta == 7 * Fraction(1, 10**9)
@@ -491,7 +491,7 @@ def test_a_count_of_nobody_ends_early(engine: Engine, session: Session) -> None:
         found.message
         == f"target 5 % of the median size missed: count ± {round(1.96 / float(epsilons(engine)[-1])):,} of 0"
     )
-    assert found.detail == "it takes more than epsilon 1, the limit for one query"
+    assert found.detail == "it needs more than epsilon 1, the limit for one query"
     assert spent(engine).rho < Fraction(1, 30)
 
 
@@ -555,7 +555,7 @@ def test_explain_tells_the_epsilon_that_meets_a_number(engine: Engine, session: 
     aim(session, "50")
     lines = [row[0] for row in run(session, f"EXPLAIN {COUNT}").rows]
     assert lines[0] == "Price: epsilon 0.0389 (rho 0.000756605)"
-    assert lines[1] == "Target 50: met at the lowest epsilon that is enough"
+    assert lines[1] == "Target 50: met, at the smallest epsilon that is enough"
     assert lines[3].startswith("Column count (bigint): ± 50 at 95 %")  # type: ignore[attr-defined]
     told_as_json = json.loads(str(run(session, f"EXPLAIN (FORMAT JSON) {COUNT}").rows[0][0]))
     assert told_as_json["target"] == {"error": "50", "rounds": 1, "most": told_as_json["price"], "fits": True}
@@ -566,7 +566,7 @@ def test_explain_tells_how_rounds_will_go_and_what_they_may_cost(engine: Engine,
     aim(session, "5 %")
     lines = [str(row[0]) for row in run(session, f"EXPLAIN {MEANS}").rows]
     assert lines[0] == "Price: epsilon 0.0094 (rho 4.418e-05)"
-    assert lines[1].startswith("Target 5 %: in rounds, each with at least twice the epsilon of the last")
+    assert lines[1].startswith("Target 5 %: in rounds, each with at least twice the epsilon of the round before")
     # ρ of 1/2, 1/8, 1/32 … is more than the analyst's 0.44.
     assert lines[2] == "All rounds together: at most epsilon 1.15467 (rho 0.666626) in 7 rounds, over the budget"
     assert not any("_low" in line for line in lines if line.startswith("Column"))

@@ -427,15 +427,15 @@ def test_the_notice_begins_with_what_is_dropped(many: Policy, make_engine: MakeE
 def test_the_notice_names_the_bound(many: Policy, make_engine: MakeEngine) -> None:
     session = Session(make_engine(many), "ana")
     for sql, lever in (
-        ("SELECT COUNT(*) FROM orders", "of the rows are dropped by max_rows = 2; counts are corrected for it; price"),
-        ("SELECT SUM(price) FROM orders", "of the sum is dropped by max_rows = 2; sums are corrected for it; price"),
-        (BY_KIND, "of the rows are dropped by max_rows = 2; counts are corrected for it; price"),
+        ("SELECT COUNT(*) FROM orders", "of the rows are dropped by max_rows = 2; counts are corrected for it; "),
+        ("SELECT SUM(price) FROM orders", "of the sum is dropped by max_rows = 2; sums are corrected for it; "),
+        (BY_KIND, "of the rows are dropped by max_rows = 2; counts are corrected for it; "),
         ("SET dpsql.calibrate = off", ""),
-        (BY_KIND, "of the rows are dropped by max_rows = 2; price"),
-        ("SELECT AVG(price) FROM orders", "of the rows are dropped by max_rows = 2; price"),
+        (BY_KIND, "of the rows are dropped by max_rows = 2; "),
+        ("SELECT AVG(price) FROM orders", "of the rows are dropped by max_rows = 2; "),
         ("SET dpsql.max_groups = 1", ""),
-        (BY_KIND, "of the rows are dropped by max_groups = 1 and max_rows_per_group = 2; price"),
-        ("SELECT note, COUNT(*) FROM orders GROUP BY note", "by max_groups = 1 and max_rows_per_group = 2; price"),
+        (BY_KIND, "of the rows are dropped by max_groups = 1 and max_rows_per_group = 2; "),
+        ("SELECT note, COUNT(*) FROM orders GROUP BY note", "by max_groups = 1 and max_rows_per_group = 2; "),
     ):
         (statement,) = session.parse(sql)
         result = session.execute(statement)
@@ -491,7 +491,7 @@ def test_means_of_rows_of_units_are_raised(many: Policy, make_engine: MakeEngine
         asked(sql)
     (statement,) = session.parse(OFTEN)
     told = session.execute(statement).notices[0].message
-    assert "of the sum is dropped by max_rows, by which no value is above 2; means are corrected for it" in told
+    assert "of the sum is dropped by max_rows, which limits values to 2; means are corrected for it" in told
     often, mean, low, high = asked(OFTEN)[1]
     assert often is True and abs(mean - 4) < 0.05 and low <= 4 <= high
     asked("SET dpsql.calibrate = off")
@@ -522,11 +522,11 @@ def test_what_an_interval_holds_is_said_of_each_column(many: Policy, make_engine
     for sql, held in (
         ("SELECT COUNT(*) AS n FROM orders", "(95 %)"),
         ("SELECT SUM(price) AS s FROM orders", "(95 %)"),
-        ("SELECT COUNT(*) AS n, SUM(price) AS s FROM orders", "(95 %, of s 95 % of noise)"),
-        ("SELECT AVG(price) AS m FROM orders", "(95 % of noise)"),
-        ("SELECT COUNT(*) / 2 AS h FROM orders", "(95 % of noise)"),
-        ("SELECT SUM(change) AS c FROM orders", "(95 % of noise)"),
-        (f"{BY_KIND} HAVING COUNT(*) > 99999", "(95 % of noise)"),
+        ("SELECT COUNT(*) AS n, SUM(price) AS s FROM orders", "(95 %; for s: noise only)"),
+        ("SELECT AVG(price) AS m FROM orders", "(95 %, noise only)"),
+        ("SELECT COUNT(*) / 2 AS h FROM orders", "(95 %, noise only)"),
+        ("SELECT SUM(change) AS c FROM orders", "(95 %, noise only)"),
+        (f"{BY_KIND} HAVING COUNT(*) > 99999", "(95 %, noise only)"),
     ):
         (statement,) = session.parse(sql)
         result = session.execute(statement)
@@ -542,7 +542,7 @@ def test_error_bars_hold_what_is_said(many: Policy, make_engine: MakeEngine) -> 
     session = Session(make_engine(many), "ana")
     (statement,) = session.parse(BY_KIND.replace("AS n", "AS n, SUM(price) AS s"))
     answered = Answered(session.execute(statement), "UTC")
-    for drawn, held in (("n", "95 %, n ± "), ("s", "95 % of the noise alone, s ± ")):
+    for drawn, held in (("n", "95 %, n ± "), ("s", "95 %, noise only, s ± ")):
         axes = dpsql.plot(answered, y=drawn, ax=Figure().subplots())
         assert axes.texts[-1].get_text().startswith(f"Error bars: {held}")
 
@@ -558,7 +558,7 @@ def test_each_arm_of_a_union_has_its_own_interval(many: Policy, make_engine: Mak
         ((of_orders,), (of_buyers,)) = NoisyRows.of(result).intervals
         assert of_orders is not None and of_buyers is not None
         shown[share] = of_orders.high - of_orders.low, of_buyers.high - of_buyers.low
-        assert "(95 % of noise)" in result.notices[0].message
+        assert "(95 %, noise only)" in result.notices[0].message
         assert [len(column.errors) for column in result.answer.columns] == [2] if result.answer else False
     assert all(more > 1.5 * less for more, less in shown.values())
 
@@ -665,7 +665,7 @@ def test_the_notice_says_what_noise_hides(policy: Policy, make_engine: MakeEngin
         (statement,) = session.parse(sql)
         for notice in session.execute(statement).notices:
             assert notice.message.startswith(begins) and holds in notice.message, notice.message
-            assert ("(95 % of noise)" if begins == "at most " else "(95 %)") in notice.message, notice.message
+            assert ("(95 %, noise only)" if begins == "at most " else "(95 %)") in notice.message, notice.message
             assert ("dropped" in str(notice.detail)) == (begins != "at most ")
 
 

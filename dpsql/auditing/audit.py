@@ -121,7 +121,9 @@ def audit(
         NotAuditable: The databases cannot be made.
     """
     if server is not None and extent.with_rows:
-        raise NotAuditable("rows are not copied to a server", hint="Leave out --with-rows or --server.")
+        raise NotAuditable(
+            "--with-rows and --server cannot be used together", hint="Leave out --with-rows or --server."
+        )
     backend = open_backend(policy)
     try:
         made = datasets(policy, backend.schema, extent.units, extent.runs, with_rows=extent.with_rows)

@@ -42,7 +42,7 @@ def reuse(datasets: Datasets, folder: Path, urls: tuple[str, str], runs: int, ti
             held.enter_context(other)
             other.configure(_LAPLACE, Fraction(1), (*_ONE_GROUP, ("dpsql.reuse", "on")))
             if other.ask(_numbered(table, 0)).price == Spent.zero():
-                faults.append("an answer of another version of the data is given for nothing")
+                faults.append("an answer of another data_version was reused for free")
     trials = Trials(own_groups(datasets))
     transcript = Transcript((Pair((exact[0], exact[1]), trials.keys),))
     finding = judge("reuse", _LAPLACE, trials, (sides[0], sides[1]), error, transcript=transcript, times=times)
@@ -58,9 +58,9 @@ def _twice(stack: Stack, sql: str, faults: list[str]) -> Seen:
     """Both answers to one question side by side, at the price of the first."""
     first, again = stack.ask(sql), stack.ask(sql)
     if again.price != Spent.zero():
-        faults.append("a reused answer is charged again")
+        faults.append("a reused answer was charged again")
     if again.rows != first.rows:
-        faults.append("a reused answer is another one")
+        faults.append("a reused answer differs from the first")
     return replace(first.beside(again), frame=first.frame)
 
 
@@ -90,11 +90,11 @@ def failure(datasets: Datasets, folder: Path, urls: tuple[str, str]) -> Finding:
             (claim,) = claims(price, stack.limit)
             told.append(stack.ask(sql))
             if stack.spent != before.merge(price):
-                faults.append("a failure gives the price back")
+                faults.append("the charge of a failed query was given back")
     if told[0] != told[1]:
-        faults.append("what a failure tells differs")
+        faults.append("the errors of failed queries differ between the neighbours")
     if None in (seen.refusal for seen in told):
-        faults.append("a failure is no failure")
+        faults.append("a query that must fail did not fail")
     nothing = Bound(0.0, None, 0)
     return Finding("failure", _LAPLACE, claim.epsilon, claim.delta, nothing, 1, faults=tuple(faults))
 

@@ -311,7 +311,7 @@ def datasets(policy: Policy, schema: EngineSchema, units: int, runs: int, *, wit
     """
     taken = {table.name for table in policy.tables} | {c.name for table in policy.tables for c in table.columns}
     if clash := sorted(taken & {_PROBES, _BLOCKS, PROBE, BLOCK, SECRET, CHOICE, CROWD, PLACE}):
-        raise NotAuditable(f'the audit needs the name "{clash[0]}" for itself', hint="Audit a copy without it.")
+        raise NotAuditable(f'the audit itself uses the name "{clash[0]}"', hint="Audit a copy without it.")
     # The law of what is shown is that of groups without a minimum frequency, which some accountants cannot have.
     held = [replace(table, files=None) for table in policy.tables]
     tables = tuple(t if t.public else replace(t, columns=(*t.columns, *_OWN), min_units=1) for t in held)

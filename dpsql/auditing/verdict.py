@@ -171,7 +171,7 @@ def judge(
     """
     faults = [*_differences(sides, trials)]
     if any(seen.price != sides[0][0].price for seen in sides[0]):
-        faults.append("the price of one question changes")
+        faults.append("the price of the same query changes")
     first = sides[0][0]
     claimed = [claim] if claim is not None else [*claims(first.price, first.limit)] if first.limit is not None else []
     if not claimed or any(seen.refusal is not None for side in sides for seen in side):
@@ -193,7 +193,9 @@ def judge(
     letter = "δ" if of_delta else "ε"
     for bound, limit in zip(bounds, limits, strict=True):
         if bound.least > limit:
-            faults.append(f"the {letter} of what was seen is above {bound.least:.3g}, and {limit:.3g} is claimed")
+            faults.append(
+                f"the {letter} of the observed answers is above {bound.least:.3g}, but {limit:.3g} is claimed"
+            )
     best = max(range(len(bounds)), key=lambda place: bounds[place].least / limits[place] if limits[place] else 0.0)
     kept, of = tuple(dict.fromkeys(faults)), claimed[best]
     most = attainable(transcript.law, least[best])
@@ -244,13 +246,13 @@ def _single(name: str, cells: Cells) -> Mapping[str, Values]:
 
 def _differences(sides: tuple[Sequence[Seen], Sequence[Seen]], trials: Trials) -> Iterable[str]:
     for one, other in zip(*sides, strict=True):
-        yield from (f"it is not answered: {seen.refusal}" for seen in (one, other) if seen.refusal is not None)
+        yield from (f"the query is refused: {seen.refusal}" for seen in (one, other) if seen.refusal is not None)
         if one.frame != other.frame:
-            yield "what comes beside the rows differs"
+            yield "notices, columns or errors differ between the neighbours"
         if one.price != other.price:
-            yield "the price differs"
+            yield "the price differs between the neighbours"
         if trials.keys and trials.public and [row[0] for row in one.rows] != [row[0] for row in other.rows]:
-            yield "public keys differ"
+            yield "public keys differ between the neighbours"
 
 
 def _numbers(cells: Sequence[object]) -> tuple[float, ...]:

@@ -89,7 +89,7 @@ _REASONS: Final = (
     ("Permission denied", "may not be read by this user", "chmod or chown it, and look at its directory."),
 )
 """What a part of DuckDB's message means, and its hint."""
-_UNKNOWN: Final = ("cannot be read by DuckDB now", "Open it with DuckDB's own program, which tells more.")
+_UNKNOWN: Final = ("cannot be read by DuckDB now", "Open it with DuckDB's own program, which shows more.")
 
 
 class DuckDBBackend:

@@ -162,7 +162,9 @@ def _snapshot_of(table: str, files: Files, root: str, policy: Policy, known: Ite
         raise _wrong(policy, table, error.what, error.hint) from None
     for file in (paths[0], *sorted(set(paths[1:]))):
         if os.path.commonpath((root, os.path.realpath(file))) != root:
-            raise _wrong(policy, table, f'"{file}" is not below {root}', "All files of a table are below that folder.")
+            raise _wrong(
+                policy, table, f'"{file}" is not below {root}', "All files of a table must be below that folder."
+            )
         _add_file(found, file, table, policy)
     return found
 
@@ -170,7 +172,7 @@ def _snapshot_of(table: str, files: Files, root: str, policy: Policy, known: Ite
 def _add_file(found: dict[str, FileState], file: str, table: str, policy: Policy) -> None:
     state = file_state(file)
     if state is None or not is_plain(file) or set("*?") & set(file):
-        raise _wrong(policy, table, f'"{file}" is no file that can be read', "Rename or remove it.")
+        raise _wrong(policy, table, f'"{file}" is not a readable file', "Rename or remove it.")
     found[file] = state
     if len(found) > MAX_FILES:
         raise _wrong(policy, table, f"more than {MAX_FILES:,} files", "Write fewer, larger files.")
@@ -294,7 +296,7 @@ class _TableFiles:
     def _check_types(self, found: Mapping[str, str]) -> None:
         for column in self.files.columns:
             if (kind := found.get(column.name)) != _type_name(column):
-                told = f"is {kind}" if kind is not None else "is no column of them"
+                told = f"is {kind}" if kind is not None else "is not a column of the files"
                 raise self._wrong(f'"{column.name}" {told}', f"Remove it from files.columns: its files say {told}.")
 
     def _needed(self, columns: Sequence[str]) -> list[str]:
@@ -308,7 +310,7 @@ class _TableFiles:
             load_extensions(self.database, self.files.format)
         except LakeError as error:
             raise self._wrong(error.what, error.hint) from None
-        with self._reading(self.paths, "is not of a snapshot that DuckDB can read", "Its writer's program tells more."):
+        with self._reading(self.paths, "is not in a snapshot that DuckDB can read", "Its writer's program tells more."):
             reader = snapshot.attach(f"{VIEWS}.{self.table.name}")
             found = {name: kind for name, kind, *_ in self.database.execute(f"DESCRIBE FROM {reader}").fetchall()}
         for path in snapshot.parquet:
@@ -333,7 +335,7 @@ class _TableFiles:
 
     def _footer(self, path: str) -> dict[str, str]:
         """The columns of a file with their types."""
-        with self._reading([path], "is not a whole Parquet file", "Write it anew, or remove it."):
+        with self._reading([path], "is not a whole Parquet file", "Write it again, or remove it."):
             found = read_columns(self.database, path)
             keys = key_columns(self.table, self.policy)
             # Their nanoseconds are cut: moments that the file tells apart would be one key.
@@ -350,7 +352,9 @@ class _TableFiles:
             with self._reading([path], "cannot be read", "Look at its disk."), Path(path).open("rb") as file:
                 is_packed = file.read(8).startswith(_COMPRESSED)
             if is_packed:
-                raise self._wrong(f'"{path}" is compressed, and could fail in its middle', "Unpack it, or use Parquet.")
+                raise self._wrong(
+                    f'"{path}" is compressed, so reading it could fail midway', "Unpack it, or use Parquet."
+                )
 
     def _csv(self) -> tuple[list[str], str]:
         self._check_unpacked()
@@ -411,7 +415,7 @@ class _TableFiles:
 
     def _read_through(self, reader: str, what: str, columns: Sequence[str] = ("COLUMNS(*)",)) -> None:
         """Read the files to their ends, together as queries will, so that no query finds a fault."""
-        with self._reading(self.paths, what, "Write it anew, or remove it."):
+        with self._reading(self.paths, what, "Write it again, or remove it."):
             counted = ", ".join(f"count({column})" for column in columns) or "count(*)"
             self.database.execute(f"SELECT {counted} FROM {reader}").fetchall()
 

@@ -199,9 +199,9 @@ class _Keys:
             )
         if not found.exact:
             raise InvalidPolicy(
-                f'{at}: "{where.column}" is {found.type_name}: by this type, or by its collation, one value has '
-                "several spellings, and a condition would know one of them",
-                hint='Store it as text with COLLATE "C", in one spelling of each value.',
+                f'{at}: "{where.column}" is {found.type_name}: with this type or its collation, one value has '
+                "several spellings, and a condition would match only one of them",
+                hint='Store it as text with COLLATE "C", with one spelling for each value.',
             )
 
     def _check_one_unit(self, at: str, table: Table) -> None:
@@ -210,7 +210,7 @@ class _Keys:
         for other in others:
             if other.sql_type is not first.sql_type or self._stored(other, first) != self._stored(first, first):
                 raise InvalidPolicy(
-                    f"{at}: the ways end at a {first.type_name} and at a {other.type_name}",
+                    f"{at}: the paths to the unit end at a {first.type_name} and at a {other.type_name}",
                     hint="Store the unit's key with one type in all tables.",
                 )
 

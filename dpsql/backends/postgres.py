@@ -133,9 +133,7 @@ class PostgresBackend:
         except psycopg.Error as error:
             self._connections.close()
             what = f"dataset.url: the server's catalog cannot be read: {type(error).__name__}"
-            raise InvalidPolicy(
-                what, hint="dpsql needs PostgreSQL itself, whose catalog every role may read."
-            ) from None
+            raise InvalidPolicy(what, hint="Use PostgreSQL itself, whose catalog every role may read.") from None
         except InvalidPolicy:
             self._connections.close()
             raise

@@ -49,7 +49,7 @@ def excess_rights(transaction: Transaction, paths: Collection[TablePath]) -> Ite
     role, is_super, makes_roles, replicates, creates, database, groups = row
     named = Postgres.quote_name(role)
     if is_super:
-        yield f"the role {named} is a superuser: it may do anything. CREATE ROLE reader LOGIN PASSWORD '…'"
+        yield f"the role {named} is a superuser: it may do everything. CREATE ROLE reader LOGIN PASSWORD '…'"
         return
     if makes_roles:
         yield f"the role {named} may make roles or databases. ALTER ROLE {named} NOCREATEROLE NOCREATEDB"
@@ -79,13 +79,13 @@ def unenforced(facts: Facts) -> Iterator[str]:
         name = ".".join(path)
         if facts.kinds[path] in kinds:
             yield (
-                f"{name} is {kinds[facts.kinds[path]]}: each of its rows must be made of rows of one unit alone, and "
-                "nothing but its definition sees to that"
+                f"{name} is {kinds[facts.kinds[path]]}: each of its rows must be computed from rows of one unit only. "
+                "Only its definition ensures that"
             )
         if path in facts.filtered:
             yield (
-                f"row-level security chooses the rows of {name}: it must choose each by that row alone, for what "
-                "hangs on other people's rows is not bounded"
+                f"row-level security filters the rows of {name}: it must decide on each row by that row only, "
+                "because an effect of other rows is not bounded"
             )
 
 

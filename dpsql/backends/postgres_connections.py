@@ -58,24 +58,32 @@ _SETTINGS: Final = {
 
 _MEND_LOGIN: Final = 'url = "postgresql://reader:${PASSWORD}@host/db"; or a password file, by PGPASSFILE'
 _REASONS: Final = (
-    ("starting up", "the server is still starting", "try again in a moment"),
-    ("shutting down", "the server is shutting down", "try again in a moment"),
+    ("starting up", "the server is still starting", "Try again in a moment."),
+    ("shutting down", "the server is shutting down", "Try again in a moment."),
     ("password authentication failed", "the server does not accept the password", _MEND_LOGIN),
     ("no password supplied", "the server asks for a password", _MEND_LOGIN),
-    ("pg_hba.conf", "the server's pg_hba.conf does not let this user in from here", "add a line to pg_hba.conf"),
+    ("pg_hba.conf", "the server's pg_hba.conf does not let this user in from here", "Add a line to pg_hba.conf."),
     ("FATAL:  role", "the server has no such role, or it may not log in", "CREATE ROLE reader LOGIN PASSWORD '…'"),
-    ("FATAL:  database", "the server has no such database", "check the last part of the URL"),
+    ("FATAL:  database", "the server has no such database", "Check the last part of the URL."),
     ("permission denied for database", "the role may not connect to the database", "GRANT CONNECT ON DATABASE …"),
-    ("closed the connection", "the server closed the connection", "look into its log, and try again"),
-    ("too many", "the server has no connection left", "raise its max_connections, or the role's CONNECTION LIMIT"),
-    ("remaining connection slots", "the server has no connection left", "raise its max_connections"),
-    ("certificate", "the server's certificate is not trusted", "check sslmode and sslrootcert of the URL"),
-    ("SSL", "TLS fails", "check sslmode and sslrootcert of the URL"),
-    ("resolve host", "the name of the host is unknown", "in a password, @ is written %40, / is %2F and : is %3A"),
-    ("refused", "connection refused", "check host and port, and that the server runs"),
-    ("No such file", "the socket does not exist", "check the directory of the socket, and that the server runs"),
-    ('parameter "TimeZone"', "the server knows no such time zone", "set dataset.timezone, or update its tzdata"),
-    ("timeout", "the server does not answer", "check host and port, and the firewall"),
+    ("closed the connection", "the server closed the connection", "Look into its log, and try again."),
+    ("too many", "the server has no free connection", "Raise its max_connections, or the role's CONNECTION LIMIT."),
+    ("remaining connection slots", "the server has no free connection", "Raise its max_connections."),
+    ("certificate", "the server's certificate is not trusted", "Check sslmode and sslrootcert of the URL."),
+    ("SSL", "TLS fails", "Check sslmode and sslrootcert of the URL."),
+    (
+        "resolve host",
+        "the host name cannot be resolved",
+        "Check the host. In a password, write %40 for @, %2F for / and %3A for :.",
+    ),
+    ("refused", "connection refused", "Check host and port, and that the server runs."),
+    ("No such file", "the socket does not exist", "Check the directory of the socket, and that the server runs."),
+    (
+        'parameter "TimeZone"',
+        "the server does not know this time zone",
+        "Set dataset.timezone, or update the server's tzdata.",
+    ),
+    ("timeout", "the server does not answer", "Check host and port, and the firewall."),
 )
 """What a part of libpq's message means, and its hint."""
 
@@ -190,4 +198,4 @@ def _stoppable(connection: Transaction, cancellation: Cancellation) -> Iterator[
 def _reason(error: psycopg.Error) -> Unreachable:
     text = str(error)
     known = ((what, hint) for part, what, hint in _REASONS if part in text)
-    return Unreachable(*next(known, ("the connection failed", "try the same URL with psql, which tells more")))
+    return Unreachable(*next(known, ("the connection failed", "try the same URL with psql, which shows more")))

@@ -123,7 +123,7 @@ def write_prepared(
         with connections.transaction(Cancellation(), SECONDS, writes=True) as transaction:
             return _written(transaction, schema, plans, sources, reader)
     except Unreachable as error:
-        raise DatabaseUnavailable(f"the copies could not be made: {error.args[0]}", hint=error.hint) from None
+        raise DatabaseUnavailable(f"the prepared tables could not be made: {error.args[0]}", hint=error.hint) from None
     except psycopg.Error as error:
         raise DatabaseUnavailable(
             f"the prepared tables could not be made: {type(error).__name__}; the old ones are unchanged",

@@ -326,7 +326,7 @@ def _series(first: int, last: int, step: int) -> list[int]:
     if step == 0:
         raise InvalidParameter("step size cannot equal zero")
     if abs(last - first) // abs(step) > MAX_ROWS:
-        raise InvalidParameter(f"generate_series gives at most {MAX_ROWS:,} rows in a catalog query")
+        raise InvalidParameter(f"generate_series may return at most {MAX_ROWS:,} rows here")
     return list(range(first, last + (1 if step > 0 else -1), step))
 
 

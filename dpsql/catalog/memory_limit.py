@@ -36,7 +36,7 @@ class MemoryLimit(threading.local):
         """
         if size > self._left:
             raise LimitExceeded(
-                f"the catalog query makes more than {MOST:,} characters of text", hint="Ask for less at once."
+                f"the catalog query makes more than {MOST:,} characters of text", hint="Select fewer or shorter texts."
             )
 
     def take(self, size: int) -> None:

@@ -43,7 +43,7 @@ def budget() -> None:
 @budget.command()
 @click.option("--policy", required=True, metavar="POLICY", type=click.Path(path_type=Path), help="Whose budgets.")
 @click.option("--user", metavar="NAME", help="This user's alone.")
-@click.option("--user-group", metavar="NAME", help="The shared budget of this group of users alone.")
+@click.option("--user-group", metavar="NAME", help="Only the shared budget of this group of users.")
 @click.option(
     "--group", metavar="K", type=click.IntRange(1, 10**6), help="Also show the guarantee for K units together."
 )
@@ -89,7 +89,9 @@ def show(
         rows = [row + _with(*each) for row, each in zip(rows, shown, strict=True)]
     click.echo("\n".join(table_lines(names, rows, right=(2, 3, 4, 5, 6, 7, 9, *range(10, len(names))))))
     if any(profiles):
-        click.echo("A budget bounds what is shown beyond the policy and its profiles. The cap counts the profiles.")
+        click.echo(
+            "A budget bounds what answers reveal beyond the policy and its profiles. The cap pays for profiles, too."
+        )
     if any(status.window is not None for _, status in statuses):
         click.echo(f"A budget that renews bounds one window: {WINDOWS_ADD_UP}. The cap never renews.")
     if any(status.resets for _, status in statuses):

@@ -95,8 +95,8 @@ def reset(reason: str, policy: Path, ledger: str | None, **whose: Any) -> None:
         status = opened.reset(holder, loaded, reason)
     click.echo(_now(holder, loaded, status))
     click.echo(
-        f"reset {times(status.resets)}: what was guaranteed before and what is guaranteed from now on ADD UP, "
-        f"to {status.resets + 1} budgets"
+        f"reset {times(status.resets)}: the guarantees before and after each reset ADD UP, to "
+        f"{status.resets + 1} budgets"
     )
 
 
@@ -125,7 +125,7 @@ def unfreeze(reason: str, ledger: str | None, policy: Path | None, **whose: Any)
     holder = _holder(**whose)
     with existing_ledger(ledger, policy) as opened:
         opened.unfreeze(holder, reason)
-    click.echo(f"{holder}: may ask again")
+    click.echo(f"{holder} may run queries again")
 
 
 def _holder(user: str | None, user_group: str | None, all_users: bool) -> Holder:

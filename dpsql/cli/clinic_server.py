@@ -82,7 +82,7 @@ class ClinicServer:
         except psycopg.Error as error:
             raise InvalidParameter(
                 f"the server cannot be used: {type(error).__name__}",
-                hint="Try the same URL with psql, which tells more.",
+                hint="Try the same URL with psql, which shows more.",
             ) from None
 
 

@@ -21,8 +21,14 @@ from dpsql.privacy.conversion import decimal
 from dpsql.privacy.cost import Event
 from dpsql.privacy.reports import ANALYSES, Dash, epsilon_of_group, gate, history
 
-_GATES_NOTHING = "Reports, which gate nothing: what the same queries would amount to under other analyses, rounded up."
-_CAVEAT = "Reports hold for prices fixed beforehand. Where answers decided what was asked next, the gate alone does."
+_GATES_NOTHING = (
+    "For comparison only: the cost of the same queries under other analyses, rounded up. "
+    "Only the accountant of the budget limits queries."
+)
+_CAVEAT = (
+    "These values hold only if the queries were fixed in advance. "
+    "If answers influenced later queries, only the accountant's own value holds."
+)
 _POINTS = 40
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -38,14 +44,14 @@ def _parse_delta(ctx: click.Context, param: click.Parameter, text: str | None) -
     except InvalidOperation:
         possible = False
     if not possible:
-        raise click.BadParameter(f'"{text}" is not a delta from 1e-30 to 1, such as 1e-6')
+        raise click.BadParameter(f'"{text}" is not a valid delta: give a number from 1e-30 to 1, such as 1e-6')
     return Fraction(delta)
 
 
 def comparing(command: F) -> F:
     """Give a command the options of a `Comparison`."""
     options = (
-        click.option("--compare", is_flag=True, help="Also show what the queries cost under other analyses."),
+        click.option("--compare", is_flag=True, help="Also show the cost of the queries under other analyses."),
         click.option(
             "--delta", metavar="D", callback=_parse_delta, help="Compare at this delta instead of the budget's."
         ),

@@ -76,7 +76,7 @@ def demo(directory: Path, port: int, patients: int, no_serve: bool, engine: str,
     clinic = _CLINICS[engine](directory, patients) if server is None else _clinic_on(server, directory, patients)
     with clinic as policy, closing(open_ledger(url)) as ledger:
         if ledger.head().records == 0:
-            click.echo(f"{directory / 'ledger.sqlite'} is new: nothing is spent in it")
+            click.echo(f"{directory / 'ledger.sqlite'} is a new ledger: nothing has been spent")
         passwords = _make_users(ledger, directory / "credentials.txt")
         click.echo(f"users, with their passwords (also in {directory / 'credentials.txt'}):")
         for user, password in passwords.items():

@@ -81,7 +81,7 @@ class _Draft:
         yield "# A column that is removed here does not exist for analysts."
         for column in table.columns:
             if way is not None and column.name in way.columns:
-                yield f"# {quoted_text(column.name)} leads to the person: analysts join and count by it unlisted."
+                yield f"# {quoted_text(column.name)} refers to the person: analysts join and count by it unlisted."
             else:
                 yield _column_line(column, self._domain(table, column))
 
@@ -96,9 +96,9 @@ class _Draft:
     def _unfound(self, table: TableOutline) -> Iterator[str]:
         yield _UNIT
         keys = "; ".join(", ".join(map(quoted_text, names)) for names in table.keys)
-        yield f"# The schema has as unique: {keys}." if keys else "# No column is unique by the schema."
+        yield f"# Unique according to the schema: {keys}." if keys else "# No column is unique according to the schema."
         if any(other.table == table.path for path in self.ways for other in self.outline.table(path).foreign_keys):
-            yield "# Rows of persons refer to it, and it refers to no person: it may well be public."
+            yield "# Tables with persons refer to it, and it refers to no person: it is probably public."
         yield _MAX_ROWS
 
     def _domain(self, table: TableOutline, column: ColumnOutline) -> str | None:
@@ -125,9 +125,7 @@ def draft_policy(url: str, people: str | None = None) -> str:
     )
     if table is None and (roots := _referred(outline)):
         named = ", ".join(draft.name(path) for path in roots)
-        head += (
-            f"\n# Foreign keys lead to: {named}.\n# Run again with --unit TABLE, and they show the way to the person.\n"
-        )
+        head += f"\n# Foreign keys refer to: {named}.\n# Run again with --unit TABLE to derive unit_via from them.\n"
     return "\n".join([head, *("\n".join(draft.lines(each)) + "\n" for each in outline.tables)])
 
 
@@ -140,7 +138,7 @@ def _people(outline: Outline, name: str) -> TableOutline:
             f'there is no table "{name}"', hint="It has: " + ", ".join(t.name for t in outline.tables)
         )
     if not any(len(key) == 1 for key in table.keys):
-        raise InvalidParameter(f'"{name}" has no key of one column', hint="Name the table with one row a person.")
+        raise InvalidParameter(f'"{name}" has no single-column key', hint="Name the table with one row per person.")
     return table
 
 
@@ -182,7 +180,7 @@ def _todo(kind: SqlType, domain: str | None) -> str:
         return "    # TODO: lower = …, upper = …"
     if kind.is_number:
         return "    # TODO: lower = …, upper = …, step = …"
-    return '    # TODO: values = ["…"] if the domain is known to all' if kind.is_text else ""
+    return '    # TODO: values = ["…"] if the domain is public knowledge' if kind.is_text else ""
 
 
 def _line(comment: str) -> str:

@@ -102,7 +102,7 @@ def export(format: str, ledger: str | None, policy: Path | None) -> None:
 def clock(reason: str | None, ledger: str | None, policy: Path | None) -> None:
     """Show the ledger's time and this machine's; with --reason, have the ledger believe the machine's clock.
 
-    A clock more than 31 days ahead of the last record is not believed: no budget renews until it is confirmed. See to
+    A clock more than 31 days ahead of the last record is not trusted: no budget renews until it is confirmed. See to
     it that the clock is right first: the ledger's time never goes back.
 
     Example:
@@ -114,9 +114,9 @@ def clock(reason: str | None, ledger: str | None, policy: Path | None) -> None:
     click.echo(f"this machine's clock: {status.machine:%Y-%m-%d %H:%M:%S%z}")
     click.echo(f"the ledger's time:    {status.ledger:%Y-%m-%d %H:%M:%S%z}")
     if status.held:
-        click.echo("The clock is not believed, so no budget renews. If it is right: dpsql ledger clock --reason TEXT")
+        click.echo("The clock is not trusted, so no budget renews. To confirm it: dpsql ledger clock --reason TEXT")
     elif status.ledger > status.machine:
-        click.echo("The ledger's time does not advance, so no budget renews, until the clock is past it.")
+        click.echo("The clock is behind the ledger's time. No budget renews until the clock has passed it.")
 
 
 @ledger.command()

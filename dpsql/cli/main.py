@@ -8,7 +8,7 @@ import click
 from dpsql.cli.command import Group
 
 SUMMARIES = {
-    "audit": "Test the claimed privacy on neighbouring databases.",
+    "audit": "Test the privacy claims on neighbouring databases.",
     "budget": "Show budgets and what they were spent on, and change them.",
     "console": "Show budgets, spending, releases and health in a browser.",
     "demo": "Make a synthetic clinic, and serve it on this machine.",

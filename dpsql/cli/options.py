@@ -61,7 +61,7 @@ def opened_ledger(ledger: str | None, policy: Path | None, *, make: bool = True)
     opened = open_ledger(named_ledger(ledger, policy), make=make)
     try:
         if make and opened.head().records == 0:
-            click.echo("the ledger is new: nothing is spent in it", err=True)
+            click.echo("the ledger is new: nothing has been spent", err=True)
         yield opened
     finally:
         opened.close()
@@ -96,5 +96,5 @@ def exact_number(name: str, text: str) -> Fraction:
         value = Decimal("NaN")
     # The exponent is looked at first: Fraction(Decimal("1e999999")) would compute the million digits.
     if not value.is_finite() or abs(value.adjusted()) > _MAX_EXPONENT or len(value.as_tuple().digits) > _MAX_DIGITS:
-        raise InvalidParameter(f'"{text[:40]}" is not a number that can be {name}', hint=f"--{name} 0.5, for example")
+        raise InvalidParameter(f'"{text[:40]}" is not a valid {name}', hint=f"--{name} 0.5, for example")
     return Fraction(value)

@@ -129,7 +129,7 @@ def _copies(schema: "EngineSchema", path: Path) -> Iterator[str]:
 def copy_states(schema: "EngineSchema") -> Iterator[tuple[str, str]]:
     """Yield each table that has a prepared table, and what may be read of it."""
     for table, copy in schema.copies.items():
-        yield table, copy if isinstance(copy, str) else f"fresh, with {copy.rows_per_unit} rows of one unit at most"
+        yield table, copy if isinstance(copy, str) else f"fresh, with {copy.rows_per_unit} rows per unit at most"
 
 
 def _surveyed(found: "TableSurvey", unit: str) -> Iterator[str]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @policy_argument
-@click.option("--epsilon", metavar="E", required=True, help="What it may cost the cap, all of it together.")
+@click.option("--epsilon", metavar="E", required=True, help="The total price, charged to the cap.")
 @ledger_option
 @click.option("--format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def profile(policy: Path, epsilon: str, ledger: str | None, format: str) -> None:

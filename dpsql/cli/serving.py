@@ -129,7 +129,7 @@ async def _run(
     gateway = Gateway(databases, RateLimit(operation.user_rate), log_text=operation.log_text)
     server = _make_server(gateway, ledger, operation)
     gateway.metrics.gauge(
-        "dpsql_ledger_clock_held", "1 while the clock is not believed and no budget renews.", lambda: ledger.clock_held
+        "dpsql_ledger_clock_held", "1 while the clock is not trusted and no budget renews.", lambda: ledger.clock_held
     )
     told_to_stop, told_to_load = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()

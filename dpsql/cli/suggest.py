@@ -10,10 +10,10 @@ from dpsql.cli.options import ledger_option, policy_argument
 
 @click.command(cls=Command)
 @policy_argument
-@click.option("--epsilon", metavar="E", help="The price of the whole search, charged to the cap.")
+@click.option("--epsilon", metavar="E", help="The price of the search, charged to the cap.")
 @click.option("--exact", is_flag=True, help="Search without noise; the ledger records that no guarantee covers it.")
 @click.option("--tighter", is_flag=True, help="Include columns that have bounds.")
-@click.option("--only", metavar="NAME", multiple=True, help="This TABLE or TABLE.COLUMN alone; may be repeated.")
+@click.option("--only", metavar="NAME", multiple=True, help="Only this TABLE or TABLE.COLUMN; can be repeated.")
 @click.option(
     "--quantile", metavar="Q", help="The fraction of units with at most these rows and groups; by default 0.95."
 )

@@ -95,8 +95,8 @@ def _named(policy: Policy, name: str, *, tighter: bool) -> Wanted:
     if not found.columns and not found.keys:
         raise InvalidParameter(
             f'there is nothing to suggest for "{name}"',
-            hint="lower and upper go with numbers, dates and timestamps without a list of values; groups go "
-            "with texts, dates, booleans and columns with a domain, in tables with more than one row a person",
+            hint="lower and upper are for numbers, dates and timestamps without a list of values; groups are "
+            "for texts, dates, booleans and columns with a domain, in tables with more than one row per person",
         )
     return found
 
@@ -188,7 +188,7 @@ def _lines(found: _Found, part: Decimal) -> Iterator[str]:
 def _count_remark(each: Suggestion, part: Decimal) -> str:
     if each.ranks is None:
         return ""
-    return f"; {float(part):.1%} of the people have no more (± {each.ranks} people at 95 %)"
+    return f"; {float(part):.1%} of the people have at most this many (± {each.ranks} people at 95 %)"
 
 
 def _column_remark(low: Suggestion, high: Suggestion) -> str:

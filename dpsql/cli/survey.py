@@ -98,10 +98,12 @@ class _Surveyor:
         findings = [SurveyFinding(name, count, what) for (name, what, _), count in zip(tests, counts, strict=True)]
         unit = self.policy.dataset.privacy_unit
         whole = [
-            SurveyFinding(None, max(rows - reached, 0), f"rows without a {unit}, which are dropped"),
-            SurveyFinding(None, max(reached - rows, 0), f"further rows, because rows lead to more than one {unit}"),
+            SurveyFinding(None, max(rows - reached, 0), f"rows without a {unit} (dropped)"),
             SurveyFinding(
-                None, above, f"{unit}s with more than {table.rows_per_unit} rows, of which the rest are dropped"
+                None, max(reached - rows, 0), f"rows counted again, because they belong to more than one {unit}"
+            ),
+            SurveyFinding(
+                None, above, f"{unit}s with more than {table.rows_per_unit} rows; their other rows are dropped"
             ),
         ]
         unique = table.unit_key is not None and self.catalog.schema.tables[table.name].is_unique(
@@ -129,7 +131,7 @@ class _Surveyor:
             fields.append(self.fields.new(SqlType.TEXT))
             value, text = Column(field), Column(fields[-1])
             lost = all_of(negated(is_null(text)), is_null(value))
-            tests.append((column.name, "values that are not finite values of their type, and count as NULL", lost))
+            tests.append((column.name, "values that are not finite values of their type (counted as NULL)", lost))
             tests += [(column.name, what, condition) for what, condition in self._of_column(table, column, value)]
         return tests, replace(scan, columns=tuple(columns), column_fields=tuple(fields))
 
@@ -142,7 +144,7 @@ class _Surveyor:
                 for name, limit in (("lt", column.lower), ("gt", column.upper))
             ]
             yield (
-                "values outside lower and upper, which are clamped",
+                "values outside lower and upper (clamped)",
                 any_of(*outside),
             )
         if column.values is not None or column.values_from is not None:
@@ -150,7 +152,7 @@ class _Surveyor:
             if domain is not None:
                 foreign = negated(In(value, domain.relation))
                 yield (
-                    "values outside the domain, whose rows are in no group",
+                    "values outside the domain (their rows are in no group)",
                     all_of(negated(is_null(value)), foreign),
                 )
 

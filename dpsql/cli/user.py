@@ -161,7 +161,7 @@ def unfreeze(name: str, reason: str, ledger: str | None, policy: Path | None) ->
     """
     with existing_ledger(ledger, policy) as opened:
         opened.unfreeze(Holder(BudgetScope.USER, name), reason)
-    click.echo(f'user "{name}" may ask again')
+    click.echo(f'user "{name}" may run queries again')
 
 
 def _check_role(policy: Path, role: str) -> None:

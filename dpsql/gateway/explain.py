@@ -117,8 +117,10 @@ def explanation_lines(explanation: Explanation, *, sql: bool = True) -> list[str
         lines += _release_lines(index, query, planned)
         lines += _release_sql_lines(query, planned) if sql else []
     told = query.consistent_with
-    lines += [f"Consistent: made to add up with your releases {', '.join(map(str, told))}"] if told else []
-    lines += ["Totals: made to add up by least squares, which makes each ± less than is told here"] * bool(query.sums)
+    lines += [f"Consistent: adjusted to add up with your releases {', '.join(map(str, told))}"] if told else []
+    lines += [
+        "Totals: adjusted by least squares to equal the sums of their parts; each ± is then smaller than shown here"
+    ] * bool(query.sums)
     for read in query.reads(query.releases) if sql else ():
         lines += _wrapped("Public SQL:", read.sql)
     cut = bounding_notice(query)
@@ -177,12 +179,12 @@ def _target_lines(explanation: Explanation) -> list[str]:
     if explanation.target is None:
         return []
     if not explanation.rounds:
-        return [f"Target {explanation.target}: met at the lowest epsilon that is enough"]
+        return [f"Target {explanation.target}: met, at the smallest epsilon that is enough"]
     most, rounds = explanation.most, len(explanation.rounds)
     cost = "nothing" if most.cost.free else f"{cost_text(most.cost)} in {number_of(rounds, 'round')}"
     fits = "" if most.refused is None else ", over the budget"
     return [
-        f"Target {explanation.target}: in rounds, each with at least twice the epsilon of the last; "
+        f"Target {explanation.target}: in rounds, each with at least twice the epsilon of the round before; "
         "price and plan are for the first",
         f"All rounds together: at most {cost}{fits}",
     ]
@@ -195,7 +197,7 @@ def _wrapped(title: str, sql: str) -> list[str]:
 
 
 def _error_text(column: OutputColumn) -> str:
-    return "no noise of its own" if column.error is None else column.error.explained
+    return "no noise" if column.error is None else column.error.explained
 
 
 def _release_lines(number: int, query: CompiledQuery, planned: PlannedRelease) -> list[str]:
@@ -216,8 +218,8 @@ def _release_lines(number: int, query: CompiledQuery, planned: PlannedRelease) -
 def _release_sql_lines(query: CompiledQuery, planned: PlannedRelease) -> list[str]:
     lines: list[str] = []
     for each in planned.derived:
-        told = "what is bought" if isinstance(each.source, PlannedRelease) else f"release {each.source.number}"
-        lines += _wrapped(f"  derived from {told}, which is r0:", each.sql)
+        told = "the purchased release" if isinstance(each.source, PlannedRelease) else f"release {each.source.number}"
+        lines += _wrapped(f"  derived from {told} (r0):", each.sql)
     if planned.derived:
         return [*lines, *(line for each in planned.bought for line in _release_sql_lines(query, each))]
     for made in planned.inputs:

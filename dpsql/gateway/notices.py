@@ -72,7 +72,7 @@ def free_text(query: CompiledQuery, *, reused: bool) -> str:
         return "your earlier release" if reused else "the answer has no noise"
     widths = [f"{c.name} ± {number_text(e.plus_minus_95)}" for c in anew.columns if (e := c.error) and e.plus_minus_95]
     told = f"{', '.join(widths)} " if widths else ""
-    return f"derived from {_releases(query)} (asked anew: {told}for epsilon {decimal_text(anew.price.epsilon)})"
+    return f"derived from {_releases(query)} (computed anew: {told}for epsilon {decimal_text(anew.price.epsilon)})"
 
 
 def paid_text(query: CompiledQuery, cost: Cost) -> str:
@@ -80,7 +80,8 @@ def paid_text(query: CompiledQuery, cost: Cost) -> str:
     anew = query.anew
     if anew is None or anew.price is None:
         return cost_text(cost)
-    return f"{cost_text(cost)} beside your {_releases(query)} (asked anew: epsilon {decimal_text(anew.price.epsilon)})"
+    price = decimal_text(anew.price.epsilon)
+    return f"{cost_text(cost)} combined with your {_releases(query)} (computed anew: epsilon {price})"
 
 
 def _releases(query: CompiledQuery) -> str:
@@ -121,19 +122,14 @@ def answer_notice(answer: Answer, pursuit: Pursuit | None = None, *, calibrated:
     target = [] if pursuit is None else [target_text(pursuit)]
     missed = pursuit is not None and pursuit.failure is not None
     first = [empty_text(answer), dropped_text(answer.query, answer.rows.dropped, calibrated=calibrated)]
-    lacks = [text for text in first if text is not None]
-    parts = [*(target if missed else []), *lacks, *_caveats(answer.query), paid]
+    worse = [text for text in first if text is not None]
+    parts = [*(target if missed else []), *worse, *inexact_texts(margins), *_caveats(answer.query), paid]
     if margins:
         parts.append(f"{', '.join(map(_margin_text, margins))} ({covers_text(margins)})")
-    parts += inexact_texts(margins)
     parts += choice_texts(answer.columns)
     parts += [] if missed else target
     if untold:
-        parts.append(f"the ± of {', '.join(untold)} depends on the size of the group")
-    if (times := answer.query.combines) > 1:
-        parts.append(
-            f"asked {times} times: intervals are too narrow if this query was chosen because of earlier answers"
-        )
+        parts.append(f"the ± of {', '.join(untold)} depends on the group's size")
     if others := answer.query.consistent_with:
         parts.append(f"adds up with your releases up to {max(others + answer.query.derived_from)}")
     return "; ".join(parts)
@@ -145,18 +141,14 @@ def _margin_text(margin: ColumnMargin) -> str:
     return f"{margin.name} ± {' to ± '.join(dict.fromkeys(ends))}"
 
 
-def covers_text(columns: Sequence[ColumnMargin | AnswerColumn], noise: str = "noise") -> str:
-    """What a ± or an error bar of some columns holds, and of which of them it is that of noise alone.
-
-    Args:
-        columns: The columns.
-        noise: What noise is called.
-    """
+def covers_text(columns: Sequence[ColumnMargin | AnswerColumn]) -> str:
+    """What a ± or an error bar covers, and for which columns it covers the noise only."""
     alone = list(dict.fromkeys(column.name for column in columns if not column.covers_drops))
     if not alone:
         return "95 %"
-    of_noise = f"95 % of {noise}"
-    return of_noise if not any(column.covers_drops for column in columns) else f"95 %, of {', '.join(alone)} {of_noise}"
+    if not any(column.covers_drops for column in columns):
+        return "95 %, noise only"
+    return f"95 %; for {', '.join(alone)}: noise only"
 
 
 def inexact_texts(margins: Sequence[ColumnMargin]) -> list[str]:
@@ -266,12 +258,18 @@ def _caveats(query: CompiledQuery) -> list[str]:
     ]
     most = number_of(max(rows, default=0), "row")
     copied = (
-        f"sums cover at most {most} per {query.privacy_unit}, those of the prepared table "
+        f"sums include at most {most} per {query.privacy_unit}, from the prepared table "
         "(SET dpsql.max_error_ratio = 0 reads all rows)"
     )
-    listed = "the subquery has all listed groups, even those without rows (HAVING COUNT(*) > 0 drops half of these)"
-    apart = "totals are answered by themselves: they need not equal the sums of their parts, which may be of other rows"
-    return [copied] * bool(rows) + [listed] * query.adds_up_listed + [apart] * query.sums_differ
+    listed = "the subquery has all listed groups, also those without rows (HAVING COUNT(*) > 0 drops half of these)"
+    apart = (
+        "totals are separate releases: they can differ from the sums of their parts, whose bounds can keep other rows"
+    )
+    times = query.combines
+    chosen = f"asked {times} times: intervals are too narrow if this query was chosen because of earlier answers"
+    return (
+        [copied] * bool(rows) + [listed] * query.adds_up_listed + [apart] * query.sums_differ + [chosen] * (times > 1)
+    )
 
 
 def _share_text(dropped: Dropped) -> str:
@@ -284,7 +282,9 @@ def _rows_cut(query: CompiledQuery) -> str | None:
     if bounded is None:
         return None
     drops = dict.fromkeys(each.profiled.dropped for each in query.releases if each.profiled is not None)
-    return "; ".join([contribution_text(query, bounded), *(f"by the profile these drop {each}" for each in drops)])
+    return "; ".join(
+        [contribution_text(query, bounded), *(f"the profile expects these bounds to drop {each}" for each in drops)]
+    )
 
 
 def contribution_text(query: CompiledQuery, planned: PlannedRelease) -> str:

@@ -492,7 +492,7 @@ class Session:
         if answer.query.invented:
             # Nothing switches this off: nobody may take these rows for data.
             yield Notice(
-                "these rows are synthetic: no row of a protected table is shown",
+                "these rows are synthetic: rows of protected tables are not shown",
                 detail="They come from the bounds and domains of the policy only.",
                 hint="Aggregate the rows for answers about the data.",
             )

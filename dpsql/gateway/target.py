@@ -172,7 +172,7 @@ class Course:
         least, most = max(measure.least for measure in unmet), max(measure.most for measure in unmet)
         if 2 * epsilon > limit or least > limit / epsilon:
             best = max(measure.ratio for measure in measures) * float(epsilon / limit)
-            return None, f"it takes more than epsilon {float(limit):g}, the limit for one query{self._reachable(best)}"
+            return None, f"it needs more than epsilon {float(limit):g}, the limit for one query{self._reachable(best)}"
         wanted = epsilon * Fraction(most) if most <= 2 * least else min(epsilon * Fraction(least), limit / 4)
         return self.compile(min(_grid(_index(max(wanted, 2 * epsilon))), limit)), None
 
@@ -273,7 +273,7 @@ def _too_narrow(top: CompiledQuery, target: ErrorTarget, limit: Fraction) -> Inv
     margin, name = max(_fixed(top))
     reachable = f"{Context(prec=3, rounding=ROUND_CEILING).create_decimal_from_float(margin).normalize():f}"
     return InvalidParameter(
-        f"no answer is as exact as dpsql.target_error = '{target.text}': \"{name}\" is within ± {reachable} at "
+        f"dpsql.target_error = '{target.text}' cannot be met: \"{name}\" is within ± {reachable} at "
         f"epsilon {float(limit):g}, the limit for one query",
         hint=f"SET dpsql.target_error = '{reachable}'",
     )

@@ -529,7 +529,7 @@ class Ledger:
 
     @property
     def clock_held(self) -> bool:
-        """Whether the clock was not believed when this process last wrote; nothing is read for it."""
+        """Whether the clock was not trusted when this process last wrote; nothing is read for it."""
         return self._clock_held
 
     def clock_status(self) -> ClockStatus:
@@ -608,11 +608,11 @@ class Ledger:
         return transaction
 
     def _tell_held(self, held: bool) -> None:
-        """Log once that the clock is not believed."""
+        """Log once that the clock is not trusted."""
         if held and not self._clock_held:
             _LOG.warning(
                 "the clock of this machine is more than %d days ahead of the ledger's last record, and is not "
-                "believed: no budget renews until the data owner runs: dpsql ledger clock --reason TEXT",
+                "trusted: no budget renews until the data owner runs: dpsql ledger clock --reason TEXT",
                 self._clock.limit.days,
             )
         self._clock_held = held

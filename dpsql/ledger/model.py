@@ -325,7 +325,7 @@ class ClockStatus:
     Attributes:
         ledger: How a record that is written now is dated.
         machine: What the machine's clock says.
-        held: The clock is so far ahead that it is not believed: the ledger's time is that of its last record.
+        held: The clock is so far ahead that it is not trusted: the ledger's time is that of its last record.
     """
 
     ledger: datetime

@@ -80,7 +80,7 @@ class LedgerClock:
     """Dates what is written to a ledger.
 
     Rule 1: nothing is dated before the last record: a clock that moved back renews nothing.
-    Rule 2: a clock further ahead of the last record than the limit is not believed. All is dated as that record, so no
+    Rule 2: a clock further ahead of the last record than the limit is not trusted. All is dated as that record, so no
         window renews and the ledger does not get into that time, until the data owner confirms the clock.
 
     Attributes:
@@ -105,7 +105,7 @@ class LedgerClock:
         return told
 
     def date(self, last: str | None) -> tuple[str, bool]:
-        """Return the stamp of what follows the record of stamp `last`, and whether the clock is not believed."""
+        """Return the stamp of what follows the record of stamp `last`, and whether the clock is not trusted."""
         told = self.told()
         if last is None:
             return stamp(told), False
@@ -120,7 +120,7 @@ class Transaction:
         connection: For reading.
         memory: What need not be read.
         at: The stamp of all that is written.
-        held: Whether it is that of the last record because the clock is not believed.
+        held: Whether it is that of the last record because the clock is not trusted.
     """
 
     def __init__(self, connection: Store, clock: LedgerClock, memory: Memory) -> None:

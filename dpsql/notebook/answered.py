@@ -76,7 +76,7 @@ class Answered:
         paid = charge_text(answer)
         by_column = zip(self.noisy.columns, zip(*self.noisy.intervals, strict=True), strict=False)
         told = [column for column, intervals in by_column if any(intervals)]
-        exact = [f"± is {covers_text(told, 'the noise alone')}"] if told else []
+        exact = [f"± is {covers_text(told)}"] if told else []
         cut = bounding_notice(answer.query, answer.rows.dropped)
         exact += inexact_texts(self.release.margins)
         exact += [*choice_texts(answer.columns), *([f"bounding: {cut}"] if cut is not None else [])]

@@ -218,7 +218,7 @@ def _write(axes: "Axes", drawn: Sequence[_Bars], keys: Sequence[str], epsilon: s
     title = f"{names} by {by}" if by else names
     axes.set_title(f"{title}, ε = {epsilon}", loc="left", pad=22, parse_math=False)
     margins = "; ".join(f"{bars.column.name} {_margins(bars)}" for bars in drawn)
-    held = covers_text([bars.column for bars in drawn], "the noise alone")
+    held = covers_text([bars.column for bars in drawn])
     note = f"Error bars: {held}, {margins}"
     axes.text(0, 1.02, note, transform=axes.transAxes, fontsize="small", color="0.35", parse_math=False)
     axes.set_xticks(range(len(labels)), labels, parse_math=False)

@@ -97,4 +97,4 @@ def _check_version(root: Node) -> None:
     version = root.source.data.get("version", VERSION)
     if not isinstance(version, int) or isinstance(version, bool) or version != VERSION:
         node = Node(root.source, ("version",), version, _POLICY["version"])
-        raise node.wrong(f"this program reads policies of version {VERSION}")
+        raise node.wrong(f"this dpsql reads policies of version {VERSION}")

@@ -128,7 +128,7 @@ def _spill(node: Node, url: Node, folder: Path) -> str:
     """Return a directory; it is not among the data, where what is written would be a new file."""
     engine, spill = read_engine(url), _resolved(node, node.text(), folder)
     if engine is PARQUET and spill.is_relative_to(_resolved(url, engine.location(_expanded(url)), folder)):
-        raise node.wrong("this is in the folder of the data", _DATASET["spill"])
+        raise node.wrong("the spill directory must not be in the folder of the data", _DATASET["spill"])
     return str(spill)
 
 

@@ -38,14 +38,16 @@ def read_files(keys: dict[str, Node], table: Node, name: str, engine: EngineKind
     """
     if "files" in keys:
         if not engine.is_file:
-            raise keys["files"].wrong(f"{engine} reads no files", 'remove files, or write: url = "parquet:///data"')
+            raise keys["files"].wrong(
+                f"{engine} does not read files", 'remove files, or write: url = "parquet:///data"'
+            )
         return _files(keys["files"])
     if engine is not PARQUET:
         return None
     paths = (f"{name}.parquet", f"{name}/**/*.parquet")
     if not all(map(_is_path, paths)) or "*" in name:
         raise table.wrong(
-            f"{quoted(name)} is no name of a folder or file",
+            f"{quoted(name)} cannot be part of a file name",
             f"write: files = {{ {FILES['format']}, {FILES['paths']} }}",
         )
     return Files(FileFormat.PARQUET, paths, (), ())
@@ -62,10 +64,10 @@ def _files(node: Node) -> Files:
     columns = _columns(keys["columns"]) if "columns" in keys else ()
     hive = _columns(keys["hive"]) if "hive" in keys else ()
     if not form.has_types and not columns:
-        raise node.wrong(f"{form.value} says no types, so columns is missing", f"write: {FILES['columns']}")
+        raise node.wrong(f"{form.value} files have no types, so columns is required", f"write: {FILES['columns']}")
     named = {column.name.casefold() for column in columns}
     if twice := next((column.name for column in hive if column.name.casefold() in named), None):
-        raise keys["hive"].wrong(f"{quoted(twice)} is among columns, too", "keep one of the two")
+        raise keys["hive"].wrong(f"{quoted(twice)} is also in columns", "keep one of the two")
     paths = tuple(_path(each) for each in keys["paths"].elements())
     if form.has_snapshots:
         _check_snapshot(form, paths, keys)
@@ -73,19 +75,19 @@ def _files(node: Node) -> Files:
 
 
 def _check_snapshot(form: FileFormat, paths: tuple[str, ...], keys: dict[str, Node]) -> None:
-    """Check that one table is named, which says its partitions itself."""
+    """Check that one table is named, which tables record their partitions themselves."""
     if len(paths) != 1 or "*" in paths[0]:
         example = "visits" if form is FileFormat.DELTA else "visits/metadata/v3.metadata.json"
         what = "one folder" if form is FileFormat.DELTA else "one metadata file"
         raise keys["paths"].wrong(f"a table of format {form.value} is {what}", f'write: paths = ["{example}"]')
     if "hive" in keys:
-        raise keys["hive"].wrong(f"{form.value} says its partitions itself", "remove hive")
+        raise keys["hive"].wrong(f"{form.value} tables record their partitions themselves", "remove hive")
 
 
 def _path(node: Node) -> str:
     path = node.text()
     if not _is_path(path):
-        what = f"{quoted(path)} is no path below the folder of the data: no /, .. or [ at its start or within"
+        what = f"{quoted(path)} is not a path below the folder of the data: no leading /, no .. ? [ or {{"
         raise node.wrong(what, f"write: {FILES['paths']}; * is any name, ** any folders")
     return path
 
@@ -111,5 +113,5 @@ def _column(name: str, node: Node) -> FileColumn:
     if sql_type is SqlType.NUMERIC:
         raise node.wrong(f"{quoted(told)} without its digits", f'write: {name} = "decimal(10,2)"')
     if sql_type not in _FROM_TEXT:
-        raise node.wrong(f"{quoted(told)} is not a type that is read of a text", f'write: {name} = "text"')
+        raise node.wrong(f"{quoted(told)} cannot be read from text", f'write: {name} = "text"')
     return FileColumn(name, sql_type)

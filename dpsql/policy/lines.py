@@ -55,14 +55,18 @@ def check_size(text: str) -> None:
     for token in _TOKEN.finditer(text):
         piece = token[0]
         if token.lastgroup == "word" and len(piece) > MAX_WORD:
-            raise Oversized(line, f"a word of more than {MAX_WORD} characters", "no key or number is that long")
+            raise Oversized(
+                line, f"a word of more than {MAX_WORD} characters", "Shorten it: no key or number is that long."
+            )
         if token.lastgroup == "mark":
             dots = dots + 1 if piece == "." else 0
             depth = max(0, depth + (piece in "[{") - (piece in "]}"))
         if dots >= MAX_KEY_PARTS:
-            raise Oversized(line, f"a key of more than {MAX_KEY_PARTS} parts", "no key of a policy is that deep")
+            raise Oversized(line, f"a key of more than {MAX_KEY_PARTS} parts", "No key of a policy has so many parts.")
         if depth > MAX_DEPTH:
-            raise Oversized(line, f"brackets nested more than {MAX_DEPTH} deep", "no value of a policy is that deep")
+            raise Oversized(
+                line, f"brackets nested more than {MAX_DEPTH} deep", "No value of a policy is nested so deeply."
+            )
         line += piece.count("\n")
 
 

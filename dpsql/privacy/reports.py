@@ -75,7 +75,7 @@ def gate(limit: Limit, spent: Spent) -> Fraction | Dash:
     """
     total = limit.total(spent)
     if total is None:
-        return Dash(f"some of it has no price under {limit.accountant.value}")
+        return Dash(f"some of the history has no price under {limit.accountant.value}")
     match limit.accountant:
         case Accountant.PURE | Accountant.BASIC:
             return total
@@ -207,7 +207,7 @@ def dwork_rothblum_vadhan(history: History, delta: Fraction) -> Fraction | Dash:
     if isinstance(pairs, Dash):
         return pairs
     if max(pairs.epsilons, default=ZERO) > _LARGE:
-        return Dash(f"of no use with an epsilon above {_LARGE}")
+        return Dash(f"not useful with an epsilon above {_LARGE}")
     average = (up(epsilon * times * _exp_minus_1(epsilon)) for epsilon, times in pairs.epsilons.items())
     return pairs.spread() + sum(average, ZERO)
 
@@ -283,12 +283,12 @@ def pld(history: History, delta: Fraction) -> Fraction | Dash:
     if isinstance(slack, Dash) or not history.noise:
         return slack if isinstance(slack, Dash) else ZERO
     if _rho(history) > MAX_RHO:
-        return Dash("more is lost than floats carry")
+        return Dash("the loss exceeds what floats can represent")
     try:
         epsilon = composed(history.noise, slack)
     except ImportError:
         return Dash('pip install "dpsql[reports]"')
-    return Dash("floats do not carry this delta") if epsilon is None else epsilon
+    return Dash("floats cannot represent this delta") if epsilon is None else epsilon
 
 
 ANALYSES = (
@@ -340,7 +340,7 @@ def _pairs(history: History, delta: Fraction, least: Fraction = MIN_DELTA) -> _P
     for event, times in history.noise.items():
         cost = loss(event)
         if cost.basic_epsilon is None:
-            return Dash("this Gaussian noise has no epsilon by itself")
+            return Dash("this Gaussian noise has no epsilon of its own")
         epsilons[cost.basic_epsilon] += times
         spent += cost.basic_delta * times
     slack = _slack(history, delta, least, spent)
@@ -354,7 +354,7 @@ def _slack(history: History, delta: Fraction, least: Fraction = MIN_DELTA, spent
     if history.delta is None:
         return Dash("the delta of a threshold is known for one unit only")
     slack = delta - history.delta - spent
-    return slack if slack >= least else Dash("what ran leaves too little of this delta")
+    return slack if slack >= least else Dash("the mechanisms leave too little of this delta")
 
 
 def _beyond(pairs: _Pairs) -> Dash | None:

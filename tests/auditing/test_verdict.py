@@ -31,10 +31,10 @@ def test_equal_sides_have_no_fault() -> None:
 @pytest.mark.parametrize(
     ("other", "told"),
     [
-        (replace(SEEN, frame=("column", "another notice")), "what comes beside the rows differs"),
-        (replace(SEEN, price=Spent.zero()), "the price differs"),
-        (replace(SEEN, rows=((0, 5), (2, 7))), "public keys differ"),
-        (replace(SEEN, refusal="not now"), "it is not answered: not now"),
+        (replace(SEEN, frame=("column", "another notice")), "notices, columns or errors differ between the neighbours"),
+        (replace(SEEN, price=Spent.zero()), "the price differs between the neighbours"),
+        (replace(SEEN, rows=((0, 5), (2, 7))), "public keys differ between the neighbours"),
+        (replace(SEEN, refusal="not now"), "the query is refused: not now"),
     ],
 )
 def test_what_differs_is_told(other: Seen, told: str) -> None:
@@ -50,7 +50,7 @@ def test_private_keys_may_differ() -> None:
 def test_a_price_that_changes_is_told() -> None:
     sides = [SEEN, SEEN, SEEN, replace(SEEN, price=Spent.zero())]
     found = judge("x", "laplace", EACH, (sides, sides), 1e-6)
-    assert found.faults == ("the price of one question changes",)
+    assert found.faults == ("the price of the same query changes",)
 
 
 def test_a_class_that_is_never_charged_is_told() -> None:

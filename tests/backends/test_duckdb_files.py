@@ -390,7 +390,7 @@ def test_nanoseconds_that_are_cut_are_no_key(folder: Folder) -> None:
         ("x" * 200_000, "cannot be read"),
         ("patient_id,Cost,cost\n1,2,3\n", "has no header"),
         (b"\x1f\x8b\x08\x00canary", "is compressed"),
-        (b"PK\x03\x04,cost,patient_id\n1,2,3\n", "is compressed, and could fail in its middle Unpack it"),
+        (b"PK\x03\x04,cost,patient_id\n1,2,3\n", "is compressed, so reading it could fail midway Unpack it"),
     ],
     ids=str,
 )
@@ -480,7 +480,7 @@ def test_there_is_no_file_or_folder(folder: Folder) -> None:
     assert "there is no file visits.parquet or visits/**/*.parquet in" in folder.refused()
     assert "there is no file" in folder.refused(url='url = "parquet:///nowhere"')
     (folder.data / "visits.parquet").mkdir()
-    assert 'visits.parquet" is no file that can be read' in folder.refused()
+    assert 'visits.parquet" is not a readable file' in folder.refused()
 
 
 def test_too_many_files(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,7 +166,7 @@ def test_a_condition_is_about_texts_of_one_spelling(tmp_path: Path) -> None:
     )
     text = BILLS.format(domain="lower = 0, upper = 9")
     path.write_text(f"{text}[tables.notes]\nunit_via = [{ways}]\nmax_rows = 3\n", encoding="utf-8")
-    with pytest.raises(InvalidPolicy, match='where: "kind" is VARCHAR: by this type, or by its collation, one value'):
+    with pytest.raises(InvalidPolicy, match='where: "kind" is VARCHAR: with this type or its collation, one value'):
         open_backend(load_policy(path))
 
 

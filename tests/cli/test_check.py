@@ -71,23 +71,23 @@ max_rows = 1
 """
 CHECKED = """
 people: 5 rows, 5 units (person); {bound}
-  age: values outside lower and upper, which are clamped: 2
-  weight: values that are not finite values of their type, and count as NULL: 2
-  weight: values outside lower and upper, which are clamped: 1
-  height: values outside lower and upper, which are clamped: 1
-  sex: values outside the domain, whose rows are in no group: 1
-  town: values outside the domain, whose rows are in no group: 1
-  seen: values that are not finite values of their type, and count as NULL: 1
-  seen: values outside lower and upper, which are clamped: 2
+  age: values outside lower and upper (clamped): 2
+  weight: values that are not finite values of their type (counted as NULL): 2
+  weight: values outside lower and upper (clamped): 1
+  height: values outside lower and upper (clamped): 1
+  sex: values outside the domain (their rows are in no group): 1
+  town: values outside the domain (their rows are in no group): 1
+  seen: values that are not finite values of their type (counted as NULL): 1
+  seen: values outside lower and upper (clamped): 2
   note: NULL values despite nullable = false: 2
 
 events: 9 rows, 3 units (person); max_rows = 3 is enforced in SQL
-  rows without a person, which are dropped: 1
-  persons with more than 3 rows, of which the rest are dropped: 1
-  kind: values outside the domain, whose rows are in no group: 1
+  rows without a person (dropped): 1
+  persons with more than 3 rows; their other rows are dropped: 1
+  kind: values outside the domain (their rows are in no group): 1
 
 details: 7 rows, 2 units (person); max_rows = 3 is enforced in SQL
-  rows without a person, which are dropped: 2
+  rows without a person (dropped): 2
 
 lone: 0 rows, 0 units (person); max_rows = 1 is enforced in SQL{hint}
 """

@@ -76,8 +76,8 @@ def rows(shown: BudgetHistory, units: int | None = None) -> dict[str, list[str]]
 
 def test_every_budget_is_compared_and_what_gates_is_said(run: Run, spent: Path) -> None:
     text = run("budget", "show", "--policy", spent, "--compare").stdout
-    assert text.index("Reports, which gate nothing") < text.index("ana, 2 queries, at delta = 1e-06:")
-    assert "Reports hold for prices fixed beforehand." in text
+    assert text.index("For comparison only") < text.index("ana, 2 queries, at delta = 1e-06:")
+    assert "These values hold only if the queries were fixed in advance." in text
     assert "ben, 1 query, at delta = 1e-06:" in text
     found = blocks(text)
     assert list(found) == ["ana", "ben", "all users"]
@@ -87,7 +87,7 @@ def test_every_budget_is_compared_and_what_gates_is_said(run: Run, spent: Path) 
     assert found["ana"]["zcdp"][1:] == ["1", "refuses beyond 5"]
     assert found["all users"]["zcdp"][2] == "refuses beyond 20"
     assert found["ana"]["basic"] == ["report", "1", ""]
-    assert found["ben"]["basic"] == ["report", "–", "this Gaussian noise has no epsilon by itself"]
+    assert found["ben"]["basic"] == ["report", "–", "this Gaussian noise has no epsilon of its own"]
     assert float(found["all users"]["zCDP"][1]) > float(found["ana"]["zCDP"][1])
 
 
@@ -109,7 +109,7 @@ def test_one_user_is_compared_alone_and_at_another_delta(run: Run, spent: Path) 
 @pytest.mark.parametrize("delta", ["0", "1", "-1e-6", "nan", "x", "1e-400", "inf"])
 def test_a_delta_that_is_none_is_refused(run: Run, spent: Path, delta: str) -> None:
     refused = run("budget", "show", "--policy", spent, "--compare", "--delta", delta, status=2)
-    assert "is not a delta" in refused.stderr
+    assert "is not a valid delta" in refused.stderr
 
 
 def test_a_delta_without_a_comparison_is_refused(run: Run, spent: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_budget_that_nobody_used_is_compared_too(run: Run, spent: Path) -> Non
 
 def test_reasons_are_said_once() -> None:
     shown = rows(account([GAUSSIAN]), 2)
-    assert shown["basic"] == ["report", "–", "–", "this Gaussian noise has no epsilon by itself"]
+    assert shown["basic"] == ["report", "–", "–", "this Gaussian noise has no epsilon of its own"]
     threshold = Event(Mechanism.THRESHOLD, ONE_CELL, ZERO, Fraction(1, 10**9))
     shown = rows(account([LAPLACE] * 99 + [threshold]), 50)
     assert shown["basic"] == ["report", "9.9", "–", "the delta of thresholds grows too fast with so many units"]
@@ -141,7 +141,7 @@ def test_reasons_are_said_once() -> None:
 
 def test_a_gate_without_a_price_says_so() -> None:
     shown = rows(account([GAUSSIAN], Accountant.PURE))
-    assert shown["pure"] == ["gate", "–", "some of it has no price under pure"]
+    assert shown["pure"] == ["gate", "–", "some of the history has no price under pure"]
     assert shown["zCDP"] == ["report", "–", "needs a delta of 1e-30 at least"]
 
 

@@ -96,16 +96,16 @@ def test_the_clock_is_shown_and_confirmed_where_it_is_far_ahead(run: Run, policy
         ledger.add_account("ana", "analyst")
     shown = run("ledger", "clock", *url).stdout
     assert f"{then:%Y-%m-%d %H:%M:%S%z}" in shown
-    assert "not believed" in shown
+    assert "not trusted" in shown
     assert "dpsql ledger clock" in run("budget", "show", "--policy", policy).stdout
     told = run("ledger", "clock", "--reason", "a long holiday", *url).stdout
     assert f"{then:%Y-%m-%d}" not in told
-    assert "not believed" not in told
+    assert "not trusted" not in told
     assert "nothing to confirm" in run("ledger", "clock", "--reason", "again", *url, status=1).stderr
     assert "dpsql ledger clock" not in run("budget", "show", "--policy", policy).stdout
     assert "clock.confirmed" in run("budget", "history", "--policy", policy).stdout
     ahead = datetime.now(UTC) + timedelta(days=7)
     with closing(SqliteLedger(place, clock=lambda: ahead)) as ledger:
         ledger.set_role("ana", "analyst")
-    assert "until the clock is past it" in run("ledger", "clock", *url).stdout
+    assert "until the clock has passed it" in run("ledger", "clock", *url).stdout
     assert run("ledger", "verify", *url)

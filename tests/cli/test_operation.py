@@ -354,8 +354,8 @@ def test_a_clock_that_is_not_believed_is_told_while_queries_go_on(
     assert "dpsql_ledger_clock_held 1.0" in probe(program, "metrics")[1]
     with closing(dpsql.connect(policy, user="ana", ledger=url)) as embedded:
         embedded.cursor().execute(COUNT)
-    assert [record.name for record in caplog.records if "not believed" in record.getMessage()] == ["dpsql.ledger"]
+    assert [record.name for record in caplog.records if "not trusted" in record.getMessage()] == ["dpsql.ledger"]
     run("ledger", "clock", "--reason", "a long holiday", "--ledger", url)
     assert "dpsql_ledger_clock_held 0.0" in probe(program, "metrics")[1]
-    assert sum("not believed" in line for line in program.err) == 1, "once, however often it is asked"
+    assert sum("not trusted" in line for line in program.err) == 1, "once, however often it is asked"
     assert program.stop() == 0

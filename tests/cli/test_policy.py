@@ -170,10 +170,10 @@ def test_a_finished_draft_is_a_policy_that_fits(
 
 def test_without_a_unit_the_draft_tells_how_to_name_one(run: Run, shop: str) -> None:
     text = run("policy", "init", shop).stdout
-    assert "# Foreign keys lead to: orders, people, towns." in text
+    assert "# Foreign keys refer to: orders, people, towns." in text
     assert not any("unit_key" in table for table in tomllib.loads(text)["tables"].values())
     assert 'there is no table "persons"' in run("policy", "init", shop, "--unit", "persons", status=1).stderr
-    assert "no key of one column" in run("policy", "init", shop, "--unit", "orders", status=1).stderr
+    assert "no single-column key" in run("policy", "init", shop, "--unit", "orders", status=1).stderr
 
 
 def test_a_draft_holds_no_password(run: Run, postgres_server: Server) -> None:

@@ -69,7 +69,10 @@ def test_the_budget_shows_the_sum(run: Run, policy: Path) -> None:
     run("policy", "profile", policy, "--epsilon", "0.2")
     run("user", "add", "ana", "--role", "analyst", "--policy", policy, stdin="a long password\n")
     told = run("budget", "show", "--policy", policy).stdout
-    assert "A budget bounds what is shown beyond the policy and its profiles. The cap counts the profiles." in told
+    assert (
+        "A budget bounds what answers reveal beyond the policy and its profiles. The cap pays for profiles, too."
+        in told
+    )
     head, _, ana, cap = (line.split(" | ") for line in told.splitlines()[:4])
     assert [name.strip() for name in head[-2:]] == ["epsilon with profiles", "delta with profiles"]
     assert 5.2 < float(ana[-2]) < 6.5

@@ -169,7 +169,7 @@ def test_a_ledger_is_made_only_where_that_is_asked_for(policy: Path, run: Run, s
         assert not ledger.exists()
     anchor.write_text(f"{records} {head}\n")
     made = run("user", "add", "ana", "--role", "analyst", "--policy", policy, stdin="secret\n")
-    assert made.stderr.endswith("the ledger is new: nothing is spent in it\n")
+    assert made.stderr.endswith("the ledger is new: nothing has been spent\n")
     for more in ((), ("--init-ledger",)):
         assert "records were truncated or replaced" in run(*served, *more, status=1).stderr
 

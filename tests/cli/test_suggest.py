@@ -152,7 +152,7 @@ USAGE = {
 REFUSED = {
     "zero": (["--epsilon", "0"], "epsilon is out of range"),
     "negative": (["--epsilon", "-1"], "epsilon is out of range"),
-    "no number": (["--epsilon", "much"], "is not a number that can be epsilon"),
+    "no number": (["--epsilon", "much"], "is not a valid epsilon"),
     "too much": (["--epsilon", "90"], 'the cap of "clinic" does not cover this'),
     "quantile": (
         ["--epsilon", "1", "--quantile", "1"],

@@ -216,15 +216,15 @@ def test_what_is_expected_is_told(planner: Profiled, policy: Policy) -> None:
         return found.why
 
     assert why(planner, "SELECT COUNT(*) FROM visits") == (
-        "they drop about 0.01 % of the rows of visits; with 50 rows, noise would be 2.5 times as large"
+        "they drop about 0.01 % of the rows of visits; with 50 rows, the noise would be 2.5 times as large"
     )
     assert why(planner, by_month) == (
         "they drop about 0.011 % of the rows of visits; with 50 rows, 50 in each group, "
-        "noise would be 7.9 times as large"
+        "the noise would be 7.9 times as large"
     )
     heavy = Profiled(policy, of_visits(policy, **{"None": (1, 1, 1, 1, 1, 10**6, 10**6)}))
     assert why(heavy, "SELECT COUNT(*) FROM visits") == (
-        "they drop about 50 % of the rows of visits; with narrower bounds the error would be larger"
+        "they drop about 50 % of the rows of visits; narrower bounds would make the error larger"
     )
 
 

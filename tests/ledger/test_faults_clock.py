@@ -1,6 +1,6 @@
 """Clocks that jump: a window renews once, records stay in order, and nothing that was spent is given back.
 
-A clock far ahead of the last record is not believed until the data owner confirms it.
+A clock far ahead of the last record is not trusted until the data owner confirms it.
 """
 
 import logging

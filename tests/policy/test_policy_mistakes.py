@@ -449,21 +449,27 @@ FILES = [
     made_of('format = "orc", paths = ["a.orc"]', ".format", "none of parquet, csv, json", "one of: csv, delta"),
     made_of('format = "delta", paths = ["a", "b"]', ".paths", "is one folder", 'paths = ["visits"]'),
     made_of('format = "delta", paths = ["a/*"]', ".paths", "is one folder", 'paths = ["visits"]'),
-    made_of('format = "delta", paths = ["a"], hive = { y = "date" }', ".hive", "says its partitions", "remove hive"),
+    made_of(
+        'format = "delta", paths = ["a"], hive = { y = "date" }', ".hive", "record their partitions", "remove hive"
+    ),
     made_of('format = "iceberg", paths = ["a", "b"]', ".paths", "is one metadata file", "v3.metadata.json"),
-    made_of('format = "csv", paths = ["a.csv"]', "", "csv says no types, so columns is missing", COST),
-    made_of('format = "json", paths = ["a.json"], hive = { y = "date" }', "", "json says no types", COST),
+    made_of('format = "csv", paths = ["a.csv"]', "", "csv files have no types, so columns is required", COST),
+    made_of('format = "json", paths = ["a.json"], hive = { y = "date" }', "", "json files have no types", COST),
     made_of('format = "parquet", paths = []', ".paths", "an empty array", 'paths = ["visits/*.parquet"]'),
     *(
-        made_of(f'format = "parquet", paths = ["{path}"]', ".paths[0]", "is no path below the folder", "* is any name")
+        made_of(
+            f'format = "parquet", paths = ["{path}"]', ".paths[0]", "is not a path below the folder", "* is any name"
+        )
         for path in ("/etc/passwd", "../a", "a/../b", "a//b", "a/**", "a**/b", "a?", "a[1]", "{a,b}", "./a")
     ),
     made_of(f'{PARQUET}, columns = {{ c = "decimal" }}', ".columns.c", "without its digits", 'c = "decimal(10,2)"'),
     made_of(f'{PARQUET}, columns = {{ c = "decimal(39,2)" }}', ".columns.c", "beyond decimal(38,38)", "decimal(10,2)"),
     made_of(f'{PARQUET}, columns = {{ c = "numeric(2,3)" }}', ".columns.c", "beyond decimal(38,38)", "decimal(10,2)"),
     made_of(f'{PARQUET}, columns = {{ c = "strin" }}', ".columns.c", '"strin" is not a type', "one of: bigint"),
-    made_of(f'{PARQUET}, columns = {{ c = "json" }}', ".columns.c", "not a type that is read of a text", 'c = "text"'),
-    made_of(f'{PARQUET}, columns = {{ c = "text" }}, hive = {{ C = "date" }}', ".hive", '"C" is among columns', "keep"),
+    made_of(f'{PARQUET}, columns = {{ c = "json" }}', ".columns.c", "cannot be read from text", 'c = "text"'),
+    made_of(
+        f'{PARQUET}, columns = {{ c = "text" }}, hive = {{ C = "date" }}', ".hive", '"C" is also in columns', "keep"
+    ),
     Mistake(
         URL,
         'url = "parquet:///data"\nspill = "data/spilt" # here',
@@ -604,7 +610,7 @@ def test_too_many_tables(folder: Path) -> None:
 def test_a_server_reads_no_files(folder: Path) -> None:
     text = GOOD.replace(URL, 'url = "postgresql://reader@host/db"')
     error = refusal(folder, text.replace(VIA, f"{VIA}\nfiles = {{ {PARQUET} }}"))
-    assert "tables.prescriptions.files: PostgreSQL reads no files" in error.message
+    assert "tables.prescriptions.files: PostgreSQL does not read files" in error.message
     assert error.hint is not None and 'url = "parquet:///data"' in error.hint
 
 
@@ -613,4 +619,4 @@ def test_a_name_of_a_table_that_is_no_name_of_a_file(folder: Path, name: str) ->
     text = GOOD.replace(URL, 'url = "parquet:///data"').replace("[tables.icd10", f'[tables."{name}"')
     text = text.replace('values_from = "icd10.code"', 'values = ["A"]')
     error = refusal(folder, text)
-    assert "is no name of a folder or file" in error.message
+    assert "cannot be part of a file name" in error.message

@@ -193,7 +193,7 @@ def reason(name: str, events: list[Event], delta: Fraction = MICRO) -> str:
 
 @pytest.mark.parametrize("name", OF_EPSILON)
 def test_gaussian_noise_without_an_epsilon_is_a_dash(name: str) -> None:
-    assert reason(name, [LAPLACE, GAUSSIAN]) == "this Gaussian noise has no epsilon by itself"
+    assert reason(name, [LAPLACE, GAUSSIAN]) == "this Gaussian noise has no epsilon of its own"
     loss = rho_to_epsilon(Fraction(1, 400), NANO)
     if name == "basic":
         assert BY_NAME[name].epsilon(history([LAPLACE, IN_PAIRS, IN_PAIRS]), MICRO) == TENTH + 2 * loss
@@ -205,11 +205,11 @@ def test_gaussian_noise_without_an_epsilon_is_a_dash(name: str) -> None:
 def test_the_delta_of_what_ran_is_taken_off_first(name: str) -> None:
     for spending in (SELECTION, THRESHOLD) if name not in OF_EPSILON else (SELECTION, THRESHOLD, IN_PAIRS):
         too_much = [spending] * 1001
-        assert reason(name, too_much) == "what ran leaves too little of this delta"
+        assert reason(name, too_much) == "the mechanisms leave too little of this delta"
         if name == "basic":
             assert epsilon(name, [spending] * 1000) >= 0
         else:
-            assert reason(name, [spending] * 1000) == "what ran leaves too little of this delta"
+            assert reason(name, [spending] * 1000) == "the mechanisms leave too little of this delta"
     less = Fraction(1, 2) * MICRO
     with_keys = epsilon(name, [LAPLACE] * 40 + [THRESHOLD] * 500)
     assert with_keys == pytest.approx(epsilon(name, [LAPLACE] * 40, less), rel=1e-9)
@@ -220,7 +220,7 @@ def test_the_delta_of_what_ran_is_taken_off_first(name: str) -> None:
 def test_without_delta_sums_alone_say_something(name: str) -> None:
     if name == "basic":
         assert epsilon(name, [LAPLACE] * 3, ZERO) == 0.3
-        assert reason(name, [LAPLACE, SELECTION], ZERO) == "what ran leaves too little of this delta"
+        assert reason(name, [LAPLACE, SELECTION], ZERO) == "the mechanisms leave too little of this delta"
     else:
         assert reason(name, [LAPLACE], ZERO) == "needs a delta of 1e-30 at least"
 
@@ -235,7 +235,7 @@ def test_the_forms_without_a_square_end_where_they_are_false() -> None:
     formula = math.sqrt(8 * math.log(1e6) * 10_000 * 0.25)
     assert formula < 530
     assert 10_000 / 2 * math.tanh(1 / 4) > 1200
-    assert reason("Kairouz-Oh-Viswanath", [half] * 10_000) == "more is lost than floats carry"
+    assert reason("Kairouz-Oh-Viswanath", [half] * 10_000) == "the loss exceeds what floats can represent"
     assert epsilon("notes, ε√(2k ln(1/δ)) + kε²", [half] * 10_000) > 1300
 
 
@@ -243,16 +243,16 @@ def test_a_large_epsilon_has_no_advanced_composition() -> None:
     large = Event(Mechanism.LAPLACE, ONE_CELL, Fraction(1, 64))
     assert epsilon("Dwork-Rothblum-Vadhan", [large]) > math.exp(63)
     assert reason("Dwork-Rothblum-Vadhan", [Event(Mechanism.LAPLACE, Sensitivity(1, 2, 2, 4), Fraction(1, 64))]) == (
-        "of no use with an epsilon above 100"
+        "not useful with an epsilon above 100"
     )
-    assert reason("Kairouz-Oh-Viswanath", [large]) == "more is lost than floats carry"
+    assert reason("Kairouz-Oh-Viswanath", [large]) == "the loss exceeds what floats can represent"
 
 
 def test_floats_carry_only_so_much() -> None:
-    assert reason("PLD", [LAPLACE], Fraction(1, 10**11)) == "floats do not carry this delta"
+    assert reason("PLD", [LAPLACE], Fraction(1, 10**11)) == "floats cannot represent this delta"
     large = Event(Mechanism.GAUSSIAN, ONE_CELL, Fraction(1, 64))
     assert epsilon("PLD", [large] * 6) > 100
-    assert reason("PLD", [large] * 7) == "more is lost than floats carry"
+    assert reason("PLD", [large] * 7) == "the loss exceeds what floats can represent"
 
 
 def test_without_the_extra_its_name_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,7 +325,7 @@ def test_a_threshold_is_cautious_about_groups(name: str) -> None:
     far = epsilon_of_group(BY_NAME[name], ran, MICRO, 40)
     assert far == Dash("the delta of thresholds grows too fast with so many units")
     never = epsilon_of_group(BY_NAME[name], [THRESHOLD] * 1001, MICRO, 2)
-    assert never == Dash("what ran leaves too little of this delta")
+    assert never == Dash("the mechanisms leave too little of this delta")
 
 
 def spend(limit: Limit, event: Event, times: int) -> Spent:
@@ -360,4 +360,4 @@ def test_the_gate_is_where_its_own_count_passes_epsilon(accountant: Accountant, 
 
 def test_what_a_gate_cannot_price_is_a_dash() -> None:
     pure = create_limit(Accountant.PURE, Fraction(2), ZERO, HALF)
-    assert gate(pure, spend(pure, GAUSSIAN, 1)) == Dash("some of it has no price under pure")
+    assert gate(pure, spend(pure, GAUSSIAN, 1)) == Dash("some of the history has no price under pure")

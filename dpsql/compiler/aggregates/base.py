@@ -231,7 +231,7 @@ class Estimate(ABC):
     def explained(self, error: "ColumnError") -> str:
         """What EXPLAIN says of the error."""
         if error.plus_minus_95 is None:
-            return f"{error.mechanism} noise on {self.noisy}, {error.norms}; its error falls with the group's size"
+            return f"{error.mechanism} noise on {self.noisy}, {error.norms}; the error is smaller in larger groups"
         return f"± {number_text(error.plus_minus_95)} at 95 %, {error.mechanism} noise, {error.norms}"
 
     @property

@@ -28,12 +28,12 @@ def prepared_read(release: Release, catalog: Catalog) -> PreparedRead | str | No
     if not known:
         return None
     if len(scans) > 1:
-        return "protected rows are read in several places"
+        return "the query reads protected rows in several places"
     (scan,), (copy,) = scans, known.values()
     if isinstance(copy, str):
         return copy
     if kept_scan(release.protected.relation, catalog.schema) is None:
-        return "one of its rows may become several, or several one, before they are counted"
+        return "a join or DISTINCT changes its number of rows"
     return PreparedRead(scan, copy)
 
 

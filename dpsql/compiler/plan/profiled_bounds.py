@@ -196,10 +196,10 @@ class _Choice:
     def instead(self, best: _Candidate, widest: _Candidate) -> str:
         """What is expected of the widest bounds, or of narrower ones than these."""
         if best == widest:
-            return "with narrower bounds the error would be larger"
+            return "narrower bounds would make the error larger"
         times = sqrt(widest.noise / best.noise)
         wide = f"{widest.rows} rows" + (f", {widest.per_group} in each group" if best.rows != best.per_group else "")
-        return f"with {wide}, noise would be {times:.2g} times as large"
+        return f"with {wide}, the noise would be {times:.2g} times as large"
 
 
 def _size(primitive: Primitive) -> int:
@@ -297,20 +297,20 @@ class PreparedForms:
         if not isinstance(found, PreparedRead):
             return found
         if release.picks is not None:
-            return "keys that are picked are bounded unit by unit"
+            return "top-k keys need bounding per unit"
         if self.settings.narrows:
-            return "the bounds that were set are narrower than the copy's"
+            return "the session's bounds are narrower than those of the prepared table"
         contribution = _contribution(found.copy.rows_per_unit, bool(bounding.keys), groups)
         primitives = Primitives(release.protected, contribution, bounding.keys, unpriced.selects)
         try:
             same = tuple(estimate_of(call, primitives) for call in release.aggregate.aggregates) == estimates
         except LimitExceeded:
-            return "sums over its rows need more digits than are added up exactly"
+            return "sums over its rows need more digits than exact sums have"
         drawn = tuple(primitives.added)
         if not all(primitive.sums_rows for primitive in drawn):
-            return "distinct values and values chosen by rank are bounded unit by unit"
+            return "distinct values and quantiles need bounding per unit"
         if not same or len(drawn) != len(bounding.primitives) or (UNITS in drawn) != (UNITS in bounding.primitives):
-            return "other cells would be needed than without it"
+            return "it needs other primitives"
         weights = error_weights(drawn, estimates)
         over_copy = replace(unpriced, primitives=drawn, contribution=contribution, weights=weights)
         return self._over(found, bounding, over_copy, leaves)
@@ -351,10 +351,10 @@ def read_form(
     if not isinstance(copied, PreparedForm):
         return None, None if copied is None else f"not from a prepared table: {copied}"
     ratio = error_ratio(over_copy, without)
-    told = f"the error is {ratio:.3g} times that without it, and max_error_ratio is {float(allowed):.3g}"
+    told = f"the error is {ratio:.3g} times that of the table, and max_error_ratio is {float(allowed):.3g}"
     if ratio > allowed:
         return None, f"not from a prepared table: {told}"
     columns = ", ".join(standard_name(column) for column in copied.on_grid)
     values = f", with the values of {columns} on their grid" if columns else ""
-    lost = "; its sums lack the rows that the prepared table left out" if copied.loses_of_sums else ""
+    lost = "; sums lack the rows that the prepared table drops" if copied.loses_of_sums else ""
     return copied, f'from the prepared table of "{copied.table}"{values}: {told}{lost}'

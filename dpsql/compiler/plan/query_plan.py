@@ -307,7 +307,7 @@ class PlannedRelease:
             return f"max_groups = {bounds.groups_per_unit}"
         if bounds.one_row and primitive.grid is not None:
             most = number_text(float(primitive.grid.upper * primitive.grid.step))
-            return f"max_rows, by which no value is above {most}"
+            return f"max_rows, which limits values to {most}"
         profile = " (chosen by the profile)" if self.profiled is not None else ""
         in_each = f" and max_rows_per_group = {bounds.rows_per_group}"
         rows = bounds.rows_per_unit
