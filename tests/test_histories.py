@@ -102,7 +102,7 @@ def test_a_repeated_question_may_change_and_names_the_last_release(
     run(session, "RESET dpsql.epsilon")
     paid = spent(engine, "new")
     plan = run(session, f"EXPLAIN {BY_AGE}")
-    assert ("Consistent: made to add up with your releases 2",) in plan.rows
+    assert ("Consistent: adjusted to add up with your releases 2",) in plan.rows
     again = run(session, BY_AGE)
     assert spent(engine, "new") == paid and answered(again).reused
     assert list(again.rows) != list(first.rows)

@@ -1,6 +1,6 @@
-"""What an engine is asked: its schema, once, and the exact cells of planned queries.
+"""The interface of an engine: its schema, read once, and the exact cells of planned queries.
 
-Rule: an exact cell has a type of its own. Nothing but release.py takes it, and nothing sends it.
+Rule: exact cells have their own type. Only release.py accepts it, and nothing sends it to a client.
 """
 
 import logging

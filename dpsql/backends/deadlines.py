@@ -1,6 +1,6 @@
-"""deadlines: calls a function when its time has come, unless it was canceled: one thread watches all deadlines.
+"""deadlines: calls a function at a given time unless it is canceled first; one thread serves all deadlines.
 
-A thread for each deadline, as `threading.Timer` has it, takes longer to start than a small query takes to run.
+A thread per deadline, as in `threading.Timer`, takes longer to start than a small query takes to run.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""DuckDB as the engine: a read-only file, or files that are tables, locked down; queries are stopped in time.
+"""DuckDB as the engine: a read-only database file, or other files as tables, locked down and with time limits.
 
-Rule: a database in memory has the files attached, and is shared under a name that says which state of which files it
-    reads. DuckDB itself shares connections by path alone: it would read a file that was replaced for as long as the
-    old one is open in this process.
+Rule: the files are attached to an in-memory database that is shared under a name with the files' paths and states.
+    DuckDB itself shares connections by path only: after a file is replaced, it would read the old one as long as that
+    is open in this process.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""What a DuckDB database says of its tables, read from its own catalog and never from rows."""
+"""Facts about the tables of a DuckDB database, read from its catalog and never from rows."""
 
 import re
 from dataclasses import replace

@@ -1,10 +1,11 @@
-"""Files that are tables of a policy: which they are, and the views by which DuckDB reads them.
+"""Files as tables of a policy: lists them, and creates the views through which DuckDB reads them.
 
-Rule 1: the files of each table are listed with their states when a policy is loaded. Where one was changed, added or
-    removed since, nothing is read, and what was read meanwhile is no answer: all scans of an answer see one list.
-Rule 2: no type is guessed. Parquet says its own; CSV, JSON and folders' names are read as texts, and a text that is
-    none of the policy's type is NULL. All files are read to their ends beforehand, so that no query finds a fault.
-Rule 3: no file enforces anything: their tables have no unique key and no NOT NULL, so nothing is left out on trust.
+Rule 1: the files of each table are listed with their states when a policy is loaded. If a file is changed, added or
+    removed later, nothing is read, and results read meanwhile are discarded: all scans of an answer see one list.
+Rule 2: no type is guessed. Parquet declares its types. CSV, JSON and names of folders are read as text, and a text that
+    is not a value of the policy's type is NULL. All files are read completely when a policy is loaded, so that no query
+    meets a damaged file.
+Rule 3: files enforce no constraints: their tables have no unique key and no NOT NULL, so bounding is never left out.
 """
 
 import csv

@@ -1,9 +1,10 @@
 """Tables of Delta Lake and Iceberg: the files of a snapshot, and how DuckDB's extensions read it.
 
-Rule 1: a snapshot is fixed when a policy is loaded: the latest version of a Delta table, the metadata file of an
-    Iceberg table that the policy names. Its files never change, so all scans of an answer see the same rows.
-Rule 2: its files are listed with the file that says them, so that a removed or changed one is found before a read.
-Rule 3: an extension is loaded where the operator installed it, and never fetched.
+Rule 1: the snapshot is fixed when a policy is loaded: the latest version of a Delta table, or the metadata file that
+    the policy names for an Iceberg table. Its files never change, so all scans of an answer see the same rows.
+Rule 2: its data files are listed together with the file that names them, so that a removed or changed file is found
+    before a read.
+Rule 3: extensions are loaded only if the operator has installed them, and are never downloaded.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""Bounded copies beside a DuckDB file: a file of their own, written whole, renamed into place, and attached to read.
+"""Prepared tables of a DuckDB file: a separate file, written completely, renamed into place, and attached read-only.
 
-Rule 1: a copy is used where its file says that just this plan made it, and its columns and constraints are those of
-    the plan, as DuckDB itself words them.
-Rule 2: the file holds private rows: nobody but its owner may read it, from before the first row is in it.
+Rule 1: a prepared table is used only if its file records this very plan, and its columns and constraints, as DuckDB
+    prints them, are those of the plan.
+Rule 2: the file has private rows: only its owner may read it, from before the first row is written.
 """
 
 import os

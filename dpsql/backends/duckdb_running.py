@@ -1,4 +1,4 @@
-"""How SQL runs on a DuckDB, whichever rows it holds: locked down, stopped in time, and rehearsed without rows."""
+"""Runs SQL on DuckDB: locked down, with time limits, and first tried on empty tables."""
 
 import logging
 import threading

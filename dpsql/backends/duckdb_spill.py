@@ -1,8 +1,8 @@
-"""Where DuckDB may spill what memory does not hold: private rows on a disk, encrypted, for this process alone.
+"""The directory in which DuckDB spills: private rows on a disk, encrypted, for this process only.
 
-Rule 1: the engine encrypts what it spills, under a key that it never writes. Whether it does is seen before it opens
-    any data, for where it cannot, it would fail at the first spill: within a query that is charged.
-Rule 2: nobody else may look into the directory, and what processes left there that have ended is removed.
+Rule 1: DuckDB encrypts what it spills, with a key that it never writes to disk. This is tested before any data is
+    opened; otherwise DuckDB would fail at the first spill, within a query that is already charged.
+Rule 2: no other user may read the directory. Files of processes that have ended are removed.
 """
 
 import fcntl

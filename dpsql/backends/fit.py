@@ -1,4 +1,4 @@
-"""Whether a database has what a policy says of it: tables, columns, and types that can hold it."""
+"""Checks that a database has the tables, columns and types that a policy declares."""
 
 import re
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """The outline of a database: tables, columns, keys, foreign keys and comments; a policy is drafted from it.
 
-Rule: catalogs alone are read. Labels of an enum are left out as well: they are often made of values.
+Rule: only catalogs are read. Labels of enums are left out, because they often come from data.
 """
 
 from collections import Counter

@@ -1,14 +1,16 @@
 """PostgreSQL as the engine: read-only transactions on a live server, cancellable and bounded in time.
 
-Rule 1: engine SQL names tables as the backend names them, and the backend puts in front what each name stands for:
-    the columns that the policy needs, and under check the same without a row. So the role needs SELECT on them alone.
-Rule 2: what the server enforces is read again at the end of the transaction that read private rows, and must be what
-    the query was planned by. PostgreSQL locks the tables of a query before it takes the query's snapshot, and none of
-    their constraints can go while they are locked: what holds at the end held when the rows were read.
-Rule 3: an answer comes in the order of the SQL. Cells come as arrays: columns are blocks of bytes, not row by row.
-    Public rows come by a cursor, so that they are counted while they are fetched.
-Rule 4: no array has more than the schema and the policy allow, for PostgreSQL fails at a gigabyte: groups of private
-    keys, of which there are as many as rows have them, come in pieces of so many that their longest keys fit.
+Rule 1: engine SQL refers to tables by names that the backend defines in a WITH clause: each selects the columns that
+    the policy needs, or, for a trial, the same columns without rows. So the role needs SELECT on these columns only.
+Rule 2: the constraints that the server enforces are read again at the end of the transaction that read private rows,
+    and must be those with which the query was planned. PostgreSQL locks a query's tables before it takes the snapshot,
+    and no constraint can be dropped while they are locked. So constraints found at the end held when the rows were
+    read.
+Rule 3: results come in the order of the SQL. Cells come as arrays, column by column. Public rows come through a cursor,
+    so that they are counted while they are fetched.
+Rule 4: arrays are bounded, because PostgreSQL fails at one gigabyte. The schema and the policy bound most of them.
+    Groups with private keys, whose number depends on rows, come in blocks that fit even if all keys have the maximum
+    length.
 """
 
 import logging

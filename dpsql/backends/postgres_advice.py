@@ -1,4 +1,4 @@
-"""What the owner of a PostgreSQL database is told: rights to take back, what nobody enforces, indexes to make."""
+"""Advice for the owner of a PostgreSQL database: privileges to revoke, facts not enforced, useful indexes."""
 
 from collections.abc import Collection, Iterator
 from typing import Final

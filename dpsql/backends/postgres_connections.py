@@ -1,15 +1,15 @@
-"""Connections to a PostgreSQL server, kept and handed out one a transaction.
+"""Connections to a PostgreSQL server, kept open and used for one transaction at a time.
 
-Rule 1: every transaction is read only, unless the owner's own command writes, and sets for itself whatever could
-    change the meaning of SQL: it depends on no default of the role, of the database or of the pooler in between.
-Rule 2: a connection that is found dead before anything was asked is replaced; one on which anything failed or was
-    cancelled is never used again, so that a late cancel hits nobody else.
-Rule 3: no message holds the URL or what libpq says of it, for either may hold a password.
+Rule 1: every transaction is read-only, except those of the owner's commands that write. It sets every parameter that
+    could change the meaning of SQL, and so depends on no default of the role, the database or a pooler.
+Rule 2: a connection that is found dead before a query was sent is replaced. A connection on which anything failed or
+    was cancelled is never used again, so that a late cancel cannot hit another query.
+Rule 3: no message contains the URL or libpq's text about it, because both may contain a password.
 
-psycopg_pool does not replace this file. It connects in threads of its own: whoever waits for a server that cannot be
-reached is told nothing but, at the end of the time limit, that it passed, where this tells at once what is wrong and
-how to repair it; and what libpq said goes to the pool's log, against rule 3. It finds a dead connection by one more
-round trip, which BEGIN makes here anyway. Cancels and the settings of a transaction would be ours all the same.
+psycopg_pool cannot replace this file. It connects in its own threads, so a caller who waits for an unreachable server
+only learns that the time limit has passed, while this file reports the cause and the remedy at once. The pool also logs
+libpq's text, against rule 3. It detects dead connections with an additional round trip, where BEGIN does it here.
+Cancels and the settings of a transaction would still be needed.
 """
 
 import threading

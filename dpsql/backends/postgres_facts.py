@@ -1,9 +1,9 @@
-"""What a PostgreSQL server enforces about tables, read from its catalog and never from rows.
+"""Constraints that a PostgreSQL server enforces, read from its catalog and never from rows.
 
-Rule 1: a fact counts only where the server enforces it for every row that a query of the table reads: rows of
-    partitions and heirs too. It enforces nothing about views, and nothing about the rows of foreign tables.
-Rule 2: a constraint counts only when it holds at all times: not while it is not valid, not until the end of a
-    transaction, not for a part of the rows, not under an equality of somebody's own.
+Rule 1: a constraint counts only if the server enforces it for every row that a query of the table reads, also in
+    partitions and child tables. It enforces none for views and foreign tables.
+Rule 2: a constraint counts only if it always holds: not if it is NOT VALID, deferrable or partial, and not with a
+    custom equality operator.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The outline of a PostgreSQL database: of what the role may read."""
+"""The outline of a PostgreSQL database: the tables that the role may read."""
 
 from typing import Final
 from urllib.parse import quote, urlencode

@@ -1,10 +1,10 @@
-"""Bounded copies in a PostgreSQL database: tables in a schema that the policy names, made by a role that may write.
+"""Prepared tables in a PostgreSQL database: in a schema that the policy names, created by a role that may write.
 
-Rule 1: a copy is used where a row beside it says that just this plan made it, and the catalog has the constraints that
-    bound a unit's rows.
-Rule 2: copies are made and put in the place of the old ones in one transaction: there are all of them, or none is new.
-Rule 3: the schema is its owner's alone, who makes the copies: a table that somebody else has put there could have
-    triggers, which run with the rights of whoever writes to it, and rows that the owner never made.
+Rule 1: a prepared table is used only if the schema's list of fingerprints names this very plan, and the catalog has the
+    constraints that bound a unit's rows.
+Rule 2: prepared tables are created and replaced in one transaction: either all are new or none.
+Rule 3: only the role that creates the tables may own the schema and create tables in it. A table of another role could
+    have triggers, which run with the privileges of the role that writes, and rows that the owner did not insert.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""The registry of engines: one entry each says its dialect, its backend, and how its data are prepared and outlined."""
+"""The registry of engines: for each its dialect, its backend, and how its tables are prepared and outlined."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

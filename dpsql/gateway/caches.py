@@ -1,7 +1,7 @@
-"""caches: what the gateway remembers, and the keys of it.
+"""caches: compiled queries and answers that the gateway keeps, and their keys.
 
-Rule: a key says everything that what is remembered depends on; what cannot say so has no key, and is made again each
-time.
+Rule: a key contains everything that the cached value depends on. A value whose dependencies cannot be named has no key
+and is computed each time.
 """
 
 import threading
@@ -28,7 +28,7 @@ V = TypeVar("V")
 
 
 class LruCache(Generic[V]):
-    """A mapping of bounded size, which forgets what was not asked for longest; for several threads.
+    """A mapping of bounded size that evicts the least recently used entry; thread-safe.
 
     Args:
         entries: How many there may be.

@@ -1,18 +1,18 @@
-"""consistency: noisy cells that are sums of others are made to add up, by least squares and controlled rounding.
+"""consistency: makes noisy totals equal the sums of their noisy parts, by least squares and controlled rounding.
 
-Let y be the noisy cells of all releases of a query, with the variances Σ, and let C·x = 0 say of the exact cells x that
-sums are those of their parts. Least squares give x̂ = y − ΣCᵀ(CΣCᵀ)⁻¹C·y, which is (AᵀΣ⁻¹A)⁻¹AᵀΣ⁻¹y for the matrix A
-that makes all cells of the finest ones, with the variance Σ − ΣCᵀ(CΣCᵀ)⁻¹CΣ: never more than Σ.
+Let y be the noisy cells of all releases of a query, with variances Σ. Let C·x = 0 state that the exact totals equal the
+sums of their parts. Least squares give x̂ = y − ΣCᵀ(CΣCᵀ)⁻¹C·y, with variance Σ − ΣCᵀ(CΣCᵀ)⁻¹CΣ, which is never more
+than Σ. This equals (AᵀΣ⁻¹A)⁻¹AᵀΣ⁻¹y, where the matrix A computes all cells from the finest ones.
 
-Rule 1: it is computed when an answer is made, of released cells, and stored nowhere.
-Rule 2: cells stay whole numbers: sums first, and their parts are rounded up or down so that they add up to them.
-Rule 3: plans and public keys decide what is made consistent and what is announced of it, and no noisy number, unless
-one is so large that sums of it have no place.
+Rule 1: consistent cells are computed for each answer from released cells, and are not stored.
+Rule 2: cells stay integers. Totals are rounded first; then their parts are rounded up or down to add up to them.
+Rule 3: which cells are made consistent, and the announced errors, depend on the plan and on public keys. They do not
+depend on noisy values, with one exception: cells too large to be summed as 64-bit integers are left unchanged.
 
 Guarantee: none is needed: it is post-processing of released cells (Dwork & Roth 2014, proposition 2.1).
-Assumes: nothing for privacy. That the noise of cells is independent, and that exact cells add up, as
-    `dpsql/compiler/derivation/cell_sums.py` finds. Where noise has less variance than Σ says, x̂ has less than is
-    announced of it.
+Assumes: nothing for privacy. For accuracy: the noise of cells is independent, and exact cells add up, as
+    `dpsql/compiler/derivation/cell_sums.py` finds. If the noise has less variance than Σ says, x̂ has less variance
+    than is announced.
 Reference: Hay et al., Boosting the Accuracy of Differentially Private Histograms, 2010, section 4; Cox, A Constructive
     Procedure for Unbiased Controlled Rounding, JASA 1987, for rounding down a hierarchy.
 """
@@ -35,7 +35,7 @@ from dpsql.privacy.mechanisms import combined, variance
 _MOST_WORK = 2 * 10**9
 """Nanoseconds, about, that a processor takes for one answer: matrices cannot be interrupted, and need memory."""
 ROUNDING = 0.25
-"""The variance that rounding adds to a cell at the most."""
+"""The most variance that rounding adds to a cell."""
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -47,9 +47,9 @@ class CellGroups:
 
     Attributes:
         whole: The release of the sums, by its place in the plan.
-        part: That of the parts.
-        keys: Which keys of the parts are those of the sums.
-        groups: For each part, the sum that it is in.
+        part: The release of the parts, by its place in the plan.
+        keys: The places of the sums' keys among the keys of the parts.
+        groups: For each part, the place of its sum.
     """
 
     whole: int
@@ -64,9 +64,9 @@ class AddedUp:
 
     Attributes:
         cells: The cells, by the releases' places in the plan.
-        least: The greatest variance of each release's cells.
-        whole: That for which those of several releases may be taken to be independent: Σ less ΣCᵀ(CΣCᵀ)⁻¹CΣ is no more
-            than Σ of any weighted sum of cells.
+        least: The greatest variance of a cell, for each release.
+        whole: The same, where cells of several releases are combined as if they were independent. The original
+            variances suffice: Σ − ΣCᵀ(CΣCᵀ)⁻¹CΣ is at most Σ for any weighted sum of cells.
     """
 
     cells: Mapping[int, Ints]
@@ -103,7 +103,7 @@ def made_consistent(
             continue
         places = _places(sums)
         own = {release: added(query.releases[release].noises[cell]) for release, cell in places.items()}
-        # Columns that are computed of several cells take these to be independent.
+        # Columns that combine several cells treat them as independent.
         variances = solved.whole if query.combines_cells else solved.least
         for release, cell in places.items():
             changed[release][cell] = solved.cells[release]
@@ -156,7 +156,7 @@ def _solved(query: CompiledQuery, released: Sequence[ReleasedCells], sums: Seque
     drawn = {r: float(variance(added(query.releases[r].noises[cell]))) for r, cell in places.items()}
     keys = {release: released[release].keys for release in places}
     found = added_up(cells, drawn, [with_groups(each, keys) for each in sums])
-    # Nobody has asked for it, so no cell is to be less exact for it.
+    # The user did not ask for consistency, so no cell may become less exact by it.
     lost = found is not None and any(each > drawn[release] + ROUNDING for release, each in found.least.items())
     return None if lost else found
 
@@ -169,7 +169,7 @@ def added_up(
     Args:
         cells: The noisy cells of each release.
         drawn: The variance of their noise.
-        sums: Which of them are sums of which.
+        sums: Which cells are sums of which others.
 
     Returns:
         The cells; None where a sum is not known, where it takes too long, and where sums of them would overflow.
@@ -186,7 +186,7 @@ def added_up(
 
 
 def with_groups(each: CellSum, keys: Mapping[int, tuple[Texts, ...]]) -> CellGroups | None:
-    """A sum, with the group of each part; None where a part is in no group that is listed.
+    """A sum, with the group of each part; None if a part is in no listed group.
 
     Args:
         each: The sum.
@@ -204,12 +204,12 @@ def with_groups(each: CellSum, keys: Mapping[int, tuple[Texts, ...]]) -> CellGro
 def least_squares(
     cells: Mapping[int, Ints], variances: Mapping[int, float], sums: Sequence[CellGroups]
 ) -> tuple[dict[int, Floats], dict[int, Floats]]:
-    """What is added to cells to make them add up, and the variance of each cell then.
+    """Compute the correction of each cell, and its variance after the correction.
 
     Args:
         cells: The noisy cells of each release.
         variances: The variance of their noise.
-        sums: Which of them are sums of which.
+        sums: Which cells are sums of which others.
     """
     ends = np.cumsum([0, *(len(cells[each.whole]) for each in sums)])
     rows = [slice(start, end) for start, end in pairwise(ends.tolist())]
@@ -224,7 +224,7 @@ def least_squares(
     for i, each in enumerate(sums):
         gaps[rows[i]] = cells[each.whole] - _totals(cells[each.part], each.groups, len(cells[each.whole]))
         if each.whole in (other.whole for other in sums[:i]):
-            # That a group without parts is empty is said already.
+            # An earlier sum already states that a group without parts is empty.
             void[rows[i]] = np.bincount(each.groups, minlength=len(cells[each.whole])) == 0
     matrix[void], matrix[:, void] = 0.0, 0.0
     matrix[void, void] = 1.0
@@ -248,10 +248,10 @@ def least_squares(
 def rounded(
     cells: Mapping[int, Ints], shifts: Mapping[int, Floats], sums: Sequence[CellGroups]
 ) -> tuple[dict[int, Ints], dict[int, float]]:
-    """Whole numbers that add up, and the variance that rounding adds to those of each release.
+    """Round the corrected cells so that they add up; also return the variance that rounding adds in each release.
 
-    Of the sums of a release, those that are each finer than the last are rounded from the coarsest on: a cell becomes
-    one of the two whole numbers next to it. Sums of other keys are added up of the cells that come of that.
+    Sums that refine each other are rounded from the coarsest to the finest: each cell becomes one of its two
+    neighbouring integers. Sums over other keys are then computed from the rounded cells.
     """
     found: dict[int, Ints] = {}
     rounding: dict[int, float] = {}
@@ -280,7 +280,7 @@ def rounded(
 
 
 def _apportioned(cell: Ints, shift: Floats, groups: NDArray[np.intp], totals: Ints) -> Ints:
-    """Cells rounded so that those of a group add up to its total: those up that are nearest to it.
+    """Round cells so that each group adds up to its total; the largest fractions are rounded up.
 
     Args:
         cell: The cells.

@@ -1,10 +1,10 @@
-"""derivations: what the releases that a user has already tell of a query, and what is bought beside them for less.
+"""derivations: answers a query from releases that the user has; a cheaper release is bought where these are not enough.
 
-Rule 1: cells are derived of releases that the ledger has handed to this user, and of no others. They are computed when
-they are asked for, from raw cells, and stored nowhere: whoever else asks is charged for a release of the own.
-Rule 2: it is chosen by keys, by what noises are made for and by what bounds are expected to drop, never by a noisy
-number: a choice that looked at numbers would prefer some of them, and an interval would cover less than it says.
-Rule 3: what is bought is planned, verified, charged and stored as any other release.
+Rule 1: cells are derived only from releases that the ledger has given to this user. They are computed for each query
+from raw cells and are not stored; another user with the same query pays for a release.
+Rule 2: the choice depends on keys, noise distributions and the expected share of dropped rows, never on noisy values.
+A choice by values would be biased, and intervals would cover less than they claim.
+Rule 3: a bought release is planned, verified, charged and stored like any other release.
 
 Guarantee: none is needed: the user is told a function of what the user was told before, and of what is charged now.
 Assumes: the ledger hands the releases out once more, free, with the record that says so, before a cell of them is used.
@@ -81,7 +81,7 @@ class _Candidate:
 
     @property
     def noise(self) -> Fraction:
-        """The variance of the sum of all its cells that may be added up: candidates are tried from the least on."""
+        """The variance of the sum of all its additive cells; candidates are tried in ascending order of it."""
         return self.stored.groups * sum((variance(self.noises[place]) for place in self.found.places), Fraction(0))
 
 
@@ -104,7 +104,7 @@ class Derivations:
     def derived(
         self, user: str, query: CompiledQuery, catalog: Catalog, cancellation: Cancellation
     ) -> CompiledQuery | None:
-        """The query over releases that the user has, and over those that it takes to be as exact as it is asked.
+        """Rewrite a query over releases that the user has, and over bought ones where the error requires it.
 
         Args:
             user: Who asks.
@@ -113,7 +113,7 @@ class Derivations:
             cancellation: Stops it.
 
         Returns:
-            The query; None where all that the user does not have is asked anew.
+            The query; None if everything that the user lacks must be released in full.
         """
         enough = query.max_error_ratio**2
         if not enough:
@@ -210,7 +210,7 @@ class Derivations:
                 yield ToldRelease(HeldRelease(each.key, stored.events, each.number), stored.description, noises)
 
     def _stored(self, user: str, handed: HandedRelease) -> StoredRelease | None:
-        """What a release says of itself; None where it is not kept, or not yet."""
+        """The description of a stored release; None if it is not stored, or not yet."""
         known = self.stored.get(handed.release)
         if known is None:
             try:
@@ -225,10 +225,10 @@ class Derivations:
     def _bought(
         self, query: CompiledQuery, lacking: Mapping[int, Mean | None], catalog: Catalog, cancellation: Cancellation
     ) -> tuple[dict[int, Mean | None], Price | None]:
-        """Means of what the user has and of what is bought for less than was asked; None where that is not as exact.
+        """Combine the user's releases with cheaper bought ones; None if the result is not as exact.
 
         Returns:
-            The means by the places of releases, and the price of a plan of which all is bought.
+            The means by the places of releases, and the price of the plan with everything that is bought.
         """
         if query.max_error_ratio < 1:
             return dict.fromkeys(lacking), None  # what is bought is as exact as asked, which is not enough here
@@ -251,7 +251,7 @@ class Derivations:
         catalog: Catalog,
         cancellation: Cancellation,
     ) -> Mean | None:
-        """A mean with a release that is bought; None where that does not answer what is asked, or is in it already."""
+        """A mean extended by a bought release; None if that release does not fit, or is in the mean already."""
         if planned.described is None or offered.described is None:
             return None
         told, asked = offered.described.description, planned.described.description
@@ -278,9 +278,9 @@ class Derivations:
 def _with_noise_of_their_own(
     query: CompiledQuery, means: Mapping[int, Mean | None], enough: Fraction
 ) -> dict[int, Mean | None]:
-    """Means of cells that are made to add up, without the releases of which others of these are made.
+    """Means of cells that are made consistent, without releases that are sources of others among them.
 
-    Least squares need noise that is independent; what the parts tell of their sums is added by them.
+    Least squares need independent noise, and add the information that the parts have about their sums.
     """
     found = dict(means)
     for sums in query.sums:
@@ -297,13 +297,13 @@ def _with_noise_of_their_own(
 
 
 def _keys_of(query: CompiledQuery, means: Mapping[int, Mean | None], place: int) -> tuple[str, ...]:
-    """The keys of the releases of which one is made."""
+    """The keys of the releases that are the sources of one."""
     mean = means.get(place)
     return (query.releases[place].key,) if mean is None else tuple(part.release.key for part in mean.parts)
 
 
 def _offers(query: CompiledQuery, short: Sequence[Mean]) -> Iterator[CompiledQuery]:
-    """Plans of what is bought beside what the user has, for less than was asked: first of more groups at one price."""
+    """Plans of cheaper releases to combine with the user's own; those with more groups at the same price come first."""
     part = max((mean.missing for mean in short), default=Fraction(1))
     if query.planned is None or query.price is None or part == 1:
         return
@@ -336,7 +336,7 @@ def _derived(query: CompiledQuery, means: Mapping[int, Mean | None]) -> list[Pla
 
 
 def _over(query: CompiledQuery, releases: Sequence[PlannedRelease], price: Price | None) -> CompiledQuery | None:
-    """The query over derived releases; None where nothing is derived, or one stands beside sums of its own cells."""
+    """The query over derived releases; None if nothing is derived, or if one would be combined with its own sums."""
     held = {source.key for each in releases for source in each.sources if isinstance(source, HeldRelease)}
     if not held or any(not each.derived and each.key in held for each in releases):
         return None
@@ -344,10 +344,10 @@ def _over(query: CompiledQuery, releases: Sequence[PlannedRelease], price: Price
 
 
 def _sharing(query: CompiledQuery, releases: Sequence[PlannedRelease]) -> Iterator[PlannedRelease]:
-    """Releases whose noise is wide enough for columns that are computed of several of their cells.
+    """Releases whose announced noise is wide enough for columns that combine several of their cells.
 
-    Cells that are made of the same noisy cells move together. Of k of them, the square of the sum of what each moves a
-    column by is no more than k times the sum of the squares, by which intervals are made.
+    Cells derived from the same noisy cells are correlated. For k of them, the squared sum of their effects on a column
+    is at most k times the sum of their squares, from which intervals are computed.
     """
     uses = Counter((made.source.key, place) for each in releases for made in each.derived for place in made.places)
     for each in releases:

@@ -1,8 +1,8 @@
-"""means: what several releases tell of another one together, each weighed by the inverse of its variance.
+"""means: estimates one release from several others, weighted by the inverse of their variances.
 
-Rule 1: each release counts once, so that noises are independent.
-Rule 2: weights are those of the least exact group: they depend on plans and keys, and on no noisy number. In groups of
-fewer cells the variance is less than what is announced.
+Rule 1: each release is used once, so that the noises are independent.
+Rule 2: the weights are those of the least exact group. They depend on plans and keys, never on noisy values. Groups
+with fewer cells have less variance than announced.
 
 Guarantee: none is needed: what is weighed is released already.
 Assumes: the cells of the parts add up to those of what is asked, as `derivation` finds.
@@ -84,7 +84,7 @@ class Mean:
 
     @property
     def errors(self) -> tuple[tuple[CellError, CellError], ...]:
-        """The error of each cell, and of what is asked anew."""
+        """The error of each cell, and its error in a full release."""
         found = []
         for pairs in zip(*(part.errors for part in self.parts), strict=True):
             noise = 1 / sum(1 / mine.noise for mine, _ in pairs) + (_ROUNDING if len(pairs) > 1 else 0)
@@ -94,7 +94,7 @@ class Mean:
 
     @property
     def worst(self) -> Fraction:
-        """How many times the squared error of what is asked anew a cell has at the most."""
+        """The largest ratio of a cell's squared error to that in a full release."""
         return max((mine.whole / anew.whole for mine, anew in self.errors), default=Fraction(0))
 
     @property
@@ -105,7 +105,7 @@ class Mean:
 
     @property
     def missing(self) -> Fraction:
-        """The part of the price for which a release beside it is enough to be as exact as what is asked anew."""
+        """The part of the full price that buys an additional release so that both are as exact as a full one."""
         parts = [Fraction(0)]
         for mine, anew in self.errors:
             room = anew.whole - mine.bias - _ROUNDING
@@ -113,7 +113,7 @@ class Mean:
         return min(max(parts), Fraction(1))
 
     def of(self, planned: PlannedRelease) -> PlannedRelease:
-        """The release as it is made of the parts, with the noise of their mean."""
+        """The release computed from the parts, with the noise of their mean."""
         primitives = []
         for place, (each, (mine, _)) in enumerate(zip(planned.primitives, self.errors, strict=True)):
             noises = [part.noises[part.found.places[place]] for part in self.parts]

@@ -1,11 +1,11 @@
-"""reading: the rows of a query whose releases are granted.
+"""reading: computes the rows of a query whose releases the ledger has granted.
 
 Stored releases come from the ledger, the others from private rows.
 
-Rule 1: what leaves depends on SQL text, policy, ledger, public tables and noisy releases, and on nothing else.
-Rule 2: a release that is made of another is made of its noisy cells, and given again only together with them.
-Rule 3: where replies are padded, the end of a read is padded before anything can tell of it: the ledger, the user's
-    other sessions, and queries that wait for it.
+Rule 1: the output depends only on SQL text, policy, ledger, public tables and noisy releases.
+Rule 2: a release that uses another one uses its noisy cells, and is reused only together with them.
+Rule 3: with padded replies, the end of a read is delayed before anything can reveal it: the ledger, the user's other
+    sessions, or queries that wait for it.
 """
 
 import logging
@@ -64,7 +64,7 @@ class Made:
 
 
 class NotDerived(Exception):
-    """What the user has does not suffice, and the query is asked anew; no user is told."""
+    """The user's releases do not suffice, so the query is released in full; internal, never sent to a client."""
 
 
 class ReleaseReader:
@@ -91,7 +91,7 @@ class ReleaseReader:
         cancellation: Cancellation,
         charge: int | None = None,
     ) -> Made:
-        """Read what was charged nothing now: a failure does not say that a charge stands."""
+        """Read a query that was not charged now: a failure does not claim that a charge was kept."""
         try:
             return self.read(user, query, granted, cancellation, charge)
         except BackendFailure:
@@ -105,7 +105,7 @@ class ReleaseReader:
         cancellation: Cancellation,
         charge: int | None = None,
     ) -> Made:
-        """Fetch what is not stored yet, stage by stage; release it, keep it, and post-process.
+        """Fetch releases that are not stored yet, stage by stage; release and store them, then run the post-processing.
 
         Args:
             user: Who asks.
@@ -168,7 +168,7 @@ class ReleaseReader:
     def _released(
         self, user: str, planned: PlannedRelease, cells: Mapping[str, ReleasedCells], cancellation: Cancellation
     ) -> ReleasedCells:
-        """The cells of a release: its own, or the mean of what others tell of them."""
+        """The cells of a release: its own, or their mean from other releases."""
         if not planned.derived:
             return cells[planned.key]
         domain, listed = planned.derived[0].domain, None
@@ -255,7 +255,7 @@ class ReleaseReader:
 
 
 def _answer_key(query: CompiledQuery, granted: tuple[GrantedRelease, ...]) -> Hashable:
-    """What the answer from stored releases alone depends on; None if it depends on anything else.
+    """The cache key of an answer from stored releases only; None if it depends on anything else.
 
     It holds the whole query: two queries of the same rows can name their columns differently.
     """
@@ -277,7 +277,7 @@ def _drops(query: CompiledQuery, cells: Mapping[str, ReleasedCells]) -> Iterator
 
 
 def _failure(error: Exception) -> BackendFailure:
-    """The one failure that is told; the log has its kind."""
+    """The one error that clients get for any failure; the log has its kind."""
     if not isinstance(error, BackendFailure):
         _LOG.error("an answer could not be made: %s", type(error).__name__)
     return BackendFailure()

@@ -1,4 +1,4 @@
-"""The ledger: who may ask, what was spent, and what was released."""
+"""The ledger: accounts, budgets, spending and released cells."""
 
 import os
 import re

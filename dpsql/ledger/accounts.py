@@ -1,4 +1,4 @@
-"""Accounts, groups and freezes: who may ask, and who has been told not to."""
+"""Accounts, groups and freezes: who may run queries, and who is frozen."""
 
 from dpsql.errors import InvalidParameter, PolicyViolation
 from dpsql.ledger.chain import sha256

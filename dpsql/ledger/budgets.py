@@ -1,8 +1,8 @@
-"""Budgets: made at first use, adapted to the policy, renewed with their window.
+"""Budgets: created at first use, adapted to the policy, renewed with their window.
 
-Rule 1: a change of limit, accountant, window or cap applies to what is already spent; it is a record, no new budget.
-Rule 2: a cap never renews, and two caps that one dataset was ever under are one cap from then on.
-Rule 3: what the owner grants or takes away is kept as a difference to what the policy says, which stays the policy's.
+Rule 1: a change of limit, accountant, window or cap keeps what is already spent. It is a record, not a new budget.
+Rule 2: a cap never renews. If a dataset is moved from one cap to another, the two are one cap from then on.
+Rule 3: what the owner grants or takes away is stored as a difference to the policy's limit.
 """
 
 import json

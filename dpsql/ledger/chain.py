@@ -1,8 +1,8 @@
-"""The hash chain: each record carries the digest of everything before it; and the text of a charge's record.
+"""The hash chain: each record has the digest of all records before it. Also the text of a charge's record.
 
 Rule 1: a record's hash covers the exact text that is stored, so nothing is re-encoded to check it.
-Rule 2: what a record says is enough to rebuild every table that is derived from it.
-Rule 3: the record of a charge is written as its canonical text at once: a charge must not wait for an encoder.
+Rule 2: the records suffice to rebuild every derived table.
+Rule 3: the record of a charge is written directly as its canonical text, because a charge must not wait for an encoder.
 """
 
 import hashlib

@@ -1,12 +1,12 @@
-"""What each kind of record does to the derived tables, and what a process remembers of them.
+"""How each kind of record changes the derived tables, and the part of them that a process caches.
 
-Rule 1: the gateway writes the tables through `project` alone, and `verify` replays every record through it: a balance
-that is not the sum of its records has been tampered with.
-Rule 2: what is remembered holds at one head of the chain; a transaction that meets another head forgets all of it.
-Rule 3: the records named in CARRIED change totals and the numbers of releases, which are carried on here as in the
-tables; every other record makes it forget.
-Rule 4: the last record that is known to be durable is always remembered: it must stay.
-Rule 5: memory saves reading, not checking: a total is only written over the total that it was added to.
+Rule 1: only `project` writes the tables, and `verify` replays every record through it. A balance that is not the sum of
+its records has been tampered with.
+Rule 2: the cache is valid for one head of the chain. A transaction that finds another head clears it.
+Rule 3: the records named in CARRIED change totals and numbers of releases, which are updated in the cache as in the
+tables. Every other record clears the cache.
+Rule 4: the last record known to be durable is always kept in memory, because it must never disappear from the ledger.
+Rule 5: the cache saves reads, not checks: a total is only written over the total that it was added to.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""What the owner may change in a budget by command: raise it, lower it, set it to nothing spent; each with a reason.
+"""Budget changes by the owner's commands: raise, lower or reset it; each needs a reason.
 
-Rule 1: what is spent stays spent, but for a reset: then the guarantees of before and after add up.
-Rule 2: the cap over all users is changed in the policy alone.
+Rule 1: spending is never removed, except by a reset; then the guarantees before and after add up.
+Rule 2: the cap over all users can only be changed in the policy.
 """
 
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""What the records tell of the past: a user's releases and charges, and what the data owner changed."""
+"""History from the records: a user's releases and charges, and the data owner's changes."""
 
 import json
 from fractions import Fraction

@@ -1,9 +1,9 @@
-"""stored: the ledger: accounts, budgets and releases, durable before any private row is read, whichever the database.
+"""ledger: accounts, budgets and releases, durable before any private row is read, in SQLite or PostgreSQL.
 
-Rule 1: a charge is decided and written in one durable transaction; what follows it never gives anything back. What
-    a user has paid for and has again costs nothing: its record alone may be written after the answer (`again`).
-Rule 2: another user's release is charged to whom it is handed, and nothing tells it from a fresh one.
-Rule 3: what is left of a dataset's cap is never told to users.
+Rule 1: a charge is decided and written in one durable transaction, and is never refunded. A release that a user has
+    already paid for is free; only the record of such a reuse may be written after the answer (`again`).
+Rule 2: a user who gets another user's release pays for it, and cannot distinguish it from a fresh one.
+Rule 3: the remaining cap of a dataset is never shown to users.
 Rule 4: each change of a budget, a group or a freeze by the owner is a record with the owner's reason.
 """
 

@@ -1,4 +1,4 @@
-"""What a ledger is told and tells: accounts, budgets, releases and charges."""
+"""The values that a ledger takes and returns: accounts, budgets, releases and charges."""
 
 import enum
 from collections.abc import Callable

@@ -1,8 +1,8 @@
-"""What the data owner looks at in the data: with noise, at the expense of the cap alone, or exactly; each is a record.
+"""Records of the data owner's own reads: with noise and charged to the cap only, or exact.
 
-Rule 1: a look with noise is charged to the cap, durably, before it is taken: what it tells adds to what users are told.
-Rule 2: an exact look costs nothing and is covered by nothing; the record says so for as long as the ledger lives.
-Rule 3: a profile is a record like any other: the chain of hashes shows if it is changed or lost.
+Rule 1: a noisy read is durably charged to the cap before it happens, because it adds to what users learn.
+Rule 2: an exact read costs nothing and has no guarantee; its record in the ledger says so permanently.
+Rule 3: a profile is a record like any other: the hash chain shows if it is changed or lost.
 """
 
 from collections.abc import Sequence

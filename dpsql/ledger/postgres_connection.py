@@ -1,14 +1,14 @@
-"""A connection to a ledger in PostgreSQL, made anew when it is lost between two transactions.
+"""A connection to a ledger in PostgreSQL, reopened when it is lost between two transactions.
 
-Rule 1: a transaction sets for itself whatever its meaning and its durability rest on: no default of the role, of the
-    database or of a pooler in between matters.
-Rule 2: nothing waits for ever for another gateway: not for its lock, not for a statement, not for its next one.
-Rule 3: a commit of which the server did not say that it is durable, where every standby that it waits for has it, is
-    told to be in doubt; whoever gets that error answers nothing.
-Rule 4: no message holds the URL or what libpq says of it, for either may hold a password.
+Rule 1: each transaction sets every parameter that its meaning and its durability depend on. Defaults of the role, of
+    the database or of a pooler in between have no effect.
+Rule 2: every wait for another gateway has a limit: for its lock, for a statement, and for its next statement.
+Rule 3: if the server did not confirm that a commit is durable, also on the standbys that it waits for, the commit is
+    reported as in doubt, and the query is not answered.
+Rule 4: no message contains the URL or libpq's text about it, because both may contain a password.
 
-psycopg_pool replaces nothing here: a thread keeps one connection, and what this file does is to tell a lost commit from
-a refused one, which a pool leaves to its user.
+psycopg_pool would not shorten this file: a thread keeps one connection, and the file's task is to distinguish a lost
+commit from a refused one, which a pool does not do.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""The profiles of a dataset: the one by which bounds are chosen, and what all of them cost."""
+"""The profiles of a dataset: the current one, from which bounds are chosen, and the cost of all."""
 
 from fractions import Fraction
 from functools import partial

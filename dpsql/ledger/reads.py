@@ -1,14 +1,14 @@
-"""Reads of private rows that are under way: a read that fails tells something of the data, so few may fail.
+"""Reads of private rows in progress. A failed read may reveal something about the data, so few may fail.
 
-Rule 1: of one user's reads, those that failed and those whose end the ledger does not know are together three at most.
-Rule 2: a read is open from the charge that it was paid with until a record says how it ended. One is lost that no
-    record ends by its time, or whose gateway holds its lock no longer: the gateway died, which one of its queries may
-    have caused, so that counts as one failure. A gateway that lives all the same tells nobody how a lost read ended.
-Rule 3: each release that is read costs a part of the user's whole budget, a larger one once a read has failed: what
-    tells which of many questions failed is how many there were.
-Rule 4: no user is told how a read ended before the ledger has recorded it.
-Rule 5: a release that another user has paid for costs, waits and takes a place as one that is read: otherwise a user
-    whose places are taken could find out, free of charge, what others have asked.
+Rule 1: a user has at most three reads that have failed or whose end is not yet recorded in the ledger.
+Rule 2: a read is open from its charge until a record says how it ended. It is lost if no record ends it in time, or if
+    its gateway no longer holds its lock: the gateway died, perhaps because of one of its queries, which counts as one
+    failure. If the gateway lives after all, it tells nobody how a lost read ended.
+Rule 3: each release that is read costs at least a fixed part of the user's budget, and a larger part after a failure.
+    This bounds the number of queries, and so the information in which of them failed.
+Rule 4: no user learns how a read ended before the ledger has recorded it.
+Rule 5: a release that another user has paid for costs, waits and takes a place like one that is read. Otherwise a user
+    with no free place could find out, at no charge, what others have queried.
 
 Guarantee: of one dataset, in one window of a budget of which no more than 10,000 releases at ε = 0.01 can be paid, and
     between two acts of the owner, which reads of a user failed is one of at most 2²⁰ possibilities: 1 without a

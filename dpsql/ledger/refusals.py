@@ -1,4 +1,4 @@
-"""What a user is told when a charge does not fit: the price, what is left of the own budget, what would fit."""
+"""Refusals for lack of budget: the price, the rest of the user's budget, and a price that would fit."""
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction

@@ -1,7 +1,7 @@
-"""The records of reused answers, which are free, written soon after the answers.
+"""The records of reused answers, which are free and are written shortly after the answers.
 
-Rule 1: no thread waits for them, so they share records and commits; what is lost with a process that dies was free.
-Rule 2: they are written before all later writes, and after all earlier ones.
+Rule 1: no thread waits for them, so they share records and commits. If the process dies, only free reuses are lost.
+Rule 2: they are written after all earlier writes and before all later ones.
 """
 
 import threading

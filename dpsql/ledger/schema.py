@@ -1,8 +1,8 @@
-"""The tables of a ledger, as SQLite has them; postgres_schema.py makes those of PostgreSQL of them.
+"""The tables of a ledger in SQLite; postgres_schema.py derives those of PostgreSQL from them.
 
-Rule 1: `records` is the truth and only grows; triggers refuse everything but an insert at its end.
+Rule 1: `records` is authoritative and append-only; triggers refuse everything except an insert at its end.
 Rule 2: every other table is derived from the records (derived_tables.py), except `verifiers` and `payloads`, whose
-content the records know by its digest.
+digests are in the records.
 """
 
 APPLICATION_ID = 0x6470736C

@@ -1,6 +1,6 @@
-"""Which charges make up what each budget has spent, read from the records.
+"""Which charges make up the spending of each budget, read from the records.
 
-Rule: a budget's charges count from where its total was last set to nothing, as derived_tables.py has it.
+Rule: a budget's charges count from the last time that its total was set to zero, as in derived_tables.py.
 """
 
 from collections import defaultdict

@@ -1,9 +1,9 @@
 """The embedded ledger: one SQLite file, shared by threads and by gateways on one machine; how it is made and opened.
 
-Rule 1: the file is made once and whole, and refused when it is anything else than this version's ledger.
-Rule 2: each gateway locks a byte of its own in one empty file next to it; the kernel lets go of the lock, however the
-process ends. The lock belongs to the open file: neither SQLite nor another gateway of the same process can undo it by
-closing a file, as locks of a process could be.
+Rule 1: the file is created in one step, and is refused unless it is a ledger of this version.
+Rule 2: each gateway locks its own byte in one empty file next to it; the kernel releases the lock when the process ends
+in any way. The lock belongs to the open file. So SQLite, or another gateway in the same process, cannot release it by
+closing a file, as it could release a lock of the process.
 """
 
 import fcntl

@@ -1,7 +1,7 @@
-"""Copies of a ledger, made while it is in use: one state of it, whole, under a name that was free.
+"""Copies of a ledger in use: one consistent state, under a new name.
 
-Rule: a backup answers no query. It does not know what was spent after it was made, so all users are frozen in it until
-    the data owner unfreezes them.
+Rule: a backup answers no query. It lacks the spending after it was made, so all users are frozen in it until the data
+    owner unfreezes them.
 """
 
 import sqlite3

@@ -1,4 +1,4 @@
-"""What is wrong with a SQLite ledger's file: damaged pages, and tables that are not as dpsql makes them."""
+"""Checks of a SQLite ledger's file: damaged pages, and tables that differ from those that dpsql creates."""
 
 import sqlite3
 from contextlib import closing

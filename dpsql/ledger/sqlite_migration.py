@@ -1,8 +1,8 @@
-"""Brings a ledger of an older layout to this one: its records stay, what is derived from them is made anew.
+"""Migrates a ledger of an older layout: keeps its records and rebuilds the tables that are derived from them.
 
-Rule 1: the records are not touched, so neither is the chain of their hashes.
-Rule 2: it is one transaction in the same file: if it is interrupted, the file has the one layout or the other.
-Rule 3: no other process has the file open meanwhile, and a copy of the old file is on the disk before.
+Rule 1: the records and the chain of their hashes are unchanged.
+Rule 2: it is one transaction in the same file. If it is interrupted, the file has either the old or the new layout.
+Rule 3: no other process has the file open meanwhile, and a copy of the old file is on the disk first.
 """
 
 import sqlite3

@@ -1,6 +1,6 @@
-"""What a ledger needs of a database, with SQL that SQLite and PostgreSQL both understand.
+"""The database interface of a ledger, with SQL that SQLite and PostgreSQL both accept.
 
-Rule: damage is told before anything in the ledger is believed, and whenever something in it is read.
+Rule: damage is reported before anything in the ledger is used, and whenever something in it is read.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,10 +1,10 @@
-"""What was spent, in every currency, and the gates that keep it within limits that never move.
+"""Spending in every currency, and the gates that keep it within fixed limits.
 
-Rule 1: each gate is a valid privacy filter for adaptive, concurrent queries; a tighter conversion may be reported,
-never used to admit a charge.
-Rule 2: limits round down, and what is fixed when a budget is created is never solved anew.
-Rule 3: each charge is rounded up to a multiple of 10⁻³⁰ in each currency. Totals stay short, and are kept and added as
-whole numbers of it.
+Rule 1: each gate is a valid privacy filter for adaptive, concurrent queries. A tighter conversion may be reported, but
+is never used to admit a charge.
+Rule 2: limits round down. Values that are fixed when a budget is created are never computed again.
+Rule 3: each charge is rounded up to a multiple of 10⁻³⁰ in each currency. So totals stay short, and are stored and
+added as integers in this unit.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,9 +1,9 @@
-"""Exact numbers, which privacy is counted in, and conversions between zero-concentrated and approximate DP.
+"""Exact privacy numbers, and conversions between zero-concentrated and approximate DP.
 
-A float may be NaN or infinite, a Decimal too, and a text may take forever to expand; an infinite scale would cost 0.
+Floats and Decimals can be NaN or infinite, and an infinite scale would cost 0. A text can take very long to expand.
 
-Rule 1: floats choose the order α and show numbers to people, and no more; every α > 1 gives a valid bound; the
-bound itself is evaluated once, in Decimal, with each step rounded in the direction that cannot flatter.
+Rule 1: floats only choose the order α and display numbers. Every α > 1 gives a valid bound. The bound itself is
+evaluated once, in Decimal, with each step rounded in the conservative direction.
 """
 
 import math

@@ -1,9 +1,9 @@
 """How far one unit can move a vector of exact cells, how primitives share a query's price, and what each costs.
 
 Rule 1: cells are integers on a grid, so every sensitivity is an integer and nothing is rounded.
-Rule 2: privacy numbers are exact fractions; a cost that is irrational is rounded up.
-Rule 3: an event documents its primitive completely, and the meaning of its fields never changes: any accountant,
-today's or a tighter one to come, prices it from the fields alone.
+Rule 2: privacy numbers are exact fractions; an irrational cost is rounded up.
+Rule 3: an event describes its primitive completely, and the meaning of its fields never changes: any accountant,
+present or future, can price it from its fields.
 """
 
 import enum

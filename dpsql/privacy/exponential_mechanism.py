@@ -2,11 +2,11 @@
 
 Rule 1: losses and scores are integers, and a candidate is drawn with probability exactly proportional to
 exp(−loss/scale).
-Rule 2: what is chosen from is the whole grid or the whole list, which is public, whatever is there; values that nothing
-lies at are one step among others, and a candidate that no unit has is one among others.
-Rule 3: one more candidate of a grid is that there is no value. It weighs as much as the grid 19 times over where no row
-is, and less with each row.
-Rule 4: scores are not told.
+Rule 2: the candidates are the whole grid or the whole list. Both are public and do not depend on data: values without
+rows and keys without units are candidates, too.
+Rule 3: a grid has one more candidate: no value. Without rows it weighs 19 times as much as the grid, and less with each
+row.
+Rule 4: scores are not released.
 """
 
 import math

@@ -1,8 +1,9 @@
 """The distribution of the privacy loss of many noisy primitives, composed by Google's dp-accounting (extra `reports`).
 
-Rule 1: each primitive is given by a law that dominates it, and losses are discretised upwards ("connect the dots").
-The rest is floats and Fourier transforms, which lose about 10⁻¹⁵ of probability: no δ below MIN_FLOAT_DELTA is asked.
-Rule 2: dp_accounting is imported when it is needed; ImportError says that it is not installed.
+Rule 1: each primitive is represented by a dominating distribution, and losses are discretised upwards ("connect the
+dots"). The rest is floats and Fourier transforms, with an error of about 10⁻¹⁵ in probability: δ below MIN_FLOAT_DELTA
+is not supported.
+Rule 2: dp_accounting is imported when it is needed; ImportError means that it is not installed.
 """
 
 import math

@@ -1,8 +1,8 @@
 """The two noise laws, calibrated to a share of a price.
 
 Rule 1: the loss of a calibrated mechanism's event never exceeds the share; an irrational scale is rounded up.
-Rule 2: noise is never left out: a vector of sensitivity 0 is noised as if one cell could move by one grid unit, and
-no scale is below 1/64 of a unit, whatever ε was asked.
+Rule 2: noise is always added: a vector of sensitivity 0 gets noise as if one cell could change by one grid unit, and no
+scale is below 1/64 of a unit for any ε.
 """
 
 import math

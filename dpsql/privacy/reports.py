@@ -1,14 +1,14 @@
-"""What a history would amount to under other analyses: reports, which gate nothing.
+"""Reports: the privacy loss of a history under other analyses, for comparison only.
 
-Rule 1: no number of this file admits or refuses a charge. Its theorems take the prices as fixed beforehand; where
-prices were chosen by earlier answers, only the limit that a filter keeps (accounting.py) is guaranteed.
-Rule 2: a number is rounded up. What a method cannot express, or not in its range, is a Dash that says why.
+Rule 1: no number of this file admits or refuses a charge. The theorems assume that prices are fixed in advance. If
+earlier answers influenced prices, only the limit of a privacy filter (accounting.py) is guaranteed.
+Rule 2: numbers are rounded up. Where a method does not apply, the result is a Dash with the reason.
 
-What dp_accounting computes as well, losses.py takes from it. Its Rényi accountant has continuous Laplace noise alone,
-which loses less than the discrete noise of counts: a report by it would say too little. Closed forms are a line each.
+losses.py uses dp_accounting where that has the method. Its Rényi accountant only has continuous Laplace noise, which
+has a smaller loss than the discrete noise of counts, so its report would be too low. Closed forms take one line each.
 
-No analysis depends on the order of a history. Everywhere the δ of selections and thresholds adds up beside the rest,
-and what it leaves of the whole δ, the slack δ′, is spent on the analysis.
+No analysis depends on the order of a history. The δ of selections and thresholds always adds up separately; the rest of
+the whole δ, the slack δ′, is used by the analysis.
 """
 
 from bisect import bisect_left

@@ -1,11 +1,11 @@
 """The only randomness: exact integer samplers over the operating system's entropy, vectorised over cells.
 
-Rule 1: no float takes part in any decision. Where fixed-point bounds leave one open, it is settled exactly.
-Rule 2: entropy comes from os.urandom at each call; no generator state is kept, so a fork repeats nothing.
+Rule 1: no float influences a decision. If fixed-point bounds do not decide, the decision is computed exactly.
+Rule 2: entropy comes from os.urandom at each call. No generator state is kept, so a fork repeats nothing.
 
-All noise is made of one variable. An exponential E has independent binary digits: the one worth v is 1 with
-probability 1/(1 + exp(v)). So ⌊b·E⌋, which is geometric with P[X ≥ x] = exp(−x/b), has digits that are worth 2ⁱ/b, and
-P[E ≥ γ] = exp(−γ) is the coin that the discrete Gaussian's rejection step needs.
+All noise is derived from one distribution. An exponential variable E has independent binary digits: the digit of value
+v is 1 with probability 1/(1 + exp(v)). So ⌊b·E⌋, which is geometric with P[X ≥ x] = exp(−x/b), has digits of values
+2ⁱ/b, and P[E ≥ γ] = exp(−γ) is the coin that the discrete Gaussian's rejection step needs.
 """
 
 import math

@@ -4,8 +4,8 @@ Rule 1: a group without a unit never appears, with any mechanism.
 Rule 2: tables are fixed-point integers rounded down, so the inequalities of (ε′, δ′)-DP hold for the stored numbers,
 not for numbers near them.
 
-Everywhere `l0` counts the groups that one neighbouring step may touch: `cell_sensitivity(...).l0`, which under
-substitute is twice max_groups. One step moves each of those counts by one unit.
+`l0` is the number of groups in which two neighbours may differ: `cell_sensitivity(...).l0`, which is twice max_groups
+under substitute. Each of those counts differs by at most one unit.
 """
 
 import math

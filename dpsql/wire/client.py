@@ -1,4 +1,4 @@
-"""What a session needs of its client: somewhere to write to, and a thread to block in."""
+"""The client as a session sees it: where to write, and a thread that may block."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar

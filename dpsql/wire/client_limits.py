@@ -1,4 +1,4 @@
-"""client_limits: what a client may take of the gateway: connections, seconds and bytes."""
+"""client_limits: limits on a client's connections, times and bytes."""
 
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network

@@ -1,7 +1,7 @@
 """One client's socket: bytes between the kernel and the protocol, TLS, and waiting in both directions.
 
-Rule 1: no more is read than the protocol has room for; the rest stays with the kernel, and the client waits.
-Rule 2: no more is written than the client reads; a client that reads too slowly for too long is cut off.
+Rule 1: reading stops when the protocol's buffer is full; the rest stays in the kernel, and the client waits.
+Rule 2: writing stops when the client does not read; a client that reads too slowly for too long is disconnected.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""databases: what a gateway serves: a database for each policy, all of which may be loaded again under open sessions.
+"""databases: the databases that a gateway serves, one per policy; they can be reloaded under open sessions.
 
-Rule 1: a statement runs from its first step to its last on the policies it began with.
-Rule 2: policies are replaced all together or not at all, and old engines are let go when nothing runs on them.
+Rule 1: a statement runs from start to end on the policies with which it began.
+Rule 2: either all policies are replaced or none, and old engines are closed when nothing runs on them.
 """
 
 import threading

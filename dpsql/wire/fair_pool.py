@@ -1,7 +1,7 @@
-"""fair_pool: blocking calls in a bounded pool of threads, users taking turns.
+"""fair_pool: runs blocking calls in a bounded pool of threads, fairly among users.
 
-Rule 1: who waits longest is not asked, but whose user has fewest calls running; among these, users take turns.
-Rule 2: the last free thread is for users who have none: many calls of one user hold up nobody else.
+Rule 1: the next call is that of the user with the fewest running calls; users with equally many take turns.
+Rule 2: the last free thread is reserved for users without a running call, so one user cannot block the others.
 """
 
 import asyncio

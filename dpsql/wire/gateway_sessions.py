@@ -1,6 +1,6 @@
-"""A session as the gateway keeps it: over policies that may be loaded again, limited, counted and logged.
+"""The gateway's sessions: over policies that can be reloaded, with limits, metrics and logs.
 
-Rule: the log has kinds and SQLSTATEs of statements; their text only if the operator asks for it; never a row.
+Rule: the log has the kinds and SQLSTATEs of statements, their text only if the operator enables it, and never a row.
 """
 
 import logging

@@ -1,12 +1,12 @@
 """http: serves an ASGI application: one request a connection, of bounded size, in bounded time.
 
-One server for the operator's probes and for the console. h11 reads and writes HTTP. The sockets are ours: uvicorn does
-not limit how long a client takes over its head or how many connections one address has, keeps the certificate that it
-started with, and ends the program where its port is taken.
+One server for the operator's probes and for the console. h11 reads and writes HTTP. The sockets are handled here,
+because uvicorn does not limit the time for a request's head or the connections of one address, cannot reload its
+certificate, and ends the program if its port is in use.
 
-Rule 1: a connection has one request, and the places for connections are bounded: those of one address too.
-Rule 2: what goes wrong is one short sentence to the client, and a type and a place to the log.
-Rule 3: every answer carries the server's headers, a refusal too.
+Rule 1: a connection has one request. The number of connections is limited, in total and per address.
+Rule 2: on an error the client gets one short sentence; the log gets its type and place.
+Rule 3: every response has the server's headers, including refusals.
 
 Reference: RFC 9112 (HTTP/1.1); https://asgi.readthedocs.io/en/latest/specs/www.html.
 """

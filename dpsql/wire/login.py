@@ -1,7 +1,7 @@
 """From the first byte to AuthenticationOk: encryption, the startup packet, SCRAM.
 
-Rule 1: whether a user exists shows in nothing that is sent: an unknown one gets the same exchange, with a decoy.
-Rule 2: nothing about databases is said before authentication.
+Rule 1: no message reveals whether a user exists: an unknown user gets the same exchange, with a decoy verifier.
+Rule 2: nothing about databases is sent before authentication.
 """
 
 import asyncio

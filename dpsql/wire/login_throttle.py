@@ -1,8 +1,8 @@
-"""login_throttle: how long a failed login waits before it is told: the longer, the more have failed of late.
+"""login_throttle: delays the reply to a failed login; the delay grows with the number of recent failures.
 
-Rule 1: a right password never waits, and only who guesses at the same user from the same address is refused, so that
-    nobody is locked out by another's guesses.
-Rule 2: failures are counted for users that do not exist as for those that do.
+Rule 1: a correct password is never delayed. Logins are refused only per user and address, so one client's guesses
+    cannot lock out another client.
+Rule 2: failures are counted for unknown users, too.
 Rule 3: memory is bounded for any names and addresses.
 """
 

@@ -1,10 +1,10 @@
 """monitor: the operator's probes over HTTP: /metrics, /healthz and /readyz; and whether clients can be served now.
 
-Rule 1: a request changes nothing, and is answered from counters and the names of what fails alone.
-Rule 2: a check that does not return is a failure, and is not begun a second time.
-Rule 3: a cause is logged when something fails and when it works again, not at each probe.
+Rule 1: a request changes nothing; the reply has counters and the names of failing checks only.
+Rule 2: a check that does not return counts as failed, and is not started a second time.
+Rule 3: a cause is logged when a check begins to fail and when it works again, not for each probe.
 
-It needs no framework, so it runs wherever dpsql is installed: three paths are a plain ASGI application.
+It is a plain ASGI application of three paths, and needs no framework.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What the extended protocol names: prepared statements and portals, in registers that do not grow without limit."""
+"""Prepared statements and portals of the extended protocol, in registers of bounded size."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

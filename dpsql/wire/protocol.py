@@ -1,13 +1,12 @@
 """The server's side of protocol 3.0 as a state machine: bytes in, messages out, no I/O.
 
-Rule 1: everything that decides whether a message may stand where it stands is in this file, in the two tables as
-    far as they go.
+Rule 1: this file alone decides whether a message is allowed in the current state, by its two tables where possible.
 Rule 2: authentication is a state. The only way to READY is startup, SASL offered, challenged, answered, proved and
     AuthenticationOk, in this order; no row of RECEIVED before READY has a message that runs anything.
-Rule 3: a client's message that may not stand raises ProtocolViolation and leaves only a FATAL ErrorResponse to be
-    sent; a reply that may not stand is a bug of ours and raises IllegalReply.
-Rule 4: the type byte and the length are judged before the body is awaited, so a peer cannot make us hold more than
-    the limit of the message that may come next.
+Rule 3: a client's message that is not allowed raises ProtocolViolation, after which only a FATAL ErrorResponse can be
+    sent. A reply that is not allowed is a bug in dpsql and raises IllegalReply.
+Rule 4: the type byte and the length are checked before the body is read, so a client cannot make the gateway buffer
+    more than the limit of the next allowed message.
 """
 
 import enum

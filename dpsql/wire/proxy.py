@@ -1,6 +1,6 @@
-"""The PROXY protocol, versions 1 and 2: the header by which a proxy says whom it speaks for; bytes in, an address out.
+"""The PROXY protocol, versions 1 and 2: reads the client's address from the header that a proxy sends.
 
-Rule: a header is believed from proxies that the operator trusts, and from those it is required.
+Rule: headers are accepted only from proxies that the operator trusts, and are required from them.
 
 Reference: https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt
 """

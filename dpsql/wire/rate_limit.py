@@ -1,4 +1,4 @@
-"""rate_limit: how many statements a user may send a minute, over all the user's sessions."""
+"""rate_limit: limits a user's statements per minute, over all of the user's sessions."""
 
 import threading
 import time

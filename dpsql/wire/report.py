@@ -1,7 +1,7 @@
 """How errors, notices and bugs are reported: to the client on the wire, to the operator in the log.
 
-Rule 1: what is not one of dpsql's errors reaches the client as one fixed sentence; so does a failure of the ledger,
-    whose cause and place are for the operator alone.
+Rule 1: an exception that is not one of dpsql's errors reaches the client as one fixed sentence. So does a failure of
+    the ledger; only the operator gets its cause and place.
 Rule 2: the log has the type and the place of a bug, never its message: an exception's text may quote data.
 """
 

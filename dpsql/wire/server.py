@@ -1,9 +1,9 @@
 """The gateway's server: accepts clients, logs them in, answers them, and ends in good order.
 
-Rule 1: nothing blocks the event loop. Statements run in one pool of bounded size, at most one for each client, users
-    taking turns; logins and cancels have a small pool of their own, so that they get through while it is busy. What a
-    session answers from memory waits for nothing, and is answered where it was asked.
-Rule 2: a client that goes away takes its statement with it.
+Rule 1: nothing blocks the event loop. Statements run in one pool of bounded size, at most one per client, and users
+    take turns. Logins and cancels have a small pool of their own, so that they work while the other pool is busy. An
+    answer from memory does not block, and runs in the event loop.
+Rule 2: if a client disconnects, its statement is cancelled.
 """
 
 import asyncio

@@ -1,12 +1,12 @@
 """watchdog: ends a gateway that does not respond, so that its supervisor starts it again.
 
 Code that holds the interpreter's lock and does not return stops every thread, signal handler and health check. The
-alarm is a thread of the interpreter's own, which needs no such lock: the event loop puts it off again and again, and
-where it no longer does, the stacks of all threads go to standard error and the process ends with status 1.
+alarm is a thread of the interpreter (`faulthandler`) that does not need this lock. The event loop resets it
+periodically. If it no longer does, the stacks of all threads go to standard error, and the process exits with status 1.
 
-Rule 1: stacks have the names of files and functions, and no values.
-Rule 2: what is measured is the loop's own turns: how busy the machine or an engine is makes no alarm. The clock does
-    not run while a machine sleeps, and Ctrl-Z stops the alarm with the process.
+Rule 1: the stacks contain names of files and functions, but no values.
+Rule 2: only the event loop's own turns are measured, so a busy machine or engine causes no alarm. The clock does not
+    run while a machine sleeps, and Ctrl-Z stops the alarm with the process.
 """
 
 import asyncio

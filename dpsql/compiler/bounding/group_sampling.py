@@ -1,7 +1,7 @@
 """group_sampling: the SQL steps by which each unit keeps a bounded number of its groups, one function per form.
 
-Every form reads `per_unit`, which has one row for each unit and group: unit, keys, the keyed hash h, and what the unit
-adds. It ends in `kept`, the same rows but for the groups that are dropped.
+Every form reads `per_unit`, which has one row for each unit and group: unit, keys, the keyed hash h, and the unit's
+contribution. Its result is `kept`: the same rows without the dropped groups.
 """
 
 from collections.abc import Callable, Sequence

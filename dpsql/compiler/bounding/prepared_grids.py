@@ -1,7 +1,7 @@
-"""prepared_grids: the values that a bounded copy has on their grid, read in place of the columns whose values they are.
+"""prepared_grids: reads the grid values that a prepared table stores, instead of the columns that they come from.
 
-Rule 1: they are read where their grid is the one that a cell is noised for; for other limits, the column is clamped.
-Rule 2: a field has a column's values where it is handed on as it is; a value on its grid is NULL just where it is.
+Rule 1: they are read only if their grid is that of the noisy cell; for other limits, the column is clamped in SQL.
+Rule 2: a field counts as a column only if it is passed on unchanged; a grid value is NULL exactly where the column is.
 """
 
 from collections.abc import Mapping

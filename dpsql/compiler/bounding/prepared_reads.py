@@ -1,7 +1,7 @@
-"""prepared_reads: whether the rows of a release may be read from a bounded copy, from the shape of the query alone.
+"""prepared_reads: decides from the shape of a query whether a release can read a prepared table.
 
-Rule: a row of the copy becomes one row of what is aggregated at the most. What brings rows of a unit together before,
-or makes several of one, voids the copy's bound.
+Rule: each row of the prepared table must become at most one aggregated row. An operator that merges rows of a unit
+before that, or multiplies them, makes the prepared table's bound invalid.
 """
 
 from dataclasses import dataclass

@@ -1,11 +1,12 @@
-"""prepared_tables: what `dpsql prepare` makes of a table: `max_rows` rows of each unit, with values on their grid.
+"""prepared_tables: the tables that `dpsql prepare` creates: `max_rows` rows of each unit, with values on their grid.
 
-Rule 1: which rows of a unit are kept is a function of the multiset of its own rows: a keyed hash of all that a row
-    has, then its values.
-Rule 2: the engine itself bounds the copy: a row's number among those of its unit is a key, and checked. Whoever reads
-    a copy knows the bound from its schema, and looks at no row.
-Rule 3: so it is with the limits of values on their grid: a constraint keeps them. Which values they are, the SQL tells.
-Rule 4: a copy is known by the SQL that makes it; it is read where just that SQL, for this version of the data, did.
+Rule 1: the kept rows of a unit depend only on the multiset of its own rows: they are ordered by a keyed hash of the
+    whole row, then by its values.
+Rule 2: the engine enforces the bound: a row's number within its unit is part of the primary key and has a CHECK
+    constraint. Readers take the bound from the schema, and look at no row.
+Rule 3: constraints also enforce the limits of grid values; the SQL defines the values.
+Rule 4: a prepared table is identified by the SQL that created it; it is read only if the current plan has the same SQL
+    and data_version.
 """
 
 import hashlib

@@ -16,7 +16,7 @@
     pieces    which pieces a group has of histograms that may be long
     totals    the cells that are added up unit by unit
 
-Rule: totals are clamped to ±2^62, which moves neighbours no further apart; cells are integers.
+Rule: totals are clamped to ±2^62, which never increases the distance between neighbours; cells are integers.
 """
 
 from collections.abc import Sequence

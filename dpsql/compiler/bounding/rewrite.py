@@ -1,10 +1,10 @@
 """rewrite: one aggregation of protected rows into a tree of steps in which every unit's contribution is bounded.
 
-Rule 1: what a unit contributes is a function of the multiset of its own rows: counts, exact integer sums, and an
-order by a keyed hash of values (never of codes, which shift with other units' values) that ends in the values.
-Rule 2: a step is left out only where the engine's schema, or the number of public groups, makes it void.
+Rule 1: a unit's contribution depends only on the multiset of its own rows: counts, exact integer sums, and an order by
+a keyed hash of values and then by the values. Codes are never hashed, because they depend on other units' values.
+Rule 2: a step is left out only if the engine's schema, or the number of public groups, makes it unnecessary.
 
-Of a prepared table, whose rows are few of each unit already, the cells are totals over rows at once.
+A prepared table already has few rows per unit, so its cells are totals over rows.
 """
 
 from collections.abc import Mapping

@@ -1,10 +1,10 @@
-"""steps: contribution bounding as a tree. Each step says what it bounds; a total names the step that it reads.
+"""steps: contribution bounding as a tree. Each step states what it bounds; a total refers to the step that it reads.
 
-Rule 1: a step refers to the step that it reads, so what a total is made of can be followed down to the tables.
-Rule 2: nothing here is SQL. The printer writes a tree in the words of an engine; `verify` reads the tree alone.
+Rule 1: each step refers to the step that it reads, so a total can be traced down to the tables.
+Rule 2: nothing here is SQL. The printer writes a tree as SQL of an engine; `verify` reads only the tree.
 
-The words: a unit is in a group where a row of it has the group's keys. `rows` is a limit of rows of one unit in one
-group; None stands for the unit's share of its sampled rows there, which `RowSampling` gives.
+Terms: a unit is in a group if one of its rows has the group's keys. `rows` limits the rows of one unit in one group;
+None means the unit's share of its sampled rows in that group, which `RowSampling` computes.
 """
 
 import enum

@@ -1,12 +1,12 @@
-"""descriptions: what a release has added up, in a few digests that say of two releases what they share.
+"""descriptions: describes by digests what a release adds up, so that two releases can be compared.
 
-Rows are inner joins of relations, of which some terms are true. The relations, with all that has to be equal before
-two releases say anything of one another, are a family; the terms, the keys and the cells stand beside it.
+The rows of a release are inner joins of relations under conditions. The relations, with everything that must be equal
+before two releases are comparable, form the family. Conditions, keys and cells are described separately.
 
-Rule 1: equal digests are equal computations: nothing is left out of the text that is digested but the names of fields,
-which are numbered in the order of the relations.
-Rule 2: what cannot be added up over groups has no description: private groups, groups that are picked or selected, and
-groups of which a unit has some left out.
+Rule 1: equal digests mean equal computations: the digested text leaves out only the names of fields, which are numbered
+in the order of the relations.
+Rule 2: releases that cannot be added up over groups have no description: those with private groups, with selected or
+picked groups, or with dropped groups of a unit.
 """
 
 import hashlib

@@ -1,8 +1,8 @@
 """expressions: one expression for all the ways of writing it.
 
-Rule 1: what is written anew has the same value in every row: NULL, overflow and rounding included. Sums and products
-change sides, and are never grouped anew.
-Rule 2: what stands in several orders stands in that of its labels.
+Rule 1: a rewritten expression has the same value in every row, including NULL, overflow and rounding. Operands of sums
+and products may be exchanged, but never regrouped.
+Rule 2: operands whose order does not matter are sorted by their labels.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

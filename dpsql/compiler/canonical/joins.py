@@ -1,8 +1,8 @@
 """joins: inner joins of relations as one relation, in one order, and what is true of their rows.
 
-Rule 1: a condition stands as far down as all the fields are that it names; one that names the row outside a subquery
-stands on top, where an engine looks for it.
-Rule 2: a relation that refers to another, as LATERAL may, comes after it.
+Rule 1: a condition is pushed down as far as all of its fields are available. A condition that refers to a row outside
+the subquery stays on top, where engines expect it.
+Rule 2: a relation that refers to another one, as with LATERAL, comes after it.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,15 +1,14 @@
-"""releases: one form of what a release is made of, for all the ways of writing it.
+"""releases: one canonical form of a release for all the ways of writing it.
 
-The form is what is bounded, rendered, run and keyed: equal queries become equal SQL, and nothing is keyed that is
-not run. Subqueries and WITH are written into what is around them; inner joins are one list of relations in one order;
-conditions stand as far down as they can, each once; keys, aggregates and columns stand in the order of their labels;
-what is not used is gone.
+The same form is bounded, printed, run and used as the key: equal queries become equal SQL, and the key describes what
+runs. Subqueries and WITH are inlined; inner joins become one list of relations in one order; conditions are pushed down
+and written once; keys, aggregates and columns are sorted by their labels; unused parts are removed.
 
-Rule 1: every relation that is read gets fields of its own, for the same one may stand in a tree twice.
-Rule 2: a computed column is written wherever it is named, but where NULLs may stand in its place, where it is large,
-and where a window or a subquery is in it.
-Rule 3: the rows are the same rows, whatever is in the tables; expressions are total, so conditions may move.
-Rule 4: what no label tells apart is left unchanged: that costs a repetition, and nothing more.
+Rule 1: every relation that is read gets its own fields, because the same relation can occur twice in a tree.
+Rule 2: a computed column is inlined at each use, unless an outer join can make it NULL, or it is large, or it contains
+a window function or a subquery.
+Rule 3: the rows are the same for all contents of the tables; expressions are total, so conditions may be moved.
+Rule 4: parts with equal labels keep their order. This can only miss a reuse, never cause a wrong one.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,1 +1,1 @@
-"""Answers from released cells: what a release that is there already says of another one."""
+"""Answers from released cells: derives one release from another."""

@@ -1,4 +1,4 @@
-"""cell_sums: which cells of a query are sums of other cells of it, as ROLLUP, CUBE and GROUPING SETS have them.
+"""cell_sums: finds cells of a query that are sums of its other cells, as in ROLLUP, CUBE and GROUPING SETS.
 
 Let W and P be two releases of the same rows, where the keys of W are some of those of P. If each row of W has key
 values that P lists, and the bounds let the same rows of each unit into both, each exact cell of W is the sum of the

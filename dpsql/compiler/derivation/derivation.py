@@ -1,4 +1,4 @@
-"""derivation: the cells of one release as sums of the cells of another, which is there already.
+"""derivation: computes the cells of one release as sums of the cells of another, stored one.
 
 Let S be a release with public groups, or with none, whose cells y_s = x_s + Z_s are released, and Q another one. S
 answers Q if each group of Q is a union of groups of S, and each cell of Q the sum of the exact cells of S in them: then

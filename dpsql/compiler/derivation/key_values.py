@@ -1,11 +1,10 @@
-"""key_values: expressions over rows as expressions over the key values of a release, where they are functions of them.
+"""key_values: rewrites expressions over rows as expressions over the keys of a release, where the keys determine them.
 
-Rule 1: an expression is written over a key where the key is in it as it stands, or where the key is finer: a month
-tells the year, ten years of age tell twenty, three letters tell two.
-Rule 2: a key stands for itself, or in expressions that post-processing computes just as every engine does: without
-numerics, of which a released key has other digits, and without functions that follow a database's locale.
-Rule 3: a comparison with a moment that begins a unit is one of the units, and one with a number that begins a quotient
-is one of the quotients; with any other moment or number it is not.
+Rule 1: an expression can be rewritten if it contains the key itself, or if the key is finer: a month determines the
+year, ten years of age determine twenty, three letters determine two.
+Rule 2: keys are used directly, or in expressions that post-processing computes exactly as every engine does. This
+excludes numerics, whose released keys have other digits, and functions that depend on a database's locale.
+Rule 3: a comparison with a constant is rewritten only if the constant is the start of a unit of time or of a quotient.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,6 @@
 """advice: a query that works, for the hint of a refusal.
 
-Rule: what a hint tells the analyst to write has been compiled, for the same user and with the same settings.
+Rule: the query of a hint was compiled for the same user and with the same settings.
 """
 
 from collections.abc import Callable, Iterator

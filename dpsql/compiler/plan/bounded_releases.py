@@ -1,7 +1,7 @@
-"""bounded_releases: the engine queries of a query's releases, bounded, each after those it needs; not yet priced.
+"""bounded_releases: the bounded engine queries of a query's releases, in order of dependency; not yet priced.
 
-Rule 1: equal releases are one: made once, paid once, the same wherever the query names them.
-Rule 2: what a release needs of other releases is made first, by post-processing, and read as a table of unknown rows.
+Rule 1: equal releases are one release: computed once, paid once, and with the same cells everywhere in the query.
+Rule 2: inputs from other releases are computed first, by post-processing, and read as a table of unknown rows.
 """
 
 from collections.abc import Mapping, Sequence

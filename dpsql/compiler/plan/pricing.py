@@ -1,6 +1,6 @@
 """pricing: share a query's price over its noisy primitives, and calibrate each to its share.
 
-Rule: shares depend on the plan alone, never on data or on what was released before.
+Rule: shares depend only on the plan, never on data or on earlier releases.
 """
 
 from collections.abc import Sequence

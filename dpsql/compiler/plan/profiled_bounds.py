@@ -1,9 +1,9 @@
 """profiled_bounds: the form in which a release is read: bounds that a profile chooses, and prepared tables.
 
-Fewer rows are less noise and more bias. Of the policy's bounds and coarser ones below them, those are taken for which
-the expected square of bias and noise is least. Bounds that the analyst has set are left unchanged.
+Fewer rows mean less noise and more bias. Among the policy's bounds and some smaller ones, dpsql takes those with the
+least expected squared error. Bounds that the analyst has set are left unchanged.
 
-Rule: a prepared table is read only for the very cells that would be made without it, for prices are shared by cell.
+Rule: a prepared table is read only if it gives the same cells as the table, because prices are shared by cell.
 
 Guarantee: none is needed: the bounds are enforced, and their noise is made, as if the policy said them; `verify` reads
     them from the plan. They are a function of SQL, policy, settings, schema and profile.

@@ -1,7 +1,7 @@
-"""query_plan: a query wholly planned: where it is cut, what is read, which noise is added, what it costs, what leaves.
+"""query_plan: a complete plan: release boundaries, reads, noise, price and output.
 
-Rule 1: a cut is closed: what refers to the row outside a subquery has no rows of its own, and is cut further below.
-Rule 2: rows of protected tables are reached through a release and in no other way.
+Rule 1: a release boundary is closed: a relation that refers to a row outside its subquery is cut at a lower place.
+Rule 2: rows of protected tables are read only by releases.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

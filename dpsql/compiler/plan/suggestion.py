@@ -1,10 +1,11 @@
-"""suggestion: what bounds a policy could set, as one query over its tables, planned and priced like any other.
+"""suggestion: searches bounds for a policy with one query over its tables, planned and priced like any other.
 
-Rule 1: each unit brings one cell to each choice: that of its greatest or least value, or of how much there is of it. So
-    one unit moves each rank by one, however many rows it has.
-Rule 2: what is searched is the whole grid of a type (numbers by magnitude, timestamps by month), and nothing that the
-    policy says of the column narrows it. So a grid tells nothing of the values.
-Rule 3: the cell of a value is made of that value alone, in the engine, and is an integer within the grid for any value.
+Rule 1: each unit contributes one value to each search: its greatest or least value, or its number of rows or groups. So
+    one unit changes each rank by one, with any number of rows.
+Rule 2: the search covers the whole grid of a type (numbers by magnitude, timestamps by month). Declarations of the
+    policy do not narrow it, so a grid reveals nothing about the values.
+Rule 3: the engine computes the grid cell of a value from that value only, and it is an integer within the grid for any
+    value.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,6 @@
-"""tree_bounds: what a tree of steps reads, and what one unit may add to each of its cells, followed down to the tables.
+"""tree_bounds: what a tree of steps reads, and how much one unit can add to each cell, derived from the tables upwards.
 
-Rule 1: a table, a relation, a step, a value or a cell that is not known here is refused, and so is a limit that is not
-found: every match is closed.
+Rule 1: an unknown table, relation, step, value or cell is refused, and so is a missing limit: every match is closed.
 Rule 2: nothing here shares code with rewrite, printer or pricing, and no SQL is read.
 """
 

@@ -1,8 +1,8 @@
 """verify: the guarantee of a finished plan, computed again from the plan alone and compared with its price.
 
-Rule 1: nothing here shares code with plan or with the calibration of mechanisms; the compiler does not trust itself.
-What is read, and what bounds it, is told by trees, never by SQL.
-Rule 2: the tail of a threshold's noise is computed again from its law alone, and rounded up.
+Rule 1: this file shares no code with the planner or with the calibration of mechanisms; the compiler does not trust
+itself. Reads and bounds are taken from trees, never from SQL text.
+Rule 2: the tail of a threshold's noise is recomputed from its distribution, and rounded up.
 """
 
 from collections.abc import Iterator
