@@ -175,8 +175,8 @@ def test_a_copy_is_read_where_it_makes_nothing_less_exact(limited: Planner) -> N
     assert total.contribution.copied
     assert (
         total.form == 'from the prepared table of "visits", with the values of "cost" on their grid: '
-        "the error is 1 times that without it, and max_error_ratio is 1; its sums lack the rows that the prepared "
-        "table left out"
+        "the error is 1 times that of the table, and max_error_ratio is 1; sums lack the rows that the prepared "
+        "table drops"
     )
     assert not grouped.contribution.copied
     assert (
@@ -203,13 +203,13 @@ def test_the_policy_says_so_for_those_who_do_not(own: Path) -> None:
 @pytest.mark.parametrize(
     ("sql", "why"),
     [
-        ("SELECT COUNT(*) FROM visits v JOIN icd10 i ON i.title <> v.icd", "may become several"),
+        ("SELECT COUNT(*) FROM visits v JOIN icd10 i ON i.title <> v.icd", "changes its number of rows"),
         ("SELECT COUNT(*) FROM visits a JOIN visits b ON a.patient_id = b.patient_id", "in several places"),
         ("SELECT COUNT(*) FROM visits WHERE cost > (SELECT AVG(v.cost) FROM visits v WHERE v.patient_id = "
          "visits.patient_id)", "in several places"),
-        ("SELECT icd, COUNT(*) FROM (SELECT DISTINCT patient_id, icd FROM visits) t GROUP BY icd", "several one"),
-        ("SELECT COUNT(DISTINCT doctor_id) FROM visits", "unit by unit"),
-        ("SELECT MEDIAN(cost) FROM visits", "unit by unit"),
+        ("SELECT icd, COUNT(*) FROM (SELECT DISTINCT patient_id, icd FROM visits) t GROUP BY icd", "changes its number of rows"),
+        ("SELECT COUNT(DISTINCT doctor_id) FROM visits", "per unit"),
+        ("SELECT MEDIAN(cost) FROM visits", "per unit"),
     ],
 )  # fmt: skip
 def test_what_voids_a_copy(planner: Planner, sql: str, why: str) -> None:
@@ -235,7 +235,7 @@ def test_other_cells_void_a_copy(own: Path) -> None:
     planner = Planner(load_policy(changed(own, text, f"max_rows_per_group = 1\n{text}")))
     # With one row of a unit in a group, rows and units are one cell, and two in the copy.
     release = only(planner.compile("SELECT city, COUNT(*), COUNT(DISTINCT patient_id) FROM visits GROUP BY city"))
-    assert not release.contribution.copied and "other cells" in (release.form or "")
+    assert not release.contribution.copied and "other primitives" in (release.form or "")
 
 
 @pytest.fixture
@@ -574,7 +574,7 @@ def test_sums_of_a_copy_say_what_they_lack(session: Session, sql: str, lacks: bo
     for ratio, from_copy in (("1", True), ("0", False)):
         session.execute(session.parse(f"SET dpsql.max_error_ratio = {ratio}")[0])
         told = session.execute(statement).notices[0].message
-        assert ("sums cover at most 50 rows per patient" in told) == (lacks and from_copy)
+        assert ("sums include at most 50 rows per patient" in told) == (lacks and from_copy)
         lines = [str(row[0]) for row in run(session, f"EXPLAIN {sql}")]
         assert any("its sums lack the rows" in line for line in lines) == (lacks and from_copy)
 

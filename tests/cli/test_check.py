@@ -151,7 +151,7 @@ def test_a_database_that_fails_while_it_is_counted_is_told(run: Run, people: Pat
     postgres_server.run(ruined, database=name)
     people.write_text(text + '[tables.ruined]\nunit_key = "id"\nmax_rows = 1\ncolumns = { n = { type = "integer" } }\n')
     checked = run("policy", "check", people, "--exact", status=1)
-    assert "main.ruined is a view: each of its rows must be made of rows of one unit alone" in checked.stdout
+    assert "main.ruined is a view: each of its rows must be computed from rows of one unit only" in checked.stdout
     assert "query failed in the database" in checked.stderr
 
 
@@ -186,7 +186,7 @@ def test_rights_that_are_not_needed_are_named(postgres_server: Server, clinic_fi
             (f"GRANT pg_read_server_files TO {role}", "is a member of pg_read_server_files. REVOKE"),
             (f"ALTER ROLE {role} CREATEROLE", "may make roles or databases"),
             (f"ALTER ROLE {role} REPLICATION", "may copy the whole server"),
-            ("ALTER TABLE doctors ENABLE ROW LEVEL SECURITY", "row-level security chooses the rows of public.doctors"),
+            ("ALTER TABLE doctors ENABLE ROW LEVEL SECURITY", "row-level security filters the rows of public.doctors"),
         ):
             before = warnings(policy)
             postgres_server.run(grant, database=name)

@@ -16,7 +16,8 @@ def test_a_table_is_aligned_and_the_price_goes_to_standard_error(run: Run, polic
     lines = result.stdout.splitlines()
     assert [part.strip() for part in lines[0].split("|")] == ["sex", "n", "avg"]
     assert lines[-1] == "(4 rows)"
-    assert result.stderr.startswith("NOTICE: price: epsilon 0.1 (rho 0.005); remaining: epsilon 4.94")
+    assert result.stderr.startswith("NOTICE: avg is worse than ± 10 % in ")
+    assert "; price: epsilon 0.1 (rho 0.005); remaining: epsilon 4.94" in result.stderr
 
 
 def test_csv_is_read_back(run: Run, policy: Path) -> None:

@@ -91,6 +91,6 @@ class StoredGrids:
         return Column(twin.field) if twin is not None and twin.stored.grid in grids else argument
 
     def read_by(self, primitives: tuple[Primitive, ...]) -> Mapping[Field, StoredGrid]:
-        """The fields with values on their grid that cells are made of."""
+        """The fields with grid values that the cells use."""
         read = {each.field for primitive in primitives for each in primitive.operands if isinstance(each, Column)}
         return {twin.field: twin.stored for twin in self._twins.values() if twin.field in read}

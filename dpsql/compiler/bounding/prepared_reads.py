@@ -15,14 +15,14 @@ from dpsql.compiler.scope.tables import Catalog
 
 @dataclass(frozen=True)
 class PreparedRead:
-    """A copy, and the scan in whose place it stands."""
+    """A prepared table, and the scan that it replaces."""
 
     scan: UnitScan
     copy: PreparedTable
 
 
 def prepared_read(release: Release, catalog: Catalog) -> PreparedRead | str | None:
-    """The copy that a release may be read from, or why there is none; None where no table of it was prepared."""
+    """The prepared table that a release can read, or the reason against it; None if none of its tables is prepared."""
     scans = [node for node in nodes(release.aggregate) if isinstance(node, UnitScan)]
     known = {scan.table.name: copy for scan in scans if (copy := catalog.schema.copies.get(scan.table.name))}
     if not known:
@@ -38,7 +38,7 @@ def prepared_read(release: Release, catalog: Catalog) -> PreparedRead | str | No
 
 
 def kept_scan(relation: Relation, schema: EngineSchema) -> UnitScan | None:
-    """The scan of which each row becomes one row of a relation at the most; None where there is none."""
+    """The scan whose rows become at most one row each; None if there is none."""
     match relation:
         case UnitScan():
             return relation

@@ -28,7 +28,7 @@ from dpsql.policy import Policy, Table
 from dpsql.sqltypes import SqlType
 
 LAYOUT = "dpsql bounded copy 2"
-"""Changes with the meaning of a copy's columns, where the SQL that makes it would not tell."""
+"""A version that must change when the meaning of prepared columns changes and their SQL does not."""
 UNIT = "dpsql.unit"
 ROW = "dpsql.row"
 GRID = "dpsql.grid."
@@ -56,7 +56,7 @@ class PreparedTablePlan:
 
 
 def plan_prepared(policy: Policy, schema: EngineSchema) -> tuple[PreparedTablePlan, ...]:
-    """Plan the copies of all protected tables but those of which the engine allows a unit one row anyway."""
+    """Plan the prepared tables of all protected tables in which the engine allows a unit more than one row."""
     catalog = Catalog(policy, schema, policy.roles[0])
     protected = (
         (table, Tables(catalog, Fields()).protected(table).status) for table in policy.tables if not table.public
@@ -94,7 +94,7 @@ def _plan(table: Table, protected: Protected, catalog: Catalog) -> PreparedTable
 
 
 def _grids(scan: UnitScan, max_rows: int) -> dict[Field, StoredGrid]:
-    """The columns of which there are sums: numbers that the policy bounds, of so many digits that they add up exactly.
+    """The columns that can be summed: numbers with bounds, and few enough digits for exact sums.
 
     Of a query that narrows no bounds, their grid is this one.
     """
@@ -111,7 +111,7 @@ def _grids(scan: UnitScan, max_rows: int) -> dict[Field, StoredGrid]:
 
 
 def _decisive(renderer: Renderer, dialect: Dialect, field: Field) -> tuple[str, SqlType]:
-    """What tells values of a field apart: a month and 30 days are equal, and are not the same."""
+    """The text that distinguishes values of a field: a month and 30 days are equal, but not the same."""
     name = renderer.name(field)
     if field.type.is_array or field.type is SqlType.JSON:
         return name, SqlType.TEXT  # which their canonical values are
@@ -150,7 +150,7 @@ def _unit_column(table: Table, catalog: Catalog) -> EngineColumn:
 
 
 def prepared_leaf(scan: UnitScan, copy: PreparedTable, catalog: Catalog) -> Leaf:
-    """A copy in the place of the table that is scanned, with what it has on its grid behind the table's columns."""
+    """A prepared table in place of the scanned table, with its grid values after the table's columns."""
     dialect, types = DIALECTS[catalog.schema.engine], _stored(scan.table, scan, catalog)
 
     def column(name: str, field: Field) -> str:

@@ -54,7 +54,7 @@ def clamp(text: str, lower: int | str, upper: int | str) -> str:
 
 
 def _groups_alone(renderer: Renderer, enumeration: steps.Enumeration) -> str:
-    """The keys alone, which are public: what costs nothing reads no protected row."""
+    """Only the public keys: a query that costs nothing reads no protected row."""
     columns, listed, order = _listed(renderer, enumeration)
     units = f"{renderer.dialect.whole(0)} AS units"
     return f"SELECT {', '.join([*columns, units])} FROM ({listed}) AS d ORDER BY {order}"
@@ -134,7 +134,7 @@ class _Printer:
         return self._cte("rows", body, lazy=len(set(self._apart.values())) < 2)
 
     def _value(self, value: steps.Value) -> str:
-        """The column of a value, or what is made of several; equal texts are one column."""
+        """The column of a value, or an expression over several; equal texts share one column."""
         if value not in self._values:
             self._values[value] = self._written(value)
         return self._values[value]
@@ -177,7 +177,7 @@ class _Printer:
     # Steps
 
     def _source(self, step: steps.Step) -> str:
-        """What stands behind FROM for a step; its CTEs are written where it is read first."""
+        """The text after FROM for a step; its CTEs are written when it is first read."""
         if id(step) not in self._from:
             self._from[id(step)] = self._printed(step)
         return self._from[id(step)]
@@ -235,7 +235,7 @@ class _Printer:
         return self._sums.setdefault(text, f"a{len(self._sums)}")
 
     def _per_unit(self, sums: steps.UnitSums, added: Sequence[str], *, shares: bool = False) -> str:
-        """Each unit's rows in each group, summed, and what is made of the sums."""
+        """Each unit's rows in each group, summed, and the steps over these sums."""
         rows = self._source(sums.input)
         names = ", ".join(self._grouping)
         order = f" ORDER BY {names}" if (self._sampling or shares) and self._dialect.orders_groups else ""
@@ -248,7 +248,7 @@ class _Printer:
         return self._cte("per_unit", f"SELECT {', '.join([names, *hashed, *added])} FROM summed")
 
     def _kept_keys(self, step: steps.GroupSampling) -> list[str]:
-        """What a unit keeps some of: groups, or lists of groups, of which it keeps every group."""
+        """What is sampled per unit: groups, or whole lists of groups."""
         return self._keys if step.lists is None else [self._keys[place] for place in step.lists]
 
     def _sampled_groups(self, step: steps.GroupSampling) -> str:
@@ -259,7 +259,7 @@ class _Printer:
         return self._all(by_ranking_all(step.groups, self._kept_keys(step), lists=step.lists is not None))
 
     def _shared(self, step: steps.RowSampling, amounts: Sequence[steps.Amount | None]) -> str:
-        """What the amounts of a unit are made of, with its share of so many rows in each group."""
+        """The amounts of a unit, with its share of sampled rows in each group."""
         groups, hashed = self._source(step.input), self._hash("unit")
         carried = [*self._grouping, *self._sums.values()]
         flagged = any(isinstance(amount, steps.SampledRows) for amount in amounts)
@@ -272,7 +272,7 @@ class _Printer:
         return self._dialect.same(left, right, self._types["unit"])
 
     def _with_few(self, source: str, few: steps.RowsOfFew) -> str:
-        """What is added to the cells, for units with few rows as for the others."""
+        """What is added to the cells, for units with few rows and for the others."""
         cells = zip(self._names, few.cells, strict=True)
         totals = [f"{'0' if cell is None else self._row_total(cell)} AS {name}" for name, cell in cells]
         of_few = f"SELECT {', '.join([*self._keys, *totals])} FROM rows WHERE NOT EXISTS {_of_many('many')}"
@@ -304,7 +304,7 @@ class _Printer:
                 assert_never(amount)
 
     def _times(self, rows: int | None, limit: int) -> str:
-        """A limit of what rows may add; None for a unit's share of them."""
+        """A limit on what rows can add; None for a unit's share of them."""
         return f"m * {self._dialect.whole(limit)}" if rows is None else self._dialect.whole(rows * limit)
 
     def _scaled(self, amount: steps.ScaledSum, limit: str) -> str:
@@ -413,7 +413,7 @@ class _Printer:
         return joined, [f"{_PIECE} AS piece", "totals.place AS place"]
 
     def _nothing(self, place: int) -> str:
-        """What stands where no row is."""
+        """The value for a group without rows."""
         return "''" if isinstance(self._totals.cells[place], steps.Histogram) else "0"
 
     def _print_apart(self, place: int, cell: steps.Cell) -> None:
@@ -487,7 +487,7 @@ class _Printer:
         return [f"p{place}" for place in range(len(self._totals.cells))]
 
     def _enumerated(self, cells: str) -> str:
-        """The final SELECT: every public group, zero where nobody is; or the groups there are."""
+        """The final SELECT: every public group, with 0 if it has no unit; or the groups in the data."""
         if self._enumeration is None:
             keys = [f"{self._dialect.as_text(key, self._types[key])} AS {key}" for key in self._keys]
             piece, in_order = (["piece"], " ORDER BY place, piece") if self._in_pieces else ([], "")
@@ -519,7 +519,7 @@ def _of_many(table: str) -> str:
 
 
 def _fields(value: steps.Value) -> frozenset[Field]:
-    """The fields that a value is made of."""
+    """The fields that a value uses."""
     match value:
         case steps.Prepared():
             return frozenset({value.field})
@@ -545,7 +545,7 @@ def _distinct_sum(value: str, *conditions: str | None) -> str:
 
 
 def _total(text: str) -> str:
-    """A total as a bigint; a sum of bigints is wider, and totals beyond the clamp are not told apart."""
+    """A total as a bigint; sums of bigints are wider, so totals are clamped."""
     return f"CAST({clamp(text, -MAX_TOTAL, MAX_TOTAL)} AS BIGINT)"
 
 

@@ -21,7 +21,7 @@ from dpsql.compiler.ir.walk import in_double
 
 @dataclass(frozen=True)
 class Bounding:
-    """One aggregation and what may be left out of it.
+    """One aggregation, and the steps that it does not need.
 
     Attributes:
         protected: The rows.
@@ -148,7 +148,7 @@ class _Rewrite:
     # Units with several rows
 
     def _few(self) -> steps.RowsOfFew | None:
-        """What units add whose rows all count: those that have no more than may count, in one group or in all.
+        """What units add that have no more rows than the limit, per group or in total; all of their rows count.
 
         None where not just the limit of rows decides that, or where it takes more than totals over rows to tell.
         """
@@ -199,7 +199,7 @@ class _Rewrite:
     # Cells
 
     def _cell(self, primitive: Primitive, rows: steps.RowStep, kept: steps.GroupSampling | steps.Clamp) -> steps.Cell:
-        """A total of what units add, or of values that are chosen from those of each unit in each group."""
+        """A total of the units' amounts, or of values sampled from each unit in each group."""
         if not _tells_values_apart(primitive):
             return steps.UnitTotal()
         value, condition, is_distinct = self._told_apart(primitive), self._condition(primitive), primitive.rank is None
@@ -207,7 +207,7 @@ class _Rewrite:
         return self._distinct(primitive, chosen) if is_distinct else steps.Histogram(chosen, value, condition)
 
     def _row_cell(self, primitive: Primitive) -> steps.Cell:
-        """A total over rows of which a unit has few."""
+        """A total over rows, where a unit has few rows."""
         if primitive.rank is not None:
             return steps.Histogram(self._rows, self._told_apart(primitive), self._condition(primitive))
         if primitive.counts_units and self._bounds.copied and self._bounds.rows_per_group > 1:
@@ -228,7 +228,7 @@ class _Rewrite:
         return steps.DistinctTotal(source, self._told_apart(primitive), self._condition(primitive), total, centre)
 
     def _told_apart(self, primitive: Primitive) -> steps.Value:
-        """The value; where its squares are added up, the number that is squared, for two may have one square."""
+        """The value; for sums of squares, the number before squaring, because two numbers can have one square."""
         if primitive.factors:
             return self._on_grid(primitive.factors[0].argument, primitive.factors[0].grid)
         value = self._value(primitive)

@@ -136,7 +136,7 @@ Amount = CountedRows | SampledRows | ClampedSum | ScaledSum
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows, with their unit, the keys of their group, and the values that cells are made of.
+    """The rows, with their unit, the keys of their group, and the values for the cells.
 
     Guarantee: each row belongs to one unit. A unit has one row where `one_row`, and no more than a prepared table has
         where `relation` reads one; else as many as it likes.
@@ -266,14 +266,14 @@ class UnitTotal:
 
 @dataclass(frozen=True)
 class RowCount:
-    """A count of rows. Assumes: the totals read rows of which a unit has few."""
+    """A count of rows. Assumes: the totals read rows, where a unit has few rows."""
 
     count: Count
 
 
 @dataclass(frozen=True)
 class RowSum:
-    """A sum over rows, less `centre` for each of them. Assumes: the totals read rows of which a unit has few."""
+    """A sum over rows, less `centre` for each of them. Assumes: the totals read rows, where a unit has few rows."""
 
     sum: Sum
     centre: int | None
@@ -281,7 +281,7 @@ class RowSum:
 
 @dataclass(frozen=True)
 class UnitCount:
-    """How many units have a row that meets a condition. Assumes: the totals read rows of which a unit has few."""
+    """How many units have a row that meets a condition. Assumes: the totals read rows, where a unit has few rows."""
 
     value: Value | None
     condition: Plain | None
@@ -342,7 +342,7 @@ class Units(enum.Enum):
 
 @dataclass(frozen=True)
 class RowsOfFew:
-    """What the units add that have `rows` rows at the most, so that no limit of rows leaves out any of them.
+    """What units with at most `rows` rows add; no limit drops any of their rows.
 
     Attributes:
         input: The rows.
@@ -418,7 +418,7 @@ class BoundedQuery:
 
     @property
     def repeated(self) -> dict[int, int]:
-        """By place, the histograms that stand at an earlier place, too: they are read there alone."""
+        """By place, the histograms that also occur at an earlier place: they are read there only."""
         cells = self.totals.cells if self.totals is not None else ()
         firsts = ((place, cells.index(cell)) for place, cell in enumerate(cells) if isinstance(cell, Histogram))
         return {place: first for place, first in firsts if place != first}

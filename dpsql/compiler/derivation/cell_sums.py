@@ -106,7 +106,7 @@ def _releases(sums: Sequence[CellSum]) -> frozenset[int]:
 
 
 def _key_places(whole: ReleaseDescription, part: ReleaseDescription) -> tuple[int, ...] | None:
-    """The places of a release's keys among those of one with more of them, over the same rows; None where it is not."""
+    """The places of a release's keys among those of a finer release over the same rows; None if they do not fit."""
     if whole.family != part.family or whole.terms != part.terms or len(whole.keys) >= len(part.keys):
         return None
     places: Mapping[str, int] = {key.text: place for place, key in enumerate(part.keys)}
@@ -129,7 +129,7 @@ def _keeps_the_same_rows(whole: ReleaseDescription, part: ReleaseDescription, *,
 
 
 def _independent(sums: Sequence[CellSum]) -> Iterator[CellSum]:
-    """Sums of one cell, of which none follows from the others.
+    """Sums of one cell, none of which follows from the others.
 
     They are those of the finest releases. Where two of these have totals in common, the finest of these totals ties
     them together, and the others follow. Where those totals are not each finer than the last, nothing is said of the

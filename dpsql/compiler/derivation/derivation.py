@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Derivation:
-    """How the cells of a release are made of those of another, which is table r0 of the SQL.
+    """How the cells of a release are computed from those of another, which is table r0 of the SQL.
 
     Attributes:
         places: For each cell, that of the other release which is added up.
@@ -60,7 +60,7 @@ class Derivation:
 
 
 def derivation(have: ReleaseDescription, want: PlannedRelease, catalog: Catalog) -> Derivation | None:
-    """How a release is made of one that is described; None where that does not answer it."""
+    """How a release is computed from a described one; None if that is not possible."""
     asked = want.described
     if asked is None or have.family != asked.description.family:
         return None
@@ -92,7 +92,7 @@ def derivation(have: ReleaseDescription, want: PlannedRelease, catalog: Catalog)
 
 
 def wider(have: ReleaseDescription, asked: DescribedRelease) -> Release | None:
-    """What is asked by the keys of another release, without the terms that these tell; None if none is wider.
+    """The release by the keys of another one, without the terms that these keys express; None if none is wider.
 
     Guarantee: its cells have the sensitivity of those that are asked: each row is in one group, so a unit moves them
         by no more. Each cell that is asked is one of them, or a sum of some.
@@ -138,7 +138,7 @@ def errors(
     want: PlannedRelease,
     groups: tuple[int, int],
 ) -> tuple[tuple[CellError, CellError], ...] | None:
-    """The error of each cell: derived, and asked anew; None where that is not known.
+    """The error of each cell: derived, and in a full release; None if that is unknown.
 
     Bounds drop rows of either. What a profile expects of them is spread over groups. Where a filter spares a unit some
     of its rows, bounds may drop none of the others in a fresh release: nothing is expected of it there.
@@ -179,7 +179,7 @@ def _size(primitive: Primitive) -> Fraction:
 
 
 def _bounds_differ(have: ReleaseDescription, asked: ReleaseDescription) -> bool:
-    """True where other numbers of rows of a unit count; a profile tells what that costs in coarser groups."""
+    """True if a different number of a unit's rows counts; a profile gives the cost of that in coarser groups."""
     if have.rows is None:
         return False
     if have.rows != asked.rows:
@@ -302,7 +302,7 @@ class _Sums:
     catalog: Catalog
 
     def terms(self) -> str:
-        """One row: the most cells that a sum is made of."""
+        """One row: the largest number of cells in a sum."""
         counts = ", ".join(f"count(*) FILTER (WHERE f{place}) AS n{place}" for place, _ in enumerate(self.places))
         groups = ", ".join(f"g{place}" for place, _ in enumerate(self.keys))
         most = ", ".join(f"coalesce(max(n{place}), 0)" for place, _ in enumerate(self.places))

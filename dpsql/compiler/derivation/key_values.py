@@ -44,7 +44,7 @@ class KeyValues:
     keys: Mapping[str, Field]
 
     def over(self, expression: Expr) -> Expr | None:
-        """An expression over key values; None where they do not tell it."""
+        """An expression over key values; None if they do not determine it."""
         if not is_plain(expression):
             return None
         written = rewrite_expression(expression, self._known)
@@ -156,7 +156,7 @@ class KeyValues:
 
 
 def _is_the_same_anywhere(expression: Expr) -> bool:
-    """True of what two engines compute alike of key values that were handed on as text."""
+    """True for expressions that engines compute alike from key values in text form."""
     is_local = isinstance(expression, Call) and expression.function.startswith(_LOCAL)
     is_known = expression.type is not SqlType.NUMERIC or isinstance(expression, Literal) or is_whole(expression)
     if is_local or not is_known:

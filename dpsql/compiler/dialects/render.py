@@ -232,7 +232,7 @@ class Renderer:
         return self.dialect.aggregate(call, text, behind)
 
     def _decisive(self, field: Field) -> str:
-        """What tells values of a field apart: a month and 30 days are equal, and are not the same."""
+        """The text that distinguishes values of a field: a month and 30 days are equal, but not the same."""
         name = self.name(field)
         return self.dialect.as_text(name, field.type) if field.type is SqlType.INTERVAL else name
 

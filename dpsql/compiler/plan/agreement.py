@@ -104,7 +104,7 @@ class TwoRows:
                 return False
 
     def _are_one_row(self, scan: UnitScan | Scan, alike: Alike) -> bool:
-        """True where the engine has a key among what two rows agree on."""
+        """True if the engine has a unique key among the fields on which two rows agree."""
         engine = self.catalog.schema.tables[scan.table.name]
         columns = dict(
             zip(scan.column_fields if isinstance(scan, UnitScan) else scan.fields, scan.columns, strict=True)
@@ -197,17 +197,17 @@ class TwoRows:
 
 
 def _below(of: dict[Field, Expr], alike: Alike) -> Alike:
-    """What two rows beneath agree on, told by the fields that are columns of theirs."""
+    """The fields on which two rows of the input agree, as fields of the output."""
     return frozenset(each.field for field, each in of.items() if field in alike and isinstance(each, Column))
 
 
 def _read_as_is(engine: EngineTable, name: str, field: Field) -> bool:
-    """True where values that the engine tells apart are not read as one."""
+    """True if values that the engine distinguishes stay distinct."""
     return engine.columns[name].sql_type is field.type
 
 
 def _columns_equal(condition: Expr | None) -> Iterator[tuple[Field, Expr]]:
-    """Columns, and what a condition says each equals, spelling included."""
+    """Columns and what a condition requires them to equal, including the spelling."""
     for term in conjuncts(condition) if condition is not None else ():
         if isinstance(term, Call) and term.function == "eq" and len({part.type for part in term.arguments}) == 1:
             for one, other in (term.arguments, term.arguments[::-1]):
@@ -217,7 +217,7 @@ def _columns_equal(condition: Expr | None) -> Iterator[tuple[Field, Expr]]:
 
 
 def _widened(expression: Expr) -> Field | None:
-    """The column that stands in an expression, alone or read as another whole number or text."""
+    """The column of an expression that is only a column, possibly cast to another integer or text type."""
     while isinstance(expression, Cast):
         kinds = {expression.type, expression.argument.type}
         if not (kinds <= _WHOLE or kinds <= _TEXT):
@@ -227,7 +227,7 @@ def _widened(expression: Expr) -> Field | None:
 
 
 def _only_first(term: Expr) -> Iterator[Field]:
-    """The number, counted from 1, that a condition lets be no more than 1."""
+    """The row number, counted from 1, that a condition limits to 1."""
     if isinstance(term, Call) and term.function == "le":
         number, most = term.arguments
         if isinstance(number, Column) and isinstance(most, Literal) and most.value == 1:

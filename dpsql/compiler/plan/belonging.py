@@ -75,7 +75,7 @@ class Owners:
     leaves: Mapping[Relation, Leaf]
 
     def of(self, relation: Relation) -> Belonging | None:
-        """To which unit the rows belong; None where they are public.
+        """The unit to which the rows belong; None if they are public.
 
         Raises:
             GuaranteeMismatch: Rows could be made of those of several units, or their unit is not known.
@@ -176,7 +176,7 @@ class Owners:
                 raise GuaranteeMismatch("a join that is not known would be read")
 
     def _met(self, join: Join) -> Belonging | None:
-        """Inner joins, one in another: what all of their conditions say together holds of each row."""
+        """Nested inner joins: all of their conditions hold for each row."""
         parts, conditions = _inner(join, self.leaves)
         found = [(part, self.of(part)) for part in parts]
         owned = [belonging for _, belonging in found if belonging is not None]
@@ -196,7 +196,7 @@ class Owners:
         return Belonging(units, all(each.once for each in owned) and self._meet_once(others, conditions))
 
     def _meet_once(self, others: list[Relation], conditions: tuple[Expr, ...]) -> bool:
-        """Whether public relations have one row at the most for each row of the rest, one after another."""
+        """Whether each public relation has at most one row for each row of the rest, one after another."""
         waiting = others
         while waiting:
             unknown = frozenset(field for part in waiting for field in part.fields)
@@ -216,7 +216,7 @@ class Owners:
         return Belonging(units, found.once and self.matches_once(other, conditions, frozenset(other.fields)))
 
     def matches_once(self, other: Relation, conditions: tuple[Expr, ...], unknown: Units) -> bool:
-        """Whether a row meets one row of a public relation at the most.
+        """Whether a row matches at most one row of a public relation.
 
         Args:
             other: The public relation.
@@ -271,7 +271,7 @@ class Owners:
 
 
 def _subqueries(expression: Expr) -> Iterator[Exists | InRelation | Scalar]:
-    """The subqueries in an expression, but for those within subqueries."""
+    """The subqueries of an expression, except nested ones."""
     for part in operands(expression):
         yield from _subqueries(part)
     if isinstance(expression, Exists | InRelation | Scalar):
@@ -285,7 +285,7 @@ def _asks_for_unit(subquery: Exists | InRelation | Scalar, units: Units, inner: 
 
 
 def _field_of(expression: Expr) -> Field | None:
-    """The field that an expression is, or is but for a conversion that keeps all of its values apart."""
+    """The field of an expression that is a field, possibly under an injective cast."""
     while isinstance(expression, Cast) and _keeps_apart(expression.argument.type, expression.type):
         expression = expression.argument
     return expression.field if isinstance(expression, Column) else None
@@ -334,7 +334,7 @@ def _equations(conditions: Iterable[Expr]) -> Iterator[tuple[Field, Field]]:
 
 
 def _equal(units: Units, conditions: Iterable[Expr]) -> Units:
-    """The units, and what conditions that hold say is the same."""
+    """The units, and the equalities that hold between them."""
     equations, found = [*_equations(conditions)], units
     while more := {f for pair in equations for f in pair if not found.isdisjoint(pair)} - found:
         found |= more

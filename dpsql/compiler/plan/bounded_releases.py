@@ -57,7 +57,7 @@ def public_read(relation: Relation, table: str, catalog: Catalog) -> PublicRead:
 
 @dataclass(frozen=True)
 class ReleaseInput:
-    """An input of a release; `releases` are the indexes of those it is made of."""
+    """An input of a release; `releases` are the indexes of the releases it is computed from."""
 
     sql: str
     types: tuple[SqlType, ...]
@@ -88,7 +88,7 @@ class BoundedRelease:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What makes two of them one: what is read, and which ranks or groups are chosen of it."""
+        """The identity of an engine query: what it reads, and which ranks or groups it chooses."""
         chosen = tuple((primitive.rank, primitive.places) for primitive in self.unpriced.primitives)
         return self.query.sql, self.inputs, chosen, self.unpriced.contribution.lists
 
@@ -122,7 +122,7 @@ class BoundedReleases:
     def _bounded(
         self, release: Release, settings: QuerySettings, *, is_wide: bool
     ) -> tuple[int, UnpricedRelease, ReleasedLeaf]:
-        """The index of a release's engine query, what it draws noise for, and what is made of its cells."""
+        """The index of a release's engine query, its primitives, and the estimates from its cells."""
         protected, keys = release.protected, release.aggregate.keys
         domain = enumerate_keys(keys, protected.relation, self.catalog, self.fields) if keys else None
         listed, groups = domain if domain is not None else (None, None)
@@ -156,7 +156,7 @@ class BoundedReleases:
     def _drawn(
         self, release: Release, groups: int | None, settings: QuerySettings, *, private: bool, is_wide: bool
     ) -> tuple[UnpricedRelease, tuple[Estimate, ...]]:
-        """What a release draws noise for under settings, and what is made of its cells."""
+        """The primitives of a release under the settings, and the estimates from its cells."""
         protected, keys = release.protected, release.aggregate.keys
         least = min_units(release.aggregate)
         contribution = self._contribution(release, groups, settings)
@@ -170,7 +170,7 @@ class BoundedReleases:
         return UnpricedRelease(drawn, contribution, private, error_weights(drawn, estimates), least, is_wide), estimates
 
     def _buys_totals(self, release: Release, profiled: ProfiledBounds | None) -> bool:
-        """Whether what bounds drop of a release is told, if they may drop anything, and no profile says how little."""
+        """Whether a release measures what its bounds drop: if they can drop rows, and no profile expects little."""
         asked = bool(self.catalog.role.query.wide_share) and self.settings.wide_totals and release.picks is None
         return asked and not (profiled is not None and profiled.drops_little)
 
@@ -298,7 +298,7 @@ def _nothing_public(least: int) -> PolicyViolation:
 
 
 def _is_fine(key: Expr, bounds: Bounds) -> bool:
-    """True where a key has so many values that most rows of a unit have one of their own.
+    """True if a key has so many values that most rows of a unit have different ones.
 
     Measured on DuckDB 2.0 with a million rows: ranking rows wins from about three pairs (unit, key) in four rows.
     """
@@ -312,7 +312,7 @@ def _is_fine(key: Expr, bounds: Bounds) -> bool:
 
 
 _COMPARING: Final = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "between", "distinct_from", "is_null", "coalesce"))
-"""What is told of texts without looking through them."""
+"""Facts about texts that need no search in them."""
 
 
 def _may_be_read_again(aggregate: Aggregate, schema: EngineSchema) -> bool:

@@ -208,13 +208,13 @@ def _read_above(
 
 
 def _alone(release: Release) -> Lowered:
-    """A query that shows what a release has."""
+    """A query that shows the cells of a release."""
     return Lowered(Released(release), tuple((f"column{place}", each) for place, each in enumerate(release.fields)))
 
 
 @dataclass(frozen=True)
 class AboveReleases:
-    """What stands above the releases of a query.
+    """The post-processing above the releases of a query.
 
     Attributes:
         lowered: The query.
@@ -233,7 +233,7 @@ class AboveReleases:
     settings: QuerySettings
 
     def written(self, planned: Sequence[PlannedRelease]) -> tuple[str, tuple[OutputColumn, ...]]:
-        """Its SQL and its columns, for the noise of the releases as they are planned."""
+        """Its SQL and its columns, with the errors of the planned releases."""
         leaves = dict(self.others)
         for cut, (index, leaf) in self.releases.items():
             leaves[cut] = leaf.at(f"r{index}", _drawn(index, planned, self.wide, self.settings), cut)
@@ -292,7 +292,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Described:
-    """What Describe tells: the types of placeholders and of columns; of placeholders of arrays, those of the items."""
+    """The result of Describe: the types of placeholders and columns; for arrays, the types of their items."""
 
     parameters: tuple[SqlType, ...]
     columns: tuple[tuple[str, SqlType], ...]
@@ -397,7 +397,7 @@ def describe_query(
 
 
 def _known(inferred: SqlType | None) -> SqlType:
-    """A type that was inferred; text where nothing told."""
+    """An inferred type; text if nothing determines it."""
     return SqlType.TEXT if inferred is None or inferred is SqlType.UNKNOWN else inferred
 
 

@@ -19,7 +19,7 @@ Selection = TruncatedGeometric | GaussianThreshold | Threshold
 
 @dataclass(frozen=True)
 class PlannedPrimitive:
-    """A primitive with the noise that is added to its cells, or with the choice that is made of them."""
+    """A primitive with the noise that is added to its cells, or with the mechanism that chooses from them."""
 
     primitive: Primitive
     noise: CellMechanism
@@ -73,7 +73,7 @@ def calibrate(
     adjacency: Adjacency,
     wide_share: Fraction = ZERO,
 ) -> tuple[Calibrated, ...]:
-    """Split a price over all noisy primitives of all releases of a query, so that the error that is seen is least.
+    """Split a price over the noisy primitives of a query so that the visible error is least.
 
     Raises:
         PolicyViolation: Private groups have no δ to be selected with.
@@ -147,7 +147,7 @@ class Pricing:
         return release.selects and (self._converts or UNITS not in release.primitives)
 
     def _proportions(self, weights: Sequence[Fraction], apart: Sequence[bool]) -> tuple[Fraction, ...]:
-        """What is seen in the answer shares most of the price; what tells of dropped rows has a part set apart."""
+        """The answer's primitives share most of the price; wide totals have a separate part."""
         seen = [weight for weight, is_apart in zip(weights, apart, strict=True) if not is_apart]
         shared = iter(proportions(self.price.accountant, seen))
         parts = [ZERO if is_apart else next(shared) for is_apart in apart]

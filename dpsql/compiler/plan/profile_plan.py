@@ -72,7 +72,7 @@ class PlannedProfile:
 
 @dataclass(frozen=True)
 class ExactRanks:
-    """The same without noise, for the data owner's own eyes: SQL of one row of bigints, as RowRanks has them."""
+    """The same without noise, for the data owner only: SQL with one row of bigints, as in RowRanks."""
 
     sql: str
     names: tuple[str, ...]
@@ -80,7 +80,7 @@ class ExactRanks:
 
 
 def plan_profile(catalog: Catalog, settings: QuerySettings) -> PlannedProfile | None:
-    """Plan the profile of a policy; None where each unit has one row in every table.
+    """Plan the profile of a policy; None if each unit has one row in every table.
 
     Guarantee: that of the query: of a unit, WIDTH · max_rows rows are counted in each of its releases.
     Assumes: nothing of the values.

@@ -42,7 +42,7 @@ from dpsql.sqltypes import SqlType
 
 _NONE = Fraction(0)
 _PARTS = ("hour", "day", "month", "quarter", "year")
-"""Parts of moments, each of which tells the next."""
+"""Parts of timestamps, each of which determines the next."""
 _TRUNCATED = {f"date_trunc_{part}": part for part in _PARTS} | {"extract_year": "year"}
 
 
@@ -112,7 +112,7 @@ def chosen_bounds(
     settings: QuerySettings,
     unpriced: Callable[[QuerySettings], UnpricedRelease],
 ) -> ProfiledBounds | None:
-    """The bounds that a profile chooses for a release; None where it tells nothing of its rows, or has no say.
+    """The bounds that a profile chooses for a release; None if it has no data about its rows, or does not apply.
 
     Args:
         release: The release.
@@ -219,7 +219,7 @@ def _is_finer(key: RankGroups | None, other: RankGroups) -> bool:
 
 
 def _part_of(key: Expr) -> tuple[str | None, Expr | None]:
-    """Which part a key is of a moment, and of which; None for no moment."""
+    """The part of a timestamp that a key is, and the timestamp; None for other keys."""
     if isinstance(key, Call) and key.function in _TRUNCATED:
         return _TRUNCATED[key.function], key.arguments[0]
     if isinstance(key, Cast) and key.argument.type.is_moment:
@@ -230,7 +230,7 @@ def _part_of(key: Expr) -> tuple[str | None, Expr | None]:
 
 
 def _coarseness(part: str | None) -> int:
-    """The place of a part among those that each tell the next; the whole moment comes first."""
+    """The place of a part in the order of parts, from the whole timestamp to the coarsest."""
     return -1 if part is None else _PARTS.index(part)
 
 
@@ -260,7 +260,7 @@ class PreparedForm:
 
     @property
     def loses_of_sums(self) -> bool:
-        """True where values are added up: over a table, a unit's sum of all rows is clamped, and no row is left out."""
+        """True if values are added up: over a table, a unit's sum of all rows is clamped, and no row is dropped."""
         return any(primitive.sums_values for primitive in self.unpriced.primitives)
 
 
@@ -281,7 +281,7 @@ class PreparedForms:
         leaves: Mapping[Relation, Leaf],
         groups: int | None,
     ) -> PreparedForm | str | None:
-        """The cells of a release over a copy, or why they are not made of one; None where nothing was prepared.
+        """The cells of a release over a prepared table, or the reason against it; None if no table was prepared.
 
         Args:
             release: The release.

@@ -94,7 +94,7 @@ def is_made_above(relation: Relation) -> bool:
 
 
 def _collect(relation: Relation, found: dict[Relation, bool], known: frozenset[Relation], *, single: bool) -> None:
-    """Add what is made first to `found`; `known` is not taken up into anything larger."""
+    """Add relations that are computed first to `found`; those in `known` are not merged into larger ones."""
     if relation in known:
         return
     if isinstance(relation, Release):
@@ -123,7 +123,7 @@ def _reaches(relation: Relation, *kinds: type[Relation]) -> bool:
 
 
 MAX_RESULT_ROWS = 1_000_000
-"""Rows of a result, or of what is made first."""
+"""Rows of a result, or of a relation that is computed first."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class PublicRead:
 
 @dataclass(frozen=True)
 class PlannedInput:
-    """What is made of releases and public rows before an engine query, and read there as a table of texts.
+    """A relation computed from releases and public rows before an engine query, which reads it as a table of texts.
 
     Attributes:
         table: Its name for the engine: no table of a policy has a dot in its name.
@@ -181,7 +181,7 @@ class HeldRelease:
 
 @dataclass(frozen=True)
 class DerivedCells:
-    """Cells that are made of those of another release.
+    """Cells computed from those of another release.
 
     Attributes:
         source: That release: one that the user has, or one that is bought for it.
@@ -251,7 +251,7 @@ class PlannedRelease:
 
     @property
     def sources(self) -> "tuple[PlannedRelease | HeldRelease, ...]":
-        """The releases whose cells are drawn: itself, or those of which it is made."""
+        """The releases whose noise is drawn: itself, or those that it is computed from."""
         return tuple(each.source for each in self.derived) or (self,)
 
     @property
@@ -274,7 +274,7 @@ class PlannedRelease:
 
     @property
     def smallest_likely(self) -> int | None:
-        """The least number of units with which a group is shown about every second time; None where all are shown."""
+        """The number of units with which a group is shown with probability about 1/2; None if all are shown."""
         if self.selection is None:
             return None
         selection = self.selection
@@ -438,7 +438,7 @@ def _width(error: ColumnError) -> float:
 
 @dataclass(frozen=True)
 class CompiledQuery:
-    """A query wholly planned: what is read, what is added to it, what it costs, what leaves.
+    """A complete plan: reads, noise, price and output.
 
     Attributes:
         sql: The text it came from.
@@ -550,6 +550,6 @@ class CompiledQuery:
         return Spent.zero().add(event for planned in self.releases for event in planned.events)
 
     def reads(self, releases: Iterable[PlannedRelease]) -> tuple[PublicRead, ...]:
-        """Engine queries over public tables, each once: for post-processing, and for what these releases need."""
+        """Engine queries over public tables, each once: for post-processing, and for the inputs of these releases."""
         inner = (read for planned in releases for made in planned.inputs for read in made.public_reads)
         return tuple({read.sql: read for read in (*self.public_reads, *inner)}.values())

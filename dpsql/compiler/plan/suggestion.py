@@ -113,7 +113,7 @@ class Magnitudes:
         return _round(begins, ROUND_FLOOR)
 
     def _greatest(self, cell: int, missing: int) -> Fraction:
-        """A round number above the cell, within the type: its largest power of two, less what is missing of it."""
+        """A round number above the cell, within the type: its largest power of two, less the missing part."""
         if cell == 0:
             return Fraction(0)
         # What ends it may be in it, for logarithms are not exact.
@@ -200,7 +200,7 @@ MOST_ROWS = 2**62
 """Rows of one unit that are thought possible where it is asked how many there are."""
 ROWS = AggregateCall("count", None, False, None, SqlType.BIGINT)
 NO_VALUE = -(2**40)
-"""The place of a cell where there is none, for no row has a value; no grid has that many cells."""
+"""The place that means no cell, because no row has a value; no grid has that many cells."""
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ class PlannedSearch:
 
 @dataclass(frozen=True)
 class ExactSearch:
-    """The same without noise, over one relation, for the data owner's own eyes: SQL of one row of bigints."""
+    """The same without noise, over one relation, for the data owner only: SQL with one row of bigints."""
 
     sql: str
     names: tuple[str, ...]
@@ -265,7 +265,7 @@ class ExactSearch:
 
 @dataclass(frozen=True)
 class _Cells:
-    """One row a unit: the cells that it brings, and what limit each is for."""
+    """One row per unit: the cells that it contributes, and the limit that each is for."""
 
     protected: Protected
     cells: tuple[tuple[SearchedLimit, Field], ...]
@@ -307,7 +307,7 @@ def plan_search(
 
 
 def exact_searches(wanted: Sequence[Wanted], catalog: Catalog) -> tuple[ExactSearch, ...]:
-    """Write the search without noise: the extremes of what units bring."""
+    """Write the search without noise: the extremes of the units' values."""
     fields, searches = Fields(), []
     renderer = Renderer(DIALECTS[catalog.schema.engine], catalog.schema, catalog.policy)
     for cells in _all_cells(wanted, catalog, fields):
@@ -470,13 +470,13 @@ def _has_domain(column: PolicyColumn) -> bool:
 
 
 def leads_to_unit(table: Table, column: PolicyColumn) -> bool:
-    """True for the unit's key, for what the way to it begins with, and for keys within it."""
+    """True for the unit's key, for the first columns of the path to it, and for keys within the unit."""
     begins = {here for via in table.unit_via for here, _ in via.on}
     return column.name in (table.unit_key, *table.within_unit) or column.name in begins
 
 
 def is_category(column: PolicyColumn) -> bool:
-    """True for what rows are commonly grouped by: texts, truth values, days, and what has a domain."""
+    """True for common group keys: texts, booleans, dates, and columns with a domain."""
     grouped = column.type.is_text or column.type in (SqlType.BOOLEAN, SqlType.DATE)
     return grouped or _has_domain(column)
 

@@ -115,7 +115,7 @@ def _refuse(why: str) -> NoReturn:
 
 
 def readings(relations: Iterable[Relation], catalog: Catalog, leaves: Leaves) -> Iterator[Reading]:
-    """What relations are read from, each as often as it is read; inputs are not told, for they were released.
+    """The relations that are read, each as often as it is read; inputs are left out, because they are released.
 
     Raises:
         GuaranteeMismatch: A relation or a table is not known.
@@ -156,7 +156,7 @@ def _leaf(leaf: Leaf, catalog: Catalog) -> Iterator[Reading]:
 
 
 def is_protected(reading: Reading) -> bool:
-    """True of what holds rows of units."""
+    """True for relations with rows of units."""
     return isinstance(reading, PreparedTable) or not reading.public
 
 
@@ -201,7 +201,7 @@ class Tree:
 
     @property
     def private_keys(self) -> bool:
-        """True where data tells which groups there are."""
+        """True if the groups depend on data."""
         return self.keys > 0 and self._enumeration is None
 
     @property
@@ -222,7 +222,7 @@ class Tree:
         yield from readings([self.rows.relation, *subqueries], self._catalog, self._leaves)
 
     def _check_owners(self) -> None:
-        """Each row belongs to the unit that is told, and a unit has one row where that is told."""
+        """Check that each row belongs to the stated unit, and that a unit has one row where that is stated."""
         rows, found = self.rows, self._owners.of(self.rows.relation)
         if found is None or rows.unit not in found.units:
             _refuse("rows are bounded by what is not their unit")
@@ -248,7 +248,7 @@ class Tree:
     # How much of a unit there is
 
     def _unit_rows(self, rows: Rows) -> int | None:
-        """How many rows a unit has in all groups together; None where nothing bounds them."""
+        """The number of rows of a unit over all groups; None if it is not bounded."""
         if rows != self.rows:
             _refuse("totals are made of other rows")
         if rows.one_row:
@@ -259,7 +259,7 @@ class Tree:
         return protected[0].rows_per_unit if self._keeps_rows(rows.relation) else None
 
     def _keeps_rows(self, relation: Relation) -> bool:
-        """True where each row of a prepared table becomes one row at the most, and there are no other rows."""
+        """True if each row of a prepared table becomes at most one row, and there are no other rows."""
         if relation in self._leaves:
             return isinstance(self._leaves[relation].table, PreparedSource)
         match relation:
@@ -276,7 +276,7 @@ class Tree:
                 return False
 
     def groups(self, step: Step) -> int | None:
-        """In how many groups a unit is, or in how many lists; None where nothing bounds them."""
+        """The number of groups or lists of a unit; None if it is not bounded."""
         match step:
             case Rows():
                 listed = self._listed if self._enumeration is not None else None
@@ -291,7 +291,7 @@ class Tree:
                 _refuse("a step is not known")
 
     def _in_one_group(self, rows: Rows) -> bool:
-        """True where all rows of a unit have the same keys, or those that tell lists apart."""
+        """True if all rows of a unit have the same keys, or the same keys of lists."""
         places = range(self.keys) if self.lists is None else self.lists
         two, unit = TwoRows(self._catalog, self._is_copy), frozenset({rows.unit})
         return all(two.agree_on(rows.keys[place], rows.relation, unit) for place in places)
@@ -509,7 +509,7 @@ def _moves(groups: int | None, lower: int, upper: int, full: Fraction) -> Moves:
 
 
 def _beneath(step: Step) -> Rows:
-    """The rows that a step is made of."""
+    """The rows that a step reads."""
     while not isinstance(step, Rows):
         if not isinstance(step, RowsOfMany | GroupSampling | UnitSums | RowLimit | RowSampling | Clamp):
             _refuse("a step is not known")
@@ -518,7 +518,7 @@ def _beneath(step: Step) -> Rows:
 
 
 def _read_apart(step: Step) -> RowsOfMany | None:
-    """Where the rows of some units are told from those of others, on the way to the rows."""
+    """The step that separates the rows of some units from those of others, below this one."""
     while not isinstance(step, Rows | RowsOfMany):
         step = step.input
     return step if isinstance(step, RowsOfMany) else None

@@ -76,7 +76,7 @@ def _less(value: Decimal) -> Decimal:
 
 
 def verify(compiled: CompiledQuery, catalog: Catalog) -> None:
-    """Check that a plan costs no more than its price and is noised for what its SQL enforces.
+    """Check that a plan costs no more than its price, and that its noise fits the bounds that its SQL enforces.
 
     Raises:
         GuaranteeMismatch: It does not; the query is not run.
@@ -163,7 +163,7 @@ def _check_free(release: PlannedRelease, catalog: Catalog) -> None:
 
 
 def _compared_groups(release: PlannedRelease) -> int | None:
-    """With what the number of public groups is compared once they are listed, before anything of them leaves."""
+    """The limit for the number of public groups, checked after they are listed and before a release."""
     bounds = release.contribution
     is_compared = bounds.grouped and release.limits_groups and not (bounds.ranked or bounds.one_row or bounds.one_group)
     return bounds.groups_per_unit if is_compared else None
@@ -183,7 +183,7 @@ def _check_rows(release: PlannedRelease, tree: Tree) -> None:
 
 
 def _check_noise(planned: PlannedPrimitive, moved: Moves, release: PlannedRelease, adjacency: Adjacency) -> None:
-    """Noise is made for all that a unit may add by the tree, which is no more than the plan says."""
+    """Check that the noise covers all that a unit can add by the tree, and that this is no more than the plan says."""
     noise, primitive = planned.noise, planned.primitive
     said = _said(primitive, release)
     if not moved.within(said):
@@ -215,7 +215,7 @@ def _said(primitive: Primitive, release: PlannedRelease) -> Moves:
 
 
 def _covers(planned: PlannedPrimitive, moved: Moves, release: PlannedRelease, adjacency: Adjacency) -> bool:
-    """True where the noise of a cell is made for what one unit may add to it."""
+    """True if the noise of a cell covers what one unit can add to it."""
     largest, spread = max(-moved.lower, moved.upper), moved.upper - moved.lower
     claimed, places = planned.noise.sensitivity, planned.primitive.places
     times = 1
