@@ -194,7 +194,7 @@ def test_rights_that_are_not_needed_are_named(postgres_server: Server, clinic_fi
             assert told in new
         postgres_server.run(f"ALTER ROLE {role} SUPERUSER", database=name)
         (only,) = [warning for warning in warnings(policy) if "the role" in warning]
-        assert "is a superuser: it may do anything" in only
+        assert "is a superuser: it may do everything" in only
         postgres_server.run("REVOKE DELETE, TRUNCATE ON icd10 FROM PUBLIC", database=name)
 
 
