@@ -145,7 +145,7 @@ def test_a_failure_at_a_later_block_is_a_failure_of_the_whole_read(
     with monkeypatch.context() as patch:
         patch.setattr(backend_module, "BLOCK_BYTES", 2_000_000)
         patch.setattr(reading, "release", broken)
-        with pytest.raises(BackendFailure, match="its charge stands") as caught:
+        with pytest.raises(BackendFailure, match="its charge is kept") as caught:
             session.execute(failing)
     assert "4711" not in str(caught.value)
     assert len(sizes) == 2

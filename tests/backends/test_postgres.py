@@ -610,7 +610,7 @@ def test_a_fact_that_is_gone_is_noticed_before_anything_leaves(postgres_server: 
     [
         ({"password": "wrong-" + SECRET, "host": "127.0.0.1", "port": "1"}, "connection refused"),
         ({"host": "/nowhere"}, "the socket does not exist"),
-        ({"host": "no-host.invalid"}, "the name of the host is unknown"),
+        ({"host": "no-host.invalid"}, "the host name cannot be resolved"),
         ({"dbname": "no such database"}, "the server has no such database"),
         ({"user": "nobody in particular"}, "the server has no such role, or it may not log in"),
         ({"sslmode": "require", "host": "127.0.0.1"}, None),

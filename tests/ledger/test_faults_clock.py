@@ -258,7 +258,7 @@ def test_a_clock_at_the_end_of_time_is_refused_and_leaves_no_trace(
     for act in acts:
         with pytest.raises(LedgerUnavailable, match=f"the clock says year {year}") as refusal:
             act()
-        assert "set the clock" in str(refusal.value.hint)
+        assert "Set the clock" in str(refusal.value.hint)
     assert list(ledger.export()) == before
     clock.now = right
     assert is_granted(ledger, window, "ana", "after")

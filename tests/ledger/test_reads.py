@@ -297,7 +297,7 @@ def test_a_read_that_fails_after_its_time_counts_twice(ledger: Ledger, other: Le
     late = begin(ledger, "late")
     clock.move(seconds=161)
     finish(other, begin(other, "next"))
-    with pytest.raises(LedgerUnavailable, match="counts as failed"):
+    with pytest.raises(LedgerUnavailable, match="its charge is kept"):
         fail(ledger, late)
     begin(other, "another")
     assert is_full(other)
