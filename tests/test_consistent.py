@@ -25,8 +25,7 @@ from dpsql.gateway.release import ReleasedCells
 from dpsql.gateway.session import Session
 from dpsql.policy import load_policy
 from dpsql.privacy.cost import Sensitivity
-from dpsql.privacy.exponential_mechanism import added
-from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, combined, variance
+from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, added, combined, variance
 from tests.compiler.plans import Planner
 from tests.conftest import MakeEngine
 from tests.test_derived import DOCTORS, PEOPLE, asks, run, shown

@@ -21,8 +21,7 @@ from dpsql.gateway.query_run import Result
 from dpsql.gateway.release import ReleasedCells
 from dpsql.gateway.session import Session
 from dpsql.policy import load_policy
-from dpsql.privacy.exponential_mechanism import added
-from dpsql.privacy.mechanisms import variance
+from dpsql.privacy.mechanisms import added, variance
 from tests.compiler.plans import Planner
 from tests.conftest import MakeEngine
 from tests.examples import turns

@@ -35,7 +35,7 @@ from dpsql.ledger import BoundDrop, SqliteLedger
 from dpsql.notebook.answered import Answered
 from dpsql.policy import Policy, load_policy
 from dpsql.privacy.cost import Adjacency, Event, loss, row_sensitivity
-from dpsql.privacy.exponential_mechanism import added
+from dpsql.privacy.mechanisms import added
 from tests.compiler.plans import Planner
 from tests.conftest import MakeEngine
 from tests.engines import Host

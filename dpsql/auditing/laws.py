@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.privacy.exponential_mechanism import AddedNoise, Picking, RankChoice
-from dpsql.privacy.mechanisms import DiscreteLaplace
+from dpsql.privacy.exponential_mechanism import Picking, RankChoice
+from dpsql.privacy.mechanisms import AddedNoise, DiscreteLaplace
 
 Floats = NDArray[np.float64]
 Masses = NDArray[np.float64]

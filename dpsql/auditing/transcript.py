@@ -14,7 +14,8 @@ from dpsql.auditing.laws import MOST, NOTHING, Floats, Masses
 from dpsql.backends import ExactCells
 from dpsql.compiler.plan.query_plan import PlannedRelease
 from dpsql.gateway.release import counted
-from dpsql.privacy.exponential_mechanism import Picking, RankChoice, added
+from dpsql.privacy.exponential_mechanism import Picking, RankChoice
+from dpsql.privacy.mechanisms import added
 from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric
 
 

@@ -29,8 +29,7 @@ from dpsql.backends.backend import Cancellation, Texts
 from dpsql.compiler.ir.primitives import MAX_CELL
 from dpsql.compiler.plan.query_plan import CellSum, CompiledQuery
 from dpsql.gateway.release import ReleasedCells
-from dpsql.privacy.exponential_mechanism import added
-from dpsql.privacy.mechanisms import combined, variance
+from dpsql.privacy.mechanisms import added, combined, variance
 
 _MOST_WORK = 2 * 10**9
 """Nanoseconds, about, that a processor takes for one answer: matrices cannot be interrupted, and need memory."""

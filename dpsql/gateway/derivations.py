@@ -31,8 +31,7 @@ from dpsql.gateway.release import PostProcessor, ReleasedCells, StoredRelease, s
 from dpsql.ledger import HandedRelease, Ledger, NotHeld
 from dpsql.privacy.conversion import decimal
 from dpsql.privacy.cost import Price
-from dpsql.privacy.exponential_mechanism import AddedNoise, added
-from dpsql.privacy.mechanisms import combined, variance
+from dpsql.privacy.mechanisms import AddedNoise, added, combined, variance
 
 _MOST_RELEASES = 300
 """Releases of a family that are looked at: the newest."""

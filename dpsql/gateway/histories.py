@@ -27,8 +27,7 @@ from dpsql.compiler.plan.query_plan import CellHistory, CompiledQuery, HeldRelea
 from dpsql.compiler.scope.tables import Catalog
 from dpsql.gateway.consistency import ROUNDING, AddedUp, Ints, added_up, with_groups
 from dpsql.gateway.release import ReleasedCells, weighed_mean
-from dpsql.privacy.exponential_mechanism import AddedNoise, added
-from dpsql.privacy.mechanisms import combined, variance
+from dpsql.privacy.mechanisms import AddedNoise, added, combined, variance
 
 _UNTOLD = 1e6
 """How many times the variance of all its parts a total has that nobody was told: it has no weight."""

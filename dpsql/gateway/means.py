@@ -19,8 +19,7 @@ from dpsql.compiler.canonical.descriptions import ReleaseDescription
 from dpsql.compiler.derivation.derivation import CellError, Derivation
 from dpsql.compiler.plan.query_plan import CompiledQuery, DerivedCells, HeldRelease, PlannedRelease
 from dpsql.gateway.release import ReleasedCells
-from dpsql.privacy.exponential_mechanism import AddedNoise
-from dpsql.privacy.mechanisms import DiscreteGaussian, combined
+from dpsql.privacy.mechanisms import AddedNoise, DiscreteGaussian, combined
 
 _MISSED = 0.05
 """How often an interval of 95 % does not hold."""

@@ -29,8 +29,7 @@ from dpsql.ledger import BudgetStatus, Ledger
 from dpsql.policy import Bound, Policy, Table
 from dpsql.policy.profile import Profile, RowRanks, TableProfile, table_facts
 from dpsql.privacy.conversion import check_epsilon
-from dpsql.privacy.exponential_mechanism import added
-from dpsql.privacy.mechanisms import variance
+from dpsql.privacy.mechanisms import added, variance
 
 _NONE = Fraction(0)
 

@@ -36,8 +36,8 @@ from dpsql.gateway.dropped import Dropped, dropped_shares
 from dpsql.gateway.result_values import as_values
 from dpsql.limits.result_memory import KeptRows, MemoryShare, RowStore, batches
 from dpsql.privacy.cost import Event
-from dpsql.privacy.exponential_mechanism import AddedNoise, Picking, RankChoice
-from dpsql.privacy.mechanisms import noise_of
+from dpsql.privacy.exponential_mechanism import Picking, RankChoice
+from dpsql.privacy.mechanisms import AddedNoise, noise_of
 from dpsql.privacy.selection import Threshold
 
 POST_SECONDS = 60.0

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dpsql.privacy import sampling
 from dpsql.privacy.conversion import UP, check_whole, decimal, ln, root_up
 from dpsql.privacy.cost import Accountant, Adjacency, Event, Mechanism, Sensitivity, Share, cell_sensitivity
-from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, modest_up
+from dpsql.privacy.mechanisms import AddedNoise, modest_up
 from dpsql.privacy.sampling import MIN_SCALE, Whole
 
 _MISSED = Fraction(1, 20)
@@ -342,12 +342,4 @@ def rank_choice(sensitivity: Sensitivity, share: Share, rank: Rank, lower: int, 
     return RankChoice(sensitivity, max(modest_up(scale), MIN_SCALE), rank, lower, upper)
 
 
-AddedNoise = DiscreteLaplace | DiscreteGaussian
 CellMechanism = AddedNoise | RankChoice | Picking
-
-
-def added(mechanism: CellMechanism) -> AddedNoise:
-    """The noise that is added to a cell; a cell that is chosen has none."""
-    if isinstance(mechanism, RankChoice | Picking):
-        raise TypeError("nothing is added to a cell that is chosen")
-    return mechanism

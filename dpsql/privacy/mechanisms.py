@@ -12,7 +12,6 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,37 +25,6 @@ from dpsql.privacy.sampling import MIN_SCALE
 
 _MODEST_BITS = 192
 _TAIL_TERMS = 64
-
-
-class Noise(Protocol):
-    """Integer noise for the cells of one vector."""
-
-    @property
-    def event(self) -> Event:
-        """What the ledger stores."""
-        ...
-
-    @property
-    def sensitivity(self) -> Sensitivity:
-        """Of the vector it noises."""
-        ...
-
-    @property
-    def stderr(self) -> float:
-        """Standard deviation in grid units, for display."""
-        ...
-
-    def half_width(self, confidence: float = 0.95) -> float:
-        """Return the least h with P[|Z| ≤ h] ≥ confidence, for display."""
-        ...
-
-    def tail(self, probability: Fraction) -> int:
-        """Return the least t ≥ 1 for which P[Z ≥ t] ≤ probability is proved."""
-        ...
-
-    def sample(self, size: int) -> NDArray[np.int64]:
-        """Return fresh noise for that many cells."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +141,28 @@ class DiscreteGaussian:
         return sampling.discrete_gaussian(self.variance, size)
 
 
-def variance(noise: DiscreteLaplace | DiscreteGaussian) -> Fraction:
+AddedNoise = DiscreteLaplace | DiscreteGaussian
+"""Noise that is added to a cell; the other mechanisms choose one."""
+
+
+def added(mechanism: object) -> AddedNoise:
+    """Return the mechanism of a cell as noise that is added; a cell that is chosen has none.
+
+    Guarantee: that of the mechanism, which is returned unchanged.
+    Assumes: the mechanism adds noise.
+    Reference: that of the mechanism.
+    """
+    if not isinstance(mechanism, AddedNoise):
+        raise TypeError("nothing is added to a cell that is chosen")
+    return mechanism
+
+
+def variance(noise: AddedNoise) -> Fraction:
     """Return the variance of the continuous law, in grid units squared: that of the discrete law is not above it."""
     return 2 * noise.scale**2 if isinstance(noise, DiscreteLaplace) else noise.variance
 
 
-def noise_of(event: Event) -> DiscreteLaplace | DiscreteGaussian | None:
+def noise_of(event: Event) -> AddedNoise | None:
     """Return the noise that an event was charged for; None where it chose something.
 
     Guarantee: that of the event, whose fields tell the law completely.
@@ -192,9 +176,7 @@ def noise_of(event: Event) -> DiscreteLaplace | DiscreteGaussian | None:
     return None
 
 
-def combined(
-    noises: Sequence[DiscreteLaplace | DiscreteGaussian], variance: Fraction
-) -> DiscreteLaplace | DiscreteGaussian:
+def combined(noises: Sequence[AddedNoise], variance: Fraction) -> AddedNoise:
     """Return a law for intervals of a weighted sum of noises with a variance; it is never drawn or charged.
 
     Such a sum has lighter tails than a Laplace noise that is as wide, so that where one of them is Laplace, a 95 %
@@ -249,7 +231,7 @@ def gaussian(sensitivity: Sensitivity, share: Share) -> DiscreteGaussian:
     return DiscreteGaussian(sensitivity, max(variance, MIN_SCALE**2), conversion_delta)
 
 
-def best(sensitivity: Sensitivity, share: Share) -> DiscreteLaplace | DiscreteGaussian:
+def best(sensitivity: Sensitivity, share: Share) -> AddedNoise:
     """Return the mechanism of less standard error among those that the share allows; Laplace if they are equal.
 
     Guarantee: that of the mechanism returned; the choice uses the plan alone.

@@ -22,7 +22,7 @@ from dpsql.errors import InvalidParameter, LimitExceeded, PolicyViolation
 from dpsql.privacy import sampling
 from dpsql.privacy.conversion import DOWN, check_exact, decimal, exp, root_down
 from dpsql.privacy.cost import ZERO, Event, Mechanism, Sensitivity, Share
-from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, gaussian
+from dpsql.privacy.mechanisms import AddedNoise, DiscreteGaussian, gaussian
 
 MAX_TABLE = 2**17
 
@@ -180,7 +180,7 @@ def select(l0: int, share: Share) -> TruncatedGeometric | GaussianThreshold:
 
 
 @lru_cache(maxsize=1024)
-def threshold_for(noise: DiscreteLaplace | DiscreteGaussian, l0: int, delta: Fraction) -> Threshold:
+def threshold_for(noise: AddedNoise, l0: int, delta: Fraction) -> Threshold:
     """Return the cut-off for counts that are released anyway with this noise: keep a group iff noisy ≥ cutoff.
 
     Guarantee: cutoff = L∞ + t with P[Z ≥ t] ≤ δ/l0 by the discrete law's own tail, rounded up. A group that exists

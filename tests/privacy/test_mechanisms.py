@@ -1,4 +1,4 @@
-"""Noise laws: calibrated within their share, and closed forms against sums over the mass function."""
+"""Laws of noise: calibrated within their share, and closed forms against sums over the mass function."""
 
 import math
 from decimal import Decimal
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dpsql.errors import InvalidParameter, LimitExceeded
 from dpsql.privacy.conversion import rho_to_epsilon
 from dpsql.privacy.cost import Accountant, Adjacency, Event, Mechanism, Sensitivity, Share, cell_sensitivity, loss
-from dpsql.privacy.mechanisms import MAX_SCALE, DiscreteGaussian, DiscreteLaplace, Noise, best, gaussian, laplace
+from dpsql.privacy.mechanisms import MAX_SCALE, AddedNoise, DiscreteGaussian, DiscreteLaplace, best, gaussian, laplace
 
 ZERO = Fraction(0)
 TENTH = Fraction(1, 10)
@@ -46,7 +46,7 @@ def pure(epsilon: Fraction) -> Share:
     return Share(Accountant.PURE, epsilon, ZERO, ZERO)
 
 
-def masses(noise: DiscreteLaplace | DiscreteGaussian) -> tuple[list[int], list[Decimal]]:
+def masses(noise: AddedNoise) -> tuple[list[int], list[Decimal]]:
     """Return integers around 0 and their exact probabilities, far enough out to sum to 1."""
     reach = 150 if isinstance(noise, DiscreteLaplace) else 20
     width = int(reach * max(1, noise.stderr)) + 1
@@ -60,14 +60,14 @@ def masses(noise: DiscreteLaplace | DiscreteGaussian) -> tuple[list[int], list[D
     return integers, [weight / total for weight in weights]
 
 
-def laws() -> list[DiscreteLaplace | DiscreteGaussian]:
+def laws() -> list[AddedNoise]:
     return [DiscreteLaplace(ONE_CELL, scale) for scale in SCALES] + [
         DiscreteGaussian(ONE_CELL, scale**2) for scale in SCALES
     ]
 
 
 @pytest.mark.parametrize("noise", laws(), ids=str)
-def test_standard_error_is_that_of_the_mass_function(noise: DiscreteLaplace | DiscreteGaussian) -> None:
+def test_standard_error_is_that_of_the_mass_function(noise: AddedNoise) -> None:
     integers, mass = masses(noise)
     variance = sum(z * z * p for z, p in zip(integers, mass, strict=True))
     assert noise.stderr == pytest.approx(math.sqrt(variance), rel=1e-9)
@@ -75,7 +75,7 @@ def test_standard_error_is_that_of_the_mass_function(noise: DiscreteLaplace | Di
 
 @pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
 @pytest.mark.parametrize("noise", laws(), ids=str)
-def test_half_width_is_the_least(noise: DiscreteLaplace | DiscreteGaussian, confidence: float) -> None:
+def test_half_width_is_the_least(noise: AddedNoise, confidence: float) -> None:
     integers, mass = masses(noise)
     half = noise.half_width(confidence)
 
@@ -96,9 +96,7 @@ def test_half_width_of_wide_noise_takes_no_walk_over_it() -> None:
 
 @pytest.mark.parametrize("probability", [Fraction(1, 3), Fraction(1, 100), BILLIONTH, Fraction(1, 10**20)])
 @pytest.mark.parametrize("noise", laws(), ids=str)
-def test_tail_is_the_least_by_the_discrete_law(
-    noise: DiscreteLaplace | DiscreteGaussian, probability: Fraction
-) -> None:
+def test_tail_is_the_least_by_the_discrete_law(noise: AddedNoise, probability: Fraction) -> None:
     integers, mass = masses(noise)
     t = noise.tail(probability)
 
@@ -240,7 +238,7 @@ def test_losses_agree_with_opendp() -> None:
 
 
 @pytest.mark.parametrize("noise", [DiscreteLaplace(WIDE, Fraction(20)), DiscreteGaussian(WIDE, Fraction(400))])
-def test_samples_have_the_stated_spread(noise: Noise) -> None:
+def test_samples_have_the_stated_spread(noise: AddedNoise) -> None:
     drawn = noise.sample(20_000)
     assert drawn.dtype == np.int64
     # Six standard errors of the sample's deviation for the heavier tail (kurtosis 6): below 1e-8.

@@ -23,8 +23,8 @@ from dpsql.compiler.scope.lowering import Fields, Lowering
 from dpsql.compiler.sql.postgres_syntax import print_sql
 from dpsql.compiler.sql.rewriting import replaced
 from dpsql.errors import LimitExceeded, UndefinedFunction, UnsupportedQuery
-from dpsql.privacy.exponential_mechanism import CellMechanism, Picking, RankChoice, added
-from dpsql.privacy.mechanisms import DiscreteLaplace
+from dpsql.privacy.exponential_mechanism import CellMechanism, Picking, RankChoice
+from dpsql.privacy.mechanisms import DiscreteLaplace, added
 from dpsql.sqltypes import SqlType
 
 MAX_PRIMITIVES = 64

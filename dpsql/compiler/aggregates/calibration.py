@@ -26,7 +26,8 @@ from math import sqrt
 
 from dpsql.compiler.aggregates.base import Drawn, TotalCell
 from dpsql.privacy.conversion import NORMAL_95
-from dpsql.privacy.exponential_mechanism import CellMechanism, added
+from dpsql.privacy.exponential_mechanism import CellMechanism
+from dpsql.privacy.mechanisms import added
 
 # SQL over the cell {x}, which has noise of variance {of_x} and of half a width {width}.
 _GROUPS = {"b": "sum({x}) OVER ()", "of_b": "count(*) OVER () * {of_x}"}

@@ -33,8 +33,7 @@ from dpsql.compiler.plan.bounded_releases import public_read
 from dpsql.compiler.plan.query_plan import PlannedRelease, PublicRead
 from dpsql.compiler.scope.tables import Catalog
 from dpsql.policy import PolicyColumn
-from dpsql.privacy.exponential_mechanism import AddedNoise, added
-from dpsql.privacy.mechanisms import variance
+from dpsql.privacy.mechanisms import AddedNoise, added, variance
 from dpsql.sqltypes import SqlType
 
 T = TypeVar("T")

@@ -11,7 +11,8 @@ from dpsql.compiler.ir.primitives import UNITS, Contribution, Primitive
 from dpsql.compiler.scope.settings import QuerySettings
 from dpsql.errors import PolicyViolation
 from dpsql.privacy.cost import ZERO, Adjacency, Price, Share, proportions, split
-from dpsql.privacy.exponential_mechanism import CellMechanism, added
+from dpsql.privacy.exponential_mechanism import CellMechanism
+from dpsql.privacy.mechanisms import added
 from dpsql.privacy.selection import GaussianThreshold, Threshold, TruncatedGeometric, select, threshold_for
 
 Selection = TruncatedGeometric | GaussianThreshold | Threshold

@@ -36,8 +36,7 @@ from dpsql.compiler.scope.tables import Catalog
 from dpsql.errors import LimitExceeded
 from dpsql.policy.profile import RankGroups, RowRanks, TableProfile
 from dpsql.privacy.cost import Price
-from dpsql.privacy.exponential_mechanism import added
-from dpsql.privacy.mechanisms import variance
+from dpsql.privacy.mechanisms import added, variance
 from dpsql.sqltypes import SqlType
 
 _NONE = Fraction(0)

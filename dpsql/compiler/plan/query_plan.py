@@ -22,7 +22,8 @@ from dpsql.compiler.relations.empty_results import leaves_open
 from dpsql.errors import UnsupportedQuery
 from dpsql.privacy.accounting import Spent
 from dpsql.privacy.cost import Event, Price
-from dpsql.privacy.exponential_mechanism import AddedNoise, CellMechanism
+from dpsql.privacy.exponential_mechanism import CellMechanism
+from dpsql.privacy.mechanisms import AddedNoise
 from dpsql.privacy.selection import Threshold
 from dpsql.sqltypes import SqlType
 
