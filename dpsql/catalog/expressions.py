@@ -200,7 +200,7 @@ class Expressions(Calls, ABC):
         equal = [self._compare("=", left, self.expr(item, scope), node).sql for item in node.expressions]
         return Typed(f"({' OR '.join(equal)})", BOOL)
 
-    def _in_query(self, node: exp.In, query: exp.Expr, scope: NameScope) -> Typed:
+    def _in_query(self, node: exp.Expr, query: exp.Expr, scope: NameScope) -> Typed:
         rendered = self.query(query, scope)
         sides = self._exprs(node.this.expressions if isinstance(node.this, exp.Tuple) else (node.this,), scope)
         if len(sides) != len(rendered.columns):
@@ -214,24 +214,30 @@ class Expressions(Calls, ABC):
         return Typed(f"({left} IN (SELECT {right} FROM ({rendered.sql}) AS q))", BOOL)
 
     def _quantified(self, operator: str, node: exp.Expr, scope: NameScope) -> Typed:
-        left, over = self.expr(node.this, scope), node.expression.this
-        if isinstance(over, exp.Query | exp.Values):
-            array = self._all_of(over, scope)
-        else:
-            array = self.expr(over, scope)
-            if array.kind == UNKNOWN:
-                array = self.coerced(array, array_of(left.kind if left.kind != UNKNOWN else TEXT))
+        """A comparison with ANY or ALL of an array or a query."""
+        over, every = node.expression.this, isinstance(node.expression, exp.All)
+        is_in = (operator, every) in (("=", False), ("<>", True))
+        is_query = isinstance(over, exp.Query | exp.Values)
+        if is_in and is_query:
+            among = self._in_query(node, over, scope)
+            return Typed(f"(NOT {among.sql})", BOOL) if every else among
+        left, array = self.expr(node.this, scope), self._all_of(over, scope) if is_query else self.expr(over, scope)
+        if array.kind == UNKNOWN:
+            array = self.coerced(array, array_of(left.kind if left.kind != UNKNOWN else TEXT))
         if not array.kind.is_array:
             raise DatatypeMismatch("op ANY/ALL (array) requires array on right side", position=place(node))
         asked = left.sql if isinstance(node.this, exp.Subquery) else None
         if asked is not None:  # DuckDB takes no subquery within a lambda
             left = Typed("asked.it", left.kind)
-        test = self._operation(operator, [left, Typed("e", kind_of(array.kind.element))], node)
-        tests = f"list_transform({array.sql}, lambda e: {test.sql})"
-        every = isinstance(node.expression, exp.All)
-        decided, decides, otherwise = ("and", "FALSE", "TRUE") if every else ("or", "TRUE", "FALSE")
-        unknown = f"WHEN list_count({tests}) < len({tests}) THEN NULL"
-        sql = f"WHEN list_bool_{decided}({tests}) = {decides} THEN {decides} {unknown} ELSE {otherwise}"
+        element = Typed("e", kind_of(array.kind.element))
+        value, other = self._alike(left, element, "=", node) if is_in else (left, Typed("", UNKNOWN))
+        tests = f"list_transform({array.sql}, lambda e: {self._operation(operator, [left, element], node).sql})"
+        decides, otherwise = ("FALSE", "TRUE") if every else ("TRUE", "FALSE")
+        decided, unknown = f"list_bool_{'and' if every else 'or'}({tests}) = {decides}", f"list_count({tests})"
+        if other.sql == "e":  # without a lambda, in which older versions of DuckDB find no columns of a subquery
+            decided = f"list_contains({array.sql}, {value.sql})"
+            unknown = f"CASE WHEN {value.sql} IS NULL THEN 0 ELSE list_count({array.sql}) END"
+        sql = f"WHEN {decided} THEN {decides} WHEN {unknown} < len({array.sql}) THEN NULL ELSE {otherwise}"
         whole = f"CASE WHEN {array.sql} IS NULL THEN NULL {sql} END"
         return Typed(f"({whole})" if asked is None else f"(SELECT {whole} FROM (SELECT {asked} AS it) AS asked)", BOOL)
 

@@ -379,6 +379,10 @@ class Queries(Expressions):
             # A join's condition sees the two sides and what is around, not what stands next to it in FROM.
             seen = NameScope(scope.outer, scope.bindings[begun:], list(scope.merged), scope.ctes)
             condition = self.condition(on, seen, "JOIN/ON")
+            if side == "left" and len(sides[1]) == 1 and on.find(exp.Select) and not right.startswith("LATERAL"):
+                # Older versions of DuckDB know no subquery in the condition of an outer join.
+                name = right.rpartition(" ")[2]
+                return f"({left} LEFT JOIN LATERAL (SELECT * FROM {right} WHERE {condition}) AS {name} ON TRUE)"
         else:
             names = list(map(name_of, using)) or _shared(*sides)
             condition = " AND ".join([self._merged(name, side, sides, node, scope) for name in names]) or "TRUE"

@@ -176,11 +176,6 @@ def by_python_type(value: object) -> str:
     return str(value)
 
 
-def element_text(value: object) -> str | None:
-    """Return the text of one element of an array of texts."""
-    return None if value is None else by_python_type(value)
-
-
 _PRINTERS: Final[tuple[tuple[type, Callable[[Any], str]], ...]] = (
     (bool, boolean),
     (float, double),

@@ -8,12 +8,12 @@ import struct
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from dpsql.errors import InvalidText, NumberOutOfRange
 from dpsql.sqltypes import Span, SqlType
-from dpsql.sqltypes.textformat import element_text, json_text, whole
+from dpsql.sqltypes.textformat import json_text, whole
 from dpsql.sqltypes.textinput import infinite, read_text
 from dpsql.wire.messages.fields import int32, sized, uint32
 
@@ -21,7 +21,6 @@ _EPOCH_DAY: Final = date(2000, 1, 1)
 _EPOCH: Final = datetime(2000, 1, 1)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DAY: Final = timedelta(days=1)
-_TEXT_OID: Final = 25
 
 _NAN: Final = 0xC000
 _INFINITY: Final = 0xD000
@@ -257,13 +256,17 @@ def read_boolean(raw: bytes) -> bool:
     return raw != b"\0"
 
 
-def array(value: Sequence[object]) -> bytes:
-    """Return an array of texts; the elements are printed by their Python types."""
-    dimensions, elements = flattened(value)
-    texts = [element_text(element) for element in elements]
-    head = int32(len(dimensions)) + int32(None in texts) + uint32(_TEXT_OID)
-    sizes = b"".join(int32(size) + int32(1) for size in dimensions)
-    return head + sizes + b"".join(sized(None if shown is None else text(shown)) for shown in texts)
+def array(oid: int, write: Callable[[Any], bytes], *, lower_bound: int = 1) -> Callable[[Sequence[object]], bytes]:
+    """Return the writer of arrays whose elements have a type and a writer; the subscripts of vectors begin at 0."""
+
+    def write_array(value: Sequence[object]) -> bytes:
+        sizes, elements = flattened(value)
+        sizes = sizes or ([] if lower_bound else [0])
+        head = int32(len(sizes)) + int32(any(one is None for one in elements)) + uint32(oid)
+        bounds = b"".join(int32(size) + int32(lower_bound) for size in sizes)
+        return head + bounds + b"".join(sized(None if one is None else write(one)) for one in elements)
+
+    return write_array
 
 
 def flattened(value: Sequence[object]) -> tuple[list[int], list[object]]:

@@ -1,8 +1,8 @@
 """Types by OID: those of the type table, and those that only the catalog has: arrays, vectors, reg types, and texts."""
 
-import re
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, Final
 
@@ -10,15 +10,15 @@ from dpsql.catalog.kinds import REG_TYPES, kind_of
 from dpsql.errors import InvalidText, UnsupportedQuery
 from dpsql.gateway.query_run import ObjectName, ResultColumn
 from dpsql.sqltypes import SqlType
-from dpsql.sqltypes.textformat import text
+from dpsql.sqltypes.textformat import array, text
 from dpsql.sqltypes.textinput import array_elements, read_text
-from dpsql.wire.binaryformat import flattened
-from dpsql.wire.messages.fields import int32, sized, uint32
+from dpsql.wire import binaryformat
+from dpsql.wire.messages.fields import uint32
 from dpsql.wire.pgtypes import BINARY, TEXT, PgType, by_oid, of_parameter, of_type
 from dpsql.wire.styles import PLAIN, Style, styled
 
 _MAX_ELEMENTS: Final = 100_000
-_BARE: Final = re.compile(r'[^\s{}",\\]+')
+_AS_TEXT: Final = of_type(SqlType.TEXT)
 
 
 @lru_cache(maxsize=4096)
@@ -31,7 +31,7 @@ def of_oid(oid: int, style: Style = PLAIN) -> PgType:
         return _array(oid, of_oid(kind.element, style))
     if known is not None:
         return styled(known, style)
-    return _reg_type(oid) if kind.name in REG_TYPES else _as_text(oid)
+    return _reg_type(oid) if kind.name in REG_TYPES else replace(_AS_TEXT, oid=oid)
 
 
 def of_sql_type(kind: SqlType, style: Style = PLAIN) -> PgType:
@@ -54,34 +54,28 @@ def of_declared(oid: int) -> PgType | None:
     return of_oid(oid) if kind.is_array or kind.name in REG_TYPES else of_parameter(oid)
 
 
-def _as_text(oid: int) -> PgType:
-    def write(value: object) -> bytes:
-        return text(value).encode("utf-8", "replace")
-
-    return PgType(oid, -1, SqlType.TEXT, (write, write), (read_text, read_text))
-
-
 def _reg_type(oid: int) -> PgType:
     """A reg type: a name in text, an OID in binary; parameters are names either way, or the digits of an OID."""
 
     def write(value: object) -> bytes:
-        return text(value).encode("utf-8", "replace")
-
-    def write_binary(value: object) -> bytes:
         return uint32(value.oid if isinstance(value, ObjectName) else int(text(value)))
 
-    def read_binary(raw: bytes) -> str:
+    def read(raw: bytes) -> str:
         return str(struct.unpack("!I", raw)[0]) if len(raw) == 4 else read_text(raw)
 
-    return PgType(oid, 4, SqlType.TEXT, (write, write_binary), (read_text, read_binary))
+    plain = _AS_TEXT.write[TEXT]
+    return PgType(oid, 4, SqlType.TEXT, (plain, write), (read_text, read))
 
 
 def _array(oid: int, element: PgType) -> PgType:
+    def write(value: Sequence[Any]) -> bytes:
+        return array(value, lambda one: element.write[TEXT](one).decode()).encode("utf-8", "replace")
+
     return PgType(
         oid,
         -1,
         element.type.array,
-        (partial(_write_text, element), partial(_write_binary, element, 1)),
+        (write, binaryformat.array(element.oid, element.write[BINARY])),
         (partial(_read_text, element), partial(_read_binary, element)),
     )
 
@@ -93,31 +87,8 @@ def _vector(oid: int, element: PgType) -> PgType:
     def read(raw: bytes) -> list[object]:
         return [element.read[TEXT](part) for part in raw.split()]
 
-    binary = partial(_write_binary, element, 0)
+    binary = binaryformat.array(element.oid, element.write[BINARY], lower_bound=0)
     return PgType(oid, -1, SqlType.ARRAY, (write, binary), (read, partial(_read_binary, element)))
-
-
-def _write_text(element: PgType, value: Sequence[Any]) -> bytes:
-    return ("{" + ",".join(_shown(element, one) for one in value) + "}").encode("utf-8", "replace")
-
-
-def _shown(element: PgType, value: Any) -> str:
-    if value is None:
-        return "NULL"
-    if isinstance(value, list | tuple):
-        return "{" + ",".join(_shown(element, one) for one in value) + "}"
-    shown = element.write[TEXT](value).decode()
-    if _BARE.fullmatch(shown) and shown.upper() != "NULL":
-        return shown
-    return '"' + shown.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _write_binary(element: PgType, lower_bound: int, value: Sequence[Any]) -> bytes:
-    sizes, items = flattened(value)
-    sizes = sizes or ([] if lower_bound else [0])
-    head = int32(len(sizes)) + int32(any(one is None for one in items)) + uint32(element.oid)
-    bounds = b"".join(int32(size) + int32(lower_bound) for size in sizes)
-    return head + bounds + b"".join(sized(None if one is None else element.write[BINARY](one)) for one in items)
 
 
 def _read_text(element: PgType, raw: bytes) -> list[object]:

@@ -167,9 +167,12 @@ _RESULTS: Final = (
     _type(SqlType.JSONB, textformat.json_text, binaryformat.jsonb, binaryformat.read_jsonb),
     _type(SqlType.BYTEA, textformat.bytea, binaryformat.bytea, bytes),
     # The type of its elements is not known here, and every element has a text.
-    replace(
-        _type(SqlType.ARRAY, textformat.array, binaryformat.array, _no_array),
-        read=(_no_array, _no_array),
+    PgType(
+        SqlType.ARRAY.oid,
+        -1,
+        SqlType.ARRAY,
+        (_texts(textformat.array), binaryformat.array(SqlType.TEXT.oid, _texts(textformat.by_python_type))),
+        (_no_array, _no_array),
     ),
 )
 _BY_TYPE: Final = {row.type: row for row in _RESULTS}

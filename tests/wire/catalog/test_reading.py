@@ -50,8 +50,23 @@ from tests.wire.catalog.shops import Visitors
         ),
         ("SELECT count(d.*), count(*) FROM pg_am a LEFT JOIN pg_type d ON d.oid = 0 WHERE a.oid = 2", [(0, 1)]),
         (
-            "SELECT interval '1' day = '1 day'::interval, extract(year FROM date '2024-01-02'), 1::oid",
-            [(True, 2024, 1)],
+            "SELECT a.oid, t.oid FROM pg_am a LEFT JOIN pg_type t ON EXISTS (SELECT 1 FROM pg_am b WHERE b.oid = a.oid"
+            " AND t.oid = b.oid + 14) WHERE a.oid IN (2, 403) ORDER BY 1",
+            [(2, 16), (403, None)],
+        ),
+        (
+            "SELECT ARRAY(SELECT amname FROM pg_am WHERE oid = ANY (v.a)), 0 = ANY (v.a), 2 <> ALL (v.a), "
+            "NULL::oid = ANY (v.a), 0 <> ALL (v.a) FROM (VALUES (ARRAY[2, NULL]::oid[])) AS v(a)",
+            [(["heap"], None, False, None, None)],
+        ),
+        (
+            "SELECT 1 = ANY ('{}'::int[]), NULL <> ALL ('{}'::int[]), 2 = ANY (SELECT oid FROM pg_am)",
+            [(False, True, True)],
+        ),
+        (
+            "SELECT interval '1' day = '1 day'::interval, extract(year FROM date '2024-01-02'), 'abc'::bpchar, "
+            "interval '1-2' year to month = '14 months'::interval, '[1]'::json -> 'a', 1::oid",
+            [(True, 2024, "abc", True, None, 1)],
         ),
     ],
 )
