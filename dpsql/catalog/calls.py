@@ -130,18 +130,18 @@ class Calls(Operations, ABC):
 
     def _filled(self, function: CatalogFunction, args: Sequence[Typed]) -> str:
         """The template with its arguments and what the session says."""
-        visitor = self.visitor
+        session = self.session
         sqls = [arg.sql for arg in args]
         words = {
-            "path": quote(visitor.path_text),
+            "path": quote(session.path_text),
             "version": quote(VERSION_TEXT),
-            "database": quote(visitor.context.database),
-            "user": quote(visitor.context.user),
-            "role_oid": quote(str(visitor.role_oid)),
-            "now": f"TIMESTAMP {quote(str(visitor.context.now.replace(tzinfo=None)))}",
-            "schema": quote(visitor.named_schemas[0]) if visitor.named_schemas else "NULL",
-            "schemas": _texts(visitor.path),
-            "named": _texts(visitor.named_schemas),
+            "database": quote(session.context.database),
+            "user": quote(session.context.user),
+            "role_oid": quote(str(session.role_oid)),
+            "now": f"TIMESTAMP {quote(str(session.context.now.replace(tzinfo=None)))}",
+            "schema": quote(session.named_schemas[0]) if session.named_schemas else "NULL",
+            "schemas": _texts(session.path),
+            "named": _texts(session.named_schemas),
         }
         if function.args[-1:] == ("any",):
             texts = list(map(self.as_text, args))
@@ -161,11 +161,11 @@ class Calls(Operations, ABC):
         return function.sql.format(*sqls, **words)
 
     def _role(self, oid: str) -> str:
-        cases = " ".join(f"WHEN {known} THEN {quote(name)}" for known, name in self.visitor.roles.items())
+        cases = " ".join(f"WHEN {known} THEN {quote(name)}" for known, name in self.session.roles.items())
         return f"CASE {oid} {cases} ELSE 'unknown (OID=' || {oid} || ')' END"
 
     def _setting(self, args: Sequence[str]) -> str:
-        settings = self.visitor.settings.items()
+        settings = self.session.settings.items()
         cases = " ".join(f"WHEN {quote(name.lower())} THEN {quote(value)}" for name, value in settings)
         return f"CASE lower({args[0]}) {cases} ELSE {'NULL' if args[1:] else f'catalog_no_setting({args[0]})'} END"
 
@@ -192,7 +192,7 @@ class Calls(Operations, ABC):
         if name is None:
             raise InvalidParameter("SET requires parameter name")
         text = "" if value is None else str(value)
-        return Typed(quote(self.visitor.context.change(str(name), text, local in (True, "t", "true"))), TEXT)
+        return Typed(quote(self.session.context.change(str(name), text, local in (True, "t", "true"))), TEXT)
 
     def _plain_value(self, node: exp.Expr, kind: Kind) -> object:
         """The value of a constant or placeholder: set_config acts before the query runs, once."""

@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from dpsql.catalog.kinds import BOOL, REG_TYPES, TEXT, UNKNOWN, Kind, kind_of
 from dpsql.catalog.literals import literal, null, quote
-from dpsql.catalog.visitor import Visitor
+from dpsql.catalog.session import CatalogSession
 from dpsql.errors import DatatypeMismatch, LimitExceeded
 
 MAX_WRITTEN: Final = 10_000_000
@@ -37,7 +37,7 @@ class TranslationContext:
     """What the translation of one statement is about.
 
     Attributes:
-        visitor: Whose session it is.
+        session: Whose session it is.
         parameters: The placeholders' types as far as they are known.
         arrays: Those that the client has declared arrays; what of, their place may say otherwise.
         values: The placeholders' values; None where the statement is only described.
@@ -45,7 +45,7 @@ class TranslationContext:
         written: How many characters expressions have so far, those inside them counted again.
     """
 
-    visitor: Visitor
+    session: CatalogSession
     parameters: dict[int, Kind] = field(default_factory=dict)
     arrays: Mapping[int, Kind] = field(default_factory=dict)
     values: Sequence[object] | None = None
@@ -89,7 +89,7 @@ class Casts:
 
     def __init__(self, statement: TranslationContext) -> None:
         self.statement = statement
-        self.visitor = statement.visitor
+        self.session = statement.session
 
     def settled(self, typed: Typed) -> Typed:
         """The expression with a type: text where its place says nothing, but an array if so the client declared it."""
@@ -111,7 +111,7 @@ class Casts:
         elif isinstance(typed.constant, exp.Null):
             sql = null(kind)
         else:
-            sql = literal(self.visitor, typed.constant.name, kind)
+            sql = literal(self.session, typed.constant.name, kind)
         if modifier >= 0:  # of a number that becomes bits, the last ones
             sql = f"{'right' if kind.name == 'bit' else 'left'}({sql}, {modifier})"
         return Typed(sql, kind)
@@ -132,7 +132,7 @@ class Casts:
         if kind.is_text:
             return f"left({self.as_text(typed)}, 1)" if kind.name == "char" else self.as_text(typed)
         if kind.name in REG_TYPES and source.is_text:
-            return f"catalog_oid({quote(kind.name)}, {typed.sql}, {quote(self.visitor.path_text)})"
+            return f"catalog_oid({quote(kind.name)}, {typed.sql}, {quote(self.session.path_text)})"
         return f"CAST({typed.sql} AS {kind.storage})"
 
     def text(self, typed: Typed) -> str:
@@ -147,7 +147,7 @@ class Casts:
         if kind.is_array:
             return f"catalog_{'vector' if kind.is_vector else 'array'}_out({self.element_texts(typed)})"
         if kind.name in REG_TYPES:
-            return f"catalog_name({quote(kind.name)}, {sql}, {quote(self.visitor.path_text)})"
+            return f"catalog_name({quote(kind.name)}, {sql}, {quote(self.session.path_text)})"
         if kind.name == "timestamptz":
             return f"(CAST({sql} AS VARCHAR) || '+00')"
         if kind.name == "bytea":

@@ -30,8 +30,8 @@ from dpsql.catalog.queries import Queries, system_relation
 from dpsql.catalog.reading import call_of, parts_of, read_query
 from dpsql.catalog.relations import INFORMATION_SCHEMA, PG_CATALOG, system_relations
 from dpsql.catalog.scope import Out, Rendered
+from dpsql.catalog.session import CatalogSession
 from dpsql.catalog.snapshot import Snapshot
-from dpsql.catalog.visitor import Visitor
 from dpsql.compiler.ir import intervals
 from dpsql.compiler.ir.functions import CALLS
 from dpsql.compiler.sql.parse import tokenize
@@ -284,7 +284,7 @@ class PolicyCatalogProvider:
             return None
         about, rendered = translated
         used = {
-            f"p{index + 1}": stored(about.visitor, values[index], kind)
+            f"p{index + 1}": stored(about.session, values[index], kind)
             for index, kind in about.parameters.items()
             if f"$p{index + 1} " in rendered.sql
         }
@@ -328,8 +328,8 @@ class PolicyCatalogProvider:
             for index, kind in enumerate(types)
         }
         arrays = {index: of_sql_type(kind) for index, kind in enumerate(types) if kind is not None and kind.is_array}
-        visitor = Visitor(context, self._databases, self._role.snapshot)
-        about = TranslationContext(visitor, declared, arrays, values)
+        session = CatalogSession(context, self._databases, self._role.snapshot)
+        about = TranslationContext(session, declared, arrays, values)
         return about, Queries(about).query(query, None)
 
     def _shown(
@@ -339,7 +339,7 @@ class PolicyCatalogProvider:
         kinds = [column.kind for column in columns]
         if all(_is_shown(rows, place, kind) for place, kind in enumerate(kinds)):
             return rows
-        path = about.visitor.path_text
+        path = about.session.path_text
         return [tuple(self._value(value, kind, path) for value, kind in zip(row, kinds, strict=False)) for row in rows]
 
     def _value(self, value: Any, kind: Kind, path: str) -> object:

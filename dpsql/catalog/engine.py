@@ -21,7 +21,7 @@ from dpsql.catalog.formats import moment_text
 from dpsql.catalog.kinds import Kind
 from dpsql.catalog.literals import json_part, json_type, quote_name
 from dpsql.catalog.memory_limit import MemoryLimit, quote_literal, size_of
-from dpsql.catalog.relations import Row, system_relations, typed_rows
+from dpsql.catalog.relations import PG_CATALOG, Row, keyword_kinds, system_relations, typed_rows
 from dpsql.catalog.snapshot import Snapshot, quote_identifier, split_name
 from dpsql.errors import (
     CardinalityViolation,
@@ -56,17 +56,10 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
 _RAISED: Final = re.compile(r"CatalogFault: (\d+)")
 _SIZES: Final = ("bytes", "kB", "MB", "GB", "TB")
 _ALLOWED: Final = {
-    "table": {"SELECT"},
-    "sequence": set[str](),
-    "schema": {"USAGE"},
-    "function": {"EXECUTE"},
-    "type": {"USAGE"},
-    "database": {"CONNECT"},
-    "language": {"USAGE"},
-    "tablespace": set[str](),
-    "wrapper": set[str](),
-    "server": set[str](),
+    **{"table": "SELECT", "schema": "USAGE", "function": "EXECUTE", "type": "USAGE", "database": "CONNECT"},
+    "language": "USAGE",
 }
+"""The privilege that a user has on each kind of object; on others, none."""
 _PRIVILEGES: Final = {
     *("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER", "USAGE", "CREATE", "CONNECT"),
     *("TEMPORARY", "TEMP", "EXECUTE", "SET", "ALTER SYSTEM"),
@@ -86,8 +79,9 @@ class CatalogEngine:
         self._memory = MemoryLimit()
         self._database = duckdb.connect(":memory:", config=_CONFIG)
         for name, rows in snapshot.rows.items():
-            self._load(name, rows)
-        self._load_keywords()
+            attributes = system_relations()[PG_CATALOG, name].attributes
+            self._load(f"{PG_CATALOG}.{name}", {one.name: one.kind for one in attributes}, rows)
+        self._load("keywords", keyword_kinds(), typed_rows("keywords"))
         for name, (function, arguments, result) in self._functions().items():
             guarded = self._guarded(function, len(arguments))
             self._database.create_function(name, guarded, list[Any](arguments), result, null_handling=SPECIAL)
@@ -145,30 +139,14 @@ class CatalogEngine:
 
     # Loading
 
-    def _load(self, name: str, rows: Sequence[Row]) -> None:
-        attributes = system_relations()["pg_catalog", name].attributes
-        columns = ", ".join(f"{quote_name(one.name)} {one.kind.storage}" for one in attributes)
-        table = quote_name(f"pg_catalog.{name}")
-        self._database.execute(f"CREATE TABLE {table} ({columns})")
-        self._insert(table, [(one.name, one.kind) for one in attributes], rows)
-
-    def _load_keywords(self) -> None:
-        self._database.execute(
-            'CREATE TABLE "keywords" ("word" VARCHAR, "catcode" VARCHAR, "barelabel" BOOLEAN, "catdesc" VARCHAR,'
-            ' "baredesc" VARCHAR)'
-        )
-        rows = [tuple(row.values()) for row in typed_rows("keywords")]
-        parts = ", ".join(f"unnest(${place})" for place in range(1, 6))
-        self._database.execute(
-            f'INSERT INTO "keywords" SELECT {parts}', [list(part) for part in zip(*rows, strict=True)]
-        )
-
-    def _insert(self, table: str, columns: Sequence[tuple[str, Kind]], rows: Sequence[Row]) -> None:
-        if not rows:
-            return
-        parts = ", ".join(f"unnest(CAST(${place} AS {kind.storage}[]))" for place, (_, kind) in enumerate(columns, 1))
-        values = [[row[name] for row in rows] for name, _ in columns]
-        self._database.execute(f"INSERT INTO {table} SELECT {parts}", values)
+    def _load(self, name: str, columns: Mapping[str, Kind], rows: Sequence[Row]) -> None:
+        listed = ", ".join(f"{quote_name(column)} {kind.storage}" for column, kind in columns.items())
+        self._database.execute(f"CREATE TABLE {quote_name(name)} ({listed})")
+        if rows:
+            kinds = enumerate(columns.values(), 1)
+            parts = ", ".join(f"unnest(CAST(${place} AS {kind.storage}[]))" for place, kind in kinds)
+            values = [[row[column] for row in rows] for column in columns]
+            self._database.execute(f"INSERT INTO {quote_name(name)} SELECT {parts}", values)
 
     # Functions in Python
 
@@ -248,19 +226,14 @@ class CatalogEngine:
     def _privilege(self, what: str, oid: int | None, privileges: str | None) -> bool | None:
         if oid is None or privileges is None:
             return None
-        known: Mapping[str, Mapping[int, object]] = {
-            "table": self._snapshot.named("table"),
-            "schema": self._snapshot.schemas,
-            "type": self._snapshot.named("type"),
-            "function": self._snapshot.named("function"),
-        }
-        if what in known and oid not in known[what]:
+        known: Mapping[int, object] = self._snapshot.schemas if what == "schema" else self._snapshot.named(what)
+        if what in ("table", "schema", "type", "function") and oid not in known:
             return None
         asked = [part.strip().upper() for part in privileges.split(",")]
         for one in asked:
             if one.removesuffix(" WITH GRANT OPTION") not in _PRIVILEGES:
                 raise InvalidParameter(f'unrecognized privilege type: "{one}"')
-        return any(one in _ALLOWED[what] for one in asked)
+        return _ALLOWED.get(what) in asked
 
 
 def _strict(function: Callable[..., object]) -> Callable[..., object]:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from dpsql.catalog.kinds import INTEGERS, MOMENTS, REG_TYPES, Kind, kind_of
-from dpsql.catalog.visitor import Visitor
+from dpsql.catalog.session import CatalogSession
 from dpsql.compiler.ir import intervals
 from dpsql.errors import InvalidText, LimitExceeded, NumberOutOfRange
 from dpsql.sqltypes import Span, SqlType
@@ -43,11 +43,11 @@ def interval(span: Span) -> str:
     return f"CAST({quote(intervals.constant(span))} AS INTERVAL)"
 
 
-def literal(visitor: Visitor, text: str, kind: Kind) -> str:
+def literal(session: CatalogSession, text: str, kind: Kind) -> str:
     """A constant of a type.
 
     Args:
-        visitor: Whose session it is: names are looked for along its path, and its time zone is that of timestamps.
+        session: Whose session it is: names are looked for along its path, and its time zone is that of timestamps.
         text: What stands between the quotes.
         kind: The type.
 
@@ -59,14 +59,14 @@ def literal(visitor: Visitor, text: str, kind: Kind) -> str:
     if kind.is_array:
         element = kind_of(kind.element)
         parts = text.split() if kind.is_vector else array_elements(text)
-        items = [null(element) if part is None else literal(visitor, part, element) for part in parts]
+        items = [null(element) if part is None else literal(session, part, element) for part in parts]
         return f"CAST([{', '.join(items)}] AS {kind.storage})"
     if kind.name in REG_TYPES:
-        return f"CAST({visitor.snapshot.oid_of(kind.name, text, visitor.path_text)} AS BIGINT)"
+        return f"CAST({session.snapshot.oid_of(kind.name, text, session.path_text)} AS BIGINT)"
     if kind.name == "oid":
         return f"CAST({read_whole('oid', -(2**32), 2**32 - 1, text)} AS {kind.storage})"
     if kind.name in MOMENTS:
-        return f"CAST({quote(str(_moment(visitor, kind, text)))} AS {kind.storage})"
+        return f"CAST({quote(str(_moment(session, kind, text)))} AS {kind.storage})"
     if kind.name in (*INTEGERS, "bool", "float4", "float8", "time"):
         return f"CAST('{read(kind.sql_type, text)}' AS {kind.storage})"
     return _other(text, kind)
@@ -92,26 +92,26 @@ def _other(text: str, kind: Kind) -> str:
             return quote(text[:1] if name == "char" else text)
 
 
-def stored(visitor: Visitor, value: Any, kind: Kind) -> Any:
+def stored(session: CatalogSession, value: Any, kind: Kind) -> Any:
     """A placeholder's value as the catalog's engine takes it; a name is its OID there."""
     if isinstance(value, list | tuple):
-        return [stored(visitor, one, kind_of(kind.element)) for one in value]
+        return [stored(session, one, kind_of(kind.element)) for one in value]
     if kind.name in REG_TYPES and isinstance(value, str):
-        return visitor.snapshot.oid_of(kind.name, value, visitor.path_text)
+        return session.snapshot.oid_of(kind.name, value, session.path_text)
     if isinstance(value, datetime) and value.tzinfo is not None:
         return value.astimezone(UTC).replace(tzinfo=None)
     return intervals.constant(value) if isinstance(value, Span) else value
 
 
-def _moment(visitor: Visitor, kind: Kind, text: str) -> object:
+def _moment(session: CatalogSession, kind: Kind, text: str) -> object:
     """A date or timestamp, or the word that stands for one; a timestamptz in UTC."""
     word = text.strip().lower()
     if word in _ENDS:
         return word
     if kind.name != "timestamptz":
         return read(kind.sql_type, text)
-    moment = visitor.context.now if word == "now" else read(SqlType.TIMESTAMPTZ, text)
-    local = zone(visitor.settings.get("TimeZone", "UTC"))
+    moment = session.context.now if word == "now" else read(SqlType.TIMESTAMPTZ, text)
+    local = zone(session.settings.get("TimeZone", "UTC"))
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=local)).astimezone(UTC).replace(tzinfo=None)
 
 

@@ -296,8 +296,8 @@ class Queries(Expressions):
         view = view_query(relation.key)
         if view is not None:
             return self._view(relation, view)
-        rows = session_rows(self.visitor, relation.key)
-        if rows is None and relation.schema == PG_CATALOG and relation.name in self.visitor.snapshot.rows:
+        rows = session_rows(self.session, relation.key)
+        if rows is None and relation.schema == PG_CATALOG and relation.name in self.session.snapshot.rows:
             return quote_name(relation.key)
         return rowset(self.statement, relation, rows or ())
 

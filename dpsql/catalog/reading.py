@@ -141,6 +141,8 @@ def refusal(node: exp.Expr, part: object = None) -> InvalidSyntax:
 
 def place(node: exp.Expr) -> int | None:
     """Where a name or an operator stands, from 1."""
+    if isinstance(node, exp.Anonymous) and "start" not in node.meta:
+        return _before(node, node, ("extract", "position", "substring", "trim"))
     if type(node) not in SIGNS and not isinstance(node, exp.Operator):
         return position(node)
     words = SIGNS.get(type(node)) or (str(node.args["operator"]).rpartition(".")[2],)
@@ -183,21 +185,18 @@ def _string(node: exp.Expr, text: str) -> exp.Literal:
     return made
 
 
-def _called(word: str, name: str, parts: Callable[[Any], Sequence[exp.Expr | None]]) -> Callable[[Any], exp.Expr]:
+def _called(name: str, parts: Callable[[Any], Sequence[exp.Expr | None]]) -> Callable[[Any], exp.Expr]:
     """A function with words between its arguments, as a plain call."""
 
     def plain(node: exp.Expr) -> exp.Expr:
-        made = exp.Anonymous(this=name, expressions=[part for part in parts(node) if part is not None])
-        at = _before(node, node, (word,))
-        made.meta.update({} if at is None else {"start": at - 1})
-        return made
+        return exp.Anonymous(this=name, expressions=[part for part in parts(node) if part is not None])
 
     return plain
 
 
 def _trimmed(node: exp.Trim) -> exp.Expr:
     name = {"both": "btrim", "leading": "ltrim", "trailing": "rtrim"}[str(node.args.get("position") or "both").lower()]
-    return _called("trim", name, lambda node: (node.this, node.args.get("expression")))(node)
+    return _called(name, lambda node: (node.this, node.args.get("expression")))(node)
 
 
 def _anonymous(node: exp.Anonymous) -> exp.Expr:
@@ -221,14 +220,11 @@ _PLAIN: Final[dict[type[exp.Expr], Callable[[Any], exp.Expr]]] = {
     exp.Trim: _trimmed,
     exp.Substring: _called(
         "substring",
-        "substring",
         lambda node: (node.this, node.args.get("start") or exp.Literal.number(1), node.args.get("length")),
     ),
-    exp.StrPosition: _called("position", "position", lambda node: (node.this, node.args["substr"])),
-    exp.Extract: _called(
-        "extract", "extract", lambda node: (exp.Literal.string(node.this.name.lower()), node.expression)
-    ),
-    exp.AtTimeZone: _called("at", "timezone", lambda node: (node.args["zone"], node.this)),
+    exp.StrPosition: _called("position", lambda node: (node.this, node.args["substr"])),
+    exp.Extract: _called("extract", lambda node: (exp.Literal.string(node.this.name.lower()), node.expression)),
+    exp.AtTimeZone: _called("timezone", lambda node: (node.args["zone"], node.this)),
 }
 
 

@@ -8,29 +8,29 @@ from dpsql.catalog.casts import TranslationContext
 from dpsql.catalog.kinds import Kind, kind_of
 from dpsql.catalog.literals import null, quote, quote_name
 from dpsql.catalog.relations import Relation, Row
-from dpsql.catalog.visitor import Visitor
+from dpsql.catalog.session import CatalogSession
 
 
-def session_rows(visitor: Visitor, key: str) -> Sequence[Row] | None:
+def session_rows(session: CatalogSession, key: str) -> Sequence[Row] | None:
     """The rows of a relation of the session; None for others."""
     match key:
         case "pg_catalog.pg_authid" | "pg_catalog.pg_roles":
             return [
-                {"oid": oid, "rolname": name, "rolcanlogin": name == visitor.context.user}
-                for oid, name in visitor.roles.items()
+                {"oid": oid, "rolname": name, "rolcanlogin": name == session.context.user}
+                for oid, name in session.roles.items()
             ]
         case "pg_catalog.pg_user" | "pg_catalog.pg_shadow":
-            return [{"usename": name, "usesysid": oid} for oid, name in visitor.roles.items()]
+            return [{"usename": name, "usesysid": oid} for oid, name in session.roles.items()]
         case "pg_catalog.pg_database":
-            return [{"oid": visitor.database_oid(name), "datname": name} for name in visitor.databases]
+            return [{"oid": session.database_oid(name), "datname": name} for name in session.databases]
         case "pg_catalog.pg_settings":
-            return [_setting(name, value) for name, value in visitor.settings.items()]
+            return [_setting(name, value) for name, value in session.settings.items()]
         case "pg_catalog.pg_timezone_names":
-            return [_zone(name, visitor.context.now) for name in sorted(available_timezones())]
+            return [_zone(name, session.context.now) for name in sorted(available_timezones())]
         case "information_schema.enabled_roles":
-            return [{"role_name": visitor.context.user}]
+            return [{"role_name": session.context.user}]
         case "information_schema.information_schema_catalog_name":
-            return [{"catalog_name": visitor.context.database}]
+            return [{"catalog_name": session.context.database}]
         case _:
             return None
 

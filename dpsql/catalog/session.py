@@ -1,4 +1,4 @@
-"""visitor: what a catalog query knows of its session."""
+"""session: what a catalog query knows of its session."""
 
 import zlib
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _FACTS: Final = {
 
 
 @dataclass(frozen=True)
-class Visitor:
+class CatalogSession:
     """The session of a catalog query.
 
     Attributes:
