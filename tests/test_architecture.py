@@ -56,6 +56,7 @@ GATEWAY = {
         "dpsql.wire.databases",
         "dpsql.wire.gateway_sessions",
         "dpsql.wire.fair_pool",
+        "dpsql.wire.client_register",
         "dpsql.wire.login_throttle",
         "dpsql.wire.rate_limit",
     ),
@@ -333,7 +334,13 @@ def console_faults(root: Path) -> list[str]:
 
 
 def randomness_faults(root: Path) -> list[str]:
-    keys_and_passwords = {"dpsql.wire.scram", "dpsql.wire.server", "dpsql.console.login", "dpsql.cli"}
+    keys_and_passwords = {
+        "dpsql.wire.scram",
+        "dpsql.wire.server",
+        "dpsql.wire.client_register",
+        "dpsql.console.login",
+        "dpsql.cli",
+    }
     return (
         used_outside(root, RANDOMNESS - {"numpy.random"}, {"dpsql.privacy.sampling", *keys_and_passwords})
         + used_outside(root, {"numpy.random"}, {"dpsql.cli.clinic"})

@@ -122,7 +122,7 @@ def test_a_query_that_ignores_its_cancel_does_not_hold_up_the_end(clinic_file: P
             with pytest.raises(psycopg.OperationalError):
                 asked.result(SECONDS)
         assert gateway.wait(SECONDS) == 1
-        assert "a worker did not end in time" in gateway.stderr.read()
+        assert "a statement did not end in time" in gateway.stderr.read()
 
 
 def test_a_second_signal_ends_the_gateway_whatever_runs(forks: Forks, clinic_file: Path, tmp_path: Path) -> None:

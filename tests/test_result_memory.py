@@ -112,6 +112,17 @@ def test_a_user_has_room_for_some_results_and_others_for_theirs() -> None:
     shares["cleo"].take(10 * MEBIBYTE)
 
 
+def test_several_processes_have_parts_of_the_room() -> None:
+    held = Held(of_user=4 * MEBIBYTE, of_all=6 * MEBIBYTE)
+    held.divide(2)
+    held.take("ana", 2 * MEBIBYTE)
+    with pytest.raises(ResultsTooLarge, match="the results that you hold take more than 2 MiB"):
+        held.take("ana", 1)
+    held.take("ben", MEBIBYTE)
+    with pytest.raises(ResultsTooLarge, match="all users hold take more than 3 MiB"):
+        held.take("cyd", 1)
+
+
 def test_batches_are_small_in_bytes_whatever_a_row_takes() -> None:
     class Wide(Source):
         def fetchmany(self, size: int, /) -> list[tuple[str]]:

@@ -6,6 +6,7 @@ Rule: the files are attached to an in-memory database that is shared under a nam
 """
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -259,19 +260,24 @@ class DuckDBBackend:
 
 
 def _limits(policy: Policy) -> dict[str, str]:
-    """The engine's settings that the policy says, or their defaults."""
-    memory, threads = policy.dataset.memory, policy.dataset.threads
-    limits = {"memory_limit": _half_of_memory() if memory is None else f"{memory}B"}
-    return limits if threads is None else {**limits, "threads": str(threads)}
+    """The engine's settings: this process's part of what the policy says, or of the defaults."""
+    memory, threads, processes = policy.dataset.memory, policy.dataset.threads, policy.dataset.processes
+    if threads is None and processes > 1:
+        threads = os.cpu_count() or 1
+    limits = {"memory_limit": _half_of_memory(processes) if memory is None else f"{memory // processes}B"}
+    return limits if threads is None else {**limits, "threads": str(max(1, threads // processes))}
 
 
 @cache
-def _half_of_memory() -> str:
-    """Half of what this process may take, of which DuckDB's own default is 80 %. DuckDB 1 reads no percentages."""
+def _half_of_memory(processes: int) -> str:
+    """Half of what this process and others may take, of which DuckDB's own default is 80 %, divided among them.
+
+    DuckDB 1 reads no percentages.
+    """
     with duckdb.connect() as database:
         ((default,),) = database.execute("SELECT current_setting('memory_limit')").fetchall()
     number, unit = default.split()
-    return f"{float(number) * 5 / 8:.1f} {unit}"
+    return f"{float(number) * 5 / 8 / processes:.3f} {unit}"
 
 
 def _file_states(path: str, policy: Policy) -> tuple[FileState | None, FileState | None]:
@@ -296,7 +302,7 @@ def _open(
     """
     timezone, limits = policy.dataset.timezone, _limits(policy)
     spill = policy.dataset.spill
-    settings = _LOCKED if spill is None else {**_LOCKED, **spill_settings(spill, _LOCKED)}
+    settings = _LOCKED if spill is None else {**_LOCKED, **spill_settings(spill, _LOCKED, policy.dataset.processes)}
     read = (state, copies, timezone, limits, settings["temp_directory"], listed, policy.fingerprint if listed else "")
     database = duckdb.connect(f":memory:{sha256(repr(read).encode()).hexdigest()}", config=settings)
     try:

@@ -26,18 +26,19 @@ _LARGE: Final = f"SELECT text FROM (SELECT '{_MARK}' || range AS text FROM range
 """It takes some eighty megabytes."""
 
 
-def spill_settings(spill: str, settings: Settings) -> Settings:
+def spill_settings(spill: str, settings: Settings, processes: int = 1) -> Settings:
     """The settings of an engine that may spill, below the directory that a policy names.
 
     Args:
         spill: The directory.
         settings: The engine's others.
+        processes: How many share the disk.
 
     Raises:
         InvalidPolicy: It may not be written, or DuckDB cannot spill encrypted.
     """
     try:
-        directory, room = _own_directory(spill)
+        directory, room = _own_directory(spill, processes)
     except OSError as error:
         what = f"dataset.spill: {spill} cannot be written: {error.strerror}"
         raise InvalidPolicy(what, hint=f"mkdir -p -m 700 {spill}, as the user of the gateway.") from None
@@ -53,7 +54,7 @@ def load_cipher(database: duckdb.DuckDBPyConnection) -> None:
 
 
 @cache
-def _own_directory(spill: str) -> tuple[str, int]:
+def _own_directory(spill: str, processes: int = 1) -> tuple[str, int]:
     """This process's own, on which it holds a lock to its end, and the bytes for it; what nobody holds is removed."""
     place = os.open(spill, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -64,7 +65,7 @@ def _own_directory(spill: str) -> tuple[str, int]:
         fcntl.flock(os.open(own, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_EX)
     finally:
         os.close(place)
-    return own, shutil.disk_usage(own).free // 2
+    return own, shutil.disk_usage(own).free // 2 // processes
 
 
 def _remove_unheld(left: Path) -> None:

@@ -68,6 +68,13 @@ class NetworkType(click.ParamType[Network]):
     show_default=True,
     help="Seconds for running statements to end after SIGTERM.",
 )
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Processes that serve clients, each by one processor where Python computes.",
+)
 def serve(
     policies: tuple[Path, ...],
     host: str,
@@ -86,6 +93,7 @@ def serve(
     user_rate: int | None,
     trusted_proxies: tuple[Network, ...],
     grace: float,
+    workers: int,
 ) -> None:
     """Serve the databases of one or more policies to PostgreSQL clients.
 
@@ -101,6 +109,7 @@ def serve(
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key must be given together")
     from dpsql.cli.serving import ServeOptions, serve_gateway
+    from dpsql.cli.workers import serve_workers
 
     loaded = [load_policy(path) for path in policies]
     operation = ServeOptions(
@@ -114,13 +123,19 @@ def serve(
         None if metrics_port is None else (metrics_host, metrics_port),
         anchor,
         trusted_proxies,
+        workers,
+        log_format,
     )
+    url = ledger_url(ledger, loaded)
     # An anchor was noted of a ledger: where that is gone, another one would forget what was spent.
-    opened = open_ledger(ledger_url(ledger, loaded), make=init_ledger and not (anchor is not None and anchor.exists()))
+    opened = open_ledger(url, make=init_ledger and not (anchor is not None and anchor.exists()))
     try:
         log_to_stderr(log_format)
         if anchor is not None:
             check_anchor(anchor, opened, make=init_ledger)
-        serve_gateway(loaded, opened, operation)
+        if workers == 1:
+            serve_gateway(loaded, opened, operation)
+        else:
+            serve_workers(loaded, opened, url, operation)
     finally:
         opened.close()

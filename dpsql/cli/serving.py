@@ -1,7 +1,4 @@
-"""serving: the gateway, until it is told to stop.
-
-Rule: policies are loaded again all together; a mistake in one leaves all as they were.
-"""
+"""serving: the gateway, until it is told to stop: as one process, or as one of several (`worker`)."""
 
 import asyncio
 import atexit
@@ -12,35 +9,39 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from contextlib import AsyncExitStack, ExitStack
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence, Set
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from dpsql.backends import open_backend
 from dpsql.cli.logs import log_unhandled
+from dpsql.cli.reloading import Reloading, load_policies, open_engines
 from dpsql.compiler.sql.parse import start_trial
-from dpsql.errors import Error, InvalidParameter, InvalidPolicy, LedgerUnavailable, log_bug
-from dpsql.gateway.engine import Engine
+from dpsql.errors import Error, InvalidParameter, LedgerUnavailable, log_bug
 from dpsql.ledger import Ledger, check_anchor
-from dpsql.policy import Policy, load_policy
+from dpsql.policy import Policy
 from dpsql.wire.client_limits import ClientLimits, Network
+from dpsql.wire.client_register import ClientRegister
 from dpsql.wire.databases import MAINTENANCE, Databases
 from dpsql.wire.gateway_sessions import Gateway
 from dpsql.wire.metrics import Metrics
 from dpsql.wire.monitor import Readiness, monitor
 from dpsql.wire.rate_limit import RateLimit
-from dpsql.wire.server import LEAST_GRACE, GatewayServer
+from dpsql.wire.server import LEAST_GRACE, THREADS, GatewayServer
 from dpsql.wire.tls import ServerTls
 
 _LOG: Final = logging.getLogger("dpsql.serve")
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _ANCHOR_SECONDS: Final = 60.0
 """How often the ledger's last record is noted."""
-_LAST_SECONDS: Final = 0.5
+LAST_SECONDS: Final = 0.5
+"""How much longer than its grace a process may take to end."""
 _LOOK_SECONDS: Final = 2.0
+_LEAST_LOGINS: Final = 2
+_LEAST_THREADS: Final = 2
+"""One more than one user may take."""
 _TRIM_SECONDS: Final = 5.0
 """How often freed memory is given back to the system."""
 
@@ -60,6 +61,8 @@ class ServeOptions:
         metrics: Address and port of /metrics, /healthz and /readyz; None for none.
         anchor: Where the ledger's last record is noted; None for nowhere.
         trusted_proxies: Networks of proxies, which begin each connection with a PROXY header.
+        workers: How many processes serve clients; each has its part of what policies and limits allow the gateway.
+        log_format: "text" or "json".
     """
 
     host: str
@@ -72,6 +75,8 @@ class ServeOptions:
     metrics: tuple[str, int] | None = None
     anchor: Path | None = None
     trusted_proxies: tuple[Network, ...] = ()
+    workers: int = 1
+    log_format: str = "text"
 
 
 def serve_gateway(
@@ -92,90 +97,151 @@ def serve_gateway(
         InvalidPolicy: A database is not usable, or two policies have one name.
         InvalidParameter: The address cannot be listened on.
     """
+    check_start(ledger, operation)
+    with closing(Databases(open_engines(policies, ledger))) as databases:
+        service = Service(databases, ledger, operation, RateLimit(operation.user_rate), make_decoy_secret(ledger))
+        asyncio.run(_run(service, [policy.path for policy in policies], announce))
+
+
+def check_start(ledger: Ledger, operation: ServeOptions) -> None:
+    """Tell what is wrong with the ledger, the clock or the options now, not with the first query."""
     host = operation.host
     if operation.tls is None and not is_loopback(host):
         _LOG.warning("without TLS on %s: anyone on the network can read and alter answers; see --tls-cert", host)
-    ledger.probe()  # what is wrong with the ledger or the clock is told now, not with the first query
+    ledger.probe()
     if not any(account.verifier for account in ledger.accounts()):
         _LOG.warning("no user can connect: none has a password; see dpsql user add --help")
-    databases = Databases(_open_engines(policies, ledger))
-    try:
-        asyncio.run(_run(databases, [policy.path for policy in policies], ledger, operation, announce))
-    finally:
-        databases.close()
 
 
-def _open_engines(policies: Sequence[Policy], ledger: Ledger) -> dict[str, Engine]:
-    """Open all the databases, or none."""
-    engines: dict[str, Engine] = {}
-    with ExitStack() as stack:
-        for policy in policies:
-            name = policy.dataset.name
-            if name in engines:
-                raise InvalidPolicy(f'{policy.path}: dataset.name: "{name}" is served already', hint="Rename one.")
-            engines[name] = Engine(policy, ledger, open_backend(policy))
-            stack.callback(engines[name].close)
-        stack.pop_all()
-    return engines
+class Service:
+    """The parts of a process that serves clients.
+
+    Args:
+        databases: What is served.
+        ledger: The accounts and budgets.
+        operation: How to serve.
+        rate_limit: How many statements a user may send.
+        decoy_secret: As of GatewayServer.
+        register: What clients of several processes share; None for a register of this process.
+
+    Attributes:
+        operation: How to serve.
+        ledger: The accounts and budgets.
+        metrics: What is counted.
+        server: Serves the clients.
+        reloading: Loads the policies again.
+    """
+
+    def __init__(
+        self,
+        databases: Databases,
+        ledger: Ledger,
+        operation: ServeOptions,
+        rate_limit: RateLimit,
+        decoy_secret: bytes | None,
+        register: ClientRegister | None = None,
+    ) -> None:
+        gateway = Gateway(databases, rate_limit, log_text=operation.log_text)
+        self.operation, self.ledger, self.metrics = operation, ledger, gateway.metrics
+        self.metrics.gauge("dpsql_workers", "Processes that serve clients.", lambda: 1)
+        self.metrics.gauge(
+            "dpsql_ledger_clock_held",
+            "1 while the clock is not trusted and no budget renews.",
+            lambda: ledger.clock_held,
+        )
+        self.server = _make_server(gateway, ledger, operation, decoy_secret, register)
+        self.reloading = Reloading(databases, ledger, self.server, operation.tls)
+        self._databases = databases.names
+        self._readiness = Readiness({"ledger": ledger.probe} | _engine_probes(databases))
+
+    @asynccontextmanager
+    async def prepared(self) -> AsyncIterator[None]:
+        """Prepare for clients, and do what is to be done again and again while they are served."""
+        asyncio.get_running_loop().set_exception_handler(log_unhandled)
+        await asyncio.to_thread(start_trial)
+        last, _ = self.ledger.ended_sessions(None)  # before there is a session that could be missed
+        works = (self.server.watch(), _end_sessions(self.server, self.ledger, last), _return_memory_again_and_again())
+        tasks = [asyncio.create_task(work) for work in works]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def failures(self) -> frozenset[str]:
+        """Name what clients need and cannot have now, and show it in the metrics."""
+        failing = await self._readiness.failures()
+        show_failures(self.metrics, failing, self._databases)
+        return failing if self.server.accepting else failing | {"accepting clients"}
+
+    async def stop(self) -> None:
+        """Let statements end within the grace; a process that lasts longer is ended."""
+        _end_after(max(self.operation.grace, LEAST_GRACE) + LAST_SECONDS)
+        await self.server.close(self.operation.grace)
 
 
-async def _run(
-    databases: Databases,
-    paths: Sequence[Path],
-    ledger: Ledger,
-    operation: ServeOptions,
-    announce: Callable[[int], None],
-) -> None:
-    gateway = Gateway(databases, RateLimit(operation.user_rate), log_text=operation.log_text)
-    server = _make_server(gateway, ledger, operation)
-    gateway.metrics.gauge(
-        "dpsql_ledger_clock_held", "1 while the clock is not trusted and no budget renews.", lambda: ledger.clock_held
-    )
+async def _run(service: Service, paths: Sequence[Path], announce: Callable[[int], None]) -> None:
+    operation = service.operation
     told_to_stop, told_to_load = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(log_unhandled)
-    for number in _SIGNALS:
+    for number in STOP_SIGNALS:
         loop.add_signal_handler(number, told_to_stop.set)
     loop.add_signal_handler(signal.SIGHUP, told_to_load.set)
     async with AsyncExitStack() as stack:
-        if operation.metrics is not None:
-            readiness = Readiness({"ledger": ledger.probe} | _engine_probes(databases))
-            probe = partial(_failures, server, readiness, gateway.metrics, databases.names)
-            probes = monitor(gateway.metrics, probe, *operation.metrics)
-            await listen(probes.start, *operation.metrics)
-            _LOG.info("metrics on http://%s:%d/metrics", probes.host, probes.port)
-            stack.push_async_callback(probes.close)
-        await asyncio.to_thread(start_trial)
-        last, _ = ledger.ended_sessions(None)  # before there is a session that could be missed
-        await listen(server.start, operation.host, operation.port)
-        announce(server.port)
-        load = partial(_reload, databases, paths, ledger, server, operation.tls)
-        reloads = asyncio.create_task(_reload_when_told(told_to_load, load, gateway.metrics))
+        await serve_probes(stack, operation, service.metrics.text, service.failures)
+        await stack.enter_async_context(service.prepared())
+        await listen(service.server.start, operation.host, operation.port)
+        announce(service.server.port)
+        reloads = asyncio.create_task(_reload_when_told(told_to_load, service, paths))
         stack.callback(reloads.cancel)
-        watch = asyncio.create_task(server.watch())
-        stack.callback(watch.cancel)
         if operation.anchor is not None:
-            stack.callback(_anchor, operation.anchor, ledger)  # what was charged until the end is noted as well
-            anchoring = asyncio.create_task(_anchor_again_and_again(operation.anchor, ledger))
-            stack.callback(anchoring.cancel)
-        endings = asyncio.create_task(_end_sessions(server, ledger, last))
-        stack.callback(endings.cancel)
-        trimming = asyncio.create_task(_return_memory_again_and_again())
-        stack.callback(trimming.cancel)
+            stack.enter_context(anchored(operation.anchor, service.ledger))
         await told_to_stop.wait()
-        for number in _SIGNALS:  # a second one ends the program at once
+        for number in STOP_SIGNALS:  # a second one ends the program at once
             loop.remove_signal_handler(number)
         _LOG.info("stopping")
-        _end_after(max(operation.grace, LEAST_GRACE) + _LAST_SECONDS)
-        await server.close(operation.grace)
+        await service.stop()
     _LOG.info("stopped")
+
+
+async def serve_probes(
+    stack: AsyncExitStack,
+    operation: ServeOptions,
+    metrics: Callable[[], str],
+    failures: Callable[[], Awaitable[Set[str]]],
+) -> None:
+    """Serve /metrics, /healthz and /readyz until the stack ends, if the operator wants them."""
+    if operation.metrics is not None:
+        probes = monitor(metrics, failures, *operation.metrics)
+        await listen(probes.start, *operation.metrics)
+        _LOG.info("metrics on http://%s:%d/metrics", probes.host, probes.port)
+        stack.push_async_callback(probes.close)
+
+
+@contextmanager
+def anchored(anchor: Path, ledger: Ledger) -> Iterator[None]:
+    """Note the ledger's last record again and again, and at the end once more: what was charged until then."""
+    anchoring = asyncio.create_task(_anchor_again_and_again(anchor, ledger))
+    try:
+        yield
+    finally:
+        anchoring.cancel()
+        _anchor(anchor, ledger)
+
+
+def show_failures(metrics: Metrics, failing: Set[str], databases: Collection[str]) -> None:
+    """Show in the metrics what fails."""
+    metrics.ledger_up.set("ledger" not in failing)
+    for name in databases:
+        metrics.engine_up.labels(name).set(_engine_name(name) not in failing)
+        metrics.engine_failures.labels(name)  # shown from 0 on: Prometheus sees no increase from nothing to 1
 
 
 def _end_after(seconds: float) -> None:
     """End the program whatever still runs: who waits for it would kill it. What was charged is durable."""
 
     def end() -> None:
-        _LOG.error("a worker did not end in time; the gateway exits without it")
+        _LOG.error("a statement did not end in time; the process exits without it")
         os._exit(1)
 
     timer = threading.Timer(seconds, end)
@@ -186,11 +252,19 @@ def _end_after(seconds: float) -> None:
         timer.cancel()
         timer.join()  # a thread that runs when the interpreter ends keeps alive what it refers to
 
-    # Called once the threads of workers have ended, for which the alarm is set.
+    # Called once the threads of statements have ended, for which the alarm is set.
     atexit.register(dismiss)
 
 
-def _make_server(gateway: Gateway, ledger: Ledger, operation: ServeOptions) -> GatewayServer:
+def _make_server(
+    gateway: Gateway,
+    ledger: Ledger,
+    operation: ServeOptions,
+    decoy_secret: bytes | None,
+    register: ClientRegister | None,
+) -> GatewayServer:
+    workers, limits = operation.workers, operation.limits
+
     def lookup(user: str) -> str | None:
         account = ledger.account(user)
         return account.verifier if account is not None else None
@@ -203,10 +277,12 @@ def _make_server(gateway: Gateway, ledger: Ledger, operation: ServeOptions) -> G
         port=operation.port,
         tls=operation.tls,
         require_tls=operation.tls is not None,
-        limits=operation.limits,
+        limits=replace(limits, logins=max(_LEAST_LOGINS, limits.logins // workers)),
+        register=register,
+        threads=max(_LEAST_THREADS, THREADS // workers),
         metrics=gateway.metrics,
         trusted_proxies=operation.trusted_proxies,
-        decoy_secret=_decoy_secret(ledger),
+        decoy_secret=decoy_secret,
     )
 
 
@@ -216,8 +292,15 @@ async def listen(start: Callable[[], Awaitable[None]], host: str, port: int) -> 
     Raises:
         InvalidParameter: The address cannot be listened on.
     """
-    try:
+    with listening(host, port):
         await start()
+
+
+@contextmanager
+def listening(host: str, port: int) -> Iterator[None]:
+    """Raise InvalidParameter for what the system says of an address that cannot be listened on."""
+    try:
+        yield
     except OSError as error:
         reason = str(error.strerror or error).rpartition(": ")[2]
         raise InvalidParameter(
@@ -231,18 +314,6 @@ def _engine_probes(databases: Databases) -> dict[str, Callable[[], None]]:
 
 def _engine_name(database: str) -> str:
     return f"database {database}"
-
-
-async def _failures(
-    server: GatewayServer, readiness: Readiness, metrics: Metrics, databases: Collection[str]
-) -> frozenset[str]:
-    """Name what clients need and cannot have now, and show it in the metrics."""
-    failing = await readiness.failures()
-    metrics.ledger_up.set("ledger" not in failing)
-    for name in databases:
-        metrics.engine_up.labels(name).set(_engine_name(name) not in failing)
-        metrics.engine_failures.labels(name)  # shown from 0 on: Prometheus sees no increase from nothing to 1
-    return failing if server.accepting else failing | {"accepting clients"}
 
 
 async def _end_sessions(server: GatewayServer, ledger: Ledger, last: int) -> None:
@@ -280,39 +351,17 @@ def _anchor(anchor: Path, ledger: Ledger) -> None:
         _LOG.error("the anchor is unchanged: %s", error)
 
 
-async def _reload_when_told(told: asyncio.Event, load: Callable[[], str], metrics: Metrics) -> None:
+async def _reload_when_told(told: asyncio.Event, service: Service, paths: Sequence[Path]) -> None:
     while True:
         await told.wait()
         told.clear()
-        metrics.reloads.labels(await asyncio.to_thread(load)).inc()
+        loading = await asyncio.to_thread(service.reloading.load, partial(load_policies, paths))
+        if loading.succeeded:
+            await asyncio.to_thread(service.reloading.adopt)
+        loading.tell(service.metrics)
 
 
-def _reload(
-    databases: Databases, paths: Sequence[Path], ledger: Ledger, server: GatewayServer, tls: ServerTls | None
-) -> str:
-    """Load the policies and the certificate again, all or nothing; return the SQLSTATE."""
-    try:
-        renewed = None if tls is None else tls.renewed()
-        engines = _open_engines([load_policy(path) for path in paths], ledger)
-        with ExitStack() as stack:
-            for engine in engines.values():
-                stack.callback(engine.close)
-            databases.replace(engines)
-            stack.pop_all()
-        if renewed is not None:
-            server.renew_tls(renewed)
-    except Exception as error:
-        if not isinstance(error, Error):
-            log_bug(error)
-        sqlstate, reason = (error.sqlstate, error.message) if isinstance(error, Error) else ("XX000", "a failure")
-        told = {"event": "reload", "sqlstate": sqlstate}
-        _LOG.error("the policies are unchanged: %s", reason, extra={"fields": told})
-        return sqlstate
-    _LOG.info("the policies were reloaded", extra={"fields": {"event": "reload", "sqlstate": "00000"}})
-    return "00000"
-
-
-def _decoy_secret(ledger: Ledger) -> bytes | None:
+def make_decoy_secret(ledger: Ledger) -> bytes | None:
     """What unknown users' salts are derived from: the same after every start, and known to the ledger's owner alone."""
     first = next(iter(ledger.export()), None)
     return hashlib.sha256(f"decoy {first['hash']}".encode()).digest() if first is not None else None

@@ -96,6 +96,11 @@ class Held:
             self._settle()
             return self._bytes.total()
 
+    def divide(self, processes: int) -> None:
+        """Leave their parts of the room to other processes."""
+        self._of_user //= processes
+        self._of_all //= processes
+
     def take(self, user: str, size: int) -> None:
         """Count bytes that a user is about to hold.
 
@@ -134,6 +139,12 @@ IN_MEMORY: Final = Held(MAX_MEMORY // 4, MAX_MEMORY)
 """What these results take in memory."""
 READ: Final = Held(MAX_USER_READ_BYTES, MAX_READ_BYTES, _READS)
 """The public rows that queries of this process are made of."""
+
+
+def divide_room(processes: int) -> None:
+    """Leave their parts of the room for results to other processes of one gateway."""
+    for held in (HELD, IN_MEMORY, READ):
+        held.divide(processes)
 
 
 class MemoryShare:

@@ -322,6 +322,7 @@ class Dataset:
         memory: Bytes that a DuckDB engine may take; None for half of the machine's.
         threads: Threads that a DuckDB engine may use; None for all processors.
         spill: The directory where a DuckDB engine may write what memory does not hold; None for nowhere.
+        processes: How many processes serve the dataset, each with its part of memory, threads and disk.
     """
 
     name: str
@@ -340,6 +341,7 @@ class Dataset:
     memory: int | None = None
     threads: int | None = None
     spill: str | None = None
+    processes: int = 1
 
 
 @dataclass(frozen=True)

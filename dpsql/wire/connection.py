@@ -42,6 +42,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         peer: The same with the port.
         held: A failed login waits for its answer.
         is_silent: The client has not sent anything yet.
+        closed: Set once the connection has ended.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.on_lost: Callable[[], None] | None = None
         self.held = False
         self.is_silent = True
+        self.closed = asyncio.Event()
         self.address = self.peer = "local"
         self.channel_binding: bytes | None = None
         self.encrypted = False
@@ -118,6 +120,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End; called by the event loop."""
         self._transport = None
+        self.closed.set()
         if self._cut_off is not None:
             self._cut_off.cancel()
         self._changed.set()

@@ -99,17 +99,25 @@ class Databases:
         with self.current() as generation:
             generation.engines[database].probe()
 
-    def replace(self, engines: Mapping[str, Engine]) -> None:
-        """Have statements from now on run on other engines.
+    def check(self, engines: Mapping[str, Engine]) -> None:
+        """See whether engines may replace those of now.
 
         Raises:
-            InvalidPolicy: They are not of the same databases; nothing is changed, and they are not closed.
+            InvalidPolicy: They are not of the same databases.
         """
         if engines.keys() != self.names:
             raise InvalidPolicy(
                 "the served databases have changed: " + ", ".join(sorted(engines)),
                 hint="Restart the gateway, or keep their names: " + ", ".join(sorted(self.names)),
             )
+
+    def replace(self, engines: Mapping[str, Engine]) -> None:
+        """Have statements from now on run on other engines.
+
+        Raises:
+            InvalidPolicy: As of `check`; nothing is changed, and they are not closed.
+        """
+        self.check(engines)
         with self._lock:
             old, self._current = self._current, _generation(self._current.number + 1, engines)
         self._leave(old)

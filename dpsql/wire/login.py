@@ -4,16 +4,16 @@ Rule 1: no message reveals whether a user exists: an unknown user gets the same 
 Rule 2: nothing about databases is sent before authentication.
 """
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from dpsql.errors import AuthenticationFailed, InvalidParameter, TooManyConnections, UnsupportedQuery
+from dpsql.wire.client_register import ClientRegister, FailedGuess
 from dpsql.wire.connection import ClientConnection
-from dpsql.wire.login_throttle import LoginThrottle
 from dpsql.wire.messages.backend import (
     AuthenticationOk,
     AuthenticationSASL,
@@ -48,14 +48,14 @@ class Gate:
         tls: The TLS to offer, or None.
         require_tls: Refuse users who come in the clear.
         decoy_secret: What the decoys of unknown users are derived from.
-        throttle: How long a failure waits before it is told.
+        register: Judges passwords, and says how long a failure waits before it is told.
     """
 
     lookup: Callable[[str], Awaitable[str | None]]
     tls: ServerTls | None
     require_tls: bool
     decoy_secret: bytes
-    throttle: LoginThrottle
+    register: ClientRegister
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ async def log_in(connection: ClientConnection, gate: Gate) -> Login | CancelRequ
     login = await _read_startup(connection, message)
     if gate.require_tls and not connection.encrypted:
         raise AuthenticationFailed("this gateway requires TLS", hint="Connect with sslmode=require.")
-    gate.throttle.check(login.user, connection.address)
+    gate.register.check(login.user, connection.address)
     return replace(login, verifier=await _authenticate(connection, gate, login.user))
 
 
@@ -132,24 +132,30 @@ async def _authenticate(connection: ClientConnection, gate: Gate, user: str) -> 
     text = await gate.lookup(user)
     verifier = make_decoy(user, gate.decoy_secret) if text is None else Verifier.parse(text)
     scram = ScramServer(verifier, genuine=text is not None, channel_binding=connection.channel_binding)
-    try:
-        await connection.send(AuthenticationSASL(scram.mechanisms))
-        initial = await connection.next_event()
-        assert isinstance(initial, SASLInitialResponse)  # noqa: S101
-        await connection.send(AuthenticationSASLContinue(scram.challenge(initial.mechanism, initial.data or b"")))
-        response = await connection.next_event()
-        assert isinstance(response, SASLResponse)  # noqa: S101
-        gate.throttle.check(
-            user, connection.address
-        )  # of many that wait with their proofs, too, only so many are judged
-        proof = scram.verify(response.data)
-    except AuthenticationFailed as failure:
+    proof = await _exchange(connection, gate.register, user, scram)
+    if isinstance(proof, FailedGuess):
         connection.held = True
-        with gate.throttle.failed(user, connection.address) as seconds:
-            await asyncio.sleep(seconds)
-        raise AuthenticationFailed(f'{failure.message} for user "{user}"', detail=failure.detail) from None
+        await gate.register.wait(proof)
+        raise AuthenticationFailed(f'{proof.error.message} for user "{user}"', detail=proof.error.detail)
     await connection.send(AuthenticationSASLFinal(proof), AuthenticationOk())
     return text
+
+
+async def _exchange(
+    connection: ClientConnection, register: ClientRegister, user: str, scram: ScramServer
+) -> bytes | FailedGuess:
+    await connection.send(AuthenticationSASL(scram.mechanisms))
+    initial = await connection.next_event()
+    assert isinstance(initial, SASLInitialResponse)  # noqa: S101
+    try:
+        challenge = scram.challenge(initial.mechanism, initial.data or b"")
+    except AuthenticationFailed as error:
+        return register.fail(user, connection.address, error)
+    await connection.send(AuthenticationSASLContinue(challenge))
+    response = await connection.next_event()
+    assert isinstance(response, SASLResponse)  # noqa: S101
+    # Of many that wait with their proofs, too, only so many are judged.
+    return register.judge(user, connection.address, partial(scram.verify, response.data))
 
 
 def check_encoding(name: str) -> None:

@@ -59,18 +59,27 @@ class LoginThrottle:
                 "too many failed logins of this user from this address", hint="Try again in a moment."
             )
 
+    def begin(self, user: str, address: str) -> float:
+        """Count a failure; return the seconds after which it may be told. Until `end`, it is one that waits."""
+        count = max(self._count(("user", user[:_NAME_LENGTH])), self._count(("address", address)))
+        self._waiting[_pair(user, address)] += 1
+        return min(self._most, self._first * 2.0 ** min(count - 1, _DOUBLINGS))
+
+    def end(self, user: str, address: str) -> None:
+        """Count a failure among those that wait no more."""
+        pair = _pair(user, address)
+        self._waiting[pair] -= 1
+        if not self._waiting[pair]:
+            del self._waiting[pair]
+
     @contextmanager
     def failed(self, user: str, address: str) -> Iterator[float]:
         """Count a failure; gives the seconds that it is to wait, and lasts as long as it does."""
-        count = max(self._count(("user", user[:_NAME_LENGTH])), self._count(("address", address)))
-        pair = _pair(user, address)
-        self._waiting[pair] += 1
+        seconds = self.begin(user, address)
         try:
-            yield min(self._most, self._first * 2 ** min(count - 1, _DOUBLINGS))
+            yield seconds
         finally:
-            self._waiting[pair] -= 1
-            if not self._waiting[pair]:
-                del self._waiting[pair]
+            self.end(user, address)
 
     def _count(self, key: tuple[str, str]) -> int:
         """Add a failure to those of late; return how many there are."""

@@ -16,7 +16,7 @@ from typing import Final
 
 from dpsql.errors import Error
 from dpsql.wire.http import PLAIN, AsgiMessage, HttpAnswer, HttpBounds, HttpServer, Receive, Send, sentence
-from dpsql.wire.metrics import CONTENT_TYPE, Metrics
+from dpsql.wire.metrics import CONTENT_TYPE
 from dpsql.wire.report import logger
 
 BOUNDS: Final = HttpBounds(places=20, address_places=20, head_bytes=8 << 10, request_seconds=5.0, answer_seconds=5.0)
@@ -25,12 +25,16 @@ _CHECK_SECONDS: Final = 2.0
 
 
 def monitor(
-    metrics: Metrics, failures: Callable[[], Awaitable[Set[str]]], host: str, port: int, bounds: HttpBounds = BOUNDS
+    metrics: Callable[[], str],
+    failures: Callable[[], Awaitable[Set[str]]],
+    host: str,
+    port: int,
+    bounds: HttpBounds = BOUNDS,
 ) -> HttpServer:
     """A server of the operator's probes.
 
     Args:
-        metrics: What /metrics shows.
+        metrics: Returns what /metrics shows.
         failures: Names what clients need and cannot have now. /readyz answers 503 if there is anything; /metrics asks
             it first, so that its gauges are of now.
         host: The address to listen on.
@@ -46,13 +50,15 @@ def monitor(
     return HttpServer(application, host, port, bounds=bounds)
 
 
-async def _answer(method: str, path: str, metrics: Metrics, failures: Callable[[], Awaitable[Set[str]]]) -> HttpAnswer:
+async def _answer(
+    method: str, path: str, metrics: Callable[[], str], failures: Callable[[], Awaitable[Set[str]]]
+) -> HttpAnswer:
     if method not in ("GET", "HEAD"):
         return sentence(HTTPStatus.METHOD_NOT_ALLOWED, "only GET")
     match path:
         case "/metrics":
             await failures()
-            return HttpAnswer(HTTPStatus.OK, [(PLAIN[0], CONTENT_TYPE.encode())], metrics.text().encode())
+            return HttpAnswer(HTTPStatus.OK, [(PLAIN[0], CONTENT_TYPE.encode())], metrics().encode())
         case "/healthz":
             return sentence(HTTPStatus.OK, "ok")
         case "/readyz":

@@ -7,26 +7,23 @@ Rule 2: if a client disconnects, its statement is cancelled.
 """
 
 import asyncio
-import hmac
-import itertools
 import secrets
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+import socket
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from ipaddress import ip_address
 from typing import Final, TypeVar
 
-from dpsql.errors import AuthenticationFailed, Error, QueryCanceled, ServerShutdown, TooManyConnections, UnknownDatabase
+from dpsql.errors import AuthenticationFailed, Error, QueryCanceled, ServerShutdown, UnknownDatabase
 from dpsql.gateway.session import Session
 from dpsql.wire.client import Disconnected
 from dpsql.wire.client_limits import ClientLimits, Network
+from dpsql.wire.client_register import ClientRegister, LocalRegister, Seat
 from dpsql.wire.connection import ClientConnection
 from dpsql.wire.fair_pool import FairPool
 from dpsql.wire.login import Gate, Lobby, Login, greet, log_in
-from dpsql.wire.login_throttle import LoginThrottle
 from dpsql.wire.messages.backend import FATAL, BackendKeyData, ParameterStatus, ReadyForQuery
 from dpsql.wire.messages.frontend import CancelRequest, StartupMessage, Terminate
 from dpsql.wire.metrics import Metrics
@@ -39,12 +36,13 @@ from dpsql.wire.watchdog import Watchdog
 T = TypeVar("T")
 
 
+THREADS: Final = 8
+"""Statements that run at a time."""
 _SERVICE_THREADS: Final = 2
 _CANCEL_SECONDS: Final = 2.0
 LEAST_GRACE: Final = 1.0
 _REFUSED_SECONDS: Final = 2.0
 _REFUSED_AT_ONCE: Final = 50
-_KEY_BYTES: Final = 4
 # Drivers parse the leading number, and go by it: what they then ask for is what PostgreSQL 15 has.
 _FIXED_PARAMETERS: Final = {
     "server_version": "15.0 (dpsql 0.1.0)",
@@ -67,16 +65,13 @@ class _Guest:
 
     def __init__(
         self,
-        process_id: int,
-        user: str,
+        seat: Seat,
         connection: ClientConnection,
         session: Session,
         statements: FairPool,
         service: ThreadPoolExecutor,
     ) -> None:
-        self.process_id = process_id
-        self.secret_key = secrets.token_bytes(_KEY_BYTES)
-        self.user = user
+        self.seat = seat
         self.session = session
         self._connection = connection
         self._statements = statements
@@ -92,7 +87,7 @@ class _Guest:
             raise Disconnected
         self._running, self._cancelled = True, False
         try:
-            return await self._statements.run(self.user, partial(self._unless_cancelled, function))
+            return await self._statements.run(self.seat.user, partial(self._unless_cancelled, function))
         finally:
             self._running = False
 
@@ -126,7 +121,8 @@ class GatewayServer:
         tls: The TLS to offer, of `dpsql.wire.tls.load_tls`, or None.
         require_tls: Refuse clients that come without TLS.
         limits: What clients may take.
-        workers: Statements that run at a time.
+        register: What is counted over all clients, of this server and of others; None for this server's own.
+        threads: Statements that run at a time.
         metrics: What is counted here.
         trusted_proxies: Networks of proxies, which begin each connection with a PROXY header.
         decoy_secret: Keeps the salts of unknown users the same over restarts and over several gateways; random if
@@ -144,7 +140,8 @@ class GatewayServer:
         tls: ServerTls | None = None,
         require_tls: bool = False,
         limits: ClientLimits | None = None,
-        workers: int = 8,
+        register: ClientRegister | None = None,
+        threads: int = THREADS,
         metrics: Metrics | None = None,
         trusted_proxies: Collection[Network] = (),
         decoy_secret: bytes | None = None,
@@ -155,26 +152,25 @@ class GatewayServer:
         self._databases = frozenset(databases)
         self._host, self._port = host, port
         self._limits = limits or ClientLimits()
-        self._statements = FairPool(workers)
+        self._statements = FairPool(threads)
         self._service = ThreadPoolExecutor(_SERVICE_THREADS, thread_name_prefix="dpsql-service")
-        self._throttle = LoginThrottle(self._limits.failure_delay)
+        self._register = register or LocalRegister(self._limits)
+        self._register.on_cancel = self._cancel_statement
         self._gate = Gate(
             lambda user: self._serve_call(partial(lookup, user)),
             tls,
             require_tls,
             decoy_secret or secrets.token_bytes(32),
-            self._throttle,
+            self._register,
         )
         self._trusted_proxies = tuple(trusted_proxies)
         self._server: asyncio.Server | None = None
         self._clients: dict[ClientConnection, asyncio.Task[None]] = {}
         self._guests: dict[int, _Guest] = {}
-        self._process_ids = itertools.count(1)
-        self._seated: Counter[str] = Counter()
         self._lobby = Lobby(self._limits.logins)
         self._endings = Endings()
         self._refused = 0
-        self._closing = False
+        self._accepting = self._closing = False
         self._closed = asyncio.Event()
         self._metrics = metrics or Metrics()
         self._show_gauges(self._metrics)
@@ -196,13 +192,27 @@ class GatewayServer:
     @property
     def accepting(self) -> bool:
         """True while new clients are let in."""
-        return self._server is not None and self._server.is_serving()
+        return self._accepting and not self._closing
 
     async def start(self) -> None:
         """Listen, and accept clients."""
         self._server = await asyncio.get_running_loop().create_server(self._new_connection, self._host, self._port)
         self._port = self._server.sockets[0].getsockname()[1]
+        self._accepting = True
         logger.info("listening on %s:%d", self._host, self._port)
+
+    def open(self) -> None:
+        """Accept clients that somebody else listens for; `serve` has each."""
+        self._accepting = True
+
+    async def serve(self, client: socket.socket) -> None:
+        """Serve a client that somebody else accepted; return when it has gone."""
+        try:
+            _, connection = await asyncio.get_running_loop().connect_accepted_socket(self._new_connection, client)
+        except OSError:  # it has gone already
+            client.close()
+        else:
+            await connection.closed.wait()
 
     async def watch(self) -> None:
         """End the process where it stands still; runs until cancelled, in the main thread."""
@@ -215,7 +225,7 @@ class GatewayServer:
     def end_sessions(self, users: Collection[str]) -> None:
         """End the sessions of users, and cancel what they run."""
         for guest in self._guests.values():
-            if guest.user in users:
+            if guest.seat.user in users:
                 guest.end()
 
     async def close(self, grace: float = 10.0) -> None:
@@ -311,14 +321,14 @@ class GatewayServer:
             await self._cancel(login, connection.address)
             return
         self._metrics.logins.labels("00000").inc()
-        with self._seat(login.user):
-            guest = await self._admit(connection, login)
+        with self._register.seat(login.user) as seat:
+            guest = await self._admit(connection, login, seat)
             try:
                 await self._check_again(login)
                 await self._open(connection, guest, login)
                 await self._answer(connection, guest)
             finally:
-                del self._guests[guest.process_id]
+                del self._guests[seat.process_id]
                 self._service.submit(guest.session.close)
                 self._log("logout", "session of %a on %a from %s ended", connection, login)
 
@@ -329,28 +339,13 @@ class GatewayServer:
         except TimeoutError:
             raise QueryCanceled("canceling authentication due to timeout") from None
 
-    @contextmanager
-    def _seat(self, user: str) -> Iterator[None]:
-        """Hold one of the places for clients that are logged in."""
-        if self._seated.total() >= self._limits.connections:
-            raise TooManyConnections("sorry, too many clients already", hint="Close connections no longer needed.")
-        if self._seated[user] >= self._limits.user_connections:
-            raise TooManyConnections(f'too many connections for role "{user}"', hint="Close those no longer needed.")
-        self._seated[user] += 1
-        try:
-            yield
-        finally:
-            self._seated[user] -= 1
-            if not self._seated[user]:
-                del self._seated[user]
-
-    async def _admit(self, connection: ClientConnection, login: Login) -> _Guest:
+    async def _admit(self, connection: ClientConnection, login: Login, seat: Seat) -> _Guest:
         if login.database not in self._databases:
             raise UnknownDatabase(f'database "{login.database}" does not exist')
         session = await self._serve_call(partial(self._make_session, login))
-        guest = _Guest(next(self._process_ids), login.user, connection, session, self._statements, self._service)
+        guest = _Guest(seat, connection, session, self._statements, self._service)
         connection.on_lost = guest.cancel
-        self._guests[guest.process_id] = guest
+        self._guests[seat.process_id] = guest
         self._log("login", "session of %a on %a from %s", connection, login)
         return guest
 
@@ -373,7 +368,7 @@ class GatewayServer:
         parameters = _FIXED_PARAMETERS | {"session_authorization": login.user} | dict(guest.session.parameters)
         await connection.send(
             *(ParameterStatus(name, value) for name, value in parameters.items()),
-            BackendKeyData(guest.process_id, guest.secret_key),
+            BackendKeyData(guest.seat.process_id, guest.seat.secret_key),
             ReadyForQuery(guest.session.transaction),
         )
 
@@ -396,8 +391,8 @@ class GatewayServer:
     def _show_gauges(self, metrics: Metrics) -> None:
         metrics.gauge("dpsql_clients", "Connections, including those that are logging in.", lambda: len(self._clients))
         metrics.gauge("dpsql_sessions", "Clients that are logged in.", lambda: len(self._guests))
-        metrics.gauge("dpsql_calls_running", "Calls that have a worker.", lambda: self._statements.running)
-        metrics.gauge("dpsql_calls_waiting", "Calls that wait for a worker.", lambda: self._statements.waiting)
+        metrics.gauge("dpsql_calls_running", "Calls that have a thread.", lambda: self._statements.running)
+        metrics.gauge("dpsql_calls_waiting", "Calls that wait for a thread.", lambda: self._statements.waiting)
         metrics.gauge("dpsql_accepting", "1 while new clients are accepted.", lambda: int(self.accepting))
         if self._gate.tls is not None:
             metrics.gauge(
@@ -408,13 +403,12 @@ class GatewayServer:
         return 0.0 if self._gate.tls is None else self._gate.tls.expires.timestamp()
 
     async def _cancel(self, request: CancelRequest, address: str) -> None:
-        """Cancel a guest's statement; a wrong key waits like a wrong password, so that few can be tried."""
-        guest = self._guests.get(request.process_id)
-        if guest is None:
-            return
-        self._throttle.check(guest.user, address)
-        if hmac.compare_digest(guest.secret_key, request.secret_key):
+        """Cancel a statement; a wrong key waits like a wrong password, so that few can be tried."""
+        failed = self._register.cancel(request.process_id, request.secret_key, address)
+        if failed is not None:
+            await self._register.wait(failed)
+
+    def _cancel_statement(self, process_id: int) -> None:
+        guest = self._guests.get(process_id)
+        if guest is not None:  # it may just be coming, or going
             guest.cancel()
-            return
-        with self._throttle.failed(guest.user, address) as seconds:
-            await asyncio.sleep(seconds)

@@ -44,6 +44,10 @@ class ServerTls:
     certificate: Path
     key: Path
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Another process reads the files itself: the key is nowhere else."""
+        return load_tls, (self.certificate, self.key)
+
     def renewed(self) -> "ServerTls":
         """The TLS of what the files hold by now.
 

@@ -113,7 +113,7 @@ def naive_server() -> Iterator[int]:
 def gateway() -> Iterator[int]:
     """Failed logins are told after so long that all guesses come meanwhile, on however slow a machine."""
     server = RunningServer(limits=ClientLimits(failure_delay=2))
-    server.server._throttle._most = 2
+    server.register.throttle._most = 2
     try:
         yield server.port
     finally:

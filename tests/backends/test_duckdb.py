@@ -8,6 +8,7 @@ import sys
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -101,6 +102,26 @@ def test_the_engine_takes_what_the_policy_says(backend: DuckDBBackend, tmp_path:
             read(limited, "SELECT string_agg(repeat('x', 10000) || i, '') AS v0 FROM range(100000) r (i)")
     finally:
         limited.close()
+
+
+@pytest.mark.parametrize("said", ['memory = "600 MB"\nthreads = 3\n', ""])
+def test_each_of_several_processes_takes_its_part(backend: DuckDBBackend, tmp_path: Path, said: str) -> None:
+    asked = "SELECT current_setting('threads'), current_setting('memory_limit')"
+    policy = tmp_path / "people.toml"
+    backend.close()
+    policy.write_text(POLICY.format(zone="UTC").replace("timezone =", f"{said}timezone ="), encoding="utf-8")
+    loaded = load_policy(policy)
+    taken = []
+    for processes in (1, 3, 10):
+        shared = replace(loaded, dataset=replace(loaded.dataset, processes=processes))
+        with closing(DuckDBBackend(str(tmp_path / "people.duckdb"), shared)) as limited:
+            ((threads, memory),) = limited._database.execute(asked).fetchall()
+            number, unit = memory.split()
+            taken.append((threads, float(number) * {"KiB": 1 / 1024, "MiB": 1, "GiB": 1024}[unit]))
+    (all_threads, all_memory), (threads, memory), (least, _) = taken
+    assert (threads, least) == (max(1, all_threads // 3), 1)
+    assert memory == pytest.approx(all_memory / 3, rel=0.05)
+    assert shared.fingerprint == loaded.fingerprint, "answers are the same"
 
 
 def test_public_rows_are_bounded_in_bytes(backend: DuckDBBackend) -> None:

@@ -157,7 +157,9 @@ def test_what_no_task_handled_is_logged_by_its_kind(caplog: pytest.LogCaptureFix
         return frozenset()
 
     async def visit() -> None:
-        served = asyncio.create_task(console_server._run(monitor(Metrics(), nothing, "127.0.0.1", 0), None, "http://x"))
+        served = asyncio.create_task(
+            console_server._run(monitor(Metrics().text, nothing, "127.0.0.1", 0), None, "http://x")
+        )
         await asyncio.sleep(0)
         task = asyncio.create_task(fail())
         await asyncio.wait([task])

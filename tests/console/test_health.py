@@ -29,7 +29,7 @@ def test_a_gateway_tells_what_it_refused_on_the_dataset() -> None:
         metrics.statements.labels("other", "query").inc()
         for database, state in (('a"b\\c\nd', "42501"), ('a"b\\c\nd', "42501"), ("other", "42601")):
             metrics.refusals.labels(database, state).inc()
-        server = monitor(metrics, no_failures, "127.0.0.1", 0)
+        server = monitor(metrics.text, no_failures, "127.0.0.1", 0)
         await server.start()
         try:
             return await ask_gateway("127.0.0.1", server.port, 'a"b\\c\nd')

@@ -16,6 +16,7 @@ import psycopg
 import dpsql.gateway.reading
 from dpsql.backends import DuckDBBackend
 from dpsql.cli import main
+from dpsql.cli.worker import work
 from dpsql.errors import BackendFailure
 from dpsql.gateway.session import Session
 from dpsql.ledger import SqliteLedger
@@ -80,6 +81,18 @@ def fail_together(number: int) -> None:
 
 def serve_and_hang(policy: str, ledger: str) -> None:
     """Be `dpsql serve` with an engine that reads private rows for ever, and say so whenever it begins to."""
+    hang()
+    serve(policy, ledger)
+
+
+def work_and_hang(calls: int, orders: int) -> None:
+    """Be a worker of `dpsql serve` with such an engine."""
+    hang()
+    work(calls, orders)
+
+
+def hang() -> None:
+    """Let reads of private rows last for ever in this process, and say so whenever one begins."""
 
     def fetch(function: Callable[..., Any], backend: Any, *arguments: Any, **options: Any) -> None:
         sys.stdout.write("reading\n")  # in one piece: print() writes the end of a line by itself, and two may mingle
@@ -87,7 +100,6 @@ def serve_and_hang(policy: str, ledger: str) -> None:
         threading.Event().wait()
 
     _change(DuckDBBackend, "fetch", fetch)
-    serve(policy, ledger)
 
 
 def port_of(gateway: Fork) -> int:

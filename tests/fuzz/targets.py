@@ -25,9 +25,10 @@ from dpsql.errors import BackendFailure, Error, GuaranteeMismatch, InvalidPolicy
 from dpsql.gateway.session import Session
 from dpsql.policy import load_policy
 from dpsql.wire.client import Disconnected
+from dpsql.wire.client_limits import ClientLimits
+from dpsql.wire.client_register import LocalRegister
 from dpsql.wire.connection import ClientConnection
 from dpsql.wire.login import Gate, log_in
-from dpsql.wire.login_throttle import LoginThrottle
 from dpsql.wire.messages.backend import BackendMessage, ErrorResponse
 from dpsql.wire.messages.frontend import CancelRequest, Terminate
 from dpsql.wire.protocol import ServerProtocol, State
@@ -165,7 +166,7 @@ def stranger() -> Target:
 
     async def converse(data: bytes) -> None:
         connection = ClientConnection(ServerProtocol(), 5, lambda _: None)
-        gate = Gate(lookup, None, False, b"decoy", LoginThrottle(0))
+        gate = Gate(lookup, None, False, b"decoy", LocalRegister(ClientLimits(failure_delay=0)))
         connection.connection_made(_Socket())
         login = asyncio.create_task(log_in(connection, gate))
         while data and not login.done():

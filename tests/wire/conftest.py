@@ -10,6 +10,7 @@ import pytest
 from dpsql.errors import PolicyViolation
 from dpsql.gateway.session import Session
 from dpsql.wire.client_limits import ClientLimits, Network
+from dpsql.wire.client_register import LocalRegister
 from dpsql.wire.scram import make_verifier
 from dpsql.wire.server import GatewayServer
 from dpsql.wire.tls import load_tls
@@ -31,22 +32,24 @@ class RunningServer:
         limits: ClientLimits | None = None,
         tls: bool = False,
         require_tls: bool = False,
-        workers: int = 4,
+        threads: int = 4,
         decoy_secret: bytes | None = None,
         trusted_proxies: Sequence[Network] = (),
         open_session: Callable[[str, str], Session] | None = None,
     ) -> None:
         self._open_session = open_session or self._open
         self.sessions: list[ScriptedSession] = []
+        limits = limits or ClientLimits(failure_delay=0.01, login_seconds=HANG_SECONDS)
+        self.register = LocalRegister(limits)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
         self.server = self._run(
             self._make(
-                limits or ClientLimits(failure_delay=0.01, login_seconds=HANG_SECONDS),
+                limits,
                 load_tls(CERTIFICATE, KEY) if tls else None,
                 require_tls,
-                workers,
+                threads,
                 decoy_secret,
                 trusted_proxies,
             )
@@ -58,7 +61,7 @@ class RunningServer:
         limits: ClientLimits,
         tls: object,
         require_tls: bool,
-        workers: int,
+        threads: int,
         secret: bytes | None,
         trusted_proxies: Sequence[Network],
     ) -> GatewayServer:
@@ -70,7 +73,8 @@ class RunningServer:
             tls=tls,  # type: ignore[arg-type]
             require_tls=require_tls,
             limits=limits,
-            workers=workers,
+            register=self.register,
+            threads=threads,
             decoy_secret=secret,
             trusted_proxies=trusted_proxies,
         )

@@ -231,9 +231,9 @@ def test_a_failed_login_waits_and_others_do_not(serve: Serve) -> None:
     with RawClient(server.port) as guesser, RawClient(server.port) as other:
         guesser.start()
         guesser.prove("wrong")
-        wait_for(lambda: bool(server.server._throttle._waiting))
+        wait_for(lambda: bool(server.register.throttle._waiting))
         other.log_in()
-        assert server.server._throttle._waiting, "and it is told nothing yet"
+        assert server.register.throttle._waiting, "and it is told nothing yet"
 
 
 def test_psycopg_with_tls_binds_the_channel(serve: Serve) -> None:

@@ -87,7 +87,9 @@ def test_over_a_socket_a_right_password_never_waits(serve: Serve) -> None:
         waits.append(time.monotonic() - begun)
     assert all(waited >= least for waited, least in zip(waits, (0.05, 0.1, 0.2), strict=True))
     assert (
-        server.server._throttle._count(("user", "ana")) == server.server._throttle._count(("address", "127.0.0.1")) == 4
+        server.register.throttle._count(("user", "ana"))
+        == server.register.throttle._count(("address", "127.0.0.1"))
+        == 4
     )
     with psycopg.connect(server.dsn):
         assert server.server.sessions == 1
@@ -100,16 +102,16 @@ def test_over_a_socket_a_failure_counts_whoever_exists(serve: Serve, user: str) 
         client.start(user=user)
         client.prove(password="wrong")
         assert client.fatal().sqlstate == "28P01"
-    assert server.server._throttle._count(("user", user)) == 2
+    assert server.register.throttle._count(("user", user)) == 2
 
 
 def test_over_a_socket_who_guesses_at_a_user_is_refused_for_a_while_and_no_other_user_is(serve: Serve) -> None:
     server = serve(limits=ClientLimits(failure_delay=0.5))
-    server.server._throttle._at_once = 1
+    server.register.throttle._at_once = 1
     with RawClient(server.port) as guesser:
         guesser.start()
         guesser.prove(password="wrong")
-        wait_for(lambda: bool(server.server._throttle._waiting))
+        wait_for(lambda: bool(server.register.throttle._waiting))
         with RawClient(server.port) as next_one:
             next_one.start()
             assert next_one.fatal().sqlstate == "53300"

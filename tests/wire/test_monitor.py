@@ -8,7 +8,7 @@ from importlib.metadata import version
 import pytest
 
 from dpsql.wire.http import HttpServer
-from dpsql.wire.metrics import Metrics
+from dpsql.wire.metrics import Metrics, add_up, counters
 from dpsql.wire.monitor import BOUNDS, monitor
 from tests.waiting import HANG_SECONDS
 
@@ -32,7 +32,7 @@ def with_monitor(scenario: Scenario, seconds: float = BOUNDS.request_seconds) ->
         async def failures() -> set[str]:
             return failing
 
-        server = monitor(metrics, failures, "127.0.0.1", 0, replace(BOUNDS, request_seconds=seconds))
+        server = monitor(metrics.text, failures, "127.0.0.1", 0, replace(BOUNDS, request_seconds=seconds))
         await server.start()
         try:
             await scenario(server, metrics, failing)
@@ -112,3 +112,17 @@ def test_who_says_nothing_is_let_go_and_others_only_so_many() -> None:
         assert (await ask(server.port, get("/healthz")))[0] == b"HTTP/1.1 200 OK"
 
     with_monitor(scenario, 2)
+
+
+def test_the_metrics_of_processes_are_added_up_and_states_hold_for_all() -> None:
+    texts = []
+    for logins, is_up in ((2, 1), (3, 0)):
+        metrics = Metrics()
+        metrics.logins.labels("00000").inc(logins)
+        metrics.ledger_up.set(is_up)
+        metrics.gauge("dpsql_clients", "Connections.", lambda: 4)
+        texts.append(metrics.text())
+    lines = add_up([*texts, counters(texts[0]), ""]).splitlines()
+    assert {'dpsql_logins_total{sqlstate="00000"} 7.0', "dpsql_clients 8.0", "dpsql_ledger_up 0.0"} <= {*lines}
+    assert [line.partition("}")[2] for line in lines if line.startswith("dpsql_build_info")] == [" 1.0"]
+    assert "# TYPE dpsql_logins_total counter" in lines

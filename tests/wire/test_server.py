@@ -145,7 +145,7 @@ def test_a_cancel_needs_the_key_and_a_running_statement(server: RunningServer) -
 
 def test_a_wrong_cancel_key_waits_like_a_wrong_password(serve: Serve) -> None:
     server = serve(limits=ClientLimits(failure_delay=1))
-    throttle = server.server._throttle
+    throttle = server.register.throttle
     throttle._at_once = 1
     with RawClient(server.port) as client:
         client.log_in()
@@ -347,7 +347,7 @@ def test_a_client_that_breaks_off_while_being_sent_to(serve: Serve) -> None:
 
 
 def test_one_slow_statement_does_not_hold_up_others(serve: Serve) -> None:
-    server = serve(workers=3)
+    server = serve(threads=3)
     with RawClient(server.port) as slow, psycopg.connect(server.dsn, autocommit=True) as quick:
         slow.log_in()
         slow.send(Query(b"wait"))
@@ -358,7 +358,7 @@ def test_one_slow_statement_does_not_hold_up_others(serve: Serve) -> None:
 
 
 def test_logins_and_cancels_get_through_while_all_workers_are_busy(serve: Serve) -> None:
-    server = serve(workers=1)
+    server = serve(threads=1)
     with RawClient(server.port) as slow:
         slow.log_in()
         assert slow.key is not None
@@ -372,7 +372,7 @@ def test_logins_and_cancels_get_through_while_all_workers_are_busy(serve: Serve)
 
 @pytest.mark.parametrize("gone", [False, True])
 def test_a_statement_cancelled_before_its_turn_is_never_run(serve: Serve, gone: bool) -> None:
-    server = serve(workers=1)
+    server = serve(threads=1)
     with RawClient(server.port) as slow, RawClient(server.port) as queued:
         slow.log_in()
         queued.log_in()

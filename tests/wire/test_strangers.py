@@ -84,7 +84,7 @@ def test_a_failed_login_keeps_its_place_and_who_is_refused_is_told_after_the_ans
     server = serve(tls=True, limits=ClientLimits(logins=2, failure_delay=8))
     with RawClient(server.port) as guesser:
         fail(guesser, "ana")
-        wait_for(lambda: bool(server.server._throttle._waiting))
+        wait_for(lambda: bool(server.register.throttle._waiting))
         for sslmode in ("require", "disable"):
             with pytest.raises(psycopg.OperationalError, match="too many logins from this address"):
                 psycopg.connect(f"{server.dsn}?sslmode={sslmode}")
@@ -105,7 +105,7 @@ def test_only_so_many_of_the_refused_are_heard(serve: Serve, monkeypatch: pytest
     server = serve(limits=ClientLimits(logins=2, failure_delay=8))
     with RawClient(server.port) as guesser:
         fail(guesser, "ana")
-        wait_for(lambda: bool(server.server._throttle._waiting))
+        wait_for(lambda: bool(server.register.throttle._waiting))
         with RawClient(server.port) as refused:
             assert refused.until_end() == []
 
@@ -209,7 +209,7 @@ def test_a_trusted_proxy_says_whom_it_speaks_for(serve: Serve, caplog: pytest.Lo
         client.send(V2_LOCAL)
         fail(client, "ana")
         assert client.fatal().sqlstate == "28P01"
-    assert ("address", "127.0.0.1") in server.server._throttle._failures
+    assert ("address", "127.0.0.1") in server.register.throttle._failures
 
 
 def test_a_trusted_proxy_must_say_it(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
@@ -248,7 +248,7 @@ def test_one_who_guesses_behind_an_address_locks_out_nobody_there(serve: Serve) 
     guessers = [threading.Thread(target=guess, args=(server.port,)) for _ in range(12)]
     for guesser in guessers:
         guesser.start()
-    wait_for(lambda: server.server._throttle._waiting.total() >= 5)
+    wait_for(lambda: server.register.throttle._waiting.total() >= 5)
     with psycopg.connect(server.dsn.replace("ana", "ben"), connect_timeout=HANG_SECONDS) as connection:
         assert connection.execute("select 1").fetchall() == [(1,)]
     server.close()
