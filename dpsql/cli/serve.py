@@ -1,6 +1,7 @@
 """`dpsql serve`: its options; `serving` does the work."""
 
 import ipaddress
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -108,6 +109,8 @@ def serve(
     """
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key must be given together")
+    if workers > 1 and sys.platform != "linux":
+        raise click.UsageError("--workers above 1 needs Linux")
     from dpsql.cli.serving import ServeOptions, serve_gateway
     from dpsql.cli.workers import serve_workers
 

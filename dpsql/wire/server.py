@@ -2,7 +2,8 @@
 
 Rule 1: nothing blocks the event loop. Statements run in one pool of bounded size, at most one per client, and users
     take turns. Logins and cancels have a small pool of their own, so that they work while the other pool is busy. An
-    answer from memory does not block, and runs in the event loop.
+    answer from memory does not block, and runs in the event loop. The register of clients also answers from memory,
+    of this process or of its parent.
 Rule 2: if a client disconnects, its statement is cancelled.
 """
 

@@ -371,3 +371,11 @@ def test_a_port_in_use_is_told(gateway: Program, policy: Path, ledger: str, star
     second = start("serve", policy, "--port", gateway.port, "--ledger", ledger, "--workers", WORKERS)
     assert second.end() == 1
     assert any("cannot listen on" in line for line in second.err)
+
+
+def test_systems_without_what_workers_need_are_told_so(
+    policy: Path, ledger: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    refused = run("serve", policy, "--ledger", ledger, "--workers", WORKERS, status=2)
+    assert "--workers above 1 needs Linux" in refused.output
