@@ -289,7 +289,7 @@ def test_a_full_disk_grants_nothing(sqlite_ledger: SqliteLedger) -> None:
         for key in range(1000):
             charge_only(ledger, "ana", policy(), requests(key)[:0], sql=SQL * 20)
             granted += 1
-    assert "Make room" in str(error.value.hint)
+    assert "make room" in str(error.value.hint)
     ledger._storage.writer.execute("PRAGMA max_page_count = 1000000")
     assert sum(record["kind"] == "reuse" for record in ledger.export()) == granted
     assert ledger.verify().ok

@@ -180,7 +180,7 @@ def test_a_full_disk_leaves_no_half_of_a_backup(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(sqlite3, "connect", small)
     with pytest.raises(LedgerUnavailable) as error:
         backup(path, tmp_path / "copy.sqlite")
-    assert "Make room" in str(error.value.hint)
+    assert "make room" in str(error.value.hint)
     assert [file.name for file in tmp_path.iterdir()] == ["ledger.sqlite"]
 
 
