@@ -47,10 +47,12 @@ KNOWN = re.compile(
     | 9999-12-31                                          # and so are moments after the year 9999
     | 0001-01-01.*(AGE\(|AT\ TIME\ ZONE) | AGE\(.*0001-01-01  # or before the year 1
     | 178956970\ years | 2562047788\ hours                # and what is moved by the longest intervals
-    | 2147483647\ <<                                      # and integers that do not fit
+    | <<\ 5                                               # and integers that do not fit
     | 0::float8\ [*/]\ -                                  # -0 is 0
     | -\ INTERVAL\ '1\ month\ 2\ days\ 03:00'            # hours are taken from an instant before months
+    | 'decade'.*0001-01-01                                # a decade begins before the year 1
     | TO_DATE | TO_TIMESTAMP                              # texts that lack parts of the format, or have more
+    | (zoned|TIMESTAMPTZ).*\ AS\ text\)+\ AS\ (date|timestamp)  # nor are texts with an offset read
     | \bchar\(                                            # blanks that fill a char
     | ,\ 10000\)                                          # long texts are cut
     """,
