@@ -102,6 +102,30 @@ def aggregate_call(lowering: Lowering, node: exp.Expr, condition: Expr | None) -
     return function.call(lowering, node, condition)
 
 
+def _array_to_string(lowering: Lowering, node: exp.ArrayToString) -> Expr:
+    """ARRAY_TO_STRING(ARRAY_AGG(x), ', '), which is STRING_AGG of the texts, and the empty text where all are NULL."""
+    lowering.only(node, "this", "expression")
+    aggregate = node.this.this if isinstance(node.this, exp.Filter) else node.this
+    if not isinstance(aggregate, exp.ArrayAgg):
+        raise UnsupportedQuery("ARRAY_TO_STRING takes ARRAY_AGG(…)", hint="Use STRING_AGG.", position=lowering.at(node))
+    lowering.collected(node)
+    values, separator = aggregate.this, node.expression
+    if isinstance(values, exp.Order):
+        values, separator = values.this, exp.Order(this=separator, expressions=values.expressions)
+    (value,) = values.expressions if isinstance(values, exp.Distinct) else (values,)
+    if lowering.inside_aggregate().value(value).type is SqlType.BOOLEAN:  # true is t in an array, and true as text
+        raise UnsupportedQuery("ARRAY_TO_STRING takes no booleans", hint="Use STRING_AGG.", position=lowering.at(node))
+    text: exp.Expr = exp.cast(value, "text")
+    text = exp.Distinct(expressions=[text]) if isinstance(values, exp.Distinct) else text
+    joined: exp.Expr = exp.Anonymous(this="string_agg", expressions=[text, separator])
+    rows: exp.Expr = exp.Count(this=exp.Star())
+    if isinstance(node.this, exp.Filter):
+        joined, rows = (exp.Filter(this=each, expression=node.this.expression) for each in (joined, rows))
+    has_rows = exp.GT(this=rows, expression=exp.Literal.number(0))
+    of_nulls = exp.Case(ifs=[exp.If(this=has_rows, true=exp.Literal.string(""))])
+    return lowering.lower(exp.Coalesce(this=joined, expressions=[of_nulls]))
+
+
 def _window(lowering: Lowering, node: exp.Window) -> Expr:
     if not lowering.windows:
         raise UnsupportedQuery(f"window functions are not allowed {lowering.clause}", position=lowering.at(node))
@@ -264,6 +288,7 @@ BY_NAME: dict[str, Method] = dict.fromkeys(NAMED, _aggregate)
 METHODS: dict[type[exp.Expr], Method] = {
     exp.Filter: _filtered,
     **dict.fromkeys((*BY_NODE, exp.WithinGroup), _aggregate),
+    exp.ArrayToString: _array_to_string,
     exp.Window: _window,
     exp.Grouping: _grouping,
 }
