@@ -11,7 +11,7 @@ from typing import TypeGuard
 
 from sqlglot import exp
 
-from dpsql.compiler.expressions.calls import Arguments, Called
+from dpsql.compiler.expressions.calls import Arguments, Called, in_a_row
 from dpsql.compiler.expressions.datetimes import interval_arithmetic, is_temporal, moment_arithmetic
 from dpsql.compiler.ir.nodes import COMPUTED_SCALE, Call, Cast, Expr, Literal
 from dpsql.compiler.ir.walk import as_numeric
@@ -321,6 +321,23 @@ def _width_bucket(call: Arguments) -> Expr:
     return Cast(found, SqlType.INTEGER)
 
 
+def _bucket(lowering: Lowering, node: exp.Anonymous) -> Expr:
+    """WIDTH_BUCKET of limits and a count; or of an array of limits, of which it counts those that a number reaches."""
+    number, array = node.expressions if len(node.expressions) == 2 else (None, None)
+    if number is None or not isinstance(array, exp.Array) or not array.expressions:
+        return in_a_row(lowering, node, _width_bucket)
+    limits = [lowering.lower(each) for each in array.expressions]
+    values = [each.value for each in limits if isinstance(each, Literal) and isinstance(each.value, int | Decimal)]
+    if len(values) < len(limits) or values != sorted(values):
+        raise UnsupportedQuery(
+            "the array of WIDTH_BUCKET must hold constant numbers, the least first", position=lowering.at(array)
+        )
+    branches = [exp.If(this=exp.Is(this=number, expression=exp.Null()), true=exp.Null())]
+    for count, limit in enumerate(array.expressions):
+        branches.append(exp.If(this=exp.LT(this=number, expression=limit), true=exp.Literal.number(count)))
+    return lowering.lower(exp.Case(ifs=branches, default=exp.Literal.number(len(limits))))
+
+
 def _limit(call: Arguments, index: int) -> Decimal | None:
     """A constant limit, also one that is converted; None where it is NULL, or not known yet."""
     limit = call.number(index)
@@ -346,6 +363,7 @@ METHODS: dict[type[exp.Expr], Method] = {
     exp.Sqrt: _root,
     exp.Cbrt: _root,
 }
+BY_NAME: dict[str, Method] = {"width_bucket": _bucket}
 CALLED: dict[str, Called] = {
     "abs": _abs,
     "sign": _sign,

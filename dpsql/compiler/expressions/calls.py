@@ -190,11 +190,17 @@ def method(functions: Mapping[str, Called], methods: Mapping[str, Method]) -> Me
             return methods[name](lowering, node)
         if name not in functions:
             raise lowering.refusal(node)
-        lowering.only(node, "this", "expressions")
-        call = arguments(lowering, node, name, node.expressions)
-        least, most = arity(CALLS[name])
-        if len(call) < least or (most is not None and len(call) > most):
-            raise call.mismatch()
-        return functions[name](call)
+        return in_a_row(lowering, node, functions[name])
 
     return lower
+
+
+def in_a_row(lowering: Lowering, node: exp.Anonymous, function: Called) -> Expr:
+    """Lower a call by the function that it names."""
+    lowering.only(node, "this", "expressions")
+    name = str(node.this).lower()
+    call = arguments(lowering, node, name, node.expressions)
+    least, most = arity(CALLS[name])
+    if len(call) < least or (most is not None and len(call) > most):
+        raise call.mismatch()
+    return function(call)

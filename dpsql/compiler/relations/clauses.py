@@ -136,6 +136,7 @@ def _constant(expression: Expr) -> Expr:
 CALLED: Mapping[str, calls.Called] = (
     logic.CALLED | arithmetic.CALLED | texts.CALLED | patterns.CALLED | formats.CALLED | datetimes.CALLED
 )
+_BY_NAME: Mapping[str, Method] = arithmetic.BY_NAME | datetimes.BY_NAME | json_values.BY_NAME | group_releases.BY_NAME
 METHODS: Mapping[type[exp.Expr], Method] = (
     NAME_METHODS
     | logic.METHODS
@@ -146,7 +147,7 @@ METHODS: Mapping[type[exp.Expr], Method] = (
     | casts.METHODS
     | group_releases.METHODS
     | subqueries.METHODS
-    | {exp.Anonymous: calls.method(CALLED, datetimes.BY_NAME | json_values.BY_NAME | group_releases.BY_NAME)}
+    | {exp.Anonymous: calls.method(CALLED, _BY_NAME)}
 )
 
 

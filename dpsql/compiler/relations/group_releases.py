@@ -106,18 +106,16 @@ def _array_to_string(lowering: Lowering, node: exp.ArrayToString) -> Expr:
     """ARRAY_TO_STRING(ARRAY_AGG(x), ', '), which is STRING_AGG of the texts, and the empty text where all are NULL."""
     lowering.only(node, "this", "expression")
     aggregate = node.this.this if isinstance(node.this, exp.Filter) else node.this
-    if not isinstance(aggregate, exp.ArrayAgg):
+    # Values that DISTINCT leaves are in their own order, which is not that of their texts.
+    if not isinstance(aggregate, exp.ArrayAgg) or isinstance(aggregate.this, exp.Distinct):
         raise UnsupportedQuery("ARRAY_TO_STRING takes ARRAY_AGG(…)", hint="Use STRING_AGG.", position=lowering.at(node))
     lowering.collected(node)
-    values, separator = aggregate.this, node.expression
-    if isinstance(values, exp.Order):
-        values, separator = values.this, exp.Order(this=separator, expressions=values.expressions)
-    (value,) = values.expressions if isinstance(values, exp.Distinct) else (values,)
+    value, separator = aggregate.this, node.expression
+    if isinstance(value, exp.Order):
+        value, separator = value.this, exp.Order(this=separator, expressions=value.expressions)
     if lowering.inside_aggregate().value(value).type is SqlType.BOOLEAN:  # true is t in an array, and true as text
         raise UnsupportedQuery("ARRAY_TO_STRING takes no booleans", hint="Use STRING_AGG.", position=lowering.at(node))
-    text: exp.Expr = exp.cast(value, "text")
-    text = exp.Distinct(expressions=[text]) if isinstance(values, exp.Distinct) else text
-    joined: exp.Expr = exp.Anonymous(this="string_agg", expressions=[text, separator])
+    joined: exp.Expr = exp.Anonymous(this="string_agg", expressions=[exp.cast(value, "text"), separator])
     rows: exp.Expr = exp.Count(this=exp.Star())
     if isinstance(node.this, exp.Filter):
         joined, rows = (exp.Filter(this=each, expression=node.this.expression) for each in (joined, rows))
