@@ -177,8 +177,9 @@ class SelectOutput:
         def regroup(expression: Expr, node: exp.Expr) -> Expr:
             regrouped = rewrite_expression(expression, changed.get)
             if fields_in(regrouped) & own:
+                what = f'column "{node.name}"' if isinstance(node, exp.Column) else "a column"
                 raise GroupingError(
-                    "a column must appear in the GROUP BY clause or be used in an aggregate function",
+                    f"{what} must appear in the GROUP BY clause or be used in an aggregate function",
                     hint="Add it to GROUP BY, or aggregate it.",
                     position=self.clauses.at(node),
                     queries=with_group_key(node),

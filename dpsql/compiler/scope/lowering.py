@@ -302,7 +302,6 @@ class Lowering:
             name = called(node)
             return UndefinedFunction(
                 f"function {name} does not exist or is not supported",
-                hint="Only the functions of the SQL reference are supported.",
                 position=self.at(node),
                 queries=replaced(node, *(example_call(CALLS[close]) for close in close_names(name, CALLS, 0.8))),
             )

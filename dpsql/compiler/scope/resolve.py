@@ -125,7 +125,7 @@ class Scope:
             f'column "{name}" does not exist',
             hint=_hint(name, known, "Columns"),
             position=position(node, self.offset),
-            queries=replaced(node.this, *map(quoted, close_names(name, known))),
+            queries=replaced(node.this, *map(quoted, close_names(name, known)), everywhere=True),
         )
 
     def star(self, node: exp.Expr) -> tuple[tuple[str, Field], ...]:
