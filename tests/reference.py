@@ -187,7 +187,7 @@ MEANINGS: dict[str, tuple[str, Shape, Mapping[str, str]]] = {
             "max_rows_per_group": "Contribution bound: the rows of one unit that count in one group. The default "
             "is `max_rows`.",
             "within_unit": "Keys whose rows are all of one unit. A join on them, of tables that both name them, "
-            "compares the units, too: it is sound whatever the tables hold.",
+            "compares the units, too: it is sound for any rows.",
             "min_units": "Minimum frequency: groups of fewer units are not shown. It costs δ, also for public groups.",
             "files": "DuckDB only: the files that are the table, in place of a table of the database.",
             "columns": "The columns that analysts may use.",

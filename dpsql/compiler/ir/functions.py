@@ -30,7 +30,7 @@ _ON_RANGE = "NULL outside the years 1 to 9999"
 _ON_ERROR = "NULL where there is no such value"
 _ON_PATTERN = "constant patterns only"
 _ON_REGULAR = f"{_ON_PATTERN}; {FIRST_CHARACTERS}"
-_ON_LONG = f"{_MANY_CHARACTERS}, but for constant lengths"
+_ON_LONG = f"{_MANY_CHARACTERS}; without this limit for constant lengths"
 _SEEN = f"left({{0}}, {MAX_SCANNED})"
 
 EXTRACT_PARTS: dict[str, tuple[int, int]] = {
