@@ -73,7 +73,7 @@ class ExactCells:
 
 @dataclass(frozen=True)
 class PublicRows:
-    """Rows that anybody may see, as text: of public tables, or made of released cells."""
+    """Public rows as text: of public tables, or computed from released cells."""
 
     columns: tuple[Texts, ...]
     count: int
@@ -275,7 +275,7 @@ def _size(piece: ExactCells) -> int:
 
 
 CANCEL_AGAIN_SECONDS = 0.2
-"""How soon an engine is told again to stop what runs."""
+"""The interval after which an engine is interrupted again."""
 
 
 @dataclass
@@ -287,7 +287,7 @@ class Cancellation:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def cancel(self) -> None:
-        """Stop what runs, and whatever would run next."""
+        """Stop the running call and all following ones."""
         with self._lock:
             if self._cancelled:
                 return
@@ -328,7 +328,7 @@ NO_INPUTS: Inputs = MappingProxyType({})
 
 
 class Unreachable(Exception):
-    """There is no connection to be had, or nothing can be begun on it: no row of anybody's has a part in that.
+    """No connection is available, or no statement can begin on it; this does not depend on private rows.
 
     Attributes:
         what: Why.
@@ -342,14 +342,14 @@ class Unreachable(Exception):
 
 
 def unavailable(what: str) -> DatabaseUnavailable:
-    """What is told of an engine that is not reached; the log has the reason."""
+    """The error for an engine that cannot be reached; the log has the reason."""
     _LOG.error("the database cannot be reached: %s", what)
     return DatabaseUnavailable("the database cannot be reached now; nothing was charged", hint="Try again in a moment.")
 
 
 @contextmanager
 def fetching(cancellation: Cancellation, engine_error: type[Exception]) -> Iterator[Callable[[], None]]:
-    """One fetch: the one place where failures of the infrastructure are told from those on private rows.
+    """One fetch: the only place that distinguishes failures of the infrastructure from failures on private rows.
 
     Guarantee: DatabaseUnavailable, which counts as nobody's failure, is raised only for `Unreachable`, and only before
         the engine was given any query. Once it has one, a row may be the cause of whatever fails: a lost connection,
@@ -399,7 +399,7 @@ class Backend(Protocol):
     def check(
         self, releases: tuple[PlannedRelease, ...], public: tuple[PublicRead, ...], cancellation: Cancellation
     ) -> None:
-        """Run engine SQL on empty tables of the same schema, so that what cannot run is refused before a charge.
+        """Run engine SQL on empty tables of the same schema, so that SQL that cannot run is refused before a charge.
 
         Raises:
             UnsupportedQuery: The engine cannot run it; that depends on SQL and schema alone.
@@ -447,7 +447,7 @@ class Backend(Protocol):
         ...
 
     def count(self, sql: str, names: Sequence[str]) -> tuple[int, ...]:
-        """Count, exactly, for the data owner's own eyes: `dpsql policy check` prints it, and no client ever sees it.
+        """Count exactly, for the data owner only: `dpsql policy check` prints it, and no client sees it.
 
         Args:
             sql: SQL with one row.
@@ -459,7 +459,7 @@ class Backend(Protocol):
         ...
 
     def warnings(self) -> tuple[str, ...]:
-        """What the data owner should know: rights that are not needed, tables of which nothing is enforced."""
+        """Advice for the data owner: privileges that are not needed, and tables without enforced constraints."""
         ...
 
     def advice(self) -> tuple[str, ...]:

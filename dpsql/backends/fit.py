@@ -74,7 +74,7 @@ def fitted(policy: Policy, found: Mapping[TablePath, EngineTable], engine: Engin
 
 
 def _check_columns(table: Table, engine: EngineTable, policy: Policy) -> None:
-    """Every column the policy names is there, with a type that can hold what the policy says."""
+    """Check that every column of the policy exists, with a type that can hold its declared values."""
     for name in sorted(needed_columns(table, policy)):
         if name not in engine.columns:
             raise InvalidPolicy(
@@ -232,7 +232,7 @@ class _Keys:
 
 
 def _is_narrower(declared: SqlType, found: SqlType) -> bool:
-    """True where units of great numbers would be nobody's."""
+    """True if units with large numbers would be lost."""
     return declared in _WHOLE and _WHOLE.index(declared) < _WHOLE.index(found)
 
 

@@ -103,7 +103,7 @@ _NOW: Final = ("08", "53", "57", "58")
 
 
 class _Changed(Exception):
-    """The server does not enforce any more what queries were planned by."""
+    """The server no longer enforces constraints that queries were planned with."""
 
 
 class PostgresBackend:

@@ -42,7 +42,7 @@ _TEXTS: Final = ("text", "character varying")
 
 
 def excess_rights(transaction: Transaction, paths: Collection[TablePath]) -> Iterator[str]:
-    """What the role may do beside reading the tables, each with the statement that takes it back."""
+    """Privileges of the role beyond reading the tables, each with the statement that revokes it."""
     row = transaction.execute(_ROLE).fetchone()
     if row is None:
         raise TypeError("the current role is a role")
@@ -73,7 +73,7 @@ def excess_rights(transaction: Transaction, paths: Collection[TablePath]) -> Ite
 
 
 def unenforced(facts: Facts) -> Iterator[str]:
-    """Tables about which the owner promises what the server does not see to."""
+    """Tables whose properties the owner asserts and the server does not enforce."""
     kinds = {"v": "a view", "m": "a materialised view", "f": "a foreign table"}
     for path in sorted(facts.tables):
         name = ".".join(path)

@@ -135,7 +135,7 @@ class Connections:
             self._free.release()
 
     def close(self) -> None:
-        """Close what is idle, and what is given back from now on."""
+        """Close idle connections, and those that are returned from now on."""
         with self._lock:
             idle, self._idle, self._is_closed = self._idle, [], True
         for connection in idle:
@@ -178,7 +178,7 @@ class Connections:
 
 @contextmanager
 def _stoppable(connection: Transaction, cancellation: Cancellation) -> Iterator[None]:
-    """Let the user stop what runs on a connection."""
+    """Let the user cancel the statement of a connection."""
     left = threading.Event()
 
     def insist() -> None:

@@ -123,7 +123,7 @@ class Facts:
 
 
 def read_facts(transaction: Transaction, paths: Collection[TablePath]) -> Facts:
-    """Read what the server enforces about tables, of those there are."""
+    """Read the constraints that the server enforces on the existing tables."""
     schemas, relations = [path[0] for path in paths], [path[1] for path in paths]
     tables: dict[TablePath, EngineTable] = {}
     kinds: dict[TablePath, str] = {}

@@ -258,7 +258,7 @@ class PolicyCatalogProvider:
     def describe(
         self, statement: QueryStatement, types: Sequence[SqlType | None], context: CatalogContext
     ) -> Description | None:
-        """Tell what a catalog query takes and returns; nothing is executed."""
+        """Describe a catalog query; nothing is executed."""
         translated = self._translate(statement, types, None, context)
         if translated is None:
             return None

@@ -14,10 +14,10 @@ class LedgerView(Protocol):
         """Return all users by name."""
 
     def budget(self, user: str, policy: Policy) -> BudgetStatus:
-        """Return a user's own budget as it stands now."""
+        """Return a user's current budget."""
 
     def group_budget(self, group: str, policy: Policy) -> BudgetStatus:
-        """Return a group's budget as it stands now."""
+        """Return a group's current budget."""
 
     def cap(self, policy: Policy) -> BudgetStatus:
         """Return the dataset's cap over all users."""

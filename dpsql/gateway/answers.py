@@ -65,14 +65,14 @@ class Answer:
 
     @property
     def reused(self) -> bool:
-        """True where every release is one that this user had already."""
+        """True if this user already had every release."""
         return self.charge is not None and all(
             granted.reused for charge in (*self.earlier, self.charge) for granted in charge.releases
         )
 
 
 def answer_of(made: Made, charge: Charge | None) -> Answer:
-    """What was made of the releases of a charge."""
+    """The results of the releases of a charge."""
     fresh = None if made.fresh is None else answer_of(made.fresh, charge)
     return Answer(made.query.columns, made.rows, made.query, charge, fresh=fresh)
 
@@ -97,7 +97,7 @@ class Explanation:
 
     @property
     def charged(self) -> tuple[CompiledQuery, ...]:
-        """What is charged at the most, one after another."""
+        """The most that is charged, one statement after another."""
         return self.rounds or (self.query,)
 
     @property
@@ -117,7 +117,7 @@ class Explanation:
 
     @property
     def reused(self) -> bool:
-        """True where the user would have earlier releases again, for nothing."""
+        """True if the user's earlier releases would be reused at no charge."""
         return self.cost.free and (self.spends != Spent.zero() or self.query.anew is not None)
 
     @property
@@ -127,5 +127,5 @@ class Explanation:
 
     @property
     def status(self) -> BudgetStatus:
-        """The budget as it is."""
+        """The current budget."""
         return self.quotation.status

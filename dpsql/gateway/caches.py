@@ -69,7 +69,7 @@ def query_key(
     types: Sequence[SqlType | None],
     *settings: Hashable,
 ) -> Hashable:
-    """What a description depends on, apart from policy, schema and time; None where that cannot be told."""
+    """The key of a description, apart from policy, schema and time; None if it has none."""
     constants = exact_key(values)
     if constants is None or len(statement.sql) > _MAX_TEXT:
         return None
@@ -84,7 +84,7 @@ def plan_key(
     values: Sequence[object],
     types: Sequence[SqlType | None],
 ) -> Hashable:
-    """What a plan depends on, apart from policy, schema and time; None where that cannot be told."""
+    """The key of a plan, apart from policy, schema and time; None if it has none."""
     # Of the time, the time zone alone is part of it: moments of two zones may be equal.
     timeless = replace(settings, now=_SOME_TIME)
     return query_key(user, role, statement, values, types, timeless, str(settings.now.tzinfo))

@@ -16,7 +16,7 @@ from dpsql.sqltypes import SqlType
 
 @dataclass(frozen=True)
 class CatalogContext:
-    """The session that a catalog query stands in.
+    """The session of a catalog query.
 
     Attributes:
         user: Whose it is.
@@ -36,12 +36,12 @@ class CatalogContext:
 
 
 class CatalogProvider(Protocol):
-    """Answers catalog queries; None stands for a query that is none."""
+    """Answers catalog queries; None for other queries."""
 
     def describe(
         self, statement: QueryStatement, types: Sequence[SqlType | None], context: CatalogContext
     ) -> Description | None:
-        """Tell what a catalog query takes and returns; nothing is executed."""
+        """Describe a catalog query; nothing is executed."""
 
     def execute(
         self,

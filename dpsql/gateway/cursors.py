@@ -54,7 +54,7 @@ class Place:
 
 @dataclass(frozen=True)
 class DeclaredCursor:
-    """A declared cursor, its result and where it stands in it."""
+    """A declared cursor, its result and its position."""
 
     declared: DeclareStatement
     result: Result

@@ -86,7 +86,7 @@ class _Candidate:
 
 @dataclass(frozen=True)
 class Derivations:
-    """Looks for what a query can be derived of.
+    """Finds releases from which a query can be derived.
 
     Attributes:
         ledger: What was handed to whom.
@@ -148,7 +148,7 @@ class Derivations:
     def _mean(
         self, user: str, planned: PlannedRelease, enough: Fraction, catalog: Catalog, cancellation: Cancellation
     ) -> Mean | None:
-        """What no more of the user's releases than it takes tell of another one; None where they tell nothing."""
+        """An estimate of a release from as few of the user's releases as are needed; None if none is suitable."""
         candidates = sorted(self._candidates(user, planned, catalog), key=lambda each: each.noise)
         sources = [Mean((source,)) for source in self._sources(user, planned, candidates, cancellation)]
         best: Mean | None = None

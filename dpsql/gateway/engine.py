@@ -155,7 +155,7 @@ class Engine:
         target: str | None = None,
         rounds: tuple[CompiledQuery, ...] = (),
     ) -> Explanation:
-        """Tell what a planned query would cost, and what further rounds to a target would; nothing is read."""
+        """Return the price of a planned query and of further rounds to a target; nothing is read."""
         again = reuse is not Reuse.OFF
         if reuse is Reuse.DERIVED:
             query = self._derived(user, query, cancellation, consistent) or query
@@ -164,7 +164,7 @@ class Engine:
         return Explanation(query, quotation, target, rounds, most)
 
     def quote(self, user: str, statements: Sequence[Sequence[CompiledQuery]], *, reuse: bool = True) -> Quotation:
-        """Tell what statements would be charged one after another, each for its queries; nothing is read."""
+        """Return what statements would be charged one after another, each for its queries; nothing is read."""
         return quote(self.ledger, user, self.policy, statements, reuse=reuse)
 
     def may_read(self, user: str, query: CompiledQuery) -> bool:
@@ -222,7 +222,7 @@ class Engine:
     def _derived(
         self, user: str, query: CompiledQuery, cancellation: Cancellation, consistent: bool
     ) -> CompiledQuery | None:
-        """The query over releases that the user has, and what it takes beside them; None where it is asked anew."""
+        """The query over the user's releases and bought ones; None if it needs full releases."""
         catalog = self._catalog(self.role(user))
         derived = self._derivations.derived(user, query, catalog, cancellation)
         if derived is not None and not self.may_read(user, derived):
@@ -230,7 +230,7 @@ class Engine:
         return self._derivations.consistent(user, derived or query, catalog) if consistent else derived
 
     def _charged(self, user: str, query: CompiledQuery, cancellation: Cancellation, reuse: Reuse) -> Answer:
-        """Charge a query, read what it pays for, and answer it.
+        """Charge a query, read the releases that it pays for, and answer it.
 
         Raises:
             NotHeld: The user does not have a release that it is derived of; nothing was charged or read.
@@ -258,7 +258,7 @@ class Engine:
         values: Sequence[object] = (),
         types: Sequence[SqlType | None] = (),
     ) -> Answer | None:
-        """Answer a query that this user asked before, under this role, from memory; None where that is not enough.
+        """Answer a repeated query of this user and role from memory; None if memory does not suffice.
 
         Nothing is waited for: no engine, no disk, no thread.
         """
@@ -293,7 +293,7 @@ class Engine:
 
     @contextmanager
     def _ended(self, charge: Charge, reading: Reading, cancellation: Cancellation) -> Iterator[int | None]:
-        """See to it that what a charge lets be read ends in time, and that the ledger knows that it has ended."""
+        """Ensure that a charged read ends in time, and that the ledger records its end."""
         if charge.id is None or not charge.reads:
             yield None
             return

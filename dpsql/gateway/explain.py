@@ -170,7 +170,7 @@ def _price_text(explanation: Explanation) -> str:
 
 
 def _least(quotation: Quotation) -> str:
-    """Why a price is too little, and what would be enough."""
+    """Why a price is too small, and what would be enough."""
     refusal = quotation.cheap
     return "" if refusal is None else f"{refusal.message.removesuffix('; nothing was charged')} ({refusal.hint})"
 

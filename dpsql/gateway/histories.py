@@ -30,7 +30,7 @@ from dpsql.gateway.release import ReleasedCells, weighed_mean
 from dpsql.privacy.mechanisms import AddedNoise, added, combined, variance
 
 _UNTOLD = 1e6
-"""How many times the variance of all its parts a total has that nobody was told: it has no weight."""
+"""The variance, in multiples of the parts', of a total that was never released: it has no weight."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def _announcing(
 
 @dataclass(frozen=True)
 class _Mean:
-    """What releases with the same keys tell together.
+    """The combined estimate of releases with the same keys.
 
     Attributes:
         keys: The groups.
@@ -177,7 +177,7 @@ class _Mean:
 
 
 def _mean(told: Sequence[SourceCell], cells: Mapping[str, ReleasedCells]) -> _Mean | None:
-    """The mean of a cell; None where no release tells it, or their groups differ."""
+    """The mean of a cell; None if no release has it, or if their groups differ."""
     if not told:
         return None
     first = cells[told[0].release]

@@ -52,7 +52,7 @@ class MeanPart:
     cells: ReleasedCells | None = None
 
     def derived(self, width: int) -> DerivedCells:
-        """How the cells of a release with so many keys are made of its cells."""
+        """How the cells of a release with this number of keys are computed from its cells."""
         variances = tuple(mine.noise for mine, _ in self.errors)
         found = self.found
         return DerivedCells(self.release, found.cells, found.domain, width, found.places, self.terms, variances)
@@ -60,7 +60,7 @@ class MeanPart:
 
 @dataclass(frozen=True)
 class Mean:
-    """What several releases tell of another one together.
+    """An estimate of one release from several others.
 
     Attributes:
         parts: These releases.

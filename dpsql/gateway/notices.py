@@ -49,7 +49,7 @@ def cost_text(cost: Cost) -> str:
 
 
 def charge_text(answer: Answer) -> str | None:
-    """What an answer cost and what is left; None where nothing was released."""
+    """The cost of an answer and the remaining budget; None if nothing was released."""
     charge, cost = answer.charge, answer.cost
     if charge is None or cost is None:
         return None
@@ -66,7 +66,7 @@ def charge_text(answer: Answer) -> str | None:
 
 
 def free_text(query: CompiledQuery, *, reused: bool) -> str:
-    """Why an answer is free: what it is, or what it is derived of, and how exact it would be if it were asked anew."""
+    """Why an answer is free, or which releases it is derived from, and the error and price of a full release."""
     anew = query.anew
     if anew is None or anew.price is None:
         return "your earlier release" if reused else "the answer has no noise"
@@ -76,7 +76,7 @@ def free_text(query: CompiledQuery, *, reused: bool) -> str:
 
 
 def paid_text(query: CompiledQuery, cost: Cost) -> str:
-    """What an answer costs, and with what of the user's it is combined, if with anything."""
+    """The price of an answer, and the user's releases that it is combined with."""
     anew = query.anew
     if anew is None or anew.price is None:
         return cost_text(cost)
@@ -105,7 +105,7 @@ def choice_texts(columns: Sequence[OutputColumn]) -> list[str]:
 
 
 def answer_notice(answer: Answer, pursuit: Pursuit | None = None, *, calibrated: bool) -> str | None:
-    """What makes an answer worse than it looks, then its price, what is left and how exact it is; None without one.
+    """The notice: first what makes an answer worse than it looks, then price, remaining budget and errors; or None.
 
     Args:
         answer: The answer.
@@ -161,7 +161,7 @@ def inexact_texts(margins: Sequence[ColumnMargin]) -> list[str]:
 
 
 def empty_text(answer: Answer) -> str | None:
-    """Why an answer of groups that are selected has no row; None where it has one, or all groups are shown."""
+    """Why an answer with selected groups has no row; None if it has one, or if all groups are shown."""
     sizes = [size for planned in answer.query.releases if (size := planned.smallest_likely) is not None]
     if answer.rows.rows or not sizes:
         return None
@@ -170,7 +170,7 @@ def empty_text(answer: Answer) -> str | None:
 
 
 def target_text(pursuit: Pursuit) -> str:
-    """How the announced intervals stand to the target, column by column."""
+    """The announced intervals compared with the target, column by column."""
     told = ", ".join(f"{measure.name} {_reached(measure, pursuit.target)}" for measure in pursuit.measures)
     of_what = " of the median size" if pursuit.target.relative else ""
     return f"target {pursuit.target.text}{of_what} {'met' if pursuit.failure is None else 'missed'}: {told}"

@@ -17,7 +17,7 @@ _RECORDS = {BudgetScope.USER: "account", BudgetScope.GROUP: "group", BudgetScope
 
 
 def check_name(what: str, name: str) -> None:
-    """Refuse what cannot name a user, a role or a group."""
+    """Refuse an invalid name of a user, a role or a group."""
     if not 1 <= len(name) <= MAX_NAME or not name.isprintable():
         raise InvalidParameter(
             f"{name!r} cannot be the name of a {what}", hint=f"Use 1 to {MAX_NAME} printable characters."
@@ -33,7 +33,7 @@ def check_reason(reason: str) -> None:
 
 
 def unknown(name: str) -> InvalidParameter:
-    """Return the refusal of what concerns an account that is not there."""
+    """Return the error for an unknown account."""
     return InvalidParameter(f'the ledger has no account "{name}"', hint="`dpsql user list` shows the accounts.")
 
 
@@ -92,7 +92,7 @@ def frozen_by(connection: Store, holder: Holder) -> str | None:
 
 
 def freeze(transaction: Transaction, holder: Holder, reason: str) -> None:
-    """Refuse what a user, a group's members or everybody asks from now on."""
+    """Freeze a user, a group or all users: their queries are refused from now on."""
     _check_freeze(transaction, holder, reason)
     if frozen_by(transaction.connection, holder) is not None:
         raise InvalidParameter(f"{holder} is frozen already", hint="`dpsql budget history` shows since when, and why.")
@@ -120,7 +120,7 @@ def freeze_after_failures(transaction: Transaction, user: str, most: int) -> Non
 
 
 def _has_failed(connection: Store, holder: Holder) -> bool:
-    """Return whether a user's reads have failed, or may have: that narrows what the user may ask."""
+    """Return whether reads of a user have failed or may have failed, which limits further queries."""
     query = "SELECT failures FROM accounts WHERE name = ? UNION ALL SELECT 1 FROM reads WHERE reader = ?"
     rows = connection.execute(query, (holder.name, holder.name)).fetchall()
     return holder.scope is BudgetScope.USER and any(count > 0 for (count,) in rows)
@@ -188,7 +188,7 @@ def _require(transaction: Transaction, name: str) -> None:
 
 
 def _digest(verifier: str | None) -> str | None:
-    """Return what the records say of a verifier: they are exported, so not the verifier itself."""
+    """Return the digest of a verifier for the records; these are exported, so they must not contain the verifier."""
     return None if verifier is None else sha256(verifier)
 
 
@@ -226,7 +226,7 @@ CLOCK_CONFIRMED = "clock.confirmed"
 
 
 def confirm_clock(transaction: Transaction, reason: str) -> None:
-    """Let the ledger's time go on from what the machine's clock says, far ahead of the ledger's last record.
+    """Accept the machine's clock although it is far ahead of the ledger's last record.
 
     A read that is open keeps at least the time that it had left: it has not ended because the time jumped.
 

@@ -67,7 +67,7 @@ class BudgetState:
         return load_limit(str(self.fixed))
 
     def granted(self, budget: Budget) -> Budget:
-        """Return a policy's budget with what the owner gave or took."""
+        """Return a policy's budget with the owner's grants and reductions."""
         if self.granted_epsilon == self.granted_delta == 0:
             return budget
         return changed(budget, self.granted_epsilon, self.granted_delta)
@@ -141,7 +141,7 @@ def budget_status(connection: Store, holder: Holder, dataset: Dataset, budget: B
 
 
 def group_status(connection: Store, group: str, policy: Policy, now: datetime) -> BudgetStatus:
-    """Return a group's budget as it stands now."""
+    """Return a group's current budget."""
     return budget_status(connection, Holder(BudgetScope.GROUP, group), policy.dataset, group_budget(policy, group), now)
 
 
@@ -223,7 +223,7 @@ def _next_number(transaction: Transaction) -> int:
 
 
 def _adopt(transaction: Transaction, state: BudgetState, dataset: Dataset, budget: Budget) -> BudgetState:
-    """Put a budget under the policy's terms, with what was granted, if they are not those it is under."""
+    """Adapt a budget to the policy and the owner's grants, if they have changed."""
     budget = state.granted(budget)
     terms = write_terms(budget, dataset.timezone)
     if state.terms == terms:
@@ -241,7 +241,7 @@ def _adopt(transaction: Transaction, state: BudgetState, dataset: Dataset, budge
 
 
 def _join(transaction: Transaction, dataset: Dataset, former: int) -> int:
-    """Put a dataset under the cap that its policy names; what it spent under a former one comes along.
+    """Move a dataset to the cap that its policy names, together with its spending under the former cap.
 
     Args:
         transaction: Where it is written.
@@ -274,7 +274,7 @@ def _check_adjacency(dataset: Dataset, cap: str | None, adjacency: str) -> None:
 
 @lru_cache(maxsize=256)
 def write_terms(budget: Budget, timezone: str) -> str:
-    """Return what a policy says of a budget, as canonical JSON; the zone matters to calendar months only."""
+    """Return a policy's terms of a budget as canonical JSON; the time zone matters for calendar months only."""
     window = budget.window
     return canonical(
         {

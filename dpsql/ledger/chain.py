@@ -22,7 +22,7 @@ _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One change of state, as it is stored.
+    """One stored change of state.
 
     Attributes:
         seq: 1 for the first record, then without gaps.

@@ -45,7 +45,7 @@ _LAST_RELEASE, _FAILED = "last release", "failed"
 
 @dataclass(frozen=True, slots=True)
 class _Payers:
-    """Who pays for what a user asks, found once and remembered until the budgets, the policy or the window change.
+    """The budgets that pay for a user's queries, cached until the budgets, the policy or the window change.
 
     Attributes:
         policy: The policy that they were found under.
@@ -72,7 +72,7 @@ class _Payers:
 
 @dataclass(frozen=True, slots=True)
 class _Grant:
-    """A release, and what the record of the charge says of it."""
+    """A release, and its entry in the record of the charge."""
 
     release: GrantedRelease
     item: ReceiptItem
@@ -84,7 +84,7 @@ class _Grant:
 
 @dataclass(frozen=True, slots=True)
 class _Owned:
-    """What a user has already of what is asked, and whose budgets stand behind it."""
+    """The requested releases that a user already has, and the budgets that pay."""
 
     payers: _Payers
     grants: Sequence[_Grant]
@@ -99,7 +99,7 @@ def charge(
     reuse: bool,
     admission: Admission,
 ) -> Charge:
-    """Charge what is not free to the user and to the user's group, and what is fresh to the dataset's cap.
+    """Charge new releases to the user and to the user's group, and fresh ones also to the dataset's cap.
 
     Args:
         transaction: Where it is written.
@@ -153,7 +153,7 @@ def _check_budgets(
     new: Sequence[_Grant],
     asked: Spent,
 ) -> None:
-    """Refuse what the user cannot pay, or not the group for what is new to it, or not the cap for what is fresh."""
+    """Refuse a charge beyond the user's budget, the group's (for its new releases) or the cap (for fresh ones)."""
     own, shared = payers.own, payers.shared
     if not _fits(transaction, own, paid):
         raise budget_exhausted(user, own.limit, _total(transaction, own).spent, asked)
@@ -167,7 +167,7 @@ def _check_budgets(
 def again(
     memory: Memory, at: str, user: str, role: str, policy: Policy, requests: Sequence[ReleaseRequest], sql: str
 ) -> tuple[Charge, Receipt] | None:
-    """Return what `charge` would return, and write, where the user has all of this already; None if that is not known.
+    """Return the result of `charge`, and write the record, if the user already has all of it; None if that is unknown.
 
     Assumes: nothing was written to the ledger after what the memory holds at.
 
@@ -232,7 +232,7 @@ def _total(transaction: Transaction, budget: BudgetState) -> Total:
 
 
 def _fits(transaction: Transaction, budget: BudgetState, grants: Sequence[_Grant]) -> bool:
-    """Return whether a budget covers these releases; what costs nothing it covers though it be exhausted."""
+    """Return whether a budget covers these releases; even an exhausted budget covers a cost of 0."""
     if not grants:
         return True
     after = charged(_total(transaction, budget), joined([grant.item.events for grant in grants]))
@@ -310,7 +310,7 @@ def _last_release(transaction: Transaction) -> int:
 
 
 def _identity(request: ReleaseRequest, origins: Mapping[str, int]) -> str:
-    """What a release is stored under: its key and, where it is made of others, which ones these were."""
+    """The key under which a release is stored: its own key and, if it is computed from others, theirs."""
     if not request.inputs:
         return request.key
     return sha256(canonical([request.key, [origins[key] for key in request.inputs]]))
@@ -363,7 +363,7 @@ def handed(connection: Store, user: str, dataset: str, after: HandedRelease | No
 
 
 def cells(connection: Store, user: str, release: int) -> bytes:
-    """Return what is stored of a release that a user has paid for, by its number in the ledger.
+    """Return the stored cells of a release that a user has paid for, by its number in the ledger.
 
     Raises:
         LedgerUnavailable: It is not what was stored.

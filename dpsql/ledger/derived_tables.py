@@ -25,7 +25,7 @@ from dpsql.privacy.conversion import read_exact, read_signed
 from dpsql.privacy.cost import ZERO, Event
 
 CARRIED = frozenset({"charge", "reuse", "release.stored", "release.dropped", "read.ended"})
-"""The kinds of records after which what is remembered still holds."""
+"""The kinds of records that leave the cache valid."""
 
 MOST = 4096
 """How many budgets and users are remembered at most."""
@@ -95,7 +95,7 @@ class Memory:
         self.stirred = True
 
     def disown(self) -> None:
-        """Hold nothing of what users have."""
+        """Start with an empty cache."""
         self.owned.clear()
         self.learnt.clear()
 
@@ -117,7 +117,7 @@ T = TypeVar("T")
 
 
 def project(connection: Store, record: Record, body: Body | Receipt, memory: Memory) -> None:
-    """Apply a record to the derived tables, and to what is remembered of them.
+    """Apply a record to the derived tables and to their cache.
 
     Args:
         connection: To the tables.
@@ -142,7 +142,7 @@ def project(connection: Store, record: Record, body: Body | Receipt, memory: Mem
 
 @contextmanager
 def legible() -> Iterator[None]:
-    """Raise LedgerUnavailable where a text of the ledger is not what this dpsql writes."""
+    """Raise LedgerUnavailable if a text of the ledger is not one that this dpsql writes."""
     try:
         yield
     except (InvalidParameter, LookupError, RecursionError, StopIteration, TypeError, ValueError):
@@ -153,7 +153,7 @@ def legible() -> Iterator[None]:
 
 
 def read(make: Callable[[str], T], text: str) -> T:
-    """Return what is made of a text that a derived table holds.
+    """Return the value of a text in a derived table.
 
     Raises:
         LedgerUnavailable: It is not what this dpsql writes.
@@ -176,7 +176,7 @@ def load_events(text: str) -> tuple[Event, ...]:
 
 @lru_cache(maxsize=4096)
 def price(events: str, orders: tuple[Fraction, ...] = ()) -> Spent:
-    """Return what the events of a canonical text cost in every currency, and at the given Rényi orders."""
+    """Return the cost of the events of a canonical text in every currency, and at the given Rényi orders."""
     return replace(Spent.zero(), renyi=tuple((order, ZERO) for order in orders)).add(load_events(events))
 
 
@@ -193,7 +193,7 @@ def write_total(spent: Spent) -> Total:
 
 
 def read_total(connection: Store, budget: int, memory: Memory) -> Total:
-    """Return what a budget holds."""
+    """Return the state of a budget."""
     known = memory.totals.get(budget)
     if known is None:
         (text,) = connection.execute("SELECT spent FROM budgets WHERE id = ?", (budget,)).fetchone()
@@ -288,7 +288,7 @@ def _budget_reset(connection: Store, record: Record, body: Body) -> None:
 
 
 def _clear(connection: Store, budget: int) -> None:
-    """Begin at nothing spent; what a group paid for counts anew too, for its members may be others by now."""
+    """Start at zero spending; a group also pays again for earlier releases, because its members may have changed."""
     (spent,) = connection.execute("SELECT spent FROM budgets WHERE id = ?", (budget,)).fetchone()
     cleared = canonical(load_spent(spent).cleared().to_json())
     connection.execute("UPDATE budgets SET spent = ?, charges = 0 WHERE id = ?", (cleared, budget))

@@ -21,14 +21,14 @@ from dpsql.privacy.conversion import check_exact
 def grant(
     transaction: Transaction, holder: Holder, policy: Policy, epsilon: Fraction, delta: Fraction, reason: str
 ) -> None:
-    """Raise a budget above what the policy says."""
+    """Raise a budget above the policy's limit."""
     _change(transaction, holder, policy, 1, epsilon, delta, reason)
 
 
 def lower(
     transaction: Transaction, holder: Holder, policy: Policy, epsilon: Fraction, delta: Fraction, reason: str
 ) -> None:
-    """Lower a budget below what it was; more may be spent by now than it then allows."""
+    """Lower a budget; the spending may then exceed it."""
     _change(transaction, holder, policy, -1, epsilon, delta, reason)
 
 
@@ -68,7 +68,7 @@ def _change(
 
 
 def _policy_budget(transaction: Transaction, holder: Holder, policy: Policy) -> Budget:
-    """Return what a policy gives a holder whom the ledger knows."""
+    """Return a policy's budget for a known holder."""
     if holder.scope is BudgetScope.ALL:
         raise InvalidParameter(
             "the cap over all users cannot be changed by a command",

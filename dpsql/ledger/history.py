@@ -23,7 +23,7 @@ _OWNER_KINDS = (
     *("budget.granted", "budget.lowered", "budget.reset", "account.group", CAP_CHARGED, EXACT_VALUES, CLOCK_CONFIRMED),
     *(f"{whose}.{what}" for whose in _FROZEN for what in ("frozen", "unfrozen")),
 )
-"""The kinds of records that tell what the owner changed."""
+"""The kinds of records of the owner's changes."""
 
 
 def releases(connection: Store, user: str, dataset: str) -> list[ReleaseRecord]:

@@ -199,7 +199,7 @@ class Ledger:
         sql: str,
         wanted: Callable[[tuple[GrantedRelease, ...]], bool] = lambda _: True,
     ) -> Charge | None:
-        """Hand out what this user has already, free, and wait for nothing; None where `charge` must be asked.
+        """Return releases that this user already has, at no cost and without waiting; None if `charge` must be called.
 
         That the release was reused is written soon after, before all later writes of this process. Nothing
         is charged, so a process that dies before loses a line of the user's history, and no budget differs.
@@ -220,14 +220,14 @@ class Ledger:
         return found[0]
 
     def _era(self) -> int | None:
-        """Return the memory's era; None where something else may have written since what the memory holds at."""
+        """Return the cache's era; None if another process may have written since."""
         era = self._memory.era
         # What this process commits between the two looks, at the ledger and at the memory, is seen by the second alone.
         known = any(self._memory.is_of(self._storage.head()) for _ in range(_LOOKS))
         return era if known else None
 
     def charge_cap(self, policy: Policy, events: Sequence[Event], purpose: str) -> BudgetStatus:
-        """Charge what the data owner asks to the dataset's cap alone, durably, and return the cap; or write nothing.
+        """Charge a read of the data owner durably to the dataset's cap only, and return the cap; or write nothing.
 
         Args:
             policy: Whose cap it is.
@@ -247,7 +247,7 @@ class Ledger:
             record_exact(transaction, policy, purpose)
 
     def store_profile(self, policy: Policy, profile: str) -> None:
-        """Keep a profile of the dataset durably: what a release that the cap was charged for came to."""
+        """Store a profile of the dataset durably; its release was charged to the cap."""
         with self._writing() as transaction:
             store_profile(transaction, policy.dataset.name, profile)
 
@@ -275,7 +275,7 @@ class Ledger:
             return handed(connection, user, policy.dataset.name, after)
 
     def cells(self, user: str, release: int) -> bytes:
-        """Return what is stored of a release that this user has paid for.
+        """Return the stored cells of a release that this user has paid for.
 
         Args:
             user: Who has it.
@@ -350,7 +350,7 @@ class Ledger:
             self._lines.stir()
 
     def record_failure(self, user: str, keys: Sequence[str], charge: int | None = None) -> None:
-        """Quarantine what failed on private data, end its read, and freeze the user at the third failure.
+        """Quarantine releases that failed on private data, end the read, and freeze the user at the third failure.
 
         Raises:
             LedgerUnavailable: The read counts as lost already; no user may tell that from a read that ended well.
@@ -398,12 +398,12 @@ class Ledger:
         return last, frozenset(json.loads(body)["name"] for (body,) in rows)
 
     def set_role(self, name: str, role: str) -> None:
-        """Change a user's role; what was spent stays spent."""
+        """Change a user's role; spending is kept."""
         with self._writing() as transaction:
             set_role(transaction, name, role)
 
     def set_group(self, name: str, group: str | None) -> None:
-        """Put a user into a group, or into none; what was spent stays spent, in both groups."""
+        """Put a user into a group, or into none; spending is kept in both groups."""
         with self._writing() as transaction:
             set_group(transaction, name, group)
 
@@ -433,13 +433,13 @@ class Ledger:
         return self._status(holder, policy)
 
     def lower(self, holder: Holder, policy: Policy, epsilon: Fraction, delta: Fraction, reason: str) -> BudgetStatus:
-        """Give a user or a group less than before, as `grant` gives more; what is spent stays spent."""
+        """Lower the budget of a user or a group, as `grant` raises it; spending is kept."""
         with self._writing() as transaction:
             lower(transaction, holder, policy, epsilon, delta, reason)
         return self._status(holder, policy)
 
     def reset(self, holder: Holder, policy: Policy, reason: str) -> BudgetStatus:
-        """Let a user or a group spend the whole budget again; what was spent before adds to the loss."""
+        """Let a user or a group spend the whole budget again; earlier spending adds to the loss."""
         with self._writing() as transaction:
             reset(transaction, holder, policy, reason)
         return self._status(holder, policy)
@@ -469,11 +469,11 @@ class Ledger:
             return list_accounts(connection)
 
     def budget(self, user: str, policy: Policy) -> BudgetStatus:
-        """Return a user's own budget as it stands now."""
+        """Return a user's current budget."""
         return self.budgets(user, policy).own
 
     def budgets(self, user: str, policy: Policy) -> UserBudgets:
-        """Return all that a user may know of budgets: the own, the group's, and the last charge."""
+        """Return the budgets that a user may see: the user's, the group's, and the last charge."""
         query = "SELECT role, user_group, failures FROM accounts WHERE name = ? AND removed = 0"
         with self._reading() as connection:
             row = connection.execute(query, (user,)).fetchone()
@@ -489,7 +489,7 @@ class Ledger:
         return UserBudgets(own, group, shared, last, failures)
 
     def group_budget(self, group: str, policy: Policy) -> BudgetStatus:
-        """Return a group's budget as it stands now."""
+        """Return a group's current budget."""
         with self._reading() as connection:
             return group_status(connection, group, policy, self._now(connection))
 
@@ -549,7 +549,7 @@ class Ledger:
         return self.clock_status()
 
     def verify(self, noted: Noted | None = None) -> VerifyReport:
-        """Recompute the hash chain, and every balance from the records; look for what was noted elsewhere.
+        """Recompute the hash chain, and every balance from the records; check the head that was noted elsewhere.
 
         Charges go on meanwhile.
         """
@@ -589,11 +589,11 @@ class Ledger:
                 yield {name: getattr(record, name) for name in _FIELDS} | {"body": read(json.loads, record.body)}
 
     def probe(self) -> None:
-        """Commit durably what changes nothing: where this raises nothing, a charge would be durable too."""
+        """Commit an empty write durably: if this succeeds, a charge would be durable, too."""
         self._grouped(_rewrite)
 
     def close(self) -> None:
-        """Close the ledger; what waits to be written fails."""
+        """Close the ledger; pending writes fail."""
         self._storage.close()
         self._commits.close()  # last: the last connection to a file that may write removes the files next to it
 
@@ -618,18 +618,18 @@ class Ledger:
         self._clock_held = held
 
     def _grouped(self, act: Callable[[Transaction], T]) -> T:
-        """Write together with what other threads ask for; it is on the disk when this ends, or never was."""
+        """Write in a group commit; when this returns, the write is durable, or has never happened."""
         with self._translated():
             return self._commits.run(act)
 
     def _catch_up(self) -> None:
-        """See to it that what was handed out again until now is recorded."""
+        """Wait until all reuses so far are recorded."""
         with self._translated():
             self._commits.catch_up()
 
     @contextmanager
     def _writing(self) -> Iterator[Transaction]:
-        """Hold the ledger alone; what was written is on the disk when this ends, or never was."""
+        """Lock the ledger; when this ends, the writes are durable, or have never happened."""
         with self._translated(), self._commits.alone() as transaction:
             yield transaction
 

@@ -12,7 +12,7 @@ from dpsql.privacy.cost import Event
 
 
 class NotHeld(Exception):
-    """A release that was to be reused, free, is not kept any more, or the user never had it; nothing was charged."""
+    """A release for reuse is no longer stored, or the user never had it; nothing was charged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,13 +194,13 @@ class BoundDrop:
 
     @property
     def is_clear(self) -> bool:
-        """Whether noise alone would hardly tell so much."""
+        """Whether noise alone would rarely show as much."""
         return self.share > self.margin
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetStatus:
-    """A budget as it stands.
+    """The current state of a budget.
 
     Attributes:
         limit: What may be spent in a window.
@@ -274,7 +274,7 @@ class ChargeRecord:
 
 @dataclass(frozen=True, slots=True)
 class UserBudgets:
-    """All that a user may know of budgets, at one moment.
+    """The budgets that a user may see, at one moment.
 
     Attributes:
         own: The user's own budget.

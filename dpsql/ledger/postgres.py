@@ -126,11 +126,11 @@ class PostgresStorage:
             connection.close()
 
     def flaws(self, store: Store) -> list[str]:
-        """Return what is wrong with the schema."""
+        """Return the faults of the schema."""
         return altered(store)
 
     def unavailable(self, error: Exception) -> LedgerUnavailable:
-        """Return what a refusal of PostgreSQL means for the ledger."""
+        """Return the ledger's error for an error of PostgreSQL."""
         state = getattr(error, "sqlstate", None) or ""
         if isinstance(error, psycopg.InterfaceError):
             return LedgerUnavailable(f'ledger "{self._name}" is closed', hint="Open it again.")
@@ -149,7 +149,7 @@ class PostgresStorage:
             self._reader.close()
 
     def _make_once(self, wanted: bool) -> None:
-        """Make the tables if they are not there; whoever makes them at the same time comes second."""
+        """Create the tables if they do not exist; a concurrent creator waits."""
         self.writer.begin(WRITE)
         if not self._is_there():
             if not wanted:
@@ -162,7 +162,7 @@ class PostgresStorage:
         self.writer.commit()
 
     def _is_there(self) -> bool:
-        """Return whether there is a ledger; refuse what there cannot be one in."""
+        """Return whether there is a ledger; refuse a database that cannot have one."""
         has_tables, is_there, encoding = self.writer.execute(_STATE, [SCHEMA, SCHEMA]).fetchall()[0]
         if encoding != "UTF8":
             raise LedgerUnavailable(
@@ -177,7 +177,7 @@ class PostgresStorage:
         return bool(is_there)
 
     def _check(self) -> None:
-        """Refuse now, not at a charge, what is not whole or cannot be written."""
+        """Refuse a damaged or read-only ledger now, and not at the first charge."""
         self.begin()
         problems = altered(self.writer)
         if problems:

@@ -54,7 +54,7 @@ WRITE: Final = (
     f"SET LOCAL statement_timeout = '{2 * BUSY_SECONDS}s'; "
     f"SET LOCAL idle_in_transaction_session_timeout = '{BUSY_SECONDS}s'"
 )
-"""Begins a transaction that writes; one whose gateway stands still is ended."""
+"""Begins a write transaction; the server ends it if the gateway is idle for too long."""
 
 READ: Final = (
     f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_PLACE}; SET LOCAL lock_timeout = '{BUSY_SECONDS}s'; "
@@ -134,7 +134,7 @@ class PostgresConnection:
             self.execute(sql, row)
 
     def commit(self) -> None:
-        """Make durable what the transaction wrote.
+        """Commit the transaction durably.
 
         Raises:
             LedgerUnavailable: The connection was lost, or the server gave up waiting for a standby; it may stand.
@@ -154,7 +154,7 @@ class PostgresConnection:
             raise _doubt("the ledger's server did not wait for its standby in a commit")
 
     def rollback(self) -> None:
-        """Take back what the transaction wrote; of a connection that cannot say so, the server does."""
+        """Roll the transaction back; if the connection is lost, the server does."""
         try:
             if self._status is not TransactionStatus.ACTIVE:
                 self._live().execute(b"ROLLBACK")

@@ -51,7 +51,7 @@ _GRACE: Final = 60.0
 """Seconds after its time limit in which the end of a read still comes to the ledger."""
 
 _WAIT: Final = 300.0
-"""Seconds for which a query waits at the most for others of its user to end."""
+"""The most seconds for which a query waits for other queries of its user to end."""
 _LOOK: Final = 0.25
 """Seconds after which it looks whether another gateway has ended one."""
 _TICK: Final = 0.05
@@ -85,7 +85,7 @@ class Admission:
     def begin(
         self, transaction: Transaction, user: str, limit: Limit, prices: Sequence[Spent], asked: Spent
     ) -> OpenRead:
-        """Return what the record of the charge says of the read that begins.
+        """Return the entry of a new read in the record of its charge.
 
         Args:
             transaction: That of the charge.
@@ -131,7 +131,7 @@ def is_lost(transaction: Transaction, charge: int) -> bool:
 
 
 def told_as_lost() -> LedgerUnavailable:
-    """Return what is told of every lost read, however it ended."""
+    """Return the error of a lost read, which is the same however the read ended."""
     return LedgerUnavailable(
         "the query took too long, or the gateway lost its connection to the ledger; its charge is kept",
         hint="Run the query again.",

@@ -84,14 +84,14 @@ def _exhausted(
 
 
 def _pure_left(limit: Limit, spent: Spent) -> Fraction:
-    """Return what the second clause of zcdp leaves to those who ask for Laplace noise alone."""
+    """Return the epsilon that the second clause of zcdp leaves for Laplace noise only."""
     if limit.accountant is not Accountant.ZCDP or spent.pure_epsilon is None:
         return Fraction(0)
     return limit.epsilon - spent.pure_epsilon
 
 
 def cap_exhausted(dataset: str, limit: Limit, asked: Spent) -> BudgetExhausted:
-    """Return the refusal of a charge that does not fit what all users together may spend; it tells no number."""
+    """Return the refusal of a charge that exceeds the cap over all users; it has no numbers."""
     return BudgetExhausted(
         f'the cap of "{dataset}" over all users does not cover this query',
         requested=asked_epsilon(limit, asked),
@@ -101,7 +101,7 @@ def cap_exhausted(dataset: str, limit: Limit, asked: Spent) -> BudgetExhausted:
 
 
 def owner_exhausted(dataset: str, limit: Limit, spent: Spent, asked: Spent) -> BudgetExhausted:
-    """Return the refusal of what the data owner asks at the cap's expense; it may tell what is left.
+    """Return the refusal of an owner's read that exceeds the cap; it may show the rest.
 
     Args:
         dataset: Whose cap.

@@ -32,7 +32,7 @@ def spending(records: Iterable[Mapping[str, Any]]) -> dict[int, list[Events]]:
 
 
 def parts(body: Body) -> Iterator[tuple[int, Events]]:
-    """Yield what each budget pays of a charge: the user's all, the cap what is new, the group's what is new to it."""
+    """Yield each budget's part of a charge: the user's pays all, the cap what is new, the group's what is new to it."""
     releases = {release["id"]: load_events(canonical(release["events"])) for release in body["releases"]}
     made = [release["id"] for release in body["releases"] if release["origin"] == release["id"]]
     payers = [(body["budget"], releases), (body["cap"], made)]

@@ -87,7 +87,7 @@ class SqliteStorage:
         check_files(self._path, self._files)
 
     def head(self) -> tuple[int, str] | None:
-        """Return number and hash of the last record that is durable; None where it cannot be read now.
+        """Return number and hash of the last durable record; None if it cannot be read now.
 
         Its connection waits for no other: SQLite says by a number whether another one has written anything since.
         """
@@ -127,11 +127,11 @@ class SqliteStorage:
             yield connection
 
     def flaws(self, store: Store) -> list[str]:
-        """Return what is wrong with the file and its schema."""
+        """Return the faults of the file and its schema."""
         return flaws(store)
 
     def unavailable(self, error: Exception) -> LedgerUnavailable:
-        """Return what a refusal of SQLite or of the file system means for the ledger."""
+        """Return the ledger's error for an error of SQLite or of the file system."""
         return unavailable(self._path, error)
 
     def close(self) -> None:
@@ -346,7 +346,7 @@ def _sync(path: Path) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Refuse what SQLite would take for something else than it is."""
+    """Refuse files that SQLite would misinterpret."""
     if path.is_dir():
         raise LedgerUnavailable(f'ledger "{path}" is a directory', hint="Name a file in it.")
     size = path.stat().st_size
@@ -372,7 +372,7 @@ def check_layout(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def layout(connection: sqlite3.Connection, path: Path) -> int:
-    """Return the version of a ledger's tables; refuse what is no ledger, or one that this dpsql cannot know."""
+    """Return the layout version of a ledger; refuse other files, and layouts that this dpsql does not know."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
@@ -441,7 +441,7 @@ def translated(path: Path) -> Iterator[None]:
 
 
 def unavailable(path: Path, error: Exception) -> LedgerUnavailable:
-    """Return what a refusal of SQLite or of the file system means for the ledger."""
+    """Return the ledger's error for an error of SQLite or of the file system."""
     if isinstance(error, OSError):
         return LedgerUnavailable(f'ledger "{path}" failed: {error.strerror}', hint=_WRITABLE)
     if isinstance(error, UnicodeDecodeError):

@@ -11,12 +11,12 @@ _OBJECTS = "SELECT type, name, sql FROM sqlite_master"
 
 
 def flaws(store: Store) -> list[str]:
-    """Return what is wrong with a file and with its schema; an altered one proves nothing."""
+    """Return the faults of a file and of its schema; constraints of an altered schema prove nothing."""
     return [*damage(store), *altered_schema(store)]
 
 
 def damage(connection: Store) -> list[str]:
-    """Return what SQLite finds wrong with pages, indexes and constraints, one sentence each."""
+    """Return SQLite's findings about pages, indexes and constraints, one sentence each."""
     found = [row[0] for row in connection.execute("PRAGMA integrity_check(10)")]
     return [] if found == ["ok"] else [f"the file is damaged: {sentence}" for sentence in found]
 

@@ -41,10 +41,10 @@ class Store(Protocol):
         """Run a statement for each of the rows."""
 
     def commit(self) -> None:
-        """Make durable what the transaction wrote."""
+        """Commit the transaction durably."""
 
     def rollback(self) -> None:
-        """Take back what the transaction wrote."""
+        """Roll the transaction back."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -65,7 +65,7 @@ class Storage(Protocol):
         """Begin a transaction of the writer's that excludes all other writers."""
 
     def head(self) -> tuple[int, str] | None:
-        """Return number and hash of the last record that is durable; None where that cannot be told at once."""
+        """Return number and hash of the last durable record; None if it is not known at once."""
 
     def gateway(self) -> str:
         """Return a name of this process by which others find whether it lives."""
@@ -80,10 +80,10 @@ class Storage(Protocol):
         """Read one state of the whole ledger for as long as it takes; other reads go on."""
 
     def flaws(self, store: Store) -> list[str]:
-        """Return what is wrong with the tables before anything in them is believed, one sentence each."""
+        """Return the faults of the tables before anything in them is used, one sentence each."""
 
     def unavailable(self, error: Exception) -> LedgerUnavailable:
-        """Return what one of `errors` means for the ledger."""
+        """Return the ledger's error for one of `errors`."""
 
     def close(self) -> None:
         """Close all connections but the writer."""

@@ -69,7 +69,7 @@ def window_end(window: RenewalWindow, start: datetime, timezone: str) -> datetim
 
 
 LAST_YEAR: Final = 2200
-"""A clock beyond it is wrong: what it dates would be the ledger's time for ever, and windows could not end."""
+"""A clock beyond it is wrong: the ledger's time would stay there for ever, and windows could not end."""
 
 CLOCK_LIMIT: Final = timedelta(days=31)
 """Longer than a holiday without queries, and so short that a jump within it renews a window of a month once."""
@@ -77,7 +77,7 @@ CLOCK_LIMIT: Final = timedelta(days=31)
 
 @dataclass(frozen=True, slots=True)
 class LedgerClock:
-    """Dates what is written to a ledger.
+    """Assigns times to the records of a ledger.
 
     Rule 1: nothing is dated before the last record: a clock that moved back renews nothing.
     Rule 2: a clock further ahead of the last record than the limit is not trusted. All is dated as that record, so no
@@ -92,7 +92,7 @@ class LedgerClock:
     limit: timedelta
 
     def told(self) -> datetime:
-        """Return what the machine's clock says.
+        """Return the time of the machine's clock.
 
         Raises:
             LedgerUnavailable: It cannot be right.
@@ -137,11 +137,11 @@ class Transaction:
 
     @property
     def now(self) -> datetime:
-        """The time of all that is written."""
+        """The time of all records of the transaction."""
         return moment(self.at)
 
     def believe_clock(self) -> None:
-        """Date what is written from here on by the machine's clock."""
+        """Use the machine's clock for the following records."""
         self.at, self.held = stamp(self._clock.told()), False
 
     def one(self, sql: str, *values: object) -> Any:
@@ -175,7 +175,7 @@ class Transaction:
         self.memory.settle(self._seq, self._head)
 
     def _check_durable(self) -> None:
-        """Refuse to go on where a record that was durable is gone: what it charged could be spent again."""
+        """Refuse to continue if a durable record is gone: its charge could be spent again."""
         known = self.memory.durable
         if known not in (None, (0, ORIGIN), (self._seq, self._head)):
             number, digest = known
@@ -188,7 +188,7 @@ class Transaction:
         self.committed()
 
     def append(self, kind: str, body: dict[str, Any] | Receipt) -> int:
-        """Write a record and what follows from it; return its number."""
+        """Write a record and its changes of the derived tables; return its number."""
         text = body.text() if isinstance(body, Receipt) else canonical(body)
         record = link(self._seq + 1, self.at, kind, text, self._head)
         self.connection.execute(
@@ -221,7 +221,7 @@ GATHERING = 0.02
 
 
 class _Work(Generic[T]):
-    """One write and what became of it.
+    """One write and its result.
 
     Attributes:
         act: What it does.
@@ -292,7 +292,7 @@ class GroupCommit:
         self._closed = False
 
     def run(self, act: Callable[[Transaction], T]) -> T:
-        """Return what `act` returns, or raise what it raises, once that is on the disk.
+        """Return or raise the result of `act` after its commit is durable.
 
         Raises:
             LedgerUnavailable: Another thread was interrupted in the commit, or the commit was; it may stand.
@@ -318,7 +318,7 @@ class GroupCommit:
         return work.result
 
     def later(self, act: Callable[[Transaction], object]) -> object | None:
-        """Have a thread of its own write what no other thread waits for, in its turn; what it raises is logged.
+        """Queue a write that no thread waits for; a separate thread writes it in order, and logs its errors.
 
         Returns:
             What `is_last` is asked about; None if too much waits already: nothing is written then.
@@ -371,7 +371,7 @@ class GroupCommit:
 
     @contextmanager
     def alone(self) -> Iterator[Transaction]:
-        """Hold the ledger alone; what was written is on the disk when this ends, or never was."""
+        """Lock the ledger; when this ends, the writes are durable, or have never happened."""
         try:
             with self._lock:
                 self._write_unawaited()
@@ -392,7 +392,7 @@ class GroupCommit:
             self._writer_bell.release()
 
     def _lead(self, own: _Work[Any] | None) -> None:
-        """Commit what waits; unless the queue is long, the leader's own write is in it."""
+        """Commit the queue; unless it is long, the leader's own write is in it."""
         if own is not None and own.over:
             raise LedgerUnavailable(
                 "another thread was interrupted while it wrote this to the ledger; the write may be in the ledger",
@@ -423,7 +423,7 @@ class GroupCommit:
 
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
-        """Begin a transaction; undo it, and what was remembered of it, if it is not committed."""
+        """Begin a transaction; undo it, and its changes of the cache, if it is not committed."""
         self._roll_back()
         begun: Transaction | None = None
         try:

@@ -53,7 +53,7 @@ def records(connection: Store, after: int | None = None) -> Iterator[Record]:
 
 
 def replay(connection: Store, target: Store) -> tuple[int, str, str | None]:
-    """Apply the records to the empty tables of `target`, up to the first that cannot stand where it does.
+    """Apply the records to the empty tables of `target`, up to the first invalid one.
 
     Returns:
         How many stand, the hash of the last of them, and what is wrong with the next; None if none is.
@@ -88,7 +88,7 @@ def _differences(connection: Store, fresh: Store, table: str) -> list[str]:
 
 
 def cut_off(connection: Store, noted: Noted) -> list[str]:
-    """Return what is wrong where the record is not there that was once the last."""
+    """Return a fault if the noted last record is missing."""
     if noted.records is None:
         found = connection.execute("SELECT 1 FROM records WHERE hash = ?", (noted.head,)).fetchone()
         there = found is not None or noted.head == ORIGIN
@@ -99,7 +99,7 @@ def cut_off(connection: Store, noted: Noted) -> list[str]:
 
 
 def _altered_content(connection: Store) -> list[str]:
-    """Compare what the records know by its digest alone."""
+    """Compare verifiers and payloads with their digests in the records."""
     problems = []
     for name, digest, verifier in connection.execute(
         "SELECT a.name, a.verifier_digest, v.verifier FROM accounts a LEFT JOIN verifiers v USING (name) UNION "
@@ -118,7 +118,7 @@ def _altered_content(connection: Store) -> list[str]:
 
 
 def fill(target: Store, source: Store) -> VerifyReport:
-    """Write into the empty tables of `target` what `source` holds, of whichever kind each is, and verify it.
+    """Copy `source` into the empty tables of `target`, for either kind of database, and verify the copy.
 
     Rule 1: records, verifiers and released answers stay unchanged; the rest is derived from the records again.
     Rule 2: it is done in one transaction, and kept only if the copy is whole.

@@ -98,7 +98,7 @@ class Spent:
 
     @property
     def pure_epsilon(self) -> Fraction | None:
-        """Σε but for selection's δ; None once a charge was not pure."""
+        """Σε without the δ of selections; None after a charge that is not pure."""
         return _fraction(self.units[0])
 
     @property
@@ -305,7 +305,7 @@ class Limit:
         return self.delta_conversion + self.delta_selection
 
     def total(self, spent: Spent) -> Fraction | None:
-        """Return what was spent of the capacity; None if it has no price here."""
+        """Return the part of the capacity that is spent; None if it has no price here."""
         match self.accountant:
             case Accountant.PURE:
                 return spent.pure_epsilon
@@ -321,7 +321,7 @@ class Limit:
                 assert_never(self.accountant)
 
     def total_delta(self, spent: Spent) -> Fraction:
-        """Return what was spent of delta_selection."""
+        """Return the part of delta_selection that is spent."""
         return spent.basic_delta if self.accountant.converts else spent.delta
 
     def to_json(self) -> dict[str, object]:

@@ -30,7 +30,7 @@ _WRITTEN = re.compile(rf"[0-9]{{1,{MAX_DIGITS}}}(/[0-9]{{1,{MAX_DIGITS}}})?")
 
 
 def check_exact(*values: Fraction | int) -> None:
-    """Refuse what is neither a whole number nor a fraction, or out of the reach of every quantity of privacy."""
+    """Refuse values that are not integers or fractions, or out of range for every privacy quantity."""
     for value in values:
         if isinstance(value, bool) or not isinstance(value, int | Fraction):
             raise InvalidParameter(
@@ -45,7 +45,7 @@ def check_exact(*values: Fraction | int) -> None:
 
 
 def check_whole(*values: int) -> None:
-    """Refuse what is not a whole number, or out of reach."""
+    """Refuse values that are not integers, or out of range."""
     check_exact(*values)
     if any(isinstance(value, Fraction) for value in values):
         raise InvalidParameter("a Fraction is not a whole number", hint="Use an int.")
@@ -72,7 +72,7 @@ def read_signed(text: object) -> Fraction:
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Raise InvalidParameter for whatever is wrong with JSON fields that are to be read."""
+    """Raise InvalidParameter for any fault in JSON fields."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):

@@ -324,7 +324,7 @@ class Loss:
 
 @lru_cache(maxsize=4096)
 def loss(event: Event) -> Loss:
-    """Return what the event costs.
+    """Return the cost of the event.
 
     Guarantee:
         laplace: ε = L1/b; ρ = L2²/2b², cell by cell from ε-DP to ε²/2-zCDP.

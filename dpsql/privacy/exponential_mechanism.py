@@ -24,7 +24,7 @@ from dpsql.privacy.sampling import MIN_SCALE, Whole
 
 _MISSED = Fraction(1, 20)
 _FARTHEST = 2**60
-"""Scores beyond it are not told apart, so that twice their distance is a 64-bit integer; so are sums below it."""
+"""Scores are capped at it, so that twice their distance is a 64-bit integer; sums stay below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Picking:
         return places
 
     def one(self, losses: NDArray[np.int64]) -> int:
-        """Pick one candidate by losses of which the least is 0."""
+        """Pick one candidate by losses; the least loss is 0."""
         if self.flips:
             return sampling.permute_and_flip(losses, self.scale)
         return sampling.exponential(losses, np.ones_like(losses), self.scale)
@@ -147,7 +147,7 @@ def picking(sensitivity: Sensitivity, share: Share, places: Places) -> Picking:
 
 
 def worth_top_k(count: int, groups: int, accountant: Accountant, adjacency: Adjacency) -> bool:
-    """Tell whether so many picks know scores better than noise on all of them would at the same price.
+    """Return whether so many picks are more exact than noise on all scores at the same price.
 
     A pick is a choice by scores with Gumbel noise of scale b = scale/2 each, whose variance is π²b²/6. A histogram
     has to bound the groups of one unit, which picks need not. For scores to which one unit adds up to 1:

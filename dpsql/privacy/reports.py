@@ -66,7 +66,7 @@ class Analysis:
 
 
 def gate(limit: Limit, spent: Spent) -> Fraction | Dash:
-    """Return the ε, rounded up, that a budget's own accountant counts for what was spent: not above the limit's.
+    """Return the ε, rounded up, that a budget's own accountant counts as spent; it is not above the limit's.
 
     Guarantee: that of `create_limit`, with the limit's own split of δ and its own order. The limit binds whatever was
         asked and why; this number by itself holds for prices fixed beforehand.
@@ -224,7 +224,7 @@ def whitehouse(history: History, delta: Fraction) -> Fraction | Dash:
 
 
 def kairouz_oh_viswanath(history: History, delta: Fraction) -> Fraction | Dash:
-    """Return the least ε with which ε-DP mechanisms of these ε, whatever else they are, are together (ε, δ)-DP.
+    """Return the least ε for which any mechanisms that are ε-DP with these ε are together (ε, δ)-DP.
 
     Guarantee: that of `composed` for randomized response of each ε, the worst of all ε-DP mechanisms, which is
         discrete Laplace noise that moves by 1; and Σε.
@@ -348,7 +348,7 @@ def _pairs(history: History, delta: Fraction, least: Fraction = MIN_DELTA) -> _P
 
 
 def _slack(history: History, delta: Fraction, least: Fraction = MIN_DELTA, spent: Fraction = ZERO) -> Fraction | Dash:
-    """Return what the history, and what else is spent, leave of δ if it is that much."""
+    """Return the δ that the history and other spending leave, if it is enough."""
     if delta < least:
         return Dash(f"needs a delta of {float(least):g} at least")
     if history.delta is None:

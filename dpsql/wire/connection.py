@@ -96,7 +96,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return memoryview(self._buffer)[: max(1, min(self.protocol.room, most))]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Pass on what was read; called by the event loop."""
+        """Pass on the bytes that were read; called by the event loop."""
         data = bytes(self._buffer[:nbytes])
         if self._header is not None:
             data = self._read_header(self._header + data)
@@ -134,7 +134,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self._transport is None
 
     def stop(self) -> None:
-        """Let what is running end, and answer no more: the next `next_event` raises ServerShutdown."""
+        """Let the running statement end, and answer no more: the next `next_event` raises ServerShutdown."""
         self._stopping = True
         self._changed.set()
 
@@ -234,7 +234,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.address, self.peer = address, f"{address}:{port}"
 
     def _read_header(self, data: bytes) -> bytes:
-        """Take in the header of a proxy; return what the client has sent after it."""
+        """Read the header of a proxy; return the bytes that the client has sent after it."""
         try:
             header = read_proxy_header(data)
         except ProtocolViolation as error:

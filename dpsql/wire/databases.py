@@ -66,7 +66,7 @@ class Databases:
 
     @contextmanager
     def current(self) -> Iterator[Generation]:
-        """The engines of now, which stay open as long as they are used."""
+        """The current engines, which stay open as long as they are used."""
         with self._lock:
             used = self._current
             used.users += 1

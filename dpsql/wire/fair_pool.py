@@ -50,7 +50,7 @@ class FairPool:
             self._leave(user)
 
     def shutdown(self) -> None:
-        """Start nothing more; what runs is left to itself."""
+        """Start no further calls; running calls continue."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _may_start(self, user: str) -> bool:

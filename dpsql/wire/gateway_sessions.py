@@ -125,7 +125,7 @@ class _GatewaySession(Session):
 
     @contextmanager
     def _current(self) -> Iterator[None]:
-        """Run on the policies of now, whatever is loaded meanwhile."""
+        """Run on the current policies, even if others are loaded meanwhile."""
         with self._gateway.databases.current() as generation:
             if generation.number != self._number:
                 self.adopt(*generation.open(self._database, self.user))

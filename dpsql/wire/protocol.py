@@ -19,7 +19,7 @@ from dpsql.wire.messages import backend, frontend
 
 
 class IllegalReply(Exception):
-    """The gateway tried to send what may not stand here."""
+    """The gateway tried to send a message that is not allowed in this state."""
 
 
 class State(enum.Enum):
@@ -248,7 +248,7 @@ class ServerProtocol:
         return message.encode()
 
     def send_rows(self, columns: Sequence[Sequence[bytes | None]], count: int) -> bytes:
-        """Return the bytes of many DataRow messages, of which each may stand here.
+        """Return the bytes of many DataRow messages, each allowed in this state.
 
         Args:
             columns: The values of the rows, column by column.

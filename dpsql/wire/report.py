@@ -27,7 +27,7 @@ logger: Final = logging.getLogger("dpsql.wire")
 
 
 def error_response(error: Exception, severity: str = ERROR) -> ErrorResponse:
-    """Return what the client is told of an error; a bug and a failure of the ledger are also logged."""
+    """Return the client's message for an error; bugs and failures of the ledger are also logged."""
     if isinstance(error, LedgerUnavailable):
         fields = {"event": "ledger", "sqlstate": error.sqlstate, "hint": error.hint}
         logger.error("the ledger failed: %s", error.message, extra={"fields": fields})
@@ -79,7 +79,7 @@ class Endings:
             self._addresses[address] += 1
 
     def sum_up(self) -> None:
-        """Log what was counted, and begin anew."""
+        """Log the counts, and reset them."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None

@@ -99,7 +99,7 @@ class _Guest:
             self._service.submit(self.session.cancel)
 
     def end(self) -> None:
-        """Cancel what runs, and send the client away."""
+        """Cancel the running statement, and disconnect the client."""
         self.cancel()
         self._connection.stop()
 
@@ -224,7 +224,7 @@ class GatewayServer:
         await self._closed.wait()
 
     def end_sessions(self, users: Collection[str]) -> None:
-        """End the sessions of users, and cancel what they run."""
+        """End the sessions of users, and cancel their statements."""
         for guest in self._guests.values():
             if guest.seat.user in users:
                 guest.end()

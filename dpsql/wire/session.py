@@ -377,7 +377,7 @@ def _parameter_types(declared: Sequence[PgType | None], description: Description
 
 
 def _check_columns(description: Description, columns: Sequence[ResultColumn] | None) -> None:
-    """Refuse a result that is not what Describe has said: the client would misread its bytes."""
+    """Refuse a result that differs from Describe: the client would misread its bytes."""
     told = None if description.columns is None else [of_column(column).oid for column in description.columns]
     if told != (None if columns is None else [of_column(column).oid for column in columns]):
         raise UnsupportedQuery(

@@ -49,7 +49,7 @@ class ServerTls:
         return load_tls, (self.certificate, self.key)
 
     def renewed(self) -> "ServerTls":
-        """The TLS of what the files hold by now.
+        """The TLS context of the current files.
 
         Raises:
             InvalidParameter: As of `load_tls`.

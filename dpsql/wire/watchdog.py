@@ -19,7 +19,7 @@ from typing import Final
 from dpsql.wire.report import logger
 
 STILL_SECONDS: Final = 30.0
-"""How long the event loop may stand still."""
+"""How long the event loop may be blocked."""
 STUCK_SECONDS: Final = 900
 """How long calls may wait for workers none of which ends its call: three times what one engine query may take."""
 _TICK: Final = 1.0

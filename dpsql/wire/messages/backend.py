@@ -365,6 +365,6 @@ class ErrorResponse(_Report):
 
 
 class NoticeResponse(_Report):
-    """Something to know beside the result."""
+    """Additional information about the result."""
 
     code = b"N"

@@ -52,7 +52,7 @@ class GSSENCRequest(FrontendMessage):
 
 @dataclass(frozen=True, slots=True)
 class CancelRequest(FrontendMessage):
-    """Asks to cancel what another connection is running."""
+    """Asks to cancel the statement of another connection."""
 
     process_id: int
     secret_key: bytes
