@@ -297,8 +297,10 @@ class _TableFiles:
     def _check_types(self, found: Mapping[str, str]) -> None:
         for column in self.files.columns:
             if (kind := found.get(column.name)) != _type_name(column):
-                told = f"is {kind}" if kind is not None else "is not a column of the files"
-                raise self._wrong(f'"{column.name}" {told}', f"Remove it from files.columns: its files say {told}.")
+                told = f"is {kind} in the files" if kind is not None else "is not a column of the files"
+                raise self._wrong(
+                    f'"{column.name}" {told}', "Remove it from files.columns: Parquet files declare their columns."
+                )
 
     def _needed(self, columns: Sequence[str]) -> list[str]:
         """Those columns that the policy names: the others may have values that cannot be read."""

@@ -368,7 +368,7 @@ def test_columns_that_parquet_does_not_have_as_the_policy_says(folder: Folder) -
     declared = 'files = {{ format = "parquet", paths = ["*.parquet"], columns = {{ {} }} }}'
     assert folder.rows(declared.format('cost = "decimal(10,2)", patient_id = "integer"')) == THREE
     assert '"cost" is DECIMAL(10,2)' in folder.refused(declared.format('cost = "decimal(12,2)"'))
-    assert '"note" is no column' in folder.refused(declared.format('note = "text"'))
+    assert '"note" is not a column' in folder.refused(declared.format('note = "text"'))
 
 
 def test_nanoseconds_that_are_cut_are_no_key(folder: Folder) -> None:
@@ -494,7 +494,7 @@ def test_too_many_files(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_name_that_the_engine_could_take_for_a_pattern(folder: Folder, name: str) -> None:
     made = folder.parquet("visits/a.parquet")
     made.rename(made.with_name(f"{name}.parquet"))
-    assert "is no file that can be read" in folder.refused()
+    assert "is not a readable file" in folder.refused()
 
 
 def test_one_file_is_of_one_table(folder: Folder) -> None:

@@ -302,6 +302,7 @@ class Lowering:
             name = called(node)
             return UndefinedFunction(
                 f"function {name} does not exist or is not supported",
+                hint="Use another function, or leave it out.",
                 position=self.at(node),
                 queries=replaced(node, *(example_call(CALLS[close]) for close in close_names(name, CALLS, 0.8))),
             )
