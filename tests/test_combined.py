@@ -10,8 +10,9 @@ import duckdb
 import numpy as np
 import pytest
 
-from dpsql.compiler.derivation.derivation import wider
+from dpsql.compiler.derivation.derivation import derivation, wider
 from dpsql.errors import LimitExceeded
+from dpsql.gateway import derivations
 from dpsql.gateway.answers import Answer
 from dpsql.gateway.engine import Engine
 from dpsql.gateway.means import Mean
@@ -19,6 +20,7 @@ from dpsql.gateway.query_run import Result
 from dpsql.gateway.release import PostProcessor, ReleasedCells, weighed
 from dpsql.gateway.session import Session
 from dpsql.policy import load_policy
+from dpsql.privacy.accounting import Spent
 from dpsql.privacy.cost import Accountant, Sensitivity
 from dpsql.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, combined, variance
 from tests.compiler.plans import Planner
@@ -129,10 +131,10 @@ def test_what_is_wider_is_the_other_release(wide_policy: Path, rows: str, key: s
     assert whole.described is not None and asked is not None and query.planned is not None and query.price is not None
     found = wider(whole.described.description, asked)
     assert found is not None
-    (made,) = query.planned(query.price.epsilon, found).releases
+    (made,) = query.planned(query.price.epsilon, found, ()).releases
     assert (made.key, made.sql) == (whole.key, whole.sql)
     assert wider(asked.description, whole.described) is None
-    (again,) = query.planned(query.price.epsilon, None).releases
+    (again,) = query.planned(query.price.epsilon, None, ()).releases
     assert (again.key, again.sql) == (query.releases[0].key, query.releases[0].sql)
 
 
@@ -195,7 +197,7 @@ def test_what_would_not_be_as_exact_is_asked_as_it_is(
     engine = make_engine(clinic_policy)
     ana = Session(engine, "ana")
     run(ana, OVERVIEW)
-    monkeypatch.setattr(Mean, "missing", Fraction(1, 4))
+    monkeypatch.setattr(Mean, "missing", (Fraction(1, 4),))
     assert price(run(ana, OF_WOMEN)) == FULL
 
 
@@ -414,3 +416,65 @@ def test_combined_answers_lie_within_what_is_announced(make_engine: MakeEngine, 
     inside = np.array(strayed)
     assert np.mean(inside <= half) >= 0.925
     assert np.mean(inside <= half / 1.5) < 0.925
+
+
+def test_what_tells_some_of_the_cells_is_used_for_these(make_engine: MakeEngine, clinic_policy: Path) -> None:
+    """A mean needs a count, too: one that is there need not be bought, and the others cost what they would alone."""
+    engine = make_engine(clinic_policy)
+    ana = Session(engine, "ana")
+    count, both = f"SELECT sex, COUNT(*) {PEOPLE} GROUP BY 1", f"SELECT sex, COUNT(*), SUM(weight) {PEOPLE} GROUP BY 1"
+    run(ana, count)
+    result = run(ana, both)
+    assert answered(result).derived_from == (1,)
+    (told,), asked = answered(result).query.releases, answered(result).query.anew
+    assert asked is not None
+    (of_one,) = [each for each in told.derived if None in each.places]
+    shares = [Spent.zero().add([each.noise.event]).rho for each in asked.releases[0].primitives]
+    (summed,) = [share for share, place in zip(shares, of_one.places, strict=True) if place is None]
+    assert summed < price(result) < summed + (FULL - summed) / 10  # a twentieth of the count is bought with the sum
+    for column in (1, 2):
+        mine, anew = error(result, column)
+        assert mine <= anew * 1.001
+    assert [row[1] for row in run(ana, count).rows] != [row[1] for row in result.rows]
+    run(ana, "SET dpsql.epsilon = 0.01")
+    assert price(run(ana, both)) == 0
+
+
+def test_what_a_release_does_not_tell_has_no_part_in_a_sum(people: Engine) -> None:
+    session = asks(people, "some cells")
+    both = f"SELECT sex, COUNT(*), SUM(weight) {PEOPLE} GROUP BY 1"
+    run(session, f"SELECT sex, age, COUNT(*) {PEOPLE} GROUP BY 1, 2")
+    told = run(session, both)
+    run(session, "SET dpsql.reuse = off")
+    assert shown(told) == shown(run(session, both))
+
+
+def test_releases_of_one_kind_are_looked_at_once(
+    make_engine: MakeEngine, clinic_policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many releases that answer a question, those that are enough are looked at, and each description once."""
+    engine = make_engine(clinic_policy)
+    ana, derived, counted = Session(engine, "ana"), list[object](), list[object]()
+    run(ana, "SET dpsql.reuse = exact")
+    for epsilon in ("0.3", "0.31", "0.32", "0.33", "0.34"):
+        run(ana, f"SET dpsql.epsilon = {epsilon}")
+        run(ana, BY_SEX)
+    run(ana, "RESET ALL")
+    most_terms = engine._post.most_terms
+
+    def derives(*asked: object) -> object:
+        derived.append(asked)
+        return derivation(*asked)  # type: ignore[arg-type]
+
+    def counts(*asked: object) -> object:
+        counted.append(asked)
+        return most_terms(*asked)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(derivations, "derivation", derives)
+    monkeypatch.setattr(engine._post, "most_terms", counts)
+    of_women = "SELECT COUNT(*) FROM patients WHERE sex = 'F'"
+    run(ana, "SET dpsql.max_error_ratio = 0.2")
+    run(ana, of_women)
+    assert (len(derived), len(counted)) == (1, 1)
+    run(ana, of_women.replace("'F'", "'M'"))
+    assert (len(derived), len(counted)) == (2, 2)

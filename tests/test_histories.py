@@ -214,7 +214,7 @@ def test_what_is_too_much_is_answered_without(
     again = run(session, BY_SEX)
     assert list(again.rows) == list(first.rows)
     assert answered(again).consistent_with == ()
-    assert "totals are answered by themselves" in again.notices[0].message
+    assert "totals are separate releases" in again.notices[0].message
 
 
 def told_by(planner: Planner, *queries: str, **settings: str) -> list[ToldRelease]:

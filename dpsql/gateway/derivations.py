@@ -12,14 +12,15 @@ Reference: Dwork & Roth 2014, proposition 2.1, for post-processing.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
-from math import sqrt
+from math import ceil, sqrt
 
 from dpsql.backends.backend import Cancellation
-from dpsql.compiler.derivation.derivation import Derivation, derivation, errors, wider
+from dpsql.compiler.canonical.descriptions import ReleaseDescription
+from dpsql.compiler.derivation.derivation import Derivation, derivation, errors, may_answer, wider
 from dpsql.compiler.plan.query_plan import CompiledQuery, HeldRelease, PlannedRelease
 from dpsql.compiler.scope.tables import Catalog
 from dpsql.errors import Error, GuaranteeMismatch, InvalidParameter, LimitExceeded
@@ -29,22 +30,27 @@ from dpsql.gateway.means import Mean, MeanPart
 from dpsql.gateway.prices import request
 from dpsql.gateway.release import PostProcessor, ReleasedCells, StoredRelease, stored_release
 from dpsql.ledger import HandedRelease, Ledger, NotHeld
+from dpsql.privacy.accounting import Spent
 from dpsql.privacy.conversion import decimal
 from dpsql.privacy.cost import Price
-from dpsql.privacy.mechanisms import AddedNoise, added, combined, variance
+from dpsql.privacy.mechanisms import added, combined, variance
 
 _MOST_RELEASES = 300
 """Releases of a family that are looked at: the newest."""
+_MOST_LOOKED_AT = 30
+"""Descriptions of them of which it is found out whether they answer the one that is asked: the most exact ones."""
 _MOST_TRIED = 12
 """Releases whose groups are counted for one that is asked."""
 _MOST_GROUPS = 300_000
 """Groups that these may have together, which bounds the time that it takes."""
 _MOST_COMBINED = 8
 """Releases that are combined for one that is asked."""
-_MOST_BESIDE = 4
+_MOST_BESIDE = 6
 """Those of them beside which one is bought: fewer, so that what was enough is still found when others have come."""
 _LEAST_PART = Fraction(1, 20)
 """The least part of a price that is paid for what is missing: little more exactness is bought often otherwise."""
+_STEPS = 1000
+"""Parts of prices are so many, so that there are few of them."""
 _MOST_KNOWN = 10_000
 """Releases that are remembered, and users."""
 _PRICES_TRIED = 3
@@ -71,17 +77,15 @@ class _Handed:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A release that answers another one, with the noise of its cells."""
+    """A release that may answer another one."""
 
     handed: HandedRelease
     stored: StoredRelease
-    found: Derivation
-    noises: tuple[AddedNoise, ...]
 
-    @property
-    def noise(self) -> Fraction:
-        """The variance of the sum of all its additive cells; candidates are tried in ascending order of it."""
-        return self.stored.groups * sum((variance(self.noises[place]) for place in self.found.places), Fraction(0))
+    def rank(self, asked: ReleaseDescription) -> tuple[int, float]:
+        """Candidates are tried from the least on: those that tell more cells first, and then those with less noise."""
+        told = [self.stored.variances[text] for text in asked.cell_texts if text in self.stored.variances]
+        return len(asked.cell_texts) - len(told), sum(told)
 
 
 @dataclass(frozen=True)
@@ -93,12 +97,14 @@ class Derivations:
         post: Counts the cells that are added up.
         handed: By user, the releases that are known to have been handed out.
         stored: By their numbers, what releases say of themselves.
+        terms: How many of their cells are added up for one at the most, and how many groups come of it.
     """
 
     ledger: Ledger
     post: PostProcessor
     handed: LruCache[_Handed] = field(default_factory=lambda: LruCache(_MOST_KNOWN))
     stored: LruCache[StoredRelease] = field(default_factory=lambda: LruCache(_MOST_KNOWN))
+    terms: LruCache[tuple[tuple[int, ...], int]] = field(default_factory=lambda: LruCache(_MOST_KNOWN))
 
     def derived(
         self, user: str, query: CompiledQuery, catalog: Catalog, cancellation: Cancellation
@@ -126,7 +132,8 @@ class Derivations:
         lacking = [place for place, mean in means.items() if mean is None or mean.worst > enough]
         if lacking and any(planned.inputs for planned in query.releases):
             return None  # what is made of other releases is handed out together with these alone
-        bought, price = self._bought(query, {place: means[place] for place in lacking}, catalog, cancellation)
+        means = _with_noise_of_their_own(query, means, enough, lacking)
+        bought, price = self._bought(user, query, {place: means[place] for place in lacking}, catalog, cancellation)
         means |= bought
         means |= _with_noise_of_their_own(query, means, min(enough, Fraction(1)))
         derived = _over(query, _derived(query, means), price)
@@ -149,48 +156,88 @@ class Derivations:
         self, user: str, planned: PlannedRelease, enough: Fraction, catalog: Catalog, cancellation: Cancellation
     ) -> Mean | None:
         """An estimate of a release from as few of the user's releases as are needed; None if none is suitable."""
-        candidates = sorted(self._candidates(user, planned, catalog), key=lambda each: each.noise)
-        sources = [Mean((source,)) for source in self._sources(user, planned, candidates, cancellation)]
-        best: Mean | None = None
+        candidates = self._candidates(user, planned, catalog)
+        rest: list[MeanPart] = []
+        for each in self._sources(user, planned, candidates, catalog, cancellation):
+            alone = Mean((each,), leaves_out=len(candidates) > 1)
+            if alone.worst <= enough:
+                return alone
+            rest.append(each)
         grown: Mean | None = None
-        for each in sorted(sources, key=lambda each: each.worst)[:_MOST_COMBINED]:
-            more = each if grown is None else Mean(grown.parts + each.parts)
-            grown = more if grown is None or more.unrounded < grown.unrounded else grown
-            best = grown if best is None or grown.worst < best.worst else best
-            if best.worst <= enough:
+        while rest and (grown is None or (grown.worst > enough and len(grown.parts) < _MOST_COMBINED)):
+            more = [Mean((*(() if grown is None else grown.parts), each)) for each in rest]
+            best = min(range(len(rest)), key=lambda place: more[place].lacks(enough))
+            if grown is not None and more[best].lacks(enough) >= grown.lacks(enough):
                 break
-        return None if best is None else replace(best, leaves_out=len(best.parts) < len(candidates))
+            grown = more[best]
+            del rest[best]
+        return None if grown is None else replace(grown, leaves_out=len(grown.parts) < len(candidates))
 
     def _sources(
-        self, user: str, planned: PlannedRelease, candidates: Sequence[_Candidate], cancellation: Cancellation
+        self,
+        user: str,
+        planned: PlannedRelease,
+        candidates: Sequence[_Candidate],
+        catalog: Catalog,
+        cancellation: Cancellation,
     ) -> Iterator[MeanPart]:
         """Those of the user's releases that answer another one."""
-        listed = 0
-        for each in candidates[:_MOST_TRIED]:
-            listed += each.stored.groups
-            if listed > _MOST_GROUPS:
+        listed = tried = 0
+        derivations: dict[ReleaseDescription, Derivation | None] = {}
+        for each in candidates:
+            told = each.stored.description
+            if told not in derivations:
+                derivations[told] = derivation(told, planned, catalog) if len(derivations) < _MOST_LOOKED_AT else None
+            found = derivations[told]
+            if found is None:
+                continue
+            listed, tried = listed + each.stored.groups, tried + 1
+            if listed > _MOST_GROUPS or tried > _MOST_TRIED:
                 return
+            release = HeldRelease(each.handed.key, each.stored.events, each.handed.number)
+            if self.ledger.held(user, catalog.policy, [request(release)]) != (True,):
+                continue  # it is not kept any more
             try:
-                cells = ReleasedCells.from_bytes(self.ledger.cells(user, each.handed.release))
-                terms, asked = self.post.most_terms(each.found, cells, cancellation)
+                terms, asked = self._most_terms(user, each.handed.release, told, found, cancellation)
             except (NotHeld, InvalidParameter, LimitExceeded):
                 continue  # it is asked anew, or derived of another
-            told, groups = each.stored.description, (each.stored.groups, asked)
-            found = errors(told, each.noises, each.found, terms, planned, groups)
-            if found is not None:
-                release = HeldRelease(each.handed.key, each.stored.events, each.handed.number)
-                yield MeanPart(release, told, each.noises, each.found, terms, groups, found, cells)
+            groups = each.stored.groups, asked
+            pairs = errors(told, each.stored.noises, found, terms, planned, groups)
+            if pairs is not None:
+                yield MeanPart(release, told, each.stored.noises, found, terms, groups, pairs, each.handed.release)
 
-    def _candidates(self, user: str, planned: PlannedRelease, catalog: Catalog) -> Iterator[_Candidate]:
+    def _candidates(self, user: str, planned: PlannedRelease, catalog: Catalog) -> list[_Candidate]:
+        """The user's releases that may answer another one, in the order in which they are tried."""
         if planned.described is None:
-            return
-        for handed in self._handed(user, planned.described.description.family, catalog):
+            return []
+        asked = planned.described.description
+        found = []
+        for handed in self._handed(user, asked.family, catalog):
             stored = self._stored(user, handed)
-            found = None if stored is None else derivation(stored.description, planned, catalog)
-            if stored is None or found is None:
+            if stored is None or not may_answer(stored.description, asked):
                 continue
-            if len(noises := stored.noises) == len(stored.description.cells):
-                yield _Candidate(handed, stored, found, noises)
+            if len(stored.noises) == len(stored.description.cells):
+                found.append(_Candidate(handed, stored))
+        return sorted(found, key=lambda each: each.rank(asked))
+
+    def _most_terms(
+        self, user: str, release: int, told: ReleaseDescription, found: Derivation, cancellation: Cancellation
+    ) -> tuple[tuple[int, ...], int]:
+        """How many cells are added up at the most; releases of one description have the same groups.
+
+        Raises:
+            NotHeld: The release is not kept.
+            InvalidParameter: As `PostProcessor.most_terms`.
+            LimitExceeded: As `PostProcessor.most_terms`.
+            QueryCanceled: As `PostProcessor.most_terms`.
+        """
+        key = told, found.terms
+        known = self.terms.get(key)
+        if known is None:
+            cells = ReleasedCells.from_bytes(self.ledger.cells(user, release))
+            known = self.post.most_terms(found, cells, cancellation)
+            self.terms.put(key, known)
+        return known
 
     def _handed(self, user: str, family: str, catalog: Catalog) -> tuple[HandedRelease, ...]:
         """The releases of a family that a user has; those that are known are not asked for again."""
@@ -222,7 +269,12 @@ class Derivations:
     # What is bought
 
     def _bought(
-        self, query: CompiledQuery, lacking: Mapping[int, Mean | None], catalog: Catalog, cancellation: Cancellation
+        self,
+        user: str,
+        query: CompiledQuery,
+        lacking: Mapping[int, Mean | None],
+        catalog: Catalog,
+        cancellation: Cancellation,
     ) -> tuple[dict[int, Mean | None], Price | None]:
         """Combine the user's releases with cheaper bought ones; None if the result is not as exact.
 
@@ -232,10 +284,10 @@ class Derivations:
         if query.max_error_ratio < 1:
             return dict.fromkeys(lacking), None  # what is bought is as exact as asked, which is not enough here
         short = {place: mean.only(mean.parts[:_MOST_BESIDE]) for place, mean in lacking.items() if mean is not None}
-        for offer in _offers(query, list(short.values())) if len(short) == len(lacking) else ():
+        for offer in _offers(query, short) if len(short) == len(lacking) else ():
             found: dict[int, Mean | None] = {}
             for place, mean in short.items():
-                made = self._with(mean, query.releases[place], offer.releases[place], catalog, cancellation)
+                made = self._with(user, mean, query.releases[place], offer.releases[place], catalog, cancellation)
                 if made is not None and made.worst <= 1:
                     found[place] = made
             if len(found) == len(lacking):
@@ -244,6 +296,7 @@ class Derivations:
 
     def _with(
         self,
+        user: str,
         mean: Mean,
         planned: PlannedRelease,
         offered: PlannedRelease,
@@ -261,11 +314,12 @@ class Derivations:
         if (told.keys, told.terms) != (asked.keys, asked.terms):
             # Which groups it has is told by a release that has the same ones.
             alike = [s for s in mean.parts if (s.description.keys, s.description.terms) == (told.keys, told.terms)]
-            if not alike or alike[0].cells is None:
+            if not alike or alike[0].number is None:
                 return None
             try:
-                terms, groups = self.post.most_terms(found, alike[0].cells, cancellation)[0], alike[0].groups
-            except (InvalidParameter, LimitExceeded):
+                terms = self._most_terms(user, alike[0].number, alike[0].description, found, cancellation)[0]
+                groups = alike[0].groups
+            except (NotHeld, InvalidParameter, LimitExceeded):
                 return None
         noises = tuple(added(primitive.noise) for primitive in offered.primitives)
         pairs = errors(told, noises, found, terms, planned, groups)
@@ -275,11 +329,12 @@ class Derivations:
 
 
 def _with_noise_of_their_own(
-    query: CompiledQuery, means: Mapping[int, Mean | None], enough: Fraction
+    query: CompiledQuery, means: Mapping[int, Mean | None], enough: Fraction, lacking: Collection[int] = ()
 ) -> dict[int, Mean | None]:
     """Means of cells that are made consistent, without releases that are sources of others among them.
 
-    Least squares need independent noise, and add the information that the parts have about their sums.
+    Least squares need independent noise, and add the information that the parts have about their sums. A mean that is
+    exact enough stays so; more is bought for those that are lacking.
     """
     found = dict(means)
     for sums in query.sums:
@@ -290,7 +345,7 @@ def _with_noise_of_their_own(
                 continue
             others = {key for other in places if other != place for key in _keys_of(query, found, other)}
             own = mean.only(part for part in mean.parts if part.release.key not in others)
-            if own.parts and own.worst <= enough:
+            if own.parts and (place in lacking or own.worst <= enough):
                 found[place] = own
     return found
 
@@ -301,22 +356,24 @@ def _keys_of(query: CompiledQuery, means: Mapping[int, Mean | None], place: int)
     return (query.releases[place].key,) if mean is None else tuple(part.release.key for part in mean.parts)
 
 
-def _offers(query: CompiledQuery, short: Sequence[Mean]) -> Iterator[CompiledQuery]:
+def _offers(query: CompiledQuery, short: Mapping[int, Mean]) -> Iterator[CompiledQuery]:
     """Plans of cheaper releases to combine with the user's own; those with more groups at the same price come first."""
-    part = max((mean.missing for mean in short), default=Fraction(1))
-    if query.planned is None or query.price is None or part == 1:
+    missing = {place: mean.missing for place, mean in short.items()}
+    parts, part = _parts(query, missing)
+    if not short or query.planned is None or query.price is None or part >= 1:
         return
     wide = None
     if len(query.releases) == 1 and (asked := query.releases[0].described) is not None:
-        whole = (source for source in short[0].parts if max(source.terms) == 1)
+        (mean,) = short.values()
+        whole = (source for source in mean.parts if max(source.terms) == 1)
         wide = next((made for source in whole if (made := wider(source.description, asked)) is not None), None)
     limit = query.price.epsilon
-    enough = limit * Fraction(sqrt(max(part, _LEAST_PART)))
+    enough = limit * Fraction(sqrt(part))
     epsilon = decimal(enough, _PRICES)
     for _ in range(_PRICES_TRIED):
         for release in (wide, None) if wide is not None else (None,):
             try:  # what can be planned for what was asked, but not for so little, or not so wide
-                offer = query.planned(Fraction(epsilon), release)
+                offer = query.planned(Fraction(epsilon), release, parts)
             except GuaranteeMismatch:
                 raise
             except Error:
@@ -324,6 +381,27 @@ def _offers(query: CompiledQuery, short: Sequence[Mean]) -> Iterator[CompiledQue
             if Fraction(epsilon) < limit and len(offer.releases) == len(query.releases):
                 yield offer
         epsilon = _PRICES.next_plus(epsilon)
+
+
+def _parts(query: CompiledQuery, missing: Mapping[int, Sequence[Fraction]]) -> tuple[tuple[Fraction, ...], Fraction]:
+    """Which part of its share each primitive of a query needs, and which part of the price all of them need together.
+
+    Where ρ is spent, precision grows as it does, and each primitive gets what it lacks. Elsewhere all get as much as
+    the one that lacks most, and so they do where a selection has a share.
+    """
+    least = {place: [max(part, _LEAST_PART) for part in each] for place, each in missing.items()}
+    most = max((max(each, default=_LEAST_PART) for each in least.values()), default=Fraction(1))
+    planned = [(place, each) for place, release in enumerate(query.releases) for each in enumerate(release.primitives)]
+    if query.price is None or not query.price.accountant.shares_rho or any(r.selection for r in query.releases):
+        return (), most
+    parts = []
+    needed = Spent.zero().rho
+    for place, (cell, primitive) in planned:
+        told = least.get(place)
+        part = _LEAST_PART if told is None else Fraction(ceil(told[cell] * _STEPS), _STEPS)
+        parts.append(part)
+        needed += part * Spent.zero().add([primitive.noise.event]).rho
+    return tuple(parts), needed / query.spends.rho
 
 
 def _derived(query: CompiledQuery, means: Mapping[int, Mean | None]) -> list[PlannedRelease]:
@@ -348,7 +426,8 @@ def _sharing(query: CompiledQuery, releases: Sequence[PlannedRelease]) -> Iterat
     Cells derived from the same noisy cells are correlated. For k of them, the squared sum of their effects on a column
     is at most k times the sum of their squares, from which intervals are computed.
     """
-    uses = Counter((made.source.key, place) for each in releases for made in each.derived for place in made.places)
+    made_of = (made for each in releases for made in each.derived)
+    uses = Counter((made.source.key, place) for made in made_of for place in made.places if place is not None)
     for each in releases:
         if not each.derived or not query.combines_cells:
             yield each
@@ -356,6 +435,7 @@ def _sharing(query: CompiledQuery, releases: Sequence[PlannedRelease]) -> Iterat
         primitives = []
         for place, primitive in enumerate(each.primitives):
             noise = added(primitive.noise)
-            most = max(uses[made.source.key, made.places[place]] for made in each.derived)
+            told = ((made.source.key, made.places[place]) for made in each.derived)
+            most = max(uses[key, cell] for key, cell in told if cell is not None)
             primitives.append(replace(primitive, noise=combined([noise], variance(noise) * most)))
         yield replace(each, primitives=tuple(primitives))

@@ -78,7 +78,8 @@ def with_histories(
         used = {made.source.key: made.places for made in planned.derived}
         for source in (told[each.key] for each in planned.sources if each.key in told):
             cells = source.description.cells
-            for cell in (cells[each] for each in used.get(source.release.key, range(len(cells)))):
+            places = used.get(source.release.key, range(len(cells)))
+            for cell in (cells[each] for each in places if each is not None):
                 if (*source.system, cell) in histories:
                     continue
                 alike = [e for e in told.values() if e.system == source.system and cell in e.description.cells]
@@ -152,7 +153,7 @@ def _announcing(
     told = []
     for place, noise in enumerate(map(added, planned.noises)):
         fewest: dict[int, int] = {}
-        for each in planned.derived:
+        for each in (each for each in planned.derived if each.places[place] is not None):
             system, count = systems[each.source.key], each.terms[place]
             fewest[system] = min(count, fewest.get(system, count))
         told.append(combined([noise], variance(noise) + max(fewest.values()) * Fraction(ROUNDING)))

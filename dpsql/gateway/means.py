@@ -18,7 +18,6 @@ from dpsql.compiler.aggregates.base import ColumnError
 from dpsql.compiler.canonical.descriptions import ReleaseDescription
 from dpsql.compiler.derivation.derivation import CellError, Derivation
 from dpsql.compiler.plan.query_plan import CompiledQuery, DerivedCells, HeldRelease, PlannedRelease
-from dpsql.gateway.release import ReleasedCells
 from dpsql.privacy.mechanisms import AddedNoise, DiscreteGaussian, combined
 
 _MISSED = 0.05
@@ -39,7 +38,7 @@ class MeanPart:
         terms: For each cell, the most that are added up.
         groups: How many groups it has, and how many the other one has.
         errors: The error of each cell: derived, and asked anew.
-        cells: Its cells; None where it is not bought yet.
+        number: Its number in the ledger; None where it is not bought yet.
     """
 
     release: HeldRelease | PlannedRelease
@@ -49,7 +48,7 @@ class MeanPart:
     terms: tuple[int, ...]
     groups: tuple[int, int]
     errors: tuple[tuple[CellError, CellError], ...]
-    cells: ReleasedCells | None = None
+    number: int | None = None
 
     def derived(self, width: int) -> DerivedCells:
         """How the cells of a release with this number of keys are computed from its cells."""
@@ -96,26 +95,31 @@ class Mean:
         """The largest ratio of a cell's squared error to that in a full release."""
         return max((mine.whole / anew.whole for mine, anew in self.errors), default=Fraction(0))
 
-    @property
-    def unrounded(self) -> Fraction:
-        """As `worst`, without what means are rounded by: several releases may be worth it where two are not."""
-        rounding = _ROUNDING if len(self.parts) > 1 else Fraction(0)
-        return max(((mine.whole - rounding) / anew.whole for mine, anew in self.errors), default=Fraction(0))
+    def lacks(self, enough: Fraction) -> Fraction:
+        """By how much the squared errors of its cells are too large, added up, if no more than `enough` is allowed.
+
+        One release is taken to be rounded as a mean is: several may be worth it where two are not.
+        """
+        rounding = Fraction(0) if len(self.parts) > 1 else _ROUNDING
+        ratios = ((mine.whole + rounding) / anew.whole for mine, anew in self.errors)
+        return sum((max(ratio - enough, Fraction(0)) for ratio in ratios), Fraction(0))
 
     @property
-    def missing(self) -> Fraction:
-        """The part of the full price that buys an additional release so that both are as exact as a full one."""
-        parts = [Fraction(0)]
+    def missing(self) -> tuple[Fraction, ...]:
+        """For each cell, the part of its price that buys a release with which it is as exact as in a full one."""
+        parts = []
         for mine, anew in self.errors:
             room = anew.whole - mine.bias - _ROUNDING
-            parts.append(anew.noise * (1 / room - 1 / mine.noise) if room > 0 else Fraction(1))
-        return min(max(parts), Fraction(1))
+            part = anew.noise * (1 / room - 1 / mine.noise) if room > 0 else Fraction(1)
+            parts.append(min(max(part, Fraction(0)), Fraction(1)))
+        return tuple(parts)
 
     def of(self, planned: PlannedRelease) -> PlannedRelease:
         """The release computed from the parts, with the noise of their mean."""
         primitives = []
         for place, (each, (mine, _)) in enumerate(zip(planned.primitives, self.errors, strict=True)):
-            noises = [part.noises[part.found.places[place]] for part in self.parts]
+            told = ((part.noises, part.found.places[place]) for part in self.parts)
+            noises = [found[cell] for found, cell in told if cell is not None]
             primitives.append(replace(each, noise=combined(noises, mine.noise)))
         derived = tuple(part.derived(planned.keys) for part in self.parts)
         return replace(planned, primitives=tuple(primitives), derived=derived, leaves_out=self.leaves_out)
@@ -138,6 +142,7 @@ def always_valid(query: CompiledQuery, error: ColumnError) -> float | None:
     cell = error.estimate.cells[0]
     if not isinstance(planned.primitives[cell].noise, DiscreteGaussian):
         return None
-    first = min(planned.derived, key=lambda each: each.source.number if isinstance(each.source, HeldRelease) else inf)
+    told = (each for each in planned.derived if each.places[cell] is not None)
+    first = min(told, key=lambda each: each.source.number if isinstance(each.source, HeldRelease) else inf)
     gained = float(first.variances[cell] * sum(1 / each.variances[cell] for each in planned.derived))
     return sqrt((1 + 1 / gained) * log((1 + gained) / _MISSED**2)) * error.stderr

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -37,7 +38,7 @@ from dpsql.gateway.result_values import as_values
 from dpsql.limits.result_memory import KeptRows, MemoryShare, RowStore, batches
 from dpsql.privacy.cost import Event
 from dpsql.privacy.exponential_mechanism import Picking, RankChoice
-from dpsql.privacy.mechanisms import AddedNoise, noise_of
+from dpsql.privacy.mechanisms import AddedNoise, noise_of, variance
 from dpsql.privacy.selection import Threshold
 
 POST_SECONDS = 60.0
@@ -97,10 +98,16 @@ class StoredRelease:
     events: tuple[Event, ...]
     groups: int
 
-    @property
+    @cached_property
     def noises(self) -> tuple[AddedNoise, ...]:
         """The noise of its cells."""
         return tuple(noise for event in self.events if (noise := noise_of(event)) is not None)
+
+    @cached_property
+    def variances(self) -> Mapping[str, float]:
+        """About the variance of the sum of each of its cells over all groups, by what is added up there."""
+        pairs = zip(self.description.cells, self.noises, strict=False)
+        return {cell.text: self.groups * float(variance(noise)) for cell, noise in pairs}
 
 
 def stored_release(payload: bytes) -> StoredRelease:
@@ -189,11 +196,11 @@ def weighed(parts: Sequence[ReleasedCells], variances: Sequence[Sequence[Fractio
 
 def weighed_mean(cells: Sequence[NDArray[np.int64]], variances: Sequence[Fraction]) -> NDArray[np.int64]:
     """The mean of what sources tell of one cell in each group, rounded to whole numbers."""
-    first, *others = cells
+    first = cells[min(range(len(cells)), key=lambda place: variances[place])]
     precisions = [1 / each for each in variances]
     # What two releases tell differs by noise alone: a small number, of which a float is exact enough.
     shift = np.zeros(len(first))
-    for other, precision in zip(others, precisions[1:], strict=True):
+    for other, precision in zip(cells, precisions, strict=True):
         shift += float(precision / sum(precisions)) * (other - first)
     whole = np.clip(np.rint(shift), -MAX_CELL, MAX_CELL).astype(np.int64)
     mean: NDArray[np.int64] = np.clip(first + whole, -MAX_CELL, MAX_CELL)

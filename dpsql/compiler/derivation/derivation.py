@@ -37,6 +37,8 @@ from dpsql.privacy.mechanisms import AddedNoise, added, variance
 from dpsql.sqltypes import SqlType
 
 T = TypeVar("T")
+UNTOLD = Fraction(10**100)
+"""The variance of a cell that a release does not tell: it has no weight."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +46,14 @@ class Derivation:
     """How the cells of a release are computed from those of another, which is table r0 of the SQL.
 
     Attributes:
-        places: For each cell, that of the other release which is added up.
+        places: For each cell, that of the other release which is added up; None where that does not tell it.
         domain: The groups that are listed, as table q0; None where there are no groups.
         terms: One row: for each cell, the most cells that are added up in a group.
         cells: The rows: keys as text, then the cells.
         filters: True where only some groups of the other release are added up.
     """
 
-    places: tuple[int, ...]
+    places: tuple[int | None, ...]
     domain: PublicRead | None
     terms: str
     cells: str
@@ -61,33 +63,33 @@ class Derivation:
 def derivation(have: ReleaseDescription, want: PlannedRelease, catalog: Catalog) -> Derivation | None:
     """How a release is computed from a described one; None if that is not possible."""
     asked = want.described
-    if asked is None or have.family != asked.description.family:
-        return None
-    # What takes little time comes first: a user may have hundreds of releases of a family.
-    if not asked.description.cell_texts <= have.cell_texts:
-        return None
-    if not have.terms <= asked.description.terms or _bounds_differ(have, asked.description):
+    if asked is None or not may_answer(have, asked.description):
         return None
     fields = tuple(Field(-1 - place, key.type) for place, key in enumerate(have.keys))
     values = KeyValues(asked, {key.text: field for key, field in zip(have.keys, fields, strict=True)})
     rest = [term for term in asked.terms if asked.text(term) not in have.terms]
     keys: tuple[Expr, ...] | None = _all(map(values.over, asked.keys))
     terms: tuple[Expr, ...] | None = _all(map(values.over, rest))
-    cells = _all(_cell(have, primitive, asked, values) for primitive in asked.primitives)
-    if (
-        keys is None
-        or terms is None
-        or cells is None
-        or not lists_every_row(have, asked.description.keys, asked, catalog)
-    ):
+    cells = [_cell(have, primitive, asked, values) for primitive in asked.primitives]
+    if keys is None or terms is None or not any(cells):
         return None
-    conditions = [all_of(*each) for _, each in cells]
+    if not lists_every_row(have, asked.description.keys, asked, catalog):
+        return None
+    conditions = [TRUE if each is None else all_of(*each[1]) for each in cells]
+    places = tuple(None if each is None else each[0] for each in cells)
     domain = None
     if want.query.tree.enumeration is not None:
         domain = public_read(want.query.tree.enumeration.relation, "q0", catalog)
-    text = _Sums(fields, keys, all_of(*terms), conditions, [place for place, _ in cells], catalog)
+    text = _Sums(fields, keys, all_of(*terms), conditions, places, catalog)
     filtered = bool(terms) or any(condition != TRUE for condition in conditions)
-    return Derivation(tuple(place for place, _ in cells), domain, text.terms(), text.cells(asked.keys), filtered)
+    return Derivation(places, domain, text.terms(), text.cells(asked.keys), filtered)
+
+
+def may_answer(have: ReleaseDescription, asked: ReleaseDescription) -> bool:
+    """False where a look at two descriptions is enough to see that one does not answer the other."""
+    if have.family != asked.family or asked.cell_texts.isdisjoint(have.cell_texts):
+        return False
+    return have.terms <= asked.terms and not _bounds_differ(have, asked)
 
 
 def wider(have: ReleaseDescription, asked: DescribedRelease) -> Release | None:
@@ -164,9 +166,10 @@ def errors(
     pairs = []
     for place, count, planned in zip(found.places, terms, want.primitives, strict=True):
         size = _size(planned.primitive) ** 2
-        derived = CellError(
-            max(1, count) * variance(noises[place]), size * mine * Fraction(count, max(1, groups[0])) ** 2
-        )
+        derived = CellError(UNTOLD, Fraction(0))
+        if place is not None:
+            dropped = Fraction(count, max(1, groups[0])) ** 2
+            derived = CellError(max(1, count) * variance(noises[place]), size * mine * dropped)
         pairs.append((derived, CellError(variance(added(planned.noise)), size * fresh)))
     return tuple(pairs)
 
@@ -289,7 +292,7 @@ class _Sums:
         keys: The groups, over these.
         condition: Which rows of r0 are added up.
         conditions: For each sum, which of them.
-        places: For each sum, the cell.
+        places: For each sum, the cell; None where there is none.
         catalog: The policy and its schema.
     """
 
@@ -297,12 +300,15 @@ class _Sums:
     keys: tuple[Expr, ...]
     condition: Expr
     conditions: Sequence[Expr]
-    places: Sequence[int]
+    places: Sequence[int | None]
     catalog: Catalog
 
     def terms(self) -> str:
         """One row: the largest number of cells in a sum."""
-        counts = ", ".join(f"count(*) FILTER (WHERE f{place}) AS n{place}" for place, _ in enumerate(self.places))
+        counts = ", ".join(
+            f"{'0' if cell is None else f'count(*) FILTER (WHERE f{place})'} AS n{place}"
+            for place, cell in enumerate(self.places)
+        )
         groups = ", ".join(f"g{place}" for place, _ in enumerate(self.keys))
         most = ", ".join(f"coalesce(max(n{place}), 0)" for place, _ in enumerate(self.places))
         by = f" GROUP BY {groups}" if groups else ""
@@ -311,8 +317,7 @@ class _Sums:
     def cells(self, keys: Sequence[Expr]) -> str:
         """One row a group, in the order of the groups that are listed."""
         sums = ", ".join(
-            f"CAST(greatest(least(coalesce(sum(p{cell}) FILTER (WHERE f{place}), 0), {MAX_CELL}), -{MAX_CELL}) "
-            f"AS BIGINT) AS x{place}"
+            f"CAST({0 if cell is None else self._sum(cell, place)} AS BIGINT) AS x{place}"
             for place, cell in enumerate(self.places)
         )
         if not keys:
@@ -326,6 +331,9 @@ class _Sums:
             f"SELECT {names}, {sums} FROM q0 LEFT JOIN (SELECT * FROM ({self._rows()}) WHERE w) ON {same} "
             f"GROUP BY {names} ORDER BY {order}"
         )
+
+    def _sum(self, cell: int, place: int) -> str:
+        return f"greatest(least(coalesce(sum(p{cell}) FILTER (WHERE f{place}), 0), {MAX_CELL}), -{MAX_CELL})"
 
     def _rows(self) -> str:
         """The rows of r0 with their groups g0 …, whether they are added up at all (w), and for which sums (f0 …)."""

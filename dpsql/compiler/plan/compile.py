@@ -57,9 +57,20 @@ from dpsql.sqltypes import SqlType
 
 
 def priced(
-    bounded: Sequence[BoundedRelease], price: Price, catalog: Catalog, settings: QuerySettings
+    bounded: Sequence[BoundedRelease],
+    price: Price,
+    catalog: Catalog,
+    settings: QuerySettings,
+    parts: Sequence[Fraction] = (),
 ) -> tuple[PlannedRelease, ...]:
     """Return all releases with their shares of one price, inner ones as much as outer ones, in their order.
+
+    Args:
+        bounded: The releases.
+        price: The price.
+        catalog: Policy, schema and role.
+        settings: What is asked for.
+        parts: As `calibrate` takes them.
 
     Raises:
         PolicyViolation: Private keys have no δ to be selected with.
@@ -67,7 +78,7 @@ def priced(
     adjacency, wide_share = catalog.policy.dataset.adjacency, catalog.role.query.wide_share
     plain = [each.unpriced for each in bounded]
     either = [d.copied.unpriced if isinstance(d.copied, PreparedForm) else d.unpriced for d in bounded]
-    drawn_by = (calibrate(each, price, settings, adjacency, wide_share) for each in (plain, either))
+    drawn_by = (calibrate(each, price, settings, adjacency, wide_share, parts) for each in (plain, either))
     releases: list[PlannedRelease] = []
     for each, without, over_copy in zip(bounded, *drawn_by, strict=True):
         copied, form = read_form(each.copied, over_copy, without, settings.max_error_ratio)
@@ -145,7 +156,14 @@ def _drawn_as(planned: PlannedPrimitive, lists: tuple[int, ...] | None) -> dict[
     return event | {"choice": repr(planned.noise), "lists": lists} if planned.primitive.is_chosen else event
 
 
-def plan(sql: str, lowered: Lowered, catalog: Catalog, fields: Fields, settings: QuerySettings) -> CompiledQuery:
+def plan(
+    sql: str,
+    lowered: Lowered,
+    catalog: Catalog,
+    fields: Fields,
+    settings: QuerySettings,
+    parts: Sequence[Fraction] = (),
+) -> CompiledQuery:
     """Plan a lowered query.
 
     Args:
@@ -154,6 +172,7 @@ def plan(sql: str, lowered: Lowered, catalog: Catalog, fields: Fields, settings:
         catalog: Policy, schema and role.
         fields: The source of further fields.
         settings: Price, mechanism and narrower bounds.
+        parts: Which parts of their shares primitives get, as `calibrate` takes them.
 
     Raises:
         PolicyViolation: A sum has no bounds, or private keys have no δ to be selected with.
@@ -166,7 +185,7 @@ def plan(sql: str, lowered: Lowered, catalog: Catalog, fields: Fields, settings:
     for release in formed.values():
         bounded.bound(release)
     price = Price(catalog.role.budget.accountant, settings.epsilon, settings.delta) if bounded.releases else None
-    releases = priced(bounded.releases, price, catalog, settings) if price is not None else ()
+    releases = priced(bounded.releases, price, catalog, settings, parts) if price is not None else ()
     wide = tuple(sorted(bounded.wide_totals, key=lambda each: (each.release, each.cell)))
     public, system = _read_above(found, catalog)
     others = {cut: text_leaf(cut.fields, read.table) for cut, read in (public | system).items()}
@@ -184,9 +203,9 @@ def plan(sql: str, lowered: Lowered, catalog: Catalog, fields: Fields, settings:
     query = replace(query, withheld=lowered.withheld, max_error_ratio=settings.max_error_ratio)
     numbered = fields.count
 
-    def planned(epsilon: Fraction, release: Release | None = None) -> CompiledQuery:
+    def planned(epsilon: Fraction, release: Release | None, parts: Sequence[Fraction]) -> CompiledQuery:
         asked = lowered if release is None else _alone(release)
-        other = plan(sql, asked, catalog, Fields(numbered), replace(settings, epsilon=epsilon))
+        other = plan(sql, asked, catalog, Fields(numbered), replace(settings, epsilon=epsilon), parts)
         verify(other, catalog)
         return other
 

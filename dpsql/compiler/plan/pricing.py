@@ -1,6 +1,6 @@
 """pricing: share a query's price over its noisy primitives, and calibrate each to its share.
 
-Rule: shares depend only on the plan, never on data or on earlier releases.
+Rule: shares depend only on plans, never on data or on noisy numbers.
 """
 
 from collections.abc import Sequence
@@ -73,13 +73,23 @@ def calibrate(
     settings: QuerySettings,
     adjacency: Adjacency,
     wide_share: Fraction = ZERO,
+    parts: Sequence[Fraction] = (),
 ) -> tuple[Calibrated, ...]:
     """Split a price over the noisy primitives of a query so that the visible error is least.
+
+    Args:
+        releases: The releases.
+        price: What they cost together.
+        settings: The mechanism that is asked for.
+        adjacency: What neighbours are.
+        wide_share: The part of the price for cells that tell what bounds drop.
+        parts: Of each primitive, and of each selection with a share of its own, how much of its share is wanted beside
+            what others want of theirs; none where all is.
 
     Raises:
         PolicyViolation: Private groups have no δ to be selected with.
     """
-    return Pricing(price, settings, adjacency, wide_share).calibrate(releases)
+    return Pricing(price, settings, adjacency, wide_share, tuple(parts)).calibrate(releases)
 
 
 def error_ratio(one: Calibrated, other: Calibrated) -> float:
@@ -107,12 +117,14 @@ class Pricing:
         settings: The mechanism that is asked for.
         adjacency: What neighbours are.
         wide_share: The part of the price for cells that tell what bounds drop.
+        parts: How much of its share each primitive gets; none where all get all.
     """
 
     price: Price
     settings: QuerySettings
     adjacency: Adjacency
     wide_share: Fraction
+    parts: tuple[Fraction, ...] = ()
 
     def calibrate(self, releases: Sequence[UnpricedRelease]) -> tuple[Calibrated, ...]:
         """Give every primitive its share, in order."""
@@ -128,7 +140,10 @@ class Pricing:
             deltas += [noise_delta] * len(release.primitives) + [Fraction(1)] * selects
             if release.selects and not selects:
                 deltas[-1] = Fraction(1)
-        parts = split(self.price, self._proportions(weights, apart), deltas) if weights else ()
+        shares = self._proportions(weights, apart)
+        if self.parts:
+            shares = tuple(share * part for share, part in zip(shares, self.parts, strict=True))
+        parts = split(self.price, shares, deltas) if weights else ()
         calibrated = []
         for release, selects in needs:
             count = len(release.primitives) + selects

@@ -189,7 +189,7 @@ class DerivedCells:
         sql: What makes the cells of its cells, as table r0, for the groups that are listed, as table q0.
         domain: The groups that are listed; None where there are no groups.
         width: How many keys there are.
-        places: For each cell, that of the other release which is added up.
+        places: For each cell, that of the other release which is added up; None where that does not tell it.
         terms: For each cell, the most cells that are added up.
         variances: For each cell, the greatest variance of its noise.
     """
@@ -198,7 +198,7 @@ class DerivedCells:
     sql: str
     domain: PublicRead | None
     width: int
-    places: tuple[int, ...]
+    places: tuple[int | None, ...]
     terms: tuple[int, ...]
     variances: tuple[Fraction, ...]
 
@@ -459,7 +459,7 @@ class CompiledQuery:
         written: Writes what stands above releases, and the columns, for the noise that they have.
         anew: Where releases are derived: the query as it would be asked anew.
         max_error_ratio: How many times the error of what is asked anew a derived cell may have.
-        planned: Plans the query for another ε, or a release alone.
+        planned: Plans the query for another ε, or a release alone, of whose primitives each gets a part of its share.
         sums: The cells that add up to others of the query, cell by cell: those over the same rows of each unit.
         sums_differ: Whether there are totals of other rows than those of their parts.
         fresh: Where all that is bought is combined with what the user has: the query over what is bought alone.
@@ -487,7 +487,7 @@ class CompiledQuery:
 
     anew: "CompiledQuery | None" = field(default=None, compare=False, repr=False)
     max_error_ratio: Fraction = Fraction(1)
-    planned: "Callable[[Fraction, Release | None], CompiledQuery] | None" = field(
+    planned: "Callable[[Fraction, Release | None, Sequence[Fraction]], CompiledQuery] | None" = field(
         default=None, compare=False, repr=False
     )
 
