@@ -50,7 +50,7 @@ _MOST_BESIDE = 6
 _LEAST_PART = Fraction(1, 20)
 """The least part of a price that is paid for what is missing: little more exactness is bought often otherwise."""
 _STEPS = 1000
-"""Parts of prices are so many, so that there are few of them."""
+"""Parts of shares are multiples of one over this."""
 _MOST_KNOWN = 10_000
 """Releases that are remembered, and users."""
 _PRICES_TRIED = 3
@@ -231,7 +231,7 @@ class Derivations:
             LimitExceeded: As `PostProcessor.most_terms`.
             QueryCanceled: As `PostProcessor.most_terms`.
         """
-        key = told, found.terms
+        key = user, told, found.terms  # of each user: how long it takes must not tell what others have asked
         known = self.terms.get(key)
         if known is None:
             cells = ReleasedCells.from_bytes(self.ledger.cells(user, release))
