@@ -110,6 +110,9 @@ def test_a_repeated_question_may_change_and_names_the_last_release(
     assert answered(again).consistent_with == (2,)
     run(session, "SET dpsql.consistent = off")
     assert list(run(session, BY_AGE).rows) == list(first.rows)
+    assert session.recall(*session.parse(BY_AGE)) is not None
+    run(session, "SET dpsql.consistent = on")
+    assert session.recall(*session.parse(BY_AGE)) is None
     for reuse in ("exact", "off"):
         run(session, f"SET dpsql.reuse = {reuse}")
         run(session, "SET dpsql.consistent = on")
@@ -239,6 +242,8 @@ def test_rows_under_other_bounds_are_no_parts(wide_policy: Path) -> None:
     narrow = told_by(planner, by, max_rows_per_group="2")
     apart = with_histories(query, lambda _: narrow, planner.catalog)
     assert not any(history.sums for history in apart.histories) and apart.earlier == ()
+    same = with_histories(planner.compile(by), lambda _: narrow, planner.catalog)
+    assert [[len(each) for each in history.told] for history in same.histories] == [[1], [1]]
 
 
 def test_keys_outside_their_domain_are_in_no_part(wide_policy: Path) -> None:
