@@ -254,14 +254,14 @@ def test_what_the_cap_does_not_cover_reads_nothing(suggester: Suggester, monkeyp
     with pytest.raises(BudgetExhausted, match=r"costs epsilon .* is left") as refused:
         suggester.search(everything(suggester.policy), Fraction(300), HALF)
     assert refused.value.hint is not None
-    assert refused.value.hint.startswith("--epsilon ")
+    assert refused.value.hint.startswith("Write: --epsilon ")
     assert suggester.ledger.cap(suggester.policy).spent == Spent.zero()
     assert suggester.ledger.owner_history() == []
 
 
 @pytest.mark.parametrize("fraction", ["0", "1", "-0.5", "0.1234"])
 def test_a_part_that_is_none(suggester: Suggester, fraction: str) -> None:
-    with pytest.raises(InvalidParameter, match="no part of the units"):
+    with pytest.raises(InvalidParameter, match="the quantile must be between 0 and 1"):
         suggester.search(everything(suggester.policy), Fraction(1), Decimal(fraction))
 
 

@@ -147,7 +147,7 @@ def test_policy_changes_refusals_and_health(page: str) -> None:
     assert "icd10 public: its rows belong to nobody" in told
     assert "role analyst epsilon 5, delta 1e-06" in told
     assert 'account.frozen user "ben" – – left' in told and f"asked {EVIL}" in told
-    assert "42501 PolicyViolation The query asks for what the policy forbids" in told
+    assert "42501 PolicyViolation The policy does not permit the query" in told
     assert "1 ZZZZZ – –" in told
     assert "whole : 40 records, checked 2026-01-18 13:00 UTC" in told
     assert f"dpsql ledger verify --head {'ab' * 32} --records 40" in told

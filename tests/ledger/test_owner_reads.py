@@ -55,7 +55,7 @@ def test_what_does_not_fit_is_refused_and_leaves_no_record(ledger: Ledger) -> No
     head = ledger.verify().head
     with pytest.raises(BudgetExhausted, match=r"costs epsilon 2; at most 1 is left") as refused:
         ledger.charge_cap(POLICY, (laplace(2),), "more")
-    assert refused.value.hint == "--epsilon 1"
+    assert refused.value.hint == "Write: --epsilon 1"
     assert ledger.verify().head == head
     ledger.charge_cap(POLICY, (laplace(1),), "the rest")
     with pytest.raises(BudgetExhausted, match="at most 0 is left") as refused:
